@@ -1,0 +1,34 @@
+// What a policy sees of the draft model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/token_tree.h"
+
+namespace coppice {
+
+struct DrawnChild {
+  TokenId token = -1;
+  float prob = 0.0f;  ///< D(token), of the processed distribution, before any sibling was drawn
+};
+
+/// The draft's distributions over a growing tree. Node ids are indices of the tree that the
+/// policy grows in (its arena); the policy records them as TokenTree::source.
+class DraftSource {
+ public:
+  virtual ~DraftSource() = default;
+
+  /// Evaluates `nodes` in one draft forward pass, so that their children can be drawn. A
+  /// node's parent must have been evaluated before.
+  virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
+
+  /// The child of an evaluated node with this sibling rank. Ranks are asked for in order 0, 1,
+  /// ...; nullopt when D has no mass left. The same (seed, sequence, step, path of ranks) gives
+  /// the same child, whatever else was drawn.
+  virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                          std::int32_t rank) = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,58 @@
+// DeFT-Flatten, phase 1: even chunks of the flattened KV of a tree, each with the one
+// contiguous run of queries that sees it (DeFT, appendix A.9, with visibility intervals in
+// place of bit masks: in depth-first order the queries that see a token are an interval).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+/// One KV token of a pass: the slot it lies in and the query rows [q_begin, q_end) that see it.
+struct VisibleKv {
+  KvSlot slot = 0;
+  std::int32_t q_begin = 0;
+  std::int32_t q_end = 0;
+};
+
+/// Work for one attention launch over `queries` rows, all heads alike. Reused from pass to
+/// pass: assign() keeps its memory.
+struct AttentionPlan {
+  /// KV tokens [kv_begin, kv_end) of the flattened list, seen by (a subset of) the queries
+  /// [q_begin, q_end). `full`: every query of the range sees every token, no mask needed.
+  struct Chunk {
+    std::int32_t kv_begin, kv_end;
+    std::int32_t q_begin, q_end;
+    std::int32_t partial;  ///< index of query q_begin's partial result; consecutive after it
+    bool full;
+  };
+
+  std::int32_t queries = 0;
+  std::vector<KvSlot> slot;           ///< by flattened KV token
+  std::vector<std::int32_t> q_begin;  ///< by flattened KV token
+  std::vector<std::int32_t> q_end;
+  std::vector<Chunk> chunks;
+  /// Partial results of query q: partial_of[reduce_begin[q]] ... [reduce_begin[q + 1] - 1].
+  std::vector<std::int32_t> reduce_begin;  ///< queries + 1 entries
+  std::vector<std::int32_t> partial_of;
+  std::int32_t partials = 0;
+
+  /// Plans `kv` (prefix first, then tree tokens in depth-first order) for `queries` rows in
+  /// chunks of at most `chunk_tokens`. Every query must see at least one token. Neighbouring
+  /// tokens of one chunk may differ in their intervals (then it is not full); a chunk never
+  /// spans two tokens whose intervals have no query in common unless both are shorter than a
+  /// chunk. Tokens with an empty interval are dropped.
+  void assign(std::span<const VisibleKv> kv, std::int32_t queries, std::int32_t chunk_tokens);
+
+  /// Throws Error(failure) naming the first broken invariant (tests, debug builds).
+  void validate() const;
+};
+
+/// Chunk length that gives `workers` workers even shares of `kv_tokens` tokens times
+/// `kv_heads` heads without splitting finer than pays.
+std::int32_t choose_chunk_tokens(std::int64_t kv_tokens, std::int32_t kv_heads, int workers);
+
+}  // namespace coppice

@@ -1,0 +1,51 @@
+// Logits to the distribution that is sampled from, on the host.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/sampling_params.h"
+#include "base/types.h"
+
+namespace coppice {
+
+/// Which tokens a text holds, for the repetition penalty: a count per vocabulary entry, so
+/// that tokens of a tree path can be added and taken away again.
+class TokenCounts {
+ public:
+  explicit TokenCounts(std::int64_t vocab_size = 0)
+      : counts_(static_cast<std::size_t>(vocab_size)) {}
+  void add(TokenId token) { ++counts_[static_cast<std::size_t>(token)]; }
+  void remove(TokenId token) { --counts_[static_cast<std::size_t>(token)]; }
+  bool contains(TokenId token) const { return counts_[static_cast<std::size_t>(token)] > 0; }
+  std::span<const std::int32_t> counts() const { return counts_; }
+
+ private:
+  std::vector<std::int32_t> counts_;
+};
+
+/// Scratch memory of process_logits; reuse it to avoid allocation.
+struct LogitsScratch {
+  std::vector<float> values;
+  std::vector<std::int32_t> order;
+};
+
+/// Writes the processed distribution of `logits` to `probs` (both [vocab]): repetition penalty
+/// over the tokens that `seen` holds (nullptr: none), temperature, top-k, top-p, min-p, softmax.
+/// Ties at a filter's edge keep the lower token id. Temperature 0 puts all mass on the argmax,
+/// lowest id among equals. Probabilities sum to 1 within rounding; filtered tokens are exactly
+/// 0. NaN logits count as minus infinity; a row without a finite logit is Error(failure).
+/// The result depends on the row's own values alone, never on where or when it is computed.
+void process_logits(std::span<const float> logits, const SamplingParams& params,
+                    const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs);
+
+/// Argmax after the repetition penalty, lowest id among equals.
+TokenId argmax_logits(std::span<const float> logits, const SamplingParams& params,
+                      const TokenCounts* seen);
+
+/// Index of the token drawn from `probs` by inverse CDF with u in (0, 1): the first token whose
+/// cumulative probability (in double, times the total mass) exceeds u; never one of mass 0.
+TokenId sample_inverse_cdf(std::span<const float> probs, double u);
+
+}  // namespace coppice

@@ -1,0 +1,37 @@
+// A model's paged KV memory and who owns which slot.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace coppice {
+
+/// Slots are handed out one by one, lowest free first, so that accepting a path appends its
+/// slots to the sequence and frees the others: nothing is moved. Not thread-safe.
+class KvPool {
+ public:
+  KvPool(Device& device, const KvLayout& layout);
+
+  const KvLayout& layout() const { return layout_; }
+  float* keys() const { return keys_.as<float>(); }
+  float* values() const { return values_.as<float>(); }
+  std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
+
+  std::int32_t free_slots() const { return free_; }
+  /// Takes slots.size() slots; false, taking none, when fewer are free.
+  bool take(std::span<KvSlot> slots);
+  /// Gives slots back. Throws Error(failure) for one that is not taken.
+  void give_back(std::span<const KvSlot> slots);
+
+ private:
+  KvLayout layout_;
+  DeviceBuffer keys_, values_;
+  std::vector<std::uint64_t> taken_;  ///< a bit per slot
+  std::size_t lowest_ = 0;            ///< no free slot in words before this one
+  std::int32_t free_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,66 @@
+// A Llama-family model: weights on a device and its forward pass, written once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/device.h"
+#include "models/config.h"
+#include "models/kv_pool.h"
+
+namespace coppice {
+
+/// Called now and then while weights load, with a fraction in [0, 1].
+using LoadProgress = std::function<void(double fraction)>;
+
+struct ModelOptions {
+  std::int32_t max_rows = 256;    ///< most rows of one forward pass
+  std::int32_t max_logit_rows = 0;  ///< most rows with logits; 0: as many as max_rows
+  bool check_finite = true;       ///< refuse weights with NaN or infinity
+};
+
+/// Rows of one forward pass over one pool. Row r embeds tokens[r], is rotated by positions[r],
+/// writes its key and value to write_slots[r], and attends as `attention` says (the plan's
+/// queries are these rows; a row's own slot must be among what it sees).
+struct ForwardBatch {
+  std::span<const TokenId> tokens;
+  std::span<const std::int32_t> positions;
+  std::span<const KvSlot> write_slots;
+  const AttentionPlan* attention = nullptr;
+  std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
+};
+
+class Model {
+ public:
+  /// Loads DIR (config.json, model.safetensors or its shards). Files are memory-mapped and
+  /// weights that need no conversion are not copied. Throws Error(failure): a file missing,
+  /// corrupt, truncated, a shape that disagrees with the config, NaN weights, an architecture
+  /// that coppice cannot run, too little memory.
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device,
+                                     const ModelOptions& options = {},
+                                     const LoadProgress& progress = {});
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual Device& device() const = 0;
+  virtual const ModelOptions& options() const = 0;
+  virtual std::size_t weight_bytes() const = 0;
+  /// Layout of a pool with room for at least `slots` tokens of this model.
+  virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
+
+  /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the
+  /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Allocates
+  /// nothing. Throws Error(failure) for a batch beyond the capacities, a token outside the
+  /// vocabulary, or a position beyond the context.
+  virtual const float* forward(const ForwardBatch& batch, KvPool& pool) = 0;
+};
+
+/// What `coppice info` prints, from config and file headers alone: architecture, shapes,
+/// parameters, bytes, dtype, vocabulary, context length, and what coppice cannot run.
+std::string describe_model(const std::filesystem::path& dir);
+
+}  // namespace coppice

@@ -1,0 +1,21 @@
+# Compiler settings that every target of this project shares.
+add_library(coppice_settings INTERFACE)
+target_compile_options(coppice_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(COPPICE_WERROR)
+  target_compile_options(coppice_settings INTERFACE -Werror)
+endif()
+if(COPPICE_SANITIZE)
+  target_compile_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE})
+endif()
+
+# coppice_room(NAME SOURCES ... LINKS ... PRIVATE_LINKS ...): one folder of the
+# house as an object library, so that the installed library is a single archive.
+function(coppice_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(${name} OBJECT ${ROOM_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${ROOM_LINKS}
+                        PRIVATE coppice_settings ${ROOM_PRIVATE_LINKS})
+endfunction()

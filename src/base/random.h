@@ -1,0 +1,41 @@
+// Random numbers by counter: what a number is for decides what it is.
+//
+// Exactness of speculative sampling rests on which decisions share noise. Every use has
+// its own stream, and within a stream a number is addressed, never "next":
+//   draft     (seed, sequence, step, node key, sibling rank)   drawing children
+//   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
+//   residual  (seed, sequence, step, node key)                 the token after the last accepted
+//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise
+// The node key names a position by its path of sibling ranks, so it does not depend on the
+// order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace coppice {
+
+enum class RandomStream : std::uint64_t { draft = 1, accept = 2, residual = 3, coupled = 4 };
+
+/// Names one step of one sequence.
+struct StepKey {
+  std::uint64_t seed = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t step = 0;
+  std::uint64_t position = 0;  ///< absolute position of the root's successor (coupled noise)
+};
+
+/// Key of the root, and of the child with the given sibling rank.
+inline constexpr std::uint64_t root_node_key = 0x9e3779b97f4a7c15ull;
+std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank);
+
+/// Uniform on (0, 1), 53 bits, never 0 and never 1.
+double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
+               std::uint64_t index);
+
+/// Exponential(1) noise E of tokens [0, out.size()) at an absolute position, as 1/E:
+/// argmax over tokens of probability * out is argmax of log probability + Gumbel noise.
+void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
+                               std::span<float> out);
+
+}  // namespace coppice

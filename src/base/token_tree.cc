@@ -1,0 +1,79 @@
+#include "base/token_tree.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace coppice {
+
+void TokenTree::reset(TokenId root_token) {
+  token.assign(1, root_token);
+  parent.assign(1, -1);
+  depth.assign(1, 0);
+  rank.assign(1, 0);
+  draft_prob.assign(1, 1.0f);
+  path_prob.assign(1, 1.0);
+  value.assign(1, 1.0);
+  source.assign(1, 0);
+}
+
+void TokenTree::reserve(std::int32_t nodes_wanted) {
+  const auto n = static_cast<std::size_t>(nodes_wanted);
+  token.reserve(n);
+  parent.reserve(n);
+  depth.reserve(n);
+  rank.reserve(n);
+  draft_prob.reserve(n);
+  path_prob.reserve(n);
+  value.reserve(n);
+  source.reserve(n);
+}
+
+std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
+                            float probability, double position_value) {
+  const std::int32_t node = nodes();
+  const auto p = static_cast<std::size_t>(parent_node);
+  token.push_back(node_token);
+  parent.push_back(parent_node);
+  depth.push_back(depth[p] + 1);
+  rank.push_back(sibling_rank);
+  draft_prob.push_back(probability);
+  path_prob.push_back(path_prob[p] * static_cast<double>(probability));
+  value.push_back(position_value);
+  source.push_back(node);
+  return node;
+}
+
+std::int32_t TokenTree::height() const {
+  return depth.empty() ? 0 : *std::max_element(depth.begin(), depth.end());
+}
+
+void TokenTree::validate(std::int32_t vocab_size) const {
+  const std::size_t n = token.size();
+  const auto broken = [](std::size_t node, const char* what) {
+    throw_failure(cat("token tree: node ", node, ": ", what));
+  };
+  if (n == 0) broken(0, "the root is missing");
+  if (parent.size() != n || depth.size() != n || rank.size() != n || draft_prob.size() != n ||
+      path_prob.size() != n || value.size() != n || source.size() != n) {
+    broken(0, "arrays differ in length");
+  }
+  if (parent[0] != -1 || depth[0] != 0) broken(0, "the root has a parent or a depth");
+  std::vector<std::int32_t> children(n, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (token[i] < 0 || token[i] >= vocab_size) broken(i, "token outside the vocabulary");
+    if (i == 0) continue;
+    if (parent[i] < 0 || parent[i] >= static_cast<std::int32_t>(i)) {
+      broken(i, "its parent does not come before it");
+    }
+    const auto p = static_cast<std::size_t>(parent[i]);
+    if (depth[i] != depth[p] + 1) broken(i, "depth is not its parent's plus one");
+    if (rank[i] != children[p]++) broken(i, "sibling ranks are not contiguous in node order");
+    if (!(draft_prob[i] >= 0.0f && draft_prob[i] <= 1.0f)) broken(i, "draft probability not in [0, 1]");
+    for (std::size_t j = p + 1; j < i; ++j) {
+      if (parent[j] == parent[i] && token[j] == token[i]) broken(i, "repeats a sibling's token");
+    }
+  }
+}
+
+}  // namespace coppice

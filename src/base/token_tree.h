@@ -1,0 +1,49 @@
+// The value type at which drafting and verification meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+/// A tree of draft tokens over one root.
+///
+/// Node 0 is the root: the last token of the text so far, whose successors the tree
+/// guesses. Every other node follows its parent and its earlier siblings (so node order
+/// is a valid order of addition). All arrays have nodes() entries; entry 0 describes the
+/// root (parent -1, depth 0, rank 0, draft_prob 1, path_prob 1, value 1).
+struct TokenTree {
+  std::vector<TokenId> token;
+  std::vector<std::int32_t> parent;    ///< node index, -1 for the root
+  std::vector<std::int32_t> depth;     ///< edges from the root
+  std::vector<std::int32_t> rank;      ///< place among its siblings in the order drawn, from 0
+  std::vector<float> draft_prob;       ///< D(token | path) of the processed draft distribution
+  std::vector<double> path_prob;       ///< w: product of draft_prob along the path
+  std::vector<double> value;           ///< heap value of its position (DySpec eq. 11)
+  std::vector<std::int32_t> source;    ///< node id under which the draft evaluated it
+
+  /// Nodes, the root included: rows of the verify pass.
+  std::int32_t nodes() const { return static_cast<std::int32_t>(token.size()); }
+  /// Draft tokens, the root not counted.
+  std::int32_t size() const { return nodes() - 1; }
+
+  /// Empties the tree and sets its root.
+  void reset(TokenId root_token);
+  /// Room for `nodes` nodes, root included, so that adding does not allocate.
+  void reserve(std::int32_t nodes);
+  /// Appends a node and returns its index; source is the index itself.
+  std::int32_t add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
+                   float probability, double position_value);
+
+  /// Deepest node's depth.
+  std::int32_t height() const;
+
+  /// Throws Error(failure) that names the first broken invariant: array lengths, parents
+  /// before children, depths, sibling ranks contiguous from 0 and in node order, siblings
+  /// with distinct tokens, tokens in [0, vocab_size), probabilities in [0, 1].
+  void validate(std::int32_t vocab_size) const;
+};
+
+}  // namespace coppice

@@ -1,0 +1,21 @@
+// Small names that every room of the house uses.
+#pragma once
+
+#include <cstdint>
+
+namespace coppice {
+
+/// A vocabulary entry. Negative values never name a token.
+using TokenId = std::int32_t;
+
+/// A slot of a paged KV pool: page = slot / page_size, offset = slot % page_size.
+using KvSlot = std::int32_t;
+
+/// How children of a tree node are chosen from the draft's distribution.
+enum class ChildDraw {
+  sampled,  ///< without replacement, in drawn order (recursive rejection)
+  top,      ///< most probable first (target temperature 0)
+  coupled,  ///< largest log D + shared Gumbel noise first (coupled acceptance)
+};
+
+}  // namespace coppice
