@@ -1,0 +1,73 @@
+// The draft model as a source of tree nodes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+#include "base/tree_order.h"
+#include "drafting/child_drawer.h"
+#include "drafting/draft_source.h"
+#include "models/path_counts.h"
+#include "models/prefix_pass.h"
+#include "models/sequence_state.h"
+
+namespace coppice {
+
+/// Evaluates tree nodes with the draft, over its own paged KV: a node's KV is written once, and
+/// kept when the node is accepted.
+class DraftRunner : public DraftSource {
+ public:
+  DraftRunner(Model& model, KvPool& pool, NoiseCache& noise);
+
+  struct Setting {
+    SamplingParams params;
+    ChildDraw draw = ChildDraw::sampled;
+  };
+
+  /// Starts a step: the root is the last token of `state`.
+  void begin(SequenceState& state, const StepKey& key, const Setting& setting);
+  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                  std::int32_t rank) override;
+  const DistributionTable& distributions() const { return drawer_.distributions(); }
+
+  /// Keeps the KV of the accepted path as far as the draft evaluated it, frees the rest.
+  void commit(const TokenTree& tree, std::span<const std::int32_t> path);
+  /// Frees what the step took.
+  void abandon() { commit({}, {}); }
+
+  /// Most nodes a step may evaluate beside the root, with the slots that are free now.
+  std::int32_t room(const SequenceState& state) const;
+
+  std::int64_t passes() const { return passes_; }
+  double forward_seconds() const { return forward_seconds_; }
+  double sampling_seconds() const { return sampling_seconds_; }
+
+ private:
+  void process(const float* logits, const TokenTree& arena, std::int32_t node);
+
+  Model& model_;
+  KvPool& pool_;
+  PrefixPass prefix_;
+  ChildDrawer drawer_;
+  SequenceState* state_ = nullptr;
+  Setting setting_;
+  std::vector<KvSlot> slot_of_node_;     ///< by arena node, -1: not evaluated
+  std::vector<std::int32_t> evaluated_;  ///< arena nodes with a slot, the root excluded
+  LogitsScratch scratch_;
+  // Scratch of evaluate().
+  TreeOrder order_;
+  AttentionPlan plan_;
+  std::vector<VisibleKv> visible_;
+  std::vector<std::int32_t> rows_, positions_, row_index_, kv_nodes_;
+  std::vector<TokenId> tokens_;
+  std::vector<KvSlot> write_slots_, freed_;
+  std::int64_t passes_ = 0;
+  double forward_seconds_ = 0.0;
+  double sampling_seconds_ = 0.0;
+};
+
+}  // namespace coppice

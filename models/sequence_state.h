@@ -1,0 +1,28 @@
+// One text and the memory that both models keep of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+#include "kernels/logits.h"
+
+namespace coppice {
+
+struct SequenceState {
+  std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
+  /// KV slots of tokens [0, size()). Both are shorter than `tokens`: the last token's KV is
+  /// written by the next verify pass, and the draft may lag further behind.
+  std::vector<KvSlot> target_slots;
+  std::vector<KvSlot> draft_slots;
+  TokenCounts counts;       ///< of all tokens, for the repetition penalty
+  std::uint64_t steps = 0;  ///< verify passes so far: no step's noise is used twice
+
+  std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
+  void append(TokenId token) {
+    tokens.push_back(token);
+    counts.add(token);
+  }
+};
+
+}  // namespace coppice

@@ -1,0 +1,262 @@
+// coppice: speculative decoding with dynamic token trees.
+//
+// A draft model grows a token tree, the target model judges the whole tree in one pass, and
+// the text that comes out is distributed exactly as the target alone would have written it.
+//
+//   #include <coppice.h>
+//   #include <iostream>
+//
+//   int main() {
+//     coppice::EngineOptions options;
+//     options.target = "models/stories/target";
+//     options.draft = "models/stories/draft";
+//     auto engine = coppice::Engine::load(options);
+//     coppice::GenerateOptions generate;
+//     generate.temperature = 0.8;
+//     auto result = engine.generate("Once upon a time", generate, [](const coppice::Piece& piece) {
+//       std::cout << piece.text << std::flush;
+//       return true;  // false stops here
+//     });
+//     std::cerr << result.statistics.accepted_length << " tokens per target pass\n";
+//   }
+//
+// Threads: an Engine may be used from several threads at once. Sequences take turns, one step
+// at a time, so several generations make progress together; one Sequence may be used by one
+// thread at a time. A callback runs on the calling thread, outside the engine's lock, and may
+// call other sequences of the same engine.
+//
+// Errors: everything throws coppice::Error; what() is one line that names what is wrong, where,
+// and the remedy; kind() tells a wrong request (usage) from a failure. Running out of context
+// or of KV memory is no error: the result's finish_reason says so and its text stands. The
+// library neither prints nor aborts. After an exception the engine stays usable.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/types.h"
+
+namespace coppice {
+
+/// The release, e.g. "0.1.0".
+const char* version();
+
+enum class Policy {
+  dyspec,            ///< DySpec, Algorithm 1: the greedy tree by draft probability
+  dyspec_threshold,  ///< DySpec, Algorithm 2: every position above a threshold
+  chain,             ///< one path
+  none,              ///< plain decoding
+};
+
+enum class Acceptance {
+  rejection,  ///< recursive rejection sampling; at temperature 0 the target's argmax
+  coupled,    ///< shared Gumbel noise: the very tokens that plain coupled sampling gives
+};
+
+enum class FinishReason {
+  length,     ///< max_new_tokens reached
+  eos,        ///< one of the model's end tokens
+  stop,       ///< a stop text
+  context,    ///< the model's context is full
+  memory,     ///< no KV slot was left
+  cancelled,  ///< the callback returned false
+};
+
+const char* name_of(Policy policy);
+const char* name_of(Acceptance acceptance);
+const char* name_of(FinishReason reason);
+
+struct LoadEvent {
+  const char* what;  ///< "target", "draft" or "costs"
+  double fraction;   ///< 0 to 1
+};
+
+/// What is fixed for an engine's life.
+struct EngineOptions {
+  std::filesystem::path target;  ///< Hugging Face model folder
+  std::filesystem::path draft;   ///< likewise; empty: plain decoding only
+
+  // Performance only: none of these changes what the text is distributed as.
+  std::string device = "auto";   ///< "auto", "cpu" or "cuda"
+  int threads = 0;               ///< CPU threads; 0: as many as the process may use
+  std::string cpu_dtype = "auto";  ///< "auto", "f32" or "bf16"
+  std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
+  std::int32_t kv_tokens = 0;    ///< KV slots of each model for all sequences; 0: chosen from the context
+  std::filesystem::path cost_table;  ///< measured costs: read if it exists, else written; empty: measure
+  std::function<void(const LoadEvent&)> progress;
+};
+
+/// What may differ from one generation to the next.
+struct GenerateOptions {
+  std::int32_t max_new_tokens = 128;
+
+  // Behaviour. Filters act in this order, on target and draft alike.
+  double repetition_penalty = 1.0;
+  double temperature = 0.0;  ///< 0: always the most probable token
+  std::int32_t top_k = 0;    ///< 0: off
+  double top_p = 1.0;
+  double min_p = 0.0;
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;  ///< same seed, other stream: independent text
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  bool add_bos = true;  ///< text prompts only
+  bool logprobs = false;
+  Acceptance acceptance = Acceptance::rejection;
+
+  // Performance only.
+  Policy policy = Policy::dyspec;
+  std::int32_t tree_size = 0;  ///< draft tokens a step; chain: its length; 0: automatic
+  double threshold = 0.0;      ///< dyspec_threshold: least value of a position; 0: automatic
+  double draft_temperature = -1.0;  ///< below 0: the target's, or 0.6 at target temperature 0
+  bool sampled_children = false;  ///< temperature 0: draw children instead of taking the top (as the paper)
+};
+
+/// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
+struct Piece {
+  std::string_view text;
+  std::span<const TokenId> tokens;  ///< tokens accepted since the last call (their text may follow later)
+};
+/// Returns false to stop the generation.
+using PieceCallback = std::function<bool(const Piece&)>;
+
+/// Logarithms (base e) under the target's processed distribution. At temperature 0, where that
+/// is a single token, under its distribution at temperature 1 after the repetition penalty.
+struct TokenLogprob {
+  TokenId token = -1;
+  double logprob = 0.0;
+  std::vector<std::pair<TokenId, double>> top;  ///< the five most probable, best first
+};
+
+/// Seconds of wall clock.
+struct Seconds {
+  double load = 0.0;
+  double prefill = 0.0;
+  double draft = 0.0;     ///< the draft's forward passes
+  double verify = 0.0;    ///< the target's forward passes after prefill
+  double sampling = 0.0;  ///< drawing children, processing logits, accepting
+  double other = 0.0;
+  double total = 0.0;     ///< load included
+};
+
+struct Statistics {
+  std::int32_t prompt_tokens = 0;  ///< BOS included
+  std::int64_t steps = 0;          ///< target passes after prefill
+  double accepted_length = 0.0;    ///< tokens judged good per step, the bonus token included
+  double emitted_per_step = 0.0;   ///< tokens returned per step
+  std::int32_t tree_size = 0;      ///< requested, root not counted; 0: automatic
+  double tree_size_mean = 0.0;     ///< used
+  std::int64_t draft_passes = 0;
+  Seconds seconds;
+  double tokens_per_second = 0.0;         ///< tokens / (total - load)
+  double decode_tokens_per_second = 0.0;  ///< tokens / (total - load - prefill)
+  // As used:
+  Policy policy = Policy::none;
+  Acceptance acceptance = Acceptance::rejection;
+  double temperature = 0.0;
+  double draft_temperature = 0.0;
+  std::uint64_t seed = 0;
+  std::string device;
+  std::string dtype;
+};
+
+struct Generation {
+  std::string text;             ///< new text, without end token and stop text; valid UTF-8
+  std::vector<TokenId> tokens;  ///< new tokens; those that reach into a stop text are left out
+  FinishReason finish_reason = FinishReason::length;
+  Statistics statistics;
+  std::vector<TokenLogprob> logprobs;  ///< one per token, when asked for
+};
+
+/// One node of a judged tree, for drawing and study.
+struct TreeNode {
+  TokenId token = -1;
+  std::int32_t parent = -1;  ///< index, -1 for the root
+  std::int32_t depth = 0;
+  std::int32_t rank = 0;          ///< among siblings, in the order drawn
+  double draft_prob = 1.0;        ///< D(token | path)
+  double path_prob = 1.0;         ///< product of draft_prob along the path
+  double value = 1.0;             ///< estimated acceptance of its position (DySpec eq. 11)
+  double target_prob = 1.0;       ///< T(token | path), processed
+  bool accepted = false;
+};
+
+/// One step in full.
+struct JudgedTree {
+  std::vector<TreeNode> nodes;  ///< node 0 is the root, the prompt's last token
+  TokenId bonus = -1;           ///< the token after the last accepted one
+  std::int64_t draft_passes = 0;
+};
+
+class Sequence;
+
+/// A target, a draft, and their memory. Move-only.
+class Engine {
+ public:
+  static Engine load(const EngineOptions& options);
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  /// Generates from a text, which needs the target's tokenizer, or from token ids (not empty;
+  /// no BOS is added).
+  Generation generate(std::string_view prompt, const GenerateOptions& options,
+                      const PieceCallback& callback = {});
+  Generation generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                      const PieceCallback& callback = {});
+
+  /// An empty text that keeps its KV between calls. It must not outlive the engine.
+  Sequence new_sequence();
+
+  /// Grows and judges the first tree after `prompt` and stops there.
+  JudgedTree judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options);
+
+  std::vector<TokenId> tokenize(std::string_view text, bool add_bos = true) const;
+  /// Valid UTF-8; bytes that are none are replaced by U+FFFD.
+  std::string detokenize(std::span<const TokenId> tokens) const;
+  bool has_tokenizer() const;
+  bool has_draft() const;
+  std::int32_t context_length() const;
+  std::int64_t vocab_size() const;
+  double load_seconds() const;
+
+  struct Impl;
+
+ private:
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A text that grows call by call: each generate() appends the prompt to what is there, then
+/// the new tokens, and nothing is computed twice. Move-only; frees its KV when destroyed.
+class Sequence {
+ public:
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
+  ~Sequence();
+
+  Generation generate(std::string_view prompt, const GenerateOptions& options,
+                      const PieceCallback& callback = {});
+  Generation generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                      const PieceCallback& callback = {});
+  /// All tokens so far, prompts included.
+  std::span<const TokenId> tokens() const;
+
+  struct Impl;
+
+ private:
+  friend class Engine;
+  explicit Sequence(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace coppice

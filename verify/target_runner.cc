@@ -1,0 +1,92 @@
+#include "verify/target_runner.h"
+
+#include "base/stopwatch.h"
+#include "models/path_counts.h"
+
+namespace coppice {
+
+TargetRunner::TargetRunner(Model& model, KvPool& pool)
+    : model_(model),
+      pool_(pool),
+      prefix_(model, pool),
+      probs_(static_cast<std::size_t>(model.config().vocab_size)) {}
+
+bool TargetRunner::prefill(SequenceState& state) {
+  const std::int32_t end = state.length() - 1;
+  if (static_cast<std::int32_t>(state.target_slots.size()) >= end) return true;
+  const Stopwatch timing(prefill_seconds_);
+  return prefix_.extend(state.tokens, end, state.target_slots, false, nullptr);
+}
+
+bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params) {
+  const std::int32_t rows = tree.nodes();
+  write_slots_.resize(static_cast<std::size_t>(rows));
+  if (!pool_.take(write_slots_)) return false;
+  state_ = &state;
+  tree_ = &tree;
+  params_ = params;
+  order_.assign(tree);
+
+  const std::int32_t prefix = state.length() - 1;
+  visible_.clear();
+  for (std::int32_t i = 0; i < prefix; ++i) {
+    visible_.push_back({state.target_slots[static_cast<std::size_t>(i)], 0, rows});
+  }
+  tokens_.clear();
+  positions_.clear();
+  row_index_.clear();
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    const auto node = static_cast<std::size_t>(order_.node_of_row[r]);
+    visible_.push_back({write_slots_[r], row, row + order_.subtree_rows[r]});
+    tokens_.push_back(tree.token[node]);
+    positions_.push_back(prefix + tree.depth[node]);
+    row_index_.push_back(row);
+  }
+  plan_.assign(visible_, rows,
+               choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()),
+                                   model_.config().kv_heads, model_.device().threads()));
+  const ForwardBatch batch{tokens_, positions_, write_slots_, &plan_, row_index_};
+  const Stopwatch timing(forward_seconds_);
+  logits_ = model_.forward(batch, pool_);
+  return true;
+}
+
+std::span<const float> TargetRunner::logits(std::int32_t node) const {
+  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
+  const auto row = static_cast<std::size_t>(order_.row_of_node[static_cast<std::size_t>(node)]);
+  return {logits_ + row * vocab, vocab};
+}
+
+std::span<const float> TargetRunner::distribution(std::int32_t node) {
+  if (params_.repetition_penalty == 1.0) {
+    process_logits(logits(node), params_, nullptr, scratch_, probs_);
+  } else {
+    const PathCounts path(state_->counts, *tree_, node);
+    process_logits(logits(node), params_, &state_->counts, scratch_, probs_);
+  }
+  return probs_;
+}
+
+TokenId TargetRunner::argmax(std::int32_t node) {
+  if (params_.repetition_penalty == 1.0) return argmax_logits(logits(node), params_, nullptr);
+  const PathCounts path(state_->counts, *tree_, node);
+  return argmax_logits(logits(node), params_, &state_->counts);
+}
+
+void TargetRunner::commit(std::span<const std::int32_t> path) {
+  const auto keep = [&](std::int32_t node) {
+    const auto row = static_cast<std::size_t>(order_.row_of_node[static_cast<std::size_t>(node)]);
+    state_->target_slots.push_back(write_slots_[row]);
+    write_slots_[row] = -1;
+  };
+  keep(0);
+  for (const std::int32_t node : path) keep(node);
+  freed_.clear();
+  for (const KvSlot slot : write_slots_) {
+    if (slot >= 0) freed_.push_back(slot);
+  }
+  pool_.give_back(freed_);
+}
+
+}  // namespace coppice
