@@ -7,8 +7,12 @@
 
 namespace coppice {
 
-DraftRunner::DraftRunner(Model& model, KvPool& pool, NoiseCache& noise)
-    : model_(model), pool_(pool), prefix_(model, pool), drawer_(model.config().vocab_size, noise) {}
+DraftRunner::DraftRunner(Model& model, KvPool& pool, std::int64_t vocab_size, NoiseCache& noise)
+    : model_(model),
+      pool_(pool),
+      prefix_(model, pool),
+      common_vocab_(static_cast<std::size_t>(std::min(vocab_size, model.config().vocab_size))),
+      drawer_(vocab_size, noise) {}
 
 void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting& setting) {
   state_ = &state;
@@ -103,8 +107,10 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
 
 void DraftRunner::process(const float* logits, const TokenTree& arena, std::int32_t node) {
   const Stopwatch timing(sampling_seconds_);
-  const std::span<const float> row(logits, static_cast<std::size_t>(model_.config().vocab_size));
-  const std::span<float> probs = drawer_.prepare(node);
+  const std::span<const float> row(logits, common_vocab_);
+  const std::span<float> declared = drawer_.prepare(node);
+  const std::span<float> probs = declared.first(common_vocab_);
+  std::fill(declared.begin() + static_cast<std::ptrdiff_t>(common_vocab_), declared.end(), 0.0f);
   if (setting_.params.repetition_penalty == 1.0) {
     process_logits(row, setting_.params, nullptr, scratch_, probs);
   } else {

@@ -20,7 +20,9 @@ namespace coppice {
 /// kept when the node is accepted.
 class DraftRunner : public DraftSource {
  public:
-  DraftRunner(Model& model, KvPool& pool, NoiseCache& noise);
+  /// Distributions are over the target's `vocab_size` entries; rows that only one of the two
+  /// models has (padding) get no draft probability.
+  DraftRunner(Model& model, KvPool& pool, std::int64_t vocab_size, NoiseCache& noise);
 
   struct Setting {
     SamplingParams params;
@@ -52,6 +54,7 @@ class DraftRunner : public DraftSource {
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;
+  std::size_t common_vocab_;
   ChildDrawer drawer_;
   SequenceState* state_ = nullptr;
   Setting setting_;

@@ -2,8 +2,6 @@
 
 #include <Random123/philox.h>
 
-#include <cmath>
-
 namespace coppice {
 namespace {
 
@@ -37,14 +35,13 @@ double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
   return to_unit(block(stream, key.seed, key.sequence, key.step, node_key, index)[0]);
 }
 
-void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
-                               std::span<float> out) {
+void coupled_uniforms(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
+                      std::uint64_t first_token, std::span<double> out) {
   const std::size_t n = out.size();
   for (std::size_t base = 0; base < n; base += 4) {
-    const auto bits = block(RandomStream::coupled, seed, sequence, position, base / 4, 0);
-    for (std::size_t j = 0; j < 4 && base + j < n; ++j) {
-      out[base + j] = static_cast<float>(-1.0 / std::log(to_unit(bits[j])));
-    }
+    const auto bits =
+        block(RandomStream::coupled, seed, sequence, position, (first_token + base) / 4, 0);
+    for (std::size_t j = 0; j < 4 && base + j < n; ++j) out[base + j] = to_unit(bits[j]);
   }
 }
 

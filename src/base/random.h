@@ -5,7 +5,7 @@
 //   draft     (seed, sequence, step, node key, sibling rank)   drawing children
 //   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
 //   residual  (seed, sequence, step, node key)                 the token after the last accepted
-//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise
+//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise (kernels/noise.h)
 // The node key names a position by its path of sibling ranks, so it does not depend on the
 // order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011).
 #pragma once
@@ -33,9 +33,9 @@ std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank
 double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
                std::uint64_t index);
 
-/// Exponential(1) noise E of tokens [0, out.size()) at an absolute position, as 1/E:
-/// argmax over tokens of probability * out is argmax of log probability + Gumbel noise.
-void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
-                               std::span<float> out);
+/// Uniforms of the coupled stream for tokens first_token, first_token + 1, ... at an absolute
+/// position (kernels/noise.h turns them into noise). first_token is a multiple of 4.
+void coupled_uniforms(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
+                      std::uint64_t first_token, std::span<double> out);
 
 }  // namespace coppice

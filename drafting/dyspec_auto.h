@@ -1,0 +1,64 @@
+// DySpec with an automatic size: grow as long as it pays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "drafting/policy.h"
+
+namespace coppice {
+
+/// What growing a tree further costs and brings, in tokens. It is fixed while a tree grows.
+class GrowthEconomics {
+ public:
+  virtual ~GrowthEconomics() = default;
+  /// Expected tokens from a position of this value (its token not yet drawn).
+  virtual double position_gain(double value) const = 0;
+  /// Expected tokens from a node of this path probability (its token known).
+  virtual double node_gain(double path_prob) const = 0;
+  /// Cost, in tokens, of a verify pass with one more node than `size`; not decreasing in it.
+  virtual double node_cost(std::int32_t size) const = 0;
+  /// Cost, in tokens, of a draft pass over `rows` rows.
+  virtual double pass_cost(std::int32_t rows) const = 0;
+  /// Cost, in tokens, of a verify pass over a tree of `size` nodes, as measured (it may have
+  /// steps that node_cost smooths).
+  virtual double verify_cost(std::int32_t size) const = 0;
+};
+
+/// Layer by layer: a draft pass over the frontier is made where the tokens it can be expected
+/// to bring exceed its cost, a position is drawn where its gain exceeds its row's cost.
+///
+/// `hindsight` false (sampled rejection): every token that is drawn is kept, so a decision may
+/// look at any drawn token; whether a position is drawn depends on its value alone, which is
+/// made of its ancestors and earlier siblings, all kept. So the tree's shape never depends on
+/// a token that is dropped, and recursive rejection stays exact.
+/// `hindsight` true (temperature 0 and coupled acceptance, exact for any tree): nodes are also
+/// judged by their own probability, and cut afterwards to the size that pays best.
+class DyspecAutoPolicy : public DraftPolicy {
+ public:
+  DyspecAutoPolicy(const GrowthEconomics& economics, bool hindsight);
+  std::string name() const override { return "dyspec"; }
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override;
+  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
+    return limits.max_size + 1;
+  }
+
+ private:
+  struct Position {
+    double value;
+    std::int32_t node;
+    std::int32_t rank;
+  };
+  bool select_frontier(const TokenTree& tree, const GrowthLimits& limits, std::int32_t passes);
+  void draw_children(DraftSource& source, const GrowthLimits& limits, TokenTree& tree);
+  void cut_in_hindsight(TokenTree& tree);
+
+  const GrowthEconomics& economics_;
+  bool hindsight_;
+  std::vector<Position> heap_;
+  std::vector<std::int32_t> frontier_, selected_, ranking_, new_index_;
+  TokenTree cut_;
+};
+
+}  // namespace coppice

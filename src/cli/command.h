@@ -1,0 +1,14 @@
+// The commands behind `coppice COMMAND`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace coppice::cli {
+
+/// Each takes the words after its name and returns the exit code; errors are thrown.
+int generate(const std::vector<std::string>& arguments);
+int info(const std::vector<std::string>& arguments);
+int tree(const std::vector<std::string>& arguments);
+
+}  // namespace coppice::cli

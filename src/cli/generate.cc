@@ -1,0 +1,101 @@
+#include <csignal>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "cli/terminal.h"
+
+namespace coppice::cli {
+namespace {
+
+constexpr int interrupted_exit = 130;
+
+}  // namespace
+
+int generate(const std::vector<std::string>& arguments) {
+  po::options_description options = prompt_options();
+  po::options_description output("Length and output");
+  output.add_options()
+      ("max-new-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
+       "most new tokens")
+      ("stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
+       "end before this text (may be given several times)")
+      ("ignore-eos", "go on after an end token")
+      ("logprobs", "with --format json: log-probabilities of each token and the top 5")
+      ("format", po::value<std::string>()->default_value("text")->value_name("F"),
+       "text (streams) or json (one object at the end)")
+      ("stats", "print the table of statistics to standard error (on a terminal always)");
+  po::options_description all;
+  all.add(options).add(output).add(sampling_options()).add(drafting_options()).add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             "coppice generate: continue a text with a target model, helped by a draft model\n\n"
+             "  coppice generate --prompt 'Once upon a time'\n"
+             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n",
+             values)) {
+    return 0;
+  }
+  const std::string format = values["format"].as<std::string>();
+  if (format != "text" && format != "json") {
+    throw_usage(cat("--format ", quoted(format), " is unknown; use text or json"));
+  }
+  const bool json = format == "json";
+  GenerateOptions request = generate_options(values);
+  request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
+  if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
+  request.ignore_eos = values.count("ignore-eos") != 0;
+  request.logprobs = values.count("logprobs") != 0;
+  const Prompt prompt = read_prompt(values);
+  check_options(request);
+
+  ProgressLine progress(true);
+  EngineOptions engine_request = engine_options(values);
+  engine_request.progress = [&](const LoadEvent& event) {
+    progress.show(cat("loading ", event.what), event.fraction);
+  };
+  Engine engine = Engine::load(engine_request);
+  progress.clear();
+
+  const InterruptWatch interrupts;
+  bool reader_gone = false;
+  std::size_t produced = 0;
+  const bool shows_tokens = !json && !engine.has_tokenizer();
+  const PieceCallback callback = [&](const Piece& piece) {
+    try {
+      produced += piece.tokens.size();
+      if (json) {
+        progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
+      } else if (shows_tokens) {
+        std::string ids;
+        for (const TokenId token : piece.tokens) {
+          ids += (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
+        }
+        write_out(ids);
+      } else {
+        write_out(piece.text);
+      }
+    } catch (const ClosedPipe&) {
+      reader_gone = true;
+      return false;
+    }
+    return !InterruptWatch::interrupted();
+  };
+  const Generation result = prompt.ids ? engine.generate(prompt.tokens, request, callback)
+                                       : engine.generate(prompt.text, request, callback);
+  progress.clear();
+  if (reader_gone) return 0;
+  if (json) {
+    write_out(to_json(result, request.logprobs));
+  } else {
+    write_out("\n");
+  }
+  if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
+    std::cerr << '\n' << to_table(result);
+  } else if (!json && values.count("seed") == 0 && request.temperature > 0.0) {
+    std::cerr << "seed " << request.seed << '\n';
+  }
+  return InterruptWatch::interrupted() ? interrupted_exit : 0;
+}
+
+}  // namespace coppice::cli

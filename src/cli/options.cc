@@ -1,0 +1,290 @@
+#include "cli/options.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace coppice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The shipped pair: where COPPICE_MODELS says, beside an installed binary, in the source tree.
+fs::path find_stories() {
+  std::vector<fs::path> places;
+  if (const char* models = std::getenv("COPPICE_MODELS"); models != nullptr && *models != '\0') {
+    places = {fs::path(models) / "stories", fs::path(models)};
+  } else {
+    std::error_code error;
+    const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+    if (!error) {
+      places.push_back(binary.parent_path() / COPPICE_RELATIVE_MODELS / "stories");
+      places.push_back(binary.parent_path().parent_path() / "models" / "stories");
+    }
+    places.push_back(fs::path(COPPICE_SOURCE_MODELS) / "stories");
+  }
+  std::error_code ignored;
+  for (const fs::path& place : places) {
+    if (fs::exists(place / "target" / "config.json", ignored)) return place;
+  }
+  std::string looked;
+  for (const fs::path& place : places) looked += (looked.empty() ? "" : ", ") + quoted(place.string());
+  throw_failure(cat("the shipped models were not found (looked in ", looked,
+                    "); set COPPICE_MODELS to their folder or give --target and --draft"));
+}
+
+std::string read_file(const std::string& name) {
+  std::error_code error;
+  if (fs::is_directory(name, error)) {
+    throw_usage(cat("prompt file ", quoted(name), " is a folder; give a text file"));
+  }
+  std::ifstream in(name, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || in.bad()) {
+    // An empty file sets failbit when nothing was inserted.
+    if (in.eof() || (fs::exists(name, error) && fs::file_size(name, error) == 0)) return "";
+    throw_usage(cat("prompt file ", quoted(name), " cannot be read; check its name and permissions"));
+  }
+  return text.str();
+}
+
+std::vector<TokenId> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  std::stringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    const auto first = part.find_first_not_of(" \t\n");
+    const auto last = part.find_last_not_of(" \t\n");
+    part = first == std::string::npos ? "" : part.substr(first, last - first + 1);
+    TokenId id = -1;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
+    if (error != std::errc() || end != part.data() + part.size() || id < 0) {
+      throw_usage(cat("prompt-ids: ", quoted(part), " is not a token id; give numbers like 1,2,3"));
+    }
+    ids.push_back(id);
+  }
+  if (ids.empty()) throw_usage("prompt-ids: no token id was given; give numbers like 1,2,3");
+  return ids;
+}
+
+template <typename Enum>
+Enum one_of(const std::string& option, const std::string& text, std::initializer_list<Enum> all) {
+  std::string names;
+  for (const Enum value : all) {
+    if (text == name_of(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+  }
+  throw_usage(cat("--", option, " ", quoted(text), " is unknown; use one of ", names));
+}
+
+}  // namespace
+
+bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
+           const std::string& usage, po::variables_map& values,
+           const po::options_description& hidden,
+           const po::positional_options_description& positional) {
+  po::options_description all;
+  all.add(options).add(hidden);
+  all.add_options()("help,h", "print this and exit");
+  using namespace po::command_line_style;
+  try {
+    po::store(po::command_line_parser(arguments)
+                  .options(all)
+                  .positional(positional)
+                  .style(unix_style & ~allow_guessing)
+                  .run(),
+              values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    throw_usage(cat(error.what(), "; see --help"));
+  }
+  if (values.count("help") != 0) {
+    std::cout << usage << "\n" << options << std::flush;
+    return false;
+  }
+  return true;
+}
+
+po::options_description model_options() {
+  po::options_description d("Models and device");
+  d.add_options()
+      ("target", po::value<std::string>()->value_name("DIR"),
+       "Hugging Face folder of the target; with neither this nor --draft, the shipped pair")
+      ("draft", po::value<std::string>()->value_name("DIR|none"),
+       "folder of the draft, or none for plain decoding")
+      ("device", po::value<std::string>()->default_value("auto")->value_name("D"),
+       "auto, cpu or cuda")
+      ("threads", po::value<int>()->default_value(0)->value_name("N"),
+       "CPU threads; 0: as many as this process may use")
+      ("cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+       "auto, f32 or bf16: type of matrix products on the CPU")
+      ("kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+       "KV slots per model; 0: from the context")
+      ("cost-table", po::value<std::string>()->value_name("FILE"),
+       "measured costs for automatic sizes: read if the file exists, else written");
+  return d;
+}
+
+po::options_description prompt_options() {
+  po::options_description d("Prompt (standard input if none of these is given)");
+  d.add_options()
+      ("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")
+      ("prompt-file", po::value<std::string>()->value_name("FILE"), "a file that holds it")
+      ("prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")
+      ("no-bos", "put no beginning-of-sequence token before a text");
+  return d;
+}
+
+po::options_description sampling_options() {
+  po::options_description d("Sampling (filters act in this order)");
+  d.add_options()
+      ("repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
+       "weakens tokens that the text holds already")
+      ("temperature", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+       "0: always the most probable token")
+      ("top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+       "keep the N most probable tokens; 0: all")
+      ("top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"),
+       "keep the fewest tokens that hold this share")
+      ("min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+       "keep tokens of at least this share of the best one's probability")
+      ("seed", po::value<std::string>()->value_name("N"), "random, and printed, if not given");
+  return d;
+}
+
+po::options_description drafting_options() {
+  po::options_description d("Speculation (none of these changes the text's distribution)");
+  d.add_options()
+      ("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
+       "dyspec, dyspec-threshold, chain or none")
+      ("tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
+       "draft tokens per target pass; under chain its length")
+      ("threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+       "dyspec-threshold: least value of a position; 0: from measured costs")
+      ("draft-temperature", po::value<double>()->value_name("F"),
+       "the target's if not given; 0.6 where that is 0")
+      ("acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
+       "rejection or coupled")
+      ("sampled-children", "at temperature 0, draw the children instead of taking the top");
+  return d;
+}
+
+std::int64_t parse_count(const std::string& option, const std::string& text,
+                         std::int64_t automatic) {
+  if (text == "auto") return automatic;
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1) {
+    throw_usage(cat("--", option, " ", quoted(text), ": use a whole number from 1, or auto"));
+  }
+  return count;
+}
+
+EngineOptions engine_options(const po::variables_map& values) {
+  EngineOptions options;
+  const bool plain = values.count("policy") != 0 && values["policy"].as<std::string>() == "none";
+  const auto text = [&](const char* name) {
+    return values.count(name) != 0 ? values[name].as<std::string>() : std::string();
+  };
+  if (values.count("target") == 0) {
+    if (values.count("draft") != 0 && text("draft") != "none") {
+      throw_usage("--draft was given without --target; give both, or neither for the shipped pair");
+    }
+    const fs::path stories = find_stories();
+    options.target = stories / "target";
+    if (values.count("draft") == 0 && !plain) options.draft = stories / "draft";
+  } else {
+    options.target = text("target");
+    if (values.count("draft") == 0 && !plain) {
+      std::cerr << "coppice: no draft model was given: plain decoding (use --draft DIR to speed it up)\n";
+    } else if (text("draft") != "none" && !plain) {
+      options.draft = text("draft");
+    }
+  }
+  options.device = text("device");
+  options.threads = values["threads"].as<int>();
+  options.cpu_dtype = text("cpu-dtype");
+  options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
+  if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
+  options.cost_table = text("cost-table");
+  const auto size = parse_count("tree-size", text("tree-size"), 0);
+  if (size > 1024) throw_usage(cat("--tree-size ", size, ": use 1 to 1024, or auto"));
+  options.max_tree_size = std::max<std::int32_t>(64, static_cast<std::int32_t>(size));
+  return options;
+}
+
+GenerateOptions generate_options(const po::variables_map& values) {
+  GenerateOptions options;
+  options.repetition_penalty = values["repetition-penalty"].as<double>();
+  options.temperature = values["temperature"].as<double>();
+  options.top_k = values["top-k"].as<std::int32_t>();
+  options.top_p = values["top-p"].as<double>();
+  options.min_p = values["min-p"].as<double>();
+  if (values.count("seed") != 0) {
+    const std::string& text = values["seed"].as<std::string>();
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), options.seed);
+    if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
+      throw_usage(cat("--seed ", quoted(text), ": use a whole number from 0 to 2^64 - 1"));
+    }
+  } else {
+    options.seed = std::random_device()();
+  }
+  options.policy = one_of("policy", values["policy"].as<std::string>(),
+                          {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::none});
+  options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
+                              {Acceptance::rejection, Acceptance::coupled});
+  options.tree_size = static_cast<std::int32_t>(
+      parse_count("tree-size", values["tree-size"].as<std::string>(), 0));
+  options.threshold = values["threshold"].as<double>();
+  if (values.count("draft-temperature") != 0) {
+    options.draft_temperature = values["draft-temperature"].as<double>();
+    if (options.draft_temperature < 0.0) {
+      throw_usage(cat("--draft-temperature ", options.draft_temperature, ": use a number above 0"));
+    }
+  }
+  options.sampled_children = values.count("sampled-children") != 0;
+  options.add_bos = values.count("no-bos") == 0;
+  return options;
+}
+
+Prompt read_prompt(const po::variables_map& values) {
+  Prompt prompt;
+  const auto sources = values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
+  if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
+  const char* where = "prompt";
+  if (values.count("prompt-ids") != 0) {
+    prompt.ids = true;
+    prompt.tokens = parse_ids(values["prompt-ids"].as<std::string>());
+    return prompt;
+  }
+  if (values.count("prompt") != 0) {
+    prompt.text = values["prompt"].as<std::string>();
+  } else if (values.count("prompt-file") != 0) {
+    where = "prompt file";
+    prompt.text = read_file(values["prompt-file"].as<std::string>());
+  } else {
+    if (isatty(STDIN_FILENO) != 0) {
+      throw_usage("no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text in");
+    }
+    where = "standard input";
+    std::ostringstream text;
+    text << std::cin.rdbuf();
+    prompt.text = text.str();
+  }
+  if (prompt.text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue"));
+  if (!is_valid_utf8(prompt.text)) {
+    throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
+  }
+  return prompt;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,42 @@
+// Options that several commands share, and how their values become requests.
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+
+namespace coppice::cli {
+
+namespace po = boost::program_options;
+
+/// Parses `arguments`; an unknown option, a missing or malformed value or a stray word is
+/// Error(usage). `--help` prints `usage` and the options to standard output and returns false.
+bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
+           const std::string& usage, po::variables_map& values,
+           const po::options_description& hidden = {},
+           const po::positional_options_description& positional = {});
+
+po::options_description model_options();
+po::options_description prompt_options();
+po::options_description sampling_options();
+po::options_description drafting_options();
+
+/// Finds the models and says on standard error what it decided where that is not obvious.
+EngineOptions engine_options(const po::variables_map& values);
+GenerateOptions generate_options(const po::variables_map& values);
+/// The text that standard input or the options give; checked before the models are loaded.
+struct Prompt {
+  bool ids = false;
+  std::string text;
+  std::vector<TokenId> tokens;
+};
+Prompt read_prompt(const po::variables_map& values);
+
+/// A whole number, or `automatic` for "auto". Error(usage) names `option`.
+std::int64_t parse_count(const std::string& option, const std::string& text,
+                         std::int64_t automatic);
+
+}  // namespace coppice::cli

@@ -1,0 +1,85 @@
+#include "cli/report.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace coppice::cli {
+
+std::string to_json(const Generation& generation, bool with_logprobs) {
+  using Json = nlohmann::ordered_json;
+  const Statistics& s = generation.statistics;
+  Json json;
+  json["text"] = generation.text;
+  json["tokens"] = generation.tokens;
+  json["prompt_tokens"] = s.prompt_tokens;
+  json["finish_reason"] = name_of(generation.finish_reason);
+  json["steps"] = s.steps;
+  json["accepted_length"] = s.accepted_length;
+  json["emitted_per_step"] = s.emitted_per_step;
+  if (s.tree_size > 0 || s.policy == Policy::none) {
+    json["tree_size"] = s.tree_size;
+  } else {
+    json["tree_size"] = "auto";
+  }
+  json["tree_size_mean"] = s.tree_size_mean;
+  json["draft_passes"] = s.draft_passes;
+  json["seconds"] = {{"load", s.seconds.load},         {"prefill", s.seconds.prefill},
+                     {"draft", s.seconds.draft},       {"verify", s.seconds.verify},
+                     {"sampling", s.seconds.sampling}, {"other", s.seconds.other},
+                     {"total", s.seconds.total}};
+  json["tokens_per_second"] = s.tokens_per_second;
+  json["decode_tokens_per_second"] = s.decode_tokens_per_second;
+  if (with_logprobs) {
+    Json list = Json::array();
+    for (const TokenLogprob& entry : generation.logprobs) {
+      Json top = Json::array();
+      for (const auto& [token, logprob] : entry.top) {
+        top.push_back({{"token", token}, {"logprob", logprob}});
+      }
+      list.push_back({{"token", entry.token}, {"logprob", entry.logprob}, {"top", top}});
+    }
+    json["logprobs"] = std::move(list);
+  }
+  json["policy"] = name_of(s.policy);
+  json["acceptance"] = name_of(s.acceptance);
+  json["temperature"] = s.temperature;
+  json["draft_temperature"] = s.draft_temperature;
+  json["seed"] = s.seed;
+  json["device"] = s.device;
+  json["dtype"] = s.dtype;
+  json["version"] = version();
+  return json.dump() + "\n";
+}
+
+std::string to_table(const Generation& generation) {
+  const Statistics& s = generation.statistics;
+  std::string text;
+  char line[200];
+  const auto add = [&](const char* name, const char* format, auto... values) {
+    char value[160];
+    std::snprintf(value, sizeof value, format, values...);
+    std::snprintf(line, sizeof line, "  %-16s %s\n", name, value);
+    text += line;
+  };
+  add("tokens", "%zu new after %d of prompt, ended by %s", generation.tokens.size(),
+      s.prompt_tokens, name_of(generation.finish_reason));
+  add("speed", "%.1f tokens/s, %.1f without prefill", s.tokens_per_second,
+      s.decode_tokens_per_second);
+  add("accepted length", "%.2f tokens per target pass, the bonus token included (%lld passes)",
+      s.accepted_length, static_cast<long long>(s.steps));
+  if (s.policy != Policy::none) {
+    char requested[16] = "auto";
+    if (s.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", s.tree_size);
+    add("tree size", "%.1f on average (%s), %lld draft passes", s.tree_size_mean, requested,
+        static_cast<long long>(s.draft_passes));
+  }
+  add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
+      s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
+      s.seconds.other);
+  add("as used", "%s, %s, temperature %g, seed %llu, %s %s", name_of(s.policy),
+      name_of(s.acceptance), s.temperature, static_cast<unsigned long long>(s.seed),
+      s.device.c_str(), s.dtype.c_str());
+  return text;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,100 @@
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+
+namespace coppice::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+extern "C" void on_interrupt(int) {
+  interrupt_seen = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) != 0; }
+
+void write_out(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) throw ClosedPipe{};
+    if (n < 0) {
+      throw_failure(cat("standard output: ", std::strerror(errno),
+                        "; the text up to here was written, free some space or redirect elsewhere"));
+    }
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+ProgressLine::ProgressLine(bool enabled) : enabled_(enabled && stderr_is_terminal()) {}
+ProgressLine::~ProgressLine() { clear(); }
+
+void ProgressLine::show(const std::string& what, double fraction) {
+  if (!enabled_) return;
+  const double now = now_seconds();
+  if (what != what_) {
+    what_ = what;
+    start_ = now;
+    last_ = 0.0;
+  }
+  const double elapsed = now - start_;
+  if (elapsed < 1.0 || now - last_ < 0.1) return;
+  last_ = now;
+  char left[48] = "";
+  if (fraction > 0.0) {
+    std::snprintf(left, sizeof left, ", about %.0f s left",
+                  std::ceil(elapsed * (1.0 - fraction) / fraction));
+  }
+  std::fprintf(stderr, "\r\033[K%s: %.0f%%%s", what.c_str(), 100.0 * fraction, left);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void ProgressLine::clear() {
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+InterruptWatch::InterruptWatch() {
+  interrupt_seen = 0;
+  std::signal(SIGINT, on_interrupt);
+}
+InterruptWatch::~InterruptWatch() { std::signal(SIGINT, SIG_DFL); }
+bool InterruptWatch::interrupted() { return interrupt_seen != 0; }
+
+std::string visible(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (u < 0x20 || u == 0x7f) {
+      char hex[8];
+      std::snprintf(hex, sizeof hex, "\\x%02x", u);
+      out += hex;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace coppice::cli

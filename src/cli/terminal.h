@@ -1,0 +1,50 @@
+// Writing to a person or a pipe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "coppice.h"
+
+namespace coppice::cli {
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+
+/// Thrown when the reader of standard output has gone: the program ends quietly.
+struct ClosedPipe {};
+
+/// Writes all of `text` to standard output at once. Throws ClosedPipe, or Error(failure) for a
+/// full disk and the like.
+void write_out(std::string_view text);
+
+/// A line on standard error that is written over: what is done, how far, the time left. Shown
+/// only on a terminal and only after a second.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool enabled);
+  ~ProgressLine();
+  void show(const std::string& what, double fraction);
+  void clear();
+
+ private:
+  bool enabled_;
+  bool shown_ = false;
+  std::string what_;
+  double start_ = 0.0;
+  double last_ = 0.0;
+};
+
+/// While it lives, Ctrl-C sets a flag instead of ending the program; a second one ends it.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  static bool interrupted();
+};
+
+/// Text for one line: control characters visible, quotes as they are.
+std::string visible(std::string_view text);
+
+}  // namespace coppice::cli

@@ -1,0 +1,223 @@
+#include "cost_table.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::json;
+
+// Lower hull by mean cost of both prefixes (Andrew's monotone chain).
+std::vector<PassCosts::Point> lower_hull(const std::vector<PassCosts::Point>& points) {
+  std::vector<PassCosts::Point> hull;
+  const auto cost = [](const PassCosts::Point& p) { return p.seconds_short + p.seconds_long; };
+  for (const auto& p : points) {
+    while (hull.size() >= 2) {
+      const auto& a = hull[hull.size() - 2];
+      const auto& b = hull.back();
+      const double chord = cost(a) + (cost(p) - cost(a)) * (b.rows - a.rows) / (p.rows - a.rows);
+      if (cost(b) < chord) break;
+      hull.pop_back();
+    }
+    hull.push_back(p);
+  }
+  return hull;
+}
+
+Json to_json(const PassCosts& costs) {
+  Json points = Json::array();
+  for (const auto& p : costs.points()) {
+    points.push_back({{"rows", p.rows},
+                      {"seconds_short", p.seconds_short},
+                      {"seconds_long", p.seconds_long}});
+  }
+  return {{"prefix_short", costs.prefix_short()},
+          {"prefix_long", costs.prefix_long()},
+          {"points", points}};
+}
+
+PassCosts from_json(const Json& json) {
+  std::vector<PassCosts::Point> points;
+  for (const Json& p : json.at("points")) {
+    points.push_back({p.at("rows").get<std::int32_t>(), p.at("seconds_short").get<double>(),
+                      p.at("seconds_long").get<double>()});
+  }
+  bool sound = !points.empty() && points.front().rows == 1;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    sound = sound && points[i].seconds_short > 0 && points[i].seconds_long > 0 &&
+            (i == 0 || points[i].rows > points[i - 1].rows);
+  }
+  const auto near = json.at("prefix_short").get<std::int32_t>();
+  const auto far = json.at("prefix_long").get<std::int32_t>();
+  if (!sound || far <= near) throw_failure("its points are out of order or not positive");
+  return PassCosts(near, far, std::move(points));
+}
+
+}  // namespace
+
+PassCosts::PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points)
+    : prefix_short_(prefix_short),
+      prefix_long_(prefix_long),
+      points_(std::move(points)),
+      hull_(lower_hull(points_)) {}
+
+double PassCosts::interpolate(const std::vector<Point>& points, std::int32_t rows,
+                              std::int32_t prefix) const {
+  const double along = static_cast<double>(prefix - prefix_short_) / (prefix_long_ - prefix_short_);
+  const auto at = [&](const Point& p) {
+    return std::max(p.seconds_short + along * (p.seconds_long - p.seconds_short),
+                    0.5 * p.seconds_short);
+  };
+  if (points.size() == 1) return at(points[0]) * rows / points[0].rows;
+  auto upper = std::lower_bound(points.begin(), points.end(), rows,
+                                [](const Point& p, std::int32_t r) { return p.rows < r; });
+  if (upper == points.begin()) return at(*upper);
+  if (upper == points.end()) --upper;  // beyond the table: its last slope
+  const auto lower = upper - 1;
+  const double share = static_cast<double>(rows - lower->rows) / (upper->rows - lower->rows);
+  return at(*lower) + share * (at(*upper) - at(*lower));
+}
+
+double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
+  return interpolate(points_, rows, prefix);
+}
+
+double PassCosts::hull_seconds(std::int32_t rows, std::int32_t prefix) const {
+  return interpolate(hull_, rows, prefix);
+}
+
+PassCosts measure_pass_costs(Model& model, KvPool& pool, std::int32_t most_rows,
+                             double budget_seconds) {
+  const std::int32_t context = model.config().context_length;
+  most_rows = std::min({most_rows, model.options().max_rows, context / 2, pool.free_slots() / 2});
+  if (most_rows < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+  const std::int32_t near = 1;
+  const std::int32_t far =
+      std::max(2, std::min({context - most_rows, pool.free_slots() - most_rows, 512}));
+  std::vector<KvSlot> slots(static_cast<std::size_t>(far + most_rows));
+  if (!pool.take(slots)) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+
+  AttentionPlan plan;
+  std::vector<VisibleKv> visible;
+  std::vector<std::int32_t> positions, logit_rows;
+  std::vector<TokenId> tokens;
+  const auto time_pass = [&](std::int32_t rows, std::int32_t prefix) {
+    visible.clear();
+    positions.clear();
+    logit_rows.clear();
+    tokens.clear();
+    for (std::int32_t i = 0; i < prefix; ++i) {
+      visible.push_back({slots[static_cast<std::size_t>(i)], 0, rows});
+    }
+    for (std::int32_t r = 0; r < rows; ++r) {
+      // A bush over one stem: half of the rows see each other in a chain, as trees do.
+      const std::int32_t until = r < rows / 2 ? rows : r + 1;
+      visible.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
+      positions.push_back(prefix + std::min(r, rows / 2));
+      logit_rows.push_back(r);
+      tokens.push_back(static_cast<TokenId>((r * 37 + 11) % model.config().vocab_size));
+    }
+    plan.assign(visible, rows,
+                choose_chunk_tokens(prefix + rows, model.config().kv_heads, model.device().threads()));
+    const ForwardBatch batch{
+        tokens, positions,
+        std::span<const KvSlot>(slots.data() + prefix, static_cast<std::size_t>(rows)), &plan,
+        logit_rows};
+    const double start = now_seconds();
+    model.forward(batch, pool);
+    model.device().synchronize();
+    return now_seconds() - start;
+  };
+
+  // The least of a few repetitions: on a shared machine noise only adds.
+  const double begin = now_seconds();
+  const auto typical = [&](std::int32_t rows, std::int32_t prefix) {
+    time_pass(rows, prefix);
+    double best = 1e30;
+    const double repetitions_end = now_seconds() + 0.004;
+    for (int i = 0; i < 12 && (i < 3 || now_seconds() < repetitions_end); ++i) {
+      best = std::min(best, time_pass(rows, prefix));
+      if (now_seconds() - begin > budget_seconds && i > 0) break;
+    }
+    return best;
+  };
+  std::vector<PassCosts::Point> points;
+  for (std::int32_t rows = 1; rows <= most_rows;
+       rows += rows < 8 ? 1 : rows < 16 ? 2 : rows < 32 ? 4 : rows < 64 ? 16 : rows / 2) {
+    if (points.size() >= 2 && now_seconds() - begin > budget_seconds) break;
+    points.push_back({rows, typical(rows, near), typical(rows, far)});
+  }
+  // More rows never cost less: a dip is noise.
+  for (std::size_t i = points.size() - 1; i-- > 0;) {
+    points[i].seconds_short = std::min(points[i].seconds_short, points[i + 1].seconds_short);
+    points[i].seconds_long = std::min(points[i].seconds_long, points[i + 1].seconds_long);
+  }
+  pool.give_back(slots);
+  return PassCosts(near, far, std::move(points));
+}
+
+std::string cost_fingerprint(const Model& target, const Model& draft) {
+  const auto one = [](const Model& m) {
+    const ModelConfig& c = m.config();
+    return cat(c.layers, "x", c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads,
+               "x", c.head_dim, "/", c.vocab_size);
+  };
+  return cat(target.device().name(), " ", name_of(target.device().compute_dtype()), " ",
+             target.device().threads(), " threads, target ", one(target), ", draft ", one(draft));
+}
+
+std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
+                                         const std::string& fingerprint) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  const auto complain = [&](const std::string& what) {
+    throw_failure(cat("cost table ", quoted(file.string()), ": ", what,
+                      "; delete the file to have the costs measured again"));
+  };
+  std::ifstream in(file);
+  const Json json = Json::parse(in, nullptr, false);
+  if (!in || json.is_discarded() || !json.is_object()) complain("not readable as JSON");
+  CostTable table;
+  try {
+    table.fingerprint = json.at("fingerprint").get<std::string>();
+    table.target = from_json(json.at("target"));
+    table.draft = from_json(json.at("draft"));
+  } catch (const std::exception& error) {
+    complain(cat("not a cost table (", error.what(), ")"));
+  }
+  if (table.fingerprint != fingerprint) {
+    complain(cat("measured for ", quoted(table.fingerprint), ", this is ", quoted(fingerprint)));
+  }
+  return table;
+}
+
+void write_cost_table(const std::filesystem::path& file, const CostTable& table) {
+  const Json json = {{"fingerprint", table.fingerprint},
+                     {"target", to_json(table.target)},
+                     {"draft", to_json(table.draft)}};
+  std::filesystem::path temporary = file;
+  temporary += ".new";
+  {
+    std::ofstream out(temporary);
+    out << json.dump(1) << '\n';
+    out.close();
+    if (!out) {
+      std::error_code ignored;
+      std::filesystem::remove(temporary, ignored);
+      throw_failure(cat("cost table ", quoted(file.string()),
+                        ": cannot be written; check the folder and the disk's free space"));
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, file, error);
+  if (error) {
+    throw_failure(cat("cost table ", quoted(file.string()), ": ", error.message()));
+  }
+}
+
+}  // namespace coppice

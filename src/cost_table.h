@@ -1,0 +1,61 @@
+// What a forward pass costs on this device, by rows and by prefix.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace coppice {
+
+/// Seconds of one model's pass at two prefix lengths; between and beyond them linear.
+class PassCosts {
+ public:
+  struct Point {
+    std::int32_t rows;
+    double seconds_short;
+    double seconds_long;
+  };
+  PassCosts() = default;
+  PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
+
+  double seconds(std::int32_t rows, std::int32_t prefix) const;
+  /// Cost of `rows` rows on the lower convex hull of the table: what one row more costs when
+  /// steps of the matrix products' row buckets are smoothed. Its increments never fall.
+  double hull_seconds(std::int32_t rows, std::int32_t prefix) const;
+
+  std::int32_t prefix_short() const { return prefix_short_; }
+  std::int32_t prefix_long() const { return prefix_long_; }
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
+  double interpolate(const std::vector<Point>& points, std::int32_t rows, std::int32_t prefix) const;
+  std::int32_t prefix_short_ = 0, prefix_long_ = 1;
+  std::vector<Point> points_, hull_;
+};
+
+struct CostTable {
+  std::string fingerprint;  ///< device, types, threads and both models' shapes
+  PassCosts target;
+  PassCosts draft;
+};
+
+/// Times passes of growing row counts over free slots of the pool: medians of a few
+/// repetitions, and no more rows once `budget_seconds` are spent.
+PassCosts measure_pass_costs(Model& model, KvPool& pool, std::int32_t most_rows,
+                             double budget_seconds);
+
+std::string cost_fingerprint(const Model& target, const Model& draft);
+
+/// nullopt where there is no such file. Throws Error(failure) for one that cannot be read or
+/// was measured for other models or another device.
+std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
+                                         const std::string& fingerprint);
+/// Writes beside the file and renames, so that a full disk leaves no half table.
+void write_cost_table(const std::filesystem::path& file, const CostTable& table);
+
+}  // namespace coppice

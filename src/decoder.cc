@@ -1,0 +1,356 @@
+#include "decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+
+namespace coppice {
+namespace {
+
+/// What a speculative step costs beside the models' passes: drawing, ordering, planning,
+/// accepting. Measured on the shipped pair (bench/generate); a constant, so that the same cost
+/// table gives the same text.
+constexpr double step_overhead_seconds = 15e-6;
+
+SamplingParams params_of(const GenerateOptions& options, double temperature) {
+  return {temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty};
+}
+
+}  // namespace
+
+Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
+                 const PieceCallback& callback)
+    : engine_(engine),
+      state_(state),
+      options_(options),
+      callback_(callback),
+      target_params_(params_of(options, options.temperature)),
+      text_(options.stop) {
+  const bool greedy = options_.temperature == 0.0;
+  const bool coupled = options_.acceptance == Acceptance::coupled;
+  if (engine_.draft.model == nullptr) options_.policy = Policy::none;
+
+  if (options_.draft_temperature < 0.0) {
+    options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
+  }
+  draft_setting_.params = params_of(options_, options_.draft_temperature);
+  draft_setting_.draw = greedy ? (options_.sampled_children ? ChildDraw::sampled : ChildDraw::top)
+                               : (coupled ? ChildDraw::coupled : ChildDraw::sampled);
+
+  rule_ = greedy ? make_greedy_rule()
+                 : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
+
+  const bool automatic = options_.policy != Policy::none &&
+                         (options_.tree_size == 0 || (options_.policy == Policy::dyspec_threshold &&
+                                                      options_.threshold == 0.0));
+  if (automatic) {
+    auto_size_ = std::make_unique<AutoSize>(engine_.require_costs(), step_overhead_seconds);
+  }
+  switch (options_.policy) {
+    case Policy::dyspec:
+      if (automatic) {
+        policy_ = std::make_unique<DyspecAutoPolicy>(*auto_size_,
+                                                     draft_setting_.draw != ChildDraw::sampled);
+      } else {
+        policy_ = make_dyspec_policy();
+      }
+      break;
+    case Policy::dyspec_threshold:
+      policy_ = make_dyspec_threshold_policy();
+      break;
+    case Policy::chain:
+      policy_ = make_chain_policy();
+      break;
+    case Policy::none:
+      break;
+  }
+  tree_.reserve(engine_.options.max_tree_size + 1);
+}
+
+Generation Decoder::run() {
+  const double start = now_seconds();
+  if (state_.length() >= engine_.target.model->config().context_length) {
+    finished_ = FinishReason::context;
+  }
+  if (options_.max_new_tokens == 0 && !finished_) finished_ = FinishReason::length;
+  if (!finished_ && !prefill()) finished_ = FinishReason::memory;
+  while (!finished_) {
+    {
+      const std::lock_guard lock(engine_.mutex);
+      grow();
+      if (!judge()) {
+        finished_ = FinishReason::memory;
+        break;
+      }
+      accept();
+    }
+    emit();
+  }
+  finish(now_seconds() - start);
+  return std::move(result_);
+}
+
+bool Decoder::prefill() {
+  const std::lock_guard lock(engine_.mutex);
+  const double before = engine_.target_runner->prefill_seconds();
+  const bool done = engine_.target_runner->prefill(state_);
+  result_.statistics.seconds.prefill += engine_.target_runner->prefill_seconds() - before;
+  return done;
+}
+
+// Bounds of this step's tree. They depend on what is known before the step alone.
+void Decoder::plan_growth() {
+  const ModelConfig& target = engine_.target.model->config();
+  const std::int32_t left =
+      std::min(options_.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
+               target.context_length - state_.length());
+  limits_ = {};
+  speculate_ = policy_ != nullptr &&
+               state_.largest_token < engine_.draft.model->config().vocab_size;
+  if (!speculate_) return;
+
+  // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
+  const std::int32_t draft_context = engine_.draft.model->config().context_length;
+  limits_.max_depth = std::min(left - 1, draft_context - state_.length());
+  limits_.max_size = options_.tree_size > 0 ? options_.tree_size : engine_.options.max_tree_size;
+  limits_.max_size = std::min({limits_.max_size, engine_.target_runner->free_slots() - 1,
+                               engine_.draft_runner->room(state_)});
+  if (auto_size_ != nullptr) {
+    const auto lag = state_.length() - static_cast<std::int32_t>(state_.draft_slots.size());
+    speculate_ = auto_size_->begin_step(state_.length(), lag);
+    if (options_.policy == Policy::chain) {
+      limits_.max_size = std::min(limits_.max_size, auto_size_->chain_length(32));
+    }
+    if (options_.policy == Policy::dyspec_threshold && options_.threshold == 0.0) {
+      limits_.min_value = auto_size_->threshold();
+    }
+  }
+  if (options_.policy == Policy::dyspec_threshold && options_.threshold > 0.0) {
+    limits_.min_value = options_.threshold;
+  }
+  speculate_ = speculate_ && limits_.max_depth > 0 && limits_.max_size > 0;
+}
+
+void Decoder::grow() {
+  plan_growth();
+  key_ = {options_.seed, options_.stream, state_.steps,
+          static_cast<std::uint64_t>(state_.length())};
+  tree_.reset(state_.tokens.back());
+  if (!speculate_) return;
+  DraftRunner& draft = *engine_.draft_runner;
+  passes_before_ = draft.passes();
+  const double draft_before = draft.forward_seconds();
+  const double start = now_seconds();
+  draft.begin(state_, key_, draft_setting_);
+  try {
+    policy_->grow(draft, limits_, tree_);
+  } catch (...) {
+    draft.abandon();
+    throw;
+  }
+  const double forward = draft.forward_seconds() - draft_before;
+  result_.statistics.seconds.draft += forward;
+  sampling_seconds_ += now_seconds() - start - forward;
+  result_.statistics.draft_passes += draft.passes() - passes_before_;
+}
+
+bool Decoder::judge() {
+  TargetRunner& target = *engine_.target_runner;
+  const double before = target.forward_seconds();
+  const bool fits = target.pass(state_, tree_, target_params_);
+  result_.statistics.seconds.verify += target.forward_seconds() - before;
+  if (!fits) {
+    if (speculate_) engine_.draft_runner->abandon();
+    return false;
+  }
+  const Stopwatch timing(sampling_seconds_);
+  static const DistributionTable nothing_drafted;
+  rule_->judge(tree_, target, speculate_ ? engine_.draft_runner->distributions() : nothing_drafted,
+               key_, verdict_);
+  step_logprobs_.clear();
+  if (options_.logprobs) {
+    std::int32_t node = 0;
+    for (const std::int32_t next : verdict_.path) {
+      note_logprob(node, tree_.token[static_cast<std::size_t>(next)]);
+      node = next;
+    }
+    note_logprob(node, verdict_.bonus);
+  }
+  return true;
+}
+
+void Decoder::accept() {
+  ++state_.steps;
+  ++result_.statistics.steps;
+  judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
+  drafted_ += tree_.size();
+  engine_.target_runner->commit(verdict_.path);
+  if (speculate_) {
+    engine_.draft_runner->commit(tree_, verdict_.path);
+    if (auto_size_) {
+      auto_size_->record(tree_, verdict_.path, engine_.draft_runner->passes() - passes_before_);
+    }
+  } else if (auto_size_) {
+    auto_size_->record_plain();
+  }
+  for (const std::int32_t node : verdict_.path) {
+    state_.append(tree_.token[static_cast<std::size_t>(node)]);
+  }
+  state_.append(verdict_.bonus);
+}
+
+void Decoder::note_logprob(std::int32_t node, TokenId token) {
+  TargetRunner& target = *engine_.target_runner;
+  std::span<const float> probs;
+  if (target_params_.temperature > 0.0) {
+    probs = target.distribution(node);
+  } else {
+    probs = target.distribution_at(node, {1.0, 0, 1.0, 0.0, target_params_.repetition_penalty});
+  }
+  const auto log_of = [&](TokenId t) {
+    return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
+  };
+  TokenLogprob entry{token, log_of(token), {}};
+  std::array<TokenId, 5> best{};
+  const auto count = std::min<std::size_t>(best.size(), probs.size());
+  std::vector<TokenId> ids(probs.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
+                    [&](TokenId a, TokenId b) {
+                      const float pa = probs[static_cast<std::size_t>(a)];
+                      const float pb = probs[static_cast<std::size_t>(b)];
+                      return pa != pb ? pa > pb : a < b;
+                    });
+  for (std::size_t i = 0; i < count; ++i) {
+    if (probs[static_cast<std::size_t>(ids[i])] > 0.0f) entry.top.emplace_back(ids[i], log_of(ids[i]));
+  }
+  step_logprobs_.push_back(std::move(entry));
+}
+
+// Hands the step's tokens on, one by one, until one of them ends the text. Tokens after that one
+// are taken back from the sequence.
+bool Decoder::emit() {
+  const auto step_tokens = static_cast<std::int32_t>(verdict_.path.size()) + 1;
+  const std::int32_t first = state_.length() - step_tokens;
+  std::int32_t used = 0;
+  while (used < step_tokens && !finished_) {
+    const TokenId token = state_.tokens[static_cast<std::size_t>(first + used)];
+    if (emit_token(token) && options_.logprobs) {
+      result_.logprobs.push_back(std::move(step_logprobs_[static_cast<std::size_t>(used)]));
+    }
+    ++used;
+  }
+  if (used < step_tokens) engine_.cut(state_, first + used);
+  if (!finished_ && state_.length() >= engine_.target.model->config().context_length) {
+    finished_ = FinishReason::context;
+  }
+  const std::string text = text_.release(finished_.has_value());
+  result_.text += text;
+  std::span<const TokenId> tokens(result_.tokens);
+  tokens = tokens.subspan(std::min(handed_out_, tokens.size()));
+  handed_out_ = std::max(handed_out_, result_.tokens.size());
+  if (callback_ && (!text.empty() || !tokens.empty())) {
+    if (!callback_({text, tokens}) && !finished_) {
+      finished_ = FinishReason::cancelled;
+      const std::string rest = text_.release(true);
+      result_.text += rest;
+      if (!rest.empty()) callback_({rest, {}});
+    }
+  }
+  return !finished_;
+}
+
+// True when the token belongs to the result.
+bool Decoder::emit_token(TokenId token) {
+  const auto& eos = engine_.target.model->config().eos_tokens;
+  if (!options_.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) {
+    finished_ = FinishReason::eos;
+    return false;
+  }
+  result_.tokens.push_back(token);
+  const bool stopped =
+      text_.push(engine_.tokenizer ? engine_.tokenizer->bytes_of(token) : std::string());
+  if (stopped) {
+    finished_ = FinishReason::stop;
+    result_.tokens.resize(text_.tokens_before_stop());
+    if (result_.logprobs.size() > result_.tokens.size()) {
+      result_.logprobs.resize(result_.tokens.size());
+    }
+    return false;
+  }
+  if (static_cast<std::int32_t>(result_.tokens.size()) >= options_.max_new_tokens) {
+    finished_ = FinishReason::length;
+  }
+  return true;
+}
+
+void Decoder::finish(double seconds) {
+  Statistics& s = result_.statistics;
+  const auto count = static_cast<double>(result_.tokens.size());
+  const auto steps = static_cast<double>(s.steps);
+  result_.finish_reason = *finished_;
+  if (s.steps > 0) {
+    s.accepted_length = static_cast<double>(judged_) / steps;
+    s.emitted_per_step = count / steps;
+    s.tree_size_mean = static_cast<double>(drafted_) / steps;
+  }
+  s.tree_size = options_.policy == Policy::none ? 0 : options_.tree_size;
+  s.seconds.load = engine_.load_seconds;
+  s.seconds.sampling = sampling_seconds_;
+  s.seconds.total = s.seconds.load + seconds;
+  s.seconds.other = std::max(0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify -
+                                      s.seconds.sampling);
+  if (seconds > 0.0) s.tokens_per_second = count / seconds;
+  if (seconds > s.seconds.prefill) {
+    s.decode_tokens_per_second = count / (seconds - s.seconds.prefill);
+  }
+  s.policy = options_.policy;
+  s.acceptance = options_.acceptance;
+  s.temperature = options_.temperature;
+  s.draft_temperature = options_.draft_temperature;
+  s.seed = options_.seed;
+  s.device = engine_.device->name();
+  s.dtype = name_of(engine_.device->compute_dtype());
+}
+
+JudgedTree Decoder::judge_first_tree() {
+  const std::lock_guard lock(engine_.mutex);
+  if (!engine_.target_runner->prefill(state_)) {
+    throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
+  }
+  grow();
+  if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
+  JudgedTree judged;
+  judged.bonus = verdict_.bonus;
+  judged.draft_passes = result_.statistics.draft_passes;
+  for (std::size_t n = 0; n < tree_.token.size(); ++n) {
+    TreeNode node;
+    node.token = tree_.token[n];
+    node.parent = tree_.parent[n];
+    node.depth = tree_.depth[n];
+    node.rank = tree_.rank[n];
+    node.draft_prob = static_cast<double>(tree_.draft_prob[n]);
+    node.path_prob = tree_.path_prob[n];
+    node.value = tree_.value[n];
+    node.accepted = n == 0 || std::find(verdict_.path.begin(), verdict_.path.end(),
+                                        static_cast<std::int32_t>(n)) != verdict_.path.end();
+    judged.nodes.push_back(node);
+  }
+  // A node's target probability is read from its parent's row.
+  for (std::size_t n = 1; n < judged.nodes.size(); ++n) {
+    judged.nodes[n].target_prob = static_cast<double>(
+        engine_.target_runner->distribution(tree_.parent[n])[static_cast<std::size_t>(tree_.token[n])]);
+  }
+  engine_.target_runner->commit(verdict_.path);
+  if (speculate_) engine_.draft_runner->commit(tree_, verdict_.path);
+  for (const std::int32_t node : verdict_.path) {
+    state_.append(tree_.token[static_cast<std::size_t>(node)]);
+  }
+  state_.append(verdict_.bonus);
+  return judged;
+}
+
+}  // namespace coppice

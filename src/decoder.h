@@ -1,0 +1,62 @@
+// One generation: prefill, then step after step, until something ends it.
+#pragma once
+
+#include <memory>
+
+#include "auto_size.h"
+#include "engine_impl.h"
+#include "models/sequence_state.h"
+#include "text_stream.h"
+
+namespace coppice {
+
+class Decoder {
+ public:
+  /// `state` holds the text so far, the prompt appended. All outlive the decoder.
+  Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
+          const PieceCallback& callback);
+
+  Generation run();
+  /// One step's tree, judged; nothing is committed.
+  JudgedTree judge_first_tree();
+
+ private:
+  bool prefill();
+  void plan_growth();
+  void grow();
+  bool judge();
+  void accept();
+  bool emit();
+  bool emit_token(TokenId token);
+  void note_logprob(std::int32_t node, TokenId token);
+  void finish(double seconds);
+
+  Engine::Impl& engine_;
+  SequenceState& state_;
+  GenerateOptions options_;
+  const PieceCallback& callback_;
+  SamplingParams target_params_;
+  DraftRunner::Setting draft_setting_;
+  std::unique_ptr<AutoSize> auto_size_;
+  std::unique_ptr<DraftPolicy> policy_;
+  std::unique_ptr<AcceptanceRule> rule_;
+
+  // The step at hand.
+  GrowthLimits limits_;
+  bool speculate_ = false;
+  StepKey key_;
+  TokenTree tree_;
+  Verdict verdict_;
+  std::vector<TokenLogprob> step_logprobs_;
+  std::int64_t passes_before_ = 0;
+
+  TextStream text_;
+  Generation result_;
+  std::optional<FinishReason> finished_;
+  std::size_t handed_out_ = 0;  ///< tokens that the callback has seen
+  std::int64_t judged_ = 0;  ///< accepted and bonus tokens of all steps
+  std::int64_t drafted_ = 0;
+  double sampling_seconds_ = 0.0;
+};
+
+}  // namespace coppice

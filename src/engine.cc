@@ -1,0 +1,328 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "base/utf8.h"
+#include "decoder.h"
+#include "engine_impl.h"
+
+namespace coppice {
+namespace {
+
+constexpr std::int32_t page_size = 16;
+constexpr std::int32_t prefill_rows = 256;
+constexpr double cost_budget_seconds = 0.25;  // per model
+
+// KV slots for all sequences: a few whole contexts where memory is no matter, at least one
+// context and a tree else.
+std::int32_t default_kv_tokens(const ModelConfig& config, std::int32_t tree_rows) {
+  constexpr std::int64_t no_matter_bytes = std::int64_t{1} << 28;
+  const std::int64_t bytes_per_token = std::int64_t{2} * config.layers * config.kv_heads *
+                                       config.head_dim * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t one = std::min<std::int64_t>(config.context_length, 8192) + tree_rows;
+  return static_cast<std::int32_t>(std::clamp(no_matter_bytes / bytes_per_token, one, 4 * one));
+}
+
+std::unique_ptr<Device> make_device(const EngineOptions& options) {
+  if (options.device == "cuda") {
+    throw_usage(
+        "--device cuda: this build has no CUDA backend; use --device cpu");
+  }
+  if (options.device != "auto" && options.device != "cpu") {
+    throw_usage(cat("device ", quoted(options.device), " is unknown; use auto, cpu or cuda"));
+  }
+  CpuOptions cpu;
+  if (options.threads < 0 || options.threads > 1024) {
+    throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
+  }
+  cpu.threads = options.threads;
+  if (options.cpu_dtype == "f32") {
+    cpu.compute = CpuOptions::Compute::f32;
+  } else if (options.cpu_dtype == "bf16") {
+    cpu.compute = CpuOptions::Compute::bf16;
+  } else if (options.cpu_dtype != "auto") {
+    throw_usage(cat("cpu dtype ", quoted(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
+  }
+  return make_cpu_device(cpu);
+}
+
+LoadedModel load_model(const std::filesystem::path& dir, const char* what,
+                       const EngineOptions& options, Device& device) {
+  ModelOptions model_options;
+  const std::int32_t tree_rows = options.max_tree_size + 1;
+  model_options.max_rows = std::max(prefill_rows, tree_rows);
+  model_options.max_logit_rows = tree_rows;
+  LoadedModel loaded;
+  loaded.model = Model::load(dir, device, model_options, [&](double fraction) {
+    if (options.progress) options.progress({what, fraction});
+  });
+  const ModelConfig& config = loaded.model->config();
+  const std::int32_t slots =
+      options.kv_tokens > 0 ? options.kv_tokens : default_kv_tokens(config, tree_rows);
+  loaded.pool = std::make_unique<KvPool>(device, loaded.model->kv_layout(slots, page_size));
+  return loaded;
+}
+
+
+
+// The same ids must mean the same pieces. Vocabularies that differ only by padded rows are
+// fine: ids past the tokenizer's pieces mean nothing in either.
+void check_vocabularies(Engine::Impl& engine) {
+  const std::int64_t target_rows = engine.target.model->config().vocab_size;
+  const std::int64_t draft_rows = engine.draft.model->config().vocab_size;
+  const auto file = engine.options.draft / "tokenizer.model";
+  if (engine.tokenizer != nullptr && std::filesystem::exists(file)) {
+    const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
+    engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
+    const std::int64_t pieces = engine.tokenizer->pieces();
+    if (std::min(target_rows, draft_rows) >= pieces) return;
+    throw_failure(cat("draft ", quoted(engine.options.draft.string()), ": the tokenizer has ", pieces,
+                      " pieces, the models have ", target_rows, " (target) and ", draft_rows,
+                      " (draft) vocabulary rows; use a draft made for the target's tokenizer"));
+  }
+  // Without tokenizers to compare, sizes must agree up to padding to a multiple of 1024.
+  const std::int64_t difference = std::abs(target_rows - draft_rows);
+  if (difference >= 1024) {
+    throw_failure(cat("draft ", quoted(engine.options.draft.string()), ": its vocabulary has ",
+                      draft_rows, " rows, the target's has ", target_rows,
+                      "; use a draft made for the target's tokenizer"));
+  }
+}
+
+}  // namespace
+
+const char* version() { return COPPICE_VERSION; }
+
+const char* name_of(Policy policy) {
+  constexpr std::array names = {"dyspec", "dyspec-threshold", "chain", "none"};
+  return names[static_cast<std::size_t>(policy)];
+}
+const char* name_of(Acceptance acceptance) {
+  constexpr std::array names = {"rejection", "coupled"};
+  return names[static_cast<std::size_t>(acceptance)];
+}
+const char* name_of(FinishReason reason) {
+  constexpr std::array names = {"length", "eos", "stop", "context", "memory", "cancelled"};
+  return names[static_cast<std::size_t>(reason)];
+}
+
+void check_options(const GenerateOptions& o, const Engine::Impl& engine) {
+  const auto refuse = [](const auto&... what) { throw_usage(cat(what...)); };
+  if (o.max_new_tokens < 0) refuse("max-new-tokens ", o.max_new_tokens, ": use 0 or more");
+  if (!(o.temperature >= 0.0 && o.temperature <= 100.0)) {
+    refuse("temperature ", o.temperature, ": use 0 (always the most probable token) to 100");
+  }
+  if (o.top_k < 0) refuse("top-k ", o.top_k, ": use 1 or more, or 0 for no limit");
+  if (!(o.top_p > 0.0 && o.top_p <= 1.0)) refuse("top-p ", o.top_p, ": use a number above 0, up to 1");
+  if (!(o.min_p >= 0.0 && o.min_p <= 1.0)) refuse("min-p ", o.min_p, ": use a number from 0 to 1");
+  if (!(o.repetition_penalty > 0.0 && o.repetition_penalty <= 100.0)) {
+    refuse("repetition-penalty ", o.repetition_penalty, ": use a number above 0 (1 is off), up to 100");
+  }
+  if (o.tree_size < 0 || o.tree_size > engine.options.max_tree_size) {
+    refuse("tree-size ", o.tree_size, ": use 1 to ", engine.options.max_tree_size,
+           " (max_tree_size), or auto");
+  }
+  if (!(o.threshold >= 0.0 && o.threshold <= 1.0)) {
+    refuse("threshold ", o.threshold, ": use a number above 0, up to 1, or 0 for automatic");
+  }
+  if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 || o.draft_temperature == 0.0) {
+    refuse("draft-temperature ", o.draft_temperature,
+           ": use a number above 0, up to 100 (the tree is weighed by the draft's probabilities)");
+  }
+  for (const std::string& stop : o.stop) {
+    if (stop.empty()) refuse("stop: an empty text would stop at once; leave it out");
+    if (!is_valid_utf8(stop)) refuse("stop: ", quoted(stop), " is not valid UTF-8");
+  }
+  if (!o.stop.empty()) engine.require_tokenizer();
+}
+
+const CostTable& Engine::Impl::require_costs() {
+  const std::lock_guard lock(mutex);
+  if (costs) return *costs;
+  const double start = now_seconds();
+  const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
+  if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
+  if (!costs) {
+    CostTable table;
+    table.fingerprint = fingerprint;
+    const auto report = [&](double fraction) {
+      if (options.progress) options.progress({"costs", fraction});
+    };
+    report(0.0);
+    table.target = measure_pass_costs(*target.model, *target.pool, options.max_tree_size + 1,
+                                      cost_budget_seconds);
+    report(0.5);
+    table.draft = measure_pass_costs(*draft.model, *draft.pool, options.max_tree_size + 1,
+                                     cost_budget_seconds);
+    report(1.0);
+    if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
+    costs = std::move(table);
+  }
+  load_seconds += now_seconds() - start;
+  return *costs;
+}
+
+const Tokenizer& Engine::Impl::require_tokenizer() const {
+  if (tokenizer == nullptr) throw_failure(no_tokenizer);
+  return *tokenizer;
+}
+
+std::vector<TokenId> Engine::Impl::encode(std::string_view prompt, bool add_bos) const {
+  const Tokenizer& t = require_tokenizer();
+  if (prompt.empty()) throw_usage("prompt: it is empty; give some text to continue");
+  std::vector<TokenId> tokens = t.encode(prompt);
+  const TokenId bos = target.model->config().bos_token;
+  if (add_bos && bos >= 0) tokens.insert(tokens.begin(), bos);
+  return tokens;
+}
+
+void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
+  const ModelConfig& config = target.model->config();
+  if (prompt.empty()) throw_usage("prompt: it holds no tokens; give at least one");
+  for (const TokenId token : prompt) {
+    if (token < 0 || token >= config.vocab_size) {
+      throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",
+                      config.vocab_size, " (0 to ", config.vocab_size - 1, ")"));
+    }
+  }
+  const auto length = state.tokens.size() + prompt.size();
+  if (length >= static_cast<std::size_t>(config.context_length)) {
+    throw_usage(cat("prompt: ", length, " tokens leave no room in the target's context of ",
+                    config.context_length, "; shorten the prompt to at most ",
+                    config.context_length - 1, " tokens"));
+  }
+  for (const TokenId token : prompt) state.append(token);
+}
+
+void Engine::Impl::cut(SequenceState& state, std::int32_t length) {
+  const std::lock_guard lock(mutex);
+  while (state.length() > length) {
+    state.counts.remove(state.tokens.back());
+    state.tokens.pop_back();
+  }
+  // The last token's KV is written by the next pass.
+  const auto cut_slots = [&](std::vector<KvSlot>& slots, KvPool* pool) {
+    const auto most = static_cast<std::size_t>(std::max(0, length - 1));
+    if (pool == nullptr || slots.size() <= most) return;
+    pool->give_back(std::span<const KvSlot>(slots).subspan(most));
+    slots.resize(most);
+  };
+  cut_slots(state.target_slots, target.pool.get());
+  cut_slots(state.draft_slots, draft.pool.get());
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+Engine Engine::load(const EngineOptions& options) {
+  const double start = now_seconds();
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  if (options.target.empty()) throw_usage("target: no model folder was given");
+  if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
+    throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to 1024"));
+  }
+  impl->device = make_device(options);
+  impl->target = load_model(options.target, "target", options, *impl->device);
+  const ModelConfig& config = impl->target.model->config();
+  try {
+    impl->tokenizer = Tokenizer::load(options.target);
+  } catch (const Error& error) {
+    // Token ids still work; a text prompt will say why it does not.
+    if (std::filesystem::exists(options.target / "tokenizer.model")) throw;
+    impl->no_tokenizer = error.what();
+  }
+  if (impl->tokenizer && impl->tokenizer->pieces() > config.vocab_size) {
+    throw_failure(cat("target ", quoted(options.target.string()), ": its tokenizer has ",
+                      impl->tokenizer->pieces(), " pieces, its model only ", config.vocab_size,
+                      " vocabulary rows; the files do not belong together"));
+  }
+  impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
+  impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
+  if (!options.draft.empty()) {
+    impl->draft = load_model(options.draft, "draft", options, *impl->device);
+    check_vocabularies(*impl);
+    impl->draft_runner = std::make_unique<DraftRunner>(*impl->draft.model, *impl->draft.pool,
+                                                       config.vocab_size, *impl->noise);
+  }
+  impl->load_seconds = now_seconds() - start;
+  return Engine(std::move(impl));
+}
+
+Generation Engine::generate(std::string_view prompt, const GenerateOptions& options,
+                            const PieceCallback& callback) {
+  return new_sequence().generate(prompt, options, callback);
+}
+
+Generation Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                            const PieceCallback& callback) {
+  return new_sequence().generate(prompt, options, callback);
+}
+
+std::vector<TokenId> Engine::tokenize(std::string_view text, bool add_bos) const {
+  return impl_->encode(text, add_bos);
+}
+bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
+bool Engine::has_draft() const { return impl_->draft.model != nullptr; }
+std::int32_t Engine::context_length() const { return impl_->target.model->config().context_length; }
+std::int64_t Engine::vocab_size() const { return impl_->target.model->config().vocab_size; }
+double Engine::load_seconds() const { return impl_->load_seconds; }
+
+std::string Engine::detokenize(std::span<const TokenId> tokens) const {
+  const Tokenizer& t = impl_->require_tokenizer();
+  std::string bytes;
+  for (const TokenId token : tokens) bytes += t.bytes_of(token);
+  return to_valid_utf8(bytes);
+}
+
+struct Sequence::Impl {
+  explicit Impl(Engine::Impl& owner) : engine(owner) {
+    state.counts = TokenCounts(engine.target.model->config().vocab_size);
+  }
+  ~Impl() { engine.cut(state, 0); }
+
+  Engine::Impl& engine;
+  SequenceState state;
+};
+
+Sequence Engine::new_sequence() {
+  return Sequence(std::make_unique<Sequence::Impl>(*impl_));
+}
+
+JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
+  check_options(options, *impl_);
+  Sequence::Impl sequence(*impl_);
+  impl_->append_prompt(sequence.state, prompt);
+  const PieceCallback no_callback;
+  return Decoder(*impl_, sequence.state, options, no_callback).judge_first_tree();
+}
+
+Sequence::Sequence(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+Sequence::~Sequence() = default;
+
+std::span<const TokenId> Sequence::tokens() const { return impl_->state.tokens; }
+
+Generation Sequence::generate(std::string_view prompt, const GenerateOptions& options,
+                              const PieceCallback& callback) {
+  const bool first = impl_->state.tokens.empty();
+  const std::vector<TokenId> tokens = impl_->engine.encode(prompt, options.add_bos && first);
+  return generate(tokens, options, callback);
+}
+
+Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const PieceCallback& callback) {
+  check_options(options, impl_->engine);
+  impl_->engine.append_prompt(impl_->state, prompt);
+  const auto prompt_tokens = impl_->state.length();
+  Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
+  result.statistics.prompt_tokens = prompt_tokens;
+  return result;
+}
+
+}  // namespace coppice

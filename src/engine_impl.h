@@ -1,0 +1,60 @@
+// What an engine owns. Included by the engine's own sources only.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "coppice.h"
+#include "cost_table.h"
+#include "drafting/draft_runner.h"
+#include "drafting/policy.h"
+#include "models/model.h"
+#include "models/sequence_state.h"
+#include "models/tokenizer.h"
+#include "verify/acceptance.h"
+#include "verify/target_runner.h"
+
+namespace coppice {
+
+/// One model and its KV memory.
+struct LoadedModel {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<KvPool> pool;
+};
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Device> device;
+  LoadedModel target, draft;  ///< draft.model is null for plain decoding only
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string no_tokenizer;  ///< why there is none
+  std::unique_ptr<TargetRunner> target_runner;
+  std::unique_ptr<NoiseCache> noise;
+  std::unique_ptr<DraftRunner> draft_runner;
+  std::optional<CostTable> costs;
+  double load_seconds = 0.0;
+  /// Held for one step at a time: models, runners and pools are shared by all sequences.
+  std::mutex mutex;
+
+  /// Measures or reads the cost table on first use; the time goes to load_seconds.
+  const CostTable& require_costs();
+  const Tokenizer& require_tokenizer() const;
+
+  /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
+  std::vector<TokenId> encode(std::string_view prompt, bool add_bos) const;
+  /// Appends a prompt to a sequence. Throws Error(usage) for no tokens, a token outside the
+  /// vocabulary, or a text that fills the context; `state` is unchanged then.
+  void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
+  /// Forgets all but the first `length` tokens of a sequence and frees their KV.
+  void cut(SequenceState& state, std::int32_t length);
+};
+
+/// Draft temperature at target temperature 0: there the draft's distribution only ranks and
+/// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
+inline constexpr double default_greedy_draft_temperature = 0.6;
+
+/// Throws Error(usage) for a value out of range or a combination that cannot be.
+void check_options(const GenerateOptions& options, const Engine::Impl& engine);
+
+}  // namespace coppice
