@@ -119,6 +119,9 @@ struct GenerateOptions {
   double threshold = 0.0;      ///< dyspec_threshold: least value of a position; 0: automatic
   double draft_temperature = -1.0;  ///< below 0: the target's, or 0.6 at target temperature 0
   bool sampled_children = false;  ///< temperature 0: draw children instead of taking the top (as the paper)
+
+  /// Throws Error(usage) for a value out of range. generate() calls it.
+  void validate() const;
 };
 
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.

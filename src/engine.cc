@@ -108,7 +108,8 @@ const char* name_of(FinishReason reason) {
   return names[static_cast<std::size_t>(reason)];
 }
 
-void check_options(const GenerateOptions& o, const Engine::Impl& engine) {
+void GenerateOptions::validate() const {
+  const GenerateOptions& o = *this;
   const auto refuse = [](const auto&... what) { throw_usage(cat(what...)); };
   if (o.max_new_tokens < 0) refuse("max-new-tokens ", o.max_new_tokens, ": use 0 or more");
   if (!(o.temperature >= 0.0 && o.temperature <= 100.0)) {
@@ -120,10 +121,7 @@ void check_options(const GenerateOptions& o, const Engine::Impl& engine) {
   if (!(o.repetition_penalty > 0.0 && o.repetition_penalty <= 100.0)) {
     refuse("repetition-penalty ", o.repetition_penalty, ": use a number above 0 (1 is off), up to 100");
   }
-  if (o.tree_size < 0 || o.tree_size > engine.options.max_tree_size) {
-    refuse("tree-size ", o.tree_size, ": use 1 to ", engine.options.max_tree_size,
-           " (max_tree_size), or auto");
-  }
+  if (o.tree_size < 0) refuse("tree-size ", o.tree_size, ": use 1 or more, or auto");
   if (!(o.threshold >= 0.0 && o.threshold <= 1.0)) {
     refuse("threshold ", o.threshold, ": use a number above 0, up to 1, or 0 for automatic");
   }
@@ -135,7 +133,15 @@ void check_options(const GenerateOptions& o, const Engine::Impl& engine) {
     if (stop.empty()) refuse("stop: an empty text would stop at once; leave it out");
     if (!is_valid_utf8(stop)) refuse("stop: ", quoted(stop), " is not valid UTF-8");
   }
-  if (!o.stop.empty()) engine.require_tokenizer();
+}
+
+void Engine::Impl::check(const GenerateOptions& request) const {
+  request.validate();
+  if (request.tree_size > options.max_tree_size) {
+    throw_usage(cat("tree-size ", request.tree_size, ": this engine was loaded for at most ",
+                    options.max_tree_size, " (max_tree_size)"));
+  }
+  if (!request.stop.empty()) require_tokenizer();
 }
 
 const CostTable& Engine::Impl::require_costs() {
@@ -294,7 +300,7 @@ Sequence Engine::new_sequence() {
 }
 
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
-  check_options(options, *impl_);
+  impl_->check(options);
   Sequence::Impl sequence(*impl_);
   impl_->append_prompt(sequence.state, prompt);
   const PieceCallback no_callback;
@@ -317,7 +323,7 @@ Generation Sequence::generate(std::string_view prompt, const GenerateOptions& op
 
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
-  check_options(options, impl_->engine);
+  impl_->engine.check(options);
   impl_->engine.append_prompt(impl_->state, prompt);
   const auto prompt_tokens = impl_->state.length();
   Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();

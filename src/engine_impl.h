@@ -41,6 +41,8 @@ struct Engine::Impl {
   const CostTable& require_costs();
   const Tokenizer& require_tokenizer() const;
 
+  /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.
+  void check(const GenerateOptions& options) const;
   /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
   std::vector<TokenId> encode(std::string_view prompt, bool add_bos) const;
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens, a token outside the
@@ -53,8 +55,5 @@ struct Engine::Impl {
 /// Draft temperature at target temperature 0: there the draft's distribution only ranks and
 /// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
 inline constexpr double default_greedy_draft_temperature = 0.6;
-
-/// Throws Error(usage) for a value out of range or a combination that cannot be.
-void check_options(const GenerateOptions& options, const Engine::Impl& engine);
 
 }  // namespace coppice

@@ -47,7 +47,7 @@ int generate(const std::vector<std::string>& arguments) {
   request.ignore_eos = values.count("ignore-eos") != 0;
   request.logprobs = values.count("logprobs") != 0;
   const Prompt prompt = read_prompt(values);
-  check_options(request);
+  request.validate();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values);

@@ -117,7 +117,7 @@ int tree(const std::vector<std::string>& arguments) {
   }
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);
-  check_options(request);
+  request.validate();
   const EngineOptions engine_request = engine_options(values);
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   Engine engine = Engine::load(engine_request);
