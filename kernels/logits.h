@@ -1,4 +1,4 @@
-// Logits to the distribution that is sampled from, on the host.
+// Logits to the distribution that is sampled from, and drawing from it, on the host.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,9 @@ class TokenCounts {
 
 /// Scratch memory of process_logits; reuse it to avoid allocation.
 struct LogitsScratch {
+  std::vector<float> penalised;
   std::vector<float> values;
+  std::vector<float> selection;
   std::vector<std::int32_t> order;
 };
 
@@ -35,8 +37,11 @@ struct LogitsScratch {
 /// over the tokens that `seen` holds (nullptr: none), temperature, top-k, top-p, min-p, softmax.
 /// Ties at a filter's edge keep the lower token id. Temperature 0 puts all mass on the argmax,
 /// lowest id among equals. Probabilities sum to 1 within rounding; filtered tokens are exactly
-/// 0. NaN logits count as minus infinity; a row without a finite logit is Error(failure).
-/// The result depends on the row's own values alone, never on where or when it is computed.
+/// 0. NaN logits count as minus infinity, plus infinity as the largest finite number; a row
+/// without a finite logit is Error(failure). Top-p keeps the fewest most probable tokens whose
+/// mass reaches it, at least one; min-p keeps tokens of at least min_p times the largest
+/// probability. The result depends on the row's own values alone, never on where or when it is
+/// computed.
 void process_logits(std::span<const float> logits, const SamplingParams& params,
                     const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs);
 
@@ -46,6 +51,32 @@ TokenId argmax_logits(std::span<const float> logits, const SamplingParams& param
 
 /// Index of the token drawn from `probs` by inverse CDF with u in (0, 1): the first token whose
 /// cumulative probability (in double, times the total mass) exceeds u; never one of mass 0.
+/// A row without mass is Error(failure).
 TokenId sample_inverse_cdf(std::span<const float> probs, double u);
+
+/// Masses of the residual max(target - scale * draft, 0) and of draft, in double: the floats are
+/// taken as exact, so a residual mass is right to about 1e-15.
+struct ResidualMass {
+  double residual = 0.0;
+  double draft = 0.0;
+};
+ResidualMass residual_mass(std::span<const float> target, std::span<const float> draft,
+                           double scale);
+
+/// The token drawn by inverse CDF from max(target - scale * draft, 0); -1 when it has no mass.
+TokenId sample_residual(std::span<const float> target, std::span<const float> draft, double scale,
+                        double u);
+
+/// masses[b] = mass of probs[b * block ... (b + 1) * block), in double; the last block may be
+/// short. `block` is a multiple of 64.
+void block_masses(std::span<const float> probs, std::size_t block, std::span<double> masses);
+
+/// maxima[b] = largest probs[i] * noise[i] of block b, multiplied in float; an empty `noise`
+/// counts as all ones.
+void block_maxima(std::span<const float> probs, std::span<const float> noise, std::size_t block,
+                  std::span<double> maxima);
+
+/// Index of the largest probs[i] * noise[i] (multiplied in float), lowest among equals.
+TokenId argmax_product(std::span<const float> probs, std::span<const float> noise);
 
 }  // namespace coppice

@@ -10,6 +10,7 @@
 #include "base/distributions.h"
 #include "base/random.h"
 #include "base/token_tree.h"
+#include "kernels/noise.h"
 
 namespace coppice {
 
@@ -46,6 +47,7 @@ std::unique_ptr<AcceptanceRule> make_rejection_rule();
 std::unique_ptr<AcceptanceRule> make_greedy_rule();
 /// The target's token is argmax of log T + shared Gumbel noise of its absolute position;
 /// follow the child that equals it. Any tree is exact.
-std::unique_ptr<AcceptanceRule> make_coupled_rule();
+/// `noise` must outlive the rule; the ChildDrawer shares it.
+std::unique_ptr<AcceptanceRule> make_coupled_rule(NoiseCache& noise);
 
 }  // namespace coppice

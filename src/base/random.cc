@@ -16,15 +16,14 @@ Philox::ctr_type block(RandomStream stream, std::uint64_t seed, std::uint64_t a,
 
 // The middle of one of 2^53 equal cells: symmetric, and never 0 or 1. The largest cell's
 // middle would round to 1 in a double, hence 52 bits and a half.
-double to_unit(std::uint64_t bits) {
-  return (static_cast<double>(bits >> 12) + 0.5) * 0x1.0p-52;
-}
+double to_unit(std::uint64_t bits) { return (static_cast<double>(bits >> 12) + 0.5) * 0x1.0p-52; }
 
 }  // namespace
 
 std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank) {
   // splitmix64 finaliser (Steele, Lea, Flood, 2014) over parent and rank.
-  std::uint64_t z = parent_key + 0x9e3779b97f4a7c15ull * (static_cast<std::uint64_t>(sibling_rank) + 1);
+  std::uint64_t z =
+      parent_key + 0x9e3779b97f4a7c15ull * (static_cast<std::uint64_t>(sibling_rank) + 1);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);

@@ -5,7 +5,8 @@
 //   draft     (seed, sequence, step, node key, sibling rank)   drawing children
 //   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
 //   residual  (seed, sequence, step, node key)                 the token after the last accepted
-//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise (kernels/noise.h)
+//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise
+//   (kernels/noise.h)
 // The node key names a position by its path of sibling ranks, so it does not depend on the
 // order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011).
 #pragma once

@@ -1,0 +1,91 @@
+// Draws the children of a tree's nodes from the draft's distributions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/distributions.h"
+#include "base/random.h"
+#include "base/token_tree.h"
+#include "base/types.h"
+#include "drafting/draft_source.h"
+#include "drafting/planted_faults.h"
+#include "kernels/noise.h"
+
+namespace coppice {
+
+/// Holds D of every evaluated node of one growing tree and draws children from it, without
+/// replacement and lazily. A DraftSource evaluates nodes, has their distributions written to
+/// prepare(), and answers child() from here:
+///
+///   drawer.begin(key, ChildDraw::sampled);
+///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // evaluate()
+///   drawer.ready(node);
+///   drawer.child(arena, node, rank);                                      // child()
+///   rule.judge(tree, target, drawer.distributions(), key, verdict);
+///
+/// A child depends on its node's row, path of ranks and own rank alone, so it is the same in
+/// whatever order nodes are evaluated and children drawn. A draw costs about the square root of
+/// the vocabulary. After warm-up nothing is allocated. Not for several threads at a time.
+class ChildDrawer {
+ public:
+  /// `noise` serves ChildDraw::coupled; share it with the acceptance rule.
+  ChildDrawer(std::int64_t vocab_size, NoiseCache& noise);
+
+  /// Starts a step: forgets all nodes and keeps their memory.
+  void begin(const StepKey& key, ChildDraw draw);
+
+  /// The row to which D of `node` is to be written, [vocab]. Rows never move.
+  std::span<float> prepare(std::int32_t node);
+  /// D of `node` has been written.
+  void ready(std::int32_t node);
+
+  /// The child of a ready node with this sibling rank, or nullopt when D has no mass left: when
+  /// every token of positive probability has been drawn. Ranks are asked for in order 0, 1, ...;
+  /// never repeats a token, never returns one of probability 0.
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
+
+  /// D by node id, bit for bit as sampled from.
+  const DistributionTable& distributions() const { return distributions_; }
+
+  /// Makes every later step draw with a fault, for tests that must fail.
+  void plant(DrawingFault fault) { fault_ = fault; }
+
+ private:
+  struct Node {
+    std::uint64_t key = 0;
+    std::int32_t slot = -1;  ///< of the draw state; -1: not prepared in this step
+    std::int32_t drawn = 0;  ///< children drawn so far
+    std::int32_t depth = 0;
+    bool ready = false;
+    bool summarised = false;  ///< whether key, depth and block values stand
+  };
+
+  std::span<double> block_values(const Node& node);
+  std::span<std::uint64_t> taken_words(const Node& node);
+  std::span<const float> noise_of(const Node& node);
+  void start_drawing(const TokenTree& arena, std::int32_t node_id);
+  void take(const Node& node, TokenId token);
+  void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,
+                       std::size_t block);
+  TokenId draw_sampled(const Node& node, std::span<const float> probs, double u);
+  TokenId draw_largest(const Node& node, std::span<const float> probs,
+                       std::span<const float> noise);
+  double draft_uniform(const Node& node, std::int32_t rank) const;
+
+  NoiseCache& noise_;
+  std::size_t block_ = 64;  ///< tokens per block, a multiple of 64
+  std::size_t blocks_ = 0;
+  ChildDraw draw_ = ChildDraw::sampled;
+  DrawingFault fault_ = DrawingFault::none;
+  StepKey key_;
+  DistributionTable distributions_;
+  std::vector<Node> nodes_;  ///< by node id
+  std::int32_t slots_used_ = 0;
+  std::vector<double> block_values_;  ///< [slot, block] mass, or largest score, of what is left
+  std::vector<std::uint64_t> taken_;  ///< [slot, word] one bit per token: already drawn
+};
+
+}  // namespace coppice

@@ -1,0 +1,99 @@
+#include "drafting/planted_faults.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace coppice {
+namespace {
+
+// Replaces `tree` by its nodes `kept`, which hold their parents and earlier siblings before them.
+void keep(TokenTree& tree, const std::vector<std::int32_t>& kept) {
+  const TokenTree whole = tree;
+  std::vector<std::int32_t> index(static_cast<std::size_t>(whole.nodes()), 0);
+  tree.reset(whole.token[0]);
+  for (const std::int32_t node : kept) {
+    const auto i = static_cast<std::size_t>(node);
+    index[i] = tree.add(index[static_cast<std::size_t>(whole.parent[i])], whole.token[i],
+                        whole.rank[i], whole.draft_prob[i], whole.value[i]);
+    tree.source.back() = whole.source[i];
+  }
+}
+
+class TokenTiePolicy final : public DraftPolicy {
+ public:
+  std::string name() const override { return "dyspec, ties by token"; }
+  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
+    return exact_->arena_nodes(widened(limits));
+  }
+
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    exact_->grow(source, widened(limits), tree);
+    // Greedily anew: the largest value among what may be added, the lowest token among equals.
+    const std::int32_t nodes = tree.nodes();
+    std::vector<std::int32_t> kept, children(static_cast<std::size_t>(nodes), 0);
+    std::vector<char> added(static_cast<std::size_t>(nodes), 0);
+    added[0] = 1;
+    while (static_cast<std::int32_t>(kept.size()) < limits.max_size) {
+      std::int32_t best = -1;
+      for (std::int32_t node = 1; node < nodes; ++node) {
+        const auto i = static_cast<std::size_t>(node);
+        const auto parent = static_cast<std::size_t>(tree.parent[i]);
+        if (added[i] != 0 || added[parent] == 0 || children[parent] != tree.rank[i]) continue;
+        const auto b = static_cast<std::size_t>(std::max(best, 0));
+        if (best < 0 || tree.value[i] > tree.value[b] ||
+            (tree.value[i] == tree.value[b] && tree.token[i] < tree.token[b])) {
+          best = node;
+        }
+      }
+      if (best < 0) break;
+      added[static_cast<std::size_t>(best)] = 1;
+      ++children[static_cast<std::size_t>(tree.parent[static_cast<std::size_t>(best)])];
+      kept.push_back(best);
+    }
+    keep(tree, kept);
+  }
+
+ private:
+  static GrowthLimits widened(GrowthLimits limits) {
+    limits.max_size = 4 * limits.max_size + 16;
+    return limits;
+  }
+  std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();
+};
+
+class HindsightPolicy final : public DraftPolicy {
+ public:
+  std::string name() const override { return "dyspec, size in hindsight"; }
+  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
+    return exact_->arena_nodes(limits);
+  }
+
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    exact_->grow(source, limits, tree);
+    // A target pass costs as much as four of its rows.
+    constexpr double pass_cost = 4.0;
+    double produced = 1.0, best = 1.0 / pass_cost;
+    std::int32_t best_size = 0;
+    for (std::int32_t size = 1; size <= tree.size(); ++size) {
+      produced += tree.path_prob[static_cast<std::size_t>(size)];
+      const double rate = produced / (pass_cost + static_cast<double>(size));
+      if (rate > best) {
+        best = rate;
+        best_size = size;
+      }
+    }
+    std::vector<std::int32_t> kept;
+    for (std::int32_t node = 1; node <= best_size; ++node) kept.push_back(node);
+    keep(tree, kept);
+  }
+
+ private:
+  std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();
+};
+
+}  // namespace
+
+std::unique_ptr<DraftPolicy> make_token_tie_policy() { return std::make_unique<TokenTiePolicy>(); }
+std::unique_ptr<DraftPolicy> make_hindsight_policy() { return std::make_unique<HindsightPolicy>(); }
+
+}  // namespace coppice

@@ -1,0 +1,43 @@
+// The order in which positions enter a tree.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/token_tree.h"
+
+namespace coppice {
+
+/// A sampling position: the place of a parent's child of some rank. It exists before its token
+/// is drawn, and its value (DySpec, eq. 11) depends on ancestors and earlier siblings alone.
+struct Position {
+  double value = 0.0;
+  std::int32_t depth = 0;
+  std::int32_t parent = -1;
+  std::int32_t rank = 0;
+};
+
+/// Position of an arena node.
+inline Position position_of(const TokenTree& arena, std::int32_t node) {
+  const auto i = static_cast<std::size_t>(node);
+  return {arena.value[i], arena.depth[i], arena.parent[i], arena.rank[i]};
+}
+
+/// Total order of positions: larger value first; among equals the shallower one, then the
+/// lexicographically smaller path of sibling ranks. It looks at no token, and puts ancestors
+/// and earlier siblings first (their values are no smaller). Costs O(1) unless values tie.
+inline bool before(const TokenTree& arena, const Position& a, const Position& b) {
+  if (a.value != b.value) return a.value > b.value;
+  if (a.depth != b.depth) return a.depth < b.depth;
+  std::int32_t a_parent = a.parent, a_rank = a.rank;
+  std::int32_t b_parent = b.parent, b_rank = b.rank;
+  while (a_parent != b_parent) {
+    a_rank = arena.rank[static_cast<std::size_t>(a_parent)];
+    a_parent = arena.parent[static_cast<std::size_t>(a_parent)];
+    b_rank = arena.rank[static_cast<std::size_t>(b_parent)];
+    b_parent = arena.parent[static_cast<std::size_t>(b_parent)];
+  }
+  return a_rank < b_rank;
+}
+
+}  // namespace coppice

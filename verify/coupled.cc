@@ -1,0 +1,45 @@
+#include "kernels/logits.h"
+#include "kernels/noise.h"
+#include "verify/acceptance.h"
+#include "verify/children.h"
+
+namespace coppice {
+namespace {
+
+// The noise of a position is fixed before anything is drafted, and the token chosen there does
+// not depend on the tree: the output is that of plain sampling with the same noise.
+class CoupledRule final : public AcceptanceRule {
+ public:
+  explicit CoupledRule(NoiseCache& noise) : noise_(noise) {}
+  std::string name() const override { return "coupled"; }
+
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
+             const StepKey& key, Verdict& verdict) override {
+    links_.assign(tree);
+    verdict.path.clear();
+    std::int32_t node = 0;
+    for (std::uint64_t position = key.position;; ++position) {
+      const TokenId token =
+          argmax_product(target.distribution(node), noise_.row(key.seed, key.sequence, position));
+      const std::int32_t child = links_.child_with(tree, node, token);
+      if (child < 0) {
+        verdict.bonus = token;
+        return;
+      }
+      verdict.path.push_back(child);
+      node = child;
+    }
+  }
+
+ private:
+  NoiseCache& noise_;
+  ChildLinks links_;
+};
+
+}  // namespace
+
+std::unique_ptr<AcceptanceRule> make_coupled_rule(NoiseCache& noise) {
+  return std::make_unique<CoupledRule>(noise);
+}
+
+}  // namespace coppice
