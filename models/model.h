@@ -20,6 +20,9 @@ using LoadProgress = std::function<void(double fraction)>;
 struct ModelOptions {
   std::int32_t max_rows = 256;    ///< most rows of one forward pass
   std::int32_t max_logit_rows = 0;  ///< most rows with logits; 0: as many as max_rows
+  /// Positions that can be run (each costs head_dim f32 of rotary table); 0: the model's
+  /// context, at most 8192.
+  std::int32_t max_positions = 0;
   bool check_finite = true;       ///< refuse weights with NaN or infinity
 };
 
@@ -48,6 +51,8 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   virtual Device& device() const = 0;
   virtual const ModelOptions& options() const = 0;
+  /// Positions 0 to max_positions() - 1 can be run.
+  virtual std::int32_t max_positions() const { return config().context_length; }
   virtual std::size_t weight_bytes() const = 0;
   /// Layout of a pool with room for at least `slots` tokens of this model.
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
@@ -55,7 +60,7 @@ class Model {
   /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the
   /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Allocates
   /// nothing. Throws Error(failure) for a batch beyond the capacities, a token outside the
-  /// vocabulary, or a position beyond the context.
+  /// vocabulary, or a position beyond max_positions().
   virtual const float* forward(const ForwardBatch& batch, KvPool& pool) = 0;
 };
 

@@ -1,0 +1,279 @@
+#include "models/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "models/checkpoint.h"
+#include "models/memory_limit.h"
+#include "models/rope_table.h"
+#include "models/weights.h"
+
+namespace coppice {
+namespace {
+
+constexpr std::int32_t default_positions = 8192;
+
+/// Device memory of one pass, [rows, width] each, rows padded as products want them. act buffers
+/// hold the device's activation type, the others f32.
+struct Workspace {
+  DeviceBuffer hidden;         ///< residual stream
+  DeviceBuffer normed;         ///< act: input of a product
+  DeviceBuffer qkv;            ///< q heads, k heads, v heads
+  DeviceBuffer attended;       ///< act
+  DeviceBuffer gate_up;        ///< gate, then up
+  DeviceBuffer gated;          ///< act
+  DeviceBuffer kept_hidden;    ///< rows of `hidden` whose logits are wanted
+  DeviceBuffer kept_attended;  ///< act: likewise of `attended`
+  DeviceBuffer logits;         ///< [logit rows, vocab]
+};
+
+struct WorkspaceSizes {
+  std::size_t hidden, normed, qkv, attended, gate_up, gated, kept_hidden, kept_attended, logits;
+
+  WorkspaceSizes(const ModelConfig& config, const ModelOptions& options, const Device& device) {
+    const auto padded = [&](std::int32_t n) {
+      return static_cast<std::size_t>(std::max(n, device.padded_rows(n)));
+    };
+    const std::size_t rows = padded(options.max_rows);
+    const std::size_t logit_rows = padded(options.max_logit_rows);
+    const std::size_t act = size_of(device.compute_dtype());
+    const auto width = static_cast<std::size_t>(config.hidden_size);
+    const auto q_width =
+        static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.head_dim);
+    const auto kv_width =
+        static_cast<std::size_t>(config.kv_heads) * static_cast<std::size_t>(config.head_dim);
+    const auto ffn = static_cast<std::size_t>(config.intermediate_size);
+    hidden = rows * width * sizeof(float);
+    normed = rows * width * act;
+    qkv = rows * (q_width + 2 * kv_width) * sizeof(float);
+    attended = rows * q_width * act;
+    gate_up = rows * 2 * ffn * sizeof(float);
+    gated = rows * ffn * act;
+    kept_hidden = logit_rows * width * sizeof(float);
+    kept_attended = logit_rows * q_width * act;
+    logits = logit_rows * static_cast<std::size_t>(config.vocab_size) * sizeof(float);
+  }
+  std::size_t total() const {
+    return hidden + normed + qkv + attended + gate_up + gated + kept_hidden + kept_attended +
+           logits;
+  }
+};
+
+std::string mebibytes(std::int64_t bytes) { return cat((bytes + (1 << 20) - 1) >> 20, " MiB"); }
+
+class LlamaModel final : public Model {
+ public:
+  LlamaModel(ModelConfig config, Checkpoint checkpoint, Device& device, const ModelOptions& options,
+             const LoadProgress& progress)
+      : config_(std::move(config)),
+        checkpoint_(std::move(checkpoint)),
+        device_(device),
+        options_(options),
+        weights_(load_weights(config_, checkpoint_, device, options, progress)),
+        rope_(make_rope_table(config_, options.max_positions, device)) {
+    const WorkspaceSizes sizes(config_, options_, device_);
+    work_.hidden = device_.allocate(sizes.hidden, "hidden states");
+    work_.normed = device_.allocate(sizes.normed, "normed states");
+    work_.qkv = device_.allocate(sizes.qkv, "queries, keys and values");
+    work_.attended = device_.allocate(sizes.attended, "attention output");
+    work_.gate_up = device_.allocate(sizes.gate_up, "gate and up projections");
+    work_.gated = device_.allocate(sizes.gated, "gated states");
+    work_.kept_hidden = device_.allocate(sizes.kept_hidden, "kept hidden states");
+    work_.kept_attended = device_.allocate(sizes.kept_attended, "kept attention output");
+    work_.logits = device_.allocate(sizes.logits, "logits");
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  Device& device() const override { return device_; }
+  const ModelOptions& options() const override { return options_; }
+  std::size_t weight_bytes() const override { return weights_.bytes; }
+  std::int32_t max_positions() const override { return options_.max_positions; }
+
+  KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
+    if (slots < 1 || page_size < 1) {
+      throw_failure(
+          cat("KV pool of ", slots, " slots in pages of ", page_size, ": both must be at least 1"));
+    }
+    KvLayout layout;
+    layout.layers = config_.layers;
+    layout.kv_heads = config_.kv_heads;
+    layout.head_dim = config_.head_dim;
+    layout.page_size = page_size;
+    layout.pages = static_cast<std::int32_t>((std::int64_t{slots} + page_size - 1) / page_size);
+    return layout;
+  }
+
+  const float* forward(const ForwardBatch& batch, KvPool& pool) override {
+    check(batch, pool);
+    auto rows = static_cast<std::int32_t>(batch.tokens.size());
+    const auto kept = static_cast<std::int32_t>(batch.logit_rows.size());
+    const std::int64_t width = config_.hidden_size;
+    float* hidden = work_.hidden.as<float>();
+    const void* attended = work_.attended.data();
+    device_.embed(weights_.embedding, weights_.embedding_dtype, width, batch.tokens, hidden);
+    for (std::int32_t index = 0; index < config_.layers; ++index) {
+      const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+      const bool last = index + 1 == config_.layers;
+      float* qkv = work_.qkv.as<float>();
+      normalise(hidden, layer.attention_norm, rows);
+      device_.linear(*layer.qkv, work_.normed.data(), rows, qkv, false);
+      device_.rope_write_kv(qkv, config_.heads, rope_, batch.positions, batch.write_slots,
+                            pool.layout(), pool.keys(), pool.values(), index);
+      // After the last layer's keys and values, only rows with logits go on.
+      if (last && kept == 0) return nullptr;
+      device_.tree_attention(*batch.attention, qkv, qkv_width(), config_.heads, scale(),
+                             pool.layout(), pool.keys(), pool.values(), index,
+                             work_.attended.data());
+      if (last && kept < rows) {
+        keep_logit_rows(batch.logit_rows);
+        hidden = work_.kept_hidden.as<float>();
+        attended = work_.kept_attended.data();
+        rows = kept;
+      }
+      device_.linear(*layer.output, attended, rows, hidden, true);
+      feed_forward(layer, hidden, rows);
+    }
+    normalise(hidden, weights_.final_norm, rows);
+    device_.linear(*weights_.head, work_.normed.data(), rows, work_.logits.as<float>(), false);
+    return work_.logits.as<float>();
+  }
+
+ private:
+  std::int64_t q_width() const { return std::int64_t{config_.heads} * config_.head_dim; }
+  std::int64_t qkv_width() const {
+    return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * config_.head_dim;
+  }
+  float scale() const { return static_cast<float>(1.0 / std::sqrt(config_.head_dim)); }
+
+  void normalise(const float* hidden, const float* weight, std::int32_t rows) {
+    device_.rms_norm(hidden, weight, config_.rms_norm_eps, rows, config_.hidden_size,
+                     work_.normed.data());
+  }
+
+  void feed_forward(const LayerWeights& layer, float* hidden, std::int32_t rows) {
+    normalise(hidden, layer.ffn_norm, rows);
+    device_.linear(*layer.gate_up, work_.normed.data(), rows, work_.gate_up.as<float>(), false);
+    device_.swiglu(work_.gate_up.as<float>(), rows, config_.intermediate_size, work_.gated.data());
+    device_.linear(*layer.down, work_.gated.data(), rows, hidden, true);
+  }
+
+  void keep_logit_rows(std::span<const std::int32_t> rows) {
+    device_.gather_rows(work_.hidden.as<float>(), config_.hidden_size, rows,
+                        work_.kept_hidden.as<float>());
+    // Rows are moved as bits, so activations of half the width pass as f32 (q_width is even).
+    const auto floats = static_cast<std::int64_t>(static_cast<std::size_t>(q_width()) *
+                                                  size_of(device_.compute_dtype()) / sizeof(float));
+    device_.gather_rows(work_.attended.as<float>(), floats, rows, work_.kept_attended.as<float>());
+  }
+
+  void check(const ForwardBatch& batch, const KvPool& pool) const {
+    const std::size_t rows = batch.tokens.size();
+    const KvLayout& layout = pool.layout();
+    if (rows == 0 || rows > static_cast<std::size_t>(options_.max_rows)) {
+      throw_failure(cat("forward pass: ", rows, " rows, but this model was loaded for 1 to ",
+                        options_.max_rows));
+    }
+    if (batch.positions.size() != rows || batch.write_slots.size() != rows ||
+        batch.attention == nullptr || static_cast<std::size_t>(batch.attention->queries) != rows) {
+      throw_failure(cat("forward pass: ", rows, " tokens, but ", batch.positions.size(),
+                        " positions, ", batch.write_slots.size(), " slots and ",
+                        batch.attention == nullptr ? 0 : batch.attention->queries,
+                        " queries in the plan"));
+    }
+    if (layout.layers != config_.layers || layout.kv_heads != config_.kv_heads ||
+        layout.head_dim != config_.head_dim) {
+      throw_failure("forward pass: the KV pool was made for another model");
+    }
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (batch.tokens[r] < 0 || batch.tokens[r] >= config_.vocab_size) {
+        throw_failure(cat("forward pass: token ", batch.tokens[r], " is outside the vocabulary of ",
+                          config_.vocab_size));
+      }
+      if (batch.positions[r] < 0 || batch.positions[r] >= options_.max_positions) {
+        throw_failure(cat("forward pass: position ", batch.positions[r],
+                          " is outside the context of ", options_.max_positions, " tokens"));
+      }
+      if (batch.write_slots[r] < 0 || batch.write_slots[r] >= layout.slots()) {
+        throw_failure(cat("forward pass: slot ", batch.write_slots[r], " is outside the pool of ",
+                          layout.slots()));
+      }
+    }
+    if (batch.logit_rows.size() > static_cast<std::size_t>(options_.max_logit_rows)) {
+      throw_failure(cat("forward pass: logits of ", batch.logit_rows.size(),
+                        " rows, but this model was loaded for ", options_.max_logit_rows));
+    }
+    std::int32_t least = 0;
+    for (const std::int32_t row : batch.logit_rows) {
+      if (row < least || static_cast<std::size_t>(row) >= rows) {
+        throw_failure(
+            cat("forward pass: logit row ", row, " of ", rows, " rows; they must ascend"));
+      }
+      least = row + 1;
+    }
+  }
+
+  const ModelConfig config_;
+  const Checkpoint checkpoint_;  // mappings that weights_ may point into
+  Device& device_;
+  const ModelOptions options_;
+  const ModelWeights weights_;
+  const RopeTable rope_;
+  Workspace work_;
+};
+
+ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
+  ModelOptions out = options;
+  if (out.max_rows < 1 || out.max_logit_rows < 0 || out.max_positions < 0) {
+    throw_failure(cat("model options: max_rows ", out.max_rows, ", max_logit_rows ",
+                      out.max_logit_rows, ", max_positions ", out.max_positions,
+                      " must not be negative, max_rows at least 1"));
+  }
+  if (out.max_logit_rows == 0) out.max_logit_rows = out.max_rows;
+  out.max_logit_rows = std::min(out.max_logit_rows, out.max_rows);
+  if (out.max_positions == 0) out.max_positions = default_positions;
+  out.max_positions = std::min(out.max_positions, config.context_length);
+  return out;
+}
+
+void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
+                    const ModelOptions& options, const Device& device) {
+  if (device.name() == "cuda") return;  // its own allocator says what is free
+  const std::int64_t weights = packed_bytes(config, device.compute_dtype());
+  const auto workspace =
+      static_cast<std::int64_t>(WorkspaceSizes(config, options, device).total()) +
+      std::int64_t{options.max_positions} * config.head_dim * std::int64_t{sizeof(float)};
+  const std::int64_t available = available_memory();
+  if (weights + workspace > available) {
+    throw_failure(cat(dir.string(), ": too little memory: weights ", mebibytes(weights),
+                      " + workspace ", mebibytes(workspace), " = ", mebibytes(weights + workspace),
+                      ", available ", mebibytes(available),
+                      "; free memory or choose a smaller model"));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
+                                   const ModelOptions& options, const LoadProgress& progress) {
+  ModelConfig config = read_config(dir);
+  if (!config.unsupported.empty()) {
+    throw_failure(cat(dir.string(), ": coppice cannot run this model: ", config.unsupported.front(),
+                      config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
+  }
+  const ModelOptions limits = resolved(options, config);
+  try {
+    Checkpoint checkpoint(dir);
+    require_memory(dir, config, limits, device);
+    return std::make_unique<LlamaModel>(std::move(config), std::move(checkpoint), device, limits,
+                                        progress);
+  } catch (const std::bad_alloc&) {
+    throw_failure(cat(dir.string(),
+                      ": memory ran out while the model was loaded; free memory or "
+                      "choose a smaller model"));
+  }
+}
+
+}  // namespace coppice

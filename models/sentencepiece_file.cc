@@ -1,0 +1,238 @@
+#include "models/sentencepiece_file.h"
+
+#include <bit>
+#include <cmath>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+/// One field of a protobuf message.
+struct Field {
+  std::uint64_t number = 0;
+  int wire = 0;             ///< 0: varint, 1: 64 bits, 2: bytes, 5: 32 bits
+  std::uint64_t value = 0;  ///< of varint and fixed fields
+  std::string_view bytes;
+};
+
+class WireReader {
+ public:
+  WireReader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+
+  bool next(Field& field) {
+    if (bytes_.empty()) return false;
+    const std::uint64_t key = varint();
+    field = {};
+    field.number = key >> 3;
+    field.wire = static_cast<int>(key & 7);
+    if (field.number == 0) broken();
+    switch (field.wire) {
+      case 0:
+        field.value = varint();
+        break;
+      case 1:
+        field.value = fixed(8);
+        break;
+      case 2: {
+        const std::uint64_t length = varint();
+        if (length > bytes_.size()) broken();
+        field.bytes = bytes_.substr(0, length);
+        bytes_.remove_prefix(length);
+        break;
+      }
+      case 5:
+        field.value = fixed(4);
+        break;
+      default:
+        broken();
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void broken() const {
+    throw_failure(cat(file_, ": not a sentencepiece model, or truncated; fetch the file again"));
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (bytes_.empty()) broken();
+      const auto byte = static_cast<unsigned char>(bytes_.front());
+      bytes_.remove_prefix(1);
+      if (shift < 64) value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    broken();
+  }
+  std::uint64_t fixed(std::size_t width) {
+    if (bytes_.size() < width) broken();
+    std::uint64_t value = 0;
+    for (std::size_t i = width; i-- > 0;) {
+      value = value << 8 | static_cast<unsigned char>(bytes_[i]);
+    }
+    bytes_.remove_prefix(width);
+    return value;
+  }
+
+  std::string_view bytes_;
+  const std::string& file_;
+};
+
+std::uint32_t word_at(std::string_view bytes, std::size_t index) {
+  std::uint32_t word = 0;
+  for (std::size_t i = 4; i-- > 0;) {
+    word = word << 8 | static_cast<unsigned char>(bytes[4 * index + i]);
+  }
+  return word;
+}
+
+/// The map from character sequences to their normal forms: a 4-byte length, a double-array trie
+/// (darts-clone) of that length, NUL-terminated strings. Whether every walk through the trie
+/// stays inside it and ends at a string.
+bool character_map_is_sound(std::string_view map) {
+  if (map.empty()) return true;
+  if (map.size() < 4) return false;
+  const std::uint32_t trie_bytes = word_at(map, 0);
+  map.remove_prefix(4);
+  if (trie_bytes >= map.size() || trie_bytes % 4 != 0 || map.back() != '\0') return false;
+  const std::string_view trie = map.substr(0, trie_bytes);
+  const std::size_t strings = map.size() - trie_bytes;
+  const std::size_t units = trie.size() / 4;
+  const auto offset = [](std::uint32_t unit) {
+    return static_cast<std::size_t>((unit >> 10) << ((unit & (1u << 9)) >> 6));
+  };
+  if (units == 0) return false;
+  std::vector<bool> seen(units);
+  std::vector<std::size_t> open = {offset(word_at(trie, 0))};
+  while (!open.empty()) {
+    const std::size_t base = open.back();
+    open.pop_back();
+    if ((base | 0xff) >= units) return false;
+    if (seen[base]) continue;
+    seen[base] = true;
+    for (std::size_t label = 0; label < 256; ++label) {
+      const std::uint32_t unit = word_at(trie, base ^ label);
+      if ((unit & (1u << 31 | 0xffu)) != label) continue;
+      const std::size_t below = (base ^ label) ^ offset(unit);
+      const bool has_value = (unit >> 8 & 1) != 0;
+      if (has_value && (below >= units || (word_at(trie, below) & 0x7fffffffu) >= strings)) {
+        return false;
+      }
+      open.push_back(below);
+    }
+  }
+  return true;
+}
+
+class ModelReader {
+ public:
+  ModelReader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+
+  SentencepieceFile read() {
+    bool trainer = false, normalizer = false;
+    WireReader reader(bytes_, file_);
+    for (Field field; reader.next(field);) {
+      if (field.number >= 1 && field.number <= 5 && field.wire != 2) {
+        refuse("a field has the wrong type");
+      }
+      if (field.number == 1) read_piece(field.bytes);
+      if (field.number == 2) {
+        trainer = true;
+        read_trainer(field.bytes);
+      }
+      if (field.number == 3) {
+        normalizer = true;
+        read_normalizer(field.bytes);
+      }
+    }
+    if (model_.pieces.empty()) refuse("it has no pieces");
+    if (unknowns_ != 1) refuse(cat("it has ", unknowns_, " unknown pieces, not one"));
+    if (!trainer || !normalizer) refuse("its settings are missing");
+    return std::move(model_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw_failure(cat(file_, ": corrupt: ", what, "; fetch the file again"));
+  }
+
+  void read_piece(std::string_view bytes) {
+    SentencepieceFile::Piece piece;
+    WireReader reader(bytes, file_);
+    for (Field field; reader.next(field);) {
+      if (field.number == 1 && field.wire == 2) piece.text = field.bytes;
+      if (field.number == 2 && field.wire == 5 &&
+          !std::isfinite(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)))) {
+        refuse(cat("piece ", model_.pieces.size(), " has a score that is not finite"));
+      }
+      if (field.number == 3 && field.wire == 0) {
+        if (field.value < 1 || field.value > 6) {
+          refuse(cat("piece ", model_.pieces.size(), " is of the unknown kind ", field.value));
+        }
+        piece.kind = static_cast<PieceKind>(field.value);
+      }
+    }
+    if (piece.text.empty() || piece.text.find('\0') != piece.text.npos) {
+      refuse(cat("piece ", model_.pieces.size(), " is empty or holds a NUL byte"));
+    }
+    if (!texts_.insert(piece.text).second) {
+      refuse(cat("piece ", quoted(piece.text), " appears twice"));
+    }
+    if (piece.kind == PieceKind::unknown) ++unknowns_;
+    model_.pieces.push_back(std::move(piece));
+  }
+
+  void read_trainer(std::string_view bytes) {
+    WireReader reader(bytes, file_);
+    for (Field field; reader.next(field);) {
+      if (field.number == 44 && field.wire == 2) model_.unknown_surface = field.bytes;
+    }
+  }
+
+  void read_normalizer(std::string_view bytes) {
+    WireReader reader(bytes, file_);
+    for (Field field; reader.next(field);) {
+      if (field.number == 2 && field.wire == 2 && !character_map_is_sound(field.bytes)) {
+        refuse("its character map is damaged");
+      }
+      if (field.number == 3 && field.wire == 0) model_.add_dummy_prefix = field.value != 0;
+      if (field.number == 4 && field.wire == 0) {
+        model_.remove_extra_whitespaces = field.value != 0;
+      }
+    }
+  }
+
+  std::string_view bytes_;
+  const std::string& file_;
+  SentencepieceFile model_;
+  std::unordered_set<std::string> texts_;
+  int unknowns_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(PieceKind kind) {
+  switch (kind) {
+    case PieceKind::normal:
+      return "normal";
+    case PieceKind::unknown:
+      return "unknown";
+    case PieceKind::control:
+      return "control";
+    case PieceKind::user_defined:
+      return "user-defined";
+    case PieceKind::unused:
+      return "unused";
+    case PieceKind::byte:
+      return "byte";
+  }
+  return "?";
+}
+
+SentencepieceFile read_sentencepiece(std::string_view bytes, const std::string& file) {
+  return ModelReader(bytes, file).read();
+}
+
+}  // namespace coppice

@@ -1,0 +1,266 @@
+#include "models/weights.h"
+
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+std::optional<DType> float_type(const std::string& dtype) {
+  if (dtype == "F32") return DType::f32;
+  if (dtype == "F16") return DType::f16;
+  if (dtype == "BF16") return DType::bf16;
+  return std::nullopt;
+}
+
+/// Whether an element's exponent is all ones (NaN or infinity). Elements may lie unaligned.
+template <typename Bits>
+bool has_non_finite(const std::byte* data, std::size_t count, Bits exponent) {
+  // In blocks, so that the inner loop has no early exit and vectorises.
+  constexpr std::size_t block = 4096;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t end = std::min(count, begin + block);
+    Bits found = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      Bits bits;
+      std::memcpy(&bits, data + i * sizeof(Bits), sizeof(Bits));
+      found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
+    }
+    if (found != 0) return true;
+  }
+  return false;
+}
+
+bool has_non_finite(const StoredTensor& tensor, DType dtype) {
+  const std::byte* data = tensor.bytes.data();
+  const std::size_t count = tensor.bytes.size() / size_of(dtype);
+  switch (dtype) {
+    case DType::f32:
+      return has_non_finite<std::uint32_t>(data, count, 0x7f800000u);
+    case DType::f16:
+      return has_non_finite<std::uint16_t>(data, count, 0x7c00u);
+    case DType::bf16:
+      return has_non_finite<std::uint16_t>(data, count, 0x7f80u);
+  }
+  return false;
+}
+
+float widened_f16(std::uint16_t half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  const std::uint32_t magnitude = half & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // infinity or NaN
+    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  }
+  // Exponent and fraction in place, then the bias corrected by an exact product, which also
+  // makes subnormal halves normal.
+  return std::bit_cast<float>(
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1.0p112f) | sign);
+}
+
+void widen(const StoredTensor& tensor, DType dtype, float* out) {
+  const std::size_t count = tensor.bytes.size() / size_of(dtype);
+  if (dtype == DType::f32) {
+    std::memcpy(out, tensor.bytes.data(), tensor.bytes.size());
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, tensor.bytes.data() + 2 * i, 2);
+    out[i] = dtype == DType::f16 ? widened_f16(bits)
+                                 : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+}
+
+std::string shape_text(std::span<const std::uint64_t> shape) {
+  std::string text = "[";
+  for (const std::uint64_t extent : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(extent);
+  }
+  return text + "]";
+}
+
+class Loader {
+ public:
+  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+         const ModelOptions& options, const LoadProgress& progress)
+      : config_(config),
+        checkpoint_(checkpoint),
+        device_(device),
+        options_(options),
+        progress_(progress),
+        hidden_(config.hidden_size),
+        q_width_(std::int64_t{config.heads} * config.head_dim),
+        kv_width_(std::int64_t{config.kv_heads} * config.head_dim),
+        bytes_expected_(2 * config.parameters()) {}
+
+  ModelWeights load() {
+    report();
+    const auto norm_count = static_cast<std::size_t>(2 * config_.layers + 1);
+    const auto width = static_cast<std::size_t>(hidden_);
+    weights_.norms = device_.allocate(norm_count * width * sizeof(float), "norm weights");
+    weights_.bytes = weights_.norms.bytes();
+    load_embedding();
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
+    weights_.final_norm = norm("model.norm.weight");
+    const bool tied = config_.tie_word_embeddings;
+    weights_.head = linear({{tied ? "model.embed_tokens" : "lm_head", config_.vocab_size}}, hidden_,
+                           false, options_.max_logit_rows);
+    // Reading a mapping whose file was cut off would have raised SIGBUS or read zeros.
+    checkpoint_.require_whole();
+    if (progress_) progress_(1.0);
+    return std::move(weights_);
+  }
+
+ private:
+  struct Part {
+    std::string name;  ///< without .weight or .bias
+    std::int64_t out_features;
+  };
+  struct Found {
+    const StoredTensor* tensor;
+    DType dtype;
+  };
+
+  Found find(const std::string& name, std::initializer_list<std::int64_t> shape) const {
+    const StoredTensor* tensor = checkpoint_.find(name);
+    if (tensor == nullptr) {
+      throw_failure(cat(checkpoint_.files().front().name(),
+                        checkpoint_.files().size() > 1 ? " and its sister files" : "", ": tensor ",
+                        name, " is missing; fetch the model again"));
+    }
+    const std::vector<std::uint64_t> wanted(shape.begin(), shape.end());
+    if (tensor->shape != wanted) {
+      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name, " has the shape ",
+                        shape_text(tensor->shape), ", but config.json asks for ",
+                        shape_text(wanted), "; the two files do not belong together"));
+    }
+    const auto dtype = float_type(tensor->dtype);
+    if (!dtype) {
+      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name, " has the dtype ",
+                        tensor->dtype, ", but coppice reads F32, F16 and BF16; convert it"));
+    }
+    return {tensor, *dtype};
+  }
+
+  void require_finite(const std::string& name, const Found& found) {
+    if (options_.check_finite && has_non_finite(*found.tensor, found.dtype)) {
+      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name,
+                        " holds NaN or infinity; fetch the file again"));
+    }
+    bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes.size());
+    bytes_expected_ = std::max(
+        bytes_expected_, config_.parameters() * static_cast<std::int64_t>(size_of(found.dtype)));
+  }
+
+  void report() const {
+    if (progress_) {
+      progress_(
+          std::min(1.0, static_cast<double>(bytes_done_) / static_cast<double>(bytes_expected_)));
+    }
+  }
+
+  std::vector<float> vector(const std::string& name, std::int64_t length) {
+    const Found found = find(name, {length});
+    require_finite(name, found);
+    std::vector<float> values(static_cast<std::size_t>(length));
+    widen(*found.tensor, found.dtype, values.data());
+    return values;
+  }
+
+  const float* norm(const std::string& name) {
+    const std::vector<float> values = vector(name, hidden_);
+    float* place = weights_.norms.as<float>() + norms_placed_++ * values.size();
+    device_.upload(place, values.data(), values.size() * sizeof(float));
+    return place;
+  }
+
+  std::unique_ptr<LinearWeights> linear(std::initializer_list<Part> parts, std::int64_t in_features,
+                                        bool with_bias, std::int32_t max_rows) {
+    std::vector<LinearPart> stacked;
+    std::vector<float> bias;
+    for (const Part& part : parts) {
+      const std::string name = part.name + ".weight";
+      const Found found = find(name, {part.out_features, in_features});
+      require_finite(name, found);
+      stacked.push_back({found.tensor->bytes.data(), found.dtype, part.out_features});
+      if (with_bias) {
+        const std::vector<float> values = vector(part.name + ".bias", part.out_features);
+        bias.insert(bias.end(), values.begin(), values.end());
+      }
+    }
+    auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
+    weights_.bytes += packed->bytes();
+    report();
+    return packed;
+  }
+
+  void load_layer(std::int32_t index) {
+    const std::string prefix = cat("model.layers.", index, ".");
+    const std::string attention = prefix + "self_attn.";
+    const std::string mlp = prefix + "mlp.";
+    const std::int32_t rows = options_.max_rows;
+    LayerWeights layer;
+    layer.attention_norm = norm(prefix + "input_layernorm.weight");
+    layer.ffn_norm = norm(prefix + "post_attention_layernorm.weight");
+    layer.qkv = linear({{attention + "q_proj", q_width_},
+                        {attention + "k_proj", kv_width_},
+                        {attention + "v_proj", kv_width_}},
+                       hidden_, config_.qkv_bias, rows);
+    layer.output = linear({{attention + "o_proj", hidden_}}, q_width_, config_.output_bias, rows);
+    layer.gate_up = linear({{mlp + "gate_proj", config_.intermediate_size},
+                            {mlp + "up_proj", config_.intermediate_size}},
+                           hidden_, config_.mlp_bias, rows);
+    layer.down =
+        linear({{mlp + "down_proj", hidden_}}, config_.intermediate_size, config_.mlp_bias, rows);
+    weights_.layers.push_back(std::move(layer));
+  }
+
+  void load_embedding() {
+    const std::string name = "model.embed_tokens.weight";
+    const Found found = find(name, {config_.vocab_size, hidden_});
+    if (!config_.tie_word_embeddings) require_finite(name, found);  // else with the head
+    const auto bytes = found.tensor->bytes;
+    weights_.embedding_dtype = found.dtype;
+    weights_.bytes += bytes.size();
+    const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % size_of(found.dtype) == 0;
+    if (aligned && device_.name() != "cuda") {
+      weights_.embedding = bytes.data();
+      return;
+    }
+    weights_.embedding_copy = device_.allocate(bytes.size(), "embedding table");
+    device_.upload(weights_.embedding_copy.data(), bytes.data(), bytes.size());
+    weights_.embedding = weights_.embedding_copy.data();
+  }
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  Device& device_;
+  const ModelOptions& options_;
+  const LoadProgress& progress_;
+  const std::int64_t hidden_, q_width_, kv_width_;
+  std::size_t norms_placed_ = 0;
+  std::int64_t bytes_done_ = 0;
+  std::int64_t bytes_expected_;
+  ModelWeights weights_;
+};
+
+}  // namespace
+
+std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype) {
+  std::int64_t values = config.parameters();
+  // The embedding table stays in the mapping; tied, it is packed once as the head.
+  if (!config.tie_word_embeddings) values -= config.vocab_size * config.hidden_size;
+  return values * static_cast<std::int64_t>(size_of(compute_dtype));
+}
+
+ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+                          const ModelOptions& options, const LoadProgress& progress) {
+  return Loader(config, checkpoint, device, options, progress).load();
+}
+
+}  // namespace coppice

@@ -1,0 +1,46 @@
+// A model's weights: found in its files, checked against its config, packed for a device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/device.h"
+#include "models/checkpoint.h"
+#include "models/config.h"
+#include "models/model.h"
+
+namespace coppice {
+
+/// Pointers into ModelWeights::norms, [hidden] f32 on the device.
+struct LayerWeights {
+  const float* attention_norm = nullptr;
+  const float* ffn_norm = nullptr;
+  std::unique_ptr<LinearWeights> qkv;      ///< q, k and v stacked
+  std::unique_ptr<LinearWeights> output;   ///< o_proj
+  std::unique_ptr<LinearWeights> gate_up;  ///< gate and up stacked
+  std::unique_ptr<LinearWeights> down;
+};
+
+struct ModelWeights {
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;
+  std::unique_ptr<LinearWeights> head;
+  /// [vocab, hidden] of embedding_dtype where the device reads it: in the mapping, or a copy.
+  const void* embedding = nullptr;
+  DType embedding_dtype = DType::f32;
+  DeviceBuffer embedding_copy;
+  DeviceBuffer norms;
+  std::size_t bytes = 0;  ///< packed, the embedding table included
+};
+
+/// Bytes that load_weights will take beside the mapped files, roughly.
+std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype);
+
+/// `checkpoint` must outlive the result. max_rows and max_logit_rows are the most rows of one
+/// product. Throws Error(failure) naming file and tensor: missing, shape, dtype, NaN.
+ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+                          const ModelOptions& options, const LoadProgress& progress);
+
+}  // namespace coppice

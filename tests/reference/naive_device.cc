@@ -1,0 +1,213 @@
+#include "reference/naive_device.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+namespace coppice::testing {
+namespace {
+
+double value_at(const void* data, DType dtype, std::int64_t index) {
+  const char* place = static_cast<const char*>(data) +
+                      index * static_cast<std::int64_t>(dtype == DType::f32 ? 4 : 2);
+  if (dtype == DType::f32) {
+    float value;
+    std::memcpy(&value, place, 4);
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, place, 2);
+  if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  const int exponent = (bits >> 10) & 31;
+  const int fraction = bits & 1023;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+}
+
+class NaiveLinear final : public LinearWeights {
+ public:
+  NaiveLinear(std::span<const LinearPart> parts, std::int64_t in_features,
+              std::span<const float> bias_values)
+      : in(in_features), bias(bias_values.begin(), bias_values.end()) {
+    for (const LinearPart& part : parts) {
+      for (std::int64_t i = 0; i < part.out_features * in; ++i) {
+        weight.push_back(static_cast<float>(value_at(part.data, part.dtype, i)));
+      }
+      out += part.out_features;
+    }
+    if (bias.empty()) bias.assign(static_cast<std::size_t>(out), 0.0f);
+  }
+  std::int64_t in_features() const override { return in; }
+  std::int64_t out_features() const override { return out; }
+  std::size_t bytes() const override { return weight.size() * sizeof(float); }
+
+  std::int64_t in = 0, out = 0;
+  std::vector<float> weight, bias;
+};
+
+class NaiveDevice final : public Device {
+ public:
+  std::string name() const override { return "naive"; }
+  DType compute_dtype() const override { return DType::f32; }
+  int threads() const override { return 1; }
+
+  DeviceBuffer allocate(std::size_t bytes, const char*) override {
+    auto* memory = new char[bytes + 1]();
+    return {memory, bytes, [](void* data, void*) { delete[] static_cast<char*>(data); }, nullptr};
+  }
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void download(void* host, const void* device, std::size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+  void synchronize() override {}
+
+  std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
+                                             std::int64_t in_features, std::span<const float> bias,
+                                             std::int32_t) override {
+    return std::make_unique<NaiveLinear>(parts, in_features, bias);
+  }
+
+  void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
+             float* out) override {
+    for (const TokenId token : tokens) {
+      for (std::int64_t i = 0; i < hidden; ++i) {
+        *out++ = static_cast<float>(value_at(table, dtype, token * hidden + i));
+      }
+    }
+  }
+
+  void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                std::int64_t hidden, void* out) override {
+    auto* result = static_cast<float*>(out);
+    for (std::int32_t r = 0; r < rows; ++r, x += hidden, result += hidden) {
+      double squares = 0.0;
+      for (std::int64_t i = 0; i < hidden; ++i) squares += double{x[i]} * x[i];
+      const double norm = std::sqrt(squares / static_cast<double>(hidden) + epsilon);
+      for (std::int64_t i = 0; i < hidden; ++i) {
+        result[i] = static_cast<float>(x[i] / norm * weight[i]);
+      }
+    }
+  }
+
+  void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
+              bool accumulate) override {
+    const auto& w = dynamic_cast<const NaiveLinear&>(weights);
+    const auto* input = static_cast<const float*>(x);
+    for (std::int32_t r = 0; r < rows; ++r) {
+      for (std::int64_t o = 0; o < w.out; ++o) {
+        double sum = w.bias[static_cast<std::size_t>(o)];
+        for (std::int64_t i = 0; i < w.in; ++i) {
+          sum += double{w.weight[static_cast<std::size_t>(o * w.in + i)]} * input[r * w.in + i];
+        }
+        float& place = out[r * w.out + o];
+        place = static_cast<float>(accumulate ? place + sum : sum);
+      }
+    }
+  }
+  std::int32_t padded_rows(std::int32_t rows) const override { return rows; }
+
+  void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
+                     std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
+                     const KvLayout& layout, float* keys, float* values,
+                     std::int32_t layer) override {
+    const std::int64_t d = layout.head_dim;
+    const std::int64_t stride = (heads + 2 * layout.kv_heads) * d;
+    for (std::size_t r = 0; r < positions.size(); ++r) {
+      float* row = qkv + static_cast<std::int64_t>(r) * stride;
+      const float* cosine = rope.cosine.as<float>() + std::int64_t{positions[r]} * rope.half_dim;
+      const float* sine = rope.sine.as<float>() + std::int64_t{positions[r]} * rope.half_dim;
+      for (std::int32_t head = 0; head < heads + layout.kv_heads; ++head) {
+        float* x = row + head * d;
+        for (std::int64_t i = 0; i < d / 2; ++i) {
+          const double a = x[i], b = x[i + d / 2];
+          x[i] = static_cast<float>(a * cosine[i] - b * sine[i]);
+          x[i + d / 2] = static_cast<float>(b * cosine[i] + a * sine[i]);
+        }
+      }
+      for (std::int32_t head = 0; head < layout.kv_heads; ++head) {
+        const std::int64_t place = place_of(layout, layer, slots[r], head);
+        std::memcpy(keys + place, row + (heads + head) * d, static_cast<std::size_t>(d) * 4);
+        std::memcpy(values + place, row + (heads + layout.kv_heads + head) * d,
+                    static_cast<std::size_t>(d) * 4);
+      }
+    }
+  }
+
+  void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
+    auto* result = static_cast<float*>(out);
+    for (std::int32_t r = 0; r < rows; ++r) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double gate = gate_up[r * 2 * n + i], up = gate_up[r * 2 * n + n + i];
+        result[r * n + i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up);
+      }
+    }
+  }
+
+  void tree_attention(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
+                      std::int32_t heads, float scale, const KvLayout& layout, const float* keys,
+                      const float* values, std::int32_t layer, void* out) override {
+    const std::int64_t d = layout.head_dim;
+    auto* result = static_cast<float*>(out);
+    for (std::int32_t query = 0; query < plan.queries; ++query) {
+      for (std::int32_t head = 0; head < heads; ++head) {
+        const float* row = q + query * q_stride + head * d;
+        const std::int32_t kv_head = head / (heads / layout.kv_heads);
+        std::vector<double> scores;
+        std::vector<std::int64_t> places;
+        double largest = -INFINITY;
+        for (std::size_t t = 0; t < plan.slot.size(); ++t) {
+          if (query < plan.q_begin[t] || query >= plan.q_end[t]) continue;
+          const std::int64_t place = place_of(layout, layer, plan.slot[t], kv_head);
+          double score = 0.0;
+          for (std::int64_t i = 0; i < d; ++i) score += double{row[i]} * keys[place + i];
+          scores.push_back(score * scale);
+          places.push_back(place);
+          largest = std::max(largest, scores.back());
+        }
+        if (scores.empty()) throw std::logic_error("a query that sees nothing");
+        double mass = 0.0;
+        std::vector<double> sum(static_cast<std::size_t>(d), 0.0);
+        for (std::size_t t = 0; t < scores.size(); ++t) {
+          const double weight = std::exp(scores[t] - largest);
+          mass += weight;
+          for (std::int64_t i = 0; i < d; ++i) {
+            sum[static_cast<std::size_t>(i)] += weight * values[places[t] + i];
+          }
+        }
+        for (std::int64_t i = 0; i < d; ++i) {
+          result[(query * heads + head) * d + i] =
+              static_cast<float>(sum[static_cast<std::size_t>(i)] / mass);
+        }
+      }
+    }
+  }
+
+  void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
+                   float* out) override {
+    for (const std::int32_t row : rows) {
+      std::memcpy(out, x + row * width, static_cast<std::size_t>(width) * sizeof(float));
+      out += width;
+    }
+  }
+
+ private:
+  static std::int64_t place_of(const KvLayout& layout, std::int32_t layer, KvSlot slot,
+                               std::int32_t head) {
+    const std::int64_t page = slot / layout.page_size, offset = slot % layout.page_size;
+    return (((std::int64_t{layer} * layout.pages + page) * layout.kv_heads + head) *
+                layout.page_size +
+            offset) *
+           layout.head_dim;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_naive_device() { return std::make_unique<NaiveDevice>(); }
+
+}  // namespace coppice::testing
