@@ -129,9 +129,9 @@ void GenerateOptions::validate() const {
     refuse("draft-temperature ", o.draft_temperature,
            ": use a number above 0, up to 100 (the tree is weighed by the draft's probabilities)");
   }
-  for (const std::string& stop : o.stop) {
-    if (stop.empty()) refuse("stop: an empty text would stop at once; leave it out");
-    if (!is_valid_utf8(stop)) refuse("stop: ", quoted(stop), " is not valid UTF-8");
+  for (const std::string& text : o.stop) {
+    if (text.empty()) refuse("stop: an empty text would stop at once; leave it out");
+    if (!is_valid_utf8(text)) refuse("stop: ", quoted(text), " is not valid UTF-8");
   }
 }
 

@@ -59,11 +59,16 @@ std::span<const float> TargetRunner::logits(std::int32_t node) const {
 }
 
 std::span<const float> TargetRunner::distribution(std::int32_t node) {
-  if (params_.repetition_penalty == 1.0) {
-    process_logits(logits(node), params_, nullptr, scratch_, probs_);
+  return distribution_at(node, params_);
+}
+
+std::span<const float> TargetRunner::distribution_at(std::int32_t node,
+                                                     const SamplingParams& params) {
+  if (params.repetition_penalty == 1.0) {
+    process_logits(logits(node), params, nullptr, scratch_, probs_);
   } else {
     const PathCounts path(state_->counts, *tree_, node);
-    process_logits(logits(node), params_, &state_->counts, scratch_, probs_);
+    process_logits(logits(node), params, &state_->counts, scratch_, probs_);
   }
   return probs_;
 }

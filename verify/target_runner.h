@@ -29,6 +29,8 @@ class TargetRunner : public TargetSource {
   // Of the last pass, by node:
   std::span<const float> distribution(std::int32_t node) override;
   TokenId argmax(std::int32_t node) override;
+  /// The distribution at `node` under other parameters than the pass's.
+  std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
   std::span<const float> logits(std::int32_t node) const;
 
   /// Keeps the KV of root and accepted path, frees the rest. Nothing is moved.
