@@ -44,6 +44,9 @@ class DraftRunner : public DraftSource {
   /// Most nodes a step may evaluate beside the root, with the slots that are free now.
   std::int32_t room(const SequenceState& state) const;
 
+  /// Makes every later step draw with a fault, for tests that must fail.
+  void plant(DrawingFault fault) { drawer_.plant(fault); }
+
   std::int64_t passes() const { return passes_; }
   double forward_seconds() const { return forward_seconds_; }
   double sampling_seconds() const { return sampling_seconds_; }

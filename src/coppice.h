@@ -233,6 +233,7 @@ class Engine {
   double load_seconds() const;
 
   struct Impl;
+  Impl& impl() { return *impl_; }  ///< for this project's own commands and tests
 
  private:
   explicit Engine(std::unique_ptr<Impl> impl);

@@ -40,8 +40,12 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   draft_setting_.draw = greedy ? (options_.sampled_children ? ChildDraw::sampled : ChildDraw::top)
                                : (coupled ? ChildDraw::coupled : ChildDraw::sampled);
 
-  rule_ = greedy ? make_greedy_rule()
-                 : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
+  if (engine_.other_rule) {
+    rule_ = engine_.other_rule();
+  } else {
+    rule_ = greedy ? make_greedy_rule()
+                   : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
+  }
 
   const bool automatic = options_.policy != Policy::none &&
                          (options_.tree_size == 0 || (options_.policy == Policy::dyspec_threshold &&

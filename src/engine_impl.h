@@ -1,6 +1,7 @@
 // What an engine owns. Included by the engine's own sources only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,8 @@ struct Engine::Impl {
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
   double load_seconds = 0.0;
+  /// Set to judge by another rule than the options say: planted faults, on any models.
+  std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
 

@@ -12,6 +12,12 @@
 
 namespace coppice {
 
+/// Faults of the target pass, for tests that must notice.
+enum class PassFault {
+  none,
+  rope_by_index,  ///< rows are rotated by their place in the batch, not by their depth
+};
+
 /// Prefills a text and judges trees over it: one target pass over root and tree in depth-first
 /// order, each row at the position its depth gives.
 class TargetRunner : public TargetSource {
@@ -36,6 +42,9 @@ class TargetRunner : public TargetSource {
   /// Keeps the KV of root and accepted path, frees the rest. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
 
+  /// Makes every later pass wrong, for tests that must fail.
+  void plant(PassFault fault) { fault_ = fault; }
+
   std::int32_t free_slots() const { return pool_.free_slots(); }
   double prefill_seconds() const { return prefill_seconds_; }
   double forward_seconds() const { return forward_seconds_; }
@@ -47,6 +56,7 @@ class TargetRunner : public TargetSource {
   SequenceState* state_ = nullptr;
   const TokenTree* tree_ = nullptr;
   SamplingParams params_;
+  PassFault fault_ = PassFault::none;
   const float* logits_ = nullptr;
   LogitsScratch scratch_;
   std::vector<float> probs_;

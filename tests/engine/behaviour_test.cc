@@ -1,0 +1,359 @@
+// What callers rely on beside the distribution: ends of text, memory, sequences, threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "base/utf8.h"
+#include "engine/pair.h"
+#include "engine_impl.h"
+
+namespace coppice::testing {
+namespace {
+
+const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+
+GenerateOptions greedy(std::int32_t tokens) {
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  options.tree_size = 8;
+  return options;
+}
+
+TinyModel endless() {
+  TinyModel model;
+  model.eos_tokens = {};
+  return model;
+}
+
+void expect_nothing_leaked(Engine& engine) {
+  EXPECT_EQ(engine.impl().target.pool->free_slots(), engine.impl().target.pool->layout().slots());
+  EXPECT_EQ(engine.impl().draft.pool->free_slots(), engine.impl().draft.pool->layout().slots());
+}
+
+TEST(Engine, CountsAddUp) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  for (const Policy policy : {Policy::none, Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
+    GenerateOptions options = greedy(40);
+    options.policy = policy;
+    options.tree_size = policy == Policy::dyspec_threshold ? 20 : 5;
+    std::vector<TokenId> streamed;
+    const Generation g = engine.generate(prompt, options, [&](const Piece& piece) {
+      streamed.insert(streamed.end(), piece.tokens.begin(), piece.tokens.end());
+      return true;
+    });
+    const Statistics& s = g.statistics;
+    EXPECT_EQ(g.tokens.size(), 40u);
+    EXPECT_EQ(streamed, g.tokens);
+    EXPECT_EQ(g.finish_reason, FinishReason::length);
+    EXPECT_EQ(s.prompt_tokens, 5);
+    EXPECT_NEAR(s.emitted_per_step, 40.0 / static_cast<double>(s.steps), 1e-12);
+    EXPECT_GE(s.accepted_length, s.emitted_per_step - 1e-12);
+    EXPECT_EQ(s.policy, policy);
+    const Seconds& t = s.seconds;
+    EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
+    if (policy == Policy::none) {
+      EXPECT_EQ(s.steps, 40);
+      EXPECT_EQ(s.draft_passes, 0);
+      EXPECT_EQ(s.accepted_length, 1.0);
+      EXPECT_EQ(s.tree_size_mean, 0.0);
+    } else {
+      EXPECT_LT(s.steps, 40);
+      EXPECT_GT(s.draft_passes, 0);
+      EXPECT_LE(s.tree_size_mean, options.tree_size);
+    }
+  }
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, EndTokensEndTheTextAndAreLeftOut) {
+  const TinyPair pair(endless());
+  const auto text = Engine::load(pair.options()).generate(prompt, greedy(20)).tokens;
+  // The same model, but its 12th token now ends texts.
+  TinyModel ending = endless();
+  ending.eos_tokens = {95, text[11]};
+  const TinyPair pair2(ending);
+  Engine engine = Engine::load(pair2.options());
+  const auto first = static_cast<std::size_t>(
+      std::find(text.begin(), text.end(), text[11]) - text.begin());
+  const Generation g = engine.generate(prompt, greedy(20));
+  EXPECT_EQ(g.finish_reason, FinishReason::eos);
+  EXPECT_EQ(g.tokens, std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first)));
+  GenerateOptions on = greedy(20);
+  on.ignore_eos = true;
+  EXPECT_EQ(engine.generate(prompt, on).tokens, text);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, CallbackStopsTheGeneration) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  int calls = 0;
+  const Generation g = engine.generate(prompt, greedy(100), [&](const Piece&) { return ++calls < 3; });
+  EXPECT_EQ(g.finish_reason, FinishReason::cancelled);
+  EXPECT_EQ(calls, 3);
+  EXPECT_FALSE(g.tokens.empty());
+  EXPECT_LT(g.tokens.size(), 100u);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, ThrowingCallbackLeavesTheEngineUsable) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  EXPECT_THROW(engine.generate(prompt, greedy(10),
+                               [](const Piece&) -> bool { throw std::runtime_error("mine"); }),
+               std::runtime_error);
+  expect_nothing_leaked(engine);
+  EXPECT_EQ(engine.generate(prompt, greedy(10)).tokens.size(), 10u);
+}
+
+TEST(Engine, FillsTheContextAndNoMore) {
+  TinyModel model = endless();
+  model.context_length = 40;
+  const TinyPair pair(model);
+  Engine engine = Engine::load(pair.options());
+  for (const Policy policy : {Policy::none, Policy::dyspec}) {
+    GenerateOptions options = greedy(1000);
+    options.policy = policy;
+    const Generation g = engine.generate(prompt, options);
+    EXPECT_EQ(g.finish_reason, FinishReason::context);
+    EXPECT_EQ(g.tokens.size(), 35u);
+  }
+  const std::vector<TokenId> full(40, 3);
+  EXPECT_THROW(engine.generate(full, greedy(1)), Error);
+  EXPECT_EQ(engine.generate(std::span<const TokenId>(full).first(39), greedy(5)).tokens.size(), 1u);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, ShortDraftContextFallsBackToPlainDecoding) {
+  TinyModel model = endless();
+  const TinyPair pair(model);
+  TinyModel draft = model;
+  draft.noise = 0.3;
+  draft.context_length = 30;
+  write_tiny_model(pair.path() / "draft", draft);
+  Engine engine = Engine::load(pair.options());
+  const Generation fast = engine.generate(prompt, greedy(100));
+  GenerateOptions plain = greedy(100);
+  plain.policy = Policy::none;
+  EXPECT_EQ(fast.tokens, engine.generate(prompt, plain).tokens);
+  EXPECT_EQ(fast.finish_reason, FinishReason::length);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, KvMemoryToTheLastSlot) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 48;
+  Engine engine = Engine::load(load);
+  const Generation g = engine.generate(prompt, greedy(200));
+  EXPECT_EQ(g.finish_reason, FinishReason::memory);
+  // All tokens but the last hold a slot.
+  EXPECT_EQ(g.tokens.size() + prompt.size(), 49u);
+  GenerateOptions plain = greedy(200);
+  plain.policy = Policy::none;
+  EXPECT_EQ(engine.generate(prompt, plain).tokens, g.tokens);
+  expect_nothing_leaked(engine);
+  // A sequence that holds memory leaves less for others; freed, it is there again.
+  {
+    Sequence holder = engine.new_sequence();
+    EXPECT_EQ(holder.generate(prompt, greedy(30)).tokens.size(), 30u);
+    EXPECT_EQ(engine.generate(prompt, greedy(200)).finish_reason, FinishReason::memory);
+  }
+  expect_nothing_leaked(engine);
+  const std::vector<TokenId> too_long(60, 3);
+  EXPECT_EQ(engine.generate(too_long, greedy(5)).finish_reason, FinishReason::memory);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Sequence, GoesOnWhereItEnded) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  const std::vector<TokenId> second = {8, 2, 6};
+  Sequence sequence = engine.new_sequence();
+  const auto a = sequence.generate(prompt, greedy(17)).tokens;
+  const auto b = sequence.generate(second, greedy(9)).tokens;
+  std::vector<TokenId> whole = prompt;
+  whole.insert(whole.end(), a.begin(), a.end());
+  whole.insert(whole.end(), second.begin(), second.end());
+  EXPECT_EQ(engine.generate(whole, greedy(9)).tokens, b);
+  whole.insert(whole.end(), b.begin(), b.end());
+  EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), whole);
+}
+
+TEST(Engine, SameSeedSameTextAndOtherSeedAnother) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+    GenerateOptions options = greedy(40);
+    options.temperature = 1.0;
+    options.acceptance = acceptance;
+    options.seed = 5;
+    const auto first = engine.generate(prompt, options).tokens;
+    EXPECT_EQ(engine.generate(prompt, options).tokens, first);
+    EXPECT_EQ(Engine::load(pair.options()).generate(prompt, options).tokens, first);
+    options.stream = 1;
+    EXPECT_NE(engine.generate(prompt, options).tokens, first);
+    options.stream = 0;
+    options.seed = 6;
+    EXPECT_NE(engine.generate(prompt, options).tokens, first);
+  }
+}
+
+TEST(Engine, SequencesOfSeveralThreadsDoNotDisturbEachOther) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  std::vector<std::vector<TokenId>> alone, together(4);
+  const auto run = [&](int i) {
+    GenerateOptions options = greedy(60);
+    options.temperature = i % 2 == 0 ? 0.0 : 0.9;
+    options.seed = static_cast<std::uint64_t>(i);
+    options.acceptance = i == 3 ? Acceptance::coupled : Acceptance::rejection;
+    return engine.generate(std::vector<TokenId>{1, i + 3, 5}, options).tokens;
+  };
+  for (int i = 0; i < 4; ++i) alone.push_back(run(i));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { together[static_cast<std::size_t>(i)] = run(i); });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(together, alone);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, LogprobsAreTheProcessedDistributions) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options = greedy(12);
+  options.logprobs = true;
+  const Generation fast = engine.generate(prompt, options);
+  options.policy = Policy::none;
+  const Generation plain = engine.generate(prompt, options);
+  ASSERT_EQ(fast.logprobs.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(fast.logprobs[i].token, fast.tokens[i]);
+    EXPECT_EQ(fast.logprobs[i].top.size(), 5u);
+    EXPECT_EQ(fast.logprobs[i].top[0].first, fast.tokens[i]) << "greedy picks the most probable";
+    EXPECT_LT(fast.logprobs[i].logprob, 0.0);
+    EXPECT_NEAR(fast.logprobs[i].logprob, plain.logprobs[i].logprob, 1e-4);
+  }
+  options.temperature = 0.9;
+  options.top_k = 3;
+  const Generation filtered = engine.generate(prompt, options);
+  for (const TokenLogprob& entry : filtered.logprobs) {
+    EXPECT_EQ(entry.top.size(), 3u);
+    double mass = 0.0;
+    for (const auto& [token, logprob] : entry.top) mass += std::exp(logprob);
+    EXPECT_NEAR(mass, 1.0, 1e-5);
+  }
+}
+
+TEST(Engine, RepetitionPenaltyFollowsTheTreePath) {
+  const TinyPair pair(endless(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options = greedy(60);
+  options.repetition_penalty = 1.3;
+  const auto fast = engine.generate(prompt, options).tokens;
+  options.policy = Policy::none;
+  EXPECT_EQ(engine.generate(prompt, options).tokens, fast);
+}
+
+TEST(Engine, PaddedVocabulariesAreAccepted) {
+  const TinyPair pair(endless());
+  TinyModel wide = endless();
+  wide.vocab_size = 128;
+  write_tiny_model(pair.path() / "draft", wide);
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options = greedy(20);
+  options.temperature = 1.0;
+  EXPECT_EQ(engine.generate(prompt, options).tokens.size(), 20u);
+  TinyModel narrow = endless();
+  narrow.vocab_size = 80;
+  write_tiny_model(pair.path() / "draft", narrow);
+  Engine engine2 = Engine::load(pair.options());
+  // Token 90 means nothing to the draft: the text still goes on.
+  EXPECT_EQ(engine2.generate(std::vector<TokenId>{1, 90, 4}, options).tokens.size(), 20u);
+  TinyModel other = endless();
+  other.vocab_size = 96 + 1024;
+  write_tiny_model(pair.path() / "draft", other);
+  EXPECT_THROW(Engine::load(pair.options()), Error);
+}
+
+TEST(Engine, RefusesWhatCannotBe) {
+  const TinyPair pair;
+  Engine engine = Engine::load(pair.options());
+  const auto refused = [&](auto change) {
+    GenerateOptions options = greedy(4);
+    change(options);
+    try {
+      engine.generate(prompt, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused([](auto& o) { o.temperature = -0.1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.temperature = std::nan(""); }));
+  EXPECT_TRUE(refused([](auto& o) { o.temperature = INFINITY; }));
+  EXPECT_TRUE(refused([](auto& o) { o.top_p = 0.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.top_p = 1.1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.top_k = -1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.min_p = 2.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.repetition_penalty = 0.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.max_new_tokens = -1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.tree_size = 1000; }));
+  EXPECT_TRUE(refused([](auto& o) { o.draft_temperature = 0.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.threshold = 1.5; }));
+  EXPECT_TRUE(refused([](auto& o) { o.stop = {""}; }));
+  EXPECT_THROW(engine.generate(std::vector<TokenId>{}, greedy(1)), Error);
+  EXPECT_THROW(engine.generate(std::vector<TokenId>{1, 96}, greedy(1)), Error);
+  EXPECT_THROW(engine.generate(std::vector<TokenId>{-1}, greedy(1)), Error);
+  EXPECT_THROW(engine.generate("text without a tokenizer", greedy(1)), Error);
+  EXPECT_EQ(engine.generate(prompt, greedy(0)).tokens.size(), 0u);
+  expect_nothing_leaked(engine);
+}
+
+TEST(Engine, JudgesOneTree) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  const JudgedTree tree = engine.judge_tree(prompt, greedy(10));
+  ASSERT_EQ(tree.nodes.size(), 9u);
+  const auto text = engine.generate(prompt, greedy(10)).tokens;
+  std::vector<TokenId> path;
+  for (std::size_t n = 1; n < tree.nodes.size(); ++n) {
+    EXPECT_GE(tree.nodes[n].draft_prob, 0.0);
+    if (tree.nodes[n].accepted) path.push_back(tree.nodes[n].token);
+  }
+  path.push_back(tree.bonus);
+  EXPECT_EQ(path, std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(path.size())));
+  expect_nothing_leaked(engine);
+}
+
+TEST(ShippedPair, StopTextsAndUtf8) {
+  Engine engine = Engine::load(shipped_options("f32"));
+  GenerateOptions options;
+  options.max_new_tokens = 80;
+  options.ignore_eos = true;
+  const std::string opening = "Once upon a time there was a king who";
+  const Generation whole = engine.generate(opening, options);
+  EXPECT_TRUE(is_valid_utf8(whole.text));
+  EXPECT_EQ(engine.detokenize(whole.tokens), whole.text);
+  const std::string stop = whole.text.substr(whole.text.size() / 2, 6);
+  options.stop = {"never to be seen \x01", stop};
+  std::string streamed;
+  const Generation cut = engine.generate(opening, options, [&](const Piece& piece) {
+    EXPECT_TRUE(is_valid_utf8(piece.text));
+    streamed += piece.text;
+    return true;
+  });
+  EXPECT_EQ(cut.finish_reason, FinishReason::stop);
+  EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
+  EXPECT_EQ(streamed, cut.text);
+  EXPECT_EQ(cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
+}
+
+}  // namespace
+}  // namespace coppice::testing

@@ -1,0 +1,119 @@
+#include "cost_table.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "auto_size.h"
+#include "base/error.h"
+#include "reference/tiny_model.h"
+
+namespace coppice {
+namespace {
+
+PassCosts steps(double base, double slope) {
+  std::vector<PassCosts::Point> points;
+  for (const int rows : {1, 2, 4, 8, 16, 32, 64}) {
+    points.push_back({rows, base + slope * rows, base + 2 * slope * rows});
+  }
+  return PassCosts(0, 100, points);
+}
+
+TEST(PassCosts, InterpolatesRowsAndPrefix) {
+  const PassCosts costs = steps(1e-3, 1e-5);
+  EXPECT_DOUBLE_EQ(costs.seconds(4, 0), 1e-3 + 4e-5);
+  EXPECT_DOUBLE_EQ(costs.seconds(4, 100), 1e-3 + 8e-5);
+  EXPECT_NEAR(costs.seconds(4, 50), 1e-3 + 6e-5, 1e-12);
+  EXPECT_NEAR(costs.seconds(6, 0), 1e-3 + 6e-5, 1e-12);
+  EXPECT_NEAR(costs.seconds(128, 0), 1e-3 + 128e-5, 1e-9);
+}
+
+TEST(PassCosts, HullIncrementsNeverFall) {
+  // A staircase: the hull touches its lower corners.
+  std::vector<PassCosts::Point> points;
+  for (int rows = 1; rows <= 32; ++rows) {
+    const double seconds = 1e-3 + 1e-4 * ((rows + 7) / 8);
+    points.push_back({rows, seconds, seconds});
+  }
+  const PassCosts costs(0, 1, points);
+  double before = 0.0;
+  for (int rows = 1; rows < 32; ++rows) {
+    const double step = costs.hull_seconds(rows + 1, 0) - costs.hull_seconds(rows, 0);
+    EXPECT_GE(step, before - 1e-12);
+    EXPECT_LE(costs.hull_seconds(rows, 0), costs.seconds(rows, 0) + 1e-12);
+    before = step;
+  }
+}
+
+TEST(CostTable, SurvivesWritingAndReading) {
+  const testing::TemporaryFolder folder;
+  const auto file = folder.path() / "costs.json";
+  EXPECT_FALSE(read_cost_table(file, "x").has_value());
+  const CostTable table{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
+  write_cost_table(file, table);
+  const auto back = read_cost_table(file, "x");
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->target.seconds(9, 33), table.target.seconds(9, 33));
+  EXPECT_EQ(back->draft.hull_seconds(9, 33), table.draft.hull_seconds(9, 33));
+  EXPECT_THROW(read_cost_table(file, "another machine"), Error);
+  for (const char* bad : {"", "{", "[]", "{\"fingerprint\": 3}",
+                          "{\"fingerprint\": \"x\", \"target\": {\"prefix_short\": 0, \"prefix_long\": 1, "
+                          "\"points\": []}, \"draft\": {}}"}) {
+    std::ofstream(file) << bad;
+    EXPECT_THROW(read_cost_table(file, "x"), Error) << bad;
+  }
+  EXPECT_THROW(write_cost_table(folder.path() / "missing" / "costs.json", table), Error);
+}
+
+TokenTree chain_of(int length, float prob) {
+  TokenTree tree;
+  tree.reset(0);
+  for (int i = 0; i < length; ++i) tree.add(i, i, 0, prob, tree.path_prob.back());
+  return tree;
+}
+
+TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
+  const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
+  AutoSize size(costs, 0.0);
+  int speculated = 0;
+  constexpr int steps_run = 1000;
+  for (int i = 0; i < steps_run; ++i) {
+    if (size.begin_step(50, 1)) {
+      ++speculated;
+      size.record(chain_of(3, 0.9f), {}, 3);  // confident and always wrong
+    } else {
+      size.record_plain();
+    }
+  }
+  EXPECT_LE(speculated, 30);
+  EXPECT_GE(speculated, 8) << "it must go on trying";
+  EXPECT_EQ(size.chain_length(32), 0);
+}
+
+TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
+  const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
+  AutoSize size(costs, 0.0);
+  const TokenTree tree = chain_of(3, 0.9f);
+  const std::vector<std::int32_t> path = {1, 2, 3};
+  for (int i = 0; i < 200; ++i) {
+    if (size.begin_step(50, 1)) {
+      size.record(tree, {}, 3);
+    } else {
+      size.record_plain();
+    }
+  }
+  int speculated = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (size.begin_step(50, 1)) {
+      ++speculated;
+      size.record(tree, path, 3);
+    } else {
+      size.record_plain();
+    }
+  }
+  EXPECT_GE(speculated, 100);
+  EXPECT_GE(size.chain_length(32), 2);
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,117 @@
+// The shipped pair: speculation must not change a token. Greedy text is compared with plain
+// greedy text, coupled text with plain coupled text of the same seed. The two runs batch their
+// products differently, so logits differ by rounding; a difference in a token is a near-tie
+// where the two candidates' scores differ by less than that rounding allows, and is counted. The
+// comparison then starts again from the plain text.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "engine/pair.h"
+#include "kernels/noise.h"
+
+namespace coppice::testing {
+namespace {
+
+constexpr int new_tokens = 256;
+
+struct Case {
+  const char* dtype;
+  bool coupled;
+  int prompt_count;
+  /// Bound on the rounding of a difference of two logits. f32: sums of 512 to 1376 products
+  /// through 5 layers; relative 1e-5 of logits below 30. bf16: activations are rounded to 8
+  /// bits before each of 20 products (relative 2^-9 each, errors adding as a random walk:
+  /// 2^-9 * sqrt(20) * about 10 of logit spread = 0.09), twice for a difference.
+  double tolerance;
+};
+
+class Identity : public ::testing::TestWithParam<Case> {};
+
+// log of the noise that position `position` adds to `token`.
+double noise_of(const GenerateOptions& options, std::size_t position, TokenId token,
+                std::int64_t vocab) {
+  std::vector<float> row(static_cast<std::size_t>(vocab));
+  inverse_exponential_noise(options.seed, options.stream, position, row);
+  return std::log(static_cast<double>(row[static_cast<std::size_t>(token)]));
+}
+
+TEST_P(Identity, TokensEqualPlainDecoding) {
+  const Case& c = GetParam();
+  Engine engine = Engine::load(shipped_options(c.dtype));
+  GenerateOptions options;
+  options.temperature = c.coupled ? 0.8 : 0.0;
+  options.acceptance = c.coupled ? Acceptance::coupled : Acceptance::rejection;
+  options.ignore_eos = true;
+  options.logprobs = true;
+  options.seed = 11;
+
+  const auto all = prompts();
+  ASSERT_EQ(all.size(), 100u);
+  std::int64_t tokens = 0, flips = 0;
+  double largest_gap = 0.0;
+  double accepted = 0.0;
+  for (int i = 0; i < c.prompt_count; ++i) {
+    std::vector<TokenId> text = engine.tokenize(all[static_cast<std::size_t>(i)]);
+    options.max_new_tokens = new_tokens;
+    options.policy = Policy::none;
+    const Generation plain = engine.generate(text, options);
+    ASSERT_EQ(plain.tokens.size(), static_cast<std::size_t>(new_tokens));
+    // Fixed sizes, the automatic one and other policies take turns.
+    const int turn = i % 4;
+    options.policy = turn == 2 ? Policy::chain : turn == 3 ? Policy::dyspec_threshold : Policy::dyspec;
+    options.tree_size = turn == 0 ? 0 : turn == 1 ? 24 : turn == 2 ? 6 : 16;
+    options.threshold = turn == 3 ? 0.05 : 0.0;
+
+    std::size_t done = 0;  // plain tokens that were reached
+    while (done < plain.tokens.size()) {
+      options.max_new_tokens = static_cast<std::int32_t>(plain.tokens.size() - done);
+      const Generation fast = engine.generate(text, options);
+      accepted += fast.statistics.accepted_length / c.prompt_count;
+      std::size_t same = 0;
+      while (same < fast.tokens.size() && fast.tokens[same] == plain.tokens[done + same]) ++same;
+      tokens += static_cast<std::int64_t>(same);
+      if (done + same == plain.tokens.size()) break;
+      ASSERT_LT(same, fast.tokens.size()) << "the text ended early";
+      const std::size_t at = done + same;
+      const TokenLogprob& mine = plain.logprobs[at];
+      const TokenLogprob& other = fast.logprobs[same];
+      double gap = mine.logprob - other.logprob;
+      if (c.coupled) {
+        const std::size_t position = text.size() + same;
+        gap += noise_of(options, position, mine.token, engine.vocab_size()) -
+               noise_of(options, position, other.token, engine.vocab_size());
+      } else {
+        // Both from the plain run where it lists the other token.
+        for (const auto& [token, logprob] : mine.top) {
+          if (token == other.token) gap = mine.logprob - logprob;
+        }
+      }
+      gap = std::abs(gap);
+      largest_gap = std::max(largest_gap, gap);
+      EXPECT_LT(gap, c.tolerance) << "prompt " << i << ", token " << at << ": " << other.token
+                                  << " instead of " << mine.token;
+      ++flips;
+      text.insert(text.end(), plain.tokens.begin() + static_cast<std::ptrdiff_t>(done),
+                  plain.tokens.begin() + static_cast<std::ptrdiff_t>(at + 1));
+      done = at + 1;
+    }
+  }
+  std::cout << "[ " << c.dtype << (c.coupled ? " coupled" : " greedy") << " ] " << tokens
+            << " tokens equal, " << flips << " near-ties, largest gap " << largest_gap
+            << ", accepted length about " << accepted << "\n";
+  EXPECT_GT(tokens, c.prompt_count * new_tokens * 9 / 10);
+  RecordProperty("near_ties", static_cast<int>(flips));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
+                         ::testing::Values(Case{"f32", false, 100, 6e-4}, Case{"auto", false, 100, 0.2},
+                                           Case{"f32", true, 24, 6e-4}, Case{"auto", true, 100, 0.25}),
+                         [](const auto& info) {
+                           return std::string(info.param.dtype) +
+                                  (info.param.coupled ? "_coupled" : "_greedy");
+                         });
+
+}  // namespace
+}  // namespace coppice::testing

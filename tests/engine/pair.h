@@ -1,0 +1,62 @@
+// Pairs of models for the engine's tests.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "reference/tiny_model.h"
+
+namespace coppice::testing {
+
+/// A random target and a draft that resembles it.
+class TinyPair {
+ public:
+  /// `draft_noise` 0: the draft is the target; 1: it knows nothing of it.
+  explicit TinyPair(TinyModel target = {}, double draft_noise = 0.3) {
+    TinyModel draft = target;
+    draft.noise = draft_noise;
+    write_tiny_model(folder_.path() / "target", target);
+    write_tiny_model(folder_.path() / "draft", draft);
+  }
+  EngineOptions options() const {
+    EngineOptions options;
+    options.target = folder_.path() / "target";
+    options.draft = folder_.path() / "draft";
+    options.threads = 1;
+    options.cpu_dtype = "f32";
+    return options;
+  }
+  const std::filesystem::path& path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+inline std::filesystem::path stories() {
+  return std::filesystem::path(COPPICE_SOURCE_DIR) / "models" / "stories";
+}
+
+inline EngineOptions shipped_options(const std::string& dtype) {
+  EngineOptions options;
+  options.target = stories() / "target";
+  options.draft = stories() / "draft";
+  options.threads = 2;
+  options.cpu_dtype = dtype;
+  return options;
+}
+
+/// The project's 100 prompts.
+inline std::vector<std::string> prompts() {
+  std::ifstream in(std::filesystem::path(COPPICE_SOURCE_DIR) / "bench/prompts/prompts.jsonl");
+  std::vector<std::string> all;
+  for (std::string line; std::getline(in, line);) {
+    all.push_back(nlohmann::json::parse(line).at("prompt"));
+  }
+  return all;
+}
+
+}  // namespace coppice::testing
