@@ -269,7 +269,11 @@ void read_shapes(const Fields& fields, const std::string& where, ModelConfig& co
     throw_failure(cat(where, ": num_attention_heads ", config.heads, " times head_dim ",
                       config.head_dim, " is more than ", most_width, "; correct the file"));
   }
-  config.rms_norm_eps = static_cast<float>(fields.positive("rms_norm_eps", 1e-6));
+  const double epsilon = fields.positive("rms_norm_eps", 1e-6);
+  if (epsilon < 1e-30 || epsilon > 1.0) {
+    fields.refuse("rms_norm_eps", *fields.find("rms_norm_eps"), "a small number above 0");
+  }
+  config.rms_norm_eps = static_cast<float>(epsilon);
 }
 
 }  // namespace

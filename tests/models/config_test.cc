@@ -1,0 +1,264 @@
+// config.json and generation_config.json: variants, bad values, what is unsupported.
+#include "models/config.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "base/error.h"
+#include "models/model.h"
+#include "reference/tiny_model.h"
+
+namespace coppice {
+namespace {
+
+using testing::TemporaryFolder;
+using testing::write_file;
+
+const char* const plain = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+  "hidden_size": 64, "intermediate_size": 176, "max_position_embeddings": 2048,
+  "num_attention_heads": 8, "num_hidden_layers": 3, "num_key_value_heads": 2,
+  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "rope_scaling": null,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 1000,
+  "bos_token_id": 1, "eos_token_id": 2})";
+
+/// `plain` with the value of `field` replaced (or the field added); an empty value removes it.
+std::string with(const std::string& field, const std::string& value) {
+  std::string text = plain;
+  const std::regex entry("\"" + field + R"(": (\[[^\]]*\]|"[^"]*"|[^,}]*)(, |,\n  |(?=\})))");
+  text = std::regex_replace(text, entry, "");
+  text.erase(text.find_last_of('}'));
+  if (text.find_last_not_of(" ,\n") != text.size() - 1) {
+    text.erase(text.find_last_not_of(" ,\n") + 1);
+  }
+  return value.empty() ? text + "}" : text + ", \"" + field + "\": " + value + "}";
+}
+
+ModelConfig read(const std::string& config, const std::string& generation = {}) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "config.json", config);
+  if (!generation.empty()) write_file(folder.path() / "generation_config.json", generation);
+  return read_config(folder.path());
+}
+
+/// The message of the failure, checked to be one line that names the file.
+std::string refusal(const std::string& config, const std::string& generation = {}) {
+  try {
+    read(config, generation);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::failure);
+    EXPECT_EQ(message.find('\n'), message.npos) << message;
+    EXPECT_NE(message.find("config.json"), message.npos) << message;
+    return message;
+  }
+  ADD_FAILURE() << "accepted: " << config;
+  return {};
+}
+
+TEST(Config, ReadsAPlainLlama) {
+  const ModelConfig config = read(plain);
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocab_size, 1000);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 176);
+  EXPECT_EQ(config.layers, 3);
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.context_length, 2048);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.rope_theta, 10000.0);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_FALSE(config.tie_word_embeddings || config.qkv_bias || config.output_bias ||
+               config.mlp_bias);
+  EXPECT_EQ(config.bos_token, 1);
+  EXPECT_EQ(config.eos_tokens, std::vector<TokenId>{2});
+  EXPECT_TRUE(config.unsupported.empty());
+  // 2 tables, then per layer q, k, v, o, gate, up, down, 2 norms, then the last norm.
+  EXPECT_EQ(config.parameters(),
+            2 * 64000 + 3 * (64 * 64 + 2 * 64 * 16 + 64 * 64 + 3 * 64 * 176 + 128) + 64);
+}
+
+TEST(Config, ReadsTheFamily) {
+  ModelConfig config = read(with("head_dim", "16"));
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(read(with("head_dim", "null")).head_dim, 8);
+  EXPECT_EQ(read(with("num_key_value_heads", "")).kv_heads, 8);
+  EXPECT_TRUE(read(with("tie_word_embeddings", "true")).tie_word_embeddings);
+  config = read(with("attention_bias", "true"));
+  EXPECT_TRUE(config.qkv_bias && config.output_bias && !config.mlp_bias);
+  EXPECT_TRUE(read(with("mlp_bias", "true")).mlp_bias);
+  config = read(with("architectures", R"(["Qwen2ForCausalLM"])"));
+  EXPECT_TRUE(config.qkv_bias && !config.output_bias && config.unsupported.empty());
+  config = read(with("architectures", R"(["MistralForCausalLM"])"));
+  EXPECT_TRUE(!config.qkv_bias && config.unsupported.empty());
+  EXPECT_EQ(read(with("architectures", "")).architecture, "LlamaForCausalLM");
+  EXPECT_EQ(read(with("torch_dtype", "\"anything\"")).unsupported.size(), 0u);
+  EXPECT_EQ(read(with("rope_theta", "500000")).rope_theta, 500000.0);
+  EXPECT_EQ(read(with("hidden_act", "")).unsupported.size(), 0u);
+}
+
+TEST(Config, ReadsRotarySettingsOldAndNew) {
+  ModelConfig config = read(with("rope_scaling", R"({"type": "linear", "factor": 4.0})"));
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_EQ(config.rope_scaling.factor, 4.0);
+  const std::string llama3 =
+      R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192)";
+  config = read(with("rope_scaling", llama3 + "}"));
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::llama3);
+  EXPECT_EQ(config.rope_scaling.factor, 32.0);
+  EXPECT_EQ(config.rope_scaling.original_context, 8192);
+  config = read(with("rope_parameters", llama3 + R"(, "rope_theta": 500000.0})"));
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::llama3);
+  EXPECT_EQ(config.rope_theta, 500000.0);
+  config = read(with("rope_parameters", R"({"rope_type": "default", "rope_theta": 5.0})"));
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config.rope_theta, 5.0);
+}
+
+TEST(Config, MergesEndTokensOfBothFiles) {
+  EXPECT_EQ(read(with("eos_token_id", "[2, 7, 2]")).eos_tokens, (std::vector<TokenId>{2, 7}));
+  EXPECT_EQ(read(plain, R"({"eos_token_id": [5, 2, 9]})").eos_tokens,
+            (std::vector<TokenId>{2, 5, 9}));
+  EXPECT_EQ(read(with("eos_token_id", ""), R"({"eos_token_id": 4})").eos_tokens,
+            std::vector<TokenId>{4});
+  EXPECT_TRUE(read(with("eos_token_id", "null")).eos_tokens.empty());
+  EXPECT_EQ(read(with("bos_token_id", "null")).bos_token, -1);
+  EXPECT_EQ(read(with("bos_token_id", "null"), R"({"bos_token_id": 3})").bos_token, 3);
+}
+
+TEST(Config, SaysWhatItCannotRun) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"architectures", R"(["GPT2LMHeadModel"])"},
+      {"hidden_act", R"("gelu")"},
+      {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})"},
+      {"rope_scaling", R"({"type": "dynamic", "factor": 2.0})"},
+      {"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"},
+      {"quantization_config", R"({"quant_method": "gptq", "bits": 4})"},
+      {"num_local_experts", "8"},
+      {"partial_rotary_factor", "0.5"},
+      {"final_logit_softcapping", "30.0"},
+      {"layer_types", R"(["full_attention", "sliding_attention"])"},
+      {"draft_vocab_size", "500"},
+  };
+  for (const auto& [field, value] : cases) {
+    const ModelConfig config = read(with(field, value));
+    EXPECT_EQ(config.unsupported.size(), 1u) << field << " " << value;
+    for (const std::string& sentence : config.unsupported) {
+      EXPECT_EQ(sentence.find('\n'), sentence.npos);
+    }
+  }
+  // A family with field names of its own.
+  EXPECT_EQ(read(R"({"model_type": "gpt2", "n_embd": 768})").unsupported.size(), 1u);
+  EXPECT_EQ(read("{}").unsupported.size(), 1u);
+}
+
+TEST(Config, SlidingWindowsCountWhereTheyAct) {
+  const auto mistral = [](const std::string& field, const std::string& value) {
+    std::string text = with(field, value);
+    return std::regex_replace(text, std::regex("LlamaFor"), "MistralFor");
+  };
+  EXPECT_EQ(read(mistral("sliding_window", "1024")).unsupported.size(), 1u);
+  EXPECT_EQ(read(mistral("sliding_window", "2048")).unsupported.size(), 0u);
+  EXPECT_EQ(read(mistral("sliding_window", "null")).unsupported.size(), 0u);
+  const auto qwen2 = [](const std::string& rest) {
+    return std::regex_replace(with("sliding_window", "64, " + rest), std::regex("LlamaFor"),
+                              "Qwen2For");
+  };
+  EXPECT_EQ(read(qwen2(R"("use_sliding_window": false)")).unsupported.size(), 0u);
+  EXPECT_EQ(read(qwen2(R"("use_sliding_window": true)")).unsupported.size(), 1u);
+  EXPECT_EQ(read(qwen2(R"("use_sliding_window": true, "max_window_layers": 3)")).unsupported.size(),
+            0u);
+}
+
+TEST(Config, RefusesNonsense) {
+  const std::vector<std::string> positive = {
+      "vocab_size",          "hidden_size",         "intermediate_size",      "num_hidden_layers",
+      "num_attention_heads", "num_key_value_heads", "max_position_embeddings"};
+  for (const std::string& field : positive) {
+    for (const char* value :
+         {"0", "-1", "1.5", "\"64\"", "[64]", "true", "{}", "18446744073709551615",
+          "9223372036854775807", "4294967296", "1e300"}) {
+      const std::string message = refusal(with(field, value));
+      EXPECT_NE(message.find(field), message.npos) << message;
+    }
+    if (field != "num_key_value_heads") {
+      EXPECT_NE(refusal(with(field, "")).find("missing"), std::string::npos) << field;
+    }
+  }
+  for (const char* value : {"0", "-1", "3", "1e6", "\"8\"", "8192"})
+    refusal(with("head_dim", value));
+  refusal(with("num_key_value_heads", "3"));
+  refusal(with("num_attention_heads", "6"));
+  refusal(with("hidden_size", "60"));
+  for (const char* field : {"rms_norm_eps", "rope_theta"}) {
+    for (const char* value : {"0", "-1e-5", "\"1e-5\"", "[]"}) refusal(with(field, value));
+  }
+  refusal(with("rms_norm_eps", "1e-60"));
+  refusal(with("rms_norm_eps", "1e60"));
+  for (const char* field : {"tie_word_embeddings", "attention_bias", "mlp_bias"}) {
+    for (const char* value : {"1", "\"true\""}) refusal(with(field, value));
+  }
+  for (const char* value :
+       {"1000", "-1", "\"2\"", "[2, 1000]", "[[2]]", "2.0", "1e30", "18446744073709551615"}) {
+    refusal(with("eos_token_id", value));
+    refusal(plain, std::string("{\"eos_token_id\": ") + value + "}");
+  }
+  refusal(with("bos_token_id", "1000"));
+  refusal(with("architectures", "[]"));
+  refusal(with("architectures", "\"LlamaForCausalLM\""));
+  refusal(with("architectures", "[3]"));
+  refusal(with("model_type", "3"));
+  refusal(with("hidden_act", "3"));
+  refusal(with("rope_scaling", "3"));
+  refusal(with("rope_scaling", R"({"type": "linear"})"));
+  refusal(with("rope_scaling", R"({"type": "linear", "factor": -2})"));
+  refusal(with("rope_scaling", R"({"type": 3})"));
+  refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"));
+  refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0})"));
+}
+
+TEST(Config, RefusesWhatIsNoJson) {
+  for (const char* text :
+       {"", " ", "[]", "3", "null", "{", "{\"a\": 1,}", "{'a': 1}", "\xff\xfe", "{\"a\": \"\xff\"}",
+        "{\"a\": NaN}", "{\"a\": 1e999}", "{\"vocab_size\": 3, \"vocab_size\": 4}", "{} {}"}) {
+    refusal(text);
+  }
+  refusal(std::string("{}\0garbage", 10));
+  refusal("{\"a\": " + std::string(100000, '[') + std::string(100000, ']') + "}");
+  EXPECT_THROW(read(plain, "[]"), Error);
+  const TemporaryFolder folder;
+  EXPECT_THROW(read_config(folder.path()), Error);
+  EXPECT_THROW(read_config(folder.path() / "none"), Error);
+  std::filesystem::create_directory(folder.path() / "config.json");
+  EXPECT_THROW(read_config(folder.path()), Error);
+}
+
+TEST(Describe, CoversFoldersItCanAndCannotRun) {
+  const TemporaryFolder folder;
+  testing::TinyModel spec;
+  spec.shards = 2;
+  spec.dtype = DType::bf16;
+  write_tiny_model(folder.path(), spec);
+  std::string text = describe_model(folder.path());
+  for (const char* part : {"LlamaForCausalLM", "2 files", "BF16", "4 heads of 8", "runs this model",
+                           "no usable tokenizer", "256 tokens", "untied"}) {
+    EXPECT_NE(text.find(part), text.npos) << part << " in\n" << text;
+  }
+  write_file(folder.path() / "config.json", R"({"architectures": ["GPT2LMHeadModel"]})");
+  text = describe_model(folder.path());
+  EXPECT_NE(text.find("GPT2LMHeadModel"), text.npos) << text;
+  EXPECT_NE(text.find("cannot run"), text.npos) << text;
+  EXPECT_NE(text.find("2 files"), text.npos) << text;
+  std::filesystem::remove(folder.path() / "part-1.safetensors");
+  text = describe_model(folder.path());
+  EXPECT_NE(text.find("this shard is missing"), text.npos) << text;
+  EXPECT_THROW(describe_model(folder.path() / "none"), Error);
+}
+
+}  // namespace
+}  // namespace coppice

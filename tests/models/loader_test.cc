@@ -1,0 +1,215 @@
+// Loading a model: progress, limits, and every way in which a folder can be wrong.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "models/memory_limit.h"
+#include "models/model.h"
+#include "reference/naive_device.h"
+#include "reference/tiny_model.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::make_naive_device;
+using testing::safetensors_bytes;
+using testing::TemporaryFolder;
+using testing::tiny_model_tensors;
+using testing::TinyModel;
+using testing::write_file;
+
+class Loader : public ::testing::Test {
+ protected:
+  Loader() { write_tiny_model(dir_, spec_); }
+
+  std::string refusal(const ModelOptions& options = {}) {
+    const auto device = make_naive_device();
+    try {
+      Model::load(dir_, *device, options);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::failure);
+      EXPECT_EQ(message.find('\n'), message.npos) << message;
+      EXPECT_NE(message.find(dir_.string()), message.npos) << message;
+      return message;
+    }
+    return "loaded";
+  }
+  /// Writes the weights anew after `change` has seen each tensor; false drops it.
+  void rewrite(const std::function<bool(testing::TensorToWrite&)>& change) {
+    std::vector<testing::TensorToWrite> kept;
+    for (auto& tensor : tiny_model_tensors(spec_)) {
+      if (change(tensor)) kept.push_back(std::move(tensor));
+    }
+    write_file(dir_ / "model.safetensors", safetensors_bytes(kept));
+  }
+  void expect(const std::string& message, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(message.find(part), message.npos) << message;
+  }
+
+  const TinyModel spec_;
+  const TemporaryFolder folder_;
+  const fs::path dir_ = folder_.path();
+};
+
+TEST_F(Loader, ReportsProgress) {
+  const auto device = make_naive_device();
+  std::vector<double> seen;
+  const auto model = Model::load(dir_, *device, {}, [&](double done) { seen.push_back(done); });
+  ASSERT_GT(seen.size(), 4u);
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_GE(seen.front(), 0.0);
+  EXPECT_EQ(seen.back(), 1.0);
+  EXPECT_EQ(model->options().max_logit_rows, model->options().max_rows);
+  EXPECT_EQ(model->max_positions(), spec_.context_length);
+  EXPECT_GE(model->weight_bytes(), static_cast<std::size_t>(model->config().parameters()) * 4);
+  const KvLayout layout = model->kv_layout(33, 16);
+  EXPECT_EQ(layout.pages, 3);
+  EXPECT_EQ(layout.layers, 2);
+  EXPECT_THROW(model->kv_layout(0, 16), Error);
+}
+
+TEST_F(Loader, NamesAMissingTensor) {
+  for (const auto& tensor : tiny_model_tensors(spec_)) {
+    rewrite([&](auto& other) { return other.name != tensor.name; });
+    expect(refusal(), {tensor.name.c_str(), "is missing"});
+  }
+}
+
+TEST_F(Loader, NamesAWrongShape) {
+  for (const auto& tensor : tiny_model_tensors(spec_)) {
+    rewrite([&](auto& other) {
+      if (other.name == tensor.name) {
+        other.shape.back() /= 2;
+        other.bytes.resize(other.bytes.size() / 2);
+      }
+      return true;
+    });
+    expect(refusal(), {tensor.name.c_str(), "config.json asks for"});
+  }
+  rewrite([&](auto& other) {
+    if (other.name == "lm_head.weight") other.shape = {96 * 32};
+    return true;
+  });
+  expect(refusal(), {"lm_head.weight", "[3072]", "[96, 32]"});
+}
+
+TEST_F(Loader, NamesAWrongDtype) {
+  rewrite([&](auto& tensor) {
+    if (tensor.name == "model.layers.1.mlp.up_proj.weight") tensor.dtype = "I32";
+    return true;
+  });
+  expect(refusal(), {"model.layers.1.mlp.up_proj.weight", "I32", "convert"});
+}
+
+TEST_F(Loader, NamesTensorsThatAreNotFinite) {
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+    for (const auto& tensor : tiny_model_tensors(spec_)) {
+      rewrite([&](auto& other) {
+        if (other.name == tensor.name) {
+          std::memcpy(other.bytes.data() + other.bytes.size() - sizeof bad, &bad, sizeof bad);
+        }
+        return true;
+      });
+      expect(refusal(), {tensor.name.c_str(), "NaN or infinity"});
+      EXPECT_EQ(refusal({.check_finite = false}), "loaded");
+    }
+  }
+}
+
+TEST(LoaderDtypes, FindsNonFiniteHalves) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const std::uint16_t exponent = dtype == DType::f16 ? 0x7c00 : 0x7f80;
+    for (const bool negative : {false, true}) {
+      for (const int fraction : {0, 1}) {
+        const TemporaryFolder folder;
+        TinyModel spec;
+        spec.dtype = dtype;
+        spec.tie_word_embeddings = true;
+        write_tiny_model(folder.path(), spec);
+        auto tensors = tiny_model_tensors(spec);
+        const auto bits = static_cast<std::uint16_t>((negative ? 0x8000 : 0) | exponent | fraction);
+        std::memcpy(tensors.front().bytes.data() + 2, &bits, 2);
+        write_file(folder.path() / "model.safetensors", safetensors_bytes(tensors));
+        const auto device = make_naive_device();
+        EXPECT_THROW(Model::load(folder.path(), *device), Error);
+      }
+    }
+  }
+}
+
+TEST_F(Loader, IgnoresTensorsItDoesNotNeed) {
+  auto tensors = tiny_model_tensors(spec_);
+  tensors.push_back(
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, "\xff\xff\xff\xff"});
+  tensors.push_back({"extra", "I64", {1}, "12345678"});
+  write_file(dir_ / "model.safetensors", safetensors_bytes(tensors));
+  EXPECT_EQ(refusal(), "loaded");
+}
+
+TEST_F(Loader, NamesFilesThatAreMissingOrCut) {
+  const auto weights = dir_ / "model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) - 1);
+  expect(refusal(), {"model.safetensors", "truncated"});
+  fs::resize_file(weights, 0);
+  expect(refusal(), {"model.safetensors"});
+  fs::remove(weights);
+  expect(refusal(), {"neither model.safetensors"});
+  fs::remove(dir_ / "config.json");
+  expect(refusal(), {"config.json"});
+}
+
+TEST_F(Loader, SaysWhatItCannotRun) {
+  write_file(dir_ / "config.json", R"({"architectures": ["FalconForCausalLM"]})");
+  expect(refusal(), {"cannot run", "FalconForCausalLM"});
+}
+
+TEST_F(Loader, SaysThatMemoryIsTooSmall) {
+  // 2^30 rows of several hundred floats each: beyond any machine that runs tests.
+  expect(refusal({.max_rows = 1 << 30}), {"too little memory", "workspace", "available", "MiB"});
+  const auto device = make_naive_device();
+  EXPECT_THROW(Model::load(dir_, *device, {.max_rows = 0}), Error);
+  EXPECT_THROW(Model::load(dir_, *device, {.max_positions = -1}), Error);
+}
+
+TEST_F(Loader, LimitsPositionsToTheContext) {
+  const auto device = make_naive_device();
+  EXPECT_EQ(Model::load(dir_, *device, {.max_positions = 10})->max_positions(), 10);
+  EXPECT_EQ(Model::load(dir_, *device, {.max_positions = 1 << 20})->max_positions(), 256);
+}
+
+TEST(MemoryLimit, IsTheSmallestThatApplies) {
+  const TemporaryFolder root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    fs::create_directories((root.path() / path).parent_path());
+    write_file(root.path() / path, text);
+  };
+  EXPECT_EQ(available_memory(root.path()), INT64_MAX);
+  write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable:   1000 kB\n");
+  EXPECT_EQ(available_memory(root.path()), 1000 * 1024);
+  // Control groups, version 2: this process's own and those above it.
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  write("sys/fs/cgroup/a/b/memory.current", "5\n");
+  EXPECT_EQ(available_memory(root.path()), 1000 * 1024);
+  write("sys/fs/cgroup/a/memory.max", "90000\n");
+  write("sys/fs/cgroup/a/memory.current", "50000\n");
+  EXPECT_EQ(available_memory(root.path()), 40000);
+  write("sys/fs/cgroup/a/memory.stat", "anon 3\ninactive_file 10000\n");
+  EXPECT_EQ(available_memory(root.path()), 50000);
+  write("sys/fs/cgroup/memory.max", "60\n");
+  write("sys/fs/cgroup/memory.current", "70\n");
+  EXPECT_EQ(available_memory(root.path()), 0);
+  // Version 1.
+  fs::remove_all(root.path() / "sys");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n");
+  write("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000\n");
+  write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1000\n");
+  EXPECT_EQ(available_memory(root.path()), 4000);
+}
+
+}  // namespace
+}  // namespace coppice

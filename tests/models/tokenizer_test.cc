@@ -1,0 +1,308 @@
+// The tokenizer against sentencepiece itself, and against damaged files.
+#include "models/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "models/sentencepiece_file.h"
+#include "reference/tiny_model.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+const fs::path shipped = fs::path(COPPICE_SOURCE_DIR) / "models/stories/target";
+
+std::string contents(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+/// A sentencepiece model made by hand.
+struct Proto {
+  static std::string varint(std::uint64_t value) {
+    std::string out;
+    for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+    return out + static_cast<char>(value);
+  }
+  static std::string bytes_field(int number, const std::string& bytes) {
+    return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) + bytes;
+  }
+  static std::string number_field(int number, std::uint64_t value) {
+    return varint(static_cast<std::uint64_t>(number) << 3) + varint(value);
+  }
+  static std::string score_field(float score) {
+    std::string out = varint(2 << 3 | 5) + "1234";
+    std::memcpy(out.data() + 1, &score, 4);
+    return out;
+  }
+  Proto& piece(const std::string& text, PieceKind kind, float score = -1.0f) {
+    pieces += bytes_field(1, bytes_field(1, text) + score_field(score) +
+                                 number_field(3, static_cast<std::uint64_t>(kind)));
+    return *this;
+  }
+  std::string file() const {
+    return pieces +
+           bytes_field(2, number_field(3, 2) + (byte_fallback ? number_field(35, 1) : "")) +
+           bytes_field(3, normalizer);
+  }
+  std::string pieces;
+  std::string normalizer = bytes_field(1, "identity") + number_field(4, 0);
+  bool byte_fallback = false;
+};
+
+Proto letters() {
+  Proto proto;
+  proto.piece("<unk>", PieceKind::unknown).piece("<s>", PieceKind::control);
+  proto.piece("</s>", PieceKind::control).piece("a", PieceKind::normal);
+  proto.piece("b", PieceKind::normal).piece("ab", PieceKind::normal, -0.5f);
+  proto.piece("\xE2\x96\x81", PieceKind::normal).piece("<<", PieceKind::user_defined);
+  return proto;
+}
+
+std::unique_ptr<Tokenizer> load(const std::string& bytes) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "tokenizer.model", bytes);
+  return Tokenizer::load(folder.path());
+}
+
+std::string refusal(const std::string& bytes) {
+  try {
+    load(bytes);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::failure);
+    EXPECT_EQ(message.find('\n'), message.npos) << message;
+    EXPECT_NE(message.find("tokenizer.model"), message.npos) << message;
+    return message;
+  }
+  return {};
+}
+
+const std::vector<std::string> texts = {
+    "",
+    " ",
+    "  two spaces,  inside and out  ",
+    "Once upon a time there was a little girl.",
+    "line\nbreaks\r\nand\ttabs\n\n",
+    "\"I don't know,\" he said -- 3.14159 * 2 = 6.28",
+    "na\xC3\xAFve caf\xC3\xA9 \xE2\x80\x94 \xE4\xBD\xA0\xE5\xA5\xBD "
+    "\xF0\x9F\x8C\xB2\xF0\x9F\x8C\xB2",
+    "</s> <s> <unk> <0x41>",
+    "\x01\x1f\x7f",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+};
+
+TEST(ShippedTokenizer, AgreesWithSentencepieceAndRoundTrips) {
+  const auto tokenizer = Tokenizer::load(shipped);
+  sentencepiece::SentencePieceProcessor processor;
+  ASSERT_TRUE(processor.Load((shipped / "tokenizer.model").string()).ok());
+  EXPECT_EQ(tokenizer->pieces(), processor.GetPieceSize());
+  std::vector<std::string> all = texts;
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (std::uint32_t n = random() % 40; n > 0; --n) {
+      const std::uint32_t kind = random() % 8;
+      if (kind < 6) {
+        text += static_cast<char>(32 + random() % 95);
+      } else {
+        const std::uint32_t code = kind == 6 ? 0xA1 + random() % 0x700 : 0x3041 + random() % 0x5000;
+        if (code < 0x800) {
+          text += static_cast<char>(0xC0 | code >> 6);
+        } else {
+          text += static_cast<char>(0xE0 | code >> 12);
+          text += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+        }
+        text += static_cast<char>(0x80 | (code & 0x3F));
+      }
+    }
+    all.push_back(text);
+  }
+  for (const std::string& text : all) {
+    std::vector<int> wanted;
+    ASSERT_TRUE(processor.Encode(text, &wanted).ok());
+    const std::vector<TokenId> tokens = tokenizer->encode(text);
+    EXPECT_EQ(tokens, std::vector<TokenId>(wanted.begin(), wanted.end())) << text;
+    std::string decoded;
+    ASSERT_TRUE(processor.Decode(wanted, &decoded).ok());
+    EXPECT_EQ(tokenizer->decode(tokens, true), decoded) << text;
+    std::string joined;
+    for (const TokenId token : tokens) joined += tokenizer->bytes_of(token);
+    EXPECT_EQ(tokenizer->decode(tokens, false), joined);
+    // The shipped tokenizer changes nothing: what went in comes out.
+    EXPECT_EQ(decoded, text);
+  }
+}
+
+TEST(ShippedTokenizer, HasAByteForEveryByte) {
+  const auto tokenizer = Tokenizer::load(shipped);
+  std::set<std::string> singles;
+  for (TokenId token = 0; token < tokenizer->pieces(); ++token) {
+    if (tokenizer->bytes_of(token).size() == 1) singles.insert(tokenizer->bytes_of(token));
+  }
+  EXPECT_EQ(singles.size(), 256u);
+  EXPECT_EQ(tokenizer->bytes_of(-1), "");
+  EXPECT_EQ(tokenizer->bytes_of(tokenizer->pieces()), "");
+  EXPECT_EQ(tokenizer->bytes_of(INT32_MAX), "");
+  const auto tokens = tokenizer->encode(std::string("a\0b", 3));
+  EXPECT_EQ(tokenizer->decode(tokens, true), std::string("a\0b", 3));
+}
+
+TEST(Tokenizer, RefusesInvalidUtf8) {
+  const auto tokenizer = load(letters().file());
+  for (const char* text :
+       {"\xff", "a\x80", "\xC3", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xC0\x80"}) {
+    try {
+      tokenizer->encode(text);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+    }
+  }
+}
+
+TEST(Tokenizer, RefusesANulItCannotRepresent) {
+  const auto tokenizer = load(letters().file());
+  EXPECT_THROW(tokenizer->encode(std::string("a\0b", 3)), Error);
+}
+
+TEST(Tokenizer, KnowsEveryKindOfPiece) {
+  Proto proto = letters();
+  proto.byte_fallback = true;
+  for (int byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    proto.piece(text, PieceKind::byte);
+  }
+  const auto tokenizer = load(proto.file());
+  EXPECT_EQ(tokenizer->bytes_of(0), " \xE2\x81\x87 ");
+  EXPECT_EQ(tokenizer->bytes_of(1), "");
+  EXPECT_EQ(tokenizer->bytes_of(5), "ab");
+  EXPECT_EQ(tokenizer->bytes_of(6), " ");
+  EXPECT_EQ(tokenizer->bytes_of(7), "<<");
+  EXPECT_EQ(tokenizer->bytes_of(8 + 255), "\xff");
+  EXPECT_EQ(tokenizer->encode("ab"), (std::vector<TokenId>{6, 5}));
+  EXPECT_EQ(tokenizer->decode({6, 5, 6, 3}, true), "ab a");
+  EXPECT_EQ(tokenizer->decode({6, 5, 6, 3}, false), " ab a");
+  EXPECT_EQ(tokenizer->decode({1, 6, 5, 2}, true), "ab");
+  EXPECT_EQ(tokenizer->decode({8 + 0xE2, 8 + 0x81, 8 + 0x87}, true), "\xE2\x81\x87");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\xE4\xBD\xA0"), true), "\xE4\xBD\xA0");
+}
+
+TEST(Tokenizer, ComparesPiecesNotFiles) {
+  const auto one = load(letters().file());
+  Proto same = letters();
+  same.normalizer += Proto::bytes_field(9, "another file");
+  EXPECT_NO_THROW(one->require_same_pieces(*load(same.file()), "target", "draft"));
+  const auto difference = [&](const Proto& proto) {
+    try {
+      one->require_same_pieces(*load(proto.file()), "target", "draft");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("same");
+  };
+  Proto longer = letters();
+  longer.piece("c", PieceKind::normal);
+  EXPECT_NE(difference(longer).find("target has 8 pieces, draft has 9"), std::string::npos);
+  Proto other = letters();
+  other.pieces.replace(other.pieces.find("ab"), 2, "ba");
+  EXPECT_NE(difference(other).find("token 5 is 'ab' (normal) in target and 'ba'"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, SaysWhatIsMissing) {
+  const TemporaryFolder folder;
+  const auto message = [&] {
+    try {
+      Tokenizer::load(folder.path());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message().find("tokenizer.model: no such file"), std::string::npos);
+  write_file(folder.path() / "tokenizer.json", "{}");
+  EXPECT_NE(message().find("only tokenizer.json"), std::string::npos);
+  EXPECT_NE(message().find("--prompt-ids"), std::string::npos);
+}
+
+TEST(Tokenizer, RefusesCorruptModels) {
+  EXPECT_EQ(refusal(letters().file()), "");
+  for (const char* bytes :
+       {"", "x", "{\"model\": {}}", "\n", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"}) {
+    EXPECT_NE(refusal(bytes), "") << bytes;
+  }
+  Proto twice = letters();
+  twice.piece("a", PieceKind::normal);
+  EXPECT_NE(refusal(twice.file()).find("appears twice"), std::string::npos);
+  Proto empty = letters();
+  empty.piece("", PieceKind::normal);
+  EXPECT_NE(refusal(empty.file()).find("empty"), std::string::npos);
+  Proto nan = letters();
+  nan.piece("c", PieceKind::normal, NAN);
+  EXPECT_NE(refusal(nan.file()).find("finite"), std::string::npos);
+  Proto unknowns = letters();
+  unknowns.piece("?", PieceKind::unknown);
+  EXPECT_NE(refusal(unknowns.file()).find("2 unknown pieces"), std::string::npos);
+  Proto none;
+  none.piece("a", PieceKind::normal);
+  EXPECT_NE(refusal(none.file()).find("0 unknown pieces"), std::string::npos);
+  Proto kind = letters();
+  kind.piece("c", static_cast<PieceKind>(9));
+  EXPECT_NE(refusal(kind.file()).find("unknown kind 9"), std::string::npos);
+  Proto bytes = letters();
+  bytes.byte_fallback = true;
+  bytes.piece("<0x4>", PieceKind::byte);
+  EXPECT_NE(refusal(bytes.file()), "");
+  EXPECT_NE(refusal(letters().pieces).find("settings are missing"), std::string::npos);
+  // Character maps: a length beyond the map, a trie that leads outside itself.
+  for (const std::string& map : {std::string("\xff\xff\xff\xff"), std::string("\x04\0\0\0abcd", 8),
+                                 std::string("\x04\0\0\0\xff\xff\xff\xff\0", 9),
+                                 std::string("\x04\0\0\0\0\0\0\0x", 9), std::string("ab")}) {
+    Proto mapped = letters();
+    mapped.normalizer = Proto::bytes_field(2, map);
+    EXPECT_NE(refusal(mapped.file()).find("character map"), std::string::npos);
+  }
+}
+
+TEST(Tokenizer, DamageIsReportedQuietly) {
+  const std::string good = contents(shipped / "tokenizer.model");
+  ASSERT_GT(good.size(), 1000u);
+  ::testing::internal::CaptureStderr();
+  std::mt19937 random(11);
+  for (int i = 0; i < 60; ++i) refusal(good.substr(0, random() % good.size()));
+  for (int i = 0; i < 120; ++i) {
+    std::string bytes = good;
+    for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
+      // The settings lie behind the pieces: damage them as often.
+      const std::size_t from = i % 2 == 0 ? 0 : bytes.size() - 1000;
+      bytes[from + random() % (bytes.size() - from)] = static_cast<char>(random());
+    }
+    try {
+      const auto tokenizer = load(bytes);
+      for (const std::string& text : texts) tokenizer->decode(tokenizer->encode(text), true);
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    }
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace coppice
