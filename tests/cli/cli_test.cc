@@ -1,0 +1,271 @@
+// The command as a shell sees it: output, exit codes, one clear line for every bad input.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/utf8.h"
+#include "engine/pair.h"
+
+namespace coppice::testing {
+namespace {
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string slurp(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class Cli : public ::testing::Test {
+ protected:
+  // `tail` is shell text after the binary's name.
+  Result run(const std::string& tail) {
+    const auto out = folder_.path() / "out", err = folder_.path() / "err";
+    const std::string command = "COPPICE_MODELS=" + (stories().parent_path()).string() + " '" +
+                                std::string(COPPICE_BINARY) + "' " + tail + " >'" + out.string() +
+                                "' 2>'" + err.string() + "'";
+    const int status = std::system(command.c_str());
+    Result result;
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.out = slurp(out);
+    result.err = slurp(err);
+    return result;
+  }
+
+  void expect_error(const std::string& tail, int code, const std::string& says) {
+    const Result r = run(tail);
+    EXPECT_EQ(r.code, code) << tail << "\n" << r.err;
+    EXPECT_EQ(r.out, "") << tail;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << tail << "\n" << r.err;
+    EXPECT_EQ(r.err.rfind("coppice: ", 0), 0u) << r.err;
+    EXPECT_NE(r.err.find(says), std::string::npos) << tail << "\n" << r.err;
+    EXPECT_TRUE(is_valid_utf8(r.err));
+  }
+
+  std::string folder(const char* name) const { return (folder_.path() / name).string(); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Cli, HelpAndVersion) {
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_NE(run("--help").out.find("coppice generate"), std::string::npos);
+  EXPECT_EQ(run("--version").out.rfind("coppice ", 0), 0u);
+  for (const char* command : {"generate", "tree", "info"}) {
+    const Result r = run(std::string(command) + " --help");
+    EXPECT_EQ(r.code, 0);
+    EXPECT_NE(r.out.find(command), std::string::npos);
+  }
+  for (const char* option : {"--temperature", "--tree-size", "--acceptance", "--cost-table",
+                             "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype"}) {
+    EXPECT_NE(run("generate --help").out.find(option), std::string::npos) << option;
+  }
+}
+
+TEST_F(Cli, JsonKeepsItsContract) {
+  const Result r = run(
+      "generate --prompt 'The captain looked at the' --max-new-tokens 20 --seed 3 --temperature 0.7 "
+      "--format json --logprobs");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  const auto json = nlohmann::json::parse(r.out);
+  for (const char* name :
+       {"text", "tokens", "prompt_tokens", "finish_reason", "steps", "accepted_length",
+        "emitted_per_step", "tree_size", "tree_size_mean", "draft_passes", "seconds",
+        "tokens_per_second", "decode_tokens_per_second", "logprobs", "policy", "acceptance",
+        "temperature", "draft_temperature", "seed", "device", "dtype", "version"}) {
+    EXPECT_TRUE(json.contains(name)) << name;
+  }
+  for (const char* name : {"load", "prefill", "draft", "verify", "sampling", "other", "total"}) {
+    EXPECT_TRUE(json["seconds"].contains(name)) << name;
+  }
+  EXPECT_EQ(json["seed"], 3);
+  EXPECT_EQ(json["draft_temperature"], 0.7);
+  EXPECT_EQ(json["logprobs"].size(), json["tokens"].size());
+  EXPECT_EQ(json["logprobs"][0]["top"].size(), 5u);
+  EXPECT_EQ(json["tree_size"], "auto");
+}
+
+TEST_F(Cli, TextEqualsJsonAndPromptsComeFromEverywhere) {
+  const std::string common = " --max-new-tokens 16 --seed 1 --cpu-dtype f32";
+  std::ofstream(folder("prompt.txt")) << "It was late";
+  const auto json = nlohmann::json::parse(
+      run("generate --prompt 'It was late' --format json" + common).out);
+  const std::string text = json["text"].get<std::string>() + "\n";
+  EXPECT_EQ(run("generate --prompt 'It was late'" + common).out, text);
+  EXPECT_EQ(run("generate --prompt-file '" + folder("prompt.txt") + "'" + common).out, text);
+  EXPECT_EQ(run("generate" + common + " < '" + folder("prompt.txt") + "'").out, text);
+  const auto plain = run("generate --policy none --prompt 'It was late' --stats" + common);
+  EXPECT_EQ(plain.out, text);
+  EXPECT_NE(plain.err.find("accepted length"), std::string::npos);
+}
+
+TEST_F(Cli, PrintsARandomSeed) {
+  const auto a = nlohmann::json::parse(
+      run("generate --prompt x --temperature 1 --max-new-tokens 4 --format json").out);
+  const auto b = nlohmann::json::parse(
+      run("generate --prompt x --temperature 1 --max-new-tokens 4 --format json").out);
+  EXPECT_NE(a["seed"], b["seed"]);
+  EXPECT_NE(run("generate --prompt x --temperature 1 --max-new-tokens 4").err.find("seed "),
+            std::string::npos);
+}
+
+TEST_F(Cli, CostTableIsSavedAndReused) {
+  const std::string command = "generate --prompt 'One day' --max-new-tokens 24 --temperature 0.8 "
+                              "--seed 9 --format json --cost-table '" + folder("costs.json") + "'";
+  const auto first = nlohmann::json::parse(run(command).out);
+  EXPECT_TRUE(std::filesystem::exists(folder("costs.json")));
+  const auto second = nlohmann::json::parse(run(command).out);
+  EXPECT_EQ(first["tokens"], second["tokens"]) << "automatic sizes repeat with a saved table";
+  EXPECT_EQ(first["steps"], second["steps"]);
+  std::ofstream(folder("costs.json")) << "{}";
+  expect_error(command, 1, "cost table");
+}
+
+TEST_F(Cli, TreeInEveryFormat) {
+  const std::string common = "tree --prompt 'The old woman said' --tree-size 10 ";
+  const Result text = run(common);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("└─"), std::string::npos);
+  EXPECT_NE(text.out.find("10 draft tokens"), std::string::npos);
+  EXPECT_NE(run(common + "--format dot").out.find("digraph"), std::string::npos);
+  const auto json = nlohmann::json::parse(run(common + "--format json").out);
+  EXPECT_EQ(json["nodes"].size(), 11u);
+  for (const auto& node : json["nodes"]) {
+    const double t = node["target_prob"];
+    EXPECT_TRUE(t >= 0.0 && t <= 1.0);
+  }
+}
+
+TEST_F(Cli, Info) {
+  const Result r = run("info '" + (stories() / "target").string() + "'");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("LlamaForCausalLM"), std::string::npos);
+  EXPECT_NE(r.out.find("4096"), std::string::npos);
+  expect_error("info", 2, "one model folder");
+  expect_error("info a b", 2, "one model folder");
+  expect_error("info '" + folder("nowhere") + "'", 1, "nowhere");
+}
+
+TEST_F(Cli, UsageErrors) {
+  expect_error("", 2, "no command");
+  expect_error("dance", 2, "dance");
+  expect_error("generate --prompt x --wings", 2, "wings");
+  expect_error("generate --prompt x --temp 1", 2, "temp");  // no guessing
+  expect_error("generate --prompt", 2, "prompt");
+  expect_error("generate --prompt x y", 2, "");
+  expect_error("generate --prompt ''", 2, "empty");
+  expect_error("generate < /dev/null", 2, "empty");
+  expect_error("generate --prompt x --prompt-ids 1", 2, "only one");
+  expect_error("generate --prompt-ids 1,x", 2, "'x'");
+  expect_error("generate --prompt-ids ''", 2, "token id");
+  expect_error("generate --prompt-ids 1,99999", 2, "99999");
+  expect_error("generate --prompt-ids 99999999999999", 2, "99999999999999");
+  expect_error("generate --prompt-file '" + folder("none.txt") + "'", 2, "none.txt");
+  expect_error("generate --prompt-file /tmp", 2, "folder");
+  expect_error("generate --prompt \"$(printf 'a\\377b')\"", 2, "UTF-8");
+  expect_error("generate --prompt x --temperature -1", 2, "temperature");
+  expect_error("generate --prompt x --temperature nan", 2, "temperature");
+  expect_error("generate --prompt x --temperature warm", 2, "temperature");
+  expect_error("generate --prompt x --top-p 0", 2, "top-p");
+  expect_error("generate --prompt x --top-k -3", 2, "top-k");
+  expect_error("generate --prompt x --policy wood", 2, "'wood'");
+  expect_error("generate --prompt x --acceptance maybe", 2, "'maybe'");
+  expect_error("generate --prompt x --tree-size 0", 2, "tree-size");
+  expect_error("generate --prompt x --tree-size 5000", 2, "tree-size");
+  expect_error("generate --prompt x --seed -1", 2, "seed");
+  expect_error("generate --prompt x --format xml", 2, "'xml'");
+  expect_error("generate --prompt x --stop ''", 2, "stop");
+  expect_error("generate --prompt x --device cuda", 2, "cuda");
+  expect_error("generate --prompt x --device abacus", 2, "abacus");
+  expect_error("generate --prompt x --cpu-dtype f8", 2, "f8");
+  expect_error("generate --prompt x --threads -2", 2, "threads");
+  expect_error("generate --prompt x --max-new-tokens -1", 2, "max-new-tokens");
+  expect_error("generate --prompt x --draft somewhere", 2, "--target");
+  expect_error("tree --prompt x --draft none", 2, "draft");
+  // Longer than the context of 512.
+  expect_error("generate --prompt \"$(yes 'many words in a row' | head -400)\"", 2, "context");
+}
+
+TEST_F(Cli, Failures) {
+  expect_error("generate --prompt x --target '" + folder("no model") + "'" + " --draft none", 1, "no model");
+  std::filesystem::create_directory(folder("empty"));
+  expect_error("generate --prompt x --draft none --target '" + folder("empty") + "'", 1, "config.json");
+  TinyModel model;
+  write_tiny_model(folder("tiny"), model);
+  // Without a tokenizer: ids work, text does not.
+  expect_error("generate --prompt x --draft none --target '" + folder("tiny") + "'", 1, "tokenizer.model");
+  const Result ids = run("generate --prompt-ids 1,2,3 --max-new-tokens 4 --ignore-eos --draft none --target '" +
+                         folder("tiny") + "'");
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), ','), 3) << ids.out;
+  // A draft of another vocabulary.
+  expect_error("generate --prompt x --target '" + (stories() / "target").string() + "' --draft '" +
+                   folder("tiny") + "'", 1, "vocabulary");
+  std::filesystem::resize_file(folder("tiny") + "/model.safetensors", 5000);
+  expect_error("generate --prompt-ids 1 --draft none --target '" + folder("tiny") + "'", 1,
+               "model.safetensors");
+  expect_error("generate --prompt x --cost-table /proc/nowhere/costs.json", 1, "cost table");
+}
+
+TEST_F(Cli, FullDiskIsOneLine) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  const std::string command = "'" + std::string(COPPICE_BINARY) +
+                              "' generate --prompt 'One day' --max-new-tokens 8 >/dev/full 2>'" +
+                              folder("err") + "'";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(slurp(folder("err")).find("standard output"), std::string::npos);
+}
+
+TEST_F(Cli, ClosedPipeEndsQuietly) {
+  const std::string command = "{ '" + std::string(COPPICE_BINARY) +
+                              "' generate --prompt 'One day' --max-new-tokens 300 --ignore-eos 2>'" +
+                              folder("err") + "'; echo $? >'" + folder("code") + "'; } | head -c 5 >/dev/null";
+  ASSERT_NE(std::system(command.c_str()), -1);
+  EXPECT_EQ(slurp(folder("code")), "0\n");
+  EXPECT_EQ(slurp(folder("err")), "");
+}
+
+TEST_F(Cli, InterruptKeepsWhatWasWritten) {
+  // Plain decoding of many tokens takes long enough to be interrupted.
+  TinyModel model;
+  model.eos_tokens = {};
+  model.context_length = 200000;
+  write_tiny_model(folder("long"), model);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (std::freopen(folder("out").c_str(), "w", stdout) == nullptr ||
+        std::freopen(folder("err").c_str(), "w", stderr) == nullptr) {
+      _exit(99);
+    }
+    execl(COPPICE_BINARY, COPPICE_BINARY, "generate", "--prompt-ids", "1,2", "--max-new-tokens",
+          "100000", "--draft", "none", "--target", folder("long").c_str(), "--kv-tokens", "100100",
+          "--stats", static_cast<char*>(nullptr));
+    _exit(98);
+  }
+  // Interrupt once some text is there.
+  for (int i = 0; i < 600 && slurp(folder("out")).size() < 20; ++i) usleep(50000);
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  const std::string out = slurp(folder("out"));
+  EXPECT_GE(out.size(), 20u);
+  EXPECT_EQ(out.back(), '\n');
+  EXPECT_NE(slurp(folder("err")).find("cancelled"), std::string::npos) << slurp(folder("err"));
+}
+
+}  // namespace
+}  // namespace coppice::testing
