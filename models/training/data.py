@@ -4,11 +4,11 @@ This module stays free of torch so that its worker processes start fast; the
 sampler imports it lazily.
 """
 
+import io
 import json
 import lzma
 import os
 import re
-import tempfile
 from multiprocessing import get_context
 
 import numpy as np
@@ -127,7 +127,7 @@ def load_kinds(folder):
     return loaded
 
 
-def train_tokenizer(loaded, prefix, vocab, sample_bytes, rng):
+def train_tokenizer(loaded, model_file, vocab, sample_bytes, rng):
     """Byte-pair pieces learned from a sample in which the small kinds take
     part in full, so that their words get pieces as well."""
     import sentencepiece as spm
@@ -141,23 +141,21 @@ def train_tokenizer(loaded, prefix, vocab, sample_bytes, rng):
             chosen = rng.random(len(lines)) < keep
             lines = [line for line, take in zip(lines, chosen) if take]
         rows += [line for line in lines if len(line) < 4000]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as f:
-        f.write("\n".join(rows))
-    try:
-        spm.SentencePieceTrainer.train(
-            input=f.name, model_prefix=prefix, model_type="bpe",
-            vocab_size=vocab, byte_fallback=True, split_digits=True,
-            character_coverage=1.0, unk_id=UNK, bos_id=BOS, eos_id=EOS,
-            pad_id=-1, normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            # A line after "\n" and the first line of a prompt are then
-            # spelled with the same pieces.
-            add_dummy_prefix=False,
-            user_defined_symbols=["\n"],
-            num_threads=os.cpu_count() or 1,
-            minloglevel=2)
-    finally:
-        os.unlink(f.name)
+    written = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(rows), model_writer=written, model_type="bpe",
+        vocab_size=vocab, byte_fallback=True, split_digits=True,
+        character_coverage=1.0, unk_id=UNK, bos_id=BOS, eos_id=EOS,
+        pad_id=-1, normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        # A line after "\n" and the first line of a prompt are then spelled
+        # with the same pieces.
+        add_dummy_prefix=False,
+        user_defined_symbols=["\n"],
+        num_threads=os.cpu_count() or 1,
+        minloglevel=2)
+    with open(model_file, "wb") as f:
+        f.write(written.getvalue())
 
 
 _processor = None

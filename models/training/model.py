@@ -6,6 +6,7 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Shape:
@@ -62,8 +63,8 @@ class RMSNorm(nn.Module):
 
 def rotate(x, cos, sin):
     # Halves are paired, not neighbours: Hugging Face's convention.
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -139,12 +140,12 @@ class Llama(nn.Module):
                 late = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, std=0.02 / math.sqrt(2 * s.layers) if late else 0.02)
 
-    def forward(self, ids, caches=None, at=0, last_only=False):
+    def forward(self, ids, caches=None, at=0, last_only=False, dtype=None):
         x = self.embed_tokens(ids)
-        if torch.is_autocast_enabled("cuda"):
-            x = x.bfloat16()
+        if dtype is not None:  # autocast leaves the residual stream as it is
+            x = x.to(dtype)
         n = ids.shape[1]
-        cos, sin = self.cos[at:at + n].to(x.dtype), self.sin[at:at + n].to(x.dtype)
+        cos, sin = self.cos[at:at + n], self.sin[at:at + n]
         for i, layer in enumerate(self.layers):
             x = layer(x, cos, sin, caches[i] if caches else None, at)
         x = self.norm(x[:, -1:] if last_only else x)
@@ -168,7 +169,13 @@ class Llama(nn.Module):
         return twin.eval()
 
 
+# cuDNN would plan anew for every length of the cache.
+DECODE_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
+                   SDPBackend.MATH]
+
+
 @torch.no_grad()
+@sdpa_kernel(DECODE_BACKENDS)
 def sample(model, prompt, length, temperature):
     """Continue each row of `prompt` ([rows, n] ids) to `length` ids in all.
     `temperature` holds one value per row, 0 for greedy. Text after an EOS is
@@ -196,7 +203,6 @@ def sample(model, prompt, length, temperature):
     return out
 
 
-@torch.compile(dynamic=False)
 def _orthogonal(g):
     """Each matrix of the stack moved towards the nearest matrix with equal
     singular values, by a quintic iteration that needs products only."""
@@ -213,11 +219,11 @@ def _orthogonal(g):
 
 class MatrixMomentum:
     """Muon: momentum whose update is orthogonalised, for the matrices inside
-    the layers. The update is scaled to the size that AdamW's would have, so
-    both halves of the model share one rate and one weight decay."""
+    the layers. The update is scaled to the size that AdamW's would have;
+    orthogonal updates bear, and at first need, a higher rate than AdamW."""
 
-    def __init__(self, params, decay, momentum=0.95):
-        self.decay, self.momentum = decay, momentum
+    def __init__(self, params, decay, momentum=0.95, boost=2.0):
+        self.decay, self.momentum, self.boost = decay, momentum, boost
         groups = {}
         for p in params:
             groups.setdefault(tuple(p.shape), []).append(p)
@@ -226,6 +232,7 @@ class MatrixMomentum:
 
     @torch.no_grad()
     def step(self, rate):
+        rate = rate * self.boost
         for params, average in self.groups:
             grads = torch.stack([p.grad for p in params])
             average.lerp_(grads, 1 - self.momentum)
@@ -236,7 +243,10 @@ class MatrixMomentum:
 
 
 class Optimiser:
-    def __init__(self, model, kind, decay=0.1):
+    """`decay` is for the layers' matrices; embeddings keep to AdamW's usual
+    figure."""
+
+    def __init__(self, model, kind, decay):
         matrices = [p for n, p in model.named_parameters()
                     if p.ndim == 2 and "embed" not in n]
         vectors = [p for p in model.parameters() if p.ndim == 1]
@@ -245,7 +255,7 @@ class Optimiser:
         if kind == "adamw":
             rest += matrices
         self.adam = torch.optim.AdamW(
-            [{"params": rest, "weight_decay": decay},
+            [{"params": rest, "weight_decay": 0.1},
              {"params": vectors, "weight_decay": 0.0}],
             betas=(0.9, 0.95), eps=1e-8, fused=rest[0].is_cuda)
         self.params = list(model.parameters())
