@@ -1,0 +1,210 @@
+#include "kernels/attention_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+struct Interval {
+  std::int32_t begin, end;
+  bool operator==(const Interval&) const = default;
+};
+
+/// Overlapping or adjacent: the union of both is one interval.
+bool touches(Interval a, Interval b) { return a.begin <= b.end && b.begin <= a.end; }
+
+}  // namespace
+
+void AttentionPlan::assign(std::span<const VisibleKv> kv, std::int32_t query_count,
+                           std::int32_t chunk_tokens) {
+  if (query_count < 0 || chunk_tokens < 1) {
+    throw_failure(cat("attention plan: ", query_count, " queries in chunks of ", chunk_tokens,
+                      " tokens; needs at least 0 and 1"));
+  }
+  queries = query_count;
+  slot.clear();
+  q_begin.clear();
+  q_end.clear();
+  chunks.clear();
+  for (const VisibleKv& token : kv) {
+    if (token.q_begin < 0 || token.q_end > queries || token.q_begin > token.q_end) {
+      throw_failure(cat("attention plan: KV slot ", token.slot, " is seen by queries [",
+                        token.q_begin, ", ", token.q_end, ") of ", queries));
+    }
+    if (token.q_begin == token.q_end) continue;
+    slot.push_back(token.slot);
+    q_begin.push_back(token.q_begin);
+    q_end.push_back(token.q_end);
+  }
+
+  const auto tokens = static_cast<std::int32_t>(slot.size());
+  const auto interval = [&](std::int32_t t) {
+    const auto i = static_cast<std::size_t>(t);
+    return Interval{q_begin[i], q_end[i]};
+  };
+  const auto run_end = [&](std::int32_t t) {
+    std::int32_t end = t + 1;
+    while (end < tokens && interval(end) == interval(t)) ++end;
+    return end;
+  };
+  // A run of equal intervals is worth chunks of its own from half a chunk on.
+  const std::int32_t long_run = std::max(1, chunk_tokens / 2);
+  const auto emit = [&](std::int32_t begin, std::int32_t end, Interval seen, bool full) {
+    chunks.push_back({begin, end, seen.begin, seen.end, 0, full});
+  };
+
+  std::int32_t begin = 0;
+  while (begin < tokens) {
+    const std::int32_t end = run_end(begin);
+    if (end - begin >= long_run) {
+      const std::int32_t parts = (end - begin + chunk_tokens - 1) / chunk_tokens;
+      for (std::int32_t p = 0; p < parts; ++p) {
+        const auto at = [&](std::int32_t i) {
+          return begin + static_cast<std::int32_t>(std::int64_t{end - begin} * i / parts);
+        };
+        emit(at(p), at(p + 1), interval(begin), true);
+      }
+      begin = end;
+      continue;
+    }
+    // Short runs share chunks. The span up to the next long run is cut evenly, and also
+    // wherever the queries of a chunk would not be one interval.
+    std::int32_t span_end = end;
+    while (span_end < tokens) {
+      const std::int32_t next_end = run_end(span_end);
+      if (next_end - span_end >= long_run) break;
+      span_end = next_end;
+    }
+    const std::int32_t span = span_end - begin;
+    const std::int32_t parts = (span + chunk_tokens - 1) / chunk_tokens;
+    const std::int32_t even = (span + parts - 1) / parts;
+    while (begin < span_end) {
+      Interval seen = interval(begin);
+      bool full = true;
+      std::int32_t t = begin + 1;
+      for (; t < span_end && t - begin < even; ++t) {
+        const Interval next = interval(t);
+        if (next == seen) continue;
+        if (!touches(seen, next)) break;
+        full = false;
+        seen = {std::min(seen.begin, next.begin), std::max(seen.end, next.end)};
+      }
+      emit(begin, t, seen, full);
+      begin = t;
+    }
+  }
+
+  // Every query of a chunk sees one of its tokens (the union of their intervals has no gap),
+  // so each (chunk, query) pair is one partial result.
+  partials = 0;
+  reduce_begin.assign(static_cast<std::size_t>(queries) + 1, 0);
+  for (Chunk& chunk : chunks) {
+    chunk.partial = partials;
+    partials += chunk.q_end - chunk.q_begin;
+    for (std::int32_t q = chunk.q_begin; q < chunk.q_end; ++q) {
+      ++reduce_begin[static_cast<std::size_t>(q) + 1];
+    }
+  }
+  for (std::int32_t q = 0; q < queries; ++q) {
+    const auto i = static_cast<std::size_t>(q);
+    if (reduce_begin[i + 1] == 0) {
+      throw_failure(cat("attention plan: query ", q, " of ", queries, " sees no KV token"));
+    }
+    reduce_begin[i + 1] += reduce_begin[i];
+  }
+  partial_of.resize(static_cast<std::size_t>(partials));
+  for (const Chunk& chunk : chunks) {
+    for (std::int32_t q = chunk.q_begin; q < chunk.q_end; ++q) {
+      const auto at = static_cast<std::size_t>(reduce_begin[static_cast<std::size_t>(q)]++);
+      partial_of[at] = chunk.partial + (q - chunk.q_begin);
+    }
+  }
+  // Filling moved every start to its end, the next query's start: move them back.
+  for (std::int32_t q = queries; q > 0; --q) {
+    reduce_begin[static_cast<std::size_t>(q)] = reduce_begin[static_cast<std::size_t>(q) - 1];
+  }
+  reduce_begin[0] = 0;
+}
+
+void AttentionPlan::validate() const {
+  const auto fail = [](const auto&... what) { throw_failure(cat("attention plan: ", what...)); };
+  const std::size_t tokens = slot.size();
+  if (q_begin.size() != tokens || q_end.size() != tokens) {
+    fail(tokens, " slots, ", q_begin.size(), " interval begins, ", q_end.size(), " ends");
+  }
+  for (std::size_t t = 0; t < tokens; ++t) {
+    if (q_begin[t] < 0 || q_begin[t] >= q_end[t] || q_end[t] > queries) {
+      fail("token ", t, " is seen by queries [", q_begin[t], ", ", q_end[t], ") of ", queries);
+    }
+  }
+  std::int32_t next_token = 0;
+  std::int32_t next_partial = 0;
+  std::vector<std::vector<std::int32_t>> expected(static_cast<std::size_t>(queries));
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const Chunk& chunk = chunks[c];
+    if (chunk.kv_begin != next_token || chunk.kv_end <= chunk.kv_begin ||
+        static_cast<std::size_t>(chunk.kv_end) > tokens) {
+      fail("chunk ", c, " holds tokens [", chunk.kv_begin, ", ", chunk.kv_end, "), expected from ",
+           next_token, " of ", tokens);
+    }
+    next_token = chunk.kv_end;
+    if (chunk.q_begin < 0 || chunk.q_end > queries || chunk.q_begin >= chunk.q_end) {
+      fail("chunk ", c, " has queries [", chunk.q_begin, ", ", chunk.q_end, ") of ", queries);
+    }
+    std::vector<bool> seen(static_cast<std::size_t>(chunk.q_end - chunk.q_begin), false);
+    bool full = true;
+    for (std::int32_t token = chunk.kv_begin; token < chunk.kv_end; ++token) {
+      const auto t = static_cast<std::size_t>(token);
+      if (q_begin[t] < chunk.q_begin || q_end[t] > chunk.q_end) {
+        fail("chunk ", c, " leaves out queries that see token ", t);
+      }
+      full = full && q_begin[t] == chunk.q_begin && q_end[t] == chunk.q_end;
+      for (std::int32_t q = q_begin[t]; q < q_end[t]; ++q) {
+        seen[static_cast<std::size_t>(q - chunk.q_begin)] = true;
+      }
+    }
+    if (full != chunk.full) fail("chunk ", c, full ? " is full, says masked" : " is masked, says full");
+    if (std::find(seen.begin(), seen.end(), false) != seen.end()) {
+      fail("chunk ", c, " has a query that sees none of its tokens");
+    }
+    if (chunk.partial != next_partial) {
+      fail("chunk ", c, " begins at partial ", chunk.partial, ", expected ", next_partial);
+    }
+    for (std::int32_t q = chunk.q_begin; q < chunk.q_end; ++q) {
+      expected[static_cast<std::size_t>(q)].push_back(next_partial++);
+    }
+  }
+  if (static_cast<std::size_t>(next_token) != tokens) {
+    fail("chunks end at token ", next_token, " of ", tokens);
+  }
+  if (partials != next_partial || partial_of.size() != static_cast<std::size_t>(partials)) {
+    fail(partials, " partials, ", partial_of.size(), " in the lists, expected ", next_partial);
+  }
+  if (reduce_begin.size() != static_cast<std::size_t>(queries) + 1 || reduce_begin[0] != 0) {
+    fail("reduction list has ", reduce_begin.size(), " offsets for ", queries, " queries");
+  }
+  for (std::size_t q = 0; q < expected.size(); ++q) {
+    const auto count = static_cast<std::size_t>(reduce_begin[q + 1] - reduce_begin[q]);
+    if (count == 0 || count != expected[q].size() ||
+        !std::equal(expected[q].begin(), expected[q].end(), partial_of.begin() + reduce_begin[q])) {
+      fail("query ", q, " reduces ", count, " partials, not the ", expected[q].size(),
+           " of its chunks in order");
+    }
+  }
+}
+
+std::int32_t choose_chunk_tokens(std::int64_t kv_tokens, std::int32_t kv_heads, int workers) {
+  // Keys and values of 256 tokens of 128 f32 are 256 KiB: they stay in a core's second-level
+  // cache while all query rows pass over them. Below 32 tokens a partial result (a row of
+  // output and its reduction) costs as much as the tokens it stands for.
+  constexpr std::int64_t longest = 256, shortest = 32, round = 16;
+  if (workers <= 1 || kv_heads % workers == 0) return longest;
+  const std::int64_t items = 2 * std::int64_t{workers};  // two each, to even out masked chunks
+  const std::int64_t share = (kv_tokens * kv_heads + items - 1) / items;
+  return static_cast<std::int32_t>(
+      std::clamp((share + round - 1) / round * round, shortest, longest));
+}
+
+}  // namespace coppice

@@ -1,0 +1,82 @@
+#include "kernels/attention.h"
+
+#include <atomic>
+
+#include "base/error.h"
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/threads.h"
+
+namespace coppice::cpu {
+
+struct AttentionEngine::Impl {
+  int threads;
+  DeviceBuffer partials;  ///< outputs, then log-sum-exps
+  DeviceBuffer scratch;   ///< a part per worker
+
+  static float* at_least(DeviceBuffer& buffer, std::int64_t floats, const char* purpose) {
+    const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
+    if (buffer.bytes() < bytes) {
+      buffer = DeviceBuffer();
+      buffer = allocate(bytes + bytes / 2, purpose);
+    }
+    return buffer.as<float>();
+  }
+};
+
+AttentionEngine::AttentionEngine(int threads) : impl_(std::make_unique<Impl>()) {
+  impl_->threads = threads;
+}
+AttentionEngine::~AttentionEngine() = default;
+
+void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
+                          std::int32_t heads, float scale, const KvLayout& layout,
+                          const float* keys, const float* values, std::int32_t layer,
+                          DType out_dtype, void* out) {
+  if (plan.queries == 0) return;
+  if (layout.head_dim < 16 || layout.head_dim % 16 != 0 || layout.kv_heads < 1 || heads < 1 ||
+      heads % layout.kv_heads != 0) {
+    throw_failure(cat("attention: ", heads, " heads of ", layout.head_dim, " over ",
+                      layout.kv_heads, " KV heads; head size must be a multiple of 16 and heads "
+                      "of KV heads"));
+  }
+  const std::int64_t dim = layout.head_dim;
+  const std::int64_t layer_floats = std::int64_t{layout.pages} * layout.kv_heads *
+                                    layout.page_size * dim;
+  AttentionCall call{&plan, q, q_stride, heads, heads / layout.kv_heads, scale, &layout,
+                     keys + layer * layer_floats, values + layer * layer_floats, out_dtype, out,
+                     nullptr, nullptr};
+  const bool joined = plan.chunks.size() > 1;
+  if (joined) {
+    const std::int64_t pairs = std::int64_t{plan.partials} * heads;
+    call.partial_out = Impl::at_least(impl_->partials, pairs * (dim + 1), "attention partials");
+    call.partial_lse = call.partial_out + pairs * dim;
+  }
+
+  std::int64_t multiply_adds = 0;
+  for (const AttentionPlan::Chunk& c : plan.chunks) {
+    multiply_adds += std::int64_t{c.kv_end - c.kv_begin} * (c.q_end - c.q_begin);
+  }
+  multiply_adds *= 2 * dim * heads;
+  constexpr std::int64_t grain = 1 << 17;  // a few microseconds, what a team costs
+  const int workers = worth_threads(multiply_adds, grain, impl_->threads);
+  const std::int64_t share = (attention_scratch_floats(layout.head_dim) + 15) / 16 * 16;
+  float* scratch = Impl::at_least(impl_->scratch, share * impl_->threads, "attention scratch");
+
+  const auto chunks = static_cast<std::int32_t>(plan.chunks.size());
+  std::atomic<std::int32_t> next{0};
+  parallel(workers, [&](int index, int team) {
+    for (;;) {
+      const std::int32_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= chunks * layout.kv_heads) break;
+      attend(call, item % chunks, item / chunks, scratch + index * share);
+    }
+    if (!joined) return;
+#pragma omp barrier
+    const Share part = share_of(plan.queries, index, team);
+    join_partials(call, static_cast<std::int32_t>(part.begin),
+                  static_cast<std::int32_t>(part.end));
+  });
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,57 @@
+#include "kernels/embedding.h"
+
+#include "kernels/cpu/threads.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace coppice::cpu::HWY_NAMESPACE {
+
+template <class T>
+void widen(const T* from, std::int64_t n, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<T, decltype(d)> d16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, from + i)), d, to + i);
+  const hn::CappedTag<float, 1> d1;
+  const hn::Rebind<T, decltype(d1)> d1_16;
+  for (; i < n; ++i) hn::StoreU(hn::PromoteTo(d1, hn::LoadU(d1_16, from + i)), d1, to + i);
+}
+
+void widen_row(const void* from, DType dtype, std::int64_t n, float* to) {
+  switch (dtype) {
+    case DType::f32: std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float)); return;
+    case DType::f16: widen(static_cast<const hwy::float16_t*>(from), n, to); return;
+    case DType::bf16: widen(static_cast<const hwy::bfloat16_t*>(from), n, to); return;
+  }
+}
+
+}  // namespace coppice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coppice::cpu {
+
+HWY_EXPORT(widen_row);
+
+void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
+           float* out, int threads) {
+  const auto row_bytes = hidden * static_cast<std::int64_t>(size_of(dtype));
+  parallel_rows(std::ssize(tokens), hidden, 1 << 16, threads,
+                [&](std::int64_t begin, std::int64_t end) {
+                  const auto* bytes = static_cast<const char*>(table);
+                  for (std::int64_t r = begin; r < end; ++r) {
+                    const std::int64_t token = tokens[static_cast<std::size_t>(r)];
+                    HWY_DYNAMIC_DISPATCH(widen_row)
+                    (bytes + token * row_bytes, dtype, hidden, out + r * hidden);
+                  }
+                });
+}
+
+}  // namespace coppice::cpu
+#endif

@@ -1,0 +1,11 @@
+// Memory of the CPU device.
+#pragma once
+
+#include "kernels/device.h"
+
+namespace coppice::cpu {
+
+/// Zero-filled, aligned to 64 bytes, large buffers to huge pages. Throws Error(failure).
+DeviceBuffer allocate(std::size_t bytes, const char* purpose);
+
+}  // namespace coppice::cpu

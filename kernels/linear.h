@@ -1,0 +1,48 @@
+// Matrix products with packed weights.
+//
+//   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]
+//
+//   x     [rows, in] of the compute type: f32, or bf16 with products summed in f32
+//   W     [out, in], f32, f16 or bf16 on the host, rounded once to the compute type when packed
+//   bias  [out] f32 or none; added in f32
+//   out   [rows, out] f32; its former value is added when `accumulate`
+// x and out do not overlap and have room for padded_row_count(rows) rows: products run at a
+// limited number of row counts, so that a changing tree meets code that is made already.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace coppice::cpu {
+
+/// The row count that `rows` rows are computed as: 1 to 8 exactly, then steps of at most a
+/// quarter up to 128, then multiples of 32.
+std::int32_t padded_row_count(std::int32_t rows);
+
+/// Products of one device: its thread count, compute type and prepared code. Not for several
+/// threads at a time.
+class LinearEngine {
+ public:
+  LinearEngine(DType compute, int threads);
+  ~LinearEngine();
+
+  /// See Device::pack_linear and Device::linear.
+  std::unique_ptr<LinearWeights> pack(std::span<const LinearPart> parts, std::int64_t in_features,
+                                      std::span<const float> bias, std::int32_t max_rows);
+  void run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
+           bool accumulate);
+
+  /// Name of the code that runs `rows` rows (tests, diagnostics).
+  std::string implementation(const LinearWeights& weights, std::int32_t rows);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whether this processor multiplies bf16 natively.
+bool has_native_bf16();
+
+}  // namespace coppice::cpu

@@ -1,0 +1,18 @@
+// Root-mean-square normalisation (Zhang and Sennrich, 2019), as in Llama:
+//
+//   out[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + epsilon) * weight[i]
+//
+//   x       [rows, hidden] f32
+//   weight  [hidden] f32
+//   out     [rows, hidden] f32, or bf16 rounded to nearest even
+// The sum of squares runs in f32, in as many partial sums as the vector unit gives.
+#pragma once
+
+#include "kernels/device.h"
+
+namespace coppice::cpu {
+
+void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+              std::int64_t hidden, DType out_dtype, void* out, int threads);
+
+}  // namespace coppice::cpu
