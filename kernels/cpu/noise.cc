@@ -45,8 +45,9 @@ void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::
   std::array<float, block> noise;
   for (std::size_t begin = 0; begin < out.size(); begin += block) {
     const std::size_t count = std::min(block, out.size() - begin);
-    coupled_uniforms(seed, sequence, position, begin, uniforms);
-    HWY_DYNAMIC_DISPATCH(InverseExponential)(uniforms.data(), block, noise.data());
+    const std::size_t padded = (count + 7) / 8 * 8;
+    coupled_uniforms(seed, sequence, position, begin, std::span(uniforms).first(padded));
+    HWY_DYNAMIC_DISPATCH(InverseExponential)(uniforms.data(), padded, noise.data());
     std::copy_n(noise.begin(), count, out.begin() + static_cast<std::ptrdiff_t>(begin));
   }
 }

@@ -1,0 +1,185 @@
+#include "drafting/child_drawer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/logits.h"
+#include "reference/statistics.h"
+
+namespace coppice {
+namespace {
+
+std::vector<float> random_row(std::mt19937_64& random, std::size_t vocab, int zeros_in_ten) {
+  std::vector<float> row(vocab);
+  double sum = 0.0;
+  for (float& x : row) {
+    x = static_cast<int>(random() % 10) < zeros_in_ten ? 0.0f
+                                                       : static_cast<float>(random() % 50 + 1);
+  }
+  row[random() % vocab] = 7.0f;
+  for (float x : row) sum += static_cast<double>(x);
+  for (float& x : row) x = static_cast<float>(x / sum);
+  return row;
+}
+
+TokenTree root_only() {
+  TokenTree tree;
+  tree.reset(0);
+  return tree;
+}
+
+std::vector<TokenId> draw_all(ChildDrawer& drawer, const std::vector<float>& row,
+                              const StepKey& key, ChildDraw mode) {
+  const TokenTree tree = root_only();
+  drawer.begin(key, mode);
+  std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
+  drawer.ready(0);
+  std::vector<TokenId> tokens;
+  for (std::int32_t rank = 0;; ++rank) {
+    const auto child = drawer.child(tree, 0, rank);
+    if (!child) break;
+    EXPECT_EQ(child->prob, row[static_cast<std::size_t>(child->token)]);
+    tokens.push_back(child->token);
+  }
+  const auto kept = drawer.distributions().row(0);
+  EXPECT_TRUE(std::equal(row.begin(), row.end(), kept.begin()));
+  return tokens;
+}
+
+// Every token of positive probability exactly once, in every mode and size.
+TEST(ChildDrawer, DrawsWhatHasMassOnce) {
+  std::mt19937_64 random(1);
+  for (const std::size_t vocab : {1, 2, 5, 63, 64, 65, 300, 4096, 30000}) {
+    NoiseCache noise(static_cast<std::int64_t>(vocab));
+    ChildDrawer drawer(static_cast<std::int64_t>(vocab), noise);
+    for (const int zeros : {0, 5, 10}) {
+      const std::vector<float> row = random_row(random, vocab, zeros);
+      for (const ChildDraw mode : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+        const std::vector<TokenId> tokens = draw_all(drawer, row, {1, 2, 3, 4}, mode);
+        const std::set<TokenId> distinct(tokens.begin(), tokens.end());
+        EXPECT_EQ(distinct.size(), tokens.size());
+        EXPECT_EQ(static_cast<std::ptrdiff_t>(tokens.size()),
+                  std::count_if(row.begin(), row.end(), [](float x) { return x > 0.0f; }));
+        for (TokenId token : tokens) EXPECT_GT(row[static_cast<std::size_t>(token)], 0.0f);
+      }
+    }
+  }
+}
+
+TEST(ChildDrawer, TopAndCoupledFollowTheirOrder) {
+  std::mt19937_64 random(2);
+  for (const std::size_t vocab : {7, 130, 2000}) {
+    NoiseCache cache(static_cast<std::int64_t>(vocab));
+    ChildDrawer drawer(static_cast<std::int64_t>(vocab), cache);
+    const std::vector<float> row = random_row(random, vocab, 2);
+    std::vector<float> noise(vocab);
+    inverse_exponential_noise(1, 2, 9, noise);
+    std::vector<float> score(vocab);
+    for (std::size_t i = 0; i < vocab; ++i) score[i] = row[i] * noise[i];
+    for (const auto& [mode, by] : {std::pair{ChildDraw::top, row}, {ChildDraw::coupled, score}}) {
+      std::vector<TokenId> expected(vocab);
+      std::iota(expected.begin(), expected.end(), 0);
+      std::stable_sort(expected.begin(), expected.end(), [&](TokenId a, TokenId b) {
+        return by[static_cast<std::size_t>(a)] > by[static_cast<std::size_t>(b)];
+      });
+      std::erase_if(expected, [&](TokenId t) { return row[static_cast<std::size_t>(t)] == 0.0f; });
+      EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, mode), expected);
+    }
+    EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, ChildDraw::coupled)[0],
+              argmax_product(row, noise));
+  }
+}
+
+// The first three draws against the law of sampling without replacement.
+TEST(ChildDrawer, SamplesWithoutReplacement) {
+  for (const std::vector<float>& row :
+       {std::vector<float>{0.5f, 0.25f, 0.125f, 0.125f},
+        std::vector<float>{0.97f, 0.01f, 0.0f, 0.01f, 0.01f}, std::vector<float>(6, 1.0f / 6.0f)}) {
+    const std::size_t vocab = row.size();
+    std::vector<double> law(vocab * vocab * vocab, 0.0);
+    for (std::size_t a = 0; a < vocab; ++a) {
+      for (std::size_t b = 0; b < vocab; ++b) {
+        for (std::size_t c = 0; c < vocab; ++c) {
+          if (a == b || b == c || a == c) continue;
+          const double pa = row[a], pb = row[b], pc = row[c];
+          if (pa == 0.0 || pb == 0.0) continue;
+          law[(a * vocab + b) * vocab + c] = pa * pb / (1.0 - pa) * pc / (1.0 - pa - pb);
+        }
+      }
+    }
+    NoiseCache noise(static_cast<std::int64_t>(vocab));
+    ChildDrawer drawer(static_cast<std::int64_t>(vocab), noise);
+    std::vector<std::int64_t> counts(law.size(), 0);
+    for (std::uint64_t step = 0; step < 100000; ++step) {
+      const auto t = draw_all(drawer, row, {3, 0, step, 0}, ChildDraw::sampled);
+      ++counts[(static_cast<std::size_t>(t[0]) * vocab + static_cast<std::size_t>(t[1])) * vocab +
+               static_cast<std::size_t>(t[2])];
+    }
+    const testing::Fit fit = testing::compare(counts, law);
+    EXPECT_TRUE(fit.fits) << fit.text();
+  }
+}
+
+// A child is the same whatever else was evaluated and drawn, and in whatever order.
+TEST(ChildDrawer, ChildrenDoNotDependOnTheOrderOfWork) {
+  std::mt19937_64 random(4);
+  const std::size_t vocab = 50;
+  NoiseCache noise(vocab);
+  ChildDrawer first(vocab, noise), second(vocab, noise);
+  const std::vector<float> row_a = random_row(random, vocab, 0),
+                           row_b = random_row(random, vocab, 0);
+  for (const ChildDraw mode : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+    const StepKey key{1, 1, 1, 1};
+    const auto give = [&](ChildDrawer& drawer, std::int32_t node, const std::vector<float>& row) {
+      std::copy(row.begin(), row.end(), drawer.prepare(node).begin());
+      drawer.ready(node);
+    };
+    first.begin(key, mode);
+    second.begin(key, mode);
+    give(first, 0, row_a);
+    give(second, 0, row_a);
+    // Node ids differ: the path of ranks names a node.
+    TokenTree a = root_only(), b = root_only();
+    const auto c0 = first.child(a, 0, 0), c1 = first.child(a, 0, 1);
+    second.child(b, 0, 0);
+    second.child(b, 0, 1);
+    const auto c2 = second.child(b, 0, 2);
+    a.add(0, c0->token, 0, c0->prob, 1.0);
+    a.add(0, c1->token, 1, c1->prob, 0.5);
+    b.add(0, c0->token, 0, c0->prob, 1.0);
+    b.add(0, 49, 0, 0.5f, 1.0);  // some other node in between
+    b.add(0, c1->token, 1, c1->prob, 0.5);
+    give(first, 2, row_b);
+    give(second, 3, row_b);
+    const auto d0 = first.child(a, 2, 0), d1 = first.child(a, 2, 1);
+    EXPECT_EQ(first.child(a, 0, 2)->token, c2->token);
+    EXPECT_EQ(second.child(b, 3, 0)->token, d0->token);
+    EXPECT_EQ(second.child(b, 3, 1)->token, d1->token);
+  }
+}
+
+TEST(ChildDrawer, RefusesRanksOutOfOrder) {
+  NoiseCache noise(4);
+  ChildDrawer drawer(4, noise);
+  const TokenTree tree = root_only();
+  drawer.begin({}, ChildDraw::sampled);
+  EXPECT_THROW(drawer.child(tree, 0, 0), Error);
+  const auto row = drawer.prepare(0);
+  std::fill(row.begin(), row.end(), 0.25f);
+  EXPECT_THROW(drawer.child(tree, 0, 0), Error);
+  drawer.ready(0);
+  EXPECT_THROW(drawer.child(tree, 0, 1), Error);
+  EXPECT_TRUE(drawer.child(tree, 0, 0).has_value());
+  EXPECT_THROW(drawer.child(tree, 0, 0), Error);
+  drawer.begin({}, ChildDraw::sampled);
+  EXPECT_THROW(drawer.child(tree, 0, 1), Error);
+}
+
+}  // namespace
+}  // namespace coppice
