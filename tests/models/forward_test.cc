@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -10,6 +11,7 @@
 #include "base/token_tree.h"
 #include "base/tree_order.h"
 #include "models/model.h"
+#include "reference/chain_runner.h"
 #include "reference/model_reference.h"
 #include "reference/naive_device.h"
 #include "reference/tiny_model.h"
@@ -17,69 +19,43 @@
 namespace coppice {
 namespace {
 
+using testing::ChainRunner;
 using testing::make_naive_device;
 using testing::ModelReference;
 using testing::TemporaryFolder;
 using testing::TinyModel;
 using testing::write_tiny_model;
 
-/// A plan without chunks, which the naive device does not read.
-AttentionPlan plan_of(const std::vector<VisibleKv>& seen, std::int32_t queries) {
-  AttentionPlan plan;
-  plan.queries = queries;
-  for (const VisibleKv& kv : seen) {
-    plan.slot.push_back(kv.slot);
-    plan.q_begin.push_back(kv.q_begin);
-    plan.q_end.push_back(kv.q_end);
-  }
-  return plan;
-}
-
-struct Runner {
-  Runner(const std::filesystem::path& dir, ModelOptions options, std::int32_t slots = 200,
-         std::int32_t page_size = 4)
-      : device(make_naive_device()),
-        model(Model::load(dir, *device, options)),
-        pool(*device, model->kv_layout(slots, page_size)) {}
-
-  /// Runs `tokens` after `prefix` (slots of positions 0, 1, ...); returns the new slots.
-  std::vector<KvSlot> chain(const std::vector<TokenId>& tokens, const std::vector<KvSlot>& prefix,
-                            const std::vector<std::int32_t>& logit_rows) {
-    std::vector<KvSlot> slots(tokens.size());
-    EXPECT_TRUE(pool.take(slots));
-    const auto rows = static_cast<std::int32_t>(tokens.size());
-    std::vector<VisibleKv> seen;
-    for (const KvSlot slot : prefix) seen.push_back({slot, 0, rows});
-    std::vector<std::int32_t> positions;
-    for (std::int32_t r = 0; r < rows; ++r) {
-      seen.push_back({slots[static_cast<std::size_t>(r)], r, rows});
-      positions.push_back(static_cast<std::int32_t>(prefix.size()) + r);
-    }
-    const AttentionPlan plan = plan_of(seen, rows);
-    logits = model->forward({tokens, positions, slots, &plan, logit_rows}, pool);
-    return slots;
-  }
-
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Model> model;
-  KvPool pool;
-  const float* logits = nullptr;
+struct Backend {
+  const char* name;
+  std::function<std::unique_ptr<Device>()> make;
 };
 
-/// Bound on the difference of f32 passes (sums in double) from the reference. Each layer rounds
-/// the residual stream and what feeds it a handful of times, relative error 2^-24 each, and a
-/// later layer can magnify what it is given by a small factor; 100 roundings at the size of the
-/// largest logit cover two layers with room, and are 1e4 times below any error in the graph.
-double tolerance(const std::vector<double>& logits) {
-  double largest = 1.0;
-  for (const double value : logits) largest = std::max(largest, std::fabs(value));
-  return 100.0 * 0x1.0p-24 * largest;
-}
+class Forward : public ::testing::TestWithParam<Backend> {
+ protected:
+  std::unique_ptr<ChainRunner> runner(const std::filesystem::path& dir, ModelOptions options) {
+    return std::make_unique<ChainRunner>(dir, GetParam().make(), options);
+  }
+};
 
-void expect_row(const float* row, const std::vector<double>& wanted, const std::string& what) {
-  const double bound = tolerance(wanted);
+INSTANTIATE_TEST_SUITE_P(Devices, Forward,
+                         ::testing::Values(Backend{"naive", make_naive_device},
+                                           Backend{"cpu",
+                                                   [] {
+                                                     return make_cpu_device(
+                                                         {.threads = 2,
+                                                          .compute = CpuOptions::Compute::f32});
+                                                   }}),
+                         [](const auto& backend) { return backend.param.name; });
+
+void expect_row(const ChainRunner& run, std::size_t row, const std::vector<double>& wanted,
+                const std::string& what) {
+  double squares = 0.0;
+  for (const double value : wanted) squares += value * value;
+  const double rms = std::sqrt(squares / static_cast<double>(wanted.size()));
+  const double bound = testing::logit_tolerance(run.model->config(), DType::f32, rms);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    ASSERT_NEAR(row[i], wanted[i], bound) << what << ", token " << i;
+    ASSERT_NEAR(run.logits[row][i], wanted[i], bound) << what << ", token " << i;
   }
 }
 
@@ -123,31 +99,32 @@ std::map<std::string, TinyModel> variants() {
   return all;
 }
 
-TEST(Forward, ChainAgreesWithTheReferenceInEveryVariant) {
+TEST_P(Forward, ChainAgreesWithTheReferenceInEveryVariant) {
   for (const auto& [name, spec] : variants()) {
     SCOPED_TRACE(name);
     const TemporaryFolder folder;
     write_tiny_model(folder.path(), spec);
     const ModelReference reference(folder.path());
-    Runner run(folder.path(), {.max_rows = 24});
+    const auto owner = runner(folder.path(), {.max_rows = 24});
+    ChainRunner& run = *owner;
     const auto tokens = random_tokens(24, spec.vocab_size, 5);
     run.chain(tokens, {}, all_rows(tokens.size()));
     const auto wanted = reference.logits(tokens);
     for (std::size_t t = 0; t < tokens.size(); ++t) {
-      expect_row(run.logits + t * static_cast<std::size_t>(spec.vocab_size), wanted[t],
-                 "row " + std::to_string(t));
+      expect_row(run, t, wanted[t], "row " + std::to_string(t));
     }
   }
 }
 
-TEST(Forward, ChunksAndLogitSubsetsChangeNothing) {
+TEST_P(Forward, ChunksAndLogitSubsetsChangeNothing) {
   const TemporaryFolder folder;
   const TinyModel spec;
   write_tiny_model(folder.path(), spec);
   const ModelReference reference(folder.path());
   const auto tokens = random_tokens(20, spec.vocab_size, 6);
   const auto wanted = reference.logits(tokens);
-  Runner run(folder.path(), {.max_rows = 8, .max_logit_rows = 3});
+  const auto owner = runner(folder.path(), {.max_rows = 8, .max_logit_rows = 3});
+  ChainRunner& run = *owner;
   std::vector<KvSlot> prefix;
   const std::vector<std::pair<std::size_t, std::vector<std::int32_t>>> chunks = {
       {8, {}}, {1, {0}}, {7, {1, 3, 6}}, {4, {3}}};
@@ -156,16 +133,15 @@ TEST(Forward, ChunksAndLogitSubsetsChangeNothing) {
         tokens.begin() + static_cast<std::ptrdiff_t>(prefix.size()),
         tokens.begin() + static_cast<std::ptrdiff_t>(prefix.size() + count));
     const auto slots = run.chain(chunk, prefix, rows);
-    EXPECT_EQ(run.logits == nullptr, rows.empty());
+    EXPECT_EQ(run.returned_null, rows.empty());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      expect_row(run.logits + i * static_cast<std::size_t>(spec.vocab_size),
-                 wanted[prefix.size() + static_cast<std::size_t>(rows[i])], "chunk");
+      expect_row(run, i, wanted[prefix.size() + static_cast<std::size_t>(rows[i])], "chunk");
     }
     prefix.insert(prefix.end(), slots.begin(), slots.end());
   }
 }
 
-TEST(Forward, EveryPathOfATreeIsAChain) {
+TEST_P(Forward, EveryPathOfATreeIsAChain) {
   const TemporaryFolder folder;
   TinyModel spec;
   spec.rope_scaling = {RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 32};
@@ -173,7 +149,8 @@ TEST(Forward, EveryPathOfATreeIsAChain) {
   const ModelReference reference(folder.path());
   std::mt19937 random(7);
   for (int trial = 0; trial < 20; ++trial) {
-    Runner run(folder.path(), {.max_rows = 32});
+    const auto owner = runner(folder.path(), {.max_rows = 32});
+    ChainRunner& run = *owner;
     const auto prompt = random_tokens(1 + random() % 9, spec.vocab_size, random());
     auto prefix = run.chain(prompt, {}, {});
     // Freed slots among taken ones: tree tokens land scattered.
@@ -209,9 +186,7 @@ TEST(Forward, EveryPathOfATreeIsAChain) {
       seen.push_back({slots[row], r, r + order.subtree_rows[row]});
       if (trial % 3 == 0 || r % 2 == 0) wanted_rows.push_back(r);
     }
-    const AttentionPlan plan = plan_of(seen, rows);
-    const float* logits =
-        run.model->forward({tokens, positions, slots, &plan, wanted_rows}, run.pool);
+    run.run(tokens, positions, slots, seen, wanted_rows);
     for (std::size_t i = 0; i < wanted_rows.size(); ++i) {
       std::vector<TokenId> path;
       for (std::int32_t node = order.node_of_row[static_cast<std::size_t>(wanted_rows[i])];
@@ -219,21 +194,24 @@ TEST(Forward, EveryPathOfATreeIsAChain) {
         path.insert(path.begin(), tree.token[static_cast<std::size_t>(node)]);
       }
       path.insert(path.begin(), prompt.begin(), prompt.end());
-      expect_row(logits + i * static_cast<std::size_t>(spec.vocab_size),
-                 reference.logits(path).back(), "tree row " + std::to_string(wanted_rows[i]));
+      expect_row(run, i, reference.logits(path).back(),
+                 "tree row " + std::to_string(wanted_rows[i]));
     }
   }
 }
 
-TEST(Forward, RefusesBatchesItCannotRun) {
+TEST_P(Forward, RefusesBatchesItCannotRun) {
   const TemporaryFolder folder;
   write_tiny_model(folder.path(), {});
-  Runner run(folder.path(), {.max_rows = 4, .max_logit_rows = 2, .max_positions = 8});
+  const auto owner =
+      runner(folder.path(), {.max_rows = 4, .max_logit_rows = 2, .max_positions = 8});
+  ChainRunner& run = *owner;
   EXPECT_EQ(run.model->max_positions(), 8);
   const std::vector<TokenId> tokens = {1, 2};
   const std::vector<std::int32_t> positions = {0, 1}, rows = {0, 1};
   const std::vector<KvSlot> slots = {0, 1};
-  const AttentionPlan plan = plan_of({{0, 0, 2}, {1, 1, 2}}, 2);
+  AttentionPlan plan;
+  plan.assign(std::vector<VisibleKv>{{0, 0, 2}, {1, 1, 2}}, 2, 8);
   const ForwardBatch good = {tokens, positions, slots, &plan, rows};
   EXPECT_NE(run.model->forward(good, run.pool), nullptr);
   const auto refused = [&](const ForwardBatch& batch) {
@@ -255,7 +233,8 @@ TEST(Forward, RefusesBatchesItCannotRun) {
   const std::vector<KvSlot> beyond = {0, 200};
   with([&](ForwardBatch& b) { b.write_slots = beyond; });
   with([&](ForwardBatch& b) { b.attention = nullptr; });
-  const AttentionPlan longer = plan_of({{0, 0, 3}}, 3);
+  AttentionPlan longer;
+  longer.assign(std::vector<VisibleKv>{{0, 0, 3}}, 3, 8);
   with([&](ForwardBatch& b) { b.attention = &longer; });
   const std::vector<std::int32_t> descending = {1, 0}, past = {2}, twice = {1, 1};
   with([&](ForwardBatch& b) { b.logit_rows = descending; });
