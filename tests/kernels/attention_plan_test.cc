@@ -1,0 +1,159 @@
+#include "kernels/attention_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/tree_order.h"
+#include "kernels/random_values.h"
+#include "reference/all_trees.h"
+
+namespace coppice {
+namespace {
+
+std::vector<VisibleKv> tree_kv(const TokenTree& tree, std::int32_t prefix) {
+  TreeOrder order;
+  order.assign(tree);
+  std::vector<VisibleKv> kv;
+  for (std::int32_t t = 0; t < prefix; ++t) kv.push_back({t, 0, order.rows()});
+  for (std::int32_t r = 0; r < order.rows(); ++r) {
+    kv.push_back({prefix + r, r, r + order.subtree_rows[static_cast<std::size_t>(r)]});
+  }
+  return kv;
+}
+
+/// Every visible (query, slot) pair lies in exactly one chunk, and that chunk's partial result
+/// is in the query's reduction list exactly once.
+void expect_covers(const AttentionPlan& plan, const std::vector<VisibleKv>& kv,
+                   std::int32_t chunk_tokens) {
+  ASSERT_NO_THROW(plan.validate());
+  std::multiset<std::pair<std::int32_t, KvSlot>> expected, planned;
+  for (const VisibleKv& token : kv) {
+    for (std::int32_t q = token.q_begin; q < token.q_end; ++q) expected.insert({q, token.slot});
+  }
+  std::map<std::int32_t, std::int32_t> query_of_partial;
+  for (const AttentionPlan::Chunk& chunk : plan.chunks) {
+    EXPECT_LE(chunk.kv_end - chunk.kv_begin, chunk_tokens);
+    for (std::int32_t q = chunk.q_begin; q < chunk.q_end; ++q) {
+      query_of_partial[chunk.partial + q - chunk.q_begin] = q;
+    }
+    for (std::int32_t token = chunk.kv_begin; token < chunk.kv_end; ++token) {
+      const auto t = static_cast<std::size_t>(token);
+      for (std::int32_t q = plan.q_begin[t]; q < plan.q_end[t]; ++q) {
+        planned.insert({q, plan.slot[t]});
+      }
+    }
+  }
+  EXPECT_EQ(planned, expected);
+  EXPECT_EQ(static_cast<std::int32_t>(query_of_partial.size()), plan.partials);
+  std::set<std::int32_t> reduced;
+  for (std::int32_t q = 0; q < plan.queries; ++q) {
+    const auto i = static_cast<std::size_t>(q);
+    for (std::int32_t at = plan.reduce_begin[i]; at < plan.reduce_begin[i + 1]; ++at) {
+      const std::int32_t partial = plan.partial_of[static_cast<std::size_t>(at)];
+      EXPECT_EQ(query_of_partial.at(partial), q);
+      EXPECT_TRUE(reduced.insert(partial).second);
+    }
+  }
+  EXPECT_EQ(static_cast<std::int32_t>(reduced.size()), plan.partials);
+}
+
+TEST(AttentionPlan, EveryTreeOfUpToSevenNodes) {
+  AttentionPlan plan;
+  for (std::int32_t nodes = 1; nodes <= 7; ++nodes) {
+    testing::for_each_tree(nodes, [&](const TokenTree& tree) {
+      for (const std::int32_t prefix : {0, 3}) {
+        for (const std::int32_t chunk_tokens : {1, 2, 3, 16}) {
+          const auto kv = tree_kv(tree, prefix);
+          plan.assign(kv, nodes, chunk_tokens);
+          expect_covers(plan, kv, chunk_tokens);
+        }
+      }
+    });
+  }
+}
+
+TEST(AttentionPlan, RandomIntervals) {
+  std::mt19937 random(1);
+  const auto draw = [&](std::int32_t low, std::int32_t high) {
+    return std::uniform_int_distribution<std::int32_t>(low, high)(random);
+  };
+  AttentionPlan plan;
+  for (int round = 0; round < 3000; ++round) {
+    const std::int32_t queries = draw(1, 24);
+    std::vector<VisibleKv> kv;
+    const std::int32_t runs = draw(0, 12);
+    for (std::int32_t run = 0; run < runs; ++run) {
+      std::int32_t begin = draw(0, queries), end = draw(0, queries);
+      if (begin > end) std::swap(begin, end);
+      for (std::int32_t i = draw(1, 20); i > 0; --i) kv.push_back({draw(0, 999), begin, end});
+    }
+    for (std::int32_t q = 0; q < queries; ++q) kv.push_back({1000 + q, q, q + 1});
+    const std::int32_t chunk_tokens = draw(1, 24);
+    plan.assign(kv, queries, chunk_tokens);
+    expect_covers(plan, kv, chunk_tokens);
+  }
+}
+
+TEST(AttentionPlan, SplitsAPrefixEvenly) {
+  AttentionPlan plan;
+  plan.assign(tree_kv(testing::tree_with_parents({-1, 0, 0}), 999), 3, 256);
+  ASSERT_EQ(plan.chunks.size(), 5u);  // 999 + the root in four, then the two leaves
+  for (std::size_t c = 0; c < 4; ++c) {
+    EXPECT_EQ(plan.chunks[c].kv_end - plan.chunks[c].kv_begin, 250);
+    EXPECT_TRUE(plan.chunks[c].full);
+  }
+  EXPECT_FALSE(plan.chunks[4].full);
+}
+
+TEST(AttentionPlan, LongRunsOfDisjointQueriesDoNotShareChunks) {
+  std::vector<VisibleKv> kv;
+  for (std::int32_t t = 0; t < 10; ++t) kv.push_back({t, 0, 2});
+  for (std::int32_t t = 0; t < 10; ++t) kv.push_back({10 + t, 2, 4});
+  AttentionPlan plan;
+  plan.assign(kv, 4, 16);
+  ASSERT_EQ(plan.chunks.size(), 2u);
+  EXPECT_TRUE(plan.chunks[0].full && plan.chunks[1].full);
+}
+
+TEST(AttentionPlan, RefusesWhatItCannotPlan) {
+  AttentionPlan plan;
+  const std::vector<VisibleKv> outside = {{0, 0, 3}};
+  EXPECT_THROW(plan.assign(outside, 2, 16), Error);
+  const std::vector<VisibleKv> blind = {{0, 0, 1}};
+  EXPECT_THROW(plan.assign(blind, 2, 16), Error);
+  EXPECT_THROW(plan.assign(blind, 1, 0), Error);
+  plan.assign({}, 0, 16);
+  EXPECT_NO_THROW(plan.validate());
+}
+
+TEST(AttentionPlan, ValidateNamesPlantedFaults) {
+  AttentionPlan good;
+  good.assign(tree_kv(testing::tree_with_parents({-1, 0, 0, 1}), 40), 4, 16);
+  ASSERT_NO_THROW(good.validate());
+  const auto broken = [&](auto break_it) {
+    AttentionPlan plan = good;
+    break_it(plan);
+    EXPECT_THROW(plan.validate(), Error);
+  };
+  broken([](AttentionPlan& p) { p.chunks.back().full = !p.chunks.back().full; });
+  broken([](AttentionPlan& p) { p.chunks.pop_back(); });
+  broken([](AttentionPlan& p) { ++p.chunks[1].kv_begin; });
+  broken([](AttentionPlan& p) { ++p.chunks[1].partial; });
+  broken([](AttentionPlan& p) { ++p.chunks[0].q_begin; });
+  broken([](AttentionPlan& p) { std::swap(p.partial_of.front(), p.partial_of.back()); });
+  broken([](AttentionPlan& p) { ++p.reduce_begin[1]; });
+  broken([](AttentionPlan& p) { p.q_end[0] = p.q_begin[0]; });
+}
+
+TEST(AttentionPlan, ChunkLengthSharesWork) {
+  EXPECT_EQ(choose_chunk_tokens(4096, 2, 2), 256);
+  EXPECT_EQ(choose_chunk_tokens(400, 1, 2), 112);  // two chunks for each of two workers
+  EXPECT_EQ(choose_chunk_tokens(10, 1, 2), 32);
+  EXPECT_EQ(choose_chunk_tokens(0, 1, 4), 32);
+}
+
+}  // namespace
+}  // namespace coppice

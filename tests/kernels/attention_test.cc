@@ -1,0 +1,237 @@
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/tree_order.h"
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/random_values.h"
+#include "reference/attention_reference.h"
+
+namespace coppice {
+namespace {
+
+struct Case {
+  std::int32_t kv_heads = 2, group = 2, head_dim = 128, page_size = 16;
+  std::int32_t prefix = 0, rows = 1, reach = 4;
+  std::int32_t chunk_tokens = 64;
+  int threads = 2;
+};
+
+/// One attention call with everything it needs: random q, keys and values, shuffled slots.
+struct Problem {
+  Case shape;
+  KvLayout layout;
+  std::int32_t layer = 1;
+  std::int32_t heads;
+  std::int64_t q_stride;
+  float scale;
+  std::vector<VisibleKv> kv;
+  std::vector<float> q, keys, values;
+  AttentionPlan plan;
+
+  Problem(const Case& c, std::uint32_t seed) : shape(c) {
+    std::mt19937 random(seed);
+    const std::int32_t tokens = c.prefix + c.rows;
+    layout = {2, c.kv_heads, c.head_dim, c.page_size,
+              (tokens + c.page_size - 1) / c.page_size + 1};
+    heads = c.kv_heads * c.group;
+    q_stride = (heads + 2 * c.kv_heads) * c.head_dim;
+    scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random);
+
+    TreeOrder order;
+    order.assign(testing::random_tree(c.rows, c.reach, random));
+    for (std::int32_t t = 0; t < tokens; ++t) {
+      const std::int32_t row = t - c.prefix;
+      const std::int32_t end =
+          row < 0 ? c.rows : row + order.subtree_rows[static_cast<std::size_t>(row)];
+      kv.push_back({slots[static_cast<std::size_t>(t)], std::max(row, 0), end});
+    }
+    plan.assign(kv, c.rows, c.chunk_tokens);
+    q = testing::random_floats(c.rows * q_stride, random, 3.0f);
+    const std::int64_t pool = std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
+    keys = testing::random_floats(pool, random);
+    values = testing::random_floats(pool, random);
+  }
+
+  std::vector<float> run(int threads) const {
+    std::vector<float> out(static_cast<std::size_t>(shape.rows * heads * shape.head_dim), NAN);
+    cpu::AttentionEngine engine(threads);
+    engine.run(plan, q.data(), q_stride, heads, scale, layout, keys.data(), values.data(), layer,
+               DType::f32, out.data());
+    return out;
+  }
+  testing::AttentionReference reference() const {
+    return testing::attention_reference(kv, shape.rows, q.data(), q_stride, heads, scale, layout,
+                                        keys.data(), values.data(), layer);
+  }
+};
+
+/// Largest error as a multiple of what the arithmetic allows: correct is at most 1.
+double worst(const std::vector<float>& out, const testing::AttentionReference& reference) {
+  double worst_ratio = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double ratio = std::abs(out[i] - reference.out[i]) / reference.tolerance[i];
+    if (!(ratio <= worst_ratio)) worst_ratio = std::isnan(ratio) ? INFINITY : ratio;
+  }
+  return worst_ratio;
+}
+
+void check(const Case& c, std::uint32_t seed) {
+  SCOPED_TRACE(::testing::Message()
+               << c.kv_heads << " KV heads, group " << c.group << ", head_dim " << c.head_dim
+               << ", page " << c.page_size << ", prefix " << c.prefix << ", rows " << c.rows
+               << ", reach " << c.reach << ", chunks of " << c.chunk_tokens);
+  const Problem problem(c, seed);
+  EXPECT_LE(worst(problem.run(c.threads), problem.reference()), 1.0);
+}
+
+TEST(Attention, RandomTreesOfAllShapes) {
+  std::mt19937 random(7);
+  const auto pick = [&](std::initializer_list<std::int32_t> of) {
+    return of.begin()[std::uniform_int_distribution<std::size_t>(0, of.size() - 1)(random)];
+  };
+  for (std::uint32_t round = 0; round < 300; ++round) {
+    Case c;
+    c.kv_heads = pick({1, 2, 3});
+    c.group = pick({1, 2, 4, 8});
+    c.head_dim = pick({64, 80, 96, 128, 16, 48});
+    c.page_size = pick({1, 16, 64, 24});
+    c.prefix = pick({0, 1, 17, 100, 130});
+    c.rows = std::uniform_int_distribution<std::int32_t>(1, 64)(random);
+    c.reach = pick({1, 3, 1000});
+    c.chunk_tokens = pick({5, 16, 64, 256});
+    c.threads = pick({1, 2, 3});
+    check(c, round);
+  }
+}
+
+TEST(Attention, EveryRowCountOfTheCommonShape) {
+  for (std::int32_t rows = 1; rows <= 64; ++rows) {
+    check({.prefix = 90, .rows = rows, .chunk_tokens = 256}, static_cast<std::uint32_t>(rows));
+    check({.kv_heads = 1, .prefix = 90, .rows = rows}, static_cast<std::uint32_t>(rows));
+  }
+}
+
+TEST(Attention, AnyGroupSize) {
+  for (std::int32_t group = 1; group <= 16; ++group) {
+    check({.kv_heads = 1, .group = group, .head_dim = 64, .prefix = 40, .rows = 9}, 3);
+    check({.kv_heads = 1, .group = group, .head_dim = 64, .prefix = 40, .rows = 1}, 3);
+  }
+}
+
+TEST(Attention, LongPrefixes) {
+  for (const std::int32_t prefix : {1000, 4096}) {
+    check({.prefix = prefix, .rows = 1, .chunk_tokens = 256}, 11);
+    check({.prefix = prefix, .rows = 21, .chunk_tokens = 256}, 12);
+    check({.kv_heads = 1, .group = 4, .head_dim = 64, .prefix = prefix, .rows = 7}, 13);
+  }
+}
+
+TEST(Attention, PrefillChains) {
+  check({.prefix = 0, .rows = 256, .reach = 1, .chunk_tokens = 256}, 21);
+  check({.kv_heads = 1, .prefix = 300, .rows = 256, .reach = 1, .chunk_tokens = 128}, 22);
+  check({.kv_heads = 1, .head_dim = 80, .prefix = 3, .rows = 200, .reach = 1}, 23);
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  Problem problem({.prefix = 70, .rows = 12}, 5);
+  for (float& v : problem.q) v *= 1000.0f;
+  EXPECT_LE(worst(problem.run(2), problem.reference()), 1.0);
+}
+
+TEST(Attention, SameBitsAtAnyNumberOfThreads) {
+  const Problem problem({.prefix = 300, .rows = 40}, 6);
+  const auto one = problem.run(1);
+  EXPECT_EQ(one, problem.run(2));
+  EXPECT_EQ(one, problem.run(5));
+}
+
+TEST(Attention, Bf16OutputIsTheRoundedF32Output) {
+  for (const std::int32_t chunk_tokens : {32, 1024}) {
+    const Problem problem({.prefix = 100, .rows = 13, .chunk_tokens = chunk_tokens}, 8);
+    const auto exact = problem.run(2);
+    std::vector<std::uint16_t> rounded(exact.size());
+    cpu::AttentionEngine engine(2);
+    engine.run(problem.plan, problem.q.data(), problem.q_stride, problem.heads, problem.scale,
+               problem.layout, problem.keys.data(), problem.values.data(), problem.layer,
+               DType::bf16, rounded.data());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      ASSERT_EQ(rounded[i], testing::nearest_bf16(exact[i])) << i;
+    }
+  }
+}
+
+// The check above must see these faults.
+
+TEST(AttentionFaults, MaskIgnored) {
+  Problem problem({.prefix = 30, .rows = 20}, 31);
+  for (AttentionPlan::Chunk& chunk : problem.plan.chunks) chunk.full = true;
+  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+}
+
+TEST(AttentionFaults, IntervalOneTooLong) {
+  Problem problem({.prefix = 30, .rows = 20}, 32);
+  for (std::size_t t = 30; t < problem.plan.slot.size(); ++t) {
+    if (problem.plan.q_end[t] < 20) {
+      ++problem.plan.q_end[t];
+      break;
+    }
+  }
+  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+}
+
+TEST(AttentionFaults, ChunkDroppedFromTheReduction) {
+  Problem problem({.prefix = 300, .rows = 4}, 33);
+  // The last query takes its first partial result twice and its second not at all.
+  auto& plan = problem.plan;
+  const auto first = static_cast<std::size_t>(plan.reduce_begin[3]);
+  ASSERT_GT(plan.reduce_begin[4] - plan.reduce_begin[3], 1);
+  plan.partial_of[first + 1] = plan.partial_of[first];
+  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+}
+
+TEST(AttentionFaults, LogSumExpLeftOut) {
+  const Problem problem({.prefix = 300, .rows = 4}, 34);
+  const std::int64_t dim = problem.layout.head_dim;
+  const std::int64_t pairs = std::int64_t{problem.plan.partials} * problem.heads;
+  std::vector<float> partial_out(static_cast<std::size_t>(pairs * dim));
+  std::vector<float> partial_lse(static_cast<std::size_t>(pairs));
+  std::vector<float> scratch(
+      static_cast<std::size_t>(cpu::attention_scratch_floats(problem.layout.head_dim)));
+  std::vector<float> out(static_cast<std::size_t>(4 * problem.heads * dim));
+  const std::int64_t layer_floats = std::int64_t{problem.layout.slots()} *
+                                    problem.layout.kv_heads * dim;
+  const cpu::AttentionCall call{&problem.plan,
+                                problem.q.data(),
+                                problem.q_stride,
+                                problem.heads,
+                                problem.shape.group,
+                                problem.scale,
+                                &problem.layout,
+                                problem.keys.data() + problem.layer * layer_floats,
+                                problem.values.data() + problem.layer * layer_floats,
+                                DType::f32,
+                                out.data(),
+                                partial_out.data(),
+                                partial_lse.data()};
+  for (std::size_t c = 0; c < problem.plan.chunks.size(); ++c) {
+    for (std::int32_t h = 0; h < problem.layout.kv_heads; ++h) {
+      cpu::attend(call, static_cast<std::int32_t>(c), h, scratch.data());
+    }
+  }
+  cpu::join_partials(call, 0, 4);
+  EXPECT_LE(worst(out, problem.reference()), 1.0);
+  std::fill(partial_lse.begin(), partial_lse.end(), 0.0f);
+  cpu::join_partials(call, 0, 4);
+  EXPECT_GT(worst(out, problem.reference()), 10.0);
+}
+
+}  // namespace
+}  // namespace coppice
