@@ -138,8 +138,8 @@ void read_rope(const Fields& fields, const std::string& where, ModelConfig& conf
       rope.refuse("high_freq_factor", *rope.find("high_freq_factor"), "above low_freq_factor");
     }
   } else {
-    config.unsupported.push_back(
-        cat("rotary scaling of type ", quoted(kind), " (coppice knows linear and llama3)"));
+    config.unsupported.push_back(cat("rotary scaling of type ", coppice::quoted(kind),
+                                     " (coppice knows linear and llama3)"));
   }
 }
 
@@ -168,7 +168,8 @@ void check_windows(const Fields& fields, ModelConfig& config) {
 void check_extras(const Fields& fields, ModelConfig& config) {
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    config.unsupported.push_back(cat("activation ", quoted(activation), " (coppice knows silu)"));
+    config.unsupported.push_back(
+        cat("activation ", coppice::quoted(activation), " (coppice knows silu)"));
   }
   if (const Json* quantized = fields.find("quantization_config")) {
     std::string method;
@@ -307,13 +308,16 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   const bool qwen2 = config.architecture == "Qwen2ForCausalLM";
   if (!llama && !qwen2 && config.architecture != "MistralForCausalLM") {
     const std::string name = config.architecture.empty()
-                                 ? cat("model type ", quoted(config.model_type))
-                                 : cat("architecture ", quoted(config.architecture));
+                                 ? cat("model type ", coppice::quoted(config.model_type))
+                                 : cat("architecture ", coppice::quoted(config.architecture));
     config.unsupported.push_back(
         cat(name, " (coppice runs LlamaForCausalLM, MistralForCausalLM and Qwen2ForCausalLM)"));
-    // Other families name and shape things in their own ways.
+    // Other families name and shape things in their own ways: what can be read is described.
     try {
       read_shapes(fields, where, config);
+      config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+      read_rope(fields, where, config);
+      read_special_tokens(dir, fields, config);
     } catch (const Error&) {
     }
     return config;

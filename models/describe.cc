@@ -43,6 +43,12 @@ std::string bytes_text(std::uint64_t bytes) {
   return rounded(static_cast<double>(bytes), 1000.0, units);
 }
 
+/// Text from a file, with control characters escaped.
+std::string printable(const std::string& text) {
+  const std::string shown = coppice::quoted(text);
+  return shown.substr(1, shown.size() - 2);
+}
+
 class Report {
  public:
   void line(const std::string& name, const std::string& value) {
@@ -73,6 +79,7 @@ void describe_shape(const ModelConfig& config, Report& report) {
                              static_cast<std::uint64_t>(config.kv_heads) *
                              static_cast<std::uint64_t>(config.head_dim)),
                   " of KV memory each"));
+  if (!config.unsupported.empty()) return;  // other graphs have other parameters
   const std::int64_t parameters = config.parameters();
   report.line("parameters", cat(count_text(parameters), " (", grouped(parameters), "), ",
                                 config.tie_word_embeddings ? "tied" : "untied", " embeddings"));
@@ -119,8 +126,8 @@ std::string describe_model(const std::filesystem::path& dir) {
   Report report;
   report.line("folder", dir.string());
   report.line("architecture",
-              cat(config.architecture.empty() ? "not named" : config.architecture,
-                  config.model_type.empty() ? "" : cat(" (", config.model_type, ")")));
+              cat(config.architecture.empty() ? "not named" : printable(config.architecture),
+                  config.model_type.empty() ? "" : cat(" (", printable(config.model_type), ")")));
   if (config.head_dim > 0) describe_shape(config, report);
   report.line("vocabulary", vocabulary(dir, config));
   report.line("special tokens",

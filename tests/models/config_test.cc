@@ -151,6 +151,9 @@ TEST(Config, SaysWhatItCannotRun) {
       EXPECT_EQ(sentence.find('\n'), sentence.npos);
     }
   }
+  const ModelConfig hostile = read(with("architectures", R"(["a\nb\u001b[2J"])"));
+  ASSERT_EQ(hostile.unsupported.size(), 1u);
+  EXPECT_EQ(hostile.unsupported.front().find_first_of("\n\x1b"), std::string::npos);
   // A family with field names of its own.
   EXPECT_EQ(read(R"({"model_type": "gpt2", "n_embd": 768})").unsupported.size(), 1u);
   EXPECT_EQ(read("{}").unsupported.size(), 1u);
@@ -245,8 +248,8 @@ TEST(Describe, CoversFoldersItCanAndCannotRun) {
   spec.dtype = DType::bf16;
   write_tiny_model(folder.path(), spec);
   std::string text = describe_model(folder.path());
-  for (const char* part : {"LlamaForCausalLM", "2 files", "BF16", "4 heads of 8", "runs this model",
-                           "no usable tokenizer", "256 tokens", "untied"}) {
+  for (const char* part : {"LlamaForCausalLM", "2 files", "BF16", "4 heads of 16",
+                           "runs this model", "no usable tokenizer", "256 tokens", "untied"}) {
     EXPECT_NE(text.find(part), text.npos) << part << " in\n" << text;
   }
   write_file(folder.path() / "config.json", R"({"architectures": ["GPT2LMHeadModel"]})");

@@ -78,7 +78,13 @@ std::map<std::string, TinyModel> variants() {
   std::map<std::string, TinyModel> all;
   all["plain"] = {};
   all["tied"].tie_word_embeddings = true;
-  all["explicit head_dim"].head_dim = 12;
+  for (const std::int32_t head_dim : {2, 6, 8, 20, 32, 40}) {
+    all["head_dim " + std::to_string(head_dim)].head_dim = head_dim;
+  }
+  all["biases of padded heads"].head_dim = 12;
+  all["biases of padded heads"].attention_bias = true;
+  all["halves of padded heads"].head_dim = 12;
+  all["halves of padded heads"].dtype = DType::bf16;
   all["one kv head"].kv_heads = 1;
   all["no grouping"].kv_heads = 4;
   all["attention bias"].attention_bias = true;

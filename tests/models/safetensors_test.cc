@@ -200,6 +200,9 @@ TEST(Safetensors, RefusesDataThatIsNotCoveredOnce) {
 
 TEST(Safetensors, NamesInMessagesAreEscaped) {
   refuse_header("{" + entry("a\\nb\\u0000\\u001b[2J", "F31", "[1]", "[0,4]") + "}", 4);
+  refuse_header("{" + entry("a", "F\\n31", "[1]", "[0,4]") + "}", 4);
+  refuse_header("{" + entry("a", "F32", "[\"\\n\"]", "[0,4]") + "}", 4);
+  refuse_header("{\"__metadata__\":{\"a\\nb\":1}}", 0);
 }
 
 TEST(Safetensors, EveryPrefixOfAGoodFileIsRefused) {

@@ -22,7 +22,7 @@ struct TinyModel {
   std::int32_t layers = 2;
   std::int32_t heads = 4;
   std::int32_t kv_heads = 2;
-  std::int32_t head_dim = 8;
+  std::int32_t head_dim = 16;
   std::int32_t context_length = 256;
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;

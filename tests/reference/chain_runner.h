@@ -1,0 +1,82 @@
+// Runs a model over plain sequences and trees, for tests.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/attention_plan.h"
+#include "models/model.h"
+
+namespace coppice::testing {
+
+struct ChainRunner {
+  ChainRunner(const std::filesystem::path& dir, std::unique_ptr<Device> on, ModelOptions options,
+              std::int32_t slots = 200, std::int32_t page_size = 4)
+      : device(std::move(on)),
+        model(Model::load(dir, *device, options)),
+        pool(*device, model->kv_layout(slots, page_size)) {}
+
+  /// Runs `tokens` after a prefix whose positions 0, 1, ... lie in the slots `prefix`; returns
+  /// their slots. `logits` then holds the rows wanted, [rows][vocab].
+  std::vector<KvSlot> chain(const std::vector<TokenId>& tokens, const std::vector<KvSlot>& prefix,
+                            const std::vector<std::int32_t>& logit_rows) {
+    std::vector<KvSlot> slots(tokens.size());
+    if (!pool.take(slots)) throw std::logic_error("the test's pool is too small");
+    const auto rows = static_cast<std::int32_t>(tokens.size());
+    std::vector<VisibleKv> seen;
+    for (const KvSlot slot : prefix) seen.push_back({slot, 0, rows});
+    std::vector<std::int32_t> positions;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      seen.push_back({slots[static_cast<std::size_t>(r)], r, rows});
+      positions.push_back(static_cast<std::int32_t>(prefix.size()) + r);
+    }
+    run(tokens, positions, slots, seen, logit_rows);
+    return slots;
+  }
+
+  void run(const std::vector<TokenId>& tokens, const std::vector<std::int32_t>& positions,
+           const std::vector<KvSlot>& slots, const std::vector<VisibleKv>& seen,
+           const std::vector<std::int32_t>& logit_rows) {
+    // Short chunks, so that small tests also reduce partial results.
+    AttentionPlan plan;
+    plan.assign(seen, static_cast<std::int32_t>(tokens.size()), 5);
+    const float* rows = model->forward({tokens, positions, slots, &plan, logit_rows}, pool);
+    const auto vocab = static_cast<std::size_t>(model->config().vocab_size);
+    device->synchronize();
+    logits.assign(logit_rows.size(), std::vector<float>(vocab));
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      device->download(logits[i].data(), rows + i * vocab, vocab * sizeof(float));
+    }
+    returned_null = rows == nullptr;
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Model> model;
+  KvPool pool;
+  std::vector<std::vector<float>> logits;
+  bool returned_null = false;
+};
+
+/// Bound on how far a pass's logits may be from exact ones, from its arithmetic.
+///
+/// `unit` is the unit roundoff of the activations (2^-24, or 2^-9 for bf16). Each of the 4
+/// products of a layer, and the head, rounds its inputs by at most `unit`, relatively; a sum
+/// over many independent terms errs by about `unit` times the size of what it adds to. f32 sums
+/// of K terms in sequence add sqrt(K) / 2 roundings of their own; weights that were rounded to
+/// bf16 double the variance. The errors of P = 4 layers + 1 products add in squares, so a logit
+/// errs by sqrt(P) * unit * rms (one deviation). Attention and SwiGLU magnify: scores of size s
+/// turn a relative error e into s e, with s about 2. Six deviations leave one in 1e9 logits.
+inline double logit_tolerance(const ModelConfig& config, DType compute, double rms) {
+  const double products = 4.0 * config.layers + 1.0;
+  const auto widest = static_cast<double>(std::max({config.hidden_size, config.intermediate_size,
+                                                    std::int64_t{config.heads} * config.head_dim}));
+  const double f32 = 0x1.0p-24 * (1.0 + std::sqrt(widest) / 2.0);
+  const double unit = compute == DType::f32 ? f32 : 0x1.0p-9 * std::sqrt(2.0);
+  return 2.0 * 6.0 * std::sqrt(products) * unit * rms;
+}
+
+}  // namespace coppice::testing
