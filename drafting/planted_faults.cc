@@ -55,7 +55,7 @@ class TokenTiePolicy final : public DraftPolicy {
 
  private:
   static GrowthLimits widened(GrowthLimits limits) {
-    limits.max_size = 4 * limits.max_size + 16;
+    limits.max_size = 2 * limits.max_size + 8;
     return limits;
   }
   std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();

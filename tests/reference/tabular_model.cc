@@ -44,8 +44,7 @@ std::vector<double> TabularModel::exact(const SamplingParams& params) const {
   const auto width = static_cast<std::size_t>(vocab);
   std::vector<double> rows;
   for (std::size_t i = 0; i < logits.size(); i += width) {
-    const std::vector<double> row =
-        naive_process(std::span(logits).subspan(i, width), params);
+    const std::vector<double> row = naive_process(std::span(logits).subspan(i, width), params);
     rows.insert(rows.end(), row.begin(), row.end());
   }
   return rows;
@@ -110,9 +109,9 @@ std::vector<ModelPair> model_pairs() {
                    without(random_table(4, 1.0f), [](auto, auto token) { return token < 2; })});
   pairs.push_back({"one-hot draft", random_table(4, 1.0f), one_hot(4)});
   pairs.push_back({"one-hot target", one_hot(4), random_table(4, 1.0f)});
-  pairs.push_back(
-      {"draft 0 where the target is not", random_table(5, 1.0f),
-       without(random_table(5, 1.0f), [](auto context, auto token) { return token == context % 5; })});
+  pairs.push_back({"draft 0 where the target is not", random_table(5, 1.0f),
+                   without(random_table(5, 1.0f),
+                           [](auto context, auto token) { return token == context % 5; })});
   pairs.push_back(
       {"target 0 where the draft is not",
        without(random_table(5, 1.0f),

@@ -110,10 +110,14 @@ TEST(Distribution, RejectionUnderTemperatureAndFilters) {
   Summary summary;
   std::uint64_t seed = 1000;
   const std::vector<std::pair<SamplingParams, SamplingParams>> settings{
-      {{0.6}, {0.6}},          {{1.5}, {0.7}},
-      {{1.0, 2}, {1.0, 2}},    {{1.0, 3}, {1.0, 2}},
-      {{1.0}, {1.0, 2}},       {{0.8, 0, 0.7}, {0.8, 0, 0.7}},
-      {{1.0}, {1.0, 0, 0.5}},  {{1.0, 0, 1.0, 0.3}, {1.0, 0, 1.0, 0.3}},
+      {{0.6}, {0.6}},
+      {{1.5}, {0.7}},
+      {{1.0, 2}, {1.0, 2}},
+      {{1.0, 3}, {1.0, 2}},
+      {{1.0}, {1.0, 2}},
+      {{0.8, 0, 0.7}, {0.8, 0, 0.7}},
+      {{1.0}, {1.0, 0, 0.5}},
+      {{1.0, 0, 1.0, 0.3}, {1.0, 0, 1.0, 0.3}},
       {{1.2, 3, 0.9, 0.05}, {1.2, 3, 0.9, 0.05}}};
   for (const ModelPair& pair : testing::model_pairs()) {
     const bool random = pair.name.rfind("random", 0) == 0 || pair.name == "good draft" ||

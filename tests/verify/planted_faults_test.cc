@@ -1,4 +1,6 @@
 // The check of distribution_test.cc must notice every planted fault, on one pair at least.
+#include "verify/planted_faults.h"
+
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -8,7 +10,6 @@
 
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
-#include "verify/planted_faults.h"
 
 namespace coppice {
 namespace {
@@ -46,8 +47,8 @@ void expect_caught(const std::string& fault, DraftPolicy& policy, AcceptanceRule
       worst_pair = &pair;
     }
   }
-  std::cout << fault << ": caught on " << caught << " of " << pairs << " pairs; " << worst_pair->name
-            << ": " << worst.text() << "\n";
+  std::cout << fault << ": caught on " << caught << " of " << pairs << " pairs; "
+            << worst_pair->name << ": " << worst.text() << "\n";
   EXPECT_GT(caught, 0) << fault;
 
   setting.fault = DrawingFault::none;
