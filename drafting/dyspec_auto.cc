@@ -4,12 +4,24 @@
 #include <numeric>
 
 namespace coppice {
+namespace {
+
+// Highest gain first; ties by node and rank, never by token.
+template <typename Position>
+bool lower(const Position& a, const Position& b) {
+  if (a.gain != b.gain) return a.gain < b.gain;
+  if (a.node != b.node) return a.node > b.node;
+  return a.rank > b.rank;
+}
+
+}  // namespace
 
 DyspecAutoPolicy::DyspecAutoPolicy(const GrowthEconomics& economics, bool hindsight)
     : economics_(economics), hindsight_(hindsight) {}
 
 void DyspecAutoPolicy::grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) {
   frontier_.assign(1, 0);
+  estimate_.assign(1, 1.0);
   for (std::int32_t passes = 0; select_frontier(tree, limits, passes); ++passes) {
     source.evaluate(tree, selected_);
     draw_children(source, limits, tree);
@@ -17,7 +29,7 @@ void DyspecAutoPolicy::grow(DraftSource& source, const GrowthLimits& limits, Tok
   if (hindsight_) cut_in_hindsight(tree);
 }
 
-// The frontier's nodes whose children can pay for their rows, if together they also pay for the
+// The frontier's nodes whose first child can pay for its row, if together they also pay for the
 // pass. The root's pass is the engine's decision, made before the step.
 bool DyspecAutoPolicy::select_frontier(const TokenTree& tree, const GrowthLimits& limits,
                                        std::int32_t passes) {
@@ -27,68 +39,72 @@ bool DyspecAutoPolicy::select_frontier(const TokenTree& tree, const GrowthLimits
     selected_ = frontier_;
     return true;
   }
-  double gain = 0.0;
+  const double first_child = economics_.position_acceptance(0, 1.0);
+  double surplus = 0.0;
   for (const std::int32_t node : frontier_) {
-    const double surplus =
-        economics_.position_gain(tree.path_prob[static_cast<std::size_t>(node)]) -
-        economics_.node_cost(tree.size());
-    if (surplus <= 0.0) continue;
-    gain += surplus;
+    const double net = estimate_of(node) * first_child - economics_.node_cost(tree.size());
+    if (net <= 0.0) continue;
+    surplus += net;
     selected_.push_back(node);
   }
   return !selected_.empty() &&
-         gain > economics_.pass_cost(static_cast<std::int32_t>(selected_.size()));
+         surplus > economics_.pass_cost(static_cast<std::int32_t>(selected_.size()));
+}
+
+void DyspecAutoPolicy::push_position(std::int32_t node, std::int32_t rank, double left) {
+  heap_.push_back(
+      {estimate_of(node) * economics_.position_acceptance(rank, left), left, node, rank});
+  std::push_heap(heap_.begin(), heap_.end(), lower<Position>);
 }
 
 void DyspecAutoPolicy::draw_children(DraftSource& source, const GrowthLimits& limits,
                                      TokenTree& tree) {
-  // Highest value first; ties by node and rank, never by token.
-  const auto lower = [](const Position& a, const Position& b) {
-    if (a.value != b.value) return a.value < b.value;
-    if (a.node != b.node) return a.node > b.node;
-    return a.rank > b.rank;
-  };
   frontier_.clear();
   heap_.clear();
-  for (const std::int32_t node : selected_) {
-    heap_.push_back({tree.path_prob[static_cast<std::size_t>(node)], node, 0});
-  }
-  std::make_heap(heap_.begin(), heap_.end(), lower);
+  for (const std::int32_t node : selected_) push_position(node, 0, 1.0);
   while (!heap_.empty() && tree.size() < limits.max_size) {
-    std::pop_heap(heap_.begin(), heap_.end(), lower);
+    std::pop_heap(heap_.begin(), heap_.end(), lower<Position>);
     const Position position = heap_.back();
     heap_.pop_back();
     const double cost = economics_.node_cost(tree.size());
-    if (position.value < limits.min_value || economics_.position_gain(position.value) <= cost) break;
+    if (!hindsight_ && position.gain <= cost) break;
     const auto drawn = source.child(tree, position.node, position.rank);
     if (!drawn) continue;
-    const double parent_prob = tree.path_prob[static_cast<std::size_t>(position.node)];
-    const double path_prob = parent_prob * static_cast<double>(drawn->prob);
-    // In hindsight mode children come in falling order: the first that does not pay ends its
-    // family.
-    if (hindsight_ && economics_.node_gain(path_prob) <= cost) continue;
-    frontier_.push_back(
-        tree.add(position.node, drawn->token, position.rank, drawn->prob, position.value));
-    heap_.push_back({std::max(0.0, position.value - path_prob), position.node, position.rank + 1});
-    std::push_heap(heap_.begin(), heap_.end(), lower);
+    const auto prob = static_cast<double>(drawn->prob);
+    const double estimate =
+        estimate_of(position.node) * economics_.child_acceptance(position.rank, prob);
+    // In hindsight children come in falling order: the first that does not pay ends its family.
+    if (hindsight_ && estimate <= cost) continue;
+    const double value = tree.path_prob[static_cast<std::size_t>(position.node)] * position.left;
+    frontier_.push_back(tree.add(position.node, drawn->token, position.rank, drawn->prob, value));
+    estimate_.push_back(estimate);
+    push_position(position.node, position.rank + 1, std::max(0.0, position.left - prob));
   }
 }
 
-// Keeps the most probable nodes, as many as pay best at the measured cost of a verify pass. A
-// child is never more probable than its parent and has a higher index, so what is kept is a
-// tree; siblings come in falling order, so ranks stay contiguous.
+// Keeps the nodes of highest estimate, as many as pay best at the measured cost of a verify
+// pass. A child's estimate never exceeds its parent's and its index is higher, so what is kept
+// is a tree; a sibling of higher rank is kept only with those before it.
 void DyspecAutoPolicy::cut_in_hindsight(TokenTree& tree) {
+  for (std::int32_t node = 1; node < tree.nodes(); ++node) {
+    // Learned acceptance need not fall with rank: hold it below the elder sibling's.
+    for (std::int32_t elder = node - 1; elder > tree.parent[static_cast<std::size_t>(node)]; --elder) {
+      if (tree.parent[static_cast<std::size_t>(elder)] != tree.parent[static_cast<std::size_t>(node)]) continue;
+      double& mine = estimate_[static_cast<std::size_t>(node)];
+      mine = std::min({mine, estimate_of(elder), estimate_of(tree.parent[static_cast<std::size_t>(node)])});
+      break;
+    }
+  }
   ranking_.resize(static_cast<std::size_t>(tree.size()));
   std::iota(ranking_.begin(), ranking_.end(), 1);
-  const auto prob = [&](std::int32_t node) { return tree.path_prob[static_cast<std::size_t>(node)]; };
   std::sort(ranking_.begin(), ranking_.end(), [&](std::int32_t a, std::int32_t b) {
-    return prob(a) != prob(b) ? prob(a) > prob(b) : a < b;
+    return estimate_of(a) != estimate_of(b) ? estimate_of(a) > estimate_of(b) : a < b;
   });
   double gain = 0.0;
   double best = -economics_.verify_cost(0);
   std::size_t keep = 0;
   for (std::size_t i = 0; i < ranking_.size(); ++i) {
-    gain += economics_.node_gain(prob(ranking_[i]));
+    gain += estimate_of(ranking_[i]);
     const double net = gain - economics_.verify_cost(static_cast<std::int32_t>(i) + 1);
     if (net > best) {
       best = net;

@@ -13,10 +13,11 @@ namespace coppice {
 class GrowthEconomics {
  public:
   virtual ~GrowthEconomics() = default;
-  /// Expected tokens from a position of this value (its token not yet drawn).
-  virtual double position_gain(double value) const = 0;
-  /// Expected tokens from a node of this path probability (its token known).
-  virtual double node_gain(double path_prob) const = 0;
+  /// Chance that the child to be drawn with this rank is accepted, given that its parent is.
+  /// `left`: the draft's mass that earlier siblings leave (1 for the first child).
+  virtual double position_acceptance(std::int32_t rank, double left) const = 0;
+  /// The same for a child whose token is known to have this draft probability.
+  virtual double child_acceptance(std::int32_t rank, double draft_prob) const = 0;
   /// Cost, in tokens, of a verify pass with one more node than `size`; not decreasing in it.
   virtual double node_cost(std::int32_t size) const = 0;
   /// Cost, in tokens, of a draft pass over `rows` rows.
@@ -26,13 +27,16 @@ class GrowthEconomics {
   virtual double verify_cost(std::int32_t size) const = 0;
 };
 
+/// DySpec's greedy rule with learned acceptance in the place of draft probability: an estimate
+/// of a node is the product, along its path, of what children like it have been accepted by.
+///
 /// Layer by layer: a draft pass over the frontier is made where the tokens it can be expected
 /// to bring exceed its cost, a position is drawn where its gain exceeds its row's cost.
 ///
 /// `hindsight` false (sampled rejection): every token that is drawn is kept, so a decision may
-/// look at any drawn token; whether a position is drawn depends on its value alone, which is
-/// made of its ancestors and earlier siblings, all kept. So the tree's shape never depends on
-/// a token that is dropped, and recursive rejection stays exact.
+/// look at any drawn token; whether a position is drawn depends on tokens above it and on its
+/// earlier siblings, all kept, and on other branches, which do not depend on it. So the tree's
+/// shape never depends on a token that is dropped, and recursive rejection stays exact.
 /// `hindsight` true (temperature 0 and coupled acceptance, exact for any tree): nodes are also
 /// judged by their own probability, and cut afterwards to the size that pays best.
 class DyspecAutoPolicy : public DraftPolicy {
@@ -46,10 +50,13 @@ class DyspecAutoPolicy : public DraftPolicy {
 
  private:
   struct Position {
-    double value;
+    double gain;  ///< estimated acceptance
+    double left;  ///< draft mass that its earlier siblings leave
     std::int32_t node;
     std::int32_t rank;
   };
+  double estimate_of(std::int32_t node) const { return estimate_[static_cast<std::size_t>(node)]; }
+  void push_position(std::int32_t node, std::int32_t rank, double left);
   bool select_frontier(const TokenTree& tree, const GrowthLimits& limits, std::int32_t passes);
   void draw_children(DraftSource& source, const GrowthLimits& limits, TokenTree& tree);
   void cut_in_hindsight(TokenTree& tree);
@@ -57,6 +64,7 @@ class DyspecAutoPolicy : public DraftPolicy {
   const GrowthEconomics& economics_;
   bool hindsight_;
   std::vector<Position> heap_;
+  std::vector<double> estimate_;  ///< by node: chance that it is accepted
   std::vector<std::int32_t> frontier_, selected_, ranking_, new_index_;
   TokenTree cut_;
 };

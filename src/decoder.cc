@@ -51,7 +51,8 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
                          (options_.tree_size == 0 || (options_.policy == Policy::dyspec_threshold &&
                                                       options_.threshold == 0.0));
   if (automatic) {
-    auto_size_ = std::make_unique<AutoSize>(engine_.require_costs(), step_overhead_seconds);
+    auto_size_ = std::make_unique<AutoSize>(engine_.require_costs(), draft_setting_.draw,
+                                            step_overhead_seconds);
   }
   switch (options_.policy) {
     case Policy::dyspec:
@@ -123,8 +124,7 @@ void Decoder::plan_growth() {
   limits_.max_size = std::min({limits_.max_size, engine_.target_runner->free_slots() - 1,
                                engine_.draft_runner->room(state_)});
   if (auto_size_ != nullptr) {
-    const auto lag = state_.length() - static_cast<std::int32_t>(state_.draft_slots.size());
-    speculate_ = auto_size_->begin_step(state_.length(), lag);
+    speculate_ = auto_size_->begin_step(state_.length());
     if (options_.policy == Policy::chain) {
       limits_.max_size = std::min(limits_.max_size, auto_size_->chain_length(32));
     }

@@ -74,11 +74,11 @@ TokenTree chain_of(int length, float prob) {
 
 TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
-  AutoSize size(costs, 0.0);
+  AutoSize size(costs, ChildDraw::sampled, 0.0);
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
-    if (size.begin_step(50, 1)) {
+    if (size.begin_step(50)) {
       ++speculated;
       size.record(chain_of(3, 0.9f), {}, 3);  // confident and always wrong
     } else {
@@ -92,11 +92,11 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
 
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
-  AutoSize size(costs, 0.0);
+  AutoSize size(costs, ChildDraw::sampled, 0.0);
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(50, 1)) {
+    if (size.begin_step(50)) {
       size.record(tree, {}, 3);
     } else {
       size.record_plain();
@@ -104,7 +104,7 @@ TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   }
   int speculated = 0;
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(50, 1)) {
+    if (size.begin_step(50)) {
       ++speculated;
       size.record(tree, path, 3);
     } else {
