@@ -105,7 +105,7 @@ double ExpSum(const float* x, std::size_t n, float max, float inverse_temperatur
   const std::size_t lanes = hn::Lanes(f32);
   const VF32 vmax = hn::Set(f32, max), scale = hn::Set(f32, inverse_temperature);
   // Floats are summed over short blocks only, blocks in double.
-  constexpr std::size_t block = 1024;
+  const std::size_t block = 64 * lanes;
   double total = 0.0;
   for (std::size_t begin = 0; begin < n; begin += block) {
     const std::size_t end = std::min(n, begin + block);

@@ -1,0 +1,89 @@
+// A step allocates nothing once its like has been seen.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "drafting/child_drawer.h"
+#include "drafting/policy.h"
+#include "kernels/logits.h"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace coppice {
+namespace {
+
+class LogitsSource final : public DraftSource {
+ public:
+  static constexpr std::int64_t vocab = 3000;
+  LogitsSource() : noise_(vocab), drawer_(vocab, noise_), logits_(vocab) {}
+  void begin(const StepKey& key, ChildDraw draw) {
+    // The rows of a step's positions are shared noise: kept, or computed in place.
+    drawer_.begin(key, draw);
+  }
+  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+    for (const std::int32_t node : nodes) {
+      const auto token = static_cast<double>(arena.token[static_cast<std::size_t>(node)]);
+      for (std::size_t i = 0; i < logits_.size(); ++i) {
+        logits_[i] = static_cast<float>(4.0 * std::sin((token + 1.0) * static_cast<double>(i)));
+      }
+      process_logits(logits_, params, nullptr, scratch_, drawer_.prepare(node));
+      drawer_.ready(node);
+    }
+  }
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                  std::int32_t rank) override {
+    return drawer_.child(arena, node, rank);
+  }
+  SamplingParams params{0.7};
+
+ private:
+  NoiseCache noise_;
+  ChildDrawer drawer_;
+  LogitsScratch scratch_;
+  std::vector<float> logits_;
+};
+
+TEST(Allocation, NoneAfterWarmUp) {
+  LogitsSource source;
+  TokenTree tree;
+  tree.reserve(65);
+  GrowthLimits limits;
+  limits.max_size = 40;
+  limits.min_value = 1e-3;
+  for (auto make : {make_dyspec_policy, make_dyspec_threshold_policy, make_chain_policy}) {
+    const auto policy = make();
+    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+      for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{0.7, 30, 0.95, 0.01},
+                                           SamplingParams{0.7, 0, 0.9}}) {
+        source.params = params;
+        std::int64_t before = 0;
+        for (int pass = 0; pass < 2; ++pass) {
+          before = allocations;
+          for (std::uint64_t step = 0; step < 5; ++step) {
+            tree.reset(static_cast<TokenId>(step));
+            source.begin({1, 1, step, 10 + step}, draw);
+            policy->grow(source, limits, tree);
+          }
+        }
+        EXPECT_EQ(allocations, before) << policy->name();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
