@@ -86,14 +86,15 @@ void DyspecAutoPolicy::draw_children(DraftSource& source, const GrowthLimits& li
 // pass. A child's estimate never exceeds its parent's and its index is higher, so what is kept
 // is a tree; a sibling of higher rank is kept only with those before it.
 void DyspecAutoPolicy::cut_in_hindsight(TokenTree& tree) {
+  // Learned acceptance need not fall with rank, nor with depth once an elder sibling has held a
+  // parent down: hold every node below both. (new_index_: the youngest child so far.)
+  new_index_.assign(static_cast<std::size_t>(tree.nodes()), -1);
   for (std::int32_t node = 1; node < tree.nodes(); ++node) {
-    // Learned acceptance need not fall with rank: hold it below the elder sibling's.
-    for (std::int32_t elder = node - 1; elder > tree.parent[static_cast<std::size_t>(node)]; --elder) {
-      if (tree.parent[static_cast<std::size_t>(elder)] != tree.parent[static_cast<std::size_t>(node)]) continue;
-      double& mine = estimate_[static_cast<std::size_t>(node)];
-      mine = std::min({mine, estimate_of(elder), estimate_of(tree.parent[static_cast<std::size_t>(node)])});
-      break;
-    }
+    const std::int32_t parent = tree.parent[static_cast<std::size_t>(node)];
+    const std::int32_t elder = new_index_[static_cast<std::size_t>(parent)];
+    double& mine = estimate_[static_cast<std::size_t>(node)];
+    mine = std::min({mine, estimate_of(parent), estimate_of(elder < 0 ? parent : elder)});
+    new_index_[static_cast<std::size_t>(parent)] = node;
   }
   ranking_.resize(static_cast<std::size_t>(tree.size()));
   std::iota(ranking_.begin(), ranking_.end(), 1);

@@ -1,0 +1,123 @@
+// Automatic sizes do not change the law of the output.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "drafting/dyspec_auto.h"
+#include "reference/statistics.h"
+#include "reference/tabular_model.h"
+
+namespace coppice {
+namespace {
+
+using testing::Fit;
+using testing::ModelPair;
+using testing::Setting;
+using testing::TabularGenerator;
+
+// Prices under which trees of a few nodes pay.
+class FixedPrices final : public GrowthEconomics {
+ public:
+  double position_acceptance(std::int32_t rank, double left) const override {
+    return (rank == 0 ? 0.7 : 0.5) * left;
+  }
+  double child_acceptance(std::int32_t, double draft_prob) const override {
+    return std::sqrt(draft_prob);
+  }
+  double node_cost(std::int32_t size) const override { return 0.05 + 0.01 * size; }
+  double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
+  double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
+};
+
+GrowthLimits at_most_twelve(std::int32_t, std::int32_t) {
+  GrowthLimits limits;
+  limits.max_size = 12;
+  return limits;
+}
+
+TEST(AutomaticSize, FitsTheTargetUnderRejection) {
+  const FixedPrices prices;
+  DyspecAutoPolicy policy(prices, false);
+  const auto rule = make_rejection_rule();
+  std::uint64_t seed = 9000;
+  for (const ModelPair& pair : testing::model_pairs()) {
+    Setting setting;
+    setting.limits = at_most_twelve;
+    TabularGenerator generator(pair, setting);
+    const Fit fit = testing::compare(generator.count_threes(policy, *rule, ++seed, 60000),
+                                     testing::law_of_three(pair.target, {1.0}));
+    EXPECT_TRUE(fit.fits) << pair.name << ": " << fit.text();
+  }
+}
+
+// The same policy in hindsight would bias rejection: that the check notices shows its power.
+TEST(AutomaticSize, HindsightUnderRejectionIsCaught) {
+  const FixedPrices prices;
+  DyspecAutoPolicy policy(prices, true);
+  const auto rule = make_rejection_rule();
+  int caught = 0;
+  Fit worst;
+  for (const ModelPair& pair : testing::model_pairs()) {
+    Setting setting;
+    setting.limits = at_most_twelve;
+    TabularGenerator generator(pair, setting);
+    const Fit fit = testing::compare(generator.count_threes(policy, *rule, 5, 20000),
+                                     testing::law_of_three(pair.target, {1.0}));
+    caught += fit.fits ? 0 : 1;
+    if (fit.chi_square > worst.chi_square) worst = fit;
+  }
+  std::cout << "hindsight under rejection: caught on " << caught << " pairs; " << worst.text()
+            << "\n";
+  EXPECT_GT(caught, 0);
+}
+
+// Checks every tree it grows.
+class ValidatingPolicy final : public DraftPolicy {
+ public:
+  ValidatingPolicy(DraftPolicy& policy, std::int32_t vocab) : policy_(policy), vocab_(vocab) {}
+  std::string name() const override { return policy_.name(); }
+  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
+    return policy_.arena_nodes(limits);
+  }
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    policy_.grow(source, limits, tree);
+    tree.validate(vocab_);
+  }
+
+ private:
+  DraftPolicy& policy_;
+  std::int32_t vocab_;
+};
+
+TEST(AutomaticSize, InHindsightRepeatsThePlainTextWithValidTrees) {
+  const FixedPrices prices;
+  DyspecAutoPolicy policy(prices, true);
+  const auto none = make_dyspec_policy();
+  for (const ModelPair& pair : testing::model_pairs()) {
+    ValidatingPolicy validating(policy, pair.target.vocab);
+    for (const ChildDraw draw : {ChildDraw::coupled, ChildDraw::top}) {
+      Setting setting;
+      setting.limits = at_most_twelve;
+      setting.draw = draw;
+      Setting plain;
+      plain.limits = [](std::int32_t, std::int32_t) { return GrowthLimits{0}; };
+      if (draw == ChildDraw::top) setting.target_params = plain.target_params = {0.0};
+      TabularGenerator generator(pair, setting), reference(pair, plain);
+      const auto rule_of = [&](TabularGenerator& of) {
+        return draw == ChildDraw::top ? make_greedy_rule() : make_coupled_rule(of.noise());
+      };
+      const auto rule = rule_of(generator), plain_rule = rule_of(reference);
+      for (std::uint64_t sequence = 0; sequence < 50; ++sequence) {
+        ASSERT_EQ(generator.generate(validating, *rule, 1, sequence, 30),
+                  reference.generate(*none, *plain_rule, 1, sequence, 30))
+            << pair.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
