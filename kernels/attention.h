@@ -21,11 +21,13 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 /// Holds the scratch memory, which grows with the largest plan seen. Not for several threads
 /// at a time.
 class AttentionEngine {
  public:
-  explicit AttentionEngine(int threads);
+  explicit AttentionEngine(Workers& workers);
   ~AttentionEngine();
 
   void run(const AttentionPlan& plan, const float* q, std::int64_t q_stride, std::int32_t heads,

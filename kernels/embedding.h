@@ -11,7 +11,9 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
-           float* out, int threads);
+           float* out, Workers& workers);
 
 }  // namespace coppice::cpu

@@ -10,7 +10,9 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
-                 float* out, int threads);
+                 float* out, Workers& workers);
 
 }  // namespace coppice::cpu

@@ -17,15 +17,17 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 /// The row count that `rows` rows are computed as: 1 to 8 exactly, then steps of at most a
 /// quarter up to 128, then multiples of 32.
 std::int32_t padded_row_count(std::int32_t rows);
 
-/// Products of one device: its thread count, compute type and prepared code. Not for several
+/// Products of one device: its compute type and prepared code. Not for several
 /// threads at a time.
 class LinearEngine {
  public:
-  LinearEngine(DType compute, int threads);
+  LinearEngine(DType compute, Workers& workers);
   ~LinearEngine();
 
   /// See Device::pack_linear and Device::linear.

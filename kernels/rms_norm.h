@@ -12,7 +12,9 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
-              std::int64_t hidden, DType out_dtype, void* out, int threads);
+              std::int64_t hidden, DType out_dtype, void* out, Workers& workers);
 
 }  // namespace coppice::cpu

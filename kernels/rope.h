@@ -17,9 +17,11 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
                    std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
                    const KvLayout& layout, float* keys, float* values, std::int32_t layer,
-                   int threads);
+                   Workers& workers);
 
 }  // namespace coppice::cpu

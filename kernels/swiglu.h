@@ -10,7 +10,9 @@
 
 namespace coppice::cpu {
 
+class Workers;
+
 void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, DType out_dtype, void* out,
-            int threads);
+            Workers& workers);
 
 }  // namespace coppice::cpu

@@ -1,16 +1,15 @@
 #include "kernels/attention.h"
 
-#include <atomic>
-
 #include "base/error.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 
 namespace coppice::cpu {
 
 struct AttentionEngine::Impl {
-  int threads;
+  Workers& workers;
+  explicit Impl(Workers& w) : workers(w) {}
   DeviceBuffer partials;  ///< outputs, then log-sum-exps
   DeviceBuffer scratch;   ///< a part per worker
 
@@ -24,9 +23,7 @@ struct AttentionEngine::Impl {
   }
 };
 
-AttentionEngine::AttentionEngine(int threads) : impl_(std::make_unique<Impl>()) {
-  impl_->threads = threads;
-}
+AttentionEngine::AttentionEngine(Workers& workers) : impl_(std::make_unique<Impl>(workers)) {}
 AttentionEngine::~AttentionEngine() = default;
 
 void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
@@ -59,23 +56,20 @@ void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_
   }
   multiply_adds *= 2 * dim * heads;
   constexpr std::int64_t grain = 1 << 17;  // a few microseconds, what a team costs
-  const int workers = worth_threads(multiply_adds, grain, impl_->threads);
+  Workers& workers = impl_->workers;
+  const int team = workers.worth(multiply_adds, grain);
   const std::int64_t share = (attention_scratch_floats(layout.head_dim) + 15) / 16 * 16;
-  float* scratch = Impl::at_least(impl_->scratch, share * impl_->threads, "attention scratch");
+  float* scratch = Impl::at_least(impl_->scratch, share * workers.threads(), "attention scratch");
 
-  const auto chunks = static_cast<std::int32_t>(plan.chunks.size());
-  std::atomic<std::int32_t> next{0};
-  parallel(workers, [&](int index, int team) {
-    for (;;) {
-      const std::int32_t item = next.fetch_add(1, std::memory_order_relaxed);
-      if (item >= chunks * layout.kv_heads) break;
-      attend(call, item % chunks, item / chunks, scratch + index * share);
-    }
-    if (!joined) return;
-#pragma omp barrier
-    const Share part = share_of(plan.queries, index, team);
-    join_partials(call, static_cast<std::int32_t>(part.begin),
-                  static_cast<std::int32_t>(part.end));
+  const auto chunks = static_cast<std::int64_t>(plan.chunks.size());
+  workers.run(chunks * layout.kv_heads, team, [&](std::int64_t item, int worker) {
+    attend(call, static_cast<std::int32_t>(item % chunks),
+           static_cast<std::int32_t>(item / chunks), scratch + worker * share);
+  });
+  if (!joined) return;
+  workers.run_rows(plan.queries, std::int64_t{plan.partials} / plan.queries * heads * dim,
+                   1 << 14, [&](std::int64_t begin, std::int64_t end) {
+    join_partials(call, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end));
   });
 }
 

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 #include "kernels/device.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
@@ -18,11 +18,11 @@ namespace {
 class CpuDevice final : public Device {
  public:
   CpuDevice(DType compute, int threads)
-      : compute_(compute), threads_(threads), linear_(compute, threads), attention_(threads) {}
+      : compute_(compute), workers_(threads), linear_(compute, workers_), attention_(workers_) {}
 
   std::string name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_; }
-  int threads() const override { return threads_; }
+  int threads() const override { return workers_.threads(); }
 
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
     return cpu::allocate(bytes, purpose);
@@ -43,11 +43,11 @@ class CpuDevice final : public Device {
   }
   void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
              float* out) override {
-    cpu::embed(table, dtype, hidden, tokens, out, threads_);
+    cpu::embed(table, dtype, hidden, tokens, out, workers_);
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
-    cpu::rms_norm(x, weight, epsilon, rows, hidden, compute_, out, threads_);
+    cpu::rms_norm(x, weight, epsilon, rows, hidden, compute_, out, workers_);
   }
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
               bool accumulate) override {
@@ -60,10 +60,10 @@ class CpuDevice final : public Device {
                      std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
                      const KvLayout& layout, float* keys, float* values,
                      std::int32_t layer) override {
-    cpu::rope_write_kv(qkv, heads, rope, positions, slots, layout, keys, values, layer, threads_);
+    cpu::rope_write_kv(qkv, heads, rope, positions, slots, layout, keys, values, layer, workers_);
   }
   void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
-    cpu::swiglu(gate_up, rows, n, compute_, out, threads_);
+    cpu::swiglu(gate_up, rows, n, compute_, out, workers_);
   }
   void tree_attention(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
                       std::int32_t heads, float scale, const KvLayout& layout, const float* keys,
@@ -72,12 +72,12 @@ class CpuDevice final : public Device {
   }
   void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
                    float* out) override {
-    cpu::gather_rows(x, width, rows, out, threads_);
+    cpu::gather_rows(x, width, rows, out, workers_);
   }
 
  private:
   DType compute_;
-  int threads_;
+  cpu::Workers workers_;
   cpu::LinearEngine linear_;
   cpu::AttentionEngine attention_;
 };

@@ -1,6 +1,6 @@
 #include "kernels/embedding.h"
 
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cc"
@@ -40,9 +40,9 @@ namespace coppice::cpu {
 HWY_EXPORT(widen_row);
 
 void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
-           float* out, int threads) {
+           float* out, Workers& workers) {
   const auto row_bytes = hidden * static_cast<std::int64_t>(size_of(dtype));
-  parallel_rows(std::ssize(tokens), hidden, 1 << 16, threads,
+  workers.run_rows(std::ssize(tokens), hidden, 1 << 16,
                 [&](std::int64_t begin, std::int64_t end) {
                   const auto* bytes = static_cast<const char*>(table);
                   for (std::int64_t r = begin; r < end; ++r) {

@@ -1,16 +1,20 @@
 #include "kernels/linear.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <atomic>
 #include <dnnl.hpp>
+#include <limits>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/linear_stream.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 #include "kernels/embedding.h"
 
 namespace coppice::cpu {
@@ -23,10 +27,12 @@ constexpr std::array<std::int32_t, 24> small_buckets = {1,  2,  3,  4,  5,  6,  
                                                         40, 48, 56, 64, 80, 96, 112, 128};
 constexpr std::int32_t bucket_step = 32;
 
-/// Up to so many rows the streaming kernels are the faster ones (bench/kernels).
-constexpr std::int32_t stream_rows = 16;
 /// Weights that are worth a thread of their own.
 constexpr std::int64_t stream_grain = 1 << 15;
+/// Parts of a streamed product per thread, so that a thread that comes late does less.
+constexpr std::int64_t stream_parts = 4;
+/// Row slices of a oneDNN product are multiples of this.
+constexpr std::int32_t slice_rows = 16;
 
 std::size_t bucket_of(std::int32_t rows) {
   if (rows <= small_buckets.back()) {
@@ -44,24 +50,27 @@ std::int32_t rows_of_bucket(std::size_t bucket) {
          static_cast<std::int32_t>(bucket + 1 - small_buckets.size()) * bucket_step;
 }
 
-/// oneDNN reads its thread count from OpenMP's setting of the calling thread.
-class ThreadScope {
+/// Makes oneDNN prepare and run code for one thread: it asks OpenMP, whose setting belongs to
+/// the calling thread. (The helpers of Workers are set once and for all.)
+class OneThread {
  public:
-  explicit ThreadScope(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-  }
-  ~ThreadScope() { omp_set_num_threads(before_); }
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
 
  private:
   int before_;
 };
 
-/// One product at one row count; its memories are pointed at the operands before every call.
+/// oneDNN's code for one shape and row count.
 struct Product {
+  /// What a worker runs it with; pointed at the operands before every call.
+  struct Operands {
+    dnnl::memory x, bias, y, scratch;
+  };
   dnnl::matmul code;
-  dnnl::memory x, bias, y, scratch;
+  std::vector<Operands> by_worker;
   std::string implementation;
 };
 
@@ -70,9 +79,8 @@ struct Shape {
   std::int64_t in = 0, out = 0;
   bool bias = false;
   dnnl::memory::desc weights;
-  bool streamable = false;
-  /// [bucket][accumulate]
-  std::vector<std::array<std::unique_ptr<Product>, 2>> products;
+  std::int32_t stream_rows = 0;  ///< up to so many rows are streamed, more run in oneDNN
+  std::map<std::pair<std::int32_t, bool>, Product> products;  ///< by rows, accumulate
 };
 
 class PackedWeights final : public LinearWeights {
@@ -90,8 +98,10 @@ class PackedWeights final : public LinearWeights {
 };
 
 void to_f32(const LinearPart& part, std::int64_t count, float* to) {
+  // One row of a table that is as wide as the part is long.
   const TokenId row = 0;
-  embed(part.data, part.dtype, count, {&row, 1}, to, 1);
+  Workers alone(1);
+  embed(part.data, part.dtype, count, {&row, 1}, to, alone);
 }
 
 }  // namespace
@@ -106,12 +116,14 @@ bool has_native_bf16() {
 
 struct LinearEngine::Impl {
   DType compute;
-  int threads;
-  bool streams;
+  Workers& workers;
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  std::map<std::array<std::int64_t, 3>, std::unique_ptr<Shape>> shapes;
-  DeviceBuffer scratchpad;
+  std::map<std::array<std::int64_t, 3>, Shape> shapes;
+  DeviceBuffer scratchpads;  ///< a part per worker
+  std::size_t scratchpad_bytes = 0;
+
+  Impl(DType type, Workers& team) : compute(type), workers(team) {}
 
   dnnl::memory::data_type type() const {
     return compute == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -134,54 +146,141 @@ struct LinearEngine::Impl {
     return {dnnl::matmul::desc(x, weights, bias, y), attributes, engine};
   }
 
-  Shape* shape_of(std::int64_t in, std::int64_t out, bool bias) {
-    auto& found = shapes[{in, out, bias}];
-    if (found) return found.get();
-    auto shape = std::make_unique<Shape>();
-    shape->in = in;
-    shape->out = out;
-    shape->bias = bias;
-    // The format that oneDNN picks for a typical tree serves all other row counts.
-    constexpr std::int32_t reference_rows = 32;
-    const dnnl::memory::desc any({in, out}, type(), Tag::any);
-    shape->weights = describe(*shape, any, reference_rows, false).weights_desc();
+  Shape& shape_of(std::int64_t in, std::int64_t out, bool bias) {
+    const auto [at, made] = shapes.try_emplace({in, out, bias ? 1 : 0});
+    Shape& shape = at->second;
+    if (!made) return shape;
+    shape.in = in;
+    shape.out = out;
+    shape.bias = bias;
     const Tag blocks = compute == DType::bf16 ? Tag::BA16a64b2a : Tag::BA16a64b;
-    shape->streamable = shape->weights == dnnl::memory::desc({in, out}, type(), blocks);
-    found = std::move(shape);
-    return found.get();
+    shape.weights = dnnl::memory::desc({in, out}, type(), blocks);
+    // oneDNN serves what it would pack the same way itself; anything else it would run in
+    // its reference code.
+    constexpr std::int32_t reference_rows = 128;
+    const dnnl::memory::desc any({in, out}, type(), Tag::any);
+    const OneThread scope;
+    const bool prepared =
+        describe(shape, any, reference_rows, false).weights_desc() == shape.weights;
+    shape.stream_rows = prepared ? most_streamed_rows(shape) : std::numeric_limits<std::int32_t>::max();
+    return shape;
+  }
+
+  /// Both are equally fast at 64 rows and more where a block of weights stays in a core's
+  /// second-level cache while groups of rows pass over it, and streaming is ahead below
+  /// (bench/kernels). oneDNN blocks longer sums, and knows matrix units.
+  std::int32_t most_streamed_rows(const Shape& shape) const {
+    constexpr std::int64_t cached_bytes = 512 << 10;
+    const std::int64_t block_bytes =
+        shape.in * stream_block * static_cast<std::int64_t>(size_of(compute));
+    const bool matrix_units = compute == DType::bf16 &&
+        (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
+         static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx)) ==
+            static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    return matrix_units || block_bytes > cached_bytes ? 16 : 64;
   }
 
   Product& product_of(Shape& shape, std::int32_t rows, bool accumulate) {
-    const std::size_t bucket = bucket_of(rows);
-    if (shape.products.size() <= bucket) shape.products.resize(bucket + 1);
-    auto& found = shape.products[bucket][accumulate ? 1 : 0];
-    if (found) return *found;
-    const auto described = describe(shape, shape.weights, rows_of_bucket(bucket), accumulate);
-    auto product = std::make_unique<Product>();
-    product->code = dnnl::matmul(described);
-    product->x = dnnl::memory(described.src_desc(), engine, DNNL_MEMORY_NONE);
-    product->y = dnnl::memory(described.dst_desc(), engine, DNNL_MEMORY_NONE);
-    if (shape.bias) product->bias = dnnl::memory(described.bias_desc(), engine, DNNL_MEMORY_NONE);
-    product->scratch = dnnl::memory(described.scratchpad_desc(), engine, DNNL_MEMORY_NONE);
-    product->implementation = described.impl_info_str();
-    const std::size_t scratch_bytes = described.scratchpad_desc().get_size();
-    if (scratch_bytes > scratchpad.bytes()) {
-      scratchpad = allocate(scratch_bytes, "matrix product scratch");
+    const auto [at, made] = shape.products.try_emplace({rows, accumulate});
+    Product& product = at->second;
+    if (!made) return product;
+    const OneThread scope;
+    const auto described = describe(shape, shape.weights, rows, accumulate);
+    product.code = dnnl::matmul(described);
+    product.implementation = described.impl_info_str();
+    product.by_worker.resize(static_cast<std::size_t>(workers.threads()));
+    for (Product::Operands& operands : product.by_worker) {
+      operands.x = dnnl::memory(described.src_desc(), engine, DNNL_MEMORY_NONE);
+      operands.y = dnnl::memory(described.dst_desc(), engine, DNNL_MEMORY_NONE);
+      operands.scratch = dnnl::memory(described.scratchpad_desc(), engine, DNNL_MEMORY_NONE);
+      if (shape.bias) {
+        operands.bias = dnnl::memory(described.bias_desc(), engine, DNNL_MEMORY_NONE);
+      }
     }
-    found = std::move(product);
-    return *found;
+    const std::size_t bytes = (described.scratchpad_desc().get_size() + 63) / 64 * 64;
+    if (bytes > scratchpad_bytes) {
+      scratchpad_bytes = bytes;
+      scratchpads = allocate(bytes * static_cast<std::size_t>(workers.threads()),
+                             "matrix product scratch");
+    }
+    return product;
   }
 
-  bool streams_rows(const Shape& shape, std::int32_t rows) const {
-    return streams && shape.streamable && rows <= stream_rows;
+  dnnl_status_t execute(Product& product, int worker, const PackedWeights& packed, const void* x,
+                        float* y) {
+    const auto index = static_cast<std::size_t>(worker);
+    Product::Operands& operands = product.by_worker[index];
+    std::array<dnnl_exec_arg_t, 5> arguments;
+    int count = 0;
+    const auto add = [&](int name, const dnnl::memory& memory) {
+      arguments[static_cast<std::size_t>(count++)] = {name, memory.get()};
+    };
+    const auto point = [&](int name, dnnl::memory& memory, const void* at) {
+      memory.set_data_handle(const_cast<void*>(at));
+      add(name, memory);
+    };
+    point(DNNL_ARG_SRC, operands.x, x);
+    point(DNNL_ARG_DST, operands.y, y);
+    point(DNNL_ARG_SCRATCHPAD, operands.scratch,
+          scratchpads.as<char>() + index * scratchpad_bytes);
+    if (packed.shape->bias) point(DNNL_ARG_BIAS, operands.bias, packed.bias.data());
+    add(DNNL_ARG_WEIGHTS, packed.weights);
+    // The C call takes the arguments as they are; the C++ one allocates.
+    return dnnl_primitive_execute(product.code.get(), stream.get(), count, arguments.data());
   }
+
+  void run_streamed(const PackedWeights& packed, const void* x, std::int32_t rows, float* y,
+                    bool accumulate) {
+    const Shape& shape = *packed.shape;
+    const StreamProduct product{packed.packed.data(), shape.bias ? packed.bias.data() : nullptr,
+                                x, rows, shape.in, shape.out, y, accumulate};
+    const auto stream_blocks = compute == DType::bf16 ? stream_bf16 : stream_f32;
+    const std::int64_t blocks = (shape.out + stream_block - 1) / stream_block;
+    const int team = workers.worth(shape.in * shape.out, stream_grain);
+    const std::int64_t parts = std::min<std::int64_t>(blocks, team == 1 ? 1 : team * stream_parts);
+    workers.run(parts, team, [&](std::int64_t part, int) {
+      const Share share = share_of(blocks, part, parts);
+      stream_blocks(product, share.begin, share.end);
+    });
+  }
+
+  /// Rows in equal slices, one per thread: the last one holds the padding.
+  void run_sliced(const PackedWeights& packed, const void* x, std::int32_t rows, float* y,
+                  bool accumulate) {
+    Shape& shape = *packed.shape;
+    const std::int32_t padded = padded_row_count(rows);
+    if (padded % slice_rows != 0) {
+      run_slice(packed, product_of(shape, padded, accumulate), 0, x, y);
+      return;
+    }
+    const std::int64_t units = padded / slice_rows;
+    const std::int64_t parts = std::min<std::int64_t>(units, workers.threads());
+    const auto rows_of = [&](Share share) {
+      return static_cast<std::int32_t>(share.end - share.begin) * slice_rows;
+    };
+    for (std::int64_t part = 0; part < parts; ++part) {
+      product_of(shape, rows_of(share_of(units, part, parts)), accumulate);
+    }
+    const OneThread scope;
+    const std::int64_t x_bytes = shape.in * static_cast<std::int64_t>(size_of(compute));
+    workers.run(parts, workers.threads(), [&](std::int64_t part, int worker) {
+      const Share share = share_of(units, part, parts);
+      Product& product = shape.products.find({rows_of(share), accumulate})->second;
+      const std::int64_t row = share.begin * slice_rows;
+      run_slice(packed, product, worker, static_cast<const char*>(x) + row * x_bytes,
+                y + row * shape.out);
+    });
+  }
+
+  void run_slice(const PackedWeights& packed, Product& product, int worker, const void* x,
+                 float* y) {
+    if (execute(product, worker, packed, x, y) != dnnl_success) failed.store(true);
+  }
+  std::atomic<bool> failed{false};
 };
 
-LinearEngine::LinearEngine(DType compute, int threads) : impl_(std::make_unique<Impl>()) {
-  impl_->compute = compute;
-  impl_->threads = threads;
-  impl_->streams = compute == DType::f32 || can_stream_bf16();
-}
+LinearEngine::LinearEngine(DType compute, Workers& workers)
+    : impl_(std::make_unique<Impl>(compute, workers)) {}
 
 LinearEngine::~LinearEngine() = default;
 
@@ -199,10 +298,9 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
     throw_failure(cat("linear layer of ", out_features, " outputs has ", bias.size(),
                       " bias values"));
   }
-  const ThreadScope scope(impl_->threads);
   auto packed = std::make_unique<PackedWeights>();
   packed->owner = impl_.get();
-  packed->shape = impl_->shape_of(in_features, out_features, !bias.empty());
+  packed->shape = &impl_->shape_of(in_features, out_features, !bias.empty());
   packed->max_rows = max_rows;
   packed->bias.assign(bias.begin(), bias.end());
   packed->packed = allocate(packed->shape->weights.get_size(), "packed weights");
@@ -233,52 +331,21 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
                       " rows, packed for 1 to ", packed.max_rows,
                       packed.owner == impl_.get() ? "" : " on another device"));
   }
-  if (impl_->streams_rows(shape, rows)) {
-    const StreamProduct product{packed.packed.data(),
-                                shape.bias ? packed.bias.data() : nullptr,
-                                x, rows, shape.in, shape.out, out, accumulate};
-    const std::int64_t blocks = (shape.out + stream_block - 1) / stream_block;
-    const auto stream = impl_->compute == DType::bf16 ? stream_bf16 : stream_f32;
-    parallel(worth_threads(shape.in * shape.out, stream_grain, impl_->threads),
-             [&](int index, int workers) {
-               const Share share = share_of(blocks, index, workers);
-               stream(product, share.begin, share.end);
-             });
+  if (rows <= shape.stream_rows) {
+    impl_->run_streamed(packed, x, rows, out, accumulate);
     return;
   }
-  const ThreadScope scope(impl_->threads);
-  Product& product = impl_->product_of(shape, rows, accumulate);
-  product.x.set_data_handle(const_cast<void*>(x));
-  product.y.set_data_handle(out);
-  product.scratch.set_data_handle(impl_->scratchpad.data());
-  std::array<dnnl_exec_arg_t, 5> arguments;
-  int count = 0;
-  const auto add = [&](int name, const dnnl::memory& memory) {
-    arguments[static_cast<std::size_t>(count++)] = {name, memory.get()};
-  };
-  add(DNNL_ARG_SRC, product.x);
-  add(DNNL_ARG_WEIGHTS, packed.weights);
-  add(DNNL_ARG_DST, product.y);
-  add(DNNL_ARG_SCRATCHPAD, product.scratch);
-  if (shape.bias) {
-    product.bias.set_data_handle(const_cast<float*>(packed.bias.data()));
-    add(DNNL_ARG_BIAS, product.bias);
-  }
-  // The C call takes the arguments as they are; the C++ one allocates.
-  const dnnl_status_t status = dnnl_primitive_execute(product.code.get(), impl_->stream.get(),
-                                                      count, arguments.data());
-  if (status != dnnl_success) {
+  impl_->run_sliced(packed, x, rows, out, accumulate);
+  if (impl_->failed.exchange(false)) {
     throw_failure(cat("linear layer of ", shape.out, " x ", shape.in, " at ", rows,
-                      " rows: oneDNN answers status ", static_cast<int>(status)));
+                      " rows: oneDNN could not run it"));
   }
-  impl_->stream.wait();
 }
 
 std::string LinearEngine::implementation(const LinearWeights& weights, std::int32_t rows) {
   const auto& packed = static_cast<const PackedWeights&>(weights);
-  if (impl_->streams_rows(*packed.shape, rows)) return "stream";
-  const ThreadScope scope(impl_->threads);
-  return impl_->product_of(*packed.shape, rows, false).implementation;
+  if (rows <= packed.shape->stream_rows) return "stream";
+  return impl_->product_of(*packed.shape, padded_row_count(rows), false).implementation;
 }
 
 }  // namespace coppice::cpu

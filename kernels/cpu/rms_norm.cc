@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cc"
@@ -55,8 +55,8 @@ namespace coppice::cpu {
 HWY_EXPORT(norm_rows);
 
 void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
-              std::int64_t hidden, DType out_dtype, void* out, int threads) {
-  parallel_rows(rows, hidden, 1 << 14, threads, [&](std::int64_t begin, std::int64_t end) {
+              std::int64_t hidden, DType out_dtype, void* out, Workers& workers) {
+  workers.run_rows(rows, hidden, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_rows)(x, weight, epsilon, begin, end, hidden, out_dtype, out);
   });
 }

@@ -1,6 +1,6 @@
 #include "kernels/rope.h"
 
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rope.cc"
@@ -41,12 +41,12 @@ HWY_EXPORT(rotate_head);
 void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
                    std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
                    const KvLayout& layout, float* keys, float* values, std::int32_t layer,
-                   int threads) {
+                   Workers& workers) {
   const auto dim = static_cast<std::int64_t>(layout.head_dim);
   const std::int64_t half = dim / 2;
   const std::int64_t stride = (heads + 2 * std::int64_t{layout.kv_heads}) * dim;
   const auto rotate = HWY_DYNAMIC_DISPATCH(rotate_head);
-  parallel_rows(std::ssize(positions), stride, 1 << 15, threads,
+  workers.run_rows(std::ssize(positions), stride, 1 << 15,
                 [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<std::size_t>(r);

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/workers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/swiglu.cc"
@@ -52,8 +52,8 @@ namespace coppice::cpu {
 HWY_EXPORT(gate_rows);
 
 void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, DType out_dtype, void* out,
-            int threads) {
-  parallel_rows(rows, n, 1 << 12, threads, [&](std::int64_t begin, std::int64_t end) {
+            Workers& workers) {
+  workers.run_rows(rows, n, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(gate_rows)(gate_up, begin, end, n, out_dtype, out);
   });
 }

@@ -8,6 +8,7 @@
 
 #include "base/tree_order.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/workers.h"
 #include "kernels/random_values.h"
 #include "reference/attention_reference.h"
 
@@ -62,7 +63,8 @@ struct Problem {
 
   std::vector<float> run(int threads) const {
     std::vector<float> out(static_cast<std::size_t>(shape.rows * heads * shape.head_dim), NAN);
-    cpu::AttentionEngine engine(threads);
+    cpu::Workers workers(threads);
+    cpu::AttentionEngine engine(workers);
     engine.run(plan, q.data(), q_stride, heads, scale, layout, keys.data(), values.data(), layer,
                DType::f32, out.data());
     return out;
@@ -158,7 +160,8 @@ TEST(Attention, Bf16OutputIsTheRoundedF32Output) {
     const Problem problem({.prefix = 100, .rows = 13, .chunk_tokens = chunk_tokens}, 8);
     const auto exact = problem.run(2);
     std::vector<std::uint16_t> rounded(exact.size());
-    cpu::AttentionEngine engine(2);
+    cpu::Workers workers(2);
+    cpu::AttentionEngine engine(workers);
     engine.run(problem.plan, problem.q.data(), problem.q_stride, problem.heads, problem.scale,
                problem.layout, problem.keys.data(), problem.values.data(), problem.layer,
                DType::bf16, rounded.data());

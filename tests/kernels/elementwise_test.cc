@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/workers.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/random_values.h"
@@ -18,6 +19,11 @@ using testing::random_floats;
 using testing::widened;
 
 constexpr double u = 0x1p-24;
+
+cpu::Workers& two() {
+  static cpu::Workers workers(2);
+  return workers;
+}
 
 /// Value of an f16 bit pattern by its definition.
 double half_value(std::uint16_t bits) {
@@ -46,11 +52,11 @@ TEST(Embedding, TakesRowsOfEveryType) {
         EXPECT_EQ(out[i], value_of(token * width + i % width)) << i;
       }
     };
-    cpu::embed(table.data(), DType::f32, hidden, tokens, out.data(), 2);
+    cpu::embed(table.data(), DType::f32, hidden, tokens, out.data(), two());
     expect([&](std::size_t i) { return table[i]; });
-    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, out.data(), 2);
+    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, out.data(), two());
     expect([&](std::size_t i) { return widened(bf16[i]); });
-    cpu::embed(f16.data(), DType::f16, hidden, tokens, out.data(), 2);
+    cpu::embed(f16.data(), DType::f16, hidden, tokens, out.data(), two());
     expect([&](std::size_t i) { return static_cast<float>(half_value(f16[i])); });
   }
 }
@@ -60,7 +66,7 @@ TEST(GatherRows, RepeatsAndReorders) {
   const auto x = random_floats(7 * 33, random);
   const std::vector<std::int32_t> rows = {6, 0, 6, 2};
   std::vector<float> out(rows.size() * 33);
-  cpu::gather_rows(x.data(), 33, rows, out.data(), 2);
+  cpu::gather_rows(x.data(), 33, rows, out.data(), two());
   for (std::size_t i = 0; i < out.size(); ++i) {
     EXPECT_EQ(out[i], x[static_cast<std::size_t>(rows[i / 33]) * 33 + i % 33]);
   }
@@ -74,8 +80,8 @@ TEST(RmsNorm, AgreesWithDouble) {
       const auto weight = random_floats(hidden, random);
       std::vector<float> out(x.size());
       std::vector<std::uint16_t> rounded(x.size());
-      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::f32, out.data(), 2);
-      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::bf16, rounded.data(), 2);
+      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::f32, out.data(), two());
+      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::bf16, rounded.data(), two());
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto width = static_cast<std::size_t>(hidden);
         const float* row = x.data() + i / width * width;
@@ -98,8 +104,8 @@ TEST(Swiglu, AgreesWithDouble) {
       const auto gate_up = random_floats(rows * 2 * n, random, 30.0f);
       std::vector<float> out(static_cast<std::size_t>(rows * n));
       std::vector<std::uint16_t> rounded(out.size());
-      cpu::swiglu(gate_up.data(), rows, n, DType::f32, out.data(), 2);
-      cpu::swiglu(gate_up.data(), rows, n, DType::bf16, rounded.data(), 2);
+      cpu::swiglu(gate_up.data(), rows, n, DType::f32, out.data(), two());
+      cpu::swiglu(gate_up.data(), rows, n, DType::bf16, rounded.data(), two());
       for (std::size_t i = 0; i < out.size(); ++i) {
         const auto width = static_cast<std::size_t>(n);
         const double gate = gate_up[i / width * 2 * width + i % width];
@@ -116,7 +122,7 @@ TEST(Swiglu, AgreesWithDouble) {
 TEST(Swiglu, IsFiniteForLargeGates) {
   const std::vector<float> gate_up = {1e4f, -1e4f, 0.0f, 2.0f, 2.0f, 2.0f};
   std::vector<float> out(3);
-  cpu::swiglu(gate_up.data(), 1, 3, DType::f32, out.data(), 1);
+  cpu::swiglu(gate_up.data(), 1, 3, DType::f32, out.data(), two());
   EXPECT_EQ(out, (std::vector<float>{2e4f, 0.0f, 0.0f}));
 }
 
@@ -127,7 +133,7 @@ TEST(Bf16, RoundsTiesToEvenAndKeepsInfinityAndNan) {
       const std::vector<float> ones(static_cast<std::size_t>(width), 1.0f);
       const std::vector<float> weight(static_cast<std::size_t>(width), value);
       std::vector<std::uint16_t> out(static_cast<std::size_t>(width));
-      cpu::rms_norm(ones.data(), weight.data(), 0.0f, 1, width, DType::bf16, out.data(), 1);
+      cpu::rms_norm(ones.data(), weight.data(), 0.0f, 1, width, DType::bf16, out.data(), two());
       return out.front();
     };
     EXPECT_EQ(rounded(std::bit_cast<float>(0x3f808000u)), 0x3f80);
@@ -163,7 +169,7 @@ TEST(Rope, RotatesAndWritesThePool) {
                                                head_dim);
     std::vector<float> keys(pool, -9.0f), values(pool, -9.0f);
     cpu::rope_write_kv(qkv.data(), heads, rope, positions, slots, layout, keys.data(),
-                       values.data(), layer, 2);
+                       values.data(), layer, two());
     std::size_t written = 0;
     for (std::int32_t r = 0; r < rows; ++r) {
       const auto row = static_cast<std::size_t>(r);

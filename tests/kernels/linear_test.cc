@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/cpu/workers.h"
 #include "kernels/random_values.h"
 
 namespace coppice {
@@ -91,7 +92,8 @@ class Linear : public ::testing::TestWithParam<DType> {
   }
 
   std::mt19937 random_{3};
-  cpu::LinearEngine engine_{GetParam(), 2};
+  cpu::Workers workers_{2};
+  cpu::LinearEngine engine_{GetParam(), workers_};
 };
 
 TEST_P(Linear, EveryRowCount) {
@@ -102,7 +104,7 @@ TEST_P(Linear, EveryRowCount) {
 
 TEST_P(Linear, OddShapes) {
   for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {33, 17}, {1, 1}, {1, 64}, {64, 1}, {65, 130}, {100, 3}, {63, 31}, {200, 515}}) {
+           {33, 17}, {1, 1}, {1, 64}, {64, 1}, {65, 130}, {100, 3}, {63, 31}, {200, 515}, {130, 9000}}) {
     const Layer plain = make(out, in, false), biased = make(out, in, true);
     for (const std::int32_t rows : {1, 2, 3, 5, 8, 13, 16, 17, 40}) {
       check(plain, rows, false);
@@ -134,7 +136,7 @@ TEST_P(Linear, RefusesBrokenCalls) {
   std::vector<float> memory(256);
   EXPECT_THROW(engine_.run(*layer.packed, memory.data(), 5, memory.data(), false), Error);
   EXPECT_THROW(engine_.run(*layer.packed, memory.data(), 0, memory.data(), false), Error);
-  cpu::LinearEngine other(GetParam(), 1);
+  cpu::LinearEngine other(GetParam(), workers_);
   EXPECT_THROW(other.run(*layer.packed, memory.data(), 1, memory.data(), false), Error);
   const std::vector<float> short_bias(7);
   const LinearPart part{memory.data(), DType::f32, 8};

@@ -1,0 +1,226 @@
+// Times what a pass of the shipped models is made of: the matrix products, attention, and the
+// small operations between them. Prints medians and the fastest of the repetitions.
+//
+//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE]
+//
+// Every pass goes through all layers' own weights and KV, so caches are as warm as in a model
+// and no warmer. Share of bound: for products, weight bytes per time against --gbps (a read
+// bandwidth to compare with, measured here when not given).
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/device.h"
+
+namespace {
+
+using namespace coppice;
+
+double budget_ms = 200;
+
+struct Time {
+  double median_us, best_us;
+};
+
+Time measure(const std::function<void()>& body) {
+  using Clock = std::chrono::steady_clock;
+  body();
+  body();
+  std::vector<double> us;
+  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(budget_ms);
+  do {
+    const auto begin = Clock::now();
+    body();
+    us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  } while (Clock::now() < end || us.size() < 5);
+  std::sort(us.begin(), us.end());
+  return {us[us.size() / 2], us.front()};
+}
+
+struct ModelShape {
+  const char* name;
+  std::int32_t hidden, layers, heads, kv_heads, head_dim, ffn, vocab;
+};
+
+constexpr ModelShape models[] = {{"target", 512, 5, 4, 2, 128, 1376, 4096},
+                                 {"draft", 256, 2, 2, 1, 128, 688, 4096}};
+
+std::vector<float> random_floats(std::int64_t n) {
+  static std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& v : values) v = uniform(random);
+  return values;
+}
+
+DeviceBuffer filled(Device& device, std::int64_t floats) {
+  DeviceBuffer buffer =
+      device.allocate(static_cast<std::size_t>(floats) * sizeof(float), "operand");
+  const auto values = random_floats(floats);
+  device.upload(buffer.data(), values.data(), buffer.bytes());
+  return buffer;
+}
+
+void bench_products(Device& device, const ModelShape& m) {
+  std::vector<std::unique_ptr<LinearWeights>> weights;
+  const auto add = [&](std::int32_t out, std::int32_t in) {
+    const auto values = random_floats(std::int64_t{out} * in);
+    const LinearPart part{values.data(), DType::f32, out};
+    weights.push_back(device.pack_linear({&part, 1}, in, {}, 512));
+  };
+  for (std::int32_t layer = 0; layer < m.layers; ++layer) {
+    add((m.heads + 2 * m.kv_heads) * m.head_dim, m.hidden);
+    add(m.hidden, m.heads * m.head_dim);
+    add(2 * m.ffn, m.hidden);
+    add(m.hidden, m.ffn);
+  }
+  add(m.vocab, m.hidden);
+  std::size_t bytes = 0;
+  for (const auto& w : weights) bytes += w->bytes();
+  std::printf("\n%s, products, %s, %zu KiB of weights\n%6s %10s %10s %8s %10s\n", m.name,
+              name_of(device.compute_dtype()), bytes >> 10, "rows", "median ms", "best ms", "GB/s",
+              "GFLOP/s");
+  const DeviceBuffer x = device.allocate(sizeof(float) * 512 * 4096, "x");
+  const DeviceBuffer y = device.allocate(sizeof(float) * 512 * 4096, "y");
+  for (const std::int32_t rows : {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256}) {
+    const Time t = measure([&] {
+      for (const auto& w : weights) device.linear(*w, x.data(), rows, y.as<float>(), false);
+    });
+    const double elements =
+        static_cast<double>(bytes) / static_cast<double>(size_of(device.compute_dtype()));
+    std::printf("%6d %10.3f %10.3f %8.1f %10.0f\n", rows, t.median_us * 1e-3, t.best_us * 1e-3,
+                static_cast<double>(bytes) / t.best_us * 1e-3, 2 * elements * rows / t.best_us * 1e-3);
+  }
+}
+
+/// A tree over the last token: a heavy path with side branches, rows in depth-first order.
+std::vector<VisibleKv> tree_kv(std::int32_t prefix, std::int32_t rows) {
+  std::vector<VisibleKv> kv;
+  for (std::int32_t t = 0; t < prefix; ++t) kv.push_back({t, 0, rows});
+  for (std::int32_t r = 0; r < rows; ++r) {
+    const std::int32_t end = r % 4 == 0 ? rows : std::min(rows, r / 4 * 4 + 4);
+    kv.push_back({prefix + r, r, end});
+  }
+  return kv;
+}
+
+void bench_attention(Device& device, const ModelShape& m) {
+  std::printf("\n%s, attention of one layer, %d heads of %d, %d KV heads\n%6s %7s %10s %10s %10s\n",
+              m.name, m.heads, m.head_dim, m.kv_heads, "rows", "prefix", "median us", "best us",
+              "GFLOP/s");
+  const KvLayout layout{m.layers, m.kv_heads, m.head_dim, 16, 256};
+  const std::int64_t pool = std::int64_t{layout.layers} * layout.slots() * m.kv_heads * m.head_dim;
+  const DeviceBuffer keys = filled(device, pool), values = filled(device, pool);
+  const std::int64_t stride = (m.heads + 2 * m.kv_heads) * m.head_dim;
+  const DeviceBuffer q = filled(device, 256 * stride);
+  const DeviceBuffer out = device.allocate(sizeof(float) * 256 * 4096, "out");
+  const float scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
+  AttentionPlan plan;
+  for (const std::int32_t prefix : {128, 512, 2048}) {
+    for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 256}) {
+      const auto kv = tree_kv(prefix, rows);
+      plan.assign(kv, rows, choose_chunk_tokens(prefix + rows, m.kv_heads, device.threads()));
+      double pairs = 0;
+      for (const VisibleKv& token : kv) pairs += token.q_end - token.q_begin;
+      const Time t = measure([&] {
+        for (std::int32_t layer = 0; layer < m.layers; ++layer) {
+          device.tree_attention(plan, q.as<float>(), stride, m.heads, scale, layout,
+                                keys.as<float>(), values.as<float>(), layer, out.data());
+        }
+      });
+      const double flops = 4.0 * pairs * m.heads * m.head_dim * m.layers;
+      std::printf("%6d %7d %10.1f %10.1f %10.0f\n", rows, prefix, t.median_us / m.layers,
+                  t.best_us / m.layers, flops / t.best_us * 1e-3);
+    }
+  }
+}
+
+void bench_plan(const ModelShape& m, int threads) {
+  AttentionPlan plan;
+  std::printf("\n%s, planning\n%6s %7s %10s\n", m.name, "rows", "prefix", "best us");
+  for (const std::int32_t rows : {1, 32, 64}) {
+    const auto kv = tree_kv(512, rows);
+    const Time t = measure(
+        [&] { plan.assign(kv, rows, choose_chunk_tokens(512 + rows, m.kv_heads, threads)); });
+    std::printf("%6d %7d %10.2f\n", rows, 512, t.best_us);
+  }
+}
+
+void bench_small(Device& device, const ModelShape& m) {
+  std::printf("\n%s, small operations, best us per call\n%6s %10s %10s %10s %10s\n", m.name, "rows",
+              "rms_norm", "swiglu", "rope", "embed");
+  const KvLayout layout{1, m.kv_heads, m.head_dim, 16, 64};
+  const std::int64_t stride = (m.heads + 2 * m.kv_heads) * m.head_dim;
+  const DeviceBuffer x = filled(device, 256 * 2 * 2048), weight = filled(device, m.hidden);
+  const DeviceBuffer table = filled(device, std::int64_t{m.vocab} * m.hidden);
+  const DeviceBuffer qkv = filled(device, 256 * stride);
+  const std::int64_t pool = std::int64_t{layout.slots()} * m.kv_heads * m.head_dim;
+  const DeviceBuffer keys = filled(device, pool), values = filled(device, pool);
+  const DeviceBuffer out = device.allocate(sizeof(float) * 256 * 4096, "out");
+  RopeTable rope;
+  rope.cosine = filled(device, 256 * m.head_dim / 2);
+  rope.sine = filled(device, 256 * m.head_dim / 2);
+  rope.positions = 256;
+  rope.half_dim = m.head_dim / 2;
+  for (const std::int32_t rows : {1, 8, 32, 64, 256}) {
+    std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
+    std::iota(index.begin(), index.end(), 0);
+    const double norm = measure([&] {
+      device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());
+    }).best_us;
+    const double gate =
+        measure([&] { device.swiglu(x.as<float>(), rows, m.ffn, out.data()); }).best_us;
+    const double rotate = measure([&] {
+      device.rope_write_kv(qkv.as<float>(), m.heads, rope, index, index, layout, keys.as<float>(),
+                           values.as<float>(), 0);
+    }).best_us;
+    const double embed = measure([&] {
+      device.embed(table.data(), DType::f32, m.hidden, index, out.as<float>());
+    }).best_us;
+    std::printf("%6d %10.2f %10.2f %10.2f %10.2f\n", rows, norm, gate, rotate, embed);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CpuOptions options;
+  std::string only;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--threads") options.threads = std::atoi(argv[i + 1]);
+    if (name == "--ms") budget_ms = std::atof(argv[i + 1]);
+    if (name == "--only") only = argv[i + 1];
+  }
+  const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+  try {
+    for (const auto compute : {CpuOptions::Compute::automatic, CpuOptions::Compute::f32}) {
+      options.compute = compute;
+      const auto device = make_cpu_device(options);
+      if (compute == CpuOptions::Compute::automatic && device->compute_dtype() == DType::f32) {
+        continue;
+      }
+      std::printf("\n%s, %d threads\n", name_of(device->compute_dtype()), device->threads());
+      for (const ModelShape& m : models) {
+        if (wanted("products")) bench_products(*device, m);
+        if (compute != CpuOptions::Compute::f32) continue;
+        if (wanted("attention")) bench_attention(*device, m);
+        if (wanted("plan")) bench_plan(m, device->threads());
+        if (wanted("small")) bench_small(*device, m);
+      }
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
