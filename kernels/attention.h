@@ -4,7 +4,7 @@
 //           head h uses KV head h / group
 //   keys, values  the pool of `layout`, read in place by the plan's slots
 //   out     [queries, heads, head_dim] f32, or bf16 rounded to nearest even
-//   head_dim  any multiple of 16
+//   head_dim  any; multiples of 16 are vectorised
 //
 // Every chunk c of the plan gives each of its queries and heads a partial result over the
 // tokens T(c, q) that the query sees, normalised, with the log of its softmax sum:

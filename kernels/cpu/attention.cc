@@ -31,11 +31,9 @@ void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_
                           const float* keys, const float* values, std::int32_t layer,
                           DType out_dtype, void* out) {
   if (plan.queries == 0) return;
-  if (layout.head_dim < 16 || layout.head_dim % 16 != 0 || layout.kv_heads < 1 || heads < 1 ||
-      heads % layout.kv_heads != 0) {
+  if (layout.head_dim < 1 || layout.kv_heads < 1 || heads < 1 || heads % layout.kv_heads != 0) {
     throw_failure(cat("attention: ", heads, " heads of ", layout.head_dim, " over ",
-                      layout.kv_heads, " KV heads; head size must be a multiple of 16 and heads "
-                      "of KV heads"));
+                      layout.kv_heads, " KV heads; heads must be a multiple of KV heads"));
   }
   const std::int64_t dim = layout.head_dim;
   const std::int64_t layer_floats = std::int64_t{layout.pages} * layout.kv_heads *

@@ -14,13 +14,13 @@
 // kv_head * group + i % group. Two kinds:
 //   wide    rows in vector lanes for the scores, which need transposed queries
 //   narrow  (few rows) head elements in lanes for the scores, summed by a transposing tree
-// Both run the softmax online over blocks of tokens, in base 2 with log2(e) folded into the
+// and, for heads whose size is no multiple of 16, plain loops in narrow tiles. All run the softmax online over blocks of tokens, in base 2 with log2(e) folded into the
 // queries, and sum values with head elements in lanes.
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-// head_dim is a multiple of 16, so of any vector up to 16 floats.
+// Multiples of 16 are multiples of any vector up to 16 floats.
 using Floats = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Floats>;
 constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(Floats()));
@@ -412,15 +412,44 @@ void score_narrow_rows(const Tile& tile, const Block& block, const Scratch& s) {
   soften_narrow(tile, block, s);
 }
 
+// --- heads of any size --------------------------------------------------------------------------
+
+void score_plain(const Tile& tile, const Block& block, const Scratch& s) {
+  for (std::int32_t row = 0; row < tile.rows; ++row) {
+    const float* q = s.queries + row * tile.dim;
+    for (std::int32_t t = 0; t < block.tokens; ++t) {
+      const float* key = tile.call->keys + block.offset[t];
+      float sum = 0;
+      for (std::int64_t i = 0; i < tile.dim; ++i) sum += q[i] * key[i];
+      s.scores[row * attention_block + t] = sum;
+    }
+  }
+  soften_narrow(tile, block, s);
+}
+
+void add_block_values_plain(const Tile& tile, const Block& block, const Scratch& s, bool first) {
+  for (std::int32_t row = 0; row < tile.rows; ++row) {
+    float* out = s.out + row * tile.dim;
+    for (std::int64_t i = 0; i < tile.dim; ++i) out[i] = first ? 0 : out[i] * s.rescale[row];
+    for (std::int32_t t = 0; t < block.tokens; ++t) {
+      const float* value = tile.call->values + block.offset[t];
+      const float weight = s.scores[row * attention_block + t];
+      for (std::int64_t i = 0; i < tile.dim; ++i) out[i] += weight * value[i];
+    }
+  }
+}
+
 // --- items ----------------------------------------------------------------------------------
 
 template <class Out>
 void store_row(const float* from, float factor, std::int64_t dim, Out* to) {
   const Floats d;
   const Vec factors = hn::Set(d, factor);
-  for (std::int64_t i = 0; i < dim; i += kLanes) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) {
     store_activation(d, hn::Mul(factors, hn::LoadU(d, from + i)), to + i);
   }
+  for (; i < dim; ++i) store_activation(factor * from[i], to + i);
 }
 
 void finish(const Tile& tile, const Scratch& s) {
@@ -445,7 +474,11 @@ void finish(const Tile& tile, const Scratch& s) {
 }
 
 /// Rows of the next tile when `left` rows are left, and its vectors; 0 vectors: narrow.
-std::int32_t next_tile(std::int32_t left, std::int32_t* vectors) {
+std::int32_t next_tile(std::int32_t left, bool plain, std::int32_t* vectors) {
+  if (plain) {
+    *vectors = 0;
+    return std::min(left, attention_rows);
+  }
   // A vector of rows pays from about five eighths on; below, head elements fill the lanes.
   constexpr std::int32_t enough = kLanes * 5 / 8 + 1;
   *vectors = std::min(left / kLanes + (left % kLanes >= enough ? 1 : 0), kMostVectors);
@@ -458,10 +491,11 @@ void attend_item(const AttentionCall& call, std::int32_t chunk_index, std::int32
   const std::int64_t dim = call.layout->head_dim;
   const Scratch s = carve(memory, dim);
   const std::int32_t rows = (chunk.q_end - chunk.q_begin) * call.group;
+  const bool plain = dim % 16 != 0;
   Block block;
   for (std::int32_t row = 0; row < rows;) {
     std::int32_t vectors = 0;
-    const std::int32_t tile_rows = next_tile(rows - row, &vectors);
+    const std::int32_t tile_rows = next_tile(rows - row, plain, &vectors);
     const Tile tile{&call, &chunk, kv_head, row, tile_rows, dim};
     row += tile_rows;
 
@@ -480,6 +514,12 @@ void attend_item(const AttentionCall& call, std::int32_t chunk_index, std::int32
     for (std::int32_t begin = chunk.kv_begin; begin < chunk.kv_end; begin += attention_block) {
       const std::int32_t end = std::min(begin + attention_block, chunk.kv_end);
       if (!fill_block(tile, begin, end, block)) continue;
+      if (plain) {
+        score_plain(tile, block, s);
+        add_block_values_plain(tile, block, s, first);
+        first = false;
+        continue;
+      }
       switch (vectors) {
         case 0: score_narrow_rows(tile, block, s); break;
         case 1: score_wide<1>(tile, block, s); break;
@@ -509,7 +549,7 @@ void join_head(const AttentionCall& call, std::int32_t query, std::int32_t head,
 
   float maximum = kMinusInfinity;
   for (std::int32_t i = 0; i < count; ++i) maximum = std::max(maximum, call.partial_lse[at(i)]);
-  // Weights are made a group at a time; sums of groups meet in `out` only if there are several.
+  // Weights of a few thousand tokens fit; those of more are made again for every vector.
   const auto weight_of = [&](std::int32_t i) {
     return std::exp(call.partial_lse[at(i)] - maximum);
   };
@@ -522,13 +562,21 @@ void join_head(const AttentionCall& call, std::int32_t query, std::int32_t head,
     sum += weight;
   }
   const Vec factor = hn::Set(d, 1.0f / sum);
-  for (std::int64_t c = 0; c < dim; c += kLanes) {
+  std::int64_t c = 0;
+  for (; c + kLanes <= dim; c += kLanes) {
     Vec total = hn::Zero(d);
     for (std::int32_t i = 0; i < count; ++i) {
       const Vec weight = hn::Set(d, i < most ? weights[i] : weight_of(i));
       total = hn::MulAdd(weight, hn::LoadU(d, call.partial_out + at(i) * dim + c), total);
     }
     store_activation(d, hn::Mul(total, factor), out + c);
+  }
+  for (; c < dim; ++c) {
+    float total = 0;
+    for (std::int32_t i = 0; i < count; ++i) {
+      total += (i < most ? weights[i] : weight_of(i)) * call.partial_out[at(i) * dim + c];
+    }
+    store_activation(total / sum, out + c);
   }
 }
 

@@ -103,7 +103,7 @@ TEST(Attention, RandomTreesOfAllShapes) {
     Case c;
     c.kv_heads = pick({1, 2, 3});
     c.group = pick({1, 2, 4, 8});
-    c.head_dim = pick({64, 80, 96, 128, 16, 48});
+    c.head_dim = pick({64, 80, 96, 128, 16, 48, 8, 6, 50});
     c.page_size = pick({1, 16, 64, 24});
     c.prefix = pick({0, 1, 17, 100, 130});
     c.rows = std::uniform_int_distribution<std::int32_t>(1, 64)(random);
@@ -134,6 +134,12 @@ TEST(Attention, LongPrefixes) {
     check({.prefix = prefix, .rows = 21, .chunk_tokens = 256}, 12);
     check({.kv_heads = 1, .group = 4, .head_dim = 64, .prefix = prefix, .rows = 7}, 13);
   }
+}
+
+// More partial results per query than the join keeps weights for.
+TEST(Attention, ManyChunks) {
+  check({.prefix = 400, .rows = 5, .chunk_tokens = 4}, 14);
+  check({.head_dim = 20, .prefix = 400, .rows = 5, .chunk_tokens = 4}, 15);
 }
 
 TEST(Attention, PrefillChains) {
