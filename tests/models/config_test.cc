@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/model.h"
@@ -23,16 +23,23 @@ const char* const plain = R"({
   "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 1000,
   "bos_token_id": 1, "eos_token_id": 2})";
 
-/// `plain` with the value of `field` replaced (or the field added); an empty value removes it.
-std::string with(const std::string& field, const std::string& value) {
-  std::string text = plain;
-  const std::regex entry("\"" + field + R"(": (\[[^\]]*\]|"[^"]*"|[^,}]*)(, |,\n  |(?=\})))");
-  text = std::regex_replace(text, entry, "");
-  text.erase(text.find_last_of('}'));
-  if (text.find_last_not_of(" ,\n") != text.size() - 1) {
-    text.erase(text.find_last_not_of(" ,\n") + 1);
+using Json = nlohmann::json;
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+/// `plain` with the JSON values of some fields replaced or added; an empty one removes its field.
+std::string with(const Changes& changes) {
+  Json config = Json::parse(plain);
+  for (const auto& [field, value] : changes) {
+    if (value.empty()) {
+      config.erase(field);
+    } else {
+      config[field] = Json::parse(value);
+    }
   }
-  return value.empty() ? text + "}" : text + ", \"" + field + "\": " + value + "}";
+  return config.dump();
+}
+std::string with(const std::string& field, const std::string& value) {
+  return with(Changes{{field, value}});
 }
 
 ModelConfig read(const std::string& config, const std::string& generation = {}) {
@@ -160,20 +167,20 @@ TEST(Config, SaysWhatItCannotRun) {
 }
 
 TEST(Config, SlidingWindowsCountWhereTheyAct) {
-  const auto mistral = [](const std::string& field, const std::string& value) {
-    std::string text = with(field, value);
-    return std::regex_replace(text, std::regex("LlamaFor"), "MistralFor");
+  const auto obstacles = [](const std::string& architecture, Changes changes) {
+    changes.emplace_back("architectures", "[\"" + architecture + "\"]");
+    return read(with(changes)).unsupported.size();
   };
-  EXPECT_EQ(read(mistral("sliding_window", "1024")).unsupported.size(), 1u);
-  EXPECT_EQ(read(mistral("sliding_window", "2048")).unsupported.size(), 0u);
-  EXPECT_EQ(read(mistral("sliding_window", "null")).unsupported.size(), 0u);
-  const auto qwen2 = [](const std::string& rest) {
-    return std::regex_replace(with("sliding_window", "64, " + rest), std::regex("LlamaFor"),
-                              "Qwen2For");
-  };
-  EXPECT_EQ(read(qwen2(R"("use_sliding_window": false)")).unsupported.size(), 0u);
-  EXPECT_EQ(read(qwen2(R"("use_sliding_window": true)")).unsupported.size(), 1u);
-  EXPECT_EQ(read(qwen2(R"("use_sliding_window": true, "max_window_layers": 3)")).unsupported.size(),
+  const std::string mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM";
+  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "1024"}}), 1u);
+  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "2048"}}), 0u);
+  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "null"}}), 0u);
+  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}}), 0u);
+  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}, {"use_sliding_window", "false"}}), 0u);
+  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}, {"use_sliding_window", "true"}}), 1u);
+  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"},
+                              {"use_sliding_window", "true"},
+                              {"max_window_layers", "3"}}),
             0u);
 }
 

@@ -67,27 +67,28 @@ TEST(Safetensors, ReadsWhatTheFormatAllows) {
       "{\"__metadata__\":{\"format\":\"pt\"}," + entry("t", "U8", "[3]", "[0,3]") + "}", "abc"));
   EXPECT_EQ(tensors.size(), 1u);
   // Names in another order than the data, an empty tensor between two others.
-  tensors = parse(safetensors_bytes("{" + entry("a", "U8", "[2]", "[3,5]") + "," +
-                                        entry("m", "F32", "[0]", "[3,3]") + "," +
-                                        entry("z", "U8", "[3]", "[0,3]") + "}",
-                                    "zzzaa"));
+  const std::string bytes = safetensors_bytes("{" + entry("a", "U8", "[2]", "[3,5]") + "," +
+                                                  entry("m", "F32", "[0]", "[3,3]") + "," +
+                                                  entry("z", "U8", "[3]", "[0,3]") + "}",
+                                              "zzzaa");
+  tensors = parse(bytes);
   EXPECT_EQ(static_cast<char>(tensors.at("a").bytes[0]), 'a');
   EXPECT_EQ(static_cast<char>(tensors.at("z").bytes[0]), 'z');
-  for (const auto& [dtype, bytes] : std::map<std::string, std::size_t>{{"BOOL", 1},
-                                                                       {"I8", 1},
-                                                                       {"U16", 2},
-                                                                       {"F16", 2},
-                                                                       {"BF16", 2},
-                                                                       {"F8_E4M3", 1},
-                                                                       {"F8_E5M2", 1},
-                                                                       {"U32", 4},
-                                                                       {"F64", 8},
-                                                                       {"I64", 8},
-                                                                       {"U64", 8},
-                                                                       {"I16", 2}}) {
-    const std::string end = std::to_string(bytes);
+  for (const auto& [dtype, size] : std::map<std::string, std::size_t>{{"BOOL", 1},
+                                                                      {"I8", 1},
+                                                                      {"U16", 2},
+                                                                      {"F16", 2},
+                                                                      {"BF16", 2},
+                                                                      {"F8_E4M3", 1},
+                                                                      {"F8_E5M2", 1},
+                                                                      {"U32", 4},
+                                                                      {"F64", 8},
+                                                                      {"I64", 8},
+                                                                      {"U64", 8},
+                                                                      {"I16", 2}}) {
+    const std::string end = std::to_string(size);
     EXPECT_EQ(parse(safetensors_bytes("{" + entry("t", dtype, "[1]", "[0," + end + "]") + "}",
-                                      std::string(bytes, 'x')))
+                                      std::string(size, 'x')))
                   .size(),
               1u)
         << dtype;
