@@ -176,7 +176,7 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   const auto complain = [&](const std::string& what) {
-    throw_failure(cat("cost table ", quoted(file.string()), ": ", what,
+    throw_failure(cat("cost table ", quote(file.string()), ": ", what,
                       "; delete the file to have the costs measured again"));
   };
   std::ifstream in(file);
@@ -191,7 +191,7 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     complain(cat("not a cost table (", error.what(), ")"));
   }
   if (table.fingerprint != fingerprint) {
-    complain(cat("measured for ", quoted(table.fingerprint), ", this is ", quoted(fingerprint)));
+    complain(cat("measured for ", quote(table.fingerprint), ", this is ", quote(fingerprint)));
   }
   return table;
 }
@@ -209,14 +209,14 @@ void write_cost_table(const std::filesystem::path& file, const CostTable& table)
     if (!out) {
       std::error_code ignored;
       std::filesystem::remove(temporary, ignored);
-      throw_failure(cat("cost table ", quoted(file.string()),
+      throw_failure(cat("cost table ", quote(file.string()),
                         ": cannot be written; check the folder and the disk's free space"));
     }
   }
   std::error_code error;
   std::filesystem::rename(temporary, file, error);
   if (error) {
-    throw_failure(cat("cost table ", quoted(file.string()), ": ", error.message()));
+    throw_failure(cat("cost table ", quote(file.string()), ": ", error.message()));
   }
 }
 

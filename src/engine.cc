@@ -31,7 +31,7 @@ std::unique_ptr<Device> make_device(const EngineOptions& options) {
         "--device cuda: this build has no CUDA backend; use --device cpu");
   }
   if (options.device != "auto" && options.device != "cpu") {
-    throw_usage(cat("device ", quoted(options.device), " is unknown; use auto, cpu or cuda"));
+    throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
   }
   CpuOptions cpu;
   if (options.threads < 0 || options.threads > 1024) {
@@ -43,7 +43,7 @@ std::unique_ptr<Device> make_device(const EngineOptions& options) {
   } else if (options.cpu_dtype == "bf16") {
     cpu.compute = CpuOptions::Compute::bf16;
   } else if (options.cpu_dtype != "auto") {
-    throw_usage(cat("cpu dtype ", quoted(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
+    throw_usage(cat("cpu dtype ", quote(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
   }
   return make_cpu_device(cpu);
 }
@@ -78,14 +78,14 @@ void check_vocabularies(Engine::Impl& engine) {
     engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
     const std::int64_t pieces = engine.tokenizer->pieces();
     if (std::min(target_rows, draft_rows) >= pieces) return;
-    throw_failure(cat("draft ", quoted(engine.options.draft.string()), ": the tokenizer has ", pieces,
+    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ", pieces,
                       " pieces, the models have ", target_rows, " (target) and ", draft_rows,
                       " (draft) vocabulary rows; use a draft made for the target's tokenizer"));
   }
   // Without tokenizers to compare, sizes must agree up to padding to a multiple of 1024.
   const std::int64_t difference = std::abs(target_rows - draft_rows);
   if (difference >= 1024) {
-    throw_failure(cat("draft ", quoted(engine.options.draft.string()), ": its vocabulary has ",
+    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": its vocabulary has ",
                       draft_rows, " rows, the target's has ", target_rows,
                       "; use a draft made for the target's tokenizer"));
   }
@@ -131,7 +131,7 @@ void GenerateOptions::validate() const {
   }
   for (const std::string& text : o.stop) {
     if (text.empty()) refuse("stop: an empty text would stop at once; leave it out");
-    if (!is_valid_utf8(text)) refuse("stop: ", quoted(text), " is not valid UTF-8");
+    if (!is_valid_utf8(text)) refuse("stop: ", quote(text), " is not valid UTF-8");
   }
 }
 
@@ -243,7 +243,7 @@ Engine Engine::load(const EngineOptions& options) {
     impl->no_tokenizer = error.what();
   }
   if (impl->tokenizer && impl->tokenizer->pieces() > config.vocab_size) {
-    throw_failure(cat("target ", quoted(options.target.string()), ": its tokenizer has ",
+    throw_failure(cat("target ", quote(options.target.string()), ": its tokenizer has ",
                       impl->tokenizer->pieces(), " pieces, its model only ", config.vocab_size,
                       " vocabulary rows; the files do not belong together"));
   }

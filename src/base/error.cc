@@ -9,7 +9,7 @@ namespace coppice {
 void throw_usage(const std::string& message) { throw Error(ErrorKind::usage, message); }
 void throw_failure(const std::string& message) { throw Error(ErrorKind::failure, message); }
 
-std::string quoted(const std::string& text) {
+std::string quote(const std::string& text) {
   constexpr std::size_t longest = 160;
   std::string shown = text;
   if (shown.size() > longest) {

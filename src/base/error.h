@@ -35,6 +35,6 @@ std::string cat(const Args&... args) {
 
 /// Quotes text that came from outside for use inside a one-line message: control
 /// characters and invalid UTF-8 are escaped, long text is shortened in the middle.
-std::string quoted(const std::string& text);
+std::string quote(const std::string& text);
 
 }  // namespace coppice

@@ -38,7 +38,7 @@ int generate(const std::vector<std::string>& arguments) {
   }
   const std::string format = values["format"].as<std::string>();
   if (format != "text" && format != "json") {
-    throw_usage(cat("--format ", quoted(format), " is unknown; use text or json"));
+    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
   }
   const bool json = format == "json";
   GenerateOptions request = generate_options(values);

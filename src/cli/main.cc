@@ -35,7 +35,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "generate") return cli::generate(rest);
   if (command == "tree") return cli::tree(rest);
   if (command == "info") return cli::info(rest);
-  throw_usage(cat(quoted(command), " is no command; use one of generate, tree, info (see --help)"));
+  throw_usage(cat(quote(command), " is no command; use one of generate, tree, info (see --help)"));
 }
 
 }  // namespace

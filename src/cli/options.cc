@@ -36,7 +36,7 @@ fs::path find_stories() {
     if (fs::exists(place / "target" / "config.json", ignored)) return place;
   }
   std::string looked;
-  for (const fs::path& place : places) looked += (looked.empty() ? "" : ", ") + quoted(place.string());
+  for (const fs::path& place : places) looked += (looked.empty() ? "" : ", ") + quote(place.string());
   throw_failure(cat("the shipped models were not found (looked in ", looked,
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
 }
@@ -44,7 +44,7 @@ fs::path find_stories() {
 std::string read_file(const std::string& name) {
   std::error_code error;
   if (fs::is_directory(name, error)) {
-    throw_usage(cat("prompt file ", quoted(name), " is a folder; give a text file"));
+    throw_usage(cat("prompt file ", quote(name), " is a folder; give a text file"));
   }
   std::ifstream in(name, std::ios::binary);
   std::ostringstream text;
@@ -52,7 +52,7 @@ std::string read_file(const std::string& name) {
   if (!in || in.bad()) {
     // An empty file sets failbit when nothing was inserted.
     if (in.eof() || (fs::exists(name, error) && fs::file_size(name, error) == 0)) return "";
-    throw_usage(cat("prompt file ", quoted(name), " cannot be read; check its name and permissions"));
+    throw_usage(cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
   }
   return text.str();
 }
@@ -67,7 +67,7 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (error != std::errc() || end != part.data() + part.size() || id < 0) {
-      throw_usage(cat("prompt-ids: ", quoted(part), " is not a token id; give numbers like 1,2,3"));
+      throw_usage(cat("prompt-ids: ", quote(part), " is not a token id; give numbers like 1,2,3"));
     }
     ids.push_back(id);
   }
@@ -82,7 +82,7 @@ Enum one_of(const std::string& option, const std::string& text, std::initializer
     if (text == name_of(value)) return value;
     names += (names.empty() ? "" : ", ") + std::string(name_of(value));
   }
-  throw_usage(cat("--", option, " ", quoted(text), " is unknown; use one of ", names));
+  throw_usage(cat("--", option, " ", quote(text), " is unknown; use one of ", names));
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ std::int64_t parse_count(const std::string& option, const std::string& text,
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < 1) {
-    throw_usage(cat("--", option, " ", quoted(text), ": use a whole number from 1, or auto"));
+    throw_usage(cat("--", option, " ", quote(text), ": use a whole number from 1, or auto"));
   }
   return count;
 }
@@ -233,7 +233,7 @@ GenerateOptions generate_options(const po::variables_map& values) {
     const auto [end, error] =
         std::from_chars(text.data(), text.data() + text.size(), options.seed);
     if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
-      throw_usage(cat("--seed ", quoted(text), ": use a whole number from 0 to 2^64 - 1"));
+      throw_usage(cat("--seed ", quote(text), ": use a whole number from 0 to 2^64 - 1"));
     }
   } else {
     options.seed = std::random_device()();

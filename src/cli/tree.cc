@@ -113,7 +113,7 @@ int tree(const std::vector<std::string>& arguments) {
   }
   const std::string format = values["format"].as<std::string>();
   if (format != "text" && format != "dot" && format != "json") {
-    throw_usage(cat("--format ", quoted(format), " is unknown; use text, dot or json"));
+    throw_usage(cat("--format ", quote(format), " is unknown; use text, dot or json"));
   }
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);

@@ -150,7 +150,7 @@ TEST_F(Cli, Info) {
   const Result r = run("info '" + (stories() / "target").string() + "'");
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("LlamaForCausalLM"), std::string::npos);
-  EXPECT_NE(r.out.find("4096"), std::string::npos);
+  EXPECT_NE(r.out.find("4,096"), std::string::npos);
   expect_error("info", 2, "one model folder");
   expect_error("info a b", 2, "one model folder");
   expect_error("info '" + folder("nowhere") + "'", 1, "nowhere");

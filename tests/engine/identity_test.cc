@@ -108,9 +108,9 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
 INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
                          ::testing::Values(Case{"f32", false, 100, 6e-4}, Case{"auto", false, 100, 0.2},
                                            Case{"f32", true, 24, 6e-4}, Case{"auto", true, 100, 0.25}),
-                         [](const auto& info) {
-                           return std::string(info.param.dtype) +
-                                  (info.param.coupled ? "_coupled" : "_greedy");
+                         [](const auto& one) {
+                           return std::string(one.param.dtype) +
+                                  (one.param.coupled ? "_coupled" : "_greedy");
                          });
 
 }  // namespace
