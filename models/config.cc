@@ -138,7 +138,7 @@ void read_rope(const Fields& fields, const std::string& where, ModelConfig& conf
       rope.refuse("high_freq_factor", *rope.find("high_freq_factor"), "above low_freq_factor");
     }
   } else {
-    config.unsupported.push_back(cat("rotary scaling of type ", coppice::quoted(kind),
+    config.unsupported.push_back(cat("rotary scaling of type ", coppice::quote(kind),
                                      " (coppice knows linear and llama3)"));
   }
 }
@@ -169,7 +169,7 @@ void check_extras(const Fields& fields, ModelConfig& config) {
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
     config.unsupported.push_back(
-        cat("activation ", coppice::quoted(activation), " (coppice knows silu)"));
+        cat("activation ", coppice::quote(activation), " (coppice knows silu)"));
   }
   if (const Json* quantized = fields.find("quantization_config")) {
     std::string method;
@@ -308,8 +308,8 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   const bool qwen2 = config.architecture == "Qwen2ForCausalLM";
   if (!llama && !qwen2 && config.architecture != "MistralForCausalLM") {
     const std::string name = config.architecture.empty()
-                                 ? cat("model type ", coppice::quoted(config.model_type))
-                                 : cat("architecture ", coppice::quoted(config.architecture));
+                                 ? cat("model type ", coppice::quote(config.model_type))
+                                 : cat("architecture ", coppice::quote(config.architecture));
     config.unsupported.push_back(
         cat(name, " (coppice runs LlamaForCausalLM, MistralForCausalLM and Qwen2ForCausalLM)"));
     // Other families name and shape things in their own ways: what can be read is described.

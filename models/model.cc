@@ -41,9 +41,10 @@ struct WorkspaceSizes {
     const std::size_t logit_rows = padded(options.max_logit_rows);
     const std::size_t act = size_of(device.compute_dtype());
     const auto width = static_cast<std::size_t>(config.hidden_size);
-    const auto head = static_cast<std::size_t>(padded_head_dim(config));
-    const std::size_t q_width = static_cast<std::size_t>(config.heads) * head;
-    const std::size_t kv_width = static_cast<std::size_t>(config.kv_heads) * head;
+    const auto q_width =
+        static_cast<std::size_t>(config.heads) * static_cast<std::size_t>(config.head_dim);
+    const auto kv_width =
+        static_cast<std::size_t>(config.kv_heads) * static_cast<std::size_t>(config.head_dim);
     const auto ffn = static_cast<std::size_t>(config.intermediate_size);
     hidden = rows * width * sizeof(float);
     normed = rows * width * act;
@@ -72,8 +73,7 @@ class LlamaModel final : public Model {
         device_(device),
         options_(options),
         weights_(load_weights(config_, checkpoint_, device, options, progress)),
-        head_width_(padded_head_dim(config_)),
-        rope_(make_rope_table(config_, options.max_positions, head_width_ / 2, device)) {
+        rope_(make_rope_table(config_, options.max_positions, device)) {
     const WorkspaceSizes sizes(config_, options_, device_);
     work_.hidden = device_.allocate(sizes.hidden, "hidden states");
     work_.normed = device_.allocate(sizes.normed, "normed states");
@@ -100,7 +100,7 @@ class LlamaModel final : public Model {
     KvLayout layout;
     layout.layers = config_.layers;
     layout.kv_heads = config_.kv_heads;
-    layout.head_dim = head_width_;
+    layout.head_dim = config_.head_dim;
     layout.page_size = page_size;
     layout.pages = static_cast<std::int32_t>((std::int64_t{slots} + page_size - 1) / page_size);
     return layout;
@@ -142,9 +142,9 @@ class LlamaModel final : public Model {
   }
 
  private:
-  std::int64_t q_width() const { return std::int64_t{config_.heads} * head_width_; }
+  std::int64_t q_width() const { return std::int64_t{config_.heads} * config_.head_dim; }
   std::int64_t qkv_width() const {
-    return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * head_width_;
+    return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
   float scale() const { return static_cast<float>(1.0 / std::sqrt(config_.head_dim)); }
 
@@ -184,7 +184,7 @@ class LlamaModel final : public Model {
                         " queries in the plan"));
     }
     if (layout.layers != config_.layers || layout.kv_heads != config_.kv_heads ||
-        layout.head_dim != head_width_) {
+        layout.head_dim != config_.head_dim) {
       throw_failure("forward pass: the KV pool was made for another model");
     }
     for (std::size_t r = 0; r < rows; ++r) {
@@ -220,7 +220,6 @@ class LlamaModel final : public Model {
   Device& device_;
   const ModelOptions options_;
   const ModelWeights weights_;
-  const std::int32_t head_width_;
   const RopeTable rope_;
   Workspace work_;
 };

@@ -40,11 +40,9 @@ std::vector<float> rope_frequencies(const ModelConfig& config) {
   return frequencies;
 }
 
-RopeTable make_rope_table(const ModelConfig& config, std::int32_t positions, std::int32_t half_dim,
-                          Device& device) {
-  std::vector<float> frequencies = rope_frequencies(config);
-  const auto half = static_cast<std::size_t>(half_dim);
-  frequencies.resize(half, 0.0f);
+RopeTable make_rope_table(const ModelConfig& config, std::int32_t positions, Device& device) {
+  const std::vector<float> frequencies = rope_frequencies(config);
+  const std::size_t half = frequencies.size();
   const std::size_t entries = static_cast<std::size_t>(positions) * half;
   std::vector<float> cosine(entries), sine(entries);
   for (std::size_t position = 0; position < static_cast<std::size_t>(positions); ++position) {
@@ -56,7 +54,7 @@ RopeTable make_rope_table(const ModelConfig& config, std::int32_t positions, std
   }
   RopeTable table;
   table.positions = positions;
-  table.half_dim = half_dim;
+  table.half_dim = static_cast<std::int32_t>(half);
   table.cosine = device.allocate(entries * sizeof(float), "rotary cosines");
   table.sine = device.allocate(entries * sizeof(float), "rotary sines");
   device.upload(table.cosine.data(), cosine.data(), entries * sizeof(float));

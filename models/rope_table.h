@@ -13,9 +13,7 @@ namespace coppice {
 /// step as transformers does: a rounding apart moves near-ties.
 std::vector<float> rope_frequencies(const ModelConfig& config);
 
-/// cos and sin of f32(position) * frequency for positions [0, positions); half_dim entries each,
-/// those past the model's frequencies unused (cos 1, sin 0).
-RopeTable make_rope_table(const ModelConfig& config, std::int32_t positions, std::int32_t half_dim,
-                          Device& device);
+/// cos and sin of f32(position) * frequency for positions [0, positions).
+RopeTable make_rope_table(const ModelConfig& config, std::int32_t positions, Device& device);
 
 }  // namespace coppice

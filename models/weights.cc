@@ -1,6 +1,5 @@
 #include "models/weights.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -85,46 +84,6 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
   return text + "]";
 }
 
-/// Copies a matrix (elements of `size` bytes) into one of padded heads: along its rows
-/// (`rows_are_heads`) or its columns.
-class HeadPadding {
- public:
-  HeadPadding(std::int64_t head_dim, std::int64_t padded) : head_dim_(head_dim), padded_(padded) {}
-
-  bool needed() const { return head_dim_ != padded_; }
-  std::int64_t width(std::int64_t features) const { return features / head_dim_ * padded_; }
-
-  /// `rows` runs of `run` bytes each, spread over width(rows) runs.
-  std::vector<std::byte> spread(std::span<const std::byte> bytes, std::int64_t rows,
-                                std::size_t run) const {
-    std::vector<std::byte> out(static_cast<std::size_t>(width(rows)) * run);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      std::memcpy(out.data() + static_cast<std::size_t>(place(r)) * run,
-                  bytes.data() + static_cast<std::size_t>(r) * run, run);
-    }
-    return out;
-  }
-  /// The same for every row of a matrix whose columns are heads' elements of `size` bytes.
-  std::vector<std::byte> spread_columns(std::span<const std::byte> bytes, std::int64_t columns,
-                                        std::size_t size) const {
-    std::vector<std::byte> out;
-    const std::size_t row_bytes = static_cast<std::size_t>(columns) * size;
-    for (std::size_t begin = 0; begin < bytes.size(); begin += row_bytes) {
-      const auto row = spread(bytes.subspan(begin, row_bytes), columns, size);
-      out.insert(out.end(), row.begin(), row.end());
-    }
-    return out;
-  }
-
- private:
-  std::int64_t place(std::int64_t feature) const {
-    const std::int64_t element = feature % head_dim_;
-    const std::int64_t gap = element < head_dim_ / 2 ? 0 : (padded_ - head_dim_) / 2;
-    return feature / head_dim_ * padded_ + element + gap;
-  }
-  std::int64_t head_dim_, padded_;
-};
-
 class Loader {
  public:
   Loader(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
@@ -137,7 +96,6 @@ class Loader {
         hidden_(config.hidden_size),
         q_width_(std::int64_t{config.heads} * config.head_dim),
         kv_width_(std::int64_t{config.kv_heads} * config.head_dim),
-        padding_(config.head_dim, padded_head_dim(config)),
         bytes_expected_(2 * config.parameters()) {}
 
   ModelWeights load() {
@@ -163,7 +121,6 @@ class Loader {
     std::string name;  ///< without .weight or .bias
     std::int64_t out_features;
   };
-  enum class Heads { none, rows, columns };  ///< where a matrix has heads
   struct Found {
     const StoredTensor* tensor;
     DType dtype;
@@ -223,40 +180,19 @@ class Loader {
   }
 
   std::unique_ptr<LinearWeights> linear(std::initializer_list<Part> parts, std::int64_t in_features,
-                                        bool with_bias, std::int32_t max_rows,
-                                        Heads heads = Heads::none) {
-    if (!padding_.needed()) heads = Heads::none;
+                                        bool with_bias, std::int32_t max_rows) {
     std::vector<LinearPart> stacked;
-    std::vector<std::vector<std::byte>> padded;  // owns what `stacked` points to
     std::vector<float> bias;
     for (const Part& part : parts) {
       const std::string name = part.name + ".weight";
       const Found found = find(name, {part.out_features, in_features});
       require_finite(name, found);
-      const std::size_t size = size_of(found.dtype);
-      LinearPart piece = {found.tensor->bytes.data(), found.dtype, part.out_features};
-      if (heads == Heads::rows) {
-        padded.push_back(padding_.spread(found.tensor->bytes, part.out_features,
-                                         static_cast<std::size_t>(in_features) * size));
-        piece = {padded.back().data(), found.dtype, padding_.width(part.out_features)};
-      } else if (heads == Heads::columns) {
-        padded.push_back(padding_.spread_columns(found.tensor->bytes, in_features, size));
-        piece.data = padded.back().data();
-      }
-      stacked.push_back(piece);
-      if (!with_bias) continue;
-      std::vector<float> values = vector(part.name + ".bias", part.out_features);
-      const std::size_t begin = bias.size();
-      bias.resize(begin + static_cast<std::size_t>(piece.out_features));
-      if (heads == Heads::rows) {
-        const auto spread =
-            padding_.spread(std::as_bytes(std::span(values)), part.out_features, sizeof(float));
-        std::memcpy(bias.data() + begin, spread.data(), spread.size());
-      } else {
-        std::copy(values.begin(), values.end(), bias.begin() + static_cast<std::ptrdiff_t>(begin));
+      stacked.push_back({found.tensor->bytes.data(), found.dtype, part.out_features});
+      if (with_bias) {
+        const std::vector<float> values = vector(part.name + ".bias", part.out_features);
+        bias.insert(bias.end(), values.begin(), values.end());
       }
     }
-    if (heads == Heads::columns) in_features = padding_.width(in_features);
     auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
     weights_.bytes += packed->bytes();
     report();
@@ -274,9 +210,8 @@ class Loader {
     layer.qkv = linear({{attention + "q_proj", q_width_},
                         {attention + "k_proj", kv_width_},
                         {attention + "v_proj", kv_width_}},
-                       hidden_, config_.qkv_bias, rows, Heads::rows);
-    layer.output = linear({{attention + "o_proj", hidden_}}, q_width_, config_.output_bias, rows,
-                          Heads::columns);
+                       hidden_, config_.qkv_bias, rows);
+    layer.output = linear({{attention + "o_proj", hidden_}}, q_width_, config_.output_bias, rows);
     layer.gate_up = linear({{mlp + "gate_proj", config_.intermediate_size},
                             {mlp + "up_proj", config_.intermediate_size}},
                            hidden_, config_.mlp_bias, rows);
@@ -308,7 +243,6 @@ class Loader {
   const ModelOptions& options_;
   const LoadProgress& progress_;
   const std::int64_t hidden_, q_width_, kv_width_;
-  const HeadPadding padding_;
   std::size_t norms_placed_ = 0;
   std::int64_t bytes_done_ = 0;
   std::int64_t bytes_expected_;
@@ -316,8 +250,6 @@ class Loader {
 };
 
 }  // namespace
-
-std::int32_t padded_head_dim(const ModelConfig& config) { return (config.head_dim + 15) / 16 * 16; }
 
 std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype) {
   std::int64_t values = config.parameters();

@@ -17,8 +17,8 @@ namespace coppice {
 struct LayerWeights {
   const float* attention_norm = nullptr;
   const float* ffn_norm = nullptr;
-  std::unique_ptr<LinearWeights> qkv;      ///< q, k and v stacked, heads padded
-  std::unique_ptr<LinearWeights> output;   ///< o_proj, heads padded
+  std::unique_ptr<LinearWeights> qkv;      ///< q, k and v stacked
+  std::unique_ptr<LinearWeights> output;   ///< o_proj
   std::unique_ptr<LinearWeights> gate_up;  ///< gate and up stacked
   std::unique_ptr<LinearWeights> down;
 };
@@ -34,11 +34,6 @@ struct ModelWeights {
   DeviceBuffer norms;
   std::size_t bytes = 0;  ///< packed, the embedding table included
 };
-
-/// Width at which devices see a head: kernels want whole vectors of 16. Where head_dim is not a
-/// multiple of 16, each half of every head (rotary pairs reach from one half to the other) is
-/// followed by zeros in q, k, v and the columns of o_proj, which changes no result.
-std::int32_t padded_head_dim(const ModelConfig& config);
 
 /// Bytes that load_weights will take beside the mapped files, roughly.
 std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype);
