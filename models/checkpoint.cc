@@ -60,7 +60,7 @@ void Checkpoint::open_shards(const fs::path& dir, const fs::path& index) {
   std::map<std::string, std::size_t> opened;
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string() || !is_plain_file_name(shard.get_ref<const std::string&>())) {
-      throw_failure(cat(index.string(), ": tensor ", coppice::quote(tensor), " is said to be in ",
+      throw_failure(cat(index.string(), ": tensor ", quote(tensor), " is said to be in ",
                         shown(shard),
                         ", which is no file name within the folder; fetch the "
                         "file again"));
@@ -75,8 +75,7 @@ void Checkpoint::open_shards(const fs::path& dir, const fs::path& index) {
       files_.emplace_back(dir / name);
     }
     if (!files_[it->second].tensors().contains(tensor)) {
-      throw_failure(cat(index.string(), ": tensor ", coppice::quote(tensor), " is not in ",
-                        coppice::quote(name),
+      throw_failure(cat(index.string(), ": tensor ", quote(tensor), " is not in ", quote(name),
                         ", where the index puts it; fetch both files again"));
     }
     file_of_.emplace(tensor, it->second);

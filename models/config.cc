@@ -138,8 +138,8 @@ void read_rope(const Fields& fields, const std::string& where, ModelConfig& conf
       rope.refuse("high_freq_factor", *rope.find("high_freq_factor"), "above low_freq_factor");
     }
   } else {
-    config.unsupported.push_back(cat("rotary scaling of type ", coppice::quote(kind),
-                                     " (coppice knows linear and llama3)"));
+    config.unsupported.push_back(
+        cat("rotary scaling of type ", quote(kind), " (coppice knows linear and llama3)"));
   }
 }
 
@@ -168,8 +168,7 @@ void check_windows(const Fields& fields, ModelConfig& config) {
 void check_extras(const Fields& fields, ModelConfig& config) {
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    config.unsupported.push_back(
-        cat("activation ", coppice::quote(activation), " (coppice knows silu)"));
+    config.unsupported.push_back(cat("activation ", quote(activation), " (coppice knows silu)"));
   }
   if (const Json* quantized = fields.find("quantization_config")) {
     std::string method;
@@ -308,8 +307,8 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   const bool qwen2 = config.architecture == "Qwen2ForCausalLM";
   if (!llama && !qwen2 && config.architecture != "MistralForCausalLM") {
     const std::string name = config.architecture.empty()
-                                 ? cat("model type ", coppice::quote(config.model_type))
-                                 : cat("architecture ", coppice::quote(config.architecture));
+                                 ? cat("model type ", quote(config.model_type))
+                                 : cat("architecture ", quote(config.architecture));
     config.unsupported.push_back(
         cat(name, " (coppice runs LlamaForCausalLM, MistralForCausalLM and Qwen2ForCausalLM)"));
     // Other families name and shape things in their own ways: what can be read is described.

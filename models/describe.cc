@@ -45,7 +45,7 @@ std::string bytes_text(std::uint64_t bytes) {
 
 /// Text from a file, with control characters escaped.
 std::string printable(const std::string& text) {
-  const std::string shown = coppice::quote(text);
+  const std::string shown = quote(text);
   return shown.substr(1, shown.size() - 2);
 }
 

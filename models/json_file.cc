@@ -34,7 +34,7 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& file)
       case Json::parse_event_t::key: {
         const auto& key = parsed.get_ref<const std::string&>();
         if (!keys.back().insert(key).second) {
-          throw_failure(cat(file, ": key ", coppice::quote(key), " appears twice; remove one"));
+          throw_failure(cat(file, ": key ", quote(key), " appears twice; remove one"));
         }
         break;
       }
@@ -82,7 +82,7 @@ nlohmann::json read_json_object(const std::filesystem::path& path, std::uint64_t
 }
 
 std::string shown(const nlohmann::json& value) {
-  if (value.is_string()) return coppice::quote(value.get_ref<const std::string&>());
+  if (value.is_string()) return quote(value.get_ref<const std::string&>());
   if (value.is_structured() && value.size() > 16) return cat("a JSON ", value.type_name());
   const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";

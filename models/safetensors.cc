@@ -62,7 +62,7 @@ class HeaderReader {
     throw_failure(cat(name_, ": ", what, "; fetch the file again"));
   }
   [[noreturn]] void refuse(const std::string& tensor, const std::string& what) const {
-    refuse(cat("tensor ", coppice::quote(tensor), " ", what));
+    refuse(cat("tensor ", quote(tensor), " ", what));
   }
 
   std::string_view header_text() const {
@@ -90,8 +90,7 @@ class HeaderReader {
   void check_metadata(const Json& metadata) const {
     if (!metadata.is_object()) refuse("__metadata__ is not an object");
     for (const auto& [key, value] : metadata.items()) {
-      if (!value.is_string())
-        refuse(cat("__metadata__ entry ", coppice::quote(key), " is not a string"));
+      if (!value.is_string()) refuse(cat("__metadata__ entry ", quote(key), " is not a string"));
     }
   }
 
@@ -108,7 +107,7 @@ class HeaderReader {
     if (!dtype.is_string()) refuse(tensor, "has a dtype that is not a string");
     stored.dtype = dtype.get<std::string>();
     const int bits = bits_of(stored.dtype);
-    if (bits == 0) refuse(tensor, cat("has the unknown dtype ", coppice::quote(stored.dtype)));
+    if (bits == 0) refuse(tensor, cat("has the unknown dtype ", quote(stored.dtype)));
 
     const Json& shape = field(tensor, about, "shape");
     if (!shape.is_array()) refuse(tensor, "has a shape that is not a list");

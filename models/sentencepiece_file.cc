@@ -178,7 +178,7 @@ class ModelReader {
       refuse(cat("piece ", model_.pieces.size(), " is empty or holds a NUL byte"));
     }
     if (!texts_.insert(piece.text).second) {
-      refuse(cat("piece ", coppice::quote(piece.text), " appears twice"));
+      refuse(cat("piece ", quote(piece.text), " appears twice"));
     }
     if (piece.kind == PieceKind::unknown) ++unknowns_;
     model_.pieces.push_back(std::move(piece));

@@ -88,7 +88,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
     reason = error.what();
   }
   if (!reason.empty() || impl.processor.GetPieceSize() != static_cast<int>(model.pieces.size())) {
-    throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", coppice::quote(reason),
+    throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", quote(reason),
                       "; fetch the file again"));
   }
   for (const auto& piece : model.pieces) {
@@ -102,7 +102,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
         break;
       case PieceKind::byte:
         if (byte_value(piece.text) < 0) {
-          throw_failure(cat(path.string(), ": corrupt: ", coppice::quote(piece.text),
+          throw_failure(cat(path.string(), ": corrupt: ", quote(piece.text),
                             " is no byte piece; fetch the file again"));
         }
         impl.bytes.emplace_back(1, static_cast<char>(byte_value(piece.text)));
@@ -124,8 +124,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
   }
   std::vector<int> ids;
   if (const auto encoded = impl_->processor.Encode(text, &ids); !encoded.ok()) {
-    throw_failure(
-        cat("sentencepiece cannot encode the text: ", coppice::quote(encoded.ToString())));
+    throw_failure(cat("sentencepiece cannot encode the text: ", quote(encoded.ToString())));
   }
   if (text.find('\0') != text.npos) {
     // It is one of the tokens, or it was lost.
@@ -166,10 +165,9 @@ void Tokenizer::require_same_pieces(const Tokenizer& other, const std::string& t
   const std::string remedy = "; draft and target must share a tokenizer";
   for (std::size_t id = 0; id < std::min(mine.size(), theirs.size()); ++id) {
     if (mine[id].text == theirs[id].text && mine[id].kind == theirs[id].kind) continue;
-    throw_failure(cat("tokenizers differ: token ", id, " is ", coppice::quote(mine[id].text), " (",
-                      name_of(mine[id].kind), ") in ", this_name, " and ",
-                      coppice::quote(theirs[id].text), " (", name_of(theirs[id].kind), ") in ",
-                      other_name, remedy));
+    throw_failure(cat("tokenizers differ: token ", id, " is ", quote(mine[id].text), " (",
+                      name_of(mine[id].kind), ") in ", this_name, " and ", quote(theirs[id].text),
+                      " (", name_of(theirs[id].kind), ") in ", other_name, remedy));
   }
   if (mine.size() != theirs.size()) {
     throw_failure(cat("tokenizers differ: ", this_name, " has ", mine.size(), " pieces, ",

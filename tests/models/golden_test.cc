@@ -26,6 +26,7 @@ struct Backend {
   const char* name;
   std::function<std::unique_ptr<Device>()> make;
 };
+void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
 std::unique_ptr<Device> cpu(CpuOptions::Compute compute) {
   return make_cpu_device({.threads = 2, .compute = compute});
