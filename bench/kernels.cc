@@ -1,11 +1,11 @@
 // Times what a pass of the shipped models is made of: the matrix products, attention, and the
 // small operations between them. Prints medians and the fastest of the repetitions.
 //
-//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE]
+//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE] [--only products|attention|plan|small]
 //
 // Every pass goes through all layers' own weights and KV, so caches are as warm as in a model
-// and no warmer. Share of bound: for products, weight bytes per time against --gbps (a read
-// bandwidth to compare with, measured here when not given).
+// and no warmer. GB/s counts every weight once per pass; GFLOP/s of attention counts visible
+// (query, token) pairs only.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -98,7 +98,8 @@ void bench_products(Device& device, const ModelShape& m) {
     const double elements =
         static_cast<double>(bytes) / static_cast<double>(size_of(device.compute_dtype()));
     std::printf("%6d %10.3f %10.3f %8.1f %10.0f\n", rows, t.median_us * 1e-3, t.best_us * 1e-3,
-                static_cast<double>(bytes) / t.best_us * 1e-3, 2 * elements * rows / t.best_us * 1e-3);
+                static_cast<double>(bytes) / t.best_us * 1e-3,
+                2 * elements * rows / t.best_us * 1e-3);
   }
 }
 
@@ -174,18 +175,19 @@ void bench_small(Device& device, const ModelShape& m) {
   for (const std::int32_t rows : {1, 8, 32, 64, 256}) {
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
     std::iota(index.begin(), index.end(), 0);
-    const double norm = measure([&] {
-      device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());
-    }).best_us;
+    const double norm =
+        measure([&] {
+          device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());
+        }).best_us;
     const double gate =
         measure([&] { device.swiglu(x.as<float>(), rows, m.ffn, out.data()); }).best_us;
     const double rotate = measure([&] {
-      device.rope_write_kv(qkv.as<float>(), m.heads, rope, index, index, layout, keys.as<float>(),
-                           values.as<float>(), 0);
-    }).best_us;
+                            device.rope_write_kv(qkv.as<float>(), m.heads, rope, index, index,
+                                                 layout, keys.as<float>(), values.as<float>(), 0);
+                          }).best_us;
     const double embed = measure([&] {
-      device.embed(table.data(), DType::f32, m.hidden, index, out.as<float>());
-    }).best_us;
+                           device.embed(table.data(), DType::f32, m.hidden, index, out.as<float>());
+                         }).best_us;
     std::printf("%6d %10.2f %10.2f %10.2f %10.2f\n", rows, norm, gate, rotate, embed);
   }
 }

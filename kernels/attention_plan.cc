@@ -165,7 +165,8 @@ void AttentionPlan::validate() const {
         seen[static_cast<std::size_t>(q - chunk.q_begin)] = true;
       }
     }
-    if (full != chunk.full) fail("chunk ", c, full ? " is full, says masked" : " is masked, says full");
+    if (full != chunk.full)
+      fail("chunk ", c, full ? " is full, says masked" : " is masked, says full");
     if (std::find(seen.begin(), seen.end(), false) != seen.end()) {
       fail("chunk ", c, " has a query that sees none of its tokens");
     }

@@ -6,9 +6,12 @@ std::size_t size_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 const char* name_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }

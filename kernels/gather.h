@@ -12,7 +12,7 @@ namespace coppice::cpu {
 
 class Workers;
 
-void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
-                 float* out, Workers& workers);
+void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows, float* out,
+                 Workers& workers);
 
 }  // namespace coppice::cpu

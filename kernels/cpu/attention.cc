@@ -36,11 +36,21 @@ void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_
                       layout.kv_heads, " KV heads; heads must be a multiple of KV heads"));
   }
   const std::int64_t dim = layout.head_dim;
-  const std::int64_t layer_floats = std::int64_t{layout.pages} * layout.kv_heads *
-                                    layout.page_size * dim;
-  AttentionCall call{&plan, q, q_stride, heads, heads / layout.kv_heads, scale, &layout,
-                     keys + layer * layer_floats, values + layer * layer_floats, out_dtype, out,
-                     nullptr, nullptr};
+  const std::int64_t layer_floats =
+      std::int64_t{layout.pages} * layout.kv_heads * layout.page_size * dim;
+  AttentionCall call{&plan,
+                     q,
+                     q_stride,
+                     heads,
+                     heads / layout.kv_heads,
+                     scale,
+                     &layout,
+                     keys + layer * layer_floats,
+                     values + layer * layer_floats,
+                     out_dtype,
+                     out,
+                     nullptr,
+                     nullptr};
   const bool joined = plan.chunks.size() > 1;
   if (joined) {
     const std::int64_t pairs = std::int64_t{plan.partials} * heads;
@@ -61,14 +71,15 @@ void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_
 
   const auto chunks = static_cast<std::int64_t>(plan.chunks.size());
   workers.run(chunks * layout.kv_heads, team, [&](std::int64_t item, int worker) {
-    attend(call, static_cast<std::int32_t>(item % chunks),
-           static_cast<std::int32_t>(item / chunks), scratch + worker * share);
+    attend(call, static_cast<std::int32_t>(item % chunks), static_cast<std::int32_t>(item / chunks),
+           scratch + worker * share);
   });
   if (!joined) return;
-  workers.run_rows(plan.queries, std::int64_t{plan.partials} / plan.queries * heads * dim,
-                   1 << 14, [&](std::int64_t begin, std::int64_t end) {
-    join_partials(call, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end));
-  });
+  workers.run_rows(plan.queries, std::int64_t{plan.partials} / plan.queries * heads * dim, 1 << 14,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     join_partials(call, static_cast<std::int32_t>(begin),
+                                   static_cast<std::int32_t>(end));
+                   });
 }
 
 }  // namespace coppice::cpu

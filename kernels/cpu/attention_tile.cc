@@ -14,8 +14,9 @@
 // kv_head * group + i % group. Two kinds:
 //   wide    rows in vector lanes for the scores, which need transposed queries
 //   narrow  (few rows) head elements in lanes for the scores, summed by a transposing tree
-// and, for heads whose size is no multiple of 16, plain loops in narrow tiles. All run the softmax online over blocks of tokens, in base 2 with log2(e) folded into the
-// queries, and sum values with head elements in lanes.
+// and, for heads whose size is no multiple of 16, plain loops in narrow tiles. All run the softmax
+// online over blocks of tokens, in base 2 with log2(e) folded into the queries, and sum values with
+// head elements in lanes.
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
@@ -24,19 +25,19 @@ namespace coppice::cpu::HWY_NAMESPACE {
 using Floats = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Floats>;
 constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(Floats()));
-constexpr bool kManyRegisters = kLanes >= 16;  ///< 32 vector registers
+constexpr bool kManyRegisters = kLanes >= 16;                  ///< 32 vector registers
 constexpr std::int32_t kMostVectors = kManyRegisters ? 4 : 2;  ///< of a wide tile
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.69314718055994531f;
 
 struct Scratch {
-  float* queries;    ///< wide: [head_dim][row]; narrow: [row][head_dim]; scaled
-  float* scores;     ///< wide: [token][row]; narrow: [row][attention_block]
-  float* out;        ///< [row][head_dim], not normalised
-  float* maximum;    ///< [row], base 2
-  float* sum;        ///< [row]
-  float* rescale;    ///< [row]: factor of `out` before the block is added
+  float* queries;  ///< wide: [head_dim][row]; narrow: [row][head_dim]; scaled
+  float* scores;   ///< wide: [token][row]; narrow: [row][attention_block]
+  float* out;      ///< [row][head_dim], not normalised
+  float* maximum;  ///< [row], base 2
+  float* sum;      ///< [row]
+  float* rescale;  ///< [row]: factor of `out` before the block is added
 };
 
 Scratch carve(float* memory, std::int64_t dim) {
@@ -120,9 +121,9 @@ bool fill_block(const Tile& tile, std::int32_t begin, std::int32_t end, Block& b
 /// out[r] = out[r] * rescale[r] + sum_t p(t, r) v_t for kRows rows and kVectors vectors of
 /// head elements; p(t, r) = weights[t * token_stride + r * row_stride].
 template <int kRows, int kVectors>
-HWY_INLINE void add_values(const float* weights, std::int64_t token_stride,
-                           std::int64_t row_stride, const float* values, const Block& block,
-                           bool first, const float* rescale, std::int64_t dim, float* out) {
+HWY_INLINE void add_values(const float* weights, std::int64_t token_stride, std::int64_t row_stride,
+                           const float* values, const Block& block, bool first,
+                           const float* rescale, std::int64_t dim, float* out) {
   const Floats d;
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -174,9 +175,8 @@ HWY_NOINLINE void add_values_rows(const Tile& tile, const Block& block, const Sc
   std::int64_t column = 0;
   const auto strip = [&]<int kVectors>() HWY_ATTR {
     for (; column + kVectors * kLanes <= tile.dim; column += kVectors * kLanes) {
-      add_values<kRows, kVectors>(weights, token_stride, row_stride,
-                                  tile.call->values + column, block, first, s.rescale + row,
-                                  tile.dim, out + column);
+      add_values<kRows, kVectors>(weights, token_stride, row_stride, tile.call->values + column,
+                                  block, first, s.rescale + row, tile.dim, out + column);
     }
   };
   if constexpr (kManyRegisters && kRows <= 2) strip.template operator()<8>();
@@ -458,7 +458,8 @@ void finish(const Tile& tile, const Scratch& s) {
     const float* from = s.out + row * tile.dim;
     const float factor = s.sum[row] > 0 ? 1.0f / s.sum[row] : 0.0f;
     if (call.partial_out == nullptr) {
-      const std::int64_t at = (std::int64_t{tile.query(row)} * call.heads + tile.head(row)) * tile.dim;
+      const std::int64_t at =
+          (std::int64_t{tile.query(row)} * call.heads + tile.head(row)) * tile.dim;
       if (call.out_dtype == DType::f32) {
         store_row(from, factor, tile.dim, static_cast<float*>(call.out) + at);
       } else {
@@ -521,11 +522,21 @@ void attend_item(const AttentionCall& call, std::int32_t chunk_index, std::int32
         continue;
       }
       switch (vectors) {
-        case 0: score_narrow_rows(tile, block, s); break;
-        case 1: score_wide<1>(tile, block, s); break;
-        case 2: score_wide<2>(tile, block, s); break;
-        case 3: if constexpr (kMostVectors >= 3) score_wide<3>(tile, block, s); break;
-        default: if constexpr (kMostVectors >= 4) score_wide<4>(tile, block, s); break;
+        case 0:
+          score_narrow_rows(tile, block, s);
+          break;
+        case 1:
+          score_wide<1>(tile, block, s);
+          break;
+        case 2:
+          score_wide<2>(tile, block, s);
+          break;
+        case 3:
+          if constexpr (kMostVectors >= 3) score_wide<3>(tile, block, s);
+          break;
+        default:
+          if constexpr (kMostVectors >= 4) score_wide<4>(tile, block, s);
+          break;
       }
       const bool wide = vectors > 0;
       add_block_values(tile, block, s, wide ? padded_rows : 1, wide ? 1 : attention_block, first);

@@ -36,8 +36,7 @@ class CpuDevice final : public Device {
   void synchronize() override {}
 
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
-                                             std::int64_t in_features,
-                                             std::span<const float> bias,
+                                             std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t max_rows) override {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
@@ -53,9 +52,7 @@ class CpuDevice final : public Device {
               bool accumulate) override {
     linear_.run(weights, x, rows, out, accumulate);
   }
-  std::int32_t padded_rows(std::int32_t rows) const override {
-    return cpu::padded_row_count(rows);
-  }
+  std::int32_t padded_rows(std::int32_t rows) const override { return cpu::padded_row_count(rows); }
   void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
                      std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
                      const KvLayout& layout, float* keys, float* values,
@@ -90,7 +87,8 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
   }
   DType compute = DType::f32;
   switch (options.compute) {
-    case CpuOptions::Compute::f32: break;
+    case CpuOptions::Compute::f32:
+      break;
     case CpuOptions::Compute::bf16:
       if (!cpu::has_native_bf16()) {
         throw_usage("bf16 on the CPU: this processor lacks AVX-512 BF16; use f32");

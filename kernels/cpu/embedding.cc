@@ -17,7 +17,8 @@ void widen(const T* from, std::int64_t n, float* to) {
   const hn::Rebind<T, decltype(d)> d16;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, from + i)), d, to + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, from + i)), d, to + i);
   const hn::CappedTag<float, 1> d1;
   const hn::Rebind<T, decltype(d1)> d1_16;
   for (; i < n; ++i) hn::StoreU(hn::PromoteTo(d1, hn::LoadU(d1_16, from + i)), d1, to + i);
@@ -25,9 +26,15 @@ void widen(const T* from, std::int64_t n, float* to) {
 
 void widen_row(const void* from, DType dtype, std::int64_t n, float* to) {
   switch (dtype) {
-    case DType::f32: std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float)); return;
-    case DType::f16: widen(static_cast<const hwy::float16_t*>(from), n, to); return;
-    case DType::bf16: widen(static_cast<const hwy::bfloat16_t*>(from), n, to); return;
+    case DType::f32:
+      std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+      return;
+    case DType::f16:
+      widen(static_cast<const hwy::float16_t*>(from), n, to);
+      return;
+    case DType::bf16:
+      widen(static_cast<const hwy::bfloat16_t*>(from), n, to);
+      return;
   }
 }
 
@@ -42,15 +49,14 @@ HWY_EXPORT(widen_row);
 void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
            float* out, Workers& workers) {
   const auto row_bytes = hidden * static_cast<std::int64_t>(size_of(dtype));
-  workers.run_rows(std::ssize(tokens), hidden, 1 << 16,
-                [&](std::int64_t begin, std::int64_t end) {
-                  const auto* bytes = static_cast<const char*>(table);
-                  for (std::int64_t r = begin; r < end; ++r) {
-                    const std::int64_t token = tokens[static_cast<std::size_t>(r)];
-                    HWY_DYNAMIC_DISPATCH(widen_row)
-                    (bytes + token * row_bytes, dtype, hidden, out + r * hidden);
-                  }
-                });
+  workers.run_rows(std::ssize(tokens), hidden, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+    const auto* bytes = static_cast<const char*>(table);
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t token = tokens[static_cast<std::size_t>(r)];
+      HWY_DYNAMIC_DISPATCH(widen_row)
+      (bytes + token * row_bytes, dtype, hidden, out + r * hidden);
+    }
+  });
 }
 
 }  // namespace coppice::cpu

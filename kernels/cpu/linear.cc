@@ -22,9 +22,8 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-constexpr std::array<std::int32_t, 24> small_buckets = {1,  2,  3,  4,  5,  6,  7,  8,
-                                                        10, 12, 14, 16, 20, 24, 28, 32,
-                                                        40, 48, 56, 64, 80, 96, 112, 128};
+constexpr std::array<std::int32_t, 24> small_buckets = {
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 constexpr std::int32_t bucket_step = 32;
 
 /// Weights that are worth a thread of their own.
@@ -37,8 +36,7 @@ constexpr std::int32_t slice_rows = 16;
 std::size_t bucket_of(std::int32_t rows) {
   if (rows <= small_buckets.back()) {
     return static_cast<std::size_t>(
-        std::lower_bound(small_buckets.begin(), small_buckets.end(), rows) -
-        small_buckets.begin());
+        std::lower_bound(small_buckets.begin(), small_buckets.end(), rows) - small_buckets.begin());
   }
   return small_buckets.size() - 1 +
          static_cast<std::size_t>((rows - small_buckets.back() + bucket_step - 1) / bucket_step);
@@ -162,7 +160,8 @@ struct LinearEngine::Impl {
     const OneThread scope;
     const bool prepared =
         describe(shape, any, reference_rows, false).weights_desc() == shape.weights;
-    shape.stream_rows = prepared ? most_streamed_rows(shape) : std::numeric_limits<std::int32_t>::max();
+    shape.stream_rows =
+        prepared ? most_streamed_rows(shape) : std::numeric_limits<std::int32_t>::max();
     return shape;
   }
 
@@ -173,10 +172,10 @@ struct LinearEngine::Impl {
     constexpr std::int64_t cached_bytes = 512 << 10;
     const std::int64_t block_bytes =
         shape.in * stream_block * static_cast<std::int64_t>(size_of(compute));
-    const bool matrix_units = compute == DType::bf16 &&
-        (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-         static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx)) ==
-            static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    const bool matrix_units =
+        compute == DType::bf16 && (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
+                                   static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx)) ==
+                                      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
     return matrix_units || block_bytes > cached_bytes ? 16 : 64;
   }
 
@@ -200,8 +199,8 @@ struct LinearEngine::Impl {
     const std::size_t bytes = (described.scratchpad_desc().get_size() + 63) / 64 * 64;
     if (bytes > scratchpad_bytes) {
       scratchpad_bytes = bytes;
-      scratchpads = allocate(bytes * static_cast<std::size_t>(workers.threads()),
-                             "matrix product scratch");
+      scratchpads =
+          allocate(bytes * static_cast<std::size_t>(workers.threads()), "matrix product scratch");
     }
     return product;
   }
@@ -221,8 +220,7 @@ struct LinearEngine::Impl {
     };
     point(DNNL_ARG_SRC, operands.x, x);
     point(DNNL_ARG_DST, operands.y, y);
-    point(DNNL_ARG_SCRATCHPAD, operands.scratch,
-          scratchpads.as<char>() + index * scratchpad_bytes);
+    point(DNNL_ARG_SCRATCHPAD, operands.scratch, scratchpads.as<char>() + index * scratchpad_bytes);
     if (packed.shape->bias) point(DNNL_ARG_BIAS, operands.bias, packed.bias.data());
     add(DNNL_ARG_WEIGHTS, packed.weights);
     // The C call takes the arguments as they are; the C++ one allocates.
@@ -232,8 +230,14 @@ struct LinearEngine::Impl {
   void run_streamed(const PackedWeights& packed, const void* x, std::int32_t rows, float* y,
                     bool accumulate) {
     const Shape& shape = *packed.shape;
-    const StreamProduct product{packed.packed.data(), shape.bias ? packed.bias.data() : nullptr,
-                                x, rows, shape.in, shape.out, y, accumulate};
+    const StreamProduct product{packed.packed.data(),
+                                shape.bias ? packed.bias.data() : nullptr,
+                                x,
+                                rows,
+                                shape.in,
+                                shape.out,
+                                y,
+                                accumulate};
     const auto stream_blocks = compute == DType::bf16 ? stream_bf16 : stream_f32;
     const std::int64_t blocks = (shape.out + stream_block - 1) / stream_block;
     const int team = workers.worth(shape.in * shape.out, stream_grain);
@@ -295,8 +299,8 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
                       " rows: all must be at least 1"));
   }
   if (!bias.empty() && std::ssize(bias) != out_features) {
-    throw_failure(cat("linear layer of ", out_features, " outputs has ", bias.size(),
-                      " bias values"));
+    throw_failure(
+        cat("linear layer of ", out_features, " outputs has ", bias.size(), " bias values"));
   }
   auto packed = std::make_unique<PackedWeights>();
   packed->owner = impl_.get();
@@ -304,8 +308,7 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   packed->max_rows = max_rows;
   packed->bias.assign(bias.begin(), bias.end());
   packed->packed = allocate(packed->shape->weights.get_size(), "packed weights");
-  packed->weights =
-      dnnl::memory(packed->shape->weights, impl_->engine, packed->packed.data());
+  packed->weights = dnnl::memory(packed->shape->weights, impl_->engine, packed->packed.data());
 
   // Parts go through f32: widening is exact, so each weight is rounded at most once.
   const DeviceBuffer plain = allocate(

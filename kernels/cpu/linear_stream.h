@@ -18,7 +18,7 @@ struct StreamProduct {
   const void* x;      ///< [rows, in]
   std::int32_t rows;
   std::int64_t in, out;
-  float* y;           ///< [rows, out]
+  float* y;  ///< [rows, out]
   bool accumulate;
 };
 

@@ -18,8 +18,7 @@ COPPICE_BF16 inline __attribute__((always_inline)) __m512bh bits_of(__m512i v) {
 }
 
 /// Two neighbouring activations in every lane.
-COPPICE_BF16 inline __attribute__((always_inline)) __m512bh broadcast_pair(
-    const std::uint16_t* x) {
+COPPICE_BF16 inline __attribute__((always_inline)) __m512bh broadcast_pair(const std::uint16_t* x) {
   int pair;
   std::memcpy(&pair, x, sizeof pair);
   return bits_of(_mm512_set1_epi32(pair));
@@ -70,8 +69,7 @@ COPPICE_BF16 void block_rows(const std::uint16_t* w, const StreamProduct& p, std
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const std::uint16_t* at = x + r * p.in + 2 * i;
-      const __m512bh pair =
-          2 * i + 1 < p.in ? broadcast_pair(at) : bits_of(_mm512_set1_epi32(*at));
+      const __m512bh pair = 2 * i + 1 < p.in ? broadcast_pair(at) : bits_of(_mm512_set1_epi32(*at));
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         sum[0][r][v] =
@@ -115,12 +113,24 @@ void stream_bf16(const StreamProduct& p, std::int64_t block_begin, std::int64_t 
     for (std::int32_t g = 0; g < groups; ++g) {
       const std::int32_t row = p.rows * g / groups;
       switch (p.rows * (g + 1) / groups - row) {
-        case 1: block_rows<1, 2>(w, p, row, b * stream_block); break;
-        case 2: block_rows<2, 2>(w, p, row, b * stream_block); break;
-        case 3: block_rows<3, 1>(w, p, row, b * stream_block); break;
-        case 4: block_rows<4, 1>(w, p, row, b * stream_block); break;
-        case 5: block_rows<5, 1>(w, p, row, b * stream_block); break;
-        default: block_rows<6, 1>(w, p, row, b * stream_block); break;
+        case 1:
+          block_rows<1, 2>(w, p, row, b * stream_block);
+          break;
+        case 2:
+          block_rows<2, 2>(w, p, row, b * stream_block);
+          break;
+        case 3:
+          block_rows<3, 1>(w, p, row, b * stream_block);
+          break;
+        case 4:
+          block_rows<4, 1>(w, p, row, b * stream_block);
+          break;
+        case 5:
+          block_rows<5, 1>(w, p, row, b * stream_block);
+          break;
+        default:
+          block_rows<6, 1>(w, p, row, b * stream_block);
+          break;
       }
     }
   }

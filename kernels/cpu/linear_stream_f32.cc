@@ -76,12 +76,24 @@ void stream_blocks(const StreamProduct& p, std::int64_t block_begin, std::int64_
       for (std::int32_t g = 0; g < groups; ++g) {
         const std::int32_t row = p.rows * g / groups;
         switch (p.rows * (g + 1) / groups - row) {
-          case 1: block_rows<1>(w, p, row, column); break;
-          case 2: block_rows<2>(w, p, row, column); break;
-          case 3: block_rows<3>(w, p, row, column); break;
-          case 4: block_rows<4>(w, p, row, column); break;
-          case 5: block_rows<5>(w, p, row, column); break;
-          default: block_rows<6>(w, p, row, column); break;
+          case 1:
+            block_rows<1>(w, p, row, column);
+            break;
+          case 2:
+            block_rows<2>(w, p, row, column);
+            break;
+          case 3:
+            block_rows<3>(w, p, row, column);
+            break;
+          case 4:
+            block_rows<4>(w, p, row, column);
+            break;
+          case 5:
+            block_rows<5>(w, p, row, column);
+            break;
+          default:
+            block_rows<6>(w, p, row, column);
+            break;
         }
       }
     }

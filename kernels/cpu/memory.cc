@@ -64,7 +64,8 @@ DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
   if (huge) (void)madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
   std::memset(memory, 0, rounded);
-  return DeviceBuffer(memory, bytes, [](void* p, void*) { std::free(p); }, nullptr);
+  return DeviceBuffer(
+      memory, bytes, [](void* p, void*) { std::free(p); }, nullptr);
 }
 
 }  // namespace coppice::cpu

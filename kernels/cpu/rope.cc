@@ -46,25 +46,26 @@ void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
   const std::int64_t half = dim / 2;
   const std::int64_t stride = (heads + 2 * std::int64_t{layout.kv_heads}) * dim;
   const auto rotate = HWY_DYNAMIC_DISPATCH(rotate_head);
-  workers.run_rows(std::ssize(positions), stride, 1 << 15,
-                [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const auto row = static_cast<std::size_t>(r);
-      const float* cosine = rope.cosine.as<float>() + positions[row] * half;
-      const float* sine = rope.sine.as<float>() + positions[row] * half;
-      float* head = qkv + r * stride;
-      for (std::int32_t h = 0; h < heads; ++h, head += dim) rotate(head, cosine, sine, half, head);
-      const std::int64_t page = slots[row] / layout.page_size;
-      const std::int64_t offset = slots[row] % layout.page_size;
-      const std::int64_t first = (std::int64_t{layer} * layout.pages + page) * layout.kv_heads;
-      for (std::int32_t h = 0; h < layout.kv_heads; ++h, head += dim) {
-        const std::int64_t at = ((first + h) * layout.page_size + offset) * dim;
-        rotate(head, cosine, sine, half, keys + at);
-        std::memcpy(values + at, head + layout.kv_heads * dim,
-                    static_cast<std::size_t>(dim) * sizeof(float));
-      }
-    }
-  });
+  workers.run_rows(
+      std::ssize(positions), stride, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          const auto row = static_cast<std::size_t>(r);
+          const float* cosine = rope.cosine.as<float>() + positions[row] * half;
+          const float* sine = rope.sine.as<float>() + positions[row] * half;
+          float* head = qkv + r * stride;
+          for (std::int32_t h = 0; h < heads; ++h, head += dim)
+            rotate(head, cosine, sine, half, head);
+          const std::int64_t page = slots[row] / layout.page_size;
+          const std::int64_t offset = slots[row] % layout.page_size;
+          const std::int64_t first = (std::int64_t{layer} * layout.pages + page) * layout.kv_heads;
+          for (std::int32_t h = 0; h < layout.kv_heads; ++h, head += dim) {
+            const std::int64_t at = ((first + h) * layout.page_size + offset) * dim;
+            rotate(head, cosine, sine, half, keys + at);
+            std::memcpy(values + at, head + layout.kv_heads * dim,
+                        static_cast<std::size_t>(dim) * sizeof(float));
+          }
+        }
+      });
 }
 
 }  // namespace coppice::cpu

@@ -94,8 +94,7 @@ void Workers::serve(int worker) {
     seen = jobs_.load(std::memory_order_acquire);
     if (stop_.load()) return;
     std::uint32_t gate = gate_.load(std::memory_order_relaxed);
-    while ((gate & open_bit) != 0 &&
-           (gate & inside_mask) < ((gate & ~open_bit) >> limit_shift)) {
+    while ((gate & open_bit) != 0 && (gate & inside_mask) < ((gate & ~open_bit) >> limit_shift)) {
       if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel,
                                       std::memory_order_relaxed)) {
         work(worker);

@@ -51,9 +51,12 @@ class Workers {
       for (std::int64_t i = 0; i < items; ++i) body(i, 0);
       return;
     }
-    start(items, team, [](const void* context, std::int64_t item, int worker) {
-      (*static_cast<const Body*>(context))(item, worker);
-    }, &body);
+    start(
+        items, team,
+        [](const void* context, std::int64_t item, int worker) {
+          (*static_cast<const Body*>(context))(item, worker);
+        },
+        &body);
   }
 
   /// body(begin, end) over parts of [0, rows), each thread worth `grain` elements.

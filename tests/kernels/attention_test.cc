@@ -37,8 +37,7 @@ struct Problem {
   Problem(const Case& c, std::uint32_t seed) : shape(c) {
     std::mt19937 random(seed);
     const std::int32_t tokens = c.prefix + c.rows;
-    layout = {2, c.kv_heads, c.head_dim, c.page_size,
-              (tokens + c.page_size - 1) / c.page_size + 1};
+    layout = {2, c.kv_heads, c.head_dim, c.page_size, (tokens + c.page_size - 1) / c.page_size + 1};
     heads = c.kv_heads * c.group;
     q_stride = (heads + 2 * c.kv_heads) * c.head_dim;
     scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
@@ -56,7 +55,8 @@ struct Problem {
     }
     plan.assign(kv, c.rows, c.chunk_tokens);
     q = testing::random_floats(c.rows * q_stride, random, 3.0f);
-    const std::int64_t pool = std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
+    const std::int64_t pool =
+        std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
     keys = testing::random_floats(pool, random);
     values = testing::random_floats(pool, random);
   }
@@ -215,8 +215,8 @@ TEST(AttentionFaults, LogSumExpLeftOut) {
   std::vector<float> scratch(
       static_cast<std::size_t>(cpu::attention_scratch_floats(problem.layout.head_dim)));
   std::vector<float> out(static_cast<std::size_t>(4 * problem.heads * dim));
-  const std::int64_t layer_floats = std::int64_t{problem.layout.slots()} *
-                                    problem.layout.kv_heads * dim;
+  const std::int64_t layer_floats =
+      std::int64_t{problem.layout.slots()} * problem.layout.kv_heads * dim;
   const cpu::AttentionCall call{&problem.plan,
                                 problem.q.data(),
                                 problem.q_stride,

@@ -81,7 +81,8 @@ TEST(RmsNorm, AgreesWithDouble) {
       std::vector<float> out(x.size());
       std::vector<std::uint16_t> rounded(x.size());
       cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::f32, out.data(), two());
-      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::bf16, rounded.data(), two());
+      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::bf16, rounded.data(),
+                    two());
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto width = static_cast<std::size_t>(hidden);
         const float* row = x.data() + i / width * width;
@@ -157,7 +158,8 @@ TEST(Rope, RotatesAndWritesThePool) {
     auto cosine = random_floats(31 * half, random), sine = random_floats(31 * half, random);
     RopeTable rope;
     const auto borrow = [](std::vector<float>& v) {
-      return DeviceBuffer(v.data(), v.size() * sizeof(float), [](void*, void*) {}, nullptr);
+      return DeviceBuffer(
+          v.data(), v.size() * sizeof(float), [](void*, void*) {}, nullptr);
     };
     rope.cosine = borrow(cosine);
     rope.sine = borrow(sine);
@@ -165,8 +167,8 @@ TEST(Rope, RotatesAndWritesThePool) {
     rope.half_dim = half;
     auto qkv = random_floats(rows * stride, random);
     const auto before = qkv;
-    const auto pool = static_cast<std::size_t>(layout.layers * layout.slots() * layout.kv_heads *
-                                               head_dim);
+    const auto pool =
+        static_cast<std::size_t>(layout.layers * layout.slots() * layout.kv_heads * head_dim);
     std::vector<float> keys(pool, -9.0f), values(pool, -9.0f);
     cpu::rope_write_kv(qkv.data(), heads, rope, positions, slots, layout, keys.data(),
                        values.data(), layer, two());
@@ -191,9 +193,11 @@ TEST(Rope, RotatesAndWritesThePool) {
           EXPECT_EQ(qkv[at], before[at]);
           const std::int32_t kv_head = (h - heads) % layout.kv_heads;
           const std::int32_t page = layer * layout.pages + slots[row] / layout.page_size;
-          const auto to = static_cast<std::size_t>(
-              ((page * layout.kv_heads + kv_head) * layout.page_size +
-               slots[row] % layout.page_size) * head_dim + i);
+          const auto to =
+              static_cast<std::size_t>(((page * layout.kv_heads + kv_head) * layout.page_size +
+                                        slots[row] % layout.page_size) *
+                                           head_dim +
+                                       i);
           if (h < heads + layout.kv_heads) {
             EXPECT_NEAR(keys[to], rotated(h, i), 4 * u);
           } else {

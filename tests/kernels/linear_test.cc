@@ -76,7 +76,8 @@ class Linear : public ::testing::TestWithParam<DType> {
       for (std::int64_t j = 0; j < layer.out; ++j) {
         const std::size_t at = static_cast<std::size_t>(r * layer.out + j);
         double sum = accumulate ? static_cast<double>(before[at]) : 0.0;
-        if (!layer.bias.empty()) sum += static_cast<double>(layer.bias[static_cast<std::size_t>(j)]);
+        if (!layer.bias.empty())
+          sum += static_cast<double>(layer.bias[static_cast<std::size_t>(j)]);
         double absolute = std::abs(sum);
         const float* w = layer.weights.data() + j * layer.in;
         const float* v = x.data() + r * layer.in;
@@ -103,8 +104,15 @@ TEST_P(Linear, EveryRowCount) {
 }
 
 TEST_P(Linear, OddShapes) {
-  for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {33, 17}, {1, 1}, {1, 64}, {64, 1}, {65, 130}, {100, 3}, {63, 31}, {200, 515}, {130, 9000}}) {
+  for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{{33, 17},
+                                                                                  {1, 1},
+                                                                                  {1, 64},
+                                                                                  {64, 1},
+                                                                                  {65, 130},
+                                                                                  {100, 3},
+                                                                                  {63, 31},
+                                                                                  {200, 515},
+                                                                                  {130, 9000}}) {
     const Layer plain = make(out, in, false), biased = make(out, in, true);
     for (const std::int32_t rows : {1, 2, 3, 5, 8, 13, 16, 17, 40}) {
       check(plain, rows, false);

@@ -17,8 +17,8 @@ AttentionReference attention_reference(std::span<const VisibleKv> kv, std::int32
   result.tolerance = result.out;
   const auto row_of = [&](const float* pool, KvSlot slot, std::int32_t kv_head) {
     const std::int64_t page = std::int64_t{layer} * layout.pages + slot / layout.page_size;
-    return pool + ((page * layout.kv_heads + kv_head) * layout.page_size +
-                   slot % layout.page_size) * dim;
+    return pool +
+           ((page * layout.kv_heads + kv_head) * layout.page_size + slot % layout.page_size) * dim;
   };
   std::vector<double> scores;
   std::vector<KvSlot> slots;
