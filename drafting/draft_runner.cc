@@ -25,7 +25,7 @@ void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting&
 std::int32_t DraftRunner::room(const SequenceState& state) const {
   const auto missing = state.length() - static_cast<std::int32_t>(state.draft_slots.size());
   return std::min(pool_.free_slots() - missing,
-                  std::min(model_.options().max_rows, model_.config().context_length) - 1);
+                  std::min(model_.options().max_rows, model_.max_positions()) - 1);
 }
 
 void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {

@@ -90,7 +90,9 @@ struct EngineOptions {
   int threads = 0;               ///< CPU threads; 0: as many as the process may use
   std::string cpu_dtype = "auto";  ///< "auto", "f32" or "bf16"
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
-  std::int32_t kv_tokens = 0;    ///< KV slots of each model for all sequences; 0: chosen from the context
+  /// KV slots of each model, for all sequences together; also the longest text, if the model
+  /// allows it. 0: a few contexts, of at most 8192 tokens each.
+  std::int32_t kv_tokens = 0;
   std::filesystem::path cost_table;  ///< measured costs: read if it exists, else written; empty: measure
   std::function<void(const LoadEvent&)> progress;
 };

@@ -93,7 +93,7 @@ double PassCosts::hull_seconds(std::int32_t rows, std::int32_t prefix) const {
 
 PassCosts measure_pass_costs(Model& model, KvPool& pool, std::int32_t most_rows,
                              double budget_seconds) {
-  const std::int32_t context = model.config().context_length;
+  const std::int32_t context = model.max_positions();
   most_rows = std::min({most_rows, model.options().max_rows, context / 2, pool.free_slots() / 2});
   if (most_rows < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
   const std::int32_t near = 1;

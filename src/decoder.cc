@@ -77,7 +77,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
 
 Generation Decoder::run() {
   const double start = now_seconds();
-  if (state_.length() >= engine_.target.model->config().context_length) {
+  if (state_.length() >= engine_.target.model->max_positions()) {
     finished_ = FinishReason::context;
   }
   if (options_.max_new_tokens == 0 && !finished_) finished_ = FinishReason::length;
@@ -108,17 +108,16 @@ bool Decoder::prefill() {
 
 // Bounds of this step's tree. They depend on what is known before the step alone.
 void Decoder::plan_growth() {
-  const ModelConfig& target = engine_.target.model->config();
   const std::int32_t left =
       std::min(options_.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
-               target.context_length - state_.length());
+               engine_.target.model->max_positions() - state_.length());
   limits_ = {};
   speculate_ = policy_ != nullptr &&
                state_.largest_token < engine_.draft.model->config().vocab_size;
   if (!speculate_) return;
 
   // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
-  const std::int32_t draft_context = engine_.draft.model->config().context_length;
+  const std::int32_t draft_context = engine_.draft.model->max_positions();
   limits_.max_depth = std::min(left - 1, draft_context - state_.length());
   limits_.max_size = options_.tree_size > 0 ? options_.tree_size : engine_.options.max_tree_size;
   limits_.max_size = std::min({limits_.max_size, engine_.target_runner->free_slots() - 1,
@@ -248,7 +247,7 @@ bool Decoder::emit() {
     ++used;
   }
   if (used < step_tokens) engine_.cut(state_, first + used);
-  if (!finished_ && state_.length() >= engine_.target.model->config().context_length) {
+  if (!finished_ && state_.length() >= engine_.target.model->max_positions()) {
     finished_ = FinishReason::context;
   }
   const std::string text = text_.release(finished_.has_value());

@@ -54,6 +54,8 @@ LoadedModel load_model(const std::filesystem::path& dir, const char* what,
   const std::int32_t tree_rows = options.max_tree_size + 1;
   model_options.max_rows = std::max(prefill_rows, tree_rows);
   model_options.max_logit_rows = tree_rows;
+  // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
+  model_options.max_positions = options.kv_tokens > 8192 ? options.kv_tokens : 0;
   LoadedModel loaded;
   loaded.model = Model::load(dir, device, model_options, [&](double fraction) {
     if (options.progress) options.progress({what, fraction});
@@ -194,10 +196,12 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
     }
   }
   const auto length = state.tokens.size() + prompt.size();
-  if (length >= static_cast<std::size_t>(config.context_length)) {
-    throw_usage(cat("prompt: ", length, " tokens leave no room in the target's context of ",
-                    config.context_length, "; shorten the prompt to at most ",
-                    config.context_length - 1, " tokens"));
+  const std::int32_t context = target.model->max_positions();
+  if (length >= static_cast<std::size_t>(context)) {
+    throw_usage(cat("prompt: ", length, " tokens leave no room in the context of ", context,
+                    context < config.context_length
+                        ? cat("; raise kv_tokens (the model allows ", config.context_length, ")")
+                        : cat("; shorten it to at most ", context - 1, " tokens")));
   }
   for (const TokenId token : prompt) state.append(token);
 }
@@ -274,7 +278,7 @@ std::vector<TokenId> Engine::tokenize(std::string_view text, bool add_bos) const
 }
 bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
 bool Engine::has_draft() const { return impl_->draft.model != nullptr; }
-std::int32_t Engine::context_length() const { return impl_->target.model->config().context_length; }
+std::int32_t Engine::context_length() const { return impl_->target.model->max_positions(); }
 std::int64_t Engine::vocab_size() const { return impl_->target.model->config().vocab_size; }
 double Engine::load_seconds() const { return impl_->load_seconds; }
 
