@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Decoding speed of coppice against llama.cpp, same weights, interleaved in one run.
+
+Run with a Python that has llama-cpp-python, gguf, sentencepiece and numpy; see README.md.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import sentencepiece
+
+import to_gguf
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TICK = os.sysconf("SC_CLK_TCK")
+CORES = os.cpu_count()
+DTYPES = ["bf16", "f32"]
+LLAMA_PLAIN, COPPICE_PLAIN = "llama.cpp plain", "coppice none"
+LLAMA_CHAIN, COPPICE_TREE = "llama.cpp chain", "coppice dyspec auto"
+
+
+def log(*words):
+    print(*words, file=sys.stderr, flush=True)
+
+
+# ---- a machine that others use too ---------------------------------------------------------
+
+def busy_seconds():
+    """CPU time that anybody has used since boot, host's theft included."""
+    with open("/proc/stat") as f:
+        user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICK
+
+
+def own_seconds():
+    """CPU time of this process and its finished children."""
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in both)
+
+
+class Watch:
+    """Share of all cores that other processes took while the block ran."""
+
+    def __enter__(self):
+        self.start = time.monotonic(), busy_seconds(), own_seconds()
+        return self
+
+    def __exit__(self, *_):
+        wall = time.monotonic() - self.start[0]
+        foreign = (busy_seconds() - self.start[1]) - (own_seconds() - self.start[2])
+        self.share = max(0.0, foreign) / (wall * CORES)
+
+
+def wait_for_quiet(limit, patience):
+    """Returns once others leave the cores alone for a quarter of a second, or patience ends."""
+    end = time.monotonic() + patience
+    while True:
+        with Watch() as watch:
+            time.sleep(0.25)
+        if watch.share <= limit or time.monotonic() > end:
+            return
+        time.sleep(0.5)
+
+
+# ---- the two programs ----------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How llama.cpp runs."""
+    flash: int = 1
+    kv: str = "f16"
+    sampler: str = "host"
+
+    def __str__(self):
+        return f"flash attention {'on' if self.flash else 'off'}, KV {self.kv}, greedy sampler in {self.sampler}"
+
+
+def llama_paths():
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None:
+        raise SystemExit("this Python has no llama_cpp; see README.md")
+    package = pathlib.Path(spec.origin).parent
+    for include in (package.parent / "include", package / "include"):
+        if (include / "llama.h").exists():
+            return include, package / "lib"
+    raise SystemExit(f"no llama.h beside {package}; install llama-cpp-python from its source package")
+
+
+class LlamaCpp:
+    def __init__(self, folder, threads):
+        self.folder, self.threads = folder, threads
+        self.program = folder / "decode"
+        include, lib = llama_paths()
+        subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", str(HERE / "decode.c"), f"-I{include}",
+                        f"-L{lib}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{lib}", "-o",
+                        str(self.program)], check=True)
+        self.system = subprocess.run([str(self.program), "--system"], capture_output=True, text=True,
+                                     check=True).stdout.splitlines()
+
+    def convert(self, name, model):
+        for dtype in DTYPES:
+            to_gguf.convert(model, self.folder / f"{name}-{dtype}.gguf", dtype)
+
+    def run(self, lines, dtype, config, new_tokens, chain=0):
+        """One process; a result for each line."""
+        command = [str(self.program), "--model", str(self.folder / f"target-{dtype}.gguf"), "--threads",
+                   str(self.threads), "--new", str(new_tokens), "--flash", str(config.flash), "--kv", config.kv,
+                   "--sampler", "host" if chain else config.sampler]
+        if chain:
+            command += ["--draft", str(self.folder / f"draft-{dtype}.gguf"), "--chain", str(chain)]
+        done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+        return [json.loads(row) for row in done.stdout.splitlines()]
+
+
+class Coppice:
+    def __init__(self, program, target, draft, threads):
+        self.program, self.target, self.draft, self.threads = program, target, draft, threads
+        self.version = subprocess.run([program, "--version"], capture_output=True, text=True,
+                                      check=True).stdout.strip()
+
+    def run(self, ids, dtype, new_tokens, tree):
+        command = [self.program, "generate", "--target", self.target, "--prompt-ids", ",".join(map(str, ids)),
+                   "--max-new-tokens", str(new_tokens), "--temperature", "0", "--ignore-eos", "--device", "cpu",
+                   "--threads", str(self.threads), "--cpu-dtype", dtype, "--format", "json"]
+        draft, policy = (self.draft, "dyspec") if tree else ("none", "none")
+        command += ["--draft", draft, "--policy", policy]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+        result = json.loads(done.stdout)
+        if result["dtype"].lower() != dtype or len(result["tokens"]) != new_tokens:
+            raise SystemExit(f"coppice ran {len(result['tokens'])} tokens at {result['dtype']}, "
+                             f"asked for {new_tokens} at {dtype}")
+        return result
+
+
+# ---- measuring -----------------------------------------------------------------------------
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args = args
+        self.llama = LlamaCpp(folder, args.threads)
+        self.llama.convert("target", args.target)
+        self.coppice = None
+        if args.coppice != "none":
+            self.coppice = Coppice(args.coppice, args.target, args.draft, args.threads)
+        self.tree = args.draft != "none"
+        if self.tree:
+            self.llama.convert("draft", args.draft)
+        self.prompts = self.read_prompts()
+        self.config, self.chain = {}, {}
+        self.disturbed = 0
+
+    def read_prompts(self):
+        """[(kind, token ids with BOS)], the first few of each kind."""
+        processor = sentencepiece.SentencePieceProcessor(model_file=os.path.join(self.args.target, "tokenizer.model"))
+        bos = json.loads(pathlib.Path(self.args.target, "config.json").read_text())["bos_token_id"]
+        kinds = {}
+        for line in pathlib.Path(self.args.prompts).read_text().splitlines():
+            row = json.loads(line)
+            kinds.setdefault(row["kind"], []).append((row["kind"], [bos] + processor.encode(row["prompt"])))
+        return [p for kind in kinds.values() for p in kind[:self.args.per_kind]]
+
+    @contextlib.contextmanager
+    def quiet(self):
+        wait_for_quiet(self.args.foreign, self.args.patience)
+        with Watch() as watch:
+            yield watch
+
+    def undisturbed(self, measure):
+        """measure()'s result from a moment when others left the cores alone; of several failed
+        attempts, the least disturbed."""
+        best = None
+        for _ in range(self.args.attempts):
+            with self.quiet() as watch:
+                result = measure()
+            if best is None or watch.share < best[0]:
+                best = watch.share, result
+            if watch.share <= self.args.foreign:
+                break
+        else:
+            self.disturbed += 1
+        return best[1]
+
+    def sweep(self, title, choices, run):
+        """The choice with the highest median speed over some prompts, tried in turn."""
+        if len(choices) == 1:
+            return choices[0]
+        lines = [ids_line(ids) for _, ids in self.prompts[::max(1, len(self.prompts) // 8)]]
+        speeds = {c: [] for c in choices}
+        for _ in range(self.args.rounds):
+            for choice in choices:
+                rows = self.undisturbed(lambda: run(lines, choice))
+                speeds[choice] += [self.args.new_tokens / row["seconds"] for row in rows]
+        medians = {c: statistics.median(s) for c, s in speeds.items()}
+        print(f"\n{title}, tokens/s (median of {len(lines)} prompts x {self.args.rounds}):")
+        for choice, speed in medians.items():
+            print(f"  {speed:7.0f}  {choice}")
+        sys.stdout.flush()
+        return max(medians, key=medians.get)
+
+    def choose_configs(self):
+        for dtype in DTYPES:
+            choices = [Config(*c) for c in itertools.product((0, 1), ("f16", "f32"), ("host", "graph"))]
+            if self.args.no_trials:
+                choices = [Config()]
+            self.config[dtype] = self.sweep(
+                f"llama.cpp {dtype}", choices, lambda lines, c: self.llama.run(lines, dtype, c, self.args.new_tokens))
+            if self.tree:
+                self.chain[dtype] = self.sweep(
+                    f"llama.cpp {dtype}, length of the drafted chain", self.args.chains,
+                    lambda lines, n: self.llama.run(lines, dtype, self.config[dtype], self.args.new_tokens, n))
+
+    def sides(self):
+        names = [LLAMA_PLAIN] + [COPPICE_PLAIN] * (self.coppice is not None)
+        if self.tree:
+            names += [LLAMA_CHAIN] + [COPPICE_TREE] * (self.coppice is not None and not self.args.no_dyspec)
+        return names
+
+    def run_side(self, side, ids, dtype):
+        """(tokens/s, tokens)"""
+        count = self.args.new_tokens
+        if side in (COPPICE_PLAIN, COPPICE_TREE):
+            result = self.coppice.run(ids, dtype, count, side == COPPICE_TREE)
+            return result["decode_tokens_per_second"], result["tokens"]
+        chain = self.chain[dtype] if side == LLAMA_CHAIN else 0
+        (result,) = self.llama.run([ids_line(ids)], dtype, self.config[dtype], count, chain)
+        return count / result["seconds"], result["tokens"]
+
+    def measure(self):
+        """{dtype: {side: speeds[prompt, round]}} and {dtype: {side: tokens of each prompt}}."""
+        sides = self.sides()
+        shape = len(self.prompts), self.args.rounds
+        speeds = {d: {s: np.zeros(shape) for s in sides} for d in DTYPES}
+        tokens = {d: {s: [None] * shape[0] for s in sides} for d in DTYPES}
+        turn = 0
+        for n in range(self.args.rounds):
+            for i, (_, ids) in enumerate(self.prompts):
+                for dtype in DTYPES:
+                    order = sides[turn % len(sides):] + sides[:turn % len(sides)]
+                    turn += 1
+                    results = self.undisturbed(lambda: {s: self.run_side(s, ids, dtype) for s in order})
+                    for side, (speed, made) in results.items():
+                        speeds[dtype][side][i, n] = speed
+                        tokens[dtype][side][i] = made
+            log(f"round {n + 1} of {self.args.rounds} done")
+        return speeds, tokens
+
+    def check_tokens(self, tokens, dtype, config):
+        """(tokens, differing, largest gap): coppice's plain tokens fed to llama.cpp, which would have
+        picked others where it says so; the gap is how far coppice's logit is below the best there."""
+        lines = [f"{ids_line(ids)} : {ids_line(made)}" for (_, ids), made in zip(self.prompts, tokens)]
+        rows = self.llama.run(lines, dtype, config, self.args.new_tokens)
+        gaps = [gap for row in rows for _, gap in row["differing"]]
+        return sum(row["checked"] for row in rows), len(gaps), max(gaps, default=0.0)
+
+
+def ids_line(ids):
+    return " ".join(map(str, ids))
+
+
+def spread(ratios):
+    low, middle, high = np.percentile(ratios, [10, 50, 90])
+    return {"median": middle, "p10": low, "p90": high}
+
+
+def report(bench, speeds, tokens):
+    """Prints the tables and returns what they say."""
+    kinds = [kind for kind, _ in bench.prompts]
+    out = {}
+    print("\n| dtype | | tokens/s | 10th to 90th |\n|---|---|---:|---:|")
+    for dtype in DTYPES:
+        for side, values in speeds[dtype].items():
+            s = spread(np.median(values, axis=1))
+            out.setdefault(dtype, {})[side] = s
+            print(f"| {dtype} | {side} | {s['median']:.0f} | {s['p10']:.0f} to {s['p90']:.0f} |")
+
+    pairs = [(COPPICE_PLAIN, LLAMA_PLAIN), (LLAMA_CHAIN, LLAMA_PLAIN), (COPPICE_TREE, COPPICE_PLAIN),
+             (COPPICE_TREE, LLAMA_CHAIN), (COPPICE_TREE, LLAMA_PLAIN)]
+    print("\n| dtype | ratio of a prompt's tokens/s | median | 10th to 90th | "
+          + " | ".join(dict.fromkeys(kinds)) + " | sum of times |")
+    print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 1))
+    for dtype, (over, under) in itertools.product(DTYPES, pairs):
+        if over not in speeds[dtype] or under not in speeds[dtype]:
+            continue
+        ratios = np.median(speeds[dtype][over] / speeds[dtype][under], axis=1)
+        s = spread(ratios)
+        of_kinds = {k: float(np.median([r for r, kind in zip(ratios, kinds) if kind == k]))
+                    for k in dict.fromkeys(kinds)}
+        total = [(1 / np.median(speeds[dtype][side], axis=1)).sum() for side in (under, over)]
+        out[dtype][f"{over} / {under}"] = {**s, **of_kinds, "sum of times": total[0] / total[1]}
+        print(f"| {dtype} | {over} / {under} | {s['median']:.2f} | {s['p10']:.2f} to {s['p90']:.2f} | "
+              + " | ".join(f"{r:.2f}" for r in of_kinds.values()) + f" | {total[0] / total[1]:.2f} |")
+
+    print()
+    for dtype in DTYPES:
+        for over, under in pairs[:3]:
+            if over in tokens[dtype] and under in tokens[dtype]:
+                same = sum(a == b for a, b in zip(tokens[dtype][over], tokens[dtype][under]))
+                print(f"{dtype}: {over} and {under} wrote the same {bench.args.new_tokens} tokens on "
+                      f"{same} of {len(bench.prompts)} prompts")
+        if COPPICE_PLAIN in tokens[dtype]:
+            configs = [bench.config[dtype]]
+            if dtype == "f32":
+                configs.append(Config(0, "f32"))
+            for config in dict.fromkeys(configs):
+                checked, differing, gap = bench.check_tokens(tokens[dtype][COPPICE_PLAIN], dtype, config)
+                out[dtype].setdefault("tokens checked", []).append(
+                    {"config": str(config), "tokens": checked, "differing": differing, "largest gap": gap})
+                print(f"{dtype}: of coppice's {checked} tokens llama.cpp ({config}) would have picked "
+                      f"{differing} otherwise, largest logit gap {gap:.3g}")
+    if bench.disturbed:
+        print(f"{bench.disturbed} measurements stayed disturbed by other processes "
+              f"(more than {bench.args.foreign:.0%} of the cores) after {bench.args.attempts} attempts")
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--target", default=str(ROOT / "models/stories/target"))
+    parser.add_argument("--draft", default=str(ROOT / "models/stories/draft"), help="or none: plain decoding only")
+    parser.add_argument("--coppice", default=str(ROOT / "build/coppice"), help="or none: llama.cpp alone")
+    parser.add_argument("--no-dyspec", action="store_true", help="leave coppice's speculation out")
+    parser.add_argument("--prompts", default=str(ROOT / "bench/prompts/prompts.jsonl"))
+    parser.add_argument("--per-kind", type=int, default=6, help="prompts of each kind")
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-trials", action="store_true", help=f"run llama.cpp with {Config()}")
+    parser.add_argument("--chains", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6, 8, 10])
+    parser.add_argument("--foreign", type=float, default=0.05, 
+                        help="share of the cores others may take in a measurement")
+    parser.add_argument("--attempts", type=int, default=6, help="at one measurement")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine")
+    parser.add_argument("--out", help="write everything as JSON too")
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, pathlib.Path(folder))
+        versions = {p: importlib.metadata.version(p) for p in ("llama-cpp-python", "gguf", "sentencepiece")}
+        versions["llama.cpp"], cpu = bench.llama.system
+        versions["llama.cpp CPU"] = " ".join(w.split(" = ")[0] for w in cpu.removeprefix("CPU : ").split(" | ") if w)
+        versions["coppice"] = bench.coppice.version if bench.coppice else "left out"
+        with open("/proc/cpuinfo") as f:
+            versions["processor"] = next((row.split(":")[1].strip() for row in f if row.startswith("model name")), "?")
+        for name, version in versions.items():
+            print(f"{name}: {version}")
+        print(f"{args.threads} threads, {len(bench.prompts)} prompts, {args.new_tokens} new tokens, greedy, "
+              f"{args.rounds} rounds")
+        bench.choose_configs()
+        for dtype in DTYPES:
+            chain = f"; chain of {bench.chain[dtype]}" if bench.tree else ""
+            print(f"llama.cpp {dtype} runs with {bench.config[dtype]}{chain}")
+        speeds, tokens = bench.measure()
+        summary = report(bench, speeds, tokens)
+        if args.out:
+            rows = {d: {s: v.tolist() for s, v in sides.items()} for d, sides in speeds.items()}
+            pathlib.Path(args.out).write_text(
+                json.dumps({"versions": versions, "summary": summary, "tokens_per_second": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
