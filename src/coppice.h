@@ -119,7 +119,7 @@ struct GenerateOptions {
   Policy policy = Policy::dyspec;
   std::int32_t tree_size = 0;  ///< draft tokens a step; chain: its length; 0: automatic
   double threshold = 0.0;      ///< dyspec_threshold: least value of a position; 0: automatic
-  double draft_temperature = -1.0;  ///< below 0: the target's, or 0.6 at target temperature 0
+  double draft_temperature = -1.0;  ///< below 0: the target's, or 0.45 at target temperature 0
   bool sampled_children = false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
   /// Throws Error(usage) for a value out of range. generate() calls it.

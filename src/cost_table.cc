@@ -91,74 +91,137 @@ double PassCosts::hull_seconds(std::int32_t rows, std::int32_t prefix) const {
   return interpolate(hull_, rows, prefix);
 }
 
-PassCosts measure_pass_costs(Model& model, KvPool& pool, std::int32_t most_rows,
-                             double budget_seconds) {
-  const std::int32_t context = model.max_positions();
-  most_rows = std::min({most_rows, model.options().max_rows, context / 2, pool.free_slots() / 2});
-  if (most_rows < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
-  const std::int32_t near = 1;
-  const std::int32_t far =
-      std::max(2, std::min({context - most_rows, pool.free_slots() - most_rows, 512}));
-  std::vector<KvSlot> slots(static_cast<std::size_t>(far + most_rows));
-  if (!pool.take(slots)) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+namespace {
 
-  AttentionPlan plan;
-  std::vector<VisibleKv> visible;
-  std::vector<std::int32_t> positions, logit_rows;
-  std::vector<TokenId> tokens;
-  const auto time_pass = [&](std::int32_t rows, std::int32_t prefix) {
-    visible.clear();
-    positions.clear();
-    logit_rows.clear();
-    tokens.clear();
+// Passes of one model over slots taken for the purpose.
+class ProbePasses {
+ public:
+  ProbePasses(Model& model, KvPool& pool, std::int32_t most_rows) : model_(model), pool_(pool) {
+    const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
+    most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
+    if (most_rows_ < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    far_ = std::max(2, std::min(context - most_rows_, 512));
+    slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
+    if (!pool.take(slots_)) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+  }
+  ~ProbePasses() { pool_.give_back(slots_); }
+  ProbePasses(const ProbePasses&) = delete;
+  ProbePasses& operator=(const ProbePasses&) = delete;
+
+  std::int32_t most_rows() const { return most_rows_; }
+  std::int32_t near() const { return 1; }
+  std::int32_t far() const { return far_; }
+
+  double seconds(std::int32_t rows, std::int32_t prefix) {
+    visible_.clear();
+    positions_.clear();
+    logit_rows_.clear();
+    tokens_.clear();
     for (std::int32_t i = 0; i < prefix; ++i) {
-      visible.push_back({slots[static_cast<std::size_t>(i)], 0, rows});
+      visible_.push_back({slots_[static_cast<std::size_t>(i)], 0, rows});
     }
     for (std::int32_t r = 0; r < rows; ++r) {
       // A bush over one stem: half of the rows see each other in a chain, as trees do.
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      visible.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
-      positions.push_back(prefix + std::min(r, rows / 2));
-      logit_rows.push_back(r);
-      tokens.push_back(static_cast<TokenId>((r * 37 + 11) % model.config().vocab_size));
+      visible_.push_back({slots_[static_cast<std::size_t>(prefix + r)], r, until});
+      positions_.push_back(prefix + std::min(r, rows / 2));
+      logit_rows_.push_back(r);
+      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
     }
-    plan.assign(visible, rows,
-                choose_chunk_tokens(prefix + rows, model.config().kv_heads, model.device().threads()));
+    plan_.assign(
+        visible_, rows,
+        choose_chunk_tokens(prefix + rows, model_.config().kv_heads, model_.device().threads()));
     const ForwardBatch batch{
-        tokens, positions,
-        std::span<const KvSlot>(slots.data() + prefix, static_cast<std::size_t>(rows)), &plan,
-        logit_rows};
+        tokens_, positions_,
+        std::span<const KvSlot>(slots_.data() + prefix, static_cast<std::size_t>(rows)), &plan_,
+        logit_rows_};
     const double start = now_seconds();
-    model.forward(batch, pool);
-    model.device().synchronize();
+    model_.forward(batch, pool_);
+    model_.device().synchronize();
     return now_seconds() - start;
-  };
+  }
 
-  // The least of a few repetitions: on a shared machine noise only adds.
-  const double begin = now_seconds();
-  const auto typical = [&](std::int32_t rows, std::int32_t prefix) {
-    time_pass(rows, prefix);
-    double best = 1e30;
-    const double repetitions_end = now_seconds() + 0.004;
-    for (int i = 0; i < 12 && (i < 3 || now_seconds() < repetitions_end); ++i) {
-      best = std::min(best, time_pass(rows, prefix));
-      if (now_seconds() - begin > budget_seconds && i > 0) break;
-    }
-    return best;
-  };
+ private:
+  Model& model_;
+  KvPool& pool_;
+  std::int32_t most_rows_ = 0, far_ = 0;
+  std::vector<KvSlot> slots_;
+  AttentionPlan plan_;
+  std::vector<VisibleKv> visible_;
+  std::vector<std::int32_t> positions_, logit_rows_;
+  std::vector<TokenId> tokens_;
+};
+
+// The lower quartile: on a shared machine noise only adds.
+double typical(std::vector<double>& seconds) {
+  const auto at = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
+  std::nth_element(seconds.begin(), at, seconds.end());
+  return *at;
+}
+
+constexpr int repetitions = 7;
+
+// One row alone, as plain decoding runs it.
+double time_alone(ProbePasses& model, std::int32_t prefix) {
+  std::vector<double> seconds;
+  model.seconds(1, prefix);
+  for (int i = 0; i < repetitions; ++i) seconds.push_back(model.seconds(1, prefix));
+  return typical(seconds);
+}
+
+// `rows` rows of `model` between `others` one-row passes of the other model.
+double time_in_turn(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
+                    int others, double stop_at) {
+  std::vector<double> seconds;
+  model.seconds(rows, prefix);
+  for (int i = 0; i < repetitions; ++i) {
+    for (int k = 0; k < others; ++k) other.seconds(1, std::min(prefix, other.far()));
+    seconds.push_back(model.seconds(rows, prefix));
+    if (now_seconds() > stop_at && i > 0) break;
+  }
+  return typical(seconds);
+}
+
+PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target,
+                          double budget_seconds) {
+  const double stop_at = now_seconds() + budget_seconds;
   std::vector<PassCosts::Point> points;
-  for (std::int32_t rows = 1; rows <= most_rows;
+  for (std::int32_t rows = 1; rows <= model.most_rows();
        rows += rows < 8 ? 1 : rows < 16 ? 2 : rows < 32 ? 4 : rows < 64 ? 16 : rows / 2) {
-    if (points.size() >= 2 && now_seconds() - begin > budget_seconds) break;
-    points.push_back({rows, typical(rows, near), typical(rows, far)});
+    if (points.size() >= 2 && now_seconds() > stop_at) break;
+    const auto time = [&](std::int32_t prefix) {
+      if (is_target) {
+        // A row's place in the caches differs between plain decoding and a step: the plain row
+        // is what speculation is held against.
+        if (rows == 1) return time_alone(model, prefix);
+        return time_in_turn(model, rows, prefix, other, 3, stop_at);
+      }
+      // Of a step's draft passes the first finds cold caches, the others warm ones.
+      const double cold = time_in_turn(model, rows, prefix, other, 1, stop_at);
+      const double warm = time_in_turn(model, rows, prefix, other, 0, stop_at);
+      return (cold + 2.0 * warm) / 3.0;
+    };
+    points.push_back({rows, time(model.near()), time(model.far())});
   }
   // More rows never cost less: a dip is noise.
   for (std::size_t i = points.size() - 1; i-- > 0;) {
     points[i].seconds_short = std::min(points[i].seconds_short, points[i + 1].seconds_short);
     points[i].seconds_long = std::min(points[i].seconds_long, points[i + 1].seconds_long);
   }
-  pool.give_back(slots);
-  return PassCosts(near, far, std::move(points));
+  return PassCosts(model.near(), model.far(), std::move(points));
+}
+
+}  // namespace
+
+CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
+                        std::int32_t most_rows, double budget_seconds) {
+  ProbePasses target_passes(target, target_pool, most_rows);
+  ProbePasses draft_passes(draft, draft_pool, most_rows);
+  CostTable table;
+  table.fingerprint = cost_fingerprint(target, draft);
+  table.target = measure_in_turn(target_passes, draft_passes, true, budget_seconds / 2);
+  table.draft = measure_in_turn(draft_passes, target_passes, false, budget_seconds / 2);
+  return table;
 }
 
 std::string cost_fingerprint(const Model& target, const Model& draft) {

@@ -44,10 +44,12 @@ struct CostTable {
   PassCosts draft;
 };
 
-/// Times passes of growing row counts over free slots of the pool: medians of a few
-/// repetitions, and no more rows once `budget_seconds` are spent.
-PassCosts measure_pass_costs(Model& model, KvPool& pool, std::int32_t most_rows,
-                             double budget_seconds);
+/// Times passes of growing row counts over free slots of the pools, as a step runs them: the
+/// target's after passes of the draft (whose weights have then pushed some of the target's out
+/// of the caches) and the other way round; one target row also alone, as plain decoding runs
+/// it. Few repetitions, and no more rows once `budget_seconds` are spent.
+CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
+                        std::int32_t most_rows, double budget_seconds);
 
 std::string cost_fingerprint(const Model& target, const Model& draft);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t page_size = 16;
 constexpr std::int32_t prefill_rows = 256;
-constexpr double cost_budget_seconds = 0.25;  // per model
+constexpr double cost_budget_seconds = 0.4;
 
 // KV slots for all sequences: a few whole contexts where memory is no matter, at least one
 // context and a tree else.
@@ -153,18 +153,10 @@ const CostTable& Engine::Impl::require_costs() {
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
   if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
   if (!costs) {
-    CostTable table;
-    table.fingerprint = fingerprint;
-    const auto report = [&](double fraction) {
-      if (options.progress) options.progress({"costs", fraction});
-    };
-    report(0.0);
-    table.target = measure_pass_costs(*target.model, *target.pool, options.max_tree_size + 1,
-                                      cost_budget_seconds);
-    report(0.5);
-    table.draft = measure_pass_costs(*draft.model, *draft.pool, options.max_tree_size + 1,
-                                     cost_budget_seconds);
-    report(1.0);
+    if (options.progress) options.progress({"costs", 0.0});
+    CostTable table = measure_costs(*target.model, *target.pool, *draft.model, *draft.pool,
+                                    options.max_tree_size + 1, cost_budget_seconds);
+    if (options.progress) options.progress({"costs", 1.0});
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     costs = std::move(table);
   }

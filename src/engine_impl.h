@@ -57,6 +57,6 @@ struct Engine::Impl {
 
 /// Draft temperature at target temperature 0: there the draft's distribution only ranks and
 /// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
-inline constexpr double default_greedy_draft_temperature = 0.6;
+inline constexpr double default_greedy_draft_temperature = 0.45;
 
 }  // namespace coppice

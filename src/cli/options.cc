@@ -170,7 +170,7 @@ po::options_description drafting_options() {
       ("threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
        "dyspec-threshold: least value of a position; 0: from measured costs")
       ("draft-temperature", po::value<double>()->value_name("F"),
-       "the target's if not given; 0.6 where that is 0")
+       "the target's if not given; 0.45 where that is 0")
       ("acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
        "rejection or coupled")
       ("sampled-children", "at temperature 0, draw the children instead of taking the top");
