@@ -28,6 +28,32 @@ std::int32_t DraftRunner::room(const SequenceState& state) const {
                   std::min(model_.options().max_rows, model_.max_positions()) - 1);
 }
 
+bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
+  const std::int32_t end = state.length() - 1;
+  if (static_cast<std::int32_t>(state.draft_slots.size()) >= end) return true;
+  const Stopwatch timing(prefill_seconds_);
+  std::int32_t rows = 16;
+  const float* logits = nullptr;
+  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits)) return false;
+  ++passes_;
+  // The penalty concerns texts, not how well the draft knows the language.
+  SamplingParams plain = params;
+  plain.repetition_penalty = 1.0;
+  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
+  fit_probs_.resize(common_vocab_);
+  double sum = 0.0;
+  for (std::int32_t r = 0; r < rows; ++r) {
+    process_logits({logits + static_cast<std::size_t>(r) * vocab, common_vocab_}, plain, nullptr,
+                   scratch_, fit_probs_);
+    const TokenId next = state.tokens[static_cast<std::size_t>(end - rows + 1 + r)];
+    if (static_cast<std::size_t>(next) < common_vocab_) {
+      sum += static_cast<double>(fit_probs_[static_cast<std::size_t>(next)]);
+    }
+  }
+  fit = sum / rows;
+  return true;
+}
+
 void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
   slot_of_node_.resize(static_cast<std::size_t>(arena.nodes()), -1);
   ++passes_;
@@ -37,7 +63,8 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     const float* logits = nullptr;
     {
       const Stopwatch timing(forward_seconds_);
-      if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, true, &logits)) {
+      std::int32_t rows = 1;
+      if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, rows, &logits)) {
         throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
       }
     }

@@ -29,6 +29,11 @@ class DraftRunner : public DraftSource {
     ChildDraw draw = ChildDraw::sampled;
   };
 
+  /// Computes the KV of all tokens but the last. False: the pool has too few slots (what was
+  /// computed stays). `fit` receives the mean probability that the draft gave to the last
+  /// tokens of the text, at most 16: next to nothing for a draft that does not know the
+  /// language. Unchanged where nothing was missing.
+  bool prefill(SequenceState& state, const SamplingParams& params, double& fit);
   /// Starts a step: the root is the last token of `state`.
   void begin(SequenceState& state, const StepKey& key, const Setting& setting);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
@@ -48,6 +53,7 @@ class DraftRunner : public DraftSource {
   void plant(DrawingFault fault) { drawer_.plant(fault); }
 
   std::int64_t passes() const { return passes_; }
+  double prefill_seconds() const { return prefill_seconds_; }
   double forward_seconds() const { return forward_seconds_; }
   double sampling_seconds() const { return sampling_seconds_; }
 
@@ -64,6 +70,7 @@ class DraftRunner : public DraftSource {
   std::vector<KvSlot> slot_of_node_;     ///< by arena node, -1: not evaluated
   std::vector<std::int32_t> evaluated_;  ///< arena nodes with a slot, the root excluded
   LogitsScratch scratch_;
+  std::vector<float> fit_probs_;
   // Scratch of evaluate().
   TreeOrder order_;
   AttentionPlan plan_;
@@ -72,6 +79,7 @@ class DraftRunner : public DraftSource {
   std::vector<TokenId> tokens_;
   std::vector<KvSlot> write_slots_, freed_;
   std::int64_t passes_ = 0;
+  double prefill_seconds_ = 0.0;
   double forward_seconds_ = 0.0;
   double sampling_seconds_ = 0.0;
 };

@@ -5,7 +5,8 @@
 namespace coppice {
 
 bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
-                        std::vector<KvSlot>& slots, bool want_logits, const float** logits) {
+                        std::vector<KvSlot>& slots, std::int32_t& logit_rows,
+                        const float** logits) {
   const std::int32_t most = model_.options().max_rows;
   while (static_cast<std::int32_t>(slots.size()) < end) {
     const auto begin = static_cast<std::int32_t>(slots.size());
@@ -28,18 +29,27 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
     plan_.assign(visible_, rows,
                  choose_chunk_tokens(begin + rows, model_.config().kv_heads,
                                      model_.device().threads()));
-    const std::int32_t last_row = rows - 1;
-    const bool last_chunk = begin + rows == end;
+    logit_rows_.clear();
+    if (begin + rows == end) {
+      logit_rows = std::min(logit_rows, rows);
+      for (std::int32_t r = rows - logit_rows; r < rows; ++r) logit_rows_.push_back(r);
+    }
     ForwardBatch batch;
     batch.tokens = tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows));
     batch.positions = positions_;
     batch.write_slots = fresh;
     batch.attention = &plan_;
-    if (want_logits && last_chunk) batch.logit_rows = {&last_row, 1};
+    batch.logit_rows = logit_rows_;
     const float* result = model_.forward(batch, pool_);
     if (logits != nullptr) *logits = result;
   }
   return true;
+}
+
+bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
+                        std::vector<KvSlot>& slots) {
+  std::int32_t none = 0;
+  return extend(tokens, end, slots, none, nullptr);
 }
 
 }  // namespace coppice

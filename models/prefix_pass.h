@@ -15,18 +15,21 @@ class PrefixPass {
   PrefixPass(Model& model, KvPool& pool) : model_(model), pool_(pool) {}
 
   /// Runs tokens [slots.size(), end) of `tokens` in chunks and appends their slots. Returns
-  /// false, with the tokens before still in place, when the pool has too few slots. With
-  /// `want_logits`, `logits` receives the last token's logits ([vocab], device, valid until
-  /// the model's next pass). At least one token must be missing.
+  /// false, with the tokens before still in place, when the pool has too few slots. At least
+  /// one token must be missing. `logits` receives those of the last `logit_rows` tokens, or of
+  /// as many as the last chunk holds ([rows, vocab], device, valid until the model's next
+  /// pass), and their number is returned in `logit_rows`.
   bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots,
-              bool want_logits, const float** logits);
+              std::int32_t& logit_rows, const float** logits);
+  /// The same without logits.
+  bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots);
 
  private:
   Model& model_;
   KvPool& pool_;
   AttentionPlan plan_;
   std::vector<VisibleKv> visible_;
-  std::vector<std::int32_t> positions_;
+  std::vector<std::int32_t> positions_, logit_rows_;
 };
 
 }  // namespace coppice

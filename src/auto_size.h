@@ -19,6 +19,8 @@ class AutoSize : public GrowthEconomics {
   /// `step_overhead_seconds`: what a speculative step costs beside the two models' passes.
   AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds);
 
+  /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
+  void begin_text(double fit);
   /// Before a step over a text of `prefix` tokens: fixes prices, and says whether to speculate.
   /// Where speculation has lost against plain decoding, it is tried again after a while, ever
   /// more rarely.
@@ -28,7 +30,7 @@ class AutoSize : public GrowthEconomics {
   /// After a plain step.
   void record_plain();
 
-  /// Length of the chain that pays best at the acceptance seen so far; 0: none does.
+  /// Length of the chain that pays best at the acceptance seen so far, at least 1.
   std::int32_t chain_length(std::int32_t most) const;
   /// Least value of a position that pays for its row.
   double threshold() const;
@@ -49,20 +51,23 @@ class AutoSize : public GrowthEconomics {
     }
   };
   static constexpr std::size_t bins = 12;
+  static constexpr std::size_t rank_classes = 3;  ///< first, second, later children
   static std::size_t bin_of(double probability);
+  static std::size_t class_of(std::int32_t rank);
+  double prior(std::size_t rank_class, double draft_prob) const;
 
   const CostTable& costs_;
   ChildDraw draw_;
   double overhead_;
-  Rate first_child_;                  ///< rank 0, before its token is known
-  std::array<Rate, bins> later_{};    ///< ranks above 0, by the mass left to them
-  std::array<Rate, bins> known_{};    ///< by the child's draft probability (coupled: by rank)
+  /// Children before their tokens are known, by rank class.
+  std::array<Rate, rank_classes> unknown_{};
+  /// Children by rank class and draft probability.
+  std::array<std::array<Rate, bins>, rank_classes> known_{};
   std::int32_t prefix_ = 0;
   double tokens_per_second_ = 0.0;  ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;                 ///< tokens won against plain decoding, discounted
-  double weight_ = 0.0;
-  std::int32_t wait_ = 0, next_wait_ = 1;
+  std::int32_t wait_ = 0, next_wait_ = 8;
 };
 
 }  // namespace coppice

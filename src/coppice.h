@@ -145,7 +145,7 @@ struct TokenLogprob {
 /// Seconds of wall clock.
 struct Seconds {
   double load = 0.0;
-  double prefill = 0.0;
+  double prefill = 0.0;   ///< both models' passes over the prompt
   double draft = 0.0;     ///< the draft's forward passes
   double verify = 0.0;    ///< the target's forward passes after prefill
   double sampling = 0.0;  ///< drawing children, processing logits, accepting

@@ -12,11 +12,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Lower hull by mean cost of both prefixes (Andrew's monotone chain).
+// Lower hull, from two rows on, by mean cost of both prefixes (Andrew's monotone chain).
 std::vector<PassCosts::Point> lower_hull(const std::vector<PassCosts::Point>& points) {
   std::vector<PassCosts::Point> hull;
   const auto cost = [](const PassCosts::Point& p) { return p.seconds_short + p.seconds_long; };
   for (const auto& p : points) {
+    // One row is what plain decoding runs, with the caches to itself.
+    if (p.rows == 1 && points.size() > 2) continue;
     while (hull.size() >= 2) {
       const auto& a = hull[hull.size() - 2];
       const auto& b = hull.back();

@@ -24,7 +24,7 @@ class PassCosts {
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
   double seconds(std::int32_t rows, std::int32_t prefix) const;
-  /// Cost of `rows` rows on the lower convex hull of the table: what one row more costs when
+  /// Cost of `rows` rows, two or more, on the lower convex hull of the table: what one row more costs when
   /// steps of the matrix products' row buckets are smoothed. Its increments never fall.
   double hull_seconds(std::int32_t rows, std::int32_t prefix) const;
 

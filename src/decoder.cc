@@ -100,10 +100,26 @@ Generation Decoder::run() {
 
 bool Decoder::prefill() {
   const std::lock_guard lock(engine_.mutex);
-  const double before = engine_.target_runner->prefill_seconds();
+  double& seconds = result_.statistics.seconds.prefill;
+  const double target_before = engine_.target_runner->prefill_seconds();
   const bool done = engine_.target_runner->prefill(state_);
-  result_.statistics.seconds.prefill += engine_.target_runner->prefill_seconds() - before;
-  return done;
+  seconds += engine_.target_runner->prefill_seconds() - target_before;
+  if (!done || policy_ == nullptr || !draft_can_follow()) return done;
+  DraftRunner& draft = *engine_.draft_runner;
+  const double draft_before = draft.prefill_seconds();
+  const std::int64_t passes_before = draft.passes();
+  double fit = 1.0;
+  draft.prefill(state_, draft_setting_.params, fit);  // short of slots: steps will be plain
+  if (auto_size_ != nullptr) auto_size_->begin_text(fit);
+  seconds += draft.prefill_seconds() - draft_before;
+  result_.statistics.draft_passes += draft.passes() - passes_before;
+  return true;
+}
+
+// Not past its own context, and not over tokens that it has no vocabulary row for.
+bool Decoder::draft_can_follow() const {
+  return state_.largest_token < engine_.draft.model->config().vocab_size &&
+         state_.length() < engine_.draft.model->max_positions();
 }
 
 // Bounds of this step's tree. They depend on what is known before the step alone.
@@ -112,8 +128,7 @@ void Decoder::plan_growth() {
       std::min(options_.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
                engine_.target.model->max_positions() - state_.length());
   limits_ = {};
-  speculate_ = policy_ != nullptr &&
-               state_.largest_token < engine_.draft.model->config().vocab_size;
+  speculate_ = policy_ != nullptr && draft_can_follow();
   if (!speculate_) return;
 
   // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.

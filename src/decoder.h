@@ -22,6 +22,7 @@ class Decoder {
 
  private:
   bool prefill();
+  bool draft_can_follow() const;
   void plan_growth();
   void grow();
   bool judge();

@@ -15,7 +15,7 @@ bool TargetRunner::prefill(SequenceState& state) {
   const std::int32_t end = state.length() - 1;
   if (static_cast<std::int32_t>(state.target_slots.size()) >= end) return true;
   const Stopwatch timing(prefill_seconds_);
-  return prefix_.extend(state.tokens, end, state.target_slots, false, nullptr);
+  return prefix_.extend(state.tokens, end, state.target_slots);
 }
 
 bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params) {
