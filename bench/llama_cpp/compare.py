@@ -250,12 +250,11 @@ class Bench:
         shape = len(self.prompts), self.args.rounds
         speeds = {d: {s: np.zeros(shape) for s in sides} for d in DTYPES}
         tokens = {d: {s: [None] * shape[0] for s in sides} for d in DTYPES}
-        turn = 0
         for n in range(self.args.rounds):
             for i, (_, ids) in enumerate(self.prompts):
                 for dtype in DTYPES:
-                    order = sides[turn % len(sides):] + sides[:turn % len(sides)]
-                    turn += 1
+                    first = (i + n) % len(sides)
+                    order = sides[first:] + sides[:first]
                     results = self.undisturbed(lambda: {s: self.run_side(s, ids, dtype) for s in order})
                     for side, (speed, made) in results.items():
                         speeds[dtype][side][i, n] = speed
@@ -295,19 +294,22 @@ def report(bench, speeds, tokens):
     pairs = [(COPPICE_PLAIN, LLAMA_PLAIN), (LLAMA_CHAIN, LLAMA_PLAIN), (COPPICE_TREE, COPPICE_PLAIN),
              (COPPICE_TREE, LLAMA_CHAIN), (COPPICE_TREE, LLAMA_PLAIN)]
     print("\n| dtype | ratio of a prompt's tokens/s | median | 10th to 90th | "
-          + " | ".join(dict.fromkeys(kinds)) + " | sum of times |")
-    print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 1))
+          + " | ".join(dict.fromkeys(kinds)) + " | sum of times | rounds |")
+    print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 2))
     for dtype, (over, under) in itertools.product(DTYPES, pairs):
         if over not in speeds[dtype] or under not in speeds[dtype]:
             continue
-        ratios = np.median(speeds[dtype][over] / speeds[dtype][under], axis=1)
+        each = speeds[dtype][over] / speeds[dtype][under]
+        ratios, rounds = np.median(each, axis=1), np.median(each, axis=0)
         s = spread(ratios)
         of_kinds = {k: float(np.median([r for r, kind in zip(ratios, kinds) if kind == k]))
                     for k in dict.fromkeys(kinds)}
         total = [(1 / np.median(speeds[dtype][side], axis=1)).sum() for side in (under, over)]
-        out[dtype][f"{over} / {under}"] = {**s, **of_kinds, "sum of times": total[0] / total[1]}
+        out[dtype][f"{over} / {under}"] = {**s, **of_kinds, "sum of times": total[0] / total[1],
+                                            "rounds": rounds.tolist()}
         print(f"| {dtype} | {over} / {under} | {s['median']:.2f} | {s['p10']:.2f} to {s['p90']:.2f} | "
-              + " | ".join(f"{r:.2f}" for r in of_kinds.values()) + f" | {total[0] / total[1]:.2f} |")
+              + " | ".join(f"{r:.2f}" for r in of_kinds.values())
+              + f" | {total[0] / total[1]:.2f} | {', '.join(f'{r:.2f}' for r in rounds)} |")
 
     print()
     for dtype in DTYPES:
@@ -374,7 +376,8 @@ def main():
         if args.out:
             rows = {d: {s: v.tolist() for s, v in sides.items()} for d, sides in speeds.items()}
             pathlib.Path(args.out).write_text(
-                json.dumps({"versions": versions, "summary": summary, "tokens_per_second": rows}, indent=1))
+                json.dumps({"versions": versions, "summary": summary, "tokens_per_second": rows},
+                           indent=1))
 
 
 if __name__ == "__main__":

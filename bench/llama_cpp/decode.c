@@ -126,7 +126,7 @@ struct chain_counts {
 static double chained(struct runner* target, struct runner* draft, int length, llama_token root,
                       llama_token* out, int count, struct chain_counts* counts) {
   llama_token guess[kMaxChain];
-  int made = 0, behind = 0;       // behind: the draft lacks the last guess of a fully accepted chain
+  int made = 0, behind = 0;  // behind: the draft lacks the last guess of a fully accepted chain
   llama_token missing = 0;
   const double start = now();
   while (made < count) {
@@ -206,7 +206,8 @@ int main(int argc, char** argv) {
   o.kv = strcmp(value_of(argc, argv, "--kv", "f16"), "f32") == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
   o.sample_in_graph = strcmp(value_of(argc, argv, "--sampler", "host"), "graph") == 0;
   if (!o.model) die("--model is missing");
-  if (o.draft && o.sample_in_graph) die("--sampler graph takes one output a pass, a chain has several");
+  if (o.draft && o.sample_in_graph)
+    die("--sampler graph does not go with a chain: it takes one output a pass");
   if (o.new_tokens < 1 || o.new_tokens > kMaxTokens) die("--new is out of range");
   if (o.chain < 1 || o.chain > kMaxChain) die("--chain is out of range");
 
@@ -232,7 +233,8 @@ int main(int argc, char** argv) {
     if (!forced) prompt = count;
     if (prompt < 1) die("an empty prompt");
     const int fresh = forced ? count - prompt : o.new_tokens;
-    if (prompt + fresh > (int)llama_n_ctx(target.context)) die("prompt and new tokens exceed the context");
+    if (prompt + fresh > (int)llama_n_ctx(target.context))
+      die("prompt and new tokens exceed the context");
 
     if (forced) {
       prefill(&target, ids, prompt);
@@ -253,8 +255,8 @@ int main(int argc, char** argv) {
     warm = 1;
     printf("{\"seconds\": %.9f, ", seconds);
     if (o.draft) {
-      printf("\"target_passes\": %d, \"drafted\": %d, \"accepted\": %d, ", counts.target_passes, counts.drafted,
-             counts.accepted);
+      printf("\"target_passes\": %d, \"drafted\": %d, \"accepted\": %d, ", counts.target_passes,
+             counts.drafted, counts.accepted);
     }
     printf("\"tokens\": [");
     for (int i = 0; i < fresh; ++i) printf("%s%d", i ? ", " : "", out[i]);
