@@ -40,7 +40,15 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
     batch.write_slots = fresh;
     batch.attention = &plan_;
     batch.logit_rows = logit_rows_;
-    const float* result = model_.forward(batch, pool_);
+    const float* result = nullptr;
+    try {
+      result = model_.forward(batch, pool_);
+    } catch (...) {
+      // Slots without KV must not stay with the sequence.
+      pool_.give_back(fresh);
+      slots.resize(static_cast<std::size_t>(begin));
+      throw;
+    }
     if (logits != nullptr) *logits = result;
   }
   return true;

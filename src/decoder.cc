@@ -184,10 +184,21 @@ bool Decoder::judge() {
     if (speculate_) engine_.draft_runner->abandon();
     return false;
   }
+  try {
+    find_verdict();
+  } catch (...) {
+    target.abandon();
+    if (speculate_) engine_.draft_runner->abandon();
+    throw;
+  }
+  return true;
+}
+
+void Decoder::find_verdict() {
   const Stopwatch timing(sampling_seconds_);
   static const DistributionTable nothing_drafted;
-  rule_->judge(tree_, target, speculate_ ? engine_.draft_runner->distributions() : nothing_drafted,
-               key_, verdict_);
+  rule_->judge(tree_, *engine_.target_runner,
+               speculate_ ? engine_.draft_runner->distributions() : nothing_drafted, key_, verdict_);
   step_logprobs_.clear();
   if (options_.logprobs) {
     std::int32_t node = 0;
@@ -197,7 +208,6 @@ bool Decoder::judge() {
     }
     note_logprob(node, verdict_.bonus);
   }
-  return true;
 }
 
 void Decoder::accept() {

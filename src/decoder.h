@@ -26,6 +26,7 @@ class Decoder {
   void plan_growth();
   void grow();
   bool judge();
+  void find_verdict();
   void accept();
   bool emit();
   bool emit_token(TokenId token);

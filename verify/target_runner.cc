@@ -49,7 +49,12 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
                                    model_.config().kv_heads, model_.device().threads()));
   const ForwardBatch batch{tokens_, positions_, write_slots_, &plan_, row_index_};
   const Stopwatch timing(forward_seconds_);
-  logits_ = model_.forward(batch, pool_);
+  try {
+    logits_ = model_.forward(batch, pool_);
+  } catch (...) {
+    abandon();
+    throw;
+  }
   return true;
 }
 
@@ -88,11 +93,16 @@ void TargetRunner::commit(std::span<const std::int32_t> path) {
   };
   keep(0);
   for (const std::int32_t node : path) keep(node);
+  abandon();
+}
+
+void TargetRunner::abandon() {
   freed_.clear();
   for (const KvSlot slot : write_slots_) {
     if (slot >= 0) freed_.push_back(slot);
   }
   pool_.give_back(freed_);
+  write_slots_.clear();
 }
 
 }  // namespace coppice

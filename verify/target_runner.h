@@ -41,6 +41,8 @@ class TargetRunner : public TargetSource {
 
   /// Keeps the KV of root and accepted path, frees the rest. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
+  /// Frees what the last pass took.
+  void abandon();
 
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
