@@ -6,10 +6,10 @@
 namespace coppice {
 namespace {
 
-constexpr double keep = 0.93;  // discount of sums per speculative step
+constexpr double keep = 0.96;  // discount of sums per speculative step
 // Speculation is given up when it has lost this many tokens against plain decoding (past gains
 // count, discounted), and tried again after waits of plain steps that double.
-constexpr double tolerated_loss = 1.2;
+constexpr double tolerated_loss = 3.0;
 constexpr std::int32_t first_wait = 8, longest_wait = 256;
 // A draft that gave the prompt's tokens less than this on average is not tried at once; any
 // other may lose this many tokens before its luck counts against it.
