@@ -54,12 +54,24 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
   return true;
 }
 
+// After a long stretch of plain decoding only its end is caught up with: a trial of speculation
+// must stay cheap, and the draft guesses well enough from the recent past. Any draft
+// distribution is exact, so nothing else depends on the gap.
+void DraftRunner::skip_long_lag() {
+  constexpr std::size_t longest_lag = 64, caught_up = 32;
+  const std::size_t lag = state_->tokens.size() - state_->draft_slots.size();
+  if (lag > longest_lag) {
+    state_->draft_slots.resize(state_->tokens.size() - caught_up, no_slot);
+  }
+}
+
 void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
   slot_of_node_.resize(static_cast<std::size_t>(arena.nodes()), -1);
   ++passes_;
   if (nodes.size() == 1 && nodes[0] == 0) {
     // The root's pass also catches up with what the draft has not seen: accepted leaves it
     // never evaluated, the bonus token, or a whole prompt.
+    skip_long_lag();
     const float* logits = nullptr;
     {
       const Stopwatch timing(forward_seconds_);
@@ -94,7 +106,8 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   const std::int32_t prefix = state_->length();
   visible_.clear();
   for (std::int32_t i = 0; i < prefix; ++i) {
-    visible_.push_back({state_->draft_slots[static_cast<std::size_t>(i)], 0, count});
+    const KvSlot slot = state_->draft_slots[static_cast<std::size_t>(i)];
+    if (slot != no_slot) visible_.push_back({slot, 0, count});
   }
   tokens_.clear();
   positions_.clear();

@@ -58,6 +58,7 @@ class DraftRunner : public DraftSource {
   double sampling_seconds() const { return sampling_seconds_; }
 
  private:
+  void skip_long_lag();
   void process(const float* logits, const TokenTree& arena, std::int32_t node);
 
   Model& model_;

@@ -19,7 +19,8 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
     }
     visible_.clear();
     for (std::int32_t i = 0; i < begin; ++i) {
-      visible_.push_back({slots[static_cast<std::size_t>(i)], 0, rows});
+      const KvSlot slot = slots[static_cast<std::size_t>(i)];
+      if (slot >= 0) visible_.push_back({slot, 0, rows});  // not one that was skipped
     }
     positions_.clear();
     for (std::int32_t i = 0; i < rows; ++i) {

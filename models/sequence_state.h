@@ -9,10 +9,14 @@
 
 namespace coppice {
 
+/// A token whose KV was never computed: nothing attends to it.
+inline constexpr KvSlot no_slot = -1;
+
 struct SequenceState {
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
   /// KV slots of tokens [0, size()). Both are shorter than `tokens`: the last token's KV is
-  /// written by the next verify pass, and the draft may lag further behind.
+  /// written by the next verify pass, and the draft may lag further behind. In draft_slots
+  /// `no_slot` stands for tokens that the draft skipped.
   std::vector<KvSlot> target_slots;
   std::vector<KvSlot> draft_slots;
   TokenCounts counts;       ///< of all tokens, for the repetition penalty

@@ -208,7 +208,9 @@ void Engine::Impl::cut(SequenceState& state, std::int32_t length) {
   const auto cut_slots = [&](std::vector<KvSlot>& slots, KvPool* pool) {
     const auto most = static_cast<std::size_t>(std::max(0, length - 1));
     if (pool == nullptr || slots.size() <= most) return;
-    pool->give_back(std::span<const KvSlot>(slots).subspan(most));
+    const auto cut_from = slots.begin() + static_cast<std::ptrdiff_t>(most);
+    const auto taken = std::remove(cut_from, slots.end(), no_slot);
+    pool->give_back(std::span<const KvSlot>(cut_from, taken));
     slots.resize(most);
   };
   cut_slots(state.target_slots, target.pool.get());
