@@ -160,6 +160,8 @@ class Bench:
         self.llama.convert("target", args.target)
         self.coppice = None
         if args.coppice != "none":
+            if not os.access(args.coppice, os.X_OK):
+                raise SystemExit(f"{args.coppice} is not there; build it, or give --coppice FILE or --coppice none")
             self.coppice = Coppice(args.coppice, args.target, args.draft, args.threads)
         self.tree = args.draft != "none"
         if self.tree:
