@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "coppice.h"
 #include "cli/terminal.h"
+#include "coppice.h"
 #include "reference/tiny_model.h"
 
 namespace {
@@ -98,23 +98,26 @@ int main(int argc, char** argv) try {
   double temperature = 0, draft_temperature = -1;
   po::options_description options("bench/generate");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
-  options.add_options()("help", "print this")
-      ("target", po::value(&target)->default_value(models + "target"), "model folder")
-      ("draft", po::value(&draft)->default_value(models + "draft"), "model folder, or random")
-      ("prompts", po::value(&prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
-       "JSON lines with kind and prompt")
-      ("per-kind", po::value(&per_kind)->default_value(6), "prompts of each kind")
-      ("max-new-tokens", po::value(&new_tokens)->default_value(128), "")
-      ("rounds", po::value(&rounds)->default_value(3), "")
-      ("threads", po::value(&threads)->default_value(2), "")
-      ("dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")
-      ("temperature", po::value(&temperature)->default_value(0.0), "")
-      ("draft-temperature", po::value(&draft_temperature), "")
-      ("cost-table", po::value(&cost_table), "")
-      ("settings", po::value(&settings_text)->default_value(
-           "chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,dyspec:16,dyspec:0,dyspec:0:coupled"),
-       "policy:size[:coupled], comma-separated; size 0 is auto; plain decoding is always there")
-      ("json", po::value<std::string>(), "file for the figures");
+  options.add_options()("help", "print this")(
+      "target", po::value(&target)->default_value(models + "target"), "model folder")(
+      "draft", po::value(&draft)->default_value(models + "draft"), "model folder, or random")(
+      "prompts",
+      po::value(&prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
+      "JSON lines with kind and prompt")("per-kind", po::value(&per_kind)->default_value(6),
+                                         "prompts of each kind")(
+      "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
+      "rounds", po::value(&rounds)->default_value(3), "")(
+      "threads", po::value(&threads)->default_value(2), "")(
+      "dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
+      "temperature", po::value(&temperature)->default_value(0.0), "")(
+      "draft-temperature", po::value(&draft_temperature), "")("cost-table", po::value(&cost_table),
+                                                              "")(
+      "settings",
+      po::value(&settings_text)
+          ->default_value("chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,"
+                          "dyspec:16,dyspec:0,dyspec:0:coupled"),
+      "policy:size[:coupled], comma-separated; size 0 is auto; plain decoding is always there")(
+      "json", po::value<std::string>(), "file for the figures");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   po::notify(values);
@@ -145,11 +148,13 @@ int main(int argc, char** argv) try {
     std::getline(parts, size, ':');
     std::getline(parts, acceptance, ':');
     Setting s;
-    s.policy = policy == "chain" ? Policy::chain
-               : policy == "threshold" ? Policy::dyspec_threshold : Policy::dyspec;
+    s.policy = policy == "chain"       ? Policy::chain
+               : policy == "threshold" ? Policy::dyspec_threshold
+                                       : Policy::dyspec;
     s.tree_size = std::stoi(size);
     s.acceptance = acceptance == "coupled" ? Acceptance::coupled : Acceptance::rejection;
-    s.name = policy + " " + (s.tree_size == 0 ? "auto" : size) + (acceptance == "coupled" ? " coupled" : "");
+    s.name = policy + " " + (s.tree_size == 0 ? "auto" : size) +
+             (acceptance == "coupled" ? " coupled" : "");
     settings.push_back(s);
   }
 
@@ -208,7 +213,8 @@ int main(int argc, char** argv) try {
   progress.clear();
 
   std::printf("coppice %s, %s, %d threads, temperature %g, %zu prompts x %d tokens, %d rounds\n",
-              version(), dtype_used.c_str(), threads, temperature, prompts.size(), new_tokens, rounds);
+              version(), dtype_used.c_str(), threads, temperature, prompts.size(), new_tokens,
+              rounds);
   std::printf("%-22s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
               "accepted", "tree", "passes", "draft%", "verify%", "outside%");
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());

@@ -13,9 +13,9 @@ namespace coppice {
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
 /// may still be dropped, so under sampled rejection none biases the output.
 struct GrowthLimits {
-  std::int32_t max_size = 64;    ///< most nodes, the root not counted
+  std::int32_t max_size = 64;        ///< most nodes, the root not counted
   std::int32_t max_depth = 1 << 20;  ///< most edges below the root; also the most draft passes
-  double min_value = 0.0;        ///< positions of lower value are not drawn
+  double min_value = 0.0;            ///< positions of lower value are not drawn
 };
 
 class DraftPolicy {

@@ -108,7 +108,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;  ///< "cpu" or "cuda"
+  virtual std::string name() const = 0;     ///< "cpu" or "cuda"
   virtual DType compute_dtype() const = 0;  ///< type of matrix products and activations
   virtual int threads() const = 0;
 
@@ -146,9 +146,9 @@ class Device {
   /// (q heads, then k heads, then v heads) by positions[r]; q in place, k and v into
   /// slots[r] of `layer`.
   virtual void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
-                             std::span<const std::int32_t> positions,
-                             std::span<const KvSlot> slots, const KvLayout& layout, float* keys,
-                             float* values, std::int32_t layer) = 0;
+                             std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
+                             const KvLayout& layout, float* keys, float* values,
+                             std::int32_t layer) = 0;
   /// kernels/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
   /// f32, out [rows, n] activation.
   virtual void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) = 0;
@@ -165,7 +165,7 @@ class Device {
 };
 
 struct CpuOptions {
-  int threads = 0;                  ///< 0: as many as the process may use
+  int threads = 0;  ///< 0: as many as the process may use
   enum class Compute { automatic, f32, bf16 } compute = Compute::automatic;
 };
 

@@ -13,8 +13,8 @@ namespace coppice {
 struct RopeScaling {
   enum class Kind { none, linear, llama3 } kind = Kind::none;
   double factor = 1.0;
-  double low_freq_factor = 1.0;   ///< llama3
-  double high_freq_factor = 4.0;  ///< llama3
+  double low_freq_factor = 1.0;          ///< llama3
+  double high_freq_factor = 4.0;         ///< llama3
   std::int64_t original_context = 8192;  ///< llama3
 };
 
@@ -34,10 +34,10 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;   ///< attention_bias, or Qwen2's always
+  bool qkv_bias = false;     ///< attention_bias, or Qwen2's always
   bool output_bias = false;  ///< attention_bias of Llama covers o_proj too
   bool mlp_bias = false;
-  TokenId bos_token = -1;  ///< -1: none
+  TokenId bos_token = -1;           ///< -1: none
   std::vector<TokenId> eos_tokens;  ///< of both files, without repetition
   /// What coppice cannot run of this model, one sentence each; empty: nothing.
   std::vector<std::string> unsupported;

@@ -18,12 +18,12 @@ namespace coppice {
 using LoadProgress = std::function<void(double fraction)>;
 
 struct ModelOptions {
-  std::int32_t max_rows = 256;    ///< most rows of one forward pass
+  std::int32_t max_rows = 256;      ///< most rows of one forward pass
   std::int32_t max_logit_rows = 0;  ///< most rows with logits; 0: as many as max_rows
   /// Positions that can be run (each costs head_dim f32 of rotary table); 0: the model's
   /// context, at most 8192.
   std::int32_t max_positions = 0;
-  bool check_finite = true;       ///< refuse weights with NaN or infinity
+  bool check_finite = true;  ///< refuse weights with NaN or infinity
 };
 
 /// Rows of one forward pass over one pool. Row r embeds tokens[r], is rotated by positions[r],

@@ -27,9 +27,9 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
       visible_.push_back({slots[static_cast<std::size_t>(begin + i)], i, rows});
       positions_.push_back(begin + i);
     }
-    plan_.assign(visible_, rows,
-                 choose_chunk_tokens(begin + rows, model_.config().kv_heads,
-                                     model_.device().threads()));
+    plan_.assign(
+        visible_, rows,
+        choose_chunk_tokens(begin + rows, model_.config().kv_heads, model_.device().threads()));
     logit_rows_.clear();
     if (begin + rows == end) {
       logit_rows = std::min(logit_rows, rows);

@@ -30,10 +30,10 @@ AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_
 
 // Finer towards 0 and 1, where small differences decide.
 std::size_t AutoSize::bin_of(double probability) {
-  constexpr std::array<double, bins - 1> edges = {0.02, 0.05, 0.1, 0.2, 0.35, 0.5,
+  constexpr std::array<double, bins - 1> edges = {0.02, 0.05, 0.1, 0.2,  0.35, 0.5,
                                                   0.65, 0.8,  0.9, 0.96, 0.99};
-  return static_cast<std::size_t>(
-      std::upper_bound(edges.begin(), edges.end(), probability) - edges.begin());
+  return static_cast<std::size_t>(std::upper_bound(edges.begin(), edges.end(), probability) -
+                                  edges.begin());
 }
 
 std::size_t AutoSize::class_of(std::int32_t rank) {

@@ -64,7 +64,7 @@ class AutoSize : public GrowthEconomics {
   /// Children by rank class and draft probability.
   std::array<std::array<Rate, bins>, rank_classes> known_{};
   std::int32_t prefix_ = 0;
-  double tokens_per_second_ = 0.0;  ///< price of a second, fixed for the step
+  double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;                 ///< tokens won against plain decoding, discounted
   std::int32_t wait_ = 0, next_wait_ = 8;

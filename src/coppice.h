@@ -86,14 +86,15 @@ struct EngineOptions {
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
 
   // Performance only: none of these changes what the text is distributed as.
-  std::string device = "auto";   ///< "auto", "cpu" or "cuda"
-  int threads = 0;               ///< CPU threads; 0: as many as the process may use
-  std::string cpu_dtype = "auto";  ///< "auto", "f32" or "bf16"
+  std::string device = "auto";       ///< "auto", "cpu" or "cuda"
+  int threads = 0;                   ///< CPU threads; 0: as many as the process may use
+  std::string cpu_dtype = "auto";    ///< "auto", "f32" or "bf16"
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it. 0: a few contexts, of at most 8192 tokens each.
   std::int32_t kv_tokens = 0;
-  std::filesystem::path cost_table;  ///< measured costs: read if it exists, else written; empty: measure
+  std::filesystem::path
+      cost_table;  ///< measured costs: read if it exists, else written; empty: measure
   std::function<void(const LoadEvent&)> progress;
 };
 
@@ -117,10 +118,11 @@ struct GenerateOptions {
 
   // Performance only.
   Policy policy = Policy::dyspec;
-  std::int32_t tree_size = 0;  ///< draft tokens a step; chain: its length; 0: automatic
-  double threshold = 0.0;      ///< dyspec_threshold: least value of a position; 0: automatic
+  std::int32_t tree_size = 0;       ///< draft tokens a step; chain: its length; 0: automatic
+  double threshold = 0.0;           ///< dyspec_threshold: least value of a position; 0: automatic
   double draft_temperature = -1.0;  ///< below 0: the target's, or 0.45 at target temperature 0
-  bool sampled_children = false;  ///< temperature 0: draw children instead of taking the top (as the paper)
+  bool sampled_children =
+      false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
   /// Throws Error(usage) for a value out of range. generate() calls it.
   void validate() const;
@@ -129,7 +131,8 @@ struct GenerateOptions {
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
 struct Piece {
   std::string_view text;
-  std::span<const TokenId> tokens;  ///< tokens accepted since the last call (their text may follow later)
+  std::span<const TokenId>
+      tokens;  ///< tokens accepted since the last call (their text may follow later)
 };
 /// Returns false to stop the generation.
 using PieceCallback = std::function<bool(const Piece&)>;
@@ -150,7 +153,7 @@ struct Seconds {
   double verify = 0.0;    ///< the target's forward passes after prefill
   double sampling = 0.0;  ///< drawing children, processing logits, accepting
   double other = 0.0;
-  double total = 0.0;     ///< load included
+  double total = 0.0;  ///< load included
 };
 
 struct Statistics {
@@ -187,11 +190,11 @@ struct TreeNode {
   TokenId token = -1;
   std::int32_t parent = -1;  ///< index, -1 for the root
   std::int32_t depth = 0;
-  std::int32_t rank = 0;          ///< among siblings, in the order drawn
-  double draft_prob = 1.0;        ///< D(token | path)
-  double path_prob = 1.0;         ///< product of draft_prob along the path
-  double value = 1.0;             ///< estimated acceptance of its position (DySpec eq. 11)
-  double target_prob = 1.0;       ///< T(token | path), processed
+  std::int32_t rank = 0;     ///< among siblings, in the order drawn
+  double draft_prob = 1.0;   ///< D(token | path)
+  double path_prob = 1.0;    ///< product of draft_prob along the path
+  double value = 1.0;        ///< estimated acceptance of its position (DySpec eq. 11)
+  double target_prob = 1.0;  ///< T(token | path), processed
   bool accepted = false;
 };
 

@@ -34,9 +34,8 @@ std::vector<PassCosts::Point> lower_hull(const std::vector<PassCosts::Point>& po
 Json to_json(const PassCosts& costs) {
   Json points = Json::array();
   for (const auto& p : costs.points()) {
-    points.push_back({{"rows", p.rows},
-                      {"seconds_short", p.seconds_short},
-                      {"seconds_long", p.seconds_long}});
+    points.push_back(
+        {{"rows", p.rows}, {"seconds_short", p.seconds_short}, {"seconds_long", p.seconds_long}});
   }
   return {{"prefix_short", costs.prefix_short()},
           {"prefix_long", costs.prefix_long()},
@@ -104,7 +103,8 @@ class ProbePasses {
     if (most_rows_ < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
     far_ = std::max(2, std::min(context - most_rows_, 512));
     slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
-    if (!pool.take(slots_)) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    if (!pool.take(slots_))
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
   }
   ~ProbePasses() { pool_.give_back(slots_); }
   ProbePasses(const ProbePasses&) = delete;
@@ -193,8 +193,11 @@ PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target
                           double budget_seconds) {
   const double stop_at = now_seconds() + budget_seconds;
   std::vector<PassCosts::Point> points;
-  for (std::int32_t rows = 1; rows <= model.most_rows();
-       rows += rows < 8 ? 1 : rows < 16 ? 2 : rows < 32 ? 4 : rows < 64 ? 16 : rows / 2) {
+  for (std::int32_t rows = 1; rows <= model.most_rows(); rows += rows < 8    ? 1
+                                                                 : rows < 16 ? 2
+                                                                 : rows < 32 ? 4
+                                                                 : rows < 64 ? 16
+                                                                             : rows / 2) {
     if (points.size() >= 2 && now_seconds() > stop_at) break;
     const auto time = [&](std::int32_t prefix) {
       if (is_target) {
@@ -234,8 +237,8 @@ CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool
 std::string cost_fingerprint(const Model& target, const Model& draft) {
   const auto one = [](const Model& m) {
     const ModelConfig& c = m.config();
-    return cat(c.layers, "x", c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads,
-               "x", c.head_dim, "/", c.vocab_size);
+    return cat(c.layers, "x", c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":",
+               c.kv_heads, "x", c.head_dim, "/", c.vocab_size);
   };
   return cat(target.device().name(), " ", name_of(target.device().compute_dtype()), " ",
              target.device().threads(), " threads, target ", one(target), ", draft ", one(draft));

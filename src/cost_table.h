@@ -24,8 +24,8 @@ class PassCosts {
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
   double seconds(std::int32_t rows, std::int32_t prefix) const;
-  /// Cost of `rows` rows, two or more, on the lower convex hull of the table: what one row more costs when
-  /// steps of the matrix products' row buckets are smoothed. Its increments never fall.
+  /// Cost of `rows` rows, two or more, on the lower convex hull of the table: what one row more
+  /// costs when steps of the matrix products' row buckets are smoothed. Its increments never fall.
   double hull_seconds(std::int32_t rows, std::int32_t prefix) const;
 
   std::int32_t prefix_short() const { return prefix_short_; }
@@ -33,7 +33,8 @@ class PassCosts {
   const std::vector<Point>& points() const { return points_; }
 
  private:
-  double interpolate(const std::vector<Point>& points, std::int32_t rows, std::int32_t prefix) const;
+  double interpolate(const std::vector<Point>& points, std::int32_t rows,
+                     std::int32_t prefix) const;
   std::int32_t prefix_short_ = 0, prefix_long_ = 1;
   std::vector<Point> points_, hull_;
 };

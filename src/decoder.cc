@@ -198,7 +198,8 @@ void Decoder::find_verdict() {
   const Stopwatch timing(sampling_seconds_);
   static const DistributionTable nothing_drafted;
   rule_->judge(tree_, *engine_.target_runner,
-               speculate_ ? engine_.draft_runner->distributions() : nothing_drafted, key_, verdict_);
+               speculate_ ? engine_.draft_runner->distributions() : nothing_drafted, key_,
+               verdict_);
   step_logprobs_.clear();
   if (options_.logprobs) {
     std::int32_t node = 0;
@@ -253,7 +254,8 @@ void Decoder::note_logprob(std::int32_t node, TokenId token) {
                       return pa != pb ? pa > pb : a < b;
                     });
   for (std::size_t i = 0; i < count; ++i) {
-    if (probs[static_cast<std::size_t>(ids[i])] > 0.0f) entry.top.emplace_back(ids[i], log_of(ids[i]));
+    if (probs[static_cast<std::size_t>(ids[i])] > 0.0f)
+      entry.top.emplace_back(ids[i], log_of(ids[i]));
   }
   step_logprobs_.push_back(std::move(entry));
 }
@@ -329,8 +331,8 @@ void Decoder::finish(double seconds) {
   s.seconds.load = engine_.load_seconds;
   s.seconds.sampling = sampling_seconds_;
   s.seconds.total = s.seconds.load + seconds;
-  s.seconds.other = std::max(0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify -
-                                      s.seconds.sampling);
+  s.seconds.other = std::max(
+      0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify - s.seconds.sampling);
   if (seconds > 0.0) s.tokens_per_second = count / seconds;
   if (seconds > s.seconds.prefill) {
     s.decode_tokens_per_second = count / (seconds - s.seconds.prefill);
@@ -369,8 +371,8 @@ JudgedTree Decoder::judge_first_tree() {
   }
   // A node's target probability is read from its parent's row.
   for (std::size_t n = 1; n < judged.nodes.size(); ++n) {
-    judged.nodes[n].target_prob = static_cast<double>(
-        engine_.target_runner->distribution(tree_.parent[n])[static_cast<std::size_t>(tree_.token[n])]);
+    judged.nodes[n].target_prob = static_cast<double>(engine_.target_runner->distribution(
+        tree_.parent[n])[static_cast<std::size_t>(tree_.token[n])]);
   }
   engine_.target_runner->commit(verdict_.path);
   if (speculate_) engine_.draft_runner->commit(tree_, verdict_.path);

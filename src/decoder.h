@@ -56,7 +56,7 @@ class Decoder {
   Generation result_;
   std::optional<FinishReason> finished_;
   std::size_t handed_out_ = 0;  ///< tokens that the callback has seen
-  std::int64_t judged_ = 0;  ///< accepted and bonus tokens of all steps
+  std::int64_t judged_ = 0;     ///< accepted and bonus tokens of all steps
   std::int64_t drafted_ = 0;
   double sampling_seconds_ = 0.0;
 };

@@ -27,8 +27,7 @@ std::int32_t default_kv_tokens(const ModelConfig& config, std::int32_t tree_rows
 
 std::unique_ptr<Device> make_device(const EngineOptions& options) {
   if (options.device == "cuda") {
-    throw_usage(
-        "--device cuda: this build has no CUDA backend; use --device cpu");
+    throw_usage("--device cuda: this build has no CUDA backend; use --device cpu");
   }
   if (options.device != "auto" && options.device != "cpu") {
     throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
@@ -67,8 +66,6 @@ LoadedModel load_model(const std::filesystem::path& dir, const char* what,
   return loaded;
 }
 
-
-
 // The same ids must mean the same pieces. Vocabularies that differ only by padded rows are
 // fine: ids past the tokenizer's pieces mean nothing in either.
 void check_vocabularies(Engine::Impl& engine) {
@@ -80,8 +77,9 @@ void check_vocabularies(Engine::Impl& engine) {
     engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
     const std::int64_t pieces = engine.tokenizer->pieces();
     if (std::min(target_rows, draft_rows) >= pieces) return;
-    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ", pieces,
-                      " pieces, the models have ", target_rows, " (target) and ", draft_rows,
+    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ",
+                      pieces, " pieces, the models have ", target_rows, " (target) and ",
+                      draft_rows,
                       " (draft) vocabulary rows; use a draft made for the target's tokenizer"));
   }
   // Without tokenizers to compare, sizes must agree up to padding to a multiple of 1024.
@@ -118,16 +116,19 @@ void GenerateOptions::validate() const {
     refuse("temperature ", o.temperature, ": use 0 (always the most probable token) to 100");
   }
   if (o.top_k < 0) refuse("top-k ", o.top_k, ": use 1 or more, or 0 for no limit");
-  if (!(o.top_p > 0.0 && o.top_p <= 1.0)) refuse("top-p ", o.top_p, ": use a number above 0, up to 1");
+  if (!(o.top_p > 0.0 && o.top_p <= 1.0))
+    refuse("top-p ", o.top_p, ": use a number above 0, up to 1");
   if (!(o.min_p >= 0.0 && o.min_p <= 1.0)) refuse("min-p ", o.min_p, ": use a number from 0 to 1");
   if (!(o.repetition_penalty > 0.0 && o.repetition_penalty <= 100.0)) {
-    refuse("repetition-penalty ", o.repetition_penalty, ": use a number above 0 (1 is off), up to 100");
+    refuse("repetition-penalty ", o.repetition_penalty,
+           ": use a number above 0 (1 is off), up to 100");
   }
   if (o.tree_size < 0) refuse("tree-size ", o.tree_size, ": use 1 or more, or auto");
   if (!(o.threshold >= 0.0 && o.threshold <= 1.0)) {
     refuse("threshold ", o.threshold, ": use a number above 0, up to 1, or 0 for automatic");
   }
-  if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 || o.draft_temperature == 0.0) {
+  if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 ||
+      o.draft_temperature == 0.0) {
     refuse("draft-temperature ", o.draft_temperature,
            ": use a number above 0, up to 100 (the tree is weighed by the draft's probabilities)");
   }
@@ -293,9 +294,7 @@ struct Sequence::Impl {
   SequenceState state;
 };
 
-Sequence Engine::new_sequence() {
-  return Sequence(std::make_unique<Sequence::Impl>(*impl_));
-}
+Sequence Engine::new_sequence() { return Sequence(std::make_unique<Sequence::Impl>(*impl_)); }
 
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
   impl_->check(options);

@@ -43,7 +43,8 @@ std::string TextStream::release(bool last) {
       }
     }
   }
-  const std::string text = to_valid_utf8(std::string_view(bytes_).substr(released_, end - released_));
+  const std::string text =
+      to_valid_utf8(std::string_view(bytes_).substr(released_, end - released_));
   released_ = end;
   return text;
 }

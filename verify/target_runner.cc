@@ -40,8 +40,7 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
     const auto node = static_cast<std::size_t>(order_.node_of_row[r]);
     visible_.push_back({write_slots_[r], row, row + order_.subtree_rows[r]});
     tokens_.push_back(tree.token[node]);
-    positions_.push_back(prefix +
-                         (fault_ == PassFault::rope_by_index ? row : tree.depth[node]));
+    positions_.push_back(prefix + (fault_ == PassFault::rope_by_index ? row : tree.depth[node]));
     row_index_.push_back(row);
   }
   plan_.assign(visible_, rows,

@@ -2,8 +2,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_stream_f32.cc"
-#include "hwy/foreach_target.h"
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -69,7 +69,8 @@ void TokenTree::validate(std::int32_t vocab_size) const {
     const auto p = static_cast<std::size_t>(parent[i]);
     if (depth[i] != depth[p] + 1) broken(i, "depth is not its parent's plus one");
     if (rank[i] != children[p]++) broken(i, "sibling ranks are not contiguous in node order");
-    if (!(draft_prob[i] >= 0.0f && draft_prob[i] <= 1.0f)) broken(i, "draft probability not in [0, 1]");
+    if (!(draft_prob[i] >= 0.0f && draft_prob[i] <= 1.0f))
+      broken(i, "draft probability not in [0, 1]");
     for (std::size_t j = p + 1; j < i; ++j) {
       if (parent[j] == parent[i] && token[j] == token[i]) broken(i, "repeats a sibling's token");
     }

@@ -16,13 +16,13 @@ namespace coppice {
 /// root (parent -1, depth 0, rank 0, draft_prob 1, path_prob 1, value 1).
 struct TokenTree {
   std::vector<TokenId> token;
-  std::vector<std::int32_t> parent;    ///< node index, -1 for the root
-  std::vector<std::int32_t> depth;     ///< edges from the root
-  std::vector<std::int32_t> rank;      ///< place among its siblings in the order drawn, from 0
-  std::vector<float> draft_prob;       ///< D(token | path) of the processed draft distribution
-  std::vector<double> path_prob;       ///< w: product of draft_prob along the path
-  std::vector<double> value;           ///< heap value of its position (DySpec eq. 11)
-  std::vector<std::int32_t> source;    ///< node id under which the draft evaluated it
+  std::vector<std::int32_t> parent;  ///< node index, -1 for the root
+  std::vector<std::int32_t> depth;   ///< edges from the root
+  std::vector<std::int32_t> rank;    ///< place among its siblings in the order drawn, from 0
+  std::vector<float> draft_prob;     ///< D(token | path) of the processed draft distribution
+  std::vector<double> path_prob;     ///< w: product of draft_prob along the path
+  std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
+  std::vector<std::int32_t> source;  ///< node id under which the draft evaluated it
 
   /// Nodes, the root included: rows of the verify pass.
   std::int32_t nodes() const { return static_cast<std::int32_t>(token.size()); }

@@ -44,7 +44,8 @@ void TreeOrder::assign(const TokenTree& tree, ChildOrder order) {
     if (order == ChildOrder::heavy_path) {
       // Last pushed is visited first; ties keep the drawn order.
       std::stable_sort(begin, stack_.end(), [&](std::int32_t a, std::int32_t b) {
-        return size_of_node_[static_cast<std::size_t>(a)] < size_of_node_[static_cast<std::size_t>(b)];
+        return size_of_node_[static_cast<std::size_t>(a)] <
+               size_of_node_[static_cast<std::size_t>(b)];
       });
     }
   }

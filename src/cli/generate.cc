@@ -16,16 +16,16 @@ constexpr int interrupted_exit = 130;
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
   po::options_description output("Length and output");
-  output.add_options()
-      ("max-new-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
-       "most new tokens")
-      ("stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
-       "end before this text (may be given several times)")
-      ("ignore-eos", "go on after an end token")
-      ("logprobs", "with --format json: log-probabilities of each token and the top 5")
-      ("format", po::value<std::string>()->default_value("text")->value_name("F"),
-       "text (streams) or json (one object at the end)")
-      ("stats", "print the table of statistics to standard error (on a terminal always)");
+  output.add_options()("max-new-tokens",
+                       po::value<std::int32_t>()->default_value(128)->value_name("N"),
+                       "most new tokens")(
+      "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
+      "end before this text (may be given several times)")("ignore-eos",
+                                                           "go on after an end token")(
+      "logprobs", "with --format json: log-probabilities of each token and the top 5")(
+      "format", po::value<std::string>()->default_value("text")->value_name("F"),
+      "text (streams) or json (one object at the end)")(
+      "stats", "print the table of statistics to standard error (on a terminal always)");
   po::options_description all;
   all.add(options).add(output).add(sampling_options()).add(drafting_options()).add(model_options());
   po::variables_map values;
@@ -69,7 +69,8 @@ int generate(const std::vector<std::string>& arguments) {
       } else if (shows_tokens) {
         std::string ids;
         for (const TokenId token : piece.tokens) {
-          ids += (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
+          ids +=
+              (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
         }
         write_out(ids);
       } else {

@@ -36,7 +36,8 @@ fs::path find_stories() {
     if (fs::exists(place / "target" / "config.json", ignored)) return place;
   }
   std::string looked;
-  for (const fs::path& place : places) looked += (looked.empty() ? "" : ", ") + quote(place.string());
+  for (const fs::path& place : places)
+    looked += (looked.empty() ? "" : ", ") + quote(place.string());
   throw_failure(cat("the shipped models were not found (looked in ", looked,
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
 }
@@ -52,7 +53,8 @@ std::string read_file(const std::string& name) {
   if (!in || in.bad()) {
     // An empty file sets failbit when nothing was inserted.
     if (in.eof() || (fs::exists(name, error) && fs::file_size(name, error) == 0)) return "";
-    throw_usage(cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
+    throw_usage(
+        cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
   }
   return text.str();
 }
@@ -115,65 +117,62 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
 
 po::options_description model_options() {
   po::options_description d("Models and device");
-  d.add_options()
-      ("target", po::value<std::string>()->value_name("DIR"),
-       "Hugging Face folder of the target; with neither this nor --draft, the shipped pair")
-      ("draft", po::value<std::string>()->value_name("DIR|none"),
-       "folder of the draft, or none for plain decoding")
-      ("device", po::value<std::string>()->default_value("auto")->value_name("D"),
-       "auto, cpu or cuda")
-      ("threads", po::value<int>()->default_value(0)->value_name("N"),
-       "CPU threads; 0: as many as this process may use")
-      ("cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
-       "auto, f32 or bf16: type of matrix products on the CPU")
-      ("kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-       "KV slots per model; 0: from the context")
-      ("cost-table", po::value<std::string>()->value_name("FILE"),
-       "measured costs for automatic sizes: read if the file exists, else written");
+  d.add_options()(
+      "target", po::value<std::string>()->value_name("DIR"),
+      "Hugging Face folder of the target; with neither this nor --draft, the shipped pair")(
+      "draft", po::value<std::string>()->value_name("DIR|none"),
+      "folder of the draft, or none for plain decoding")(
+      "device", po::value<std::string>()->default_value("auto")->value_name("D"),
+      "auto, cpu or cuda")("threads", po::value<int>()->default_value(0)->value_name("N"),
+                           "CPU threads; 0: as many as this process may use")(
+      "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+      "auto, f32 or bf16: type of matrix products on the CPU")(
+      "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "KV slots per model; 0: from the context")(
+      "cost-table", po::value<std::string>()->value_name("FILE"),
+      "measured costs for automatic sizes: read if the file exists, else written");
   return d;
 }
 
 po::options_description prompt_options() {
   po::options_description d("Prompt (standard input if none of these is given)");
-  d.add_options()
-      ("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")
-      ("prompt-file", po::value<std::string>()->value_name("FILE"), "a file that holds it")
-      ("prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")
-      ("no-bos", "put no beginning-of-sequence token before a text");
+  d.add_options()("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")(
+      "prompt-file", po::value<std::string>()->value_name("FILE"), "a file that holds it")(
+      "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
+      "no-bos", "put no beginning-of-sequence token before a text");
   return d;
 }
 
 po::options_description sampling_options() {
   po::options_description d("Sampling (filters act in this order)");
-  d.add_options()
-      ("repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
-       "weakens tokens that the text holds already")
-      ("temperature", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-       "0: always the most probable token")
-      ("top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-       "keep the N most probable tokens; 0: all")
-      ("top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"),
-       "keep the fewest tokens that hold this share")
-      ("min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-       "keep tokens of at least this share of the best one's probability")
-      ("seed", po::value<std::string>()->value_name("N"), "random, and printed, if not given");
+  d.add_options()("repetition-penalty",
+                  po::value<double>()->default_value(1.0, "1")->value_name("F"),
+                  "weakens tokens that the text holds already")(
+      "temperature", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+      "0: always the most probable token")(
+      "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "keep the N most probable tokens; 0: all")(
+      "top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"),
+      "keep the fewest tokens that hold this share")(
+      "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+      "keep tokens of at least this share of the best one's probability")(
+      "seed", po::value<std::string>()->value_name("N"), "random, and printed, if not given");
   return d;
 }
 
 po::options_description drafting_options() {
   po::options_description d("Speculation (none of these changes the text's distribution)");
-  d.add_options()
-      ("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
-       "dyspec, dyspec-threshold, chain or none")
-      ("tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
-       "draft tokens per target pass; under chain its length")
-      ("threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-       "dyspec-threshold: least value of a position; 0: from measured costs")
-      ("draft-temperature", po::value<double>()->value_name("F"),
-       "the target's if not given; 0.45 where that is 0")
-      ("acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
-       "rejection or coupled")
-      ("sampled-children", "at temperature 0, draw the children instead of taking the top");
+  d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
+                  "dyspec, dyspec-threshold, chain or none")(
+      "tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
+      "draft tokens per target pass; under chain its length")(
+      "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+      "dyspec-threshold: least value of a position; 0: from measured costs")(
+      "draft-temperature", po::value<double>()->value_name("F"),
+      "the target's if not given; 0.45 where that is 0")(
+      "acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
+      "rejection or coupled")("sampled-children",
+                              "at temperature 0, draw the children instead of taking the top");
   return d;
 }
 
@@ -204,7 +203,8 @@ EngineOptions engine_options(const po::variables_map& values) {
   } else {
     options.target = text("target");
     if (values.count("draft") == 0 && !plain) {
-      std::cerr << "coppice: no draft model was given: plain decoding (use --draft DIR to speed it up)\n";
+      std::cerr
+          << "coppice: no draft model was given: plain decoding (use --draft DIR to speed it up)\n";
     } else if (text("draft") != "none" && !plain) {
       options.draft = text("draft");
     }
@@ -230,8 +230,7 @@ GenerateOptions generate_options(const po::variables_map& values) {
   options.min_p = values["min-p"].as<double>();
   if (values.count("seed") != 0) {
     const std::string& text = values["seed"].as<std::string>();
-    const auto [end, error] =
-        std::from_chars(text.data(), text.data() + text.size(), options.seed);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.seed);
     if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
       throw_usage(cat("--seed ", quote(text), ": use a whole number from 0 to 2^64 - 1"));
     }
@@ -242,8 +241,8 @@ GenerateOptions generate_options(const po::variables_map& values) {
                           {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::none});
   options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
                               {Acceptance::rejection, Acceptance::coupled});
-  options.tree_size = static_cast<std::int32_t>(
-      parse_count("tree-size", values["tree-size"].as<std::string>(), 0));
+  options.tree_size =
+      static_cast<std::int32_t>(parse_count("tree-size", values["tree-size"].as<std::string>(), 0));
   options.threshold = values["threshold"].as<double>();
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();
@@ -258,7 +257,8 @@ GenerateOptions generate_options(const po::variables_map& values) {
 
 Prompt read_prompt(const po::variables_map& values) {
   Prompt prompt;
-  const auto sources = values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
+  const auto sources =
+      values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
   if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
   const char* where = "prompt";
   if (values.count("prompt-ids") != 0) {
@@ -273,7 +273,9 @@ Prompt read_prompt(const po::variables_map& values) {
     prompt.text = read_file(values["prompt-file"].as<std::string>());
   } else {
     if (isatty(STDIN_FILENO) != 0) {
-      throw_usage("no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text in");
+      throw_usage(
+          "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
+          "in");
     }
     where = "standard input";
     std::ostringstream text;

@@ -47,10 +47,11 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
   };
   draw(draw, 0, "");
   char summary[160];
-  std::snprintf(summary, sizeof summary,
-                "%zu draft tokens in %lld draft passes; %zu accepted%s, then '%s' from the target\n",
-                tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes), accepted,
-                colour ? "" : " (*)", visible(token_text(engine, tree.bonus)).c_str());
+  std::snprintf(
+      summary, sizeof summary,
+      "%zu draft tokens in %lld draft passes; %zu accepted%s, then '%s' from the target\n",
+      tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes), accepted,
+      colour ? "" : " (*)", visible(token_text(engine, tree.bonus)).c_str());
   return out + summary;
 }
 

@@ -72,17 +72,35 @@ TEST_F(Cli, HelpAndVersion) {
 }
 
 TEST_F(Cli, JsonKeepsItsContract) {
-  const Result r = run(
-      "generate --prompt 'The captain looked at the' --max-new-tokens 20 --seed 3 --temperature 0.7 "
-      "--format json --logprobs");
+  const Result r =
+      run("generate --prompt 'The captain looked at the' --max-new-tokens 20 --seed 3 "
+          "--temperature 0.7 "
+          "--format json --logprobs");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err, "");
   const auto json = nlohmann::json::parse(r.out);
-  for (const char* name :
-       {"text", "tokens", "prompt_tokens", "finish_reason", "steps", "accepted_length",
-        "emitted_per_step", "tree_size", "tree_size_mean", "draft_passes", "seconds",
-        "tokens_per_second", "decode_tokens_per_second", "logprobs", "policy", "acceptance",
-        "temperature", "draft_temperature", "seed", "device", "dtype", "version"}) {
+  for (const char* name : {"text",
+                           "tokens",
+                           "prompt_tokens",
+                           "finish_reason",
+                           "steps",
+                           "accepted_length",
+                           "emitted_per_step",
+                           "tree_size",
+                           "tree_size_mean",
+                           "draft_passes",
+                           "seconds",
+                           "tokens_per_second",
+                           "decode_tokens_per_second",
+                           "logprobs",
+                           "policy",
+                           "acceptance",
+                           "temperature",
+                           "draft_temperature",
+                           "seed",
+                           "device",
+                           "dtype",
+                           "version"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
   for (const char* name : {"load", "prefill", "draft", "verify", "sampling", "other", "total"}) {
@@ -98,8 +116,8 @@ TEST_F(Cli, JsonKeepsItsContract) {
 TEST_F(Cli, TextEqualsJsonAndPromptsComeFromEverywhere) {
   const std::string common = " --max-new-tokens 16 --seed 1 --cpu-dtype f32";
   std::ofstream(folder("prompt.txt")) << "It was late";
-  const auto json = nlohmann::json::parse(
-      run("generate --prompt 'It was late' --format json" + common).out);
+  const auto json =
+      nlohmann::json::parse(run("generate --prompt 'It was late' --format json" + common).out);
   const std::string text = json["text"].get<std::string>() + "\n";
   EXPECT_EQ(run("generate --prompt 'It was late'" + common).out, text);
   EXPECT_EQ(run("generate --prompt-file '" + folder("prompt.txt") + "'" + common).out, text);
@@ -120,8 +138,10 @@ TEST_F(Cli, PrintsARandomSeed) {
 }
 
 TEST_F(Cli, CostTableIsSavedAndReused) {
-  const std::string command = "generate --prompt 'One day' --max-new-tokens 24 --temperature 0.8 "
-                              "--seed 9 --format json --cost-table '" + folder("costs.json") + "'";
+  const std::string command =
+      "generate --prompt 'One day' --max-new-tokens 24 --temperature 0.8 "
+      "--seed 9 --format json --cost-table '" +
+      folder("costs.json") + "'";
   const auto first = nlohmann::json::parse(run(command).out);
   EXPECT_TRUE(std::filesystem::exists(folder("costs.json")));
   const auto second = nlohmann::json::parse(run(command).out);
@@ -197,20 +217,25 @@ TEST_F(Cli, UsageErrors) {
 }
 
 TEST_F(Cli, Failures) {
-  expect_error("generate --prompt x --target '" + folder("no model") + "'" + " --draft none", 1, "no model");
+  expect_error("generate --prompt x --target '" + folder("no model") + "'" + " --draft none", 1,
+               "no model");
   std::filesystem::create_directory(folder("empty"));
-  expect_error("generate --prompt x --draft none --target '" + folder("empty") + "'", 1, "config.json");
+  expect_error("generate --prompt x --draft none --target '" + folder("empty") + "'", 1,
+               "config.json");
   TinyModel model;
   write_tiny_model(folder("tiny"), model);
   // Without a tokenizer: ids work, text does not.
-  expect_error("generate --prompt x --draft none --target '" + folder("tiny") + "'", 1, "tokenizer.model");
-  const Result ids = run("generate --prompt-ids 1,2,3 --max-new-tokens 4 --ignore-eos --draft none --target '" +
-                         folder("tiny") + "'");
+  expect_error("generate --prompt x --draft none --target '" + folder("tiny") + "'", 1,
+               "tokenizer.model");
+  const Result ids =
+      run("generate --prompt-ids 1,2,3 --max-new-tokens 4 --ignore-eos --draft none --target '" +
+          folder("tiny") + "'");
   EXPECT_EQ(ids.code, 0) << ids.err;
   EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), ','), 3) << ids.out;
   // A draft of another vocabulary.
   expect_error("generate --prompt x --target '" + (stories() / "target").string() + "' --draft '" +
-                   folder("tiny") + "'", 1, "vocabulary");
+                   folder("tiny") + "'",
+               1, "vocabulary");
   std::filesystem::resize_file(folder("tiny") + "/model.safetensors", 5000);
   expect_error("generate --prompt-ids 1 --draft none --target '" + folder("tiny") + "'", 1,
                "model.safetensors");
@@ -228,9 +253,10 @@ TEST_F(Cli, FullDiskIsOneLine) {
 }
 
 TEST_F(Cli, ClosedPipeEndsQuietly) {
-  const std::string command = "{ '" + std::string(COPPICE_BINARY) +
-                              "' generate --prompt 'One day' --max-new-tokens 300 --ignore-eos 2>'" +
-                              folder("err") + "'; echo $? >'" + folder("code") + "'; } | head -c 5 >/dev/null";
+  const std::string command =
+      "{ '" + std::string(COPPICE_BINARY) +
+      "' generate --prompt 'One day' --max-new-tokens 300 --ignore-eos 2>'" + folder("err") +
+      "'; echo $? >'" + folder("code") + "'; } | head -c 5 >/dev/null";
   ASSERT_NE(std::system(command.c_str()), -1);
   EXPECT_EQ(slurp(folder("code")), "0\n");
   EXPECT_EQ(slurp(folder("err")), "");

@@ -34,7 +34,8 @@ void expect_nothing_leaked(Engine& engine) {
 TEST(Engine, CountsAddUp) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
-  for (const Policy policy : {Policy::none, Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
+  for (const Policy policy :
+       {Policy::none, Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
     GenerateOptions options = greedy(40);
     options.policy = policy;
     options.tree_size = policy == Policy::dyspec_threshold ? 20 : 5;
@@ -75,11 +76,12 @@ TEST(Engine, EndTokensEndTheTextAndAreLeftOut) {
   ending.eos_tokens = {95, text[11]};
   const TinyPair pair2(ending);
   Engine engine = Engine::load(pair2.options());
-  const auto first = static_cast<std::size_t>(
-      std::find(text.begin(), text.end(), text[11]) - text.begin());
+  const auto first =
+      static_cast<std::size_t>(std::find(text.begin(), text.end(), text[11]) - text.begin());
   const Generation g = engine.generate(prompt, greedy(20));
   EXPECT_EQ(g.finish_reason, FinishReason::eos);
-  EXPECT_EQ(g.tokens, std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first)));
+  EXPECT_EQ(g.tokens,
+            std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first)));
   GenerateOptions on = greedy(20);
   on.ignore_eos = true;
   EXPECT_EQ(engine.generate(prompt, on).tokens, text);
@@ -90,7 +92,8 @@ TEST(Engine, CallbackStopsTheGeneration) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
   int calls = 0;
-  const Generation g = engine.generate(prompt, greedy(100), [&](const Piece&) { return ++calls < 3; });
+  const Generation g =
+      engine.generate(prompt, greedy(100), [&](const Piece&) { return ++calls < 3; });
   EXPECT_EQ(g.finish_reason, FinishReason::cancelled);
   EXPECT_EQ(calls, 3);
   EXPECT_FALSE(g.tokens.empty());
@@ -328,7 +331,8 @@ TEST(Engine, JudgesOneTree) {
     if (tree.nodes[n].accepted) path.push_back(tree.nodes[n].token);
   }
   path.push_back(tree.bonus);
-  EXPECT_EQ(path, std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(path.size())));
+  EXPECT_EQ(path, std::vector<TokenId>(text.begin(),
+                                       text.begin() + static_cast<std::ptrdiff_t>(path.size())));
   expect_nothing_leaked(engine);
 }
 
@@ -352,7 +356,8 @@ TEST(ShippedPair, StopTextsAndUtf8) {
   EXPECT_EQ(cut.finish_reason, FinishReason::stop);
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
   EXPECT_EQ(streamed, cut.text);
-  EXPECT_EQ(cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
+  EXPECT_EQ(
+      cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
 }
 
 }  // namespace

@@ -56,9 +56,10 @@ TEST(CostTable, SurvivesWritingAndReading) {
   EXPECT_EQ(back->target.seconds(9, 33), table.target.seconds(9, 33));
   EXPECT_EQ(back->draft.hull_seconds(9, 33), table.draft.hull_seconds(9, 33));
   EXPECT_THROW(read_cost_table(file, "another machine"), Error);
-  for (const char* bad : {"", "{", "[]", "{\"fingerprint\": 3}",
-                          "{\"fingerprint\": \"x\", \"target\": {\"prefix_short\": 0, \"prefix_long\": 1, "
-                          "\"points\": []}, \"draft\": {}}"}) {
+  for (const char* bad :
+       {"", "{", "[]", "{\"fingerprint\": 3}",
+        "{\"fingerprint\": \"x\", \"target\": {\"prefix_short\": 0, \"prefix_long\": 1, "
+        "\"points\": []}, \"draft\": {}}"}) {
     std::ofstream(file) << bad;
     EXPECT_THROW(read_cost_table(file, "x"), Error) << bad;
   }

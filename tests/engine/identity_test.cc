@@ -60,7 +60,9 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
     ASSERT_EQ(plain.tokens.size(), static_cast<std::size_t>(new_tokens));
     // Fixed sizes, the automatic one and other policies take turns.
     const int turn = i % 4;
-    options.policy = turn == 2 ? Policy::chain : turn == 3 ? Policy::dyspec_threshold : Policy::dyspec;
+    options.policy = turn == 2   ? Policy::chain
+                     : turn == 3 ? Policy::dyspec_threshold
+                                 : Policy::dyspec;
     options.tree_size = turn == 0 ? 0 : turn == 1 ? 24 : turn == 2 ? 6 : 16;
     options.threshold = turn == 3 ? 0.05 : 0.0;
 
@@ -105,13 +107,13 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   RecordProperty("near_ties", static_cast<int>(flips));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
-                         ::testing::Values(Case{"f32", false, 100, 6e-4}, Case{"auto", false, 100, 0.2},
-                                           Case{"f32", true, 24, 6e-4}, Case{"auto", true, 100, 0.25}),
-                         [](const auto& one) {
-                           return std::string(one.param.dtype) +
-                                  (one.param.coupled ? "_coupled" : "_greedy");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shipped, Identity,
+    ::testing::Values(Case{"f32", false, 100, 6e-4}, Case{"auto", false, 100, 0.2},
+                      Case{"f32", true, 24, 6e-4}, Case{"auto", true, 100, 0.25}),
+    [](const auto& one) {
+      return std::string(one.param.dtype) + (one.param.coupled ? "_coupled" : "_greedy");
+    });
 
 }  // namespace
 }  // namespace coppice::testing
