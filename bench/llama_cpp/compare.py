@@ -295,12 +295,12 @@ def report(bench, speeds, tokens):
 
     pairs = [(COPPICE_PLAIN, LLAMA_PLAIN), (LLAMA_CHAIN, LLAMA_PLAIN), (COPPICE_TREE, COPPICE_PLAIN),
              (COPPICE_TREE, LLAMA_CHAIN), (COPPICE_TREE, LLAMA_PLAIN)]
-    print("\n| dtype | ratio of a prompt's tokens/s | median | 10th to 90th | "
-          + " | ".join(dict.fromkeys(kinds)) + " | sum of times | rounds |")
-    print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 2))
+    pairs = [(over, under) for over, under in pairs if over in bench.sides() and under in bench.sides()]
+    if pairs:
+        print("\n| dtype | ratio of a prompt's tokens/s | median | 10th to 90th | "
+              + " | ".join(dict.fromkeys(kinds)) + " | sum of times | rounds |")
+        print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 2))
     for dtype, (over, under) in itertools.product(DTYPES, pairs):
-        if over not in speeds[dtype] or under not in speeds[dtype]:
-            continue
         each = speeds[dtype][over] / speeds[dtype][under]
         ratios, rounds = np.median(each, axis=1), np.median(each, axis=0)
         s = spread(ratios)
@@ -315,11 +315,10 @@ def report(bench, speeds, tokens):
 
     print()
     for dtype in DTYPES:
-        for over, under in pairs[:3]:
-            if over in tokens[dtype] and under in tokens[dtype]:
-                same = sum(a == b for a, b in zip(tokens[dtype][over], tokens[dtype][under]))
-                print(f"{dtype}: {over} and {under} wrote the same {bench.args.new_tokens} tokens on "
-                      f"{same} of {len(bench.prompts)} prompts")
+        for over, under in pairs:
+            same = sum(a == b for a, b in zip(tokens[dtype][over], tokens[dtype][under]))
+            print(f"{dtype}: {over} and {under} wrote the same {bench.args.new_tokens} tokens on "
+                  f"{same} of {len(bench.prompts)} prompts")
         if COPPICE_PLAIN in tokens[dtype]:
             configs = [bench.config[dtype]]
             if dtype == "f32":
