@@ -11,6 +11,7 @@ constexpr double keep = 0.96;  // discount of sums per speculative step
 // count, discounted), and tried again after waits of plain steps that double.
 constexpr double tolerated_loss = 3.0;
 constexpr std::int32_t first_wait = 8, longest_wait = 256;
+constexpr std::int32_t most_barren = 3;
 // A draft that gave the prompt's tokens less than this on average is not tried at once; any
 // other may lose this many tokens before its luck counts against it.
 constexpr double useless_fit = 0.02, first_credit = 3.0;
@@ -127,9 +128,12 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   tokens_ = keep * tokens_ + tokens;
   seconds_ = keep * seconds_ + seconds;
   surplus_ = keep * surplus_ + tokens - seconds / costs_.target.seconds(1, prefix_);
-  if (surplus_ > -tolerated_loss) {
-    next_wait_ = first_wait;
+  // Draft passes after which nothing seemed worth a row: prices are against it for now.
+  barren_ = tree.size() == 0 ? barren_ + 1 : 0;
+  if (surplus_ > -tolerated_loss && barren_ < most_barren) {
+    if (tree.size() > 0) next_wait_ = first_wait;
   } else {
+    barren_ = 0;
     wait_ = next_wait_;
     next_wait_ = std::min(2 * next_wait_, longest_wait);
   }

@@ -10,7 +10,7 @@ endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
-set(common -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
+set(common -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
     -DCMAKE_EXE_LINKER_FLAGS=${CXX_FLAGS})
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/install -B ${SCRATCH}/example ${common}
     -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
