@@ -67,7 +67,7 @@ class AutoSize : public GrowthEconomics {
   double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;                 ///< tokens won against plain decoding, discounted
-  std::int32_t barren_ = 0;  ///< steps in a row that grew no node
+  std::int32_t barren_ = 0;              ///< steps in a row that grew no node
   std::int32_t wait_ = 0, next_wait_ = 8;
 };
 

@@ -76,7 +76,7 @@ const char* name_of(Acceptance acceptance);
 const char* name_of(FinishReason reason);
 
 struct LoadEvent {
-  const char* what;  ///< "target", "draft" or "costs"
+  const char* what;  ///< "target", "draft", or "costs" (in the first generate() that needs them)
   double fraction;   ///< 0 to 1
 };
 
@@ -91,7 +91,7 @@ struct EngineOptions {
   std::string cpu_dtype = "auto";    ///< "auto", "f32" or "bf16"
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
-  /// allows it. 0: a few contexts, of at most 8192 tokens each.
+  /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
   std::int32_t kv_tokens = 0;
   std::filesystem::path
       cost_table;  ///< measured costs: read if it exists, else written; empty: measure
@@ -118,8 +118,10 @@ struct GenerateOptions {
 
   // Performance only.
   Policy policy = Policy::dyspec;
-  std::int32_t tree_size = 0;       ///< draft tokens a step; chain: its length; 0: automatic
-  double threshold = 0.0;           ///< dyspec_threshold: least value of a position; 0: automatic
+  std::int32_t tree_size = 0;  ///< draft tokens a step; chain: its length; 0: automatic
+  /// dyspec_threshold: least estimated acceptance of a position, tree_size being the cap
+  /// (automatic: max_tree_size); 0: chosen from costs.
+  double threshold = 0.0;
   double draft_temperature = -1.0;  ///< below 0: the target's, or 0.45 at target temperature 0
   bool sampled_children =
       false;  ///< temperature 0: draw children instead of taking the top (as the paper)
@@ -147,6 +149,7 @@ struct TokenLogprob {
 
 /// Seconds of wall clock.
 struct Seconds {
+  /// Of the engine, once and for all, with the costs that the first automatic size measures.
   double load = 0.0;
   double prefill = 0.0;   ///< both models' passes over the prompt
   double draft = 0.0;     ///< the draft's forward passes
@@ -246,7 +249,9 @@ class Engine {
 };
 
 /// A text that grows call by call: each generate() appends the prompt to what is there, then
-/// the new tokens, and nothing is computed twice. Move-only; frees its KV when destroyed.
+/// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
+/// computed twice. Statistics::prompt_tokens counts all tokens before the new ones. Move-only;
+/// frees its KV when destroyed.
 class Sequence {
  public:
   Sequence(Sequence&&) noexcept;

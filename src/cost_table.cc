@@ -250,6 +250,9 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     throw_failure(cat("cost table ", quote(file.string()), ": ", what,
                       "; delete the file to have the costs measured again"));
   };
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw_failure(cat("cost table ", quote(file.string()), ": a folder; name a file"));
+  }
   std::ifstream in(file);
   const Json json = Json::parse(in, nullptr, false);
   if (!in || json.is_discarded() || !json.is_object()) complain("not readable as JSON");
@@ -258,8 +261,8 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     table.fingerprint = json.at("fingerprint").get<std::string>();
     table.target = from_json(json.at("target"));
     table.draft = from_json(json.at("draft"));
-  } catch (const std::exception& error) {
-    complain(cat("not a cost table (", error.what(), ")"));
+  } catch (const std::exception&) {
+    complain("not a cost table as this program writes them");
   }
   if (table.fingerprint != fingerprint) {
     complain(cat("measured for ", quote(table.fingerprint), ", this is ", quote(fingerprint)));

@@ -27,6 +27,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
       state_(state),
       options_(options),
       callback_(callback),
+      prompt_length_(state.length()),
       target_params_(params_of(options, options.temperature)),
       text_(options.stop) {
   const bool greedy = options_.temperature == 0.0;
@@ -47,9 +48,10 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
                    : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
   }
 
-  const bool automatic = options_.policy != Policy::none &&
-                         (options_.tree_size == 0 || (options_.policy == Policy::dyspec_threshold &&
-                                                      options_.threshold == 0.0));
+  // A given threshold says itself how far to grow; tree_size is then only a cap.
+  const bool automatic = options_.policy == Policy::dyspec_threshold
+                             ? options_.threshold == 0.0
+                             : options_.policy != Policy::none && options_.tree_size == 0;
   if (automatic) {
     auto_size_ = std::make_unique<AutoSize>(engine_.require_costs(), draft_setting_.draw,
                                             step_overhead_seconds);
@@ -260,8 +262,8 @@ void Decoder::note_logprob(std::int32_t node, TokenId token) {
   step_logprobs_.push_back(std::move(entry));
 }
 
-// Hands the step's tokens on, one by one, until one of them ends the text. Tokens after that one
-// are taken back from the sequence.
+// Hands the step's tokens on, one by one, until one of them ends the text. Tokens that are not
+// part of the result are taken back from the sequence.
 bool Decoder::emit() {
   const auto step_tokens = static_cast<std::int32_t>(verdict_.path.size()) + 1;
   const std::int32_t first = state_.length() - step_tokens;
@@ -273,9 +275,11 @@ bool Decoder::emit() {
     }
     ++used;
   }
-  if (used < step_tokens) engine_.cut(state_, first + used);
   if (!finished_ && state_.length() >= engine_.target.model->max_positions()) {
     finished_ = FinishReason::context;
+  }
+  if (finished_) {
+    engine_.cut(state_, prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
   }
   const std::string text = text_.release(finished_.has_value());
   result_.text += text;

@@ -37,6 +37,7 @@ class Decoder {
   SequenceState& state_;
   GenerateOptions options_;
   const PieceCallback& callback_;
+  std::int32_t prompt_length_;  ///< tokens of the sequence before this generation's
   SamplingParams target_params_;
   DraftRunner::Setting draft_setting_;
   std::unique_ptr<AutoSize> auto_size_;

@@ -196,6 +196,11 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
                         ? cat("; raise kv_tokens (the model allows ", config.context_length, ")")
                         : cat("; shorten it to at most ", context - 1, " tokens")));
   }
+  const std::int32_t slots = target.pool->layout().slots();
+  if (length > static_cast<std::size_t>(slots)) {
+    throw_usage(cat("prompt: ", length, " tokens do not fit the ", slots,
+                    " KV slots of this engine; raise kv_tokens or shorten the prompt"));
+  }
   for (const TokenId token : prompt) state.append(token);
 }
 

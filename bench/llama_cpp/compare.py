@@ -20,10 +20,13 @@ import sys
 import tempfile
 import time
 
-import numpy as np
-import sentencepiece
+try:
+    import numpy as np
+    import sentencepiece
 
-import to_gguf
+    import to_gguf
+except ModuleNotFoundError as missing:
+    sys.exit(f"compare.py: {missing}; README.md beside it says which Python packages it needs")
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

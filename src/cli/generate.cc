@@ -46,6 +46,7 @@ int generate(const std::vector<std::string>& arguments) {
   if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
   request.ignore_eos = values.count("ignore-eos") != 0;
   request.logprobs = values.count("logprobs") != 0;
+  if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
   const Prompt prompt = read_prompt(values);
   request.validate();
 
@@ -56,6 +57,9 @@ int generate(const std::vector<std::string>& arguments) {
   };
   Engine engine = Engine::load(engine_request);
   progress.clear();
+  if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
+    std::cerr << "coppice: no draft model was given: plain decoding (--draft DIR speeds it up)\n";
+  }
 
   const InterruptWatch interrupts;
   bool reader_gone = false;
@@ -90,6 +94,11 @@ int generate(const std::vector<std::string>& arguments) {
     write_out(to_json(result, request.logprobs));
   } else {
     write_out("\n");
+  }
+  if (result.finish_reason == FinishReason::context) {
+    std::cerr << "coppice: the context of " << engine.context_length() << " tokens is full\n";
+  } else if (result.finish_reason == FinishReason::memory) {
+    std::cerr << "coppice: the KV memory is full; raise --kv-tokens for longer texts\n";
   }
   if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
     std::cerr << '\n' << to_table(result);

@@ -45,7 +45,7 @@ fs::path find_stories() {
 std::string read_file(const std::string& name) {
   std::error_code error;
   if (fs::is_directory(name, error)) {
-    throw_usage(cat("prompt file ", quote(name), " is a folder; give a text file"));
+    throw_failure(cat("prompt file ", quote(name), " is a folder; give a text file"));
   }
   std::ifstream in(name, std::ios::binary);
   std::ostringstream text;
@@ -53,7 +53,7 @@ std::string read_file(const std::string& name) {
   if (!in || in.bad()) {
     // An empty file sets failbit when nothing was inserted.
     if (in.eof() || (fs::exists(name, error) && fs::file_size(name, error) == 0)) return "";
-    throw_usage(
+    throw_failure(
         cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
   }
   return text.str();
@@ -105,6 +105,10 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
                   .run(),
               values);
     po::notify(values);
+  } catch (const po::too_many_positional_options_error&) {
+    throw_usage(
+        "a word stands alone; options take their values as --option VALUE, and a text of "
+        "several words needs quotes (see --help)");
   } catch (const po::error& error) {
     throw_usage(cat(error.what(), "; see --help"));
   }
@@ -119,7 +123,8 @@ po::options_description model_options() {
   po::options_description d("Models and device");
   d.add_options()(
       "target", po::value<std::string>()->value_name("DIR"),
-      "Hugging Face folder of the target; with neither this nor --draft, the shipped pair")(
+      "Hugging Face folder of the target; with neither this nor --draft, the shipped pair "
+      "(beside the program, or in the folder that COPPICE_MODELS names)")(
       "draft", po::value<std::string>()->value_name("DIR|none"),
       "folder of the draft, or none for plain decoding")(
       "device", po::value<std::string>()->default_value("auto")->value_name("D"),
@@ -128,16 +133,18 @@ po::options_description model_options() {
       "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
       "auto, f32 or bf16: type of matrix products on the CPU")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-      "KV slots per model; 0: from the context")(
+      "KV slots per model, in pages of 16; 0: from the context")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
-      "measured costs for automatic sizes: read if the file exists, else written");
+      "measured costs, for automatic sizes only: read if the file exists, else written");
   return d;
 }
 
 po::options_description prompt_options() {
-  po::options_description d("Prompt (standard input if none of these is given)");
+  po::options_description d(
+      "Prompt (standard input if none of these is given, less one newline at its end)");
   d.add_options()("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")(
-      "prompt-file", po::value<std::string>()->value_name("FILE"), "a file that holds it")(
+      "prompt-file", po::value<std::string>()->value_name("FILE"),
+      "a file that holds it; one newline at its end is dropped")(
       "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
       "no-bos", "put no beginning-of-sequence token before a text");
   return d;
@@ -165,9 +172,9 @@ po::options_description drafting_options() {
   d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
                   "dyspec, dyspec-threshold, chain or none")(
       "tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
-      "draft tokens per target pass; under chain its length")(
+      "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap")(
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-      "dyspec-threshold: least value of a position; 0: from measured costs")(
+      "dyspec-threshold: least estimated acceptance of a position; 0: from measured costs")(
       "draft-temperature", po::value<double>()->value_name("F"),
       "the target's if not given; 0.45 where that is 0")(
       "acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
@@ -202,12 +209,8 @@ EngineOptions engine_options(const po::variables_map& values) {
     if (values.count("draft") == 0 && !plain) options.draft = stories / "draft";
   } else {
     options.target = text("target");
-    if (values.count("draft") == 0 && !plain) {
-      std::cerr
-          << "coppice: no draft model was given: plain decoding (use --draft DIR to speed it up)\n";
-    } else if (text("draft") != "none" && !plain) {
+    if (values.count("draft") != 0 && text("draft") != "none" && !plain)
       options.draft = text("draft");
-    }
   }
   options.device = text("device");
   options.threads = values["threads"].as<int>();
@@ -281,6 +284,11 @@ Prompt read_prompt(const po::variables_map& values) {
     std::ostringstream text;
     text << std::cin.rdbuf();
     prompt.text = text.str();
+  }
+  // What an editor or echo puts at the end is not meant.
+  if (values.count("prompt") == 0 && !prompt.text.empty() && prompt.text.back() == '\n') {
+    prompt.text.pop_back();
+    if (!prompt.text.empty() && prompt.text.back() == '\r') prompt.text.pop_back();
   }
   if (prompt.text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue"));
   if (!is_valid_utf8(prompt.text)) {

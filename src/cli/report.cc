@@ -76,9 +76,9 @@ std::string to_table(const Generation& generation) {
   add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
-  add("as used", "%s, %s, temperature %g, seed %llu, %s %s", name_of(s.policy),
-      name_of(s.acceptance), s.temperature, static_cast<unsigned long long>(s.seed),
-      s.device.c_str(), s.dtype.c_str());
+  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s", name_of(s.policy),
+      name_of(s.acceptance), s.temperature, s.draft_temperature,
+      static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str());
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 
@@ -26,6 +27,12 @@ extern "C" void on_interrupt(int) {
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) != 0; }
+bool stdout_takes_colour() {
+  const char* refused = std::getenv("NO_COLOR");
+  const char* kind = std::getenv("TERM");
+  return stdout_is_terminal() && (refused == nullptr || *refused == '\0') &&
+         (kind == nullptr || std::strcmp(kind, "dumb") != 0);
+}
 
 void write_out(std::string_view text) {
   while (!text.empty()) {

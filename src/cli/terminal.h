@@ -11,6 +11,8 @@ namespace coppice::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+/// A terminal that shows colours and whose owner has not refused them (NO_COLOR).
+bool stdout_takes_colour();
 
 /// Thrown when the reader of standard output has gone: the program ends quietly.
 struct ClosedPipe {};

@@ -49,9 +49,10 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
   char summary[160];
   std::snprintf(
       summary, sizeof summary,
-      "%zu draft tokens in %lld draft passes; %zu accepted%s, then '%s' from the target\n",
-      tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes), accepted,
-      colour ? "" : " (*)", visible(token_text(engine, tree.bonus)).c_str());
+      "%zu draft tokens in %lld draft pass%s; %zu accepted%s, then '%s' from the target\n",
+      tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes),
+      tree.draft_passes == 1 ? "" : "es", accepted, colour ? "" : " (*)",
+      visible(token_text(engine, tree.bonus)).c_str());
   return out + summary;
 }
 
@@ -76,7 +77,7 @@ std::string as_dot(const Engine& engine, const JudgedTree& tree) {
   return out + "}\n";
 }
 
-std::string as_json(const Engine& engine, const JudgedTree& tree) {
+std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t seed) {
   using Json = nlohmann::ordered_json;
   Json nodes = Json::array();
   for (const TreeNode& n : tree.nodes) {
@@ -91,7 +92,11 @@ std::string as_json(const Engine& engine, const JudgedTree& tree) {
                      {"target_prob", n.target_prob},
                      {"accepted", n.accepted}});
   }
-  return Json{{"nodes", nodes}, {"bonus", tree.bonus}, {"draft_passes", tree.draft_passes}}.dump() +
+  return Json{{"nodes", nodes},
+              {"bonus", tree.bonus},
+              {"draft_passes", tree.draft_passes},
+              {"seed", seed}}
+             .dump() +
          "\n";
 }
 
@@ -108,7 +113,8 @@ int tree(const std::vector<std::string>& arguments) {
   if (!parse(arguments, all,
              "coppice tree: grow and judge one token tree after a prompt, and draw it\n\n"
              "Columns: the draft's probability of the token, the estimated acceptance of its\n"
-             "position (DySpec), the target's probability. The accepted path is marked.\n",
+             "position (DySpec), the target's probability. The accepted path is coloured\n"
+             "on a terminal, else marked by a star.\n",
              values)) {
     return 0;
   }
@@ -120,6 +126,9 @@ int tree(const std::vector<std::string>& arguments) {
   const Prompt prompt = read_prompt(values);
   request.validate();
   const EngineOptions engine_request = engine_options(values);
+  if (request.policy == Policy::none) {
+    throw_usage("--policy none grows no tree; use dyspec, dyspec-threshold or chain");
+  }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   Engine engine = Engine::load(engine_request);
   const auto tokens = prompt.ids ? prompt.tokens : engine.tokenize(prompt.text, request.add_bos);
@@ -127,9 +136,12 @@ int tree(const std::vector<std::string>& arguments) {
   if (format == "dot") {
     write_out(as_dot(engine, judged));
   } else if (format == "json") {
-    write_out(as_json(engine, judged));
+    write_out(as_json(engine, judged, request.seed));
   } else {
-    write_out(as_text(engine, judged, stdout_is_terminal()));
+    write_out(as_text(engine, judged, stdout_takes_colour()));
+    if (values.count("seed") == 0 && request.temperature > 0.0) {
+      write_out(cat("seed ", request.seed, "\n"));
+    }
   }
   return 0;
 }

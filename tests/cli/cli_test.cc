@@ -122,6 +122,8 @@ TEST_F(Cli, TextEqualsJsonAndPromptsComeFromEverywhere) {
   EXPECT_EQ(run("generate --prompt 'It was late'" + common).out, text);
   EXPECT_EQ(run("generate --prompt-file '" + folder("prompt.txt") + "'" + common).out, text);
   EXPECT_EQ(run("generate" + common + " < '" + folder("prompt.txt") + "'").out, text);
+  std::ofstream(folder("prompt.txt")) << "It was late\n";  // one newline at the end is dropped
+  EXPECT_EQ(run("generate" + common + " < '" + folder("prompt.txt") + "'").out, text);
   const auto plain = run("generate --policy none --prompt 'It was late' --stats" + common);
   EXPECT_EQ(plain.out, text);
   EXPECT_NE(plain.err.find("accepted length"), std::string::npos);
@@ -190,8 +192,8 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt-ids ''", 2, "token id");
   expect_error("generate --prompt-ids 1,99999", 2, "99999");
   expect_error("generate --prompt-ids 99999999999999", 2, "99999999999999");
-  expect_error("generate --prompt-file '" + folder("none.txt") + "'", 2, "none.txt");
-  expect_error("generate --prompt-file /tmp", 2, "folder");
+  expect_error("generate --prompt-file '" + folder("none.txt") + "'", 1, "none.txt");
+  expect_error("generate --prompt-file /tmp", 1, "folder");
   expect_error("generate --prompt \"$(printf 'a\\377b')\"", 2, "UTF-8");
   expect_error("generate --prompt x --temperature -1", 2, "temperature");
   expect_error("generate --prompt x --temperature nan", 2, "temperature");
@@ -212,6 +214,9 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt x --max-new-tokens -1", 2, "max-new-tokens");
   expect_error("generate --prompt x --draft somewhere", 2, "--target");
   expect_error("tree --prompt x --draft none", 2, "draft");
+  expect_error("tree --prompt x --policy none", 2, "--policy none");
+  expect_error("generate --prompt x --logprobs", 2, "--format json");
+  expect_error("generate --kv-tokens 16 --prompt \"$(yes word | head -60)\"", 2, "kv_tokens");
   // Longer than the context of 512.
   expect_error("generate --prompt \"$(yes 'many words in a row' | head -400)\"", 2, "context");
 }

@@ -166,7 +166,7 @@ TEST(Engine, KvMemoryToTheLastSlot) {
   }
   expect_nothing_leaked(engine);
   const std::vector<TokenId> too_long(60, 3);
-  EXPECT_EQ(engine.generate(too_long, greedy(5)).finish_reason, FinishReason::memory);
+  EXPECT_THROW(engine.generate(too_long, greedy(5)), Error);
   expect_nothing_leaked(engine);
 }
 
@@ -356,6 +356,12 @@ TEST(ShippedPair, StopTextsAndUtf8) {
   EXPECT_EQ(cut.finish_reason, FinishReason::stop);
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
   EXPECT_EQ(streamed, cut.text);
+  // A sequence holds the prompt and what was returned, no more.
+  Sequence sequence = engine.new_sequence();
+  const Generation again = sequence.generate(opening, options);
+  EXPECT_EQ(again.tokens, cut.tokens);
+  EXPECT_EQ(sequence.tokens().size(),
+            static_cast<std::size_t>(again.statistics.prompt_tokens) + again.tokens.size());
   EXPECT_EQ(
       cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
 }
