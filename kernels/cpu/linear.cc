@@ -139,9 +139,15 @@ struct LinearEngine::Impl {
       post.append_sum(1.0f);
       attributes.set_post_ops(post);
     }
-    if (!shape.bias) return {dnnl::matmul::desc(x, weights, y), attributes, engine};
     const dnnl::memory::desc bias({1, shape.out}, f32, Tag::ab);
+    // oneDNN 3 took the operation descriptors out (Debian 12 has version 2).
+#if DNNL_VERSION_MAJOR >= 3
+    if (!shape.bias) return {engine, x, weights, y, attributes};
+    return {engine, x, weights, bias, y, attributes};
+#else
+    if (!shape.bias) return {dnnl::matmul::desc(x, weights, y), attributes, engine};
     return {dnnl::matmul::desc(x, weights, bias, y), attributes, engine};
+#endif
   }
 
   Shape& shape_of(std::int64_t in, std::int64_t out, bool bias) {
