@@ -6,6 +6,12 @@
 #include "base/stopwatch.h"
 
 namespace coppice {
+namespace {
+
+/// Most tokens that a step's first pass catches up with.
+constexpr std::int32_t longest_lag = 64;
+
+}  // namespace
 
 DraftRunner::DraftRunner(Model& model, KvPool& pool, std::int64_t vocab_size, NoiseCache& noise)
     : model_(model),
@@ -23,19 +29,22 @@ void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting&
 }
 
 std::int32_t DraftRunner::room(const SequenceState& state) const {
-  const auto missing = state.length() - static_cast<std::int32_t>(state.draft_slots.size());
+  const auto missing =
+      std::min(state.length() - static_cast<std::int32_t>(state.draft_slots.size()), longest_lag);
   return std::min(pool_.free_slots() - missing,
                   std::min(model_.options().max_rows, model_.max_positions()) - 1);
 }
 
 bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
   const std::int32_t end = state.length() - 1;
-  if (static_cast<std::int32_t>(state.draft_slots.size()) >= end) return true;
+  const auto begin = static_cast<std::int32_t>(state.draft_slots.size());
+  if (begin >= end) return true;
   const Stopwatch timing(prefill_seconds_);
   std::int32_t rows = 16;
   const float* logits = nullptr;
   if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits)) return false;
-  ++passes_;
+  const std::int32_t chunk = model_.options().max_rows;
+  passes_ += (end - begin + chunk - 1) / chunk;
   // The penalty concerns texts, not how well the draft knows the language.
   SamplingParams plain = params;
   plain.repetition_penalty = 1.0;
@@ -58,9 +67,9 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag() {
-  constexpr std::size_t longest_lag = 64, caught_up = 32;
+  constexpr std::size_t caught_up = 32;
   const std::size_t lag = state_->tokens.size() - state_->draft_slots.size();
-  if (lag > longest_lag) {
+  if (lag > static_cast<std::size_t>(longest_lag)) {
     state_->draft_slots.resize(state_->tokens.size() - caught_up, no_slot);
   }
 }
@@ -158,6 +167,21 @@ void DraftRunner::process(const float* logits, const TokenTree& arena, std::int3
     process_logits(row, setting_.params, &state_->counts, scratch_, probs);
   }
   drawer_.ready(node);
+}
+
+void DraftRunner::forget(std::span<const std::int32_t> nodes) {
+  freed_.clear();
+  for (const std::int32_t node : nodes) {
+    const auto n = static_cast<std::size_t>(node);
+    if (n >= slot_of_node_.size() || slot_of_node_[n] < 0) continue;
+    freed_.push_back(slot_of_node_[n]);
+    slot_of_node_[n] = -1;
+  }
+  if (freed_.empty()) return;
+  pool_.give_back(freed_);
+  std::erase_if(evaluated_, [&](std::int32_t node) {
+    return slot_of_node_[static_cast<std::size_t>(node)] < 0;
+  });
 }
 
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,

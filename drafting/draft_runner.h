@@ -37,6 +37,7 @@ class DraftRunner : public DraftSource {
   /// Starts a step: the root is the last token of `state`.
   void begin(SequenceState& state, const StepKey& key, const Setting& setting);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  void forget(std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
   const DistributionTable& distributions() const { return drawer_.distributions(); }

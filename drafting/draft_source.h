@@ -24,6 +24,9 @@ class DraftSource {
   /// node's parent must have been evaluated before.
   virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
 
+  /// These nodes and all below them have lost their place for good: their memory may be reused.
+  virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
+
   /// The child of an evaluated node with this sibling rank. Ranks are asked for in order 0, 1,
   /// ...; nullopt when D has no mass left. The same (seed, sequence, step, path of ranks) gives
   /// the same child, whatever else was drawn.

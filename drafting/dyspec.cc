@@ -52,6 +52,7 @@ class DyspecPolicy final : public DraftPolicy {
       for (const std::int32_t node : batch_) offer(first_child(node), limits);
       const std::int32_t first_new = arena_.nodes();
       draw(source, limits);
+      source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
       batch_.clear();
       for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
         if (arena_.depth[static_cast<std::size_t>(node)] < limits.max_depth &&
@@ -96,6 +97,7 @@ class DyspecPolicy final : public DraftPolicy {
 
   // Draws positions, best first, while they have a place.
   void draw(DraftSource& source, const GrowthLimits& limits) {
+    dropped_.clear();
     while (!next_.empty() && admits(next_.front(), limits)) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
       const Position position = next_.back();
@@ -107,6 +109,7 @@ class DyspecPolicy final : public DraftPolicy {
       drawn_mass_.push_back(0.0);
       if (best_.size() == static_cast<std::size_t>(limits.max_size)) {
         std::pop_heap(best_.begin(), best_.end(), last_on_top());
+        dropped_.push_back(best_.back());
         best_.pop_back();
       }
       best_.push_back(node);
@@ -133,12 +136,13 @@ class DyspecPolicy final : public DraftPolicy {
     }
   }
 
-  TokenTree arena_;                  // every drawn position
-  std::vector<double> drawn_mass_;   // by arena node: D of its drawn children
-  std::vector<std::int32_t> best_;   // heap: the first max_size positions, last on top
-  std::vector<Position> next_;       // heap: undrawn positions, first on top
-  std::vector<std::int32_t> batch_;  // nodes of one draft pass
-  std::vector<std::int32_t> index_;  // tree node by arena node
+  TokenTree arena_;                    // every drawn position
+  std::vector<double> drawn_mass_;     // by arena node: D of its drawn children
+  std::vector<std::int32_t> best_;     // heap: the first max_size positions, last on top
+  std::vector<Position> next_;         // heap: undrawn positions, first on top
+  std::vector<std::int32_t> batch_;    // nodes of one draft pass
+  std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
+  std::vector<std::int32_t> index_;    // tree node by arena node
 };
 
 }  // namespace

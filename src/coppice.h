@@ -250,8 +250,8 @@ class Engine {
 
 /// A text that grows call by call: each generate() appends the prompt to what is there, then
 /// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
-/// computed twice. Statistics::prompt_tokens counts all tokens before the new ones. Move-only;
-/// frees its KV when destroyed.
+/// computed twice. A call that throws leaves it as it was. Statistics::prompt_tokens counts all
+/// tokens before the new ones. Move-only; frees its KV when destroyed.
 class Sequence {
  public:
   Sequence(Sequence&&) noexcept;

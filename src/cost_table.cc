@@ -43,19 +43,29 @@ Json to_json(const PassCosts& costs) {
 }
 
 PassCosts from_json(const Json& json) {
+  constexpr double most_rows = 65536, most_prefix = 1 << 24, most_seconds = 1e6;
+  bool sound = true;
+  const auto number = [&](const Json& from, const char* name, double least, double most) {
+    const auto value = from.at(name).get<double>();
+    sound = sound && value >= least && value <= most;
+    return sound ? value : 0.0;
+  };
+  const auto whole = [&](const Json& from, const char* name, double least, double most) {
+    return static_cast<std::int32_t>(number(from, name, least, most));
+  };
   std::vector<PassCosts::Point> points;
   for (const Json& p : json.at("points")) {
-    points.push_back({p.at("rows").get<std::int32_t>(), p.at("seconds_short").get<double>(),
-                      p.at("seconds_long").get<double>()});
+    points.push_back({whole(p, "rows", 1, most_rows),
+                      number(p, "seconds_short", 1e-9, most_seconds),
+                      number(p, "seconds_long", 1e-9, most_seconds)});
   }
-  bool sound = !points.empty() && points.front().rows == 1;
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    sound = sound && points[i].seconds_short > 0 && points[i].seconds_long > 0 &&
-            (i == 0 || points[i].rows > points[i - 1].rows);
+  sound = sound && !points.empty() && points.front().rows == 1;
+  for (std::size_t i = 1; sound && i < points.size(); ++i) {
+    sound = points[i].rows > points[i - 1].rows;
   }
-  const auto near = json.at("prefix_short").get<std::int32_t>();
-  const auto far = json.at("prefix_long").get<std::int32_t>();
-  if (!sound || far <= near) throw_failure("its points are out of order or not positive");
+  const auto near = whole(json, "prefix_short", 0, most_prefix);
+  const auto far = whole(json, "prefix_long", 1, most_prefix);
+  if (!sound || far <= near) throw_failure("its points are out of range or order");
   return PassCosts(near, far, std::move(points));
 }
 
@@ -94,13 +104,17 @@ double PassCosts::hull_seconds(std::int32_t rows, std::int32_t prefix) const {
 
 namespace {
 
+constexpr std::int32_t least_context = 8;
+
 // Passes of one model over slots taken for the purpose.
 class ProbePasses {
  public:
   ProbePasses(Model& model, KvPool& pool, std::int32_t most_rows) : model_(model), pool_(pool) {
     const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
     most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
-    if (most_rows_ < 1) throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    if (context < least_context) {
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    }
     far_ = std::max(2, std::min(context - most_rows_, 512));
     slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
     if (!pool.take(slots_))
@@ -221,6 +235,10 @@ PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target
 
 }  // namespace
 
+bool can_measure(const Model& model, const KvPool& pool) {
+  return std::min(model.max_positions(), pool.free_slots()) >= least_context;
+}
+
 CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
                         std::int32_t most_rows, double budget_seconds) {
   ProbePasses target_passes(target, target_pool, most_rows);
@@ -250,14 +268,13 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     throw_failure(cat("cost table ", quote(file.string()), ": ", what,
                       "; delete the file to have the costs measured again"));
   };
-  if (std::filesystem::is_directory(file, ignored)) {
-    throw_failure(cat("cost table ", quote(file.string()), ": a folder; name a file"));
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    throw_failure(cat("cost table ", quote(file.string()), ": not a regular file; name one"));
   }
-  std::ifstream in(file);
-  const Json json = Json::parse(in, nullptr, false);
-  if (!in || json.is_discarded() || !json.is_object()) complain("not readable as JSON");
   CostTable table;
   try {
+    std::ifstream in(file);
+    const Json json = Json::parse(in);
     table.fingerprint = json.at("fingerprint").get<std::string>();
     table.target = from_json(json.at("target"));
     table.draft = from_json(json.at("draft"));

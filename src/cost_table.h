@@ -52,6 +52,9 @@ struct CostTable {
 CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
                         std::int32_t most_rows, double budget_seconds);
 
+/// Whether the pool has free slots enough to measure in.
+bool can_measure(const Model& model, const KvPool& pool);
+
 std::string cost_fingerprint(const Model& target, const Model& draft);
 
 /// nullopt where there is no such file. Throws Error(failure) for one that cannot be read or

@@ -15,6 +15,12 @@ namespace {
 /// table gives the same text.
 constexpr double step_overhead_seconds = 15e-6;
 
+// A given threshold says itself how far to grow; tree_size is then only a cap.
+bool sizes_itself(const GenerateOptions& options) {
+  if (options.policy == Policy::dyspec_threshold) return options.threshold == 0.0;
+  return options.policy != Policy::none && options.tree_size == 0;
+}
+
 SamplingParams params_of(const GenerateOptions& options, double temperature) {
   return {temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty};
 }
@@ -33,6 +39,9 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   const bool greedy = options_.temperature == 0.0;
   const bool coupled = options_.acceptance == Acceptance::coupled;
   if (engine_.draft.model == nullptr) options_.policy = Policy::none;
+  const CostTable* costs = sizes_itself(options_) ? engine_.find_costs() : nullptr;
+  // Without memory to measure in there is none to speculate in either.
+  if (sizes_itself(options_) && costs == nullptr) options_.policy = Policy::none;
 
   if (options_.draft_temperature < 0.0) {
     options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
@@ -48,13 +57,9 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
                    : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
   }
 
-  // A given threshold says itself how far to grow; tree_size is then only a cap.
-  const bool automatic = options_.policy == Policy::dyspec_threshold
-                             ? options_.threshold == 0.0
-                             : options_.policy != Policy::none && options_.tree_size == 0;
+  const bool automatic = sizes_itself(options_);
   if (automatic) {
-    auto_size_ = std::make_unique<AutoSize>(engine_.require_costs(), draft_setting_.draw,
-                                            step_overhead_seconds);
+    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds);
   }
   switch (options_.policy) {
     case Policy::dyspec:
@@ -289,9 +294,7 @@ bool Decoder::emit() {
   if (callback_ && (!text.empty() || !tokens.empty())) {
     if (!callback_({text, tokens}) && !finished_) {
       finished_ = FinishReason::cancelled;
-      const std::string rest = text_.release(true);
-      result_.text += rest;
-      if (!rest.empty()) callback_({rest, {}});
+      result_.text += text_.release(true);
     }
   }
   return !finished_;
@@ -351,10 +354,8 @@ void Decoder::finish(double seconds) {
 }
 
 JudgedTree Decoder::judge_first_tree() {
+  if (!prefill()) throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   const std::lock_guard lock(engine_.mutex);
-  if (!engine_.target_runner->prefill(state_)) {
-    throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
-  }
   grow();
   if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
   JudgedTree judged;

@@ -52,7 +52,8 @@ LoadedModel load_model(const std::filesystem::path& dir, const char* what,
   ModelOptions model_options;
   const std::int32_t tree_rows = options.max_tree_size + 1;
   model_options.max_rows = std::max(prefill_rows, tree_rows);
-  model_options.max_logit_rows = tree_rows;
+  // The draft's fit to a prompt looks at 16 rows.
+  model_options.max_logit_rows = std::max(16, tree_rows);
   // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
   model_options.max_positions = options.kv_tokens > 8192 ? options.kv_tokens : 0;
   LoadedModel loaded;
@@ -66,13 +67,20 @@ LoadedModel load_model(const std::filesystem::path& dir, const char* what,
   return loaded;
 }
 
+// Also true for a link that leads nowhere: the file is meant to be there.
+bool is_there(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(file, ignored).type() !=
+         std::filesystem::file_type::not_found;
+}
+
 // The same ids must mean the same pieces. Vocabularies that differ only by padded rows are
 // fine: ids past the tokenizer's pieces mean nothing in either.
 void check_vocabularies(Engine::Impl& engine) {
   const std::int64_t target_rows = engine.target.model->config().vocab_size;
   const std::int64_t draft_rows = engine.draft.model->config().vocab_size;
   const auto file = engine.options.draft / "tokenizer.model";
-  if (engine.tokenizer != nullptr && std::filesystem::exists(file)) {
+  if (engine.tokenizer != nullptr && is_there(file)) {
     const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
     engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
     const std::int64_t pieces = engine.tokenizer->pieces();
@@ -147,12 +155,16 @@ void Engine::Impl::check(const GenerateOptions& request) const {
   if (!request.stop.empty()) require_tokenizer();
 }
 
-const CostTable& Engine::Impl::require_costs() {
+const CostTable* Engine::Impl::find_costs() {
   const std::lock_guard lock(mutex);
-  if (costs) return *costs;
+  if (costs) return &*costs;
   const double start = now_seconds();
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
   if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
+  if (!costs &&
+      !(can_measure(*target.model, *target.pool) && can_measure(*draft.model, *draft.pool))) {
+    return nullptr;
+  }
   if (!costs) {
     if (options.progress) options.progress({"costs", 0.0});
     CostTable table = measure_costs(*target.model, *target.pool, *draft.model, *draft.pool,
@@ -161,8 +173,8 @@ const CostTable& Engine::Impl::require_costs() {
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     costs = std::move(table);
   }
-  load_seconds += now_seconds() - start;
-  return *costs;
+  load_seconds.store(load_seconds.load() + now_seconds() - start);
+  return &*costs;
 }
 
 const Tokenizer& Engine::Impl::require_tokenizer() const {
@@ -233,6 +245,9 @@ Engine Engine::load(const EngineOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   if (options.target.empty()) throw_usage("target: no model folder was given");
+  if (options.kv_tokens < 0) {
+    throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 or more, or 0 for automatic"));
+  }
   if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
     throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to 1024"));
   }
@@ -243,7 +258,7 @@ Engine Engine::load(const EngineOptions& options) {
     impl->tokenizer = Tokenizer::load(options.target);
   } catch (const Error& error) {
     // Token ids still work; a text prompt will say why it does not.
-    if (std::filesystem::exists(options.target / "tokenizer.model")) throw;
+    if (is_there(options.target / "tokenizer.model")) throw;
     impl->no_tokenizer = error.what();
   }
   if (impl->tokenizer && impl->tokenizer->pieces() > config.vocab_size) {
@@ -326,11 +341,17 @@ Generation Sequence::generate(std::string_view prompt, const GenerateOptions& op
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
   impl_->engine.check(options);
+  const std::int32_t before = impl_->state.length();
   impl_->engine.append_prompt(impl_->state, prompt);
   const auto prompt_tokens = impl_->state.length();
-  Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
-  result.statistics.prompt_tokens = prompt_tokens;
-  return result;
+  try {
+    Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
+    result.statistics.prompt_tokens = prompt_tokens;
+    return result;
+  } catch (...) {
+    impl_->engine.cut(impl_->state, before);
+    throw;
+  }
 }
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
 // What an engine owns. Included by the engine's own sources only.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -34,14 +35,15 @@ struct Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
-  double load_seconds = 0.0;
+  std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say: planted faults, on any models.
   std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
 
-  /// Measures or reads the cost table on first use; the time goes to load_seconds.
-  const CostTable& require_costs();
+  /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
+  /// while there are too few free KV slots to measure in.
+  const CostTable* find_costs();
   const Tokenizer& require_tokenizer() const;
 
   /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.

@@ -326,6 +326,7 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   }
   dnnl::memory from({{in_features, out_features}, dnnl::memory::data_type::f32, Tag::ba},
                     impl_->engine, plain.data());
+  const OneThread scope;
   dnnl::reorder(from, packed->weights).execute(impl_->stream, from, packed->weights);
   impl_->stream.wait();
   return packed;

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include "base/error.h"
+
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -43,23 +45,35 @@ int usable_threads() {
 Workers::Workers(int threads) {
   // Spinning with more threads than processors takes time from those that work.
   spins_ = threads <= usable_threads() ? spins_before_sleep : 0;
-  for (int worker = 1; worker < threads; ++worker) {
-    helpers_.emplace_back([this, worker] { serve(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      helpers_.emplace_back([this, worker] { serve(worker); });
+    }
+  } catch (const std::exception& error) {
+    const std::size_t started = helpers_.size() + 1;
+    stop();
+    throw_failure(cat("threads: ", threads, " are wanted, the system lets this process start ",
+                      started, " (", error.what(), "); ask for fewer"));
   }
 }
 
-Workers::~Workers() {
+Workers::~Workers() { stop(); }
+
+void Workers::stop() {
   stop_.store(true);
   jobs_.fetch_add(1);
   jobs_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
+  helpers_.clear();
 }
 
 void Workers::start(std::int64_t items, int team, Call call, const void* context) {
   call_ = call;
   context_ = context;
   items_ = items;
-  next_.store(0, std::memory_order_relaxed);
+  claimed_.store(0, std::memory_order_relaxed);
+  front_ = 0;
+  back_.store(0, std::memory_order_relaxed);
   const auto limit = static_cast<std::uint32_t>(std::min(team, threads()) - 1);
   gate_.store(open_bit | limit << limit_shift, std::memory_order_release);
   jobs_.fetch_add(1, std::memory_order_release);
@@ -77,8 +91,11 @@ void Workers::start(std::int64_t items, int team, Call call, const void* context
 
 void Workers::work(int worker) {
   for (;;) {
-    const std::int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= items_) return;
+    if (claimed_.fetch_add(1, std::memory_order_relaxed) >= items_) return;
+    // The caller takes items from the front, helpers from the back: from pass to pass a core
+    // then reads much the same weights, which its own caches hold in part.
+    const std::int64_t item =
+        worker == 0 ? front_++ : items_ - 1 - back_.fetch_add(1, std::memory_order_relaxed);
     call_(context_, item, worker);
   }
 }

@@ -77,12 +77,15 @@ class Workers {
   void start(std::int64_t items, int team, Call call, const void* context);
   void work(int worker);
   void serve(int worker);
+  void stop();
 
   // The job; written only while the gate is shut and nobody is inside.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   std::int64_t items_ = 0;
-  alignas(64) std::atomic<std::int64_t> next_{0};
+  alignas(64) std::atomic<std::int64_t> claimed_{0};  ///< items taken, from either end
+  std::atomic<std::int64_t> back_{0};                 ///< of these by helpers
+  std::int64_t front_ = 0;                            ///< and by the caller
   /// Open flag, most helpers to let in, helpers inside: see workers.cc.
   alignas(64) std::atomic<std::uint32_t> gate_{0};
   /// Number of jobs so far; helpers wait for it to change.

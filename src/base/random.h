@@ -30,7 +30,7 @@ struct StepKey {
 inline constexpr std::uint64_t root_node_key = 0x9e3779b97f4a7c15ull;
 std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank);
 
-/// Uniform on (0, 1), 53 bits, never 0 and never 1.
+/// Uniform on (0, 1), 52 bits, never 0 and never 1.
 double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
                std::uint64_t index);
 

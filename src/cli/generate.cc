@@ -64,6 +64,7 @@ int generate(const std::vector<std::string>& arguments) {
   const InterruptWatch interrupts;
   bool reader_gone = false;
   std::size_t produced = 0;
+  std::size_t shown = 0;  // bytes of the text
   const bool shows_tokens = !json && !engine.has_tokenizer();
   const PieceCallback callback = [&](const Piece& piece) {
     try {
@@ -79,6 +80,7 @@ int generate(const std::vector<std::string>& arguments) {
         write_out(ids);
       } else {
         write_out(piece.text);
+        shown += piece.text.size();
       }
     } catch (const ClosedPipe&) {
       reader_gone = true;
@@ -93,6 +95,8 @@ int generate(const std::vector<std::string>& arguments) {
   if (json) {
     write_out(to_json(result, request.logprobs));
   } else {
+    // What was held back when the text was cut short.
+    if (!shows_tokens) write_out(std::string_view(result.text).substr(shown));
     write_out("\n");
   }
   if (result.finish_reason == FinishReason::context) {

@@ -42,6 +42,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
   const auto complain = [](const char* what, int code) {
     std::fprintf(stderr, "coppice: %s\n", what);
     return code;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "cli/terminal.h"
 
 namespace coppice::cli {
 namespace {
@@ -42,21 +43,32 @@ fs::path find_stories() {
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
 }
 
+// No context holds more; a device that never ends must not fill the memory.
+constexpr std::size_t longest_prompt_bytes = std::size_t{64} << 20;
+
+std::string read_all(std::istream& in, const std::string& where) {
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > longest_prompt_bytes) {
+      throw_usage(cat(where, ": longer than 64 MiB; give a shorter text"));
+    }
+  }
+  return text;
+}
+
 std::string read_file(const std::string& name) {
   std::error_code error;
   if (fs::is_directory(name, error)) {
     throw_failure(cat("prompt file ", quote(name), " is a folder; give a text file"));
   }
   std::ifstream in(name, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad()) {
-    // An empty file sets failbit when nothing was inserted.
-    if (in.eof() || (fs::exists(name, error) && fs::file_size(name, error) == 0)) return "";
+  if (!in) {
     throw_failure(
         cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
   }
-  return text.str();
+  return read_all(in, cat("prompt file ", quote(name)));
 }
 
 std::vector<TokenId> parse_ids(const std::string& text) {
@@ -113,7 +125,9 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
     throw_usage(cat(error.what(), "; see --help"));
   }
   if (values.count("help") != 0) {
-    std::cout << usage << "\n" << options << std::flush;
+    std::ostringstream text;
+    text << usage << "\n" << options;
+    write_out(text.str());
     return false;
   }
   return true;
@@ -281,9 +295,7 @@ Prompt read_prompt(const po::variables_map& values) {
           "in");
     }
     where = "standard input";
-    std::ostringstream text;
-    text << std::cin.rdbuf();
-    prompt.text = text.str();
+    prompt.text = read_all(std::cin, where);
   }
   // What an editor or echo puts at the end is not meant.
   if (values.count("prompt") == 0 && !prompt.text.empty() && prompt.text.back() == '\n') {
