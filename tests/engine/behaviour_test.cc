@@ -336,6 +336,83 @@ TEST(Engine, JudgesOneTree) {
   expect_nothing_leaked(engine);
 }
 
+TEST(Engine, TreesOfOneNode) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.max_tree_size = 1;
+  Engine engine = Engine::load(load);
+  const std::vector<TokenId> longer(40, 5);
+  GenerateOptions options = greedy(20);
+  options.tree_size = 1;
+  const auto text = engine.generate(longer, options).tokens;
+  options.policy = Policy::none;
+  EXPECT_EQ(engine.generate(longer, options).tokens, text);
+}
+
+TEST(Engine, TightMemoryEndsTextsButNeverFails) {
+  const TinyPair pair(endless(), 0.6);
+  for (std::int32_t slots = 16; slots <= 112; slots += 16) {
+    EngineOptions load = pair.options();
+    load.kv_tokens = slots;
+    Engine engine = Engine::load(load);
+    for (const std::int32_t size : {0, 7, 64}) {
+      for (const Policy policy : {Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
+        GenerateOptions options = greedy(200);
+        options.tree_size = size;
+        options.policy = policy;
+        options.threshold = policy == Policy::dyspec_threshold ? 0.01 : 0.0;
+        const Generation g = engine.generate(prompt, options);
+        EXPECT_EQ(g.finish_reason, FinishReason::memory);
+        EXPECT_EQ(g.tokens.size() + prompt.size(), static_cast<std::size_t>(slots) + 1);
+        options.policy = Policy::none;
+        EXPECT_EQ(engine.generate(prompt, options).tokens, g.tokens);
+        expect_nothing_leaked(engine);
+      }
+    }
+  }
+}
+
+TEST(Engine, NoMemoryToMeasureCostsInMeansPlainDecoding) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 48;
+  Engine engine = Engine::load(load);
+  Sequence holder = engine.new_sequence();
+  holder.generate(prompt, greedy(38));
+  GenerateOptions options = greedy(3);
+  options.tree_size = 0;
+  EXPECT_NO_THROW(engine.generate(std::vector<TokenId>{1, 2}, options));
+}
+
+TEST(Engine, TreesSeeTheWholePrompt) {
+  const TinyPair pair(endless(), 0.0);  // the draft is the target
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options = greedy(10);
+  options.draft_temperature = 1.0;
+  options.temperature = 1.0;
+  for (const int length : {10, 64, 65, 150}) {
+    const std::vector<TokenId> text(static_cast<std::size_t>(length), 7);
+    const JudgedTree tree = engine.judge_tree(text, options);
+    for (const TreeNode& node : tree.nodes) EXPECT_NEAR(node.draft_prob, node.target_prob, 1e-4);
+  }
+}
+
+TEST(Sequence, IsAsBeforeWhenACallThrows) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  Sequence sequence = engine.new_sequence();
+  sequence.generate(prompt, greedy(7));
+  const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
+  EXPECT_THROW(sequence.generate(prompt, greedy(30),
+                                 [](const Piece&) -> bool { throw std::runtime_error("mine"); }),
+               std::runtime_error);
+  EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
+  const auto text = sequence.generate(prompt, greedy(9)).tokens;
+  std::vector<TokenId> whole = before;
+  whole.insert(whole.end(), prompt.begin(), prompt.end());
+  EXPECT_EQ(engine.generate(whole, greedy(9)).tokens, text);
+}
+
 TEST(ShippedPair, StopTextsAndUtf8) {
   Engine engine = Engine::load(shipped_options("f32"));
   GenerateOptions options;

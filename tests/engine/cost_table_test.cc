@@ -63,6 +63,10 @@ TEST(CostTable, SurvivesWritingAndReading) {
     std::ofstream(file) << bad;
     EXPECT_THROW(read_cost_table(file, "x"), Error) << bad;
   }
+  EXPECT_THROW(read_cost_table(folder.path(), "x"), Error) << "a folder";
+  std::ofstream(file) << R"({"fingerprint": "x", "target": {"prefix_short": -2147483648,
+    "prefix_long": 5, "points": [{"rows": 1, "seconds_short": 1, "seconds_long": 1}]}, "draft": {}})";
+  EXPECT_THROW(read_cost_table(file, "x"), Error) << "prefix out of range";
   EXPECT_THROW(write_cost_table(folder.path() / "missing" / "costs.json", table), Error);
 }
 
