@@ -16,7 +16,7 @@ constexpr std::int32_t most_barren = 3;
 // other may lose this many tokens before its luck counts against it.
 constexpr double useless_fit = 0.02, first_credit = 3.0;
 // Every trial also catches the draft up with the tokens of the wait.
-constexpr std::int32_t useless_wait = 64;
+constexpr std::int32_t useless_wait = 160;
 // Priors and their weights in pseudo-observations: what the shipped pair does on 48 prompts, a
 // start for any pair. At temperature 0.8 a first child is accepted by 0.56 at draft probability
 // 0.01, 0.74 at 0.4, 0.91 at 0.93, and a second one, after the first was refused, by 0.11 of
