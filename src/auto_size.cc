@@ -64,16 +64,17 @@ double AutoSize::child_acceptance(std::int32_t rank, double draft_prob) const {
 double AutoSize::node_cost(std::int32_t size) const {
   // What the first node costs over plain decoding is sunk once a step speculates.
   const std::int32_t rows = std::max(size, 1) + 1;
-  return tokens_per_second_ * (costs_.target.hull_seconds(rows + 1, prefix_) -
-                               costs_.target.hull_seconds(rows, prefix_));
+  return tokens_per_second_ * verify_scale_ *
+         (costs_.target.hull_seconds(rows + 1, prefix_) -
+          costs_.target.hull_seconds(rows, prefix_));
 }
 
 double AutoSize::pass_cost(std::int32_t rows) const {
-  return tokens_per_second_ * costs_.draft.seconds(rows, prefix_);
+  return tokens_per_second_ * draft_seconds(rows);
 }
 
 double AutoSize::verify_cost(std::int32_t size) const {
-  return tokens_per_second_ * costs_.target.seconds(size + 1, prefix_);
+  return tokens_per_second_ * verify_seconds(size + 1);
 }
 
 void AutoSize::begin_text(double fit) {
@@ -90,7 +91,7 @@ bool AutoSize::begin_step(std::int32_t prefix) {
   prefix_ = prefix;
   // A second is worth what it brings at the present rate: at the best rate, growth that just
   // pays at this price leaves the rate unchanged (Dinkelbach, 1967).
-  tokens_per_second_ = 1.0 / costs_.target.seconds(1, prefix);
+  tokens_per_second_ = 1.0 / plain_seconds();
   if (seconds_ > 0.0) tokens_per_second_ = std::max(tokens_per_second_, tokens_ / seconds_);
   // The most probable children are looked at because they look best: their estimates are high.
   // A quarter on prices is what served best at temperature 0.
@@ -122,12 +123,12 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
 
   const auto rows_per_pass = static_cast<std::int32_t>(
       std::max<std::int64_t>(1, tree.size() / std::max<std::int64_t>(1, passes)));
-  const double seconds = overhead_ + costs_.target.seconds(tree.nodes(), prefix_) +
-                         static_cast<double>(passes) * costs_.draft.seconds(rows_per_pass, prefix_);
+  const double seconds = overhead_ + verify_seconds(tree.nodes()) +
+                         static_cast<double>(passes) * draft_seconds(rows_per_pass);
   const double tokens = static_cast<double>(path.size()) + 1.0;
   tokens_ = keep * tokens_ + tokens;
   seconds_ = keep * seconds_ + seconds;
-  surplus_ = keep * surplus_ + tokens - seconds / costs_.target.seconds(1, prefix_);
+  surplus_ = keep * surplus_ + tokens - seconds / plain_seconds();
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
   if (surplus_ > -tolerated_loss && barren_ < most_barren) {
@@ -139,6 +140,23 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   }
 }
 
+void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t passes,
+                       double draft_seconds_taken) {
+  constexpr double weight = 0.1;
+  // A single pass may have been interrupted for long: it counts as twice the usual at most.
+  const auto follow = [&](double& scale, double taken, double by_table) {
+    scale += weight * (std::clamp(taken / by_table, 0.5 * scale, 2.0 * scale) - scale);
+  };
+  follow(rows == 1 ? plain_scale_ : verify_scale_, target_seconds,
+         costs_.target.seconds(rows, prefix_));
+  if (passes > 0) {
+    const auto rows_per_pass =
+        static_cast<std::int32_t>(std::max<std::int64_t>(1, (rows - 1) / passes));
+    follow(draft_scale_, draft_seconds_taken,
+           static_cast<double>(passes) * costs_.draft.seconds(rows_per_pass, prefix_));
+  }
+}
+
 std::int32_t AutoSize::chain_length(std::int32_t most) const {
   const double rate = position_acceptance(0, 1.0);
   double best = 0.0;
@@ -147,8 +165,7 @@ std::int32_t AutoSize::chain_length(std::int32_t most) const {
   for (std::int32_t length = 1; length <= most; ++length) {
     reach *= rate;
     expected += reach;
-    const double seconds = overhead_ + costs_.target.seconds(length + 1, prefix_) +
-                           length * costs_.draft.seconds(1, prefix_);
+    const double seconds = overhead_ + verify_seconds(length + 1) + length * draft_seconds(1);
     if (expected / seconds > best) {
       best = expected / seconds;
       best_length = length;

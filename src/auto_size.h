@@ -13,7 +13,7 @@ namespace coppice {
 
 /// Learns, within one sequence, how often children are accepted whose parent is, and prices
 /// growth in tokens. Decisions depend on past steps, the cost table and the tree at hand alone,
-/// never on the clock.
+/// and on the clock only where observe() is called.
 class AutoSize : public GrowthEconomics {
  public:
   /// `step_overhead_seconds`: what a speculative step costs beside the two models' passes.
@@ -29,6 +29,9 @@ class AutoSize : public GrowthEconomics {
   void record(const TokenTree& tree, std::span<const std::int32_t> path, std::int64_t passes);
   /// After a plain step.
   void record_plain();
+  /// What the step's passes took by the clock (`rows` of the target's pass, `passes` of the
+  /// draft). Call it only where repeatable sizes are not wanted: prices then follow the machine.
+  void observe(std::int32_t rows, double target_seconds, std::int64_t passes, double draft_seconds);
 
   /// Length of the chain that pays best at the acceptance seen so far, at least 1.
   std::int32_t chain_length(std::int32_t most) const;
@@ -63,6 +66,15 @@ class AutoSize : public GrowthEconomics {
   std::array<Rate, rank_classes> unknown_{};
   /// Children by rank class and draft probability.
   std::array<std::array<Rate, bins>, rank_classes> known_{};
+  /// Clock over table, running means: a shared machine's speed changes.
+  double plain_scale_ = 1.0, verify_scale_ = 1.0, draft_scale_ = 1.0;
+  double plain_seconds() const { return plain_scale_ * costs_.target.seconds(1, prefix_); }
+  double verify_seconds(std::int32_t rows) const {
+    return rows == 1 ? plain_seconds() : verify_scale_ * costs_.target.seconds(rows, prefix_);
+  }
+  double draft_seconds(std::int32_t rows) const {
+    return draft_scale_ * costs_.draft.seconds(rows, prefix_);
+  }
   std::int32_t prefix_ = 0;
   double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted

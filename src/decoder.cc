@@ -177,6 +177,7 @@ void Decoder::grow() {
     throw;
   }
   const double forward = draft.forward_seconds() - draft_before;
+  step_draft_seconds_ = forward;
   result_.statistics.seconds.draft += forward;
   sampling_seconds_ += now_seconds() - start - forward;
   result_.statistics.draft_passes += draft.passes() - passes_before_;
@@ -186,7 +187,8 @@ bool Decoder::judge() {
   TargetRunner& target = *engine_.target_runner;
   const double before = target.forward_seconds();
   const bool fits = target.pass(state_, tree_, target_params_);
-  result_.statistics.seconds.verify += target.forward_seconds() - before;
+  step_verify_seconds_ = target.forward_seconds() - before;
+  result_.statistics.seconds.verify += step_verify_seconds_;
   if (!fits) {
     if (speculate_) engine_.draft_runner->abandon();
     return false;
@@ -224,6 +226,11 @@ void Decoder::accept() {
   judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
   drafted_ += tree_.size();
   engine_.target_runner->commit(verdict_.path);
+  if (auto_size_ && !engine_.costs_are_saved) {
+    auto_size_->observe(tree_.nodes(), step_verify_seconds_,
+                        speculate_ ? engine_.draft_runner->passes() - passes_before_ : 0,
+                        step_draft_seconds_);
+  }
   if (speculate_) {
     engine_.draft_runner->commit(tree_, verdict_.path);
     if (auto_size_) {

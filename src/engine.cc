@@ -174,6 +174,7 @@ const CostTable* Engine::Impl::find_costs() {
     costs = std::move(table);
   }
   load_seconds.store(load_seconds.load() + now_seconds() - start);
+  costs_are_saved = !options.cost_table.empty();
   return &*costs;
 }
 

@@ -35,6 +35,7 @@ struct Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
+  bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say: planted faults, on any models.
   std::function<std::unique_ptr<AcceptanceRule>()> other_rule;

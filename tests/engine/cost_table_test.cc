@@ -95,6 +95,28 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   EXPECT_EQ(size.chain_length(32), 1);
 }
 
+TEST(AutoSize, FollowsTheClockWhereItIsToldOf) {
+  // By the table a pass of the draft costs a third of the target's; by the clock a tenth.
+  const CostTable costs{"x", steps(1e-3, 1e-6), steps(3e-4, 1e-6)};
+  AutoSize size(costs, ChildDraw::sampled, 0.0);
+  const TokenTree tree = chain_of(2, 0.9f);
+  ASSERT_TRUE(size.begin_step(50));
+  const std::int32_t before = size.chain_length(32);
+  const double pass_before = size.pass_cost(1) / size.verify_cost(2);
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(size.begin_step(50));
+    size.observe(3, 1e-3, 2, 2e-4);
+    size.record(tree, std::vector<std::int32_t>{1, 2}, 2);
+  }
+  ASSERT_TRUE(size.begin_step(50));
+  EXPECT_LT(size.pass_cost(1) / size.verify_cost(2), 0.5 * pass_before);
+  EXPECT_GT(size.chain_length(32), before);
+  // One interrupted pass changes little.
+  const double calm = size.verify_cost(2);
+  size.observe(3, 10.0, 0, 0.0);
+  EXPECT_LT(size.verify_cost(2), 1.15 * calm);
+}
+
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
   AutoSize size(costs, ChildDraw::sampled, 0.0);
