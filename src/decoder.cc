@@ -363,11 +363,12 @@ void Decoder::finish(double seconds) {
 JudgedTree Decoder::judge_first_tree() {
   if (!prefill()) throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   const std::lock_guard lock(engine_.mutex);
+  const std::int64_t passes_of_prompt = result_.statistics.draft_passes;
   grow();
   if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
   JudgedTree judged;
   judged.bonus = verdict_.bonus;
-  judged.draft_passes = result_.statistics.draft_passes;
+  judged.draft_passes = result_.statistics.draft_passes - passes_of_prompt;
   for (std::size_t n = 0; n < tree_.token.size(); ++n) {
     TreeNode node;
     node.token = tree_.token[n];
