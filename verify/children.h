@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/token_tree.h"
+#include "verify/acceptance.h"
 
 namespace coppice {
 
@@ -41,5 +42,19 @@ struct ChildLinks {
     return child;
   }
 };
+
+/// The verdict where the token after each node is settled, whatever the tree: follows
+/// `token_after(node)` from the root while a child holds it; the first that none holds is the
+/// bonus.
+template <typename TokenAfter>
+void follow(const TokenTree& tree, ChildLinks& links, TokenAfter token_after, Verdict& verdict) {
+  links.assign(tree);
+  verdict.path.clear();
+  for (std::int32_t node = 0; node >= 0;) {
+    verdict.bonus = token_after(node);
+    node = links.child_with(tree, node, verdict.bonus);
+    if (node >= 0) verdict.path.push_back(node);
+  }
+}
 
 }  // namespace coppice

@@ -15,20 +15,14 @@ class CoupledRule final : public AcceptanceRule {
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
              const StepKey& key, Verdict& verdict) override {
-    links_.assign(tree);
-    verdict.path.clear();
-    std::int32_t node = 0;
-    for (std::uint64_t position = key.position;; ++position) {
-      const TokenId token =
-          argmax_product(target.distribution(node), noise_.row(key.seed, key.sequence, position));
-      const std::int32_t child = links_.child_with(tree, node, token);
-      if (child < 0) {
-        verdict.bonus = token;
-        return;
-      }
-      verdict.path.push_back(child);
-      node = child;
-    }
+    std::uint64_t position = key.position;
+    follow(
+        tree, links_,
+        [&](std::int32_t node) {
+          return argmax_product(target.distribution(node),
+                                noise_.row(key.seed, key.sequence, position++));
+        },
+        verdict);
   }
 
  private:

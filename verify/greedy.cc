@@ -10,19 +10,8 @@ class GreedyRule final : public AcceptanceRule {
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&, const StepKey&,
              Verdict& verdict) override {
-    links_.assign(tree);
-    verdict.path.clear();
-    std::int32_t node = 0;
-    while (true) {
-      const TokenId token = target.argmax(node);
-      const std::int32_t child = links_.child_with(tree, node, token);
-      if (child < 0) {
-        verdict.bonus = token;
-        return;
-      }
-      verdict.path.push_back(child);
-      node = child;
-    }
+    follow(
+        tree, links_, [&](std::int32_t node) { return target.argmax(node); }, verdict);
   }
 
  private:
