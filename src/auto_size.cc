@@ -15,7 +15,7 @@ constexpr std::int32_t most_barren = 3;
 // A draft that gave the prompt's tokens less than this on average is not tried at once; any
 // other may lose this many tokens before its luck counts against it.
 constexpr double useless_fit = 0.02, first_credit = 3.0;
-// Every trial also catches the draft up with the tokens of the wait.
+// Its first trial comes after this many plain steps.
 constexpr std::int32_t useless_wait = 160;
 // Priors and their weights in pseudo-observations: what the shipped pair does on 48 prompts, a
 // start for any pair. At temperature 0.8 a first child is accepted by 0.56 at draft probability
@@ -23,6 +23,12 @@ constexpr std::int32_t useless_wait = 160;
 // whatever probability: in sampled trees depth pays sooner than breadth.
 constexpr std::array<double, 3> unknown_prior = {0.75, 0.12, 0.05};
 constexpr double unknown_weight = 8.0, known_weight = 6.0;
+
+// Draft rows of a pass, on average, when a tree of `size` nodes took `passes`.
+std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
+  return static_cast<std::int32_t>(
+      std::max<std::int64_t>(1, size / std::max<std::int64_t>(1, passes)));
+}
 
 }  // namespace
 
@@ -121,10 +127,9 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
     add(known_[c][bin_of(static_cast<double>(tree.draft_prob[n]))], accepted);
   }
 
-  const auto rows_per_pass = static_cast<std::int32_t>(
-      std::max<std::int64_t>(1, tree.size() / std::max<std::int64_t>(1, passes)));
-  const double seconds = overhead_ + verify_seconds(tree.nodes()) +
-                         static_cast<double>(passes) * draft_seconds(rows_per_pass);
+  const double seconds =
+      overhead_ + verify_seconds(tree.nodes()) +
+      static_cast<double>(passes) * draft_seconds(rows_per_pass(tree.size(), passes));
   const double tokens = static_cast<double>(path.size()) + 1.0;
   tokens_ = keep * tokens_ + tokens;
   seconds_ = keep * seconds_ + seconds;
@@ -150,10 +155,9 @@ void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t pa
   follow(rows == 1 ? plain_scale_ : verify_scale_, target_seconds,
          costs_.target.seconds(rows, prefix_));
   if (passes > 0) {
-    const auto rows_per_pass =
-        static_cast<std::int32_t>(std::max<std::int64_t>(1, (rows - 1) / passes));
     follow(draft_scale_, draft_seconds_taken,
-           static_cast<double>(passes) * costs_.draft.seconds(rows_per_pass, prefix_));
+           static_cast<double>(passes) *
+               costs_.draft.seconds(rows_per_pass(rows - 1, passes), prefix_));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -168,37 +169,33 @@ class ProbePasses {
   std::vector<TokenId> tokens_;
 };
 
-// The least: on a shared machine noise only adds.
-double typical(const std::vector<double>& seconds) {
-  return *std::min_element(seconds.begin(), seconds.end());
-}
-
+// Of so many repetitions the least counts: on a shared machine noise only adds.
 constexpr int repetitions = 7;
 
 // One row alone, as plain decoding runs it.
 double time_alone(ProbePasses& model, std::int32_t prefix) {
-  std::vector<double> seconds;
   // Caches take a few dozen passes of a small model to settle on what they keep of the weights.
   constexpr double settling_seconds = 0.012;
   const double settled = now_seconds() + settling_seconds;
   do {
     model.seconds(1, prefix);
   } while (now_seconds() < settled);
-  for (int i = 0; i < 2 * repetitions; ++i) seconds.push_back(model.seconds(1, prefix));
-  return typical(seconds);
+  double least = model.seconds(1, prefix);
+  for (int i = 1; i < 2 * repetitions; ++i) least = std::min(least, model.seconds(1, prefix));
+  return least;
 }
 
 // `rows` rows of `model` between `others` one-row passes of the other model.
 double time_in_turn(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
                     int others, double stop_at) {
-  std::vector<double> seconds;
+  double least = std::numeric_limits<double>::infinity();
   model.seconds(rows, prefix);
   for (int i = 0; i < repetitions; ++i) {
     for (int k = 0; k < others; ++k) other.seconds(1, std::min(prefix, other.far()));
-    seconds.push_back(model.seconds(rows, prefix));
+    least = std::min(least, model.seconds(rows, prefix));
     if (now_seconds() > stop_at && i > 0) break;
   }
-  return typical(seconds);
+  return least;
 }
 
 PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target,

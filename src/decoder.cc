@@ -149,12 +149,9 @@ void Decoder::plan_growth() {
     if (options_.policy == Policy::chain) {
       limits_.max_size = std::min(limits_.max_size, auto_size_->chain_length(32));
     }
-    if (options_.policy == Policy::dyspec_threshold && options_.threshold == 0.0) {
-      limits_.min_value = auto_size_->threshold();
-    }
   }
-  if (options_.policy == Policy::dyspec_threshold && options_.threshold > 0.0) {
-    limits_.min_value = options_.threshold;
+  if (options_.policy == Policy::dyspec_threshold) {
+    limits_.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options_.threshold;
   }
   speculate_ = speculate_ && limits_.max_depth > 0 && limits_.max_size > 0;
 }
@@ -257,8 +254,7 @@ void Decoder::note_logprob(std::int32_t node, TokenId token) {
     return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
   };
   TokenLogprob entry{token, log_of(token), {}};
-  std::array<TokenId, 5> best{};
-  const auto count = std::min<std::size_t>(best.size(), probs.size());
+  const auto count = std::min<std::size_t>(5, probs.size());
   std::vector<TokenId> ids(probs.size());
   std::iota(ids.begin(), ids.end(), 0);
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
@@ -276,7 +272,7 @@ void Decoder::note_logprob(std::int32_t node, TokenId token) {
 
 // Hands the step's tokens on, one by one, until one of them ends the text. Tokens that are not
 // part of the result are taken back from the sequence.
-bool Decoder::emit() {
+void Decoder::emit() {
   const auto step_tokens = static_cast<std::int32_t>(verdict_.path.size()) + 1;
   const std::int32_t first = state_.length() - step_tokens;
   std::int32_t used = 0;
@@ -304,7 +300,6 @@ bool Decoder::emit() {
       result_.text += text_.release(true);
     }
   }
-  return !finished_;
 }
 
 // True when the token belongs to the result.
@@ -387,12 +382,7 @@ JudgedTree Decoder::judge_first_tree() {
     judged.nodes[n].target_prob = static_cast<double>(engine_.target_runner->distribution(
         tree_.parent[n])[static_cast<std::size_t>(tree_.token[n])]);
   }
-  engine_.target_runner->commit(verdict_.path);
-  if (speculate_) engine_.draft_runner->commit(tree_, verdict_.path);
-  for (const std::int32_t node : verdict_.path) {
-    state_.append(tree_.token[static_cast<std::size_t>(node)]);
-  }
-  state_.append(verdict_.bonus);
+  accept();
   return judged;
 }
 

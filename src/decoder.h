@@ -28,7 +28,7 @@ class Decoder {
   bool judge();
   void find_verdict();
   void accept();
-  bool emit();
+  void emit();
   bool emit_token(TokenId token);
   void note_logprob(std::int32_t node, TokenId token);
   void finish(double seconds);

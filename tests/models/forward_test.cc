@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <ostream>
 #include <random>
 
 #include "base/error.h"
 #include "base/token_tree.h"
 #include "base/tree_order.h"
 #include "models/model.h"
+#include "reference/backend.h"
 #include "reference/chain_runner.h"
 #include "reference/model_reference.h"
 #include "reference/naive_device.h"
@@ -20,22 +19,14 @@
 namespace coppice {
 namespace {
 
+using testing::Backend;
 using testing::ChainRunner;
+using testing::cpu;
 using testing::make_naive_device;
 using testing::ModelReference;
 using testing::TemporaryFolder;
 using testing::TinyModel;
 using testing::write_tiny_model;
-
-struct Backend {
-  const char* name;
-  std::function<std::unique_ptr<Device>()> make;
-};
-void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
-
-std::unique_ptr<Device> cpu(CpuOptions::Compute compute) {
-  return make_cpu_device({.threads = 2, .compute = compute});
-}
 
 class Forward : public ::testing::TestWithParam<Backend> {
  protected:

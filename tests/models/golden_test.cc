@@ -3,13 +3,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <iostream>
 
 #include "base/error.h"
 #include "models/json_file.h"
 #include "models/safetensors.h"
 #include "models/tokenizer.h"
+#include "reference/backend.h"
 #include "reference/chain_runner.h"
 #include "reference/naive_device.h"
 
@@ -17,20 +17,12 @@ namespace coppice {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Backend;
 using testing::ChainRunner;
+using testing::cpu;
 
 const fs::path source = COPPICE_SOURCE_DIR;
 const fs::path golden = source / "tests/golden/data";
-
-struct Backend {
-  const char* name;
-  std::function<std::unique_ptr<Device>()> make;
-};
-void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
-
-std::unique_ptr<Device> cpu(CpuOptions::Compute compute) {
-  return make_cpu_device({.threads = 2, .compute = compute});
-}
 
 const std::vector<Backend> backends = {
     {"naive", testing::make_naive_device},
