@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
 namespace {
@@ -125,17 +126,18 @@ void bench_attention(Device& device, const ModelShape& m) {
   const DeviceBuffer q = filled(device, 256 * stride);
   const DeviceBuffer out = device.allocate(sizeof(float) * 256 * 4096, "out");
   const float scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
-  AttentionPlan plan;
+  const auto pass = device.make_pass({256, 256, 4096, {m.heads, m.kv_heads, m.head_dim}});
   for (const std::int32_t prefix : {128, 512, 2048}) {
     for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 256}) {
       const auto kv = tree_kv(prefix, rows);
-      plan.assign(kv, rows, choose_chunk_tokens(prefix + rows, m.kv_heads, device.threads()));
+      const std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
+      pass->begin({index, index, index, {}, kv, {}});
       double pairs = 0;
       for (const VisibleKv& token : kv) pairs += token.q_end - token.q_begin;
       const Time t = measure([&] {
         for (std::int32_t layer = 0; layer < m.layers; ++layer) {
-          device.tree_attention(plan, q.as<float>(), stride, m.heads, scale, layout,
-                                keys.as<float>(), values.as<float>(), layer, out.data());
+          device.tree_attention(*pass, q.as<float>(), stride, m.heads, scale, layout, keys.data(),
+                                values.data(), layer, out.data());
         }
       });
       const double flops = 4.0 * pairs * m.heads * m.head_dim * m.layers;
@@ -172,9 +174,12 @@ void bench_small(Device& device, const ModelShape& m) {
   rope.sine = filled(device, 256 * m.head_dim / 2);
   rope.positions = 256;
   rope.half_dim = m.head_dim / 2;
+  const auto pass = device.make_pass({256, 256, 256, {m.heads, m.kv_heads, m.head_dim}});
   for (const std::int32_t rows : {1, 8, 32, 64, 256}) {
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
     std::iota(index.begin(), index.end(), 0);
+    const std::vector<VisibleKv> seen = {{0, 0, rows}};
+    pass->begin({index, index, index, {}, seen, {}});
     const double norm =
         measure([&] {
           device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());
@@ -182,11 +187,11 @@ void bench_small(Device& device, const ModelShape& m) {
     const double gate =
         measure([&] { device.swiglu(x.as<float>(), rows, m.ffn, out.data()); }).best_us;
     const double rotate = measure([&] {
-                            device.rope_write_kv(qkv.as<float>(), m.heads, rope, index, index,
-                                                 layout, keys.as<float>(), values.as<float>(), 0);
+                            device.rope_write_kv(*pass, qkv.as<float>(), m.heads, rope, layout,
+                                                 keys.data(), values.data(), 0);
                           }).best_us;
     const double embed = measure([&] {
-                           device.embed(table.data(), DType::f32, m.hidden, index, out.as<float>());
+                           device.embed(*pass, table.data(), DType::f32, m.hidden, out.as<float>());
                          }).best_us;
     std::printf("%6d %10.2f %10.2f %10.2f %10.2f\n", rows, norm, gate, rotate, embed);
   }

@@ -13,17 +13,13 @@ constexpr std::int32_t longest_lag = 64;
 
 }  // namespace
 
-DraftRunner::DraftRunner(Model& model, KvPool& pool, std::int64_t vocab_size, NoiseCache& noise)
-    : model_(model),
-      pool_(pool),
-      prefix_(model, pool),
-      common_vocab_(static_cast<std::size_t>(std::min(vocab_size, model.config().vocab_size))),
-      drawer_(vocab_size, noise) {}
+DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler)
+    : model_(model), pool_(pool), prefix_(model, pool), sampler_(std::move(sampler)) {}
 
 void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting& setting) {
   state_ = &state;
   setting_ = setting;
-  drawer_.begin(key, setting.draw);
+  sampler_->begin(state, key, setting.params, setting.draw);
   slot_of_node_.clear();
   evaluated_.clear();
 }
@@ -40,26 +36,18 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
   const auto begin = static_cast<std::int32_t>(state.draft_slots.size());
   if (begin >= end) return true;
   const Stopwatch timing(prefill_seconds_);
-  std::int32_t rows = 16;
-  const float* logits = nullptr;
-  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits)) return false;
   const std::int32_t chunk = model_.options().max_rows;
+  // The last tokens are scored, as far as the last chunk holds them.
+  constexpr std::int32_t most_scored = 16;
+  std::int32_t rows = std::min(most_scored, (end - begin - 1) % chunk + 1);
+  const std::span<const TokenId> next =
+      std::span<const TokenId>(state.tokens)
+          .subspan(static_cast<std::size_t>(end - rows + 1), static_cast<std::size_t>(rows));
+  PassTail* tail = sampler_->prepare_scores(next, params);
+  const float* logits = nullptr;
+  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits, tail)) return false;
   passes_ += (end - begin + chunk - 1) / chunk;
-  // The penalty concerns texts, not how well the draft knows the language.
-  SamplingParams plain = params;
-  plain.repetition_penalty = 1.0;
-  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
-  fit_probs_.resize(common_vocab_);
-  double sum = 0.0;
-  for (std::int32_t r = 0; r < rows; ++r) {
-    process_logits({logits + static_cast<std::size_t>(r) * vocab, common_vocab_}, plain, nullptr,
-                   scratch_, fit_probs_);
-    const TokenId next = state.tokens[static_cast<std::size_t>(end - rows + 1 + r)];
-    if (static_cast<std::size_t>(next) < common_vocab_) {
-      sum += static_cast<double>(fit_probs_[static_cast<std::size_t>(next)]);
-    }
-  }
-  fit = sum / rows;
+  fit = sampler_->take_scores(next, params, logits);
   return true;
 }
 
@@ -82,14 +70,16 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     // never evaluated, the bonus token, or a whole prompt.
     skip_long_lag();
     const float* logits = nullptr;
+    PassTail* tail = sampler_->prepare(arena, nodes);
     {
       const Stopwatch timing(forward_seconds_);
       std::int32_t rows = 1;
-      if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, rows, &logits)) {
+      if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, rows, &logits,
+                          tail)) {
         throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
       }
     }
-    process(logits, arena, 0);
+    take(arena, nodes, logits);
     return;
   }
 
@@ -114,10 +104,6 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
 
   const std::int32_t prefix = state_->length();
   visible_.clear();
-  for (std::int32_t i = 0; i < prefix; ++i) {
-    const KvSlot slot = state_->draft_slots[static_cast<std::size_t>(i)];
-    if (slot != no_slot) visible_.push_back({slot, 0, count});
-  }
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
@@ -141,35 +127,28 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
                         static_cast<std::int32_t>(last - rows_.begin())});
   }
   evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
-  plan_.assign(visible_, count,
-               choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()),
-                                   model_.config().kv_heads, model_.device().threads()));
-  ForwardBatch batch{tokens_, positions_, write_slots_, &plan_, row_index_};
+  const std::span<const KvSlot> seen_by_all =
+      std::span<const KvSlot>(state_->draft_slots).first(static_cast<std::size_t>(prefix));
+  const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
+  PassTail* tail = sampler_->prepare(arena, rows_);
   const float* logits = nullptr;
   {
     const Stopwatch timing(forward_seconds_);
-    logits = model_.forward(batch, pool_);
+    logits = model_.forward(batch, pool_, tail);
   }
-  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
-  for (std::size_t i = 0; i < rows_.size(); ++i) process(logits + i * vocab, arena, rows_[i]);
+  take(arena, rows_, logits);
 }
 
-void DraftRunner::process(const float* logits, const TokenTree& arena, std::int32_t node) {
-  const Stopwatch timing(sampling_seconds_);
-  const std::span<const float> row(logits, common_vocab_);
-  const std::span<float> declared = drawer_.prepare(node);
-  const std::span<float> probs = declared.first(common_vocab_);
-  std::fill(declared.begin() + static_cast<std::ptrdiff_t>(common_vocab_), declared.end(), 0.0f);
-  if (setting_.params.repetition_penalty == 1.0) {
-    process_logits(row, setting_.params, nullptr, scratch_, probs);
-  } else {
-    const PathCounts counts(state_->counts, arena, node);
-    process_logits(row, setting_.params, &state_->counts, scratch_, probs);
-  }
-  drawer_.ready(node);
+// Where the device draws, waiting for it is waiting for the pass.
+void DraftRunner::take(const TokenTree& arena, std::span<const std::int32_t> nodes,
+                       const float* logits) {
+  const Stopwatch timing(model_.device().shares_host_memory() ? sampling_seconds_
+                                                              : forward_seconds_);
+  sampler_->take(arena, nodes, logits);
 }
 
 void DraftRunner::forget(std::span<const std::int32_t> nodes) {
+  sampler_->forget(nodes);
   freed_.clear();
   for (const std::int32_t node : nodes) {
     const auto n = static_cast<std::size_t>(node);
@@ -186,7 +165,7 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
 
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
                                              std::int32_t rank) {
-  return drawer_.child(arena, node, rank);
+  return sampler_->child(arena, node, rank);
 }
 
 void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {

@@ -8,9 +8,8 @@
 
 #include "base/random.h"
 #include "base/tree_order.h"
-#include "drafting/child_drawer.h"
+#include "drafting/draft_sampler.h"
 #include "drafting/draft_source.h"
-#include "models/path_counts.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
 
@@ -20,9 +19,7 @@ namespace coppice {
 /// kept when the node is accepted.
 class DraftRunner : public DraftSource {
  public:
-  /// Distributions are over the target's `vocab_size` entries; rows that only one of the two
-  /// models has (padding) get no draft probability.
-  DraftRunner(Model& model, KvPool& pool, std::int64_t vocab_size, NoiseCache& noise);
+  DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler);
 
   struct Setting {
     SamplingParams params;
@@ -40,7 +37,7 @@ class DraftRunner : public DraftSource {
   void forget(std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
-  const DistributionTable& distributions() const { return drawer_.distributions(); }
+  const DraftSampler& sampler() const { return *sampler_; }
 
   /// Keeps the KV of the accepted path as far as the draft evaluated it, frees the rest.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);
@@ -51,7 +48,7 @@ class DraftRunner : public DraftSource {
   std::int32_t room(const SequenceState& state) const;
 
   /// Makes every later step draw with a fault, for tests that must fail.
-  void plant(DrawingFault fault) { drawer_.plant(fault); }
+  void plant(DrawingFault fault) { sampler_->plant(fault); }
 
   std::int64_t passes() const { return passes_; }
   double prefill_seconds() const { return prefill_seconds_; }
@@ -60,22 +57,18 @@ class DraftRunner : public DraftSource {
 
  private:
   void skip_long_lag();
-  void process(const float* logits, const TokenTree& arena, std::int32_t node);
+  void take(const TokenTree& arena, std::span<const std::int32_t> nodes, const float* logits);
 
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;
-  std::size_t common_vocab_;
-  ChildDrawer drawer_;
+  std::unique_ptr<DraftSampler> sampler_;
   SequenceState* state_ = nullptr;
   Setting setting_;
   std::vector<KvSlot> slot_of_node_;     ///< by arena node, -1: not evaluated
   std::vector<std::int32_t> evaluated_;  ///< arena nodes with a slot, the root excluded
-  LogitsScratch scratch_;
-  std::vector<float> fit_probs_;
   // Scratch of evaluate().
   TreeOrder order_;
-  AttentionPlan plan_;
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> rows_, positions_, row_index_, kv_nodes_;
   std::vector<TokenId> tokens_;

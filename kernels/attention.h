@@ -17,6 +17,7 @@
 
 #include <memory>
 
+#include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
 namespace coppice::cpu {

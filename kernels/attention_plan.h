@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kernels/visible_kv.h"
 
 namespace coppice {
-
-/// One KV token of a pass: the slot it lies in and the query rows [q_begin, q_end) that see it.
-struct VisibleKv {
-  KvSlot slot = 0;
-  std::int32_t q_begin = 0;
-  std::int32_t q_end = 0;
-};
 
 /// Work for one attention launch over `queries` rows, all heads alike. Reused from pass to
 /// pass: assign() keeps its memory.

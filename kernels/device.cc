@@ -1,6 +1,10 @@
 #include "kernels/device.h"
 
+#include "kernels/device_sampler.h"
+
 namespace coppice {
+
+std::unique_ptr<DeviceSampler> Device::make_sampler(const SamplerLimits&) { return nullptr; }
 
 std::size_t size_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 

@@ -1,9 +1,13 @@
 // The device boundary: memory and the operations a model's graph is made of.
 //
 // The graph (models/), the policies (drafting/) and verification (verify/) are written once
-// over this interface; kernels/cpu implements it now. Operations are queued in call order;
-// results are visible to the host after synchronize(). On the CPU every call has finished
-// when it returns.
+// over this interface; kernels/cpu and kernels/cuda implement it. Operations are queued in call
+// order; results are visible to the host after synchronize(). On the CPU every call has
+// finished when it returns.
+//
+// What differs from pass to pass (tokens, positions, slots, who sees what) lies in a Pass;
+// operations read it there. So a device may record a pass's operations once for a number of
+// rows and play them back for every later tree and prefix.
 //
 // Notation: [rows, n] is row-major with n contiguous. "activation" tensors have the device's
 // activation type (f32 or bf16), all others the type their name gives.
@@ -11,13 +15,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/types.h"
-#include "kernels/attention_plan.h"
+#include "kernels/visible_kv.h"
 
 namespace coppice {
 
@@ -80,10 +85,16 @@ class LinearWeights {
   virtual std::int64_t in_features() const = 0;
   virtual std::int64_t out_features() const = 0;
   virtual std::size_t bytes() const = 0;
+  /// The weights as an embedding table [out_features, in_features] of `dtype` in device memory,
+  /// where the device keeps them so: tied embeddings then need no second copy. Else nullptr.
+  virtual const void* table(DType& /*dtype*/) const { return nullptr; }
+  /// Whether a weight was NaN or infinite, on devices that look while packing; where they do
+  /// not (Device::checks_finite), the host has to.
+  virtual bool has_non_finite() const { return false; }
 };
 
-/// A model's whole KV memory, all layers: [layer][page][kv_head][page_size][head_dim] f32 for
-/// keys and the same for values.
+/// A model's whole KV memory, all layers: [layer][page][kv_head][page_size][head_dim] for keys
+/// and the same for values, of the device's kv_dtype().
 struct KvLayout {
   std::int32_t layers = 0;
   std::int32_t kv_heads = 0;
@@ -104,13 +115,79 @@ struct RopeTable {
   std::int32_t half_dim = 0;
 };
 
+/// Heads of a model's attention; heads = group * kv_heads, head h uses KV head h / group.
+struct AttentionShape {
+  std::int32_t heads = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t head_dim = 0;
+};
+
+/// Most of everything that one pass may hold.
+struct PassLimits {
+  std::int32_t rows = 0;
+  std::int32_t logit_rows = 0;
+  std::int32_t kv_tokens = 0;  ///< prefix and tail together
+  AttentionShape attention;
+};
+
+/// Rows of one pass, in host memory. They need not outlive Pass::begin.
+struct PassInputs {
+  std::span<const TokenId> tokens;           ///< [rows] embedded
+  std::span<const std::int32_t> positions;   ///< [rows] rotated by
+  std::span<const KvSlot> write_slots;       ///< [rows] where key and value go; no_slot: nowhere
+  std::span<const KvSlot> prefix;            ///< seen by every row; no_slot entries by none
+  std::span<const VisibleKv> tail;           ///< further KV tokens, in depth-first order
+  std::span<const std::int32_t> logit_rows;  ///< ascending
+};
+
+/// Rows that a pass's operations run over: those asked for, or more where the device runs only
+/// some row counts (further rows hold nothing of interest and write no KV).
+struct PassShape {
+  std::int32_t rows = 0;
+  std::int32_t logit_rows = 0;
+};
+
+/// The inputs of a pass where a device's operations find them. Made by Device::make_pass, used
+/// with that device; it may not be used by several threads at a time.
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  /// Takes a pass's inputs over. Sizes within the limits and slots within the pool are the
+  /// caller's business. Every row must see at least one token.
+  virtual PassShape begin(const PassInputs& inputs) = 0;
+  /// Runs `body`, which queues operations of this pass and nothing else. Where the device
+  /// records, the second call with equal `variant` and shape records the body and later ones
+  /// play it back without calling it: what it queues may depend on nothing but those two.
+  virtual void run(std::uint64_t variant, const std::function<void()>& body) = 0;
+};
+
+class DeviceSampler;
+struct SamplerLimits;
+
+/// Device memory in use for one purpose.
+struct MemoryUse {
+  std::string purpose;
+  std::size_t bytes = 0;
+};
+
+/// A card's memory.
+struct DeviceMemory {
+  std::size_t total = 0;   ///< of the card
+  std::size_t free = 0;    ///< now, as the driver says
+  std::size_t budget = 0;  ///< most that this process may use
+};
+
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;     ///< "cpu" or "cuda"
   virtual DType compute_dtype() const = 0;  ///< type of matrix products and activations
+  virtual DType kv_dtype() const { return DType::f32; }
   virtual int threads() const = 0;
+  /// Whether host pointers may be given where device memory is asked for, and the other way.
+  virtual bool shares_host_memory() const { return true; }
+  virtual bool checks_finite() const { return false; }
 
   // --- memory -----------------------------------------------------------------------------
   /// Throws Error(failure) with the size, what is free and the remedy. `purpose` names the
@@ -119,6 +196,14 @@ class Device {
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// What is allocated now, by purpose, in the order of first use; empty where the device shares
+  /// the host's memory.
+  virtual std::vector<MemoryUse> memory_use() const { return {}; }
+  virtual DeviceMemory memory() const { return {}; }
+  /// A device that allocates nothing but counts: building models on it tells what memory_use()
+  /// will be. nullptr where the device shares the host's memory.
+  virtual std::unique_ptr<Device> memory_planner() const { return nullptr; }
+  virtual std::string description() const { return name(); }  ///< product name, for people
 
   // --- weights ----------------------------------------------------------------------------
   /// `bias` is empty or has as many f32 values as all parts have output features.
@@ -128,10 +213,17 @@ class Device {
                                                      std::span<const float> bias,
                                                      std::int32_t max_rows) = 0;
 
+  // --- passes -----------------------------------------------------------------------------
+  virtual std::unique_ptr<Pass> make_pass(const PassLimits& limits) = 0;
+  /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
+  /// whose logits the host reads.
+  virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
+
   // --- operations (each documented in its own header under kernels/) -------------------------
-  /// kernels/embedding.h: out[r, :] = table[tokens[r], :]; table [vocab, hidden] of `dtype`.
-  virtual void embed(const void* table, DType dtype, std::int64_t hidden,
-                     std::span<const TokenId> tokens, float* out) = 0;
+  /// kernels/embedding.h: out[r, :] = table[tokens[r], :]; table [vocab, hidden] of `dtype`,
+  /// out [rows, hidden] f32.
+  virtual void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+                     float* out) = 0;
   /// kernels/rms_norm.h: out[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight.
   /// x [rows, hidden] f32, weight [hidden] f32, out [rows, hidden] activation.
   virtual void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
@@ -144,24 +236,23 @@ class Device {
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
   /// kernels/rope.h: rotates the q and k parts of qkv [rows, (heads + 2 kv_heads) head_dim] f32
   /// (q heads, then k heads, then v heads) by positions[r]; q in place, k and v into
-  /// slots[r] of `layer`.
-  virtual void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
-                             std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
-                             const KvLayout& layout, float* keys, float* values,
-                             std::int32_t layer) = 0;
+  /// write_slots[r] of `layer`.
+  virtual void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads,
+                             const RopeTable& rope, const KvLayout& layout, void* keys,
+                             void* values, std::int32_t layer) = 0;
   /// kernels/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
   /// f32, out [rows, n] activation.
   virtual void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) = 0;
-  /// kernels/attention.h: DeFT-Flatten attention by a plan. q is the first heads * head_dim
-  /// columns of qkv rows with stride `q_stride`; out [rows, heads * head_dim] activation.
-  /// scale multiplies q k.
-  virtual void tree_attention(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
+  /// kernels/attention.h: DeFT-Flatten attention over prefix and tail of the pass. q is the
+  /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
+  /// head_dim] activation. scale multiplies q k.
+  virtual void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride,
                               std::int32_t heads, float scale, const KvLayout& layout,
-                              const float* keys, const float* values, std::int32_t layer,
+                              const void* keys, const void* values, std::int32_t layer,
                               void* out) = 0;
-  /// kernels/gather.h: out[i, :] = x[rows[i], :], f32.
-  virtual void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
-                           float* out) = 0;
+  /// kernels/gather.h: out[i, :] = x[logit_rows[i], :], f32.
+  virtual void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
+                                 float* out) = 0;
 };
 
 struct CpuOptions {
@@ -172,5 +263,16 @@ struct CpuOptions {
 /// bf16 on request where the processor lacks its instructions is Error(usage). automatic:
 /// bf16 where the processor multiplies it natively, f32 elsewhere.
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
+
+struct CudaOptions {
+  /// Part of the card's memory that this process may use, all told.
+  double memory_fraction = 0.9;
+};
+
+/// The first visible NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(usage) in a
+/// build without the CUDA backend, Error(failure) where no GPU can be used, saying why.
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
+/// Whether make_cuda_device can be expected to succeed; `why_not` receives the reason.
+bool has_cuda_device(std::string* why_not = nullptr);
 
 }  // namespace coppice

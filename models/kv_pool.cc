@@ -1,6 +1,7 @@
 #include "models/kv_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "base/error.h"
@@ -22,8 +23,8 @@ KvLayout checked(const KvLayout& layout) {
   return layout;
 }
 
-std::size_t bytes_of(const KvLayout& layout) {
-  std::size_t bytes = sizeof(float);
+std::size_t bytes_of(const KvLayout& layout, DType dtype) {
+  std::size_t bytes = size_of(dtype);
   for (const std::int32_t extent :
        {layout.layers, layout.pages, layout.kv_heads, layout.page_size, layout.head_dim}) {
     if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) {
@@ -33,12 +34,15 @@ std::size_t bytes_of(const KvLayout& layout) {
   return bytes;
 }
 
+std::atomic<std::uint64_t> pools_made = 0;
+
 }  // namespace
 
 KvPool::KvPool(Device& device, const KvLayout& layout)
-    : layout_(checked(layout)),
-      keys_(device.allocate(bytes_of(layout), "KV pool, keys")),
-      values_(device.allocate(bytes_of(layout), "KV pool, values")),
+    : id_(++pools_made),
+      layout_(checked(layout)),
+      keys_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
+      values_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
       taken_((static_cast<std::size_t>(layout.slots()) + 63) / 64),
       free_(layout.slots()) {
   // Slots past the end count as taken for ever.

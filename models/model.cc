@@ -84,6 +84,10 @@ class LlamaModel final : public Model {
     work_.kept_hidden = device_.allocate(sizes.kept_hidden, "kept hidden states");
     work_.kept_attended = device_.allocate(sizes.kept_attended, "kept attention output");
     work_.logits = device_.allocate(sizes.logits, "logits");
+    pass_ = device_.make_pass({options_.max_rows,
+                               options_.max_logit_rows,
+                               kv_capacity(),
+                               {config_.heads, config_.kv_heads, config_.head_dim}});
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -106,39 +110,15 @@ class LlamaModel final : public Model {
     return layout;
   }
 
-  const float* forward(const ForwardBatch& batch, KvPool& pool) override {
+  const float* forward(const ForwardBatch& batch, KvPool& pool, PassTail* tail) override {
     check(batch, pool);
-    auto rows = static_cast<std::int32_t>(batch.tokens.size());
-    const auto kept = static_cast<std::int32_t>(batch.logit_rows.size());
-    const std::int64_t width = config_.hidden_size;
-    float* hidden = work_.hidden.as<float>();
-    const void* attended = work_.attended.data();
-    device_.embed(weights_.embedding, weights_.embedding_dtype, width, batch.tokens, hidden);
-    for (std::int32_t index = 0; index < config_.layers; ++index) {
-      const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
-      const bool last = index + 1 == config_.layers;
-      float* qkv = work_.qkv.as<float>();
-      normalise(hidden, layer.attention_norm, rows);
-      device_.linear(*layer.qkv, work_.normed.data(), rows, qkv, false);
-      device_.rope_write_kv(qkv, config_.heads, rope_, batch.positions, batch.write_slots,
-                            pool.layout(), pool.keys(), pool.values(), index);
-      // After the last layer's keys and values, only rows with logits go on.
-      if (last && kept == 0) return nullptr;
-      device_.tree_attention(*batch.attention, qkv, qkv_width(), config_.heads, scale(),
-                             pool.layout(), pool.keys(), pool.values(), index,
-                             work_.attended.data());
-      if (last && kept < rows) {
-        keep_logit_rows(batch.logit_rows);
-        hidden = work_.kept_hidden.as<float>();
-        attended = work_.kept_attended.data();
-        rows = kept;
-      }
-      device_.linear(*layer.output, attended, rows, hidden, true);
-      feed_forward(layer, hidden, rows);
-    }
-    normalise(hidden, weights_.final_norm, rows);
-    device_.linear(*weights_.head, work_.normed.data(), rows, work_.logits.as<float>(), false);
-    return work_.logits.as<float>();
+    const PassShape shape = pass_->begin(batch);
+    const bool gathers = batch.logit_rows.size() < batch.tokens.size();
+    // A recording holds for one pool, one tail, and rows kept either all or by gathering.
+    const std::uint64_t variant =
+        (pool.id() << 16) + (tail == nullptr ? 0 : tail->variant() << 1) + (gathers ? 1 : 0);
+    pass_->run(variant, [&] { queue(shape, gathers, pool, tail); });
+    return shape.logit_rows == 0 ? nullptr : work_.logits.as<float>();
   }
 
  private:
@@ -146,7 +126,41 @@ class LlamaModel final : public Model {
   std::int64_t qkv_width() const {
     return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
+  // Every token of a pass has a position, and several tree tokens may share one.
+  std::int32_t kv_capacity() const { return options_.max_positions + options_.max_rows; }
   float scale() const { return static_cast<float>(1.0 / std::sqrt(config_.head_dim)); }
+
+  void queue(const PassShape& shape, bool gathers, KvPool& pool, PassTail* tail) {
+    const std::int64_t width = config_.hidden_size;
+    std::int32_t rows = shape.rows;
+    float* hidden = work_.hidden.as<float>();
+    const void* attended = work_.attended.data();
+    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width, hidden);
+    for (std::int32_t index = 0; index < config_.layers; ++index) {
+      const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
+      const bool last = index + 1 == config_.layers;
+      float* qkv = work_.qkv.as<float>();
+      normalise(hidden, layer.attention_norm, rows);
+      device_.linear(*layer.qkv, work_.normed.data(), rows, qkv, false);
+      device_.rope_write_kv(*pass_, qkv, config_.heads, rope_, pool.layout(), pool.keys(),
+                            pool.values(), index);
+      // After the last layer's keys and values, only rows with logits go on.
+      if (last && shape.logit_rows == 0) return;
+      device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, scale(), pool.layout(),
+                             pool.keys(), pool.values(), index, work_.attended.data());
+      if (last && gathers) {
+        keep_logit_rows();
+        hidden = work_.kept_hidden.as<float>();
+        attended = work_.kept_attended.data();
+        rows = shape.logit_rows;
+      }
+      device_.linear(*layer.output, attended, rows, hidden, true);
+      feed_forward(layer, hidden, rows);
+    }
+    normalise(hidden, weights_.final_norm, rows);
+    device_.linear(*weights_.head, work_.normed.data(), rows, work_.logits.as<float>(), false);
+    if (tail != nullptr) tail->queue(work_.logits.as<float>(), rows);
+  }
 
   void normalise(const float* hidden, const float* weight, std::int32_t rows) {
     device_.rms_norm(hidden, weight, config_.rms_norm_eps, rows, config_.hidden_size,
@@ -160,13 +174,14 @@ class LlamaModel final : public Model {
     device_.linear(*layer.down, work_.gated.data(), rows, hidden, true);
   }
 
-  void keep_logit_rows(std::span<const std::int32_t> rows) {
-    device_.gather_rows(work_.hidden.as<float>(), config_.hidden_size, rows,
-                        work_.kept_hidden.as<float>());
+  void keep_logit_rows() {
+    device_.gather_logit_rows(*pass_, work_.hidden.as<float>(), config_.hidden_size,
+                              work_.kept_hidden.as<float>());
     // Rows are moved as bits, so activations of half the width pass as f32 (q_width is even).
     const auto floats = static_cast<std::int64_t>(static_cast<std::size_t>(q_width()) *
                                                   size_of(device_.compute_dtype()) / sizeof(float));
-    device_.gather_rows(work_.attended.as<float>(), floats, rows, work_.kept_attended.as<float>());
+    device_.gather_logit_rows(*pass_, work_.attended.as<float>(), floats,
+                              work_.kept_attended.as<float>());
   }
 
   void check(const ForwardBatch& batch, const KvPool& pool) const {
@@ -176,16 +191,30 @@ class LlamaModel final : public Model {
       throw_failure(cat("forward pass: ", rows, " rows, but this model was loaded for 1 to ",
                         options_.max_rows));
     }
-    if (batch.positions.size() != rows || batch.write_slots.size() != rows ||
-        batch.attention == nullptr || static_cast<std::size_t>(batch.attention->queries) != rows) {
+    if (batch.positions.size() != rows || batch.write_slots.size() != rows) {
       throw_failure(cat("forward pass: ", rows, " tokens, but ", batch.positions.size(),
-                        " positions, ", batch.write_slots.size(), " slots and ",
-                        batch.attention == nullptr ? 0 : batch.attention->queries,
-                        " queries in the plan"));
+                        " positions and ", batch.write_slots.size(), " slots"));
+    }
+    if (batch.prefix.size() + batch.tail.size() > static_cast<std::size_t>(kv_capacity())) {
+      throw_failure(cat("forward pass: ", batch.prefix.size() + batch.tail.size(),
+                        " KV tokens, but this model was loaded for ", kv_capacity()));
     }
     if (layout.layers != config_.layers || layout.kv_heads != config_.kv_heads ||
         layout.head_dim != config_.head_dim) {
       throw_failure("forward pass: the KV pool was made for another model");
+    }
+    // In depth-first order the tail's intervals begin in ascending order.
+    std::int32_t seeing = batch.prefix.empty() ? 0 : static_cast<std::int32_t>(rows);
+    for (const VisibleKv& token : batch.tail) {
+      if (token.slot < 0 || token.slot >= layout.slots() || token.q_begin < 0 ||
+          token.q_begin > token.q_end || token.q_end > static_cast<std::int32_t>(rows)) {
+        throw_failure(cat("forward pass: KV slot ", token.slot, " of ", layout.slots(),
+                          " is seen by rows [", token.q_begin, ", ", token.q_end, ") of ", rows));
+      }
+      if (token.q_begin <= seeing) seeing = std::max(seeing, token.q_end);
+    }
+    if (seeing < static_cast<std::int32_t>(rows)) {
+      throw_failure(cat("forward pass: row ", seeing, " of ", rows, " sees no KV token"));
     }
     for (std::size_t r = 0; r < rows; ++r) {
       if (batch.tokens[r] < 0 || batch.tokens[r] >= config_.vocab_size) {
@@ -222,6 +251,7 @@ class LlamaModel final : public Model {
   const ModelWeights weights_;
   const RopeTable rope_;
   Workspace work_;
+  std::unique_ptr<Pass> pass_;
 };
 
 ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
@@ -240,7 +270,7 @@ ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
 
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
                     const ModelOptions& options, const Device& device) {
-  if (device.name() == "cuda") return;  // its own allocator says what is free
+  if (!device.shares_host_memory()) return;  // its own allocator says what is free
   const std::int64_t weights = packed_bytes(config, device.compute_dtype());
   const auto workspace =
       static_cast<std::int64_t>(WorkspaceSizes(config, options, device).total()) +

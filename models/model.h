@@ -26,15 +26,19 @@ struct ModelOptions {
   bool check_finite = true;  ///< refuse weights with NaN or infinity
 };
 
-/// Rows of one forward pass over one pool. Row r embeds tokens[r], is rotated by positions[r],
-/// writes its key and value to write_slots[r], and attends as `attention` says (the plan's
-/// queries are these rows; a row's own slot must be among what it sees).
-struct ForwardBatch {
-  std::span<const TokenId> tokens;
-  std::span<const std::int32_t> positions;
-  std::span<const KvSlot> write_slots;
-  const AttentionPlan* attention = nullptr;
-  std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
+/// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],
+/// writes its key and value to write_slots[r], and attends to prefix and tail (a row's own slot
+/// must be among what it sees). Logits are wanted of logit_rows.
+using ForwardBatch = PassInputs;
+
+/// Work queued behind a pass on the logits that it leaves, and recorded with it.
+class PassTail {
+ public:
+  virtual ~PassTail() = default;
+  /// logits [rows, vocab] f32 on the device; rows beyond the batch's logit rows are padding.
+  virtual void queue(float* logits, std::int32_t rows) = 0;
+  /// Tells recordings apart; not 0.
+  virtual std::uint64_t variant() const = 0;
 };
 
 class Model {
@@ -60,8 +64,9 @@ class Model {
   /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the
   /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Allocates
   /// nothing. Throws Error(failure) for a batch beyond the capacities, a token outside the
-  /// vocabulary, or a position beyond max_positions().
-  virtual const float* forward(const ForwardBatch& batch, KvPool& pool) = 0;
+  /// vocabulary, or a position beyond max_positions(). `tail` is queued behind the pass.
+  virtual const float* forward(const ForwardBatch& batch, KvPool& pool,
+                               PassTail* tail = nullptr) = 0;
 };
 
 /// What `coppice info` prints, from config and file headers alone: architecture, shapes,

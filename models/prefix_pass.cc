@@ -5,8 +5,8 @@
 namespace coppice {
 
 bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
-                        std::vector<KvSlot>& slots, std::int32_t& logit_rows,
-                        const float** logits) {
+                        std::vector<KvSlot>& slots, std::int32_t& logit_rows, const float** logits,
+                        PassTail* tail) {
   const std::int32_t most = model_.options().max_rows;
   while (static_cast<std::int32_t>(slots.size()) < end) {
     const auto begin = static_cast<std::int32_t>(slots.size());
@@ -17,19 +17,12 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
       slots.resize(static_cast<std::size_t>(begin));
       return false;
     }
-    visible_.clear();
-    for (std::int32_t i = 0; i < begin; ++i) {
-      const KvSlot slot = slots[static_cast<std::size_t>(i)];
-      if (slot >= 0) visible_.push_back({slot, 0, rows});  // not one that was skipped
-    }
+    tail_.clear();
     positions_.clear();
     for (std::int32_t i = 0; i < rows; ++i) {
-      visible_.push_back({slots[static_cast<std::size_t>(begin + i)], i, rows});
+      tail_.push_back({slots[static_cast<std::size_t>(begin + i)], i, rows});
       positions_.push_back(begin + i);
     }
-    plan_.assign(
-        visible_, rows,
-        choose_chunk_tokens(begin + rows, model_.config().kv_heads, model_.device().threads()));
     logit_rows_.clear();
     if (begin + rows == end) {
       logit_rows = std::min(logit_rows, rows);
@@ -39,11 +32,12 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
     batch.tokens = tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows));
     batch.positions = positions_;
     batch.write_slots = fresh;
-    batch.attention = &plan_;
+    batch.prefix = std::span<const KvSlot>(slots).first(static_cast<std::size_t>(begin));
+    batch.tail = tail_;
     batch.logit_rows = logit_rows_;
     const float* result = nullptr;
     try {
-      result = model_.forward(batch, pool_);
+      result = model_.forward(batch, pool_, begin + rows == end ? tail : nullptr);
     } catch (...) {
       // Slots without KV must not stay with the sequence.
       pool_.give_back(fresh);

@@ -18,17 +18,17 @@ class PrefixPass {
   /// false, with the tokens before still in place, when the pool has too few slots. At least
   /// one token must be missing. `logits` receives those of the last `logit_rows` tokens, or of
   /// as many as the last chunk holds ([rows, vocab], device, valid until the model's next
-  /// pass), and their number is returned in `logit_rows`.
+  /// pass), and their number is returned in `logit_rows`. `tail` is queued behind the last
+  /// chunk.
   bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots,
-              std::int32_t& logit_rows, const float** logits);
+              std::int32_t& logit_rows, const float** logits, PassTail* tail = nullptr);
   /// The same without logits.
   bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots);
 
  private:
   Model& model_;
   KvPool& pool_;
-  AttentionPlan plan_;
-  std::vector<VisibleKv> visible_;
+  std::vector<VisibleKv> tail_;
   std::vector<std::int32_t> positions_, logit_rows_;
 };
 

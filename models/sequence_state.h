@@ -6,11 +6,9 @@
 
 #include "base/types.h"
 #include "kernels/logits.h"
+#include "kernels/visible_kv.h"
 
 namespace coppice {
-
-/// A token whose KV was never computed: nothing attends to it.
-inline constexpr KvSlot no_slot = -1;
 
 struct SequenceState {
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root

@@ -86,13 +86,14 @@ struct EngineOptions {
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
 
   // Performance only: none of these changes what the text is distributed as.
-  std::string device = "auto";       ///< "auto", "cpu" or "cuda"
+  std::string device = "auto";       ///< "auto" (a GPU where there is one), "cpu" or "cuda"
   int threads = 0;                   ///< CPU threads; 0: as many as the process may use
   std::string cpu_dtype = "auto";    ///< "auto", "f32" or "bf16"
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
   std::int32_t kv_tokens = 0;
+  double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
   std::filesystem::path
       cost_table;  ///< measured costs: read if it exists, else written; empty: measure
   std::function<void(const LoadEvent&)> progress;

@@ -134,9 +134,6 @@ class ProbePasses {
     positions_.clear();
     logit_rows_.clear();
     tokens_.clear();
-    for (std::int32_t i = 0; i < prefix; ++i) {
-      visible_.push_back({slots_[static_cast<std::size_t>(i)], 0, rows});
-    }
     for (std::int32_t r = 0; r < rows; ++r) {
       // A bush over one stem: half of the rows see each other in a chain, as trees do.
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
@@ -145,12 +142,13 @@ class ProbePasses {
       logit_rows_.push_back(r);
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
     }
-    plan_.assign(
-        visible_, rows,
-        choose_chunk_tokens(prefix + rows, model_.config().kv_heads, model_.device().threads()));
+    const std::span<const KvSlot> slots = slots_;
     const ForwardBatch batch{
-        tokens_, positions_,
-        std::span<const KvSlot>(slots_.data() + prefix, static_cast<std::size_t>(rows)), &plan_,
+        tokens_,
+        positions_,
+        slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
+        slots.first(static_cast<std::size_t>(prefix)),
+        visible_,
         logit_rows_};
     const double start = now_seconds();
     model_.forward(batch, pool_);
@@ -163,7 +161,6 @@ class ProbePasses {
   KvPool& pool_;
   std::int32_t most_rows_ = 0, far_ = 0;
   std::vector<KvSlot> slots_;
-  AttentionPlan plan_;
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;

@@ -50,12 +50,8 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   draft_setting_.draw = greedy ? (options_.sampled_children ? ChildDraw::sampled : ChildDraw::top)
                                : (coupled ? ChildDraw::coupled : ChildDraw::sampled);
 
-  if (engine_.other_rule) {
-    rule_ = engine_.other_rule();
-  } else {
-    rule_ = greedy ? make_greedy_rule()
-                   : (coupled ? make_coupled_rule(*engine_.noise) : make_rejection_rule());
-  }
+  judge_ = engine_.make_judge(greedy ? DeviceNoise::top
+                                     : (coupled ? DeviceNoise::coupled : DeviceNoise::sampled));
 
   const bool automatic = sizes_itself(options_);
   if (automatic) {
@@ -181,39 +177,42 @@ void Decoder::grow() {
 }
 
 bool Decoder::judge() {
-  TargetRunner& target = *engine_.target_runner;
-  const double before = target.forward_seconds();
-  const bool fits = target.pass(state_, tree_, target_params_);
-  step_verify_seconds_ = target.forward_seconds() - before;
-  result_.statistics.seconds.verify += step_verify_seconds_;
-  if (!fits) {
-    if (speculate_) engine_.draft_runner->abandon();
-    return false;
+  DraftEvidence evidence;
+  if (speculate_) {
+    const DraftSampler& sampler = engine_.draft_runner->sampler();
+    evidence.host = sampler.distributions();
+    evidence.store_row = [&sampler](std::int32_t source) { return sampler.store_row(source); };
   }
+  const double forward_before = judge_->forward_seconds();
+  const double judging_before = judge_->judging_seconds();
+  bool fits = false;
   try {
-    find_verdict();
+    fits = judge_->judge(state_, tree_, target_params_, evidence, key_, verdict_);
+    if (fits) note_logprobs();
   } catch (...) {
-    target.abandon();
     if (speculate_) engine_.draft_runner->abandon();
     throw;
   }
-  return true;
+  if (!fits && speculate_) engine_.draft_runner->abandon();
+  step_verify_seconds_ = judge_->forward_seconds() - forward_before;
+  result_.statistics.seconds.verify += step_verify_seconds_;
+  sampling_seconds_ += judge_->judging_seconds() - judging_before;
+  return fits;
 }
 
-void Decoder::find_verdict() {
-  const Stopwatch timing(sampling_seconds_);
-  static const DistributionTable nothing_drafted;
-  rule_->judge(tree_, *engine_.target_runner,
-               speculate_ ? engine_.draft_runner->distributions() : nothing_drafted, key_,
-               verdict_);
+void Decoder::note_logprobs() {
   step_logprobs_.clear();
-  if (options_.logprobs) {
+  if (!options_.logprobs) return;
+  try {
     std::int32_t node = 0;
     for (const std::int32_t next : verdict_.path) {
       note_logprob(node, tree_.token[static_cast<std::size_t>(next)]);
       node = next;
     }
     note_logprob(node, verdict_.bonus);
+  } catch (...) {
+    engine_.target_runner->abandon();
+    throw;
   }
 }
 

@@ -26,7 +26,7 @@ class Decoder {
   void plan_growth();
   void grow();
   bool judge();
-  void find_verdict();
+  void note_logprobs();
   void accept();
   void emit();
   bool emit_token(TokenId token);
@@ -42,7 +42,7 @@ class Decoder {
   DraftRunner::Setting draft_setting_;
   std::unique_ptr<AutoSize> auto_size_;
   std::unique_ptr<DraftPolicy> policy_;
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<TreeJudge> judge_;
 
   // The step at hand.
   GrowthLimits limits_;

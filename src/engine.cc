@@ -7,31 +7,15 @@
 #include "base/utf8.h"
 #include "decoder.h"
 #include "engine_impl.h"
+#include "loading.h"
+#include "memory_plan.h"
 
 namespace coppice {
 namespace {
 
-constexpr std::int32_t page_size = 16;
-constexpr std::int32_t prefill_rows = 256;
 constexpr double cost_budget_seconds = 0.4;
 
-// KV slots for all sequences: a few whole contexts where memory is no matter, at least one
-// context and a tree else.
-std::int32_t default_kv_tokens(const ModelConfig& config, std::int32_t tree_rows) {
-  constexpr std::int64_t no_matter_bytes = std::int64_t{1} << 28;
-  const std::int64_t bytes_per_token = std::int64_t{2} * config.layers * config.kv_heads *
-                                       config.head_dim * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t one = std::min<std::int64_t>(config.context_length, 8192) + tree_rows;
-  return static_cast<std::int32_t>(std::clamp(no_matter_bytes / bytes_per_token, one, 4 * one));
-}
-
-std::unique_ptr<Device> make_device(const EngineOptions& options) {
-  if (options.device == "cuda") {
-    throw_usage("--device cuda: this build has no CUDA backend; use --device cpu");
-  }
-  if (options.device != "auto" && options.device != "cpu") {
-    throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
-  }
+std::unique_ptr<Device> make_cpu(const EngineOptions& options) {
   CpuOptions cpu;
   if (options.threads < 0 || options.threads > 1024) {
     throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
@@ -45,26 +29,6 @@ std::unique_ptr<Device> make_device(const EngineOptions& options) {
     throw_usage(cat("cpu dtype ", quote(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
   }
   return make_cpu_device(cpu);
-}
-
-LoadedModel load_model(const std::filesystem::path& dir, const char* what,
-                       const EngineOptions& options, Device& device) {
-  ModelOptions model_options;
-  const std::int32_t tree_rows = options.max_tree_size + 1;
-  model_options.max_rows = std::max(prefill_rows, tree_rows);
-  // The draft's fit to a prompt looks at 16 rows.
-  model_options.max_logit_rows = std::max(16, tree_rows);
-  // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
-  model_options.max_positions = options.kv_tokens > 8192 ? options.kv_tokens : 0;
-  LoadedModel loaded;
-  loaded.model = Model::load(dir, device, model_options, [&](double fraction) {
-    if (options.progress) options.progress({what, fraction});
-  });
-  const ModelConfig& config = loaded.model->config();
-  const std::int32_t slots =
-      options.kv_tokens > 0 ? options.kv_tokens : default_kv_tokens(config, tree_rows);
-  loaded.pool = std::make_unique<KvPool>(device, loaded.model->kv_layout(slots, page_size));
-  return loaded;
 }
 
 // Also true for a link that leads nowhere: the file is meant to be there.
@@ -100,6 +64,20 @@ void check_vocabularies(Engine::Impl& engine) {
 }
 
 }  // namespace
+
+std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
+  if (options.device != "auto" && options.device != "cpu" && options.device != "cuda") {
+    throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
+  }
+  if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
+    throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
+                    ": use a number above 0, up to 1"));
+  }
+  if (options.device == "cuda" || (options.device == "auto" && has_cuda_device())) {
+    return make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
+  }
+  return make_cpu(options);
+}
 
 const char* version() { return COPPICE_VERSION; }
 
@@ -178,6 +156,20 @@ const CostTable* Engine::Impl::find_costs() {
   return &*costs;
 }
 
+std::unique_ptr<TreeJudge> Engine::Impl::make_judge(DeviceNoise rule) {
+  if (other_rule) return make_host_judge(*target_runner, other_rule());
+  if (sampler) return make_device_judge(*target_runner, *sampler, rule);
+  switch (rule) {
+    case DeviceNoise::top:
+      return make_host_judge(*target_runner, make_greedy_rule());
+    case DeviceNoise::coupled:
+      return make_host_judge(*target_runner, make_coupled_rule(*noise));
+    case DeviceNoise::sampled:
+      break;
+  }
+  return make_host_judge(*target_runner, make_rejection_rule());
+}
+
 const Tokenizer& Engine::Impl::require_tokenizer() const {
   if (tokenizer == nullptr) throw_failure(no_tokenizer);
   return *tokenizer;
@@ -252,8 +244,11 @@ Engine Engine::load(const EngineOptions& options) {
   if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
     throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to 1024"));
   }
-  impl->device = make_device(options);
-  impl->target = load_model(options.target, "target", options, *impl->device);
+  impl->device = make_engine_device(options);
+  Device& device = *impl->device;
+  KvTokens kv;
+  if (!device.shares_host_memory()) kv = plan_memory(options, device).kv;
+  impl->target.model = load_model(options.target, "target", options, device);
   const ModelConfig& config = impl->target.model->config();
   try {
     impl->tokenizer = Tokenizer::load(options.target);
@@ -267,13 +262,26 @@ Engine Engine::load(const EngineOptions& options) {
                       impl->tokenizer->pieces(), " pieces, its model only ", config.vocab_size,
                       " vocabulary rows; the files do not belong together"));
   }
+  if (!options.draft.empty()) {
+    impl->draft.model = load_model(options.draft, "draft", options, device);
+    check_vocabularies(*impl);
+  }
+  impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
+  const auto pool_of = [&](const Model& model, std::int32_t planned) {
+    return make_pool(
+        device, model,
+        planned > 0 ? planned : wanted_kv_tokens(model.config(), options, device.kv_dtype()));
+  };
+  impl->target.pool = pool_of(*impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
   impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
-  if (!options.draft.empty()) {
-    impl->draft = load_model(options.draft, "draft", options, *impl->device);
-    check_vocabularies(*impl);
-    impl->draft_runner = std::make_unique<DraftRunner>(*impl->draft.model, *impl->draft.pool,
-                                                       config.vocab_size, *impl->noise);
+  if (impl->draft.model) {
+    impl->draft.pool = pool_of(*impl->draft.model, kv.draft);
+    const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
+    impl->draft_runner = std::make_unique<DraftRunner>(
+        *impl->draft.model, *impl->draft.pool,
+        impl->sampler ? make_device_draft_sampler(draft_vocab, *impl->sampler, tree_rows(options))
+                      : make_host_draft_sampler(config.vocab_size, draft_vocab, *impl->noise));
   }
   impl->load_seconds = now_seconds() - start;
   return Engine(std::move(impl));

@@ -11,11 +11,13 @@
 #include "cost_table.h"
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
+#include "kernels/device_sampler.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
+#include "verify/tree_judge.h"
 
 namespace coppice {
 
@@ -30,14 +32,15 @@ struct Engine::Impl {
   std::unique_ptr<Device> device;
   LoadedModel target, draft;  ///< draft.model is null for plain decoding only
   std::unique_ptr<Tokenizer> tokenizer;
-  std::string no_tokenizer;  ///< why there is none
+  std::string no_tokenizer;                ///< why there is none
+  std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
   std::unique_ptr<TargetRunner> target_runner;
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;
-  /// Set to judge by another rule than the options say: planted faults, on any models.
+  /// Set to judge by another rule than the options say, on the host: planted faults.
   std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
@@ -46,6 +49,8 @@ struct Engine::Impl {
   /// while there are too few free KV slots to measure in.
   const CostTable* find_costs();
   const Tokenizer& require_tokenizer() const;
+  /// Judges by recursive rejection, the target's argmax, or shared noise.
+  std::unique_ptr<TreeJudge> make_judge(DeviceNoise rule);
 
   /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.
   void check(const GenerateOptions& options) const;

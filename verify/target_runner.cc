@@ -15,10 +15,13 @@ bool TargetRunner::prefill(SequenceState& state) {
   const std::int32_t end = state.length() - 1;
   if (static_cast<std::int32_t>(state.target_slots.size()) >= end) return true;
   const Stopwatch timing(prefill_seconds_);
-  return prefix_.extend(state.tokens, end, state.target_slots);
+  const bool done = prefix_.extend(state.tokens, end, state.target_slots);
+  wait();
+  return done;
 }
 
-bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params) {
+bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+                        const Prepare& prepare) {
   const std::int32_t rows = tree.nodes();
   write_slots_.resize(static_cast<std::size_t>(rows));
   if (!pool_.take(write_slots_)) return false;
@@ -29,9 +32,6 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
 
   const std::int32_t prefix = state.length() - 1;
   visible_.clear();
-  for (std::int32_t i = 0; i < prefix; ++i) {
-    visible_.push_back({state.target_slots[static_cast<std::size_t>(i)], 0, rows});
-  }
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
@@ -43,13 +43,13 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
     positions_.push_back(prefix + (fault_ == PassFault::rope_by_index ? row : tree.depth[node]));
     row_index_.push_back(row);
   }
-  plan_.assign(visible_, rows,
-               choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()),
-                                   model_.config().kv_heads, model_.device().threads()));
-  const ForwardBatch batch{tokens_, positions_, write_slots_, &plan_, row_index_};
-  const Stopwatch timing(forward_seconds_);
+  const std::span<const KvSlot> seen_by_all =
+      std::span<const KvSlot>(state.target_slots).first(static_cast<std::size_t>(prefix));
+  const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
   try {
-    logits_ = model_.forward(batch, pool_);
+    PassTail* tail = prepare ? prepare(order_) : nullptr;
+    penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
+    logits_ = model_.forward(batch, pool_, tail);
   } catch (...) {
     abandon();
     throw;
@@ -57,10 +57,13 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
   return true;
 }
 
-std::span<const float> TargetRunner::logits(std::int32_t node) const {
+std::span<const float> TargetRunner::logits(std::int32_t node) {
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
   const auto row = static_cast<std::size_t>(order_.row_of_node[static_cast<std::size_t>(node)]);
-  return {logits_ + row * vocab, vocab};
+  if (model_.device().shares_host_memory()) return {logits_ + row * vocab, vocab};
+  downloaded_.resize(vocab);
+  model_.device().download(downloaded_.data(), logits_ + row * vocab, vocab * sizeof(float));
+  return downloaded_;
 }
 
 std::span<const float> TargetRunner::distribution(std::int32_t node) {
@@ -69,7 +72,7 @@ std::span<const float> TargetRunner::distribution(std::int32_t node) {
 
 std::span<const float> TargetRunner::distribution_at(std::int32_t node,
                                                      const SamplingParams& params) {
-  if (params.repetition_penalty == 1.0) {
+  if (params.repetition_penalty == 1.0 || penalised_) {
     process_logits(logits(node), params, nullptr, scratch_, probs_);
   } else {
     const PathCounts path(state_->counts, *tree_, node);
@@ -79,7 +82,9 @@ std::span<const float> TargetRunner::distribution_at(std::int32_t node,
 }
 
 TokenId TargetRunner::argmax(std::int32_t node) {
-  if (params_.repetition_penalty == 1.0) return argmax_logits(logits(node), params_, nullptr);
+  if (params_.repetition_penalty == 1.0 || penalised_) {
+    return argmax_logits(logits(node), params_, nullptr);
+  }
   const PathCounts path(state_->counts, *tree_, node);
   return argmax_logits(logits(node), params_, &state_->counts);
 }

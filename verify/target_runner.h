@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,16 +29,23 @@ class TargetRunner : public TargetSource {
   /// computed stays).
   bool prefill(SequenceState& state);
 
-  /// Runs `tree` over `state`, all of whose tokens but the last have KV. False, with nothing
-  /// changed, when the pool has too few slots.
-  bool pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params);
+  /// Work behind the pass, for which it is told the order of the rows before they are queued.
+  using Prepare = std::function<PassTail*(const TreeOrder& order)>;
 
-  // Of the last pass, by node:
+  /// Queues `tree` over `state`, all of whose tokens but the last have KV. False, with nothing
+  /// changed, when the pool has too few slots. `prepare`d work may apply the repetition penalty
+  /// to the logits; nothing else may change them.
+  bool pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+            const Prepare& prepare = {});
+  void wait() { model_.device().synchronize(); }
+  const TreeOrder& order() const { return order_; }
+
+  // Of the last pass, by node; the spans are valid until the next call:
   std::span<const float> distribution(std::int32_t node) override;
   TokenId argmax(std::int32_t node) override;
   /// The distribution at `node` under other parameters than the pass's.
   std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
-  std::span<const float> logits(std::int32_t node) const;
+  std::span<const float> logits(std::int32_t node);
 
   /// Keeps the KV of root and accepted path, frees the rest. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
@@ -49,7 +57,6 @@ class TargetRunner : public TargetSource {
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
   double prefill_seconds() const { return prefill_seconds_; }
-  double forward_seconds() const { return forward_seconds_; }
 
  private:
   Model& model_;
@@ -62,14 +69,14 @@ class TargetRunner : public TargetSource {
   const float* logits_ = nullptr;
   LogitsScratch scratch_;
   std::vector<float> probs_;
+  std::vector<float> downloaded_;  ///< a row of logits, where the host does not see them
+  bool penalised_ = false;         ///< the logits hold the repetition penalty already
   TreeOrder order_;
-  AttentionPlan plan_;
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
   std::vector<KvSlot> write_slots_, freed_;
   double prefill_seconds_ = 0.0;
-  double forward_seconds_ = 0.0;
 };
 
 }  // namespace coppice

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/attention.h"
+#include "kernels/attention_plan.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
@@ -14,6 +15,42 @@
 
 namespace coppice {
 namespace {
+
+/// Holds copies of the lists that operations read, and the attention plan that all layers share.
+class CpuPass final : public Pass {
+ public:
+  CpuPass(std::int32_t kv_heads, int workers) : kv_heads_(kv_heads), workers_(workers) {}
+
+  PassShape begin(const PassInputs& inputs) override {
+    const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
+    tokens.assign(inputs.tokens.begin(), inputs.tokens.end());
+    positions.assign(inputs.positions.begin(), inputs.positions.end());
+    write_slots.assign(inputs.write_slots.begin(), inputs.write_slots.end());
+    logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
+    visible_.clear();
+    for (const KvSlot slot : inputs.prefix) {
+      if (slot != no_slot) visible_.push_back({slot, 0, rows});
+    }
+    visible_.insert(visible_.end(), inputs.tail.begin(), inputs.tail.end());
+    plan.assign(
+        visible_, rows,
+        choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()), kv_heads_, workers_));
+    return {rows, static_cast<std::int32_t>(logit_rows.size())};
+  }
+  void run(std::uint64_t, const std::function<void()>& body) override { body(); }
+
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> positions, logit_rows;
+  std::vector<KvSlot> write_slots;
+  AttentionPlan plan;
+
+ private:
+  std::int32_t kv_heads_;
+  int workers_;
+  std::vector<VisibleKv> visible_;
+};
+
+const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(pass); }
 
 class CpuDevice final : public Device {
  public:
@@ -40,9 +77,12 @@ class CpuDevice final : public Device {
                                              std::int32_t max_rows) override {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
-  void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
+  std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
+    return std::make_unique<CpuPass>(limits.attention.kv_heads, threads());
+  }
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
              float* out) override {
-    cpu::embed(table, dtype, hidden, tokens, out, workers_);
+    cpu::embed(table, dtype, hidden, cpu_pass(pass).tokens, out, workers_);
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
@@ -53,23 +93,26 @@ class CpuDevice final : public Device {
     linear_.run(weights, x, rows, out, accumulate);
   }
   std::int32_t padded_rows(std::int32_t rows) const override { return cpu::padded_row_count(rows); }
-  void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
-                     std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
-                     const KvLayout& layout, float* keys, float* values,
+  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
+                     const KvLayout& layout, void* keys, void* values,
                      std::int32_t layer) override {
-    cpu::rope_write_kv(qkv, heads, rope, positions, slots, layout, keys, values, layer, workers_);
+    cpu::rope_write_kv(qkv, heads, rope, cpu_pass(pass).positions, cpu_pass(pass).write_slots,
+                       layout, static_cast<float*>(keys), static_cast<float*>(values), layer,
+                       workers_);
   }
   void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
     cpu::swiglu(gate_up, rows, n, compute_, out, workers_);
   }
-  void tree_attention(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
-                      std::int32_t heads, float scale, const KvLayout& layout, const float* keys,
-                      const float* values, std::int32_t layer, void* out) override {
-    attention_.run(plan, q, q_stride, heads, scale, layout, keys, values, layer, compute_, out);
+  void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
+                      float scale, const KvLayout& layout, const void* keys, const void* values,
+                      std::int32_t layer, void* out) override {
+    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, scale, layout,
+                   static_cast<const float*>(keys), static_cast<const float*>(values), layer,
+                   compute_, out);
   }
-  void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
-                   float* out) override {
-    cpu::gather_rows(x, width, rows, out, workers_);
+  void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
+                         float* out) override {
+    cpu::gather_rows(x, width, cpu_pass(pass).logit_rows, out, workers_);
   }
 
  private:

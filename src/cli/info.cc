@@ -1,26 +1,61 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "loading.h"
+#include "memory_plan.h"
 #include "models/model.h"
 
 namespace coppice::cli {
+namespace {
+
+po::options_description memory_options() {
+  po::options_description d("Memory on a GPU");
+  d.add_options()("device", po::value<std::string>()->default_value("cpu")->value_name("D"),
+                  "cuda: also print what the model would take of the card's memory")(
+      "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
+      "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "KV slots per model; 0: from the context and the memory")(
+      "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
+      "part of the card's memory that may be used")(
+      "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree");
+  return d;
+}
+
+}  // namespace
 
 int info(const std::vector<std::string>& arguments) {
-  po::options_description none;
   po::options_description hidden;
   hidden.add_options()("dir", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
   positional.add("dir", -1);
   po::variables_map values;
-  if (!parse(arguments, none,
-             "coppice info DIR: describe a model folder and say what of it coppice cannot run\n",
-             values, hidden, positional)) {
+  if (!parse(
+          arguments, memory_options(),
+          "coppice info DIR [options]: describe a model folder and say what of it coppice cannot "
+          "run\n",
+          values, hidden, positional)) {
     return 0;
   }
   if (values.count("dir") == 0 || values["dir"].as<std::vector<std::string>>().size() != 1) {
     throw_usage("info takes one model folder: coppice info DIR");
   }
-  write_out(describe_model(values["dir"].as<std::vector<std::string>>()[0]));
+  EngineOptions options;
+  options.target = values["dir"].as<std::vector<std::string>>()[0];
+  options.device = values["device"].as<std::string>();
+  options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
+  options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
+  options.max_tree_size = values["tree-size"].as<std::int32_t>();
+  if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
+  if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
+  if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
+    throw_usage(cat("--tree-size ", options.max_tree_size, ": use 1 to 1024"));
+  }
+  std::string text = describe_model(options.target);
+  if (options.device != "cpu") {
+    const auto device = make_engine_device(options);
+    if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
+  }
+  write_out(text);
   return 0;
 }
 

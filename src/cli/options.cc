@@ -142,12 +142,15 @@ po::options_description model_options() {
       "draft", po::value<std::string>()->value_name("DIR|none"),
       "folder of the draft, or none for plain decoding")(
       "device", po::value<std::string>()->default_value("auto")->value_name("D"),
-      "auto, cpu or cuda")("threads", po::value<int>()->default_value(0)->value_name("N"),
-                           "CPU threads; 0: as many as this process may use")(
+      "auto (a GPU where there is one), cpu or cuda")(
+      "threads", po::value<int>()->default_value(0)->value_name("N"),
+      "CPU threads; 0: as many as this process may use")(
       "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
       "auto, f32 or bf16: type of matrix products on the CPU")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "KV slots per model, in pages of 16; 0: from the context")(
+      "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
+      "part of a GPU's memory that may be used")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written");
   return d;
@@ -231,6 +234,7 @@ EngineOptions engine_options(const po::variables_map& values) {
   options.cpu_dtype = text("cpu-dtype");
   options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
   if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
+  options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.cost_table = text("cost-table");
   const auto size = parse_count("tree-size", text("tree-size"), 0);
   if (size > 1024) throw_usage(cat("--tree-size ", size, ": use 1 to 1024, or auto"));

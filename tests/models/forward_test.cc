@@ -226,9 +226,8 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   const std::vector<TokenId> tokens = {1, 2};
   const std::vector<std::int32_t> positions = {0, 1}, rows = {0, 1};
   const std::vector<KvSlot> slots = {0, 1};
-  AttentionPlan plan;
-  plan.assign(std::vector<VisibleKv>{{0, 0, 2}, {1, 1, 2}}, 2, 8);
-  const ForwardBatch good = {tokens, positions, slots, &plan, rows};
+  const std::vector<VisibleKv> tail = {{0, 0, 2}, {1, 1, 2}};
+  const ForwardBatch good = {tokens, positions, slots, {}, tail, rows};
   EXPECT_NE(run.model->forward(good, run.pool), nullptr);
   const auto refused = [&](const ForwardBatch& batch) {
     EXPECT_THROW(run.model->forward(batch, run.pool), Error);
@@ -248,10 +247,11 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   with([&](ForwardBatch& b) { b.positions = one; });
   const std::vector<KvSlot> beyond = {0, 200};
   with([&](ForwardBatch& b) { b.write_slots = beyond; });
-  with([&](ForwardBatch& b) { b.attention = nullptr; });
-  AttentionPlan longer;
-  longer.assign(std::vector<VisibleKv>{{0, 0, 3}}, 3, 8);
-  with([&](ForwardBatch& b) { b.attention = &longer; });
+  with([&](ForwardBatch& b) { b.tail = {}; });  // rows that see nothing
+  const std::vector<VisibleKv> longer = {{0, 0, 3}};
+  with([&](ForwardBatch& b) { b.tail = longer; });
+  const std::vector<KvSlot> endless(100, 0);
+  with([&](ForwardBatch& b) { b.prefix = endless; });
   const std::vector<std::int32_t> descending = {1, 0}, past = {2}, twice = {1, 1};
   with([&](ForwardBatch& b) { b.logit_rows = descending; });
   with([&](ForwardBatch& b) { b.logit_rows = past; });

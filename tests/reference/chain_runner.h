@@ -41,10 +41,7 @@ struct ChainRunner {
   void run(const std::vector<TokenId>& tokens, const std::vector<std::int32_t>& positions,
            const std::vector<KvSlot>& slots, const std::vector<VisibleKv>& seen,
            const std::vector<std::int32_t>& logit_rows) {
-    // Short chunks, so that small tests also reduce partial results.
-    AttentionPlan plan;
-    plan.assign(seen, static_cast<std::int32_t>(tokens.size()), 5);
-    const float* rows = model->forward({tokens, positions, slots, &plan, logit_rows}, pool);
+    const float* rows = model->forward({tokens, positions, slots, {}, seen, logit_rows}, pool);
     const auto vocab = static_cast<std::size_t>(model->config().vocab_size);
     device->synchronize();
     logits.assign(logit_rows.size(), std::vector<float>(vocab));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 namespace coppice::testing {
@@ -48,6 +49,32 @@ class NaiveLinear final : public LinearWeights {
   std::vector<float> weight, bias;
 };
 
+class NaivePass final : public Pass {
+ public:
+  PassShape begin(const PassInputs& inputs) override {
+    rows = static_cast<std::int32_t>(inputs.tokens.size());
+    tokens.assign(inputs.tokens.begin(), inputs.tokens.end());
+    positions.assign(inputs.positions.begin(), inputs.positions.end());
+    slots.assign(inputs.write_slots.begin(), inputs.write_slots.end());
+    logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
+    seen.clear();
+    for (const KvSlot slot : inputs.prefix) {
+      if (slot != no_slot) seen.push_back({slot, 0, rows});
+    }
+    seen.insert(seen.end(), inputs.tail.begin(), inputs.tail.end());
+    return {rows, static_cast<std::int32_t>(logit_rows.size())};
+  }
+  void run(std::uint64_t, const std::function<void()>& body) override { body(); }
+
+  std::int32_t rows = 0;
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> positions, logit_rows;
+  std::vector<KvSlot> slots;
+  std::vector<VisibleKv> seen;
+};
+
+const NaivePass& naive(const Pass& pass) { return dynamic_cast<const NaivePass&>(pass); }
+
 class NaiveDevice final : public Device {
  public:
   std::string name() const override { return "naive"; }
@@ -72,8 +99,12 @@ class NaiveDevice final : public Device {
     return std::make_unique<NaiveLinear>(parts, in_features, bias);
   }
 
-  void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
+  std::unique_ptr<Pass> make_pass(const PassLimits&) override {
+    return std::make_unique<NaivePass>();
+  }
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
              float* out) override {
+    const std::vector<TokenId>& tokens = naive(pass).tokens;
     for (const TokenId token : tokens) {
       for (std::int64_t i = 0; i < hidden; ++i) {
         *out++ = static_cast<float>(value_at(table, dtype, token * hidden + i));
@@ -111,10 +142,12 @@ class NaiveDevice final : public Device {
   }
   std::int32_t padded_rows(std::int32_t rows) const override { return rows; }
 
-  void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
-                     std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
-                     const KvLayout& layout, float* keys, float* values,
+  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
+                     const KvLayout& layout, void* key_pool, void* value_pool,
                      std::int32_t layer) override {
+    const auto& [positions, slots] = std::tie(naive(pass).positions, naive(pass).slots);
+    auto* keys = static_cast<float*>(key_pool);
+    auto* values = static_cast<float*>(value_pool);
     const std::int64_t d = layout.head_dim;
     const std::int64_t stride = (heads + 2 * layout.kv_heads) * d;
     for (std::size_t r = 0; r < positions.size(); ++r) {
@@ -148,21 +181,24 @@ class NaiveDevice final : public Device {
     }
   }
 
-  void tree_attention(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
-                      std::int32_t heads, float scale, const KvLayout& layout, const float* keys,
-                      const float* values, std::int32_t layer, void* out) override {
+  void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
+                      float scale, const KvLayout& layout, const void* key_pool,
+                      const void* value_pool, std::int32_t layer, void* out) override {
+    const auto* keys = static_cast<const float*>(key_pool);
+    const auto* values = static_cast<const float*>(value_pool);
+    const std::vector<VisibleKv>& seen = naive(pass).seen;
     const std::int64_t d = layout.head_dim;
     auto* result = static_cast<float*>(out);
-    for (std::int32_t query = 0; query < plan.queries; ++query) {
+    for (std::int32_t query = 0; query < naive(pass).rows; ++query) {
       for (std::int32_t head = 0; head < heads; ++head) {
         const float* row = q + query * q_stride + head * d;
         const std::int32_t kv_head = head / (heads / layout.kv_heads);
         std::vector<double> scores;
         std::vector<std::int64_t> places;
         double largest = -INFINITY;
-        for (std::size_t t = 0; t < plan.slot.size(); ++t) {
-          if (query < plan.q_begin[t] || query >= plan.q_end[t]) continue;
-          const std::int64_t place = place_of(layout, layer, plan.slot[t], kv_head);
+        for (const VisibleKv& token : seen) {
+          if (query < token.q_begin || query >= token.q_end) continue;
+          const std::int64_t place = place_of(layout, layer, token.slot, kv_head);
           double score = 0.0;
           for (std::int64_t i = 0; i < d; ++i) score += double{row[i]} * keys[place + i];
           scores.push_back(score * scale);
@@ -187,9 +223,9 @@ class NaiveDevice final : public Device {
     }
   }
 
-  void gather_rows(const float* x, std::int64_t width, std::span<const std::int32_t> rows,
-                   float* out) override {
-    for (const std::int32_t row : rows) {
+  void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
+                         float* out) override {
+    for (const std::int32_t row : naive(pass).logit_rows) {
       std::memcpy(out, x + row * width, static_cast<std::size_t>(width) * sizeof(float));
       out += width;
     }

@@ -1,0 +1,66 @@
+// From the draft's logits to drawn children.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/distributions.h"
+#include "base/random.h"
+#include "drafting/draft_source.h"
+#include "drafting/planted_faults.h"
+#include "kernels/device_sampler.h"
+#include "kernels/noise.h"
+#include "models/model.h"
+#include "models/sequence_state.h"
+
+namespace coppice {
+
+/// Holds D of the evaluated nodes of one growing tree and draws their children. One
+/// implementation reads logits on the host, the other leaves them on the device. For every pass
+/// of the draft: prepare() before it, take() behind it. Not for several threads at a time.
+class DraftSampler {
+ public:
+  virtual ~DraftSampler() = default;
+
+  /// Starts a step: forgets all nodes. `state` outlives the step.
+  virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
+                     ChildDraw draw) = 0;
+  /// A pass is about to be queued whose logit rows are `nodes` of `arena`. Returns what is to be
+  /// queued behind it, nullptr for nothing.
+  virtual PassTail* prepare(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
+  /// The pass has been queued and leaves these logits ([nodes, draft vocab]); waits for it.
+  virtual void take(const TokenTree& arena, std::span<const std::int32_t> nodes,
+                    const float* logits) = 0;
+  /// These nodes have lost their place for good.
+  virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
+  /// See DraftSource::child.
+  virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                          std::int32_t rank) = 0;
+
+  /// The same pair for a pass whose rows are scored: how probable the draft finds the token
+  /// after each, without the repetition penalty. take_scores returns the mean.
+  virtual PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) = 0;
+  virtual double take_scores(std::span<const TokenId> next, const SamplingParams& params,
+                             const float* logits) = 0;
+
+  /// D by node id where the host holds it; nullptr where the device does.
+  virtual const DistributionTable* distributions() const { return nullptr; }
+  /// Row of the device's store that holds D of a node; -1 for none.
+  virtual std::int32_t store_row(std::int32_t /*node*/) const { return -1; }
+
+  /// Makes every later step draw with a fault, for tests that must fail.
+  virtual void plant(DrawingFault fault) = 0;
+};
+
+/// Over `vocab_size` entries, of which the draft has rows for the first `common_vocab`.
+/// `noise` must outlive the sampler.
+std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
+                                                      std::int64_t draft_vocab, NoiseCache& noise);
+/// `sampler` must outlive the result and have `store_rows` rows.
+std::unique_ptr<DraftSampler> make_device_draft_sampler(std::int64_t draft_vocab,
+                                                        DeviceSampler& sampler,
+                                                        std::int32_t store_rows);
+
+}  // namespace coppice

@@ -1,0 +1,12 @@
+#include "kernels/cuda/error.h"
+
+#include "base/error.h"
+
+namespace coppice::cuda {
+
+void throw_cuda(cudaError_t status, const char* operation) {
+  throw_failure(cat("CUDA: ", operation, " failed: ", cudaGetErrorString(status), " (",
+                    cudaGetErrorName(status), ")"));
+}
+
+}  // namespace coppice::cuda

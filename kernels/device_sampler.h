@@ -1,0 +1,136 @@
+// Sampling on a device whose logits stay there: drawing children from draft rows, judging trees
+// by target rows, and probabilities of given tokens.
+//
+// What a row's distribution is, how children are drawn from it and how a tree is judged is the
+// host's definition (kernels/logits.h, drafting/child_drawer.h, verify/): same filters in the
+// same order, same ties, same keys of random numbers for accepting, residual and coupled noise.
+// Only sampled children are drawn differently: by the largest D(y) / E(y) with exponential noise
+// E keyed by (seed, sequence, step, node, token) (Gumbel top-k, which is sampling without
+// replacement in order), so that one pass over a row yields all of its children.
+//
+// Each of the three jobs comes in three parts: stage_*() takes inputs over from the host, a
+// queueing part that runs on the device and may be recorded (Pass::run), collect_*() waits for
+// it. No distribution is written to memory but D's logits, which judging needs where a child was
+// rejected.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+#include "base/sampling_params.h"
+#include "base/types.h"
+
+namespace coppice {
+
+/// Capacities of a DeviceSampler.
+struct SamplerLimits {
+  std::int64_t target_vocab = 0;
+  std::int64_t draft_vocab = 0;  ///< 0: no draft
+  std::int32_t rows = 0;         ///< most rows drawn from, or judged, at a time
+  std::int32_t store_rows = 0;   ///< rows of draft distributions kept until the tree is judged
+};
+
+struct DeviceChild {
+  TokenId token = -1;
+  float prob = 0.0f;  ///< D(token) before any sibling was drawn
+};
+
+/// How children are drawn (drafting) or which token follows a node (judging).
+enum class DeviceNoise : std::int32_t {
+  sampled,  ///< drafting: noise by node and token; judging: recursive rejection
+  top,      ///< no noise: by D; judging: the target's argmax
+  coupled,  ///< noise shared by absolute position and token
+};
+
+/// Faults of the device's sampling, for tests that must notice.
+enum class DeviceFault : std::int32_t {
+  none,
+  same_depth_shares_noise,      ///< drawing noise by depth instead of node
+  retry_shares_noise,           ///< drawing noise by absolute position, without step and node
+  declared_is_not_sampled,      ///< children only from the two most probable tokens
+  siblings_share_uniform,       ///< acceptance noise without the sibling rank
+  residual_is_target,           ///< bonus from T where children were rejected
+  accept_without_residual,      ///< every sibling judged by T / D
+  draft_mass_not_renormalised,  ///< D' keeps the mass of rejected siblings
+  target_softmax_of_residual,   ///< exp(R) normalised instead of R
+};
+
+/// Texts for the repetition penalty: tokens in the text so far, and the tokens of tree nodes.
+/// A row's node counts with all of its ancestors but the root (parent -1), which is in the text.
+struct PenaltyText {
+  std::span<const std::int32_t> counts;  ///< [vocab] occurrences in the text
+  std::span<const TokenId> node_token;
+  std::span<const std::int32_t> node_parent;
+};
+
+struct DrawRow {
+  std::int32_t store = 0;      ///< row of the store that keeps D for judging and more()
+  std::int32_t node = 0;       ///< index into PenaltyText, where there is one
+  std::int32_t depth = 0;      ///< edges below the root
+  std::uint64_t node_key = 0;  ///< base/random.h
+};
+
+struct DrawBatch {
+  StepKey key;
+  SamplingParams params;  ///< temperature above 0
+  DeviceNoise noise = DeviceNoise::sampled;
+  std::span<const DrawRow> rows;         ///< by logit row
+  const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
+};
+
+/// A tree in depth-first order, as rows of the target's pass.
+struct JudgeBatch {
+  StepKey key;
+  SamplingParams params;
+  DeviceNoise rule = DeviceNoise::sampled;  ///< top at temperature 0
+  std::span<const TokenId> token;           ///< all by row
+  std::span<const std::int32_t> parent;     ///< row, -1 for the root
+  std::span<const std::int32_t> depth;
+  std::span<const std::int32_t> rank;
+  /// Row of the store with the D that this row's children were drawn from; -1: none.
+  std::span<const std::int32_t> store;
+  const PenaltyText* penalty = nullptr;  ///< its nodes are rows
+};
+
+struct DeviceVerdict {
+  std::vector<std::int32_t> rows;  ///< accepted rows, root excluded, in order
+  TokenId bonus = -1;
+};
+
+/// Made by Device::make_sampler for one target and at most one draft. Not for several threads at
+/// a time. Errors: Error(failure) for a row without a finite logit, from collect_*().
+class DeviceSampler {
+ public:
+  virtual ~DeviceSampler() = default;
+
+  /// Children that draw() yields of each row; more() yields further ones.
+  static constexpr std::int32_t children = 32;
+
+  virtual void stage_draw(const DrawBatch& batch) = 0;
+  /// logits [rows, stride] f32; `rows` may exceed the rows staged.
+  virtual void draw(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
+  /// Waits. out[r]: the row's children in drawn order; fewer than `children` where D has no mass
+  /// left. Valid until the next stage_draw().
+  virtual void collect_draw(std::span<std::span<const DeviceChild>> out) = 0;
+  /// The next children after `last` of a row drawn from in this step, likewise. Waits. Valid
+  /// until the next call.
+  virtual std::span<const DeviceChild> more(const DrawBatch& batch, std::int32_t row,
+                                            TokenId last) = 0;
+
+  virtual void stage_judge(const JudgeBatch& batch) = 0;
+  /// logits [rows, target vocab] f32; in place, the repetition penalty is applied to them.
+  virtual void judge(float* logits, std::int32_t rows) = 0;
+  virtual void collect_verdict(DeviceVerdict& out) = 0;
+
+  /// Probability of next[r] under row r (of the draft) without repetition penalty.
+  virtual void stage_score(std::span<const TokenId> next, const SamplingParams& params) = 0;
+  virtual void score(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
+  virtual void collect_scores(std::span<float> out) = 0;
+
+  /// Makes every later draw and verdict wrong, for tests that must fail.
+  virtual void plant(DeviceFault fault) = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,53 @@
+# The CUDA backend: whether it can be built, for which GPUs, and with which compiler settings.
+# Sets COPPICE_HAS_CUDA.
+set(COPPICE_HAS_CUDA OFF)
+if(NOT COPPICE_CUDA)
+  message(STATUS "coppice: CUDA backend left out (COPPICE_CUDA is off)")
+  return()
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "coppice: CUDA backend left out: no CUDA compiler (nvcc) was found; "
+                 "set CMAKE_CUDA_COMPILER or put nvcc on the PATH")
+  return()
+endif()
+# enable_language() insists on a value; every target below names its own.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+endif()
+enable_language(CUDA)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.4)
+  message(STATUS "coppice: CUDA backend left out: nvcc ${CMAKE_CUDA_COMPILER_VERSION} is older than 12.4")
+  return()
+endif()
+find_package(CUDAToolkit REQUIRED)
+set(COPPICE_HAS_CUDA ON)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+
+if(COPPICE_CUDA_ARCHITECTURES)
+  set(coppice_cuda_architectures ${COPPICE_CUDA_ARCHITECTURES})
+else()
+  # 90a code runs on 9.0 alone; PTX of the newest architecture is for GPUs to come.
+  set(coppice_cuda_architectures 80-real 86-real 89-real 90a-real)
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND coppice_cuda_architectures 100-real 120)
+  else()
+    list(APPEND coppice_cuda_architectures 90-virtual)
+  endif()
+endif()
+list(JOIN coppice_cuda_architectures " " architectures)
+message(STATUS "coppice: CUDA backend with nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
+
+# Compiler settings of CUDA sources. With COPPICE_WERROR warnings, spilled registers and stack
+# frames in local memory are errors.
+add_library(coppice_cuda_settings INTERFACE)
+target_compile_options(coppice_cuda_settings INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow --expt-relaxed-constexpr -lineinfo>)
+if(COPPICE_WERROR)
+  target_compile_options(coppice_cuda_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings
+      -Xptxas=-warn-spills,-warn-lmem-usage,-Werror>)
+endif()

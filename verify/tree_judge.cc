@@ -1,0 +1,131 @@
+#include "verify/tree_judge.h"
+
+#include "base/stopwatch.h"
+
+namespace coppice {
+namespace {
+
+class HostJudge final : public TreeJudge {
+ public:
+  HostJudge(TargetRunner& target, std::unique_ptr<AcceptanceRule> rule)
+      : target_(target), rule_(std::move(rule)) {}
+
+  bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+             const DraftEvidence& draft, const StepKey& key, Verdict& verdict) override {
+    {
+      const Stopwatch timing(forward_seconds_);
+      if (!target_.pass(state, tree, params)) return false;
+      target_.wait();
+    }
+    static const DistributionTable nothing_drafted;
+    const Stopwatch timing(judging_seconds_);
+    try {
+      rule_->judge(tree, target_, draft.host != nullptr ? *draft.host : nothing_drafted, key,
+                   verdict);
+    } catch (...) {
+      target_.abandon();
+      throw;
+    }
+    return true;
+  }
+  double forward_seconds() const override { return forward_seconds_; }
+  double judging_seconds() const override { return judging_seconds_; }
+
+ private:
+  TargetRunner& target_;
+  std::unique_ptr<AcceptanceRule> rule_;
+  double forward_seconds_ = 0.0, judging_seconds_ = 0.0;
+};
+
+class DeviceJudge final : public TreeJudge, private PassTail {
+ public:
+  DeviceJudge(TargetRunner& target, DeviceSampler& sampler, DeviceNoise rule)
+      : target_(target), sampler_(sampler) {
+    batch_.rule = rule;
+  }
+
+  bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+             const DraftEvidence& draft, const StepKey& key, Verdict& verdict) override {
+    const Stopwatch timing(forward_seconds_);
+    batch_.key = key;
+    batch_.params = params;
+    const auto prepare = [&](const TreeOrder& order) -> PassTail* {
+      stage(state, tree, order, draft);
+      return this;
+    };
+    if (!target_.pass(state, tree, params, prepare)) return false;
+    try {
+      sampler_.collect_verdict(found_);
+    } catch (...) {
+      target_.abandon();
+      throw;
+    }
+    verdict.bonus = found_.bonus;
+    verdict.path.clear();
+    for (const std::int32_t row : found_.rows) {
+      verdict.path.push_back(target_.order().node_of_row[static_cast<std::size_t>(row)]);
+    }
+    return true;
+  }
+  double forward_seconds() const override { return forward_seconds_; }
+  double judging_seconds() const override { return 0.0; }
+
+ private:
+  void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
+  std::uint64_t variant() const override { return 3; }  // 1 and 2: drafting/
+
+  void stage(const SequenceState& state, const TokenTree& tree, const TreeOrder& order,
+             const DraftEvidence& draft) {
+    const auto rows = static_cast<std::size_t>(order.rows());
+    token_.resize(rows);
+    parent_.resize(rows);
+    depth_.resize(rows);
+    rank_.resize(rows);
+    store_.assign(rows, -1);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto node = static_cast<std::size_t>(order.node_of_row[r]);
+      const std::int32_t parent = tree.parent[node];
+      token_[r] = tree.token[node];
+      parent_[r] = parent < 0 ? -1 : order.row_of_node[static_cast<std::size_t>(parent)];
+      depth_[r] = tree.depth[node];
+      rank_[r] = tree.rank[node];
+      // D is wanted of nodes with children; in depth-first order a child follows its parent.
+      if (parent_[r] < 0) continue;
+      std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_[r])];
+      if (of_parent < 0 && draft.store_row) {
+        of_parent = draft.store_row(tree.source[static_cast<std::size_t>(parent)]);
+      }
+    }
+    batch_.token = token_;
+    batch_.parent = parent_;
+    batch_.depth = depth_;
+    batch_.rank = rank_;
+    batch_.store = store_;
+    penalty_ = {state.counts.counts(), token_, parent_};
+    batch_.penalty = batch_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
+    sampler_.stage_judge(batch_);
+  }
+
+  TargetRunner& target_;
+  DeviceSampler& sampler_;
+  JudgeBatch batch_;
+  PenaltyText penalty_;
+  DeviceVerdict found_;
+  std::vector<TokenId> token_;
+  std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  double forward_seconds_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target,
+                                           std::unique_ptr<AcceptanceRule> rule) {
+  return std::make_unique<HostJudge>(target, std::move(rule));
+}
+
+std::unique_ptr<TreeJudge> make_device_judge(TargetRunner& target, DeviceSampler& sampler,
+                                             DeviceNoise rule) {
+  return std::make_unique<DeviceJudge>(target, sampler, rule);
+}
+
+}  // namespace coppice
