@@ -267,6 +267,8 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
 struct CudaOptions {
   /// Part of the card's memory that this process may use, all told.
   double memory_fraction = 0.9;
+  /// Passes are recorded as CUDA graphs; off: every launch is queued each time (diagnostics).
+  bool record = true;
 };
 
 /// The first visible NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(usage) in a

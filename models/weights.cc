@@ -104,12 +104,12 @@ class Loader {
     const auto width = static_cast<std::size_t>(hidden_);
     weights_.norms = device_.allocate(norm_count * width * sizeof(float), "norm weights");
     weights_.bytes = weights_.norms.bytes();
-    load_embedding();
-    for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
-    weights_.final_norm = norm("model.norm.weight");
     const bool tied = config_.tie_word_embeddings;
     weights_.head = linear({{tied ? "model.embed_tokens" : "lm_head", config_.vocab_size}}, hidden_,
                            false, options_.max_logit_rows);
+    load_embedding();
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
+    weights_.final_norm = norm("model.norm.weight");
     // Reading a mapping whose file was cut off would have raised SIGBUS or read zeros.
     checkpoint_.require_whole();
     if (progress_) progress_(1.0);
@@ -147,11 +147,14 @@ class Loader {
     return {tensor, *dtype};
   }
 
-  void require_finite(const std::string& name, const Found& found) {
+  void require_finite(const std::string& name, const Found& found) const {
     if (options_.check_finite && has_non_finite(*found.tensor, found.dtype)) {
       throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name,
                         " holds NaN or infinity; fetch the file again"));
     }
+  }
+
+  void count(const Found& found) {
     bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes.size());
     bytes_expected_ = std::max(
         bytes_expected_, config_.parameters() * static_cast<std::int64_t>(size_of(found.dtype)));
@@ -167,6 +170,7 @@ class Loader {
   std::vector<float> vector(const std::string& name, std::int64_t length) {
     const Found found = find(name, {length});
     require_finite(name, found);
+    count(found);
     std::vector<float> values(static_cast<std::size_t>(length));
     widen(*found.tensor, found.dtype, values.data());
     return values;
@@ -182,11 +186,14 @@ class Loader {
   std::unique_ptr<LinearWeights> linear(std::initializer_list<Part> parts, std::int64_t in_features,
                                         bool with_bias, std::int32_t max_rows) {
     std::vector<LinearPart> stacked;
+    std::vector<std::pair<std::string, Found>> sources;
     std::vector<float> bias;
     for (const Part& part : parts) {
       const std::string name = part.name + ".weight";
       const Found found = find(name, {part.out_features, in_features});
-      require_finite(name, found);
+      if (!device_.checks_finite()) require_finite(name, found);
+      count(found);
+      sources.emplace_back(name, found);
       stacked.push_back({found.tensor->bytes.data(), found.dtype, part.out_features});
       if (with_bias) {
         const std::vector<float> values = vector(part.name + ".bias", part.out_features);
@@ -194,6 +201,12 @@ class Loader {
       }
     }
     auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
+    if (options_.check_finite && packed->has_non_finite()) {
+      for (const auto& [name, found] : sources) require_finite(name, found);
+      throw_failure(cat(checkpoint_.file_of(sources.front().first), ": tensor ",
+                        sources.front().first, " or one stacked on it holds values beyond the "
+                        "range of ", name_of(device_.compute_dtype())));
+    }
     weights_.bytes += packed->bytes();
     report();
     return packed;
@@ -221,14 +234,21 @@ class Loader {
   }
 
   void load_embedding() {
+    if (config_.tie_word_embeddings) {
+      weights_.embedding = weights_.head->table(weights_.embedding_dtype);
+      if (weights_.embedding != nullptr) return;
+    }
     const std::string name = "model.embed_tokens.weight";
     const Found found = find(name, {config_.vocab_size, hidden_});
-    if (!config_.tie_word_embeddings) require_finite(name, found);  // else with the head
+    if (!config_.tie_word_embeddings) {  // else the head has been looked at
+      require_finite(name, found);
+      count(found);
+    }
     const auto bytes = found.tensor->bytes;
     weights_.embedding_dtype = found.dtype;
     weights_.bytes += bytes.size();
     const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % size_of(found.dtype) == 0;
-    if (aligned && device_.name() != "cuda") {
+    if (aligned && device_.shares_host_memory()) {
       weights_.embedding = bytes.data();
       return;
     }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "probe_sampling.h"
 
 namespace coppice {
 namespace {
@@ -110,7 +111,10 @@ constexpr std::int32_t least_context = 8;
 // Passes of one model over slots taken for the purpose.
 class ProbePasses {
  public:
-  ProbePasses(Model& model, KvPool& pool, std::int32_t most_rows) : model_(model), pool_(pool) {
+  /// `sampling` may be null.
+  ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
+              std::int32_t most_rows)
+      : model_(model), pool_(pool), sampling_(std::move(sampling)) {
     const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
     most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
     if (context < least_context) {
@@ -151,7 +155,9 @@ class ProbePasses {
         visible_,
         logit_rows_};
     const double start = now_seconds();
-    model_.forward(batch, pool_);
+    if (sampling_ != nullptr) sampling_->stage(rows);
+    model_.forward(batch, pool_, sampling_.get());
+    if (sampling_ != nullptr) sampling_->collect();
     model_.device().synchronize();
     return now_seconds() - start;
   }
@@ -159,6 +165,7 @@ class ProbePasses {
  private:
   Model& model_;
   KvPool& pool_;
+  std::unique_ptr<ProbeSampling> sampling_;
   std::int32_t most_rows_ = 0, far_ = 0;
   std::vector<KvSlot> slots_;
   std::vector<VisibleKv> visible_;
@@ -234,9 +241,15 @@ bool can_measure(const Model& model, const KvPool& pool) {
 }
 
 CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
-                        std::int32_t most_rows, double budget_seconds) {
-  ProbePasses target_passes(target, target_pool, most_rows);
-  ProbePasses draft_passes(draft, draft_pool, most_rows);
+                        DeviceSampler* sampler, std::int32_t most_rows, double budget_seconds) {
+  ProbePasses target_passes(
+      target, target_pool,
+      sampler ? make_judge_probe(*sampler, target.config().vocab_size, most_rows) : nullptr,
+      most_rows);
+  ProbePasses draft_passes(
+      draft, draft_pool,
+      sampler ? make_draw_probe(*sampler, draft.config().vocab_size, most_rows) : nullptr,
+      most_rows);
   CostTable table;
   table.fingerprint = cost_fingerprint(target, draft);
   table.target = measure_in_turn(target_passes, draft_passes, true, budget_seconds / 2);
@@ -250,7 +263,7 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
     return cat(c.layers, "x", c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":",
                c.kv_heads, "x", c.head_dim, "/", c.vocab_size);
   };
-  return cat(target.device().name(), " ", name_of(target.device().compute_dtype()), " ",
+  return cat(target.device().description(), " ", name_of(target.device().compute_dtype()), " ",
              target.device().threads(), " threads, target ", one(target), ", draft ", one(draft));
 }
 

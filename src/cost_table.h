@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device_sampler.h"
 #include "models/model.h"
 
 namespace coppice {
@@ -48,9 +49,10 @@ struct CostTable {
 /// Times passes of growing row counts over free slots of the pools, as a step runs them: the
 /// target's after passes of the draft (whose weights have then pushed some of the target's out
 /// of the caches) and the other way round; one target row also alone, as plain decoding runs
-/// it. Few repetitions, and no more rows once `budget_seconds` are spent.
+/// it. Few repetitions, and no more rows once `budget_seconds` are spent. Where the device samples
+/// (`sampler` not null), passes are timed with drawing or judging behind them.
 CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
-                        std::int32_t most_rows, double budget_seconds);
+                        DeviceSampler* sampler, std::int32_t most_rows, double budget_seconds);
 
 /// Whether the pool has free slots enough to measure in.
 bool can_measure(const Model& model, const KvPool& pool);

@@ -146,7 +146,7 @@ const CostTable* Engine::Impl::find_costs() {
   if (!costs) {
     if (options.progress) options.progress({"costs", 0.0});
     CostTable table = measure_costs(*target.model, *target.pool, *draft.model, *draft.pool,
-                                    options.max_tree_size + 1, cost_budget_seconds);
+                                    sampler.get(), options.max_tree_size + 1, cost_budget_seconds);
     if (options.progress) options.progress({"costs", 1.0});
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     costs = std::move(table);

@@ -1,16 +1,18 @@
 # Compiler settings that every target of this project shares.
 add_library(coppice_settings INTERFACE)
-target_compile_options(coppice_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+target_compile_options(coppice_settings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees overlapping copies in std::string's operator+ (GCC bug 105651).
-  target_compile_options(coppice_settings INTERFACE -Wno-restrict)
+  target_compile_options(coppice_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(COPPICE_WERROR)
-  target_compile_options(coppice_settings INTERFACE -Werror)
+  target_compile_options(coppice_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(COPPICE_SANITIZE)
-  target_compile_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE}
-                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(coppice_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${COPPICE_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer>)
   target_link_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE})
 endif()
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "reference/test_device.h"
 #include "reference/tiny_model.h"
 
 namespace coppice::testing {
@@ -17,6 +18,7 @@ class TinyPair {
  public:
   /// `draft_noise` 0: the draft is the target; 1: it knows nothing of it.
   explicit TinyPair(TinyModel target = {}, double draft_noise = 0.3) {
+    if (on_cuda()) target.dtype = DType::bf16;  // what the GPU computes with
     TinyModel draft = target;
     draft.noise = draft_noise;
     write_tiny_model(folder_.path() / "target", target);
@@ -26,6 +28,7 @@ class TinyPair {
     EngineOptions options;
     options.target = folder_.path() / "target";
     options.draft = folder_.path() / "draft";
+    options.device = test_device();
     options.threads = 1;
     options.cpu_dtype = "f32";
     return options;
@@ -44,6 +47,7 @@ inline EngineOptions shipped_options(const std::string& dtype) {
   EngineOptions options;
   options.target = stories() / "target";
   options.draft = stories() / "draft";
+  options.device = test_device();
   options.threads = 2;
   options.cpu_dtype = dtype;
   return options;

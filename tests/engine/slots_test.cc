@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "models/model.h"
 #include "reference/all_trees.h"
+#include "reference/chain_runner.h"
 #include "reference/model_reference.h"
 #include "verify/target_runner.h"
 
@@ -20,8 +21,10 @@ namespace {
 class Slots : public ::testing::Test {
  protected:
   Slots() {
-    write_tiny_model(folder_.path(), TinyModel{});
-    device_ = make_cpu_device({1, CpuOptions::Compute::f32});
+    TinyModel tiny;
+    if (on_cuda()) tiny.dtype = DType::bf16;
+    write_tiny_model(folder_.path(), tiny);
+    device_ = make_test_device();
     model_ = Model::load(folder_.path(), *device_);
     pool_ = std::make_unique<KvPool>(*device_, model_->kv_layout(64, 4));
     runner_ = std::make_unique<TargetRunner>(*model_, *pool_);
@@ -29,7 +32,8 @@ class Slots : public ::testing::Test {
   }
 
   // Largest difference from the reference's logits after `text`. f32 sums of up to 56 products
-  // in 2 layers, logits of order 1: 1e-4 is over ten times what is seen.
+  // in 2 layers, logits of order 1: 1e-4 is over ten times what is seen. With activations, keys
+  // and values in bf16 the bound of a model's pass (reference/chain_runner.h).
   void expect_logits(std::span<const float> logits, const std::vector<TokenId>& text) {
     auto& exact = known_[text];
     if (exact.empty()) exact = reference_->logits(text).back();
@@ -37,7 +41,10 @@ class Slots : public ::testing::Test {
     for (std::size_t i = 0; i < exact.size(); ++i) {
       worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - exact[i]));
     }
-    ASSERT_LT(worst, 1e-4);
+    double squares = 0.0;
+    for (const double value : exact) squares += value * value / static_cast<double>(exact.size());
+    ASSERT_LT(worst, on_cuda() ? logit_tolerance(model_->config(), DType::bf16, std::sqrt(squares))
+                               : 1e-4);
   }
 
   TemporaryFolder folder_;
@@ -117,7 +124,7 @@ TEST_F(Slots, RotationByIndexIsNoticed) {
   for (std::size_t i = 0; i < exact.size(); ++i) {
     worst = std::max(worst, std::abs(static_cast<double>(runner_->logits(2)[i]) - exact[i]));
   }
-  EXPECT_GT(worst, 1e-3);
+  EXPECT_GT(worst, on_cuda() ? 0.02 : 1e-3);
   runner_->abandon();
 }
 

@@ -28,6 +28,7 @@ const std::vector<Backend> backends = {
     {"naive", testing::make_naive_device},
     {"f32", [] { return cpu(CpuOptions::Compute::f32); }},
     {"bf16", [] { return cpu(CpuOptions::Compute::bf16); }},
+    testing::cuda,
 };
 
 std::vector<float> floats_of(const StoredTensor& tensor) {
@@ -73,21 +74,11 @@ int follow_greedy(ChainRunner& run, const nlohmann::json& sequence, std::vector<
   return near_ties;
 }
 
-/// Whether this processor lacks the backend's instructions.
-bool lacks(const Backend& backend) {
-  try {
-    backend.make();
-    return false;
-  } catch (const Error& error) {
-    return error.kind() == ErrorKind::usage;
-  }
-}
-
 class TinyGolden : public ::testing::TestWithParam<Backend> {};
 class ShippedGolden : public ::testing::TestWithParam<Backend> {};
 
 TEST_P(TinyGolden, EveryVariantAgreesWithTransformers) {
-  if (lacks(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam().name;
+  if (const auto why = testing::lacking(GetParam()); !why.empty()) GTEST_SKIP() << why;
   int variants = 0, steps = 0, near_ties = 0;
   double worst = 0.0;
   ASSERT_TRUE(fs::is_directory(golden)) << "golden data is missing: " << golden;
@@ -122,7 +113,7 @@ TEST_P(TinyGolden, EveryVariantAgreesWithTransformers) {
 }
 
 TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
-  if (lacks(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam().name;
+  if (const auto why = testing::lacking(GetParam()); !why.empty()) GTEST_SKIP() << why;
   for (const char* name : {"target", "draft"}) {
     SCOPED_TRACE(name);
     const fs::path model = source / "models/stories" / name;
@@ -170,7 +161,7 @@ TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
 
 const auto name_of_backend = [](const auto& backend) { return backend.param.name; };
 INSTANTIATE_TEST_SUITE_P(Devices, TinyGolden, ::testing::ValuesIn(backends), name_of_backend);
-INSTANTIATE_TEST_SUITE_P(Devices, ShippedGolden, ::testing::Values(backends[1], backends[2]),
+INSTANTIATE_TEST_SUITE_P(Devices, ShippedGolden, ::testing::Values(backends[1], backends[2], backends[3]),
                          name_of_backend);
 
 }  // namespace

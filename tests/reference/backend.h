@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <string>
 
+#include "base/error.h"
 #include "kernels/device.h"
 
 namespace coppice::testing {
@@ -17,6 +19,23 @@ inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend
 
 inline std::unique_ptr<Device> cpu(CpuOptions::Compute compute) {
   return make_cpu_device({.threads = 2, .compute = compute});
+}
+
+/// The GPU, where there is one.
+inline const Backend cuda = {"cuda", [] { return make_cuda_device({}); }};
+
+/// Why a backend cannot run here (no such processor instructions, no GPU); empty where it can.
+inline std::string lacking(const Backend& backend) {
+  std::string why_not;
+  if (std::string(backend.name) == "cuda") {
+    return has_cuda_device(&why_not) ? "" : why_not;
+  }
+  try {
+    backend.make();
+    return "";
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::usage ? error.what() : "";
+  }
 }
 
 }  // namespace coppice::testing

@@ -1,0 +1,353 @@
+// What a step costs, by component: draft rounds, verify passes, sampling and acceptance, the
+// host; and tokens per second of whole generations, plain and speculative.
+//
+//   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--json FILE]
+//
+// Passes are timed by the host's clock from the call to the result in the host's hands (medians),
+// and back to back (queued, then waited for once), which is the device's own time. On a GPU the
+// share of the read bandwidth is the weights' bytes over that time, the bandwidth being measured
+// in the same run.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/stopwatch.h"
+#include "cli/terminal.h"
+#include "coppice.h"
+#include "engine_impl.h"
+#ifdef COPPICE_HAS_CUDA
+#include "read_bandwidth.h"
+#endif
+
+namespace {
+
+using namespace coppice;
+namespace po = boost::program_options;
+using Json = nlohmann::ordered_json;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Work>
+double median_seconds(int repetitions, Work work) {
+  for (int i = 0; i < 3; ++i) work();  // the third time is the first that a recording is played
+  std::vector<double> times;
+  for (int i = 0; i < repetitions; ++i) {
+    const double start = now_seconds();
+    work();
+    times.push_back(now_seconds() - start);
+  }
+  return median(times);
+}
+
+std::vector<TokenId> random_prompt(std::int32_t length, std::int64_t vocab) {
+  std::mt19937 random(7);
+  std::vector<TokenId> tokens;
+  for (std::int32_t i = 0; i < length; ++i) {
+    tokens.push_back(static_cast<TokenId>(3 + random() % static_cast<unsigned>(vocab - 3)));
+  }
+  return tokens;
+}
+
+/// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
+class Passes {
+ public:
+  Passes(Model& model, KvPool& pool, std::int32_t prefix) : model_(model), pool_(pool) {
+    slots_.resize(static_cast<std::size_t>(prefix + model.options().max_logit_rows));
+    if (!pool.take(slots_)) throw_failure("step: too few KV slots; raise --kv-tokens");
+    prefix_ = prefix;
+    for (std::int32_t begin = 0; begin < prefix; begin += 128) {
+      set(std::min(128, prefix - begin), begin, false);
+      queue();
+    }
+    model.device().synchronize();
+  }
+  ~Passes() { pool_.give_back(slots_); }
+
+  void set(std::int32_t rows) { set(rows, prefix_, true); }
+  void queue() { model_.forward(batch_, pool_); }
+
+ private:
+  void set(std::int32_t rows, std::int32_t prefix, bool logits) {
+    tokens_.clear();
+    positions_.clear();
+    tail_.clear();
+    logit_rows_.clear();
+    const std::span<const KvSlot> slots = slots_;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      const std::int32_t until = r < rows / 2 ? rows : r + 1;
+      tail_.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
+      positions_.push_back(prefix + std::min(r, rows / 2));
+      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
+      if (logits) logit_rows_.push_back(r);
+    }
+    batch_ = {tokens_,
+              positions_,
+              slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
+              slots.first(static_cast<std::size_t>(prefix)),
+              tail_,
+              logit_rows_};
+  }
+
+  Model& model_;
+  KvPool& pool_;
+  std::int32_t prefix_ = 0;
+  std::vector<KvSlot> slots_;
+  std::vector<TokenId> tokens_;
+  std::vector<std::int32_t> positions_, logit_rows_;
+  std::vector<VisibleKv> tail_;
+  ForwardBatch batch_;
+};
+
+struct Bench {
+  Engine& engine;
+  double bandwidth = 0.0;
+  Json json;
+
+  void passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
+    Model& model = *loaded.model;
+    std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights)\n", what, prefix,
+                static_cast<double>(model.weight_bytes()) / (1 << 20));
+    std::printf("%6s %14s %14s %18s\n", "rows", "us, waited", "us, queued", "of read bandwidth");
+    Passes work(model, *loaded.pool, prefix);
+    for (const std::int32_t rows : {1, 2, 4, 8, 16, 17, 33, 65, 129, 257}) {
+      if (rows > model.options().max_logit_rows) break;
+      work.set(rows);
+      const double waited = median_seconds(20, [&] {
+        work.queue();
+        model.device().synchronize();
+      });
+      constexpr int many = 20;
+      const double queued = median_seconds(5,
+                                           [&] {
+                                             for (int i = 0; i < many; ++i) work.queue();
+                                             model.device().synchronize();
+                                           }) /
+                            many;
+      const double share =
+          bandwidth > 0.0 ? static_cast<double>(model.weight_bytes()) / queued / bandwidth : 0.0;
+      std::printf("%6d %14.1f %14.1f %17.1f%%\n", rows, waited * 1e6, queued * 1e6, 100 * share);
+      json["passes"].push_back({{"model", what},
+                                {"rows", rows},
+                                {"prefix", prefix},
+                                {"waited_us", waited * 1e6},
+                                {"queued_us", queued * 1e6},
+                                {"bandwidth_share", share}});
+    }
+  }
+
+  // Draft rounds with drawing, and verify passes with judging, as the host sees them.
+  void sampled(std::int32_t prefix, double temperature) {
+    Engine::Impl& impl = engine.impl();
+    const SamplingParams params{temperature, 0, 1.0, 0.0, 1.0};
+    SequenceState state;
+    state.counts = TokenCounts(engine.vocab_size());
+    for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
+    if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
+    const bool greedy = temperature == 0.0;
+    const DraftRunner::Setting setting = {{greedy ? 0.45 : temperature, 0, 1.0, 0.0, 1.0},
+                                          greedy ? ChildDraw::top : ChildDraw::sampled};
+    const StepKey key{1, 0, 0, static_cast<std::uint64_t>(prefix)};
+    std::printf("\nwith sampling, temperature %g: medians, us\n%6s %14s %14s\n", temperature,
+                "rows", "draft round", "verify, judged");
+    for (const std::int32_t rows : {1, 4, 16, 64, 128}) {
+      if (rows + 64 > impl.options.max_tree_size) break;
+      const double round = draft_round(state, key, setting, rows);
+      const double verify = judged_pass(state, key, params, setting, rows);
+      std::printf("%6d %14.1f %14.1f\n", rows, round * 1e6, verify * 1e6);
+      json["sampled"].push_back({{"temperature", temperature},
+                                 {"rows", rows},
+                                 {"draft_round_us", round * 1e6},
+                                 {"verify_us", verify * 1e6}});
+    }
+    impl.target.pool->give_back(state.target_slots);
+    impl.draft.pool->give_back(state.draft_slots);
+  }
+
+  // A tree of `size` nodes: the root's children first, then theirs.
+  TokenTree bush(DraftRunner& draft, SequenceState& state, std::int32_t size) {
+    TokenTree tree;
+    tree.reset(state.tokens.back());
+    std::vector<std::int32_t> layer = {0};
+    while (tree.size() < size) {
+      draft.evaluate(tree, layer);
+      std::vector<std::int32_t> next;
+      for (std::int32_t rank = 0; rank < 24 && tree.size() < size; ++rank) {
+        for (const std::int32_t node : layer) {
+          if (tree.size() >= size) break;
+          if (const auto child = draft.child(tree, node, rank)) {
+            next.push_back(tree.add(node, child->token, rank, child->prob, 1.0));
+          }
+        }
+      }
+      if (next.empty()) throw_failure("step: the draft draws too few children for this tree");
+      layer = next;
+    }
+    return tree;
+  }
+
+  double draft_round(SequenceState& state, const StepKey& key, const DraftRunner::Setting& setting,
+                     std::int32_t rows) {
+    DraftRunner& draft = *engine.impl().draft_runner;
+    std::vector<double> times;
+    for (int i = 0; i < 13; ++i) {
+      draft.begin(state, key, setting);
+      // All leaves of a bush whose last layer has `rows` nodes, or nearly so.
+      TokenTree tree = bush(draft, state, rows <= 24 ? rows : rows + 24);
+      std::vector<std::int32_t> last;
+      std::vector<char> inner(static_cast<std::size_t>(tree.nodes()), 0);
+      for (std::size_t n = 1; n < inner.size(); ++n) {
+        inner[static_cast<std::size_t>(tree.parent[n])] = 1;
+      }
+      for (std::int32_t n = 1; n <= tree.size(); ++n) {
+        if (inner[static_cast<std::size_t>(n)] == 0) last.push_back(n);
+      }
+      const double start = now_seconds();
+      draft.evaluate(tree, last);
+      if (i >= 3) times.push_back(now_seconds() - start);
+      draft.abandon();
+    }
+    return median(times);
+  }
+
+  double judged_pass(SequenceState& state, const StepKey& key, const SamplingParams& params,
+                     const DraftRunner::Setting& setting, std::int32_t size) {
+    Engine::Impl& impl = engine.impl();
+    const auto judge =
+        impl.make_judge(params.temperature == 0.0 ? DeviceNoise::top : DeviceNoise::sampled);
+    DraftRunner& draft = *impl.draft_runner;
+    draft.begin(state, key, setting);
+    const TokenTree tree = bush(draft, state, size);
+    DraftEvidence evidence;
+    evidence.host = draft.sampler().distributions();
+    evidence.store_row = [&](std::int32_t source) { return draft.sampler().store_row(source); };
+    Verdict verdict;
+    const double seconds = median_seconds(20, [&] {
+      if (!judge->judge(state, tree, params, evidence, key, verdict)) {
+        throw_failure("step: too few KV slots");
+      }
+      impl.target_runner->abandon();
+    });
+    draft.abandon();
+    return seconds;
+  }
+
+  void generations(std::int32_t prefix, std::int32_t new_tokens) {
+    struct Setting {
+      const char* name;
+      Policy policy;
+      std::int32_t tree_size;
+    };
+    std::printf(
+        "\nwhole generations: %d-token prompt, %d new tokens; us per step by component\n"
+        "%-12s %5s %8s %9s %9s %9s %9s %9s %9s\n",
+        prefix, new_tokens, "policy", "T", "tok/s", "accepted", "rounds", "draft", "verify",
+        "sampling", "host");
+    const auto prompt = random_prompt(prefix, engine.vocab_size());
+    for (const double temperature : {0.0, 0.8}) {
+      for (const Setting& s :
+           {Setting{"none", Policy::none, 0}, Setting{"chain 4", Policy::chain, 4},
+            Setting{"dyspec 64", Policy::dyspec, 64}, Setting{"dyspec auto", Policy::dyspec, 0}}) {
+        GenerateOptions options;
+        options.max_new_tokens = new_tokens;
+        options.ignore_eos = true;
+        options.temperature = temperature;
+        options.policy = s.policy;
+        options.tree_size = s.tree_size;
+        options.seed = 1;
+        std::vector<Statistics> runs;
+        for (int round = 0; round < 4; ++round) {
+          const Statistics run = engine.generate(prompt, options).statistics;
+          if (round > 0) runs.push_back(run);
+        }
+        std::sort(runs.begin(), runs.end(), [](const Statistics& a, const Statistics& b) {
+          return a.decode_tokens_per_second < b.decode_tokens_per_second;
+        });
+        const Statistics& m = runs[runs.size() / 2];
+        const auto steps = static_cast<double>(m.steps);
+        const auto us = [&](double seconds) { return seconds / steps * 1e6; };
+        const double rounds = static_cast<double>(m.draft_passes) / steps;
+        std::printf("%-12s %5.1f %8.1f %9.2f %9.2f %9.1f %9.1f %9.1f %9.1f\n", s.name, temperature,
+                    m.decode_tokens_per_second, m.accepted_length, rounds, us(m.seconds.draft),
+                    us(m.seconds.verify), us(m.seconds.sampling), us(m.seconds.other));
+        json["generations"].push_back({{"policy", s.name},
+                                       {"temperature", temperature},
+                                       {"tokens_per_second", m.decode_tokens_per_second},
+                                       {"accepted_length", m.accepted_length},
+                                       {"draft_rounds", rounds},
+                                       {"draft_us", us(m.seconds.draft)},
+                                       {"verify_us", us(m.seconds.verify)},
+                                       {"sampling_us", us(m.seconds.sampling)},
+                                       {"host_us", us(m.seconds.other)},
+                                       {"prefill_s", m.seconds.prefill}});
+      }
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  EngineOptions load;
+  std::string target, draft, json_file;
+  std::int32_t prefix = 0, new_tokens = 0;
+  po::options_description options("bench/step");
+  const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
+  options.add_options()("help", "print this")(
+      "target", po::value(&target)->default_value(models + "target"), "model folder")(
+      "draft", po::value(&draft)->default_value(models + "draft"), "model folder")(
+      "device", po::value(&load.device)->default_value("auto"), "auto, cpu or cuda")(
+      "threads", po::value(&load.threads)->default_value(0), "CPU threads")(
+      "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
+      "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
+      "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
+      "max-tree-size", po::value(&load.max_tree_size)->default_value(256), "")(
+      "json", po::value(&json_file), "also write the figures here");
+  po::variables_map values;
+  po::store(po::parse_command_line(argc, argv, options), values);
+  po::notify(values);
+  if (values.count("help") != 0) {
+    std::cout << options;
+    return 0;
+  }
+  load.target = target;
+  load.draft = draft;
+  cli::ProgressLine progress(true);
+  load.progress = [&](const LoadEvent& event) {
+    progress.show(cat("loading ", event.what), event.fraction);
+    if (event.fraction >= 1.0) progress.clear();
+  };
+  double bandwidth = 0.0;
+#ifdef COPPICE_HAS_CUDA
+  if (load.device != "cpu") bandwidth = bench::read_bandwidth();
+#endif
+  Engine engine = Engine::load(load);
+  Engine::Impl& impl = engine.impl();
+  if (impl.device->shares_host_memory()) bandwidth = 0.0;
+  Bench bench{engine, bandwidth, {}};
+  std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
+              name_of(impl.device->compute_dtype()), engine.load_seconds());
+  if (bandwidth > 0.0) std::printf(", reads %.2f TB/s", bandwidth * 1e-12);
+  std::printf("\n");
+  bench.json["device"] = impl.device->description();
+  bench.json["read_bandwidth"] = bandwidth;
+  bench.json["load_seconds"] = engine.load_seconds();
+  bench.json["target"] = target;
+  bench.json["draft"] = draft;
+  bench.passes("target", impl.target, prefix);
+  bench.passes("draft", impl.draft, prefix);
+  bench.sampled(prefix, 0.0);
+  bench.sampled(prefix, 0.8);
+  bench.generations(prefix, new_tokens);
+  if (!json_file.empty()) std::ofstream(json_file) << bench.json.dump(2) << "\n";
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << "step: " << error.what() << "\n";
+  return 1;
+}

@@ -1,0 +1,130 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_join.cuh"
+#include "kernels/cuda/attention_kernel.cuh"
+#include "kernels/cuda/error.h"
+
+namespace coppice::cuda {
+namespace {
+
+constexpr int narrow_warps = narrow_row_tile / 16;
+constexpr int wide_warps = wide_row_tile / 16;
+
+template <int value>
+struct Constant {
+  static constexpr int head_dim = value;
+};
+
+/// Calls visit(Constant<head_dim>).
+template <typename Visit>
+void with_head_dim(std::int32_t head_dim, Visit visit) {
+  switch (head_dim) {
+    case 8:
+      return visit(Constant<8>());
+    case 16:
+      return visit(Constant<16>());
+    case 32:
+      return visit(Constant<32>());
+    case 64:
+      return visit(Constant<64>());
+    case 80:
+      return visit(Constant<80>());
+    case 96:
+      return visit(Constant<96>());
+    case 128:
+      return visit(Constant<128>());
+    default:
+      throw_usage(
+          cat("the CUDA backend has attention for heads of 8, 16, 32, 64, 80, 96 and "
+              "128 elements, "
+              "this model's have ",
+              head_dim, "; use --device cpu"));
+  }
+}
+
+template <int head_dim, int warps>
+constexpr int shared_bytes() {
+  return static_cast<int>(sizeof(flatten::SharedTiles<flatten::Variant<head_dim, warps>>));
+}
+
+/// Sets the kernel's attributes and returns how many of its blocks the device holds.
+template <int head_dim, int warps>
+std::int32_t prepare() {
+  static_assert(shared_bytes<head_dim, warps>() <= 99 * 1024);
+  constexpr auto kernel = flatten::attend<head_dim, warps>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             shared_bytes<head_dim, warps>()),
+        "shared memory of attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "shared memory carveout of attention");
+  int per_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, 32 * warps,
+                                                      shared_bytes<head_dim, warps>()),
+        "occupancy of attention");
+  int device = 0;
+  int multiprocessors = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "multiprocessor count");
+  return std::max(1, per_multiprocessor * multiprocessors);
+}
+
+template <int head_dim, int warps>
+void launch(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
+  flatten::attend<head_dim, warps>
+      <<<blocks, 32 * warps, shared_bytes<head_dim, warps>(), stream>>>(arguments);
+  check_launch("tree attention");
+}
+
+}  // namespace
+
+ResidentBlocks prepare_attention(std::int32_t head_dim) {
+  ResidentBlocks blocks;
+  with_head_dim(head_dim, [&](auto constant) {
+    constexpr int dim = decltype(constant)::head_dim;
+    blocks.narrow = prepare<dim, narrow_warps>();
+    blocks.wide = prepare<dim, wide_warps>();
+  });
+  return blocks;
+}
+
+void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
+                    std::int64_t q_stride, const AttentionShape& shape, float scale,
+                    const KvLayout& layout, const void* keys, const void* values,
+                    std::int32_t layer, void* out, const AttentionScratch& scratch,
+                    const ResidentBlocks& blocks, cudaStream_t stream) {
+  constexpr double log2_e = 1.4426950408889634;
+  const std::int64_t layer_begin =
+      std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
+  flatten::Arguments arguments{};
+  arguments.pass = pass;
+  arguments.q = q;
+  arguments.q_stride = q_stride;
+  arguments.keys = static_cast<const __nv_bfloat16*>(keys) + layer_begin;
+  arguments.values = static_cast<const __nv_bfloat16*>(values) + layer_begin;
+  arguments.page_size = layout.page_size;
+  arguments.kv_heads = shape.kv_heads;
+  arguments.group = shape.heads / shape.kv_heads;
+  arguments.score_scale = static_cast<float>(log2_e * static_cast<double>(scale));
+  arguments.out = static_cast<__nv_bfloat16*>(out);
+  arguments.partial_out = scratch.partial_out;
+  arguments.partial_lse = scratch.partial_lse;
+
+  const std::int32_t row_tile = row_tile_for(padded_rows, arguments.group);
+  const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
+  with_head_dim(shape.head_dim, [&](auto constant) {
+    constexpr int dim = decltype(constant)::head_dim;
+    if (row_tile == narrow_row_tile) {
+      launch<dim, narrow_warps>(arguments, blocks.narrow, stream);
+    } else {
+      launch<dim, wide_warps>(arguments, blocks.wide, stream);
+    }
+    flatten::join_partials<dim><<<join_blocks, flatten::join_threads, 0, stream>>>(arguments);
+    check_launch("join of attention's partial results");
+  });
+}
+
+}  // namespace coppice::cuda

@@ -1,0 +1,51 @@
+// DeFT-Flatten tree attention, in two kernels: one runs the work items of kernels/flatten_plan.h,
+// one joins their partial results.
+//
+//   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
+//            bf16 when read. 8-byte aligned, q_stride even
+//   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
+//   out      [rows, heads, head_dim] bf16, 8-byte aligned; padding rows are not written
+//   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
+//   partial_lse   [partial_capacity()] f32, log-sum-exp to base 2
+//   head_dim 64, 80, 96 or 128, and 8, 16 or 32 for small models; any number of heads that kv_heads divides
+//
+// A partial result holds, over the tokens T that a query sees in a chunk,
+//   lse = log2 sum_{t in T} 2^(s_t),  o = sum_{t in T} 2^(s_t - lse) v_t,
+//   s_t = log2(e) scale q k_t
+// with lse = -inf and o left out where T is empty. They are joined exactly (DeFT, eq. 1) and in
+// chunk order:
+//   out = sum_c 2^(lse_c - m) o_c / sum_c 2^(lse_c - m),  m = max_c lse_c
+// Products take bf16 operands (weights 2^(s - m) are rounded to bf16 for the product with the
+// values, not in their sum) and accumulate in f32. Equal plans give equal bits on any number of
+// blocks. Keys and values of tokens that no query of a row tile sees are not read.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/pass_view.h"
+#include "kernels/device.h"
+#include "kernels/flatten_plan.h"
+
+namespace coppice::cuda {
+
+struct AttentionScratch {
+  float* partial_out;
+  float* partial_lse;
+};
+
+/// Once for every head_dim and device that tree_attention() runs with: sets the kernels'
+/// attributes and says how many blocks the current device holds. Throws Error(usage) for a
+/// head_dim without a kernel.
+ResidentBlocks prepare_attention(std::int32_t head_dim);
+
+/// Attention of one layer. The pass's scalars carry make_flatten_plan()'s chunks, made with
+/// equal shape, padded_rows and blocks. The launch depends on shape, padded_rows and blocks alone.
+void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
+                    std::int64_t q_stride, const AttentionShape& shape, float scale,
+                    const KvLayout& layout, const void* keys, const void* values,
+                    std::int32_t layer, void* out, const AttentionScratch& scratch,
+                    const ResidentBlocks& blocks, cudaStream_t stream);
+
+}  // namespace coppice::cuda

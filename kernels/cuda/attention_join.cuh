@@ -1,0 +1,93 @@
+// The kernel that joins the partial results of DeFT-Flatten attention.
+#pragma once
+
+#include "kernels/cuda/attention_kernel.cuh"
+
+namespace coppice::cuda::flatten {
+
+inline constexpr int join_threads = 128;
+
+/// One (query, head) at a time: threads are groups of head_dim / 4, group g sums the partial
+/// results g, g + groups, ..., and the groups' sums are added in order. Grid: any number of blocks.
+template <int head_dim>
+__global__ void __launch_bounds__(join_threads) join_partials(Arguments arguments) {
+  constexpr int columns = head_dim / 4;
+  constexpr int groups = join_threads / columns;
+  constexpr int loads_in_flight = 4;
+  __shared__ float maxima[join_threads / 32];
+  __shared__ float weights[groups];
+  __shared__ float4 sums[groups][columns];
+
+  const std::int32_t chunks = arguments.pass.scalars->chunks;
+  if (chunks == 1) return;
+  const std::int32_t pairs = arguments.pass.scalars->rows * arguments.kv_heads * arguments.group;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int group = thread / columns;
+  const int column = thread % columns;
+
+  for (auto pair = static_cast<std::int32_t>(blockIdx.x); pair < pairs;
+       pair += static_cast<std::int32_t>(gridDim.x)) {
+    const float* lse = arguments.partial_lse + std::int64_t{pair} * chunks;
+    const float* partial_out = arguments.partial_out + std::int64_t{pair} * chunks * head_dim;
+
+    float maximum = -INFINITY;
+    for (std::int32_t chunk = thread; chunk < chunks; chunk += join_threads) {
+      maximum = fmaxf(maximum, lse[chunk]);
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      maximum = fmaxf(maximum, __shfl_xor_sync(all_lanes, maximum, step));
+    }
+    if (thread % 32 == 0) maxima[thread / 32] = maximum;
+    __syncthreads();
+    for (const float other : maxima) maximum = fmaxf(maximum, other);
+    if (maximum == -INFINITY) maximum = 0.0f;  // a query that sees nothing: all weights 0
+
+    if (group < groups) {
+      float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
+      float weight_sum = 0.0f;
+      for (std::int32_t first = group; first < chunks; first += groups * loads_in_flight) {
+        float weight[loads_in_flight];
+        float4 part[loads_in_flight];
+#pragma unroll
+        for (int i = 0; i < loads_in_flight; ++i) {
+          const std::int32_t chunk = first + i * groups;
+          weight[i] = chunk < chunks ? power_of_two(lse[chunk] - maximum) : 0.0f;
+          part[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+          // Where the query sees nothing of the chunk, nothing was written.
+          if (weight[i] != 0.0f) {
+            part[i] = *reinterpret_cast<const float4*>(partial_out +
+                                                       std::int64_t{chunk} * head_dim + 4 * column);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < loads_in_flight; ++i) {
+          weight_sum += weight[i];
+          sum.x += weight[i] * part[i].x;
+          sum.y += weight[i] * part[i].y;
+          sum.z += weight[i] * part[i].z;
+          sum.w += weight[i] * part[i].w;
+        }
+      }
+      sums[group][column] = sum;
+      if (column == 0) weights[group] = weight_sum;
+    }
+    __syncthreads();
+    if (thread < columns) {
+      float4 sum = sums[0][thread];
+      float weight_sum = weights[0];
+      for (int other = 1; other < groups; ++other) {
+        const float4 part = sums[other][thread];
+        sum.x += part.x;
+        sum.y += part.y;
+        sum.z += part.z;
+        sum.w += part.w;
+        weight_sum += weights[other];
+      }
+      const float inverse = weight_sum == 0.0f ? 0.0f : 1.0f / weight_sum;
+      *reinterpret_cast<uint2*>(arguments.out + std::int64_t{pair} * head_dim + 4 * thread) =
+          uint2{pack(sum.x * inverse, sum.y * inverse), pack(sum.z * inverse, sum.w * inverse)};
+    }
+  }
+}
+
+}  // namespace coppice::cuda::flatten

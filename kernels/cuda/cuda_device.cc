@@ -1,0 +1,224 @@
+// The CUDA backend: one GPU, one stream, kernels/cuda/ behind the device interface.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_pass.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/memory_ledger.h"
+#include "kernels/cuda/memory_planner.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/cuda/sampler.h"
+#include "kernels/cuda/weight_upload.h"
+#include "kernels/device.h"
+
+namespace coppice {
+namespace cuda {
+namespace {
+
+std::string mebibytes(std::size_t bytes) {
+  return cat((bytes + (std::size_t{1} << 20) - 1) >> 20, " MiB");
+}
+
+/// A stream of its own, so that nothing waits for the default stream.
+class Stream {
+ public:
+  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+struct Card {
+  std::string product;
+  std::size_t total = 0;
+};
+
+Card card() {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
+  return {properties.name, properties.totalGlobalMem};
+}
+
+const CudaPass& cuda_pass(const Pass& pass) { return static_cast<const CudaPass&>(pass); }
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaOptions& options)
+      : options_(options), card_(card()), upload_(allocator(), stream_), linear_(upload_, allocator()) {}
+  ~CudaDevice() override { cudaStreamSynchronize(stream_); }
+
+  std::string name() const override { return "cuda"; }
+  std::string description() const override { return card_.product; }
+  DType compute_dtype() const override { return DType::bf16; }
+  DType kv_dtype() const override { return DType::bf16; }
+  int threads() const override { return 1; }
+  bool shares_host_memory() const override { return false; }
+  bool checks_finite() const override { return true; }
+
+  DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
+    const std::size_t used = ledger_.total();
+    if (used + bytes > budget()) {
+      throw_failure(cat("CUDA: ", purpose, " needs ", mebibytes(bytes), ", and ", mebibytes(used),
+                        " are taken, but ", mebibytes(budget()), " of the ", mebibytes(card_.total),
+                        " on ", card_.product,
+                        " may be used; raise gpu-memory-fraction, use fewer kv-tokens or a "
+                        "smaller model"));
+    }
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (status == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      throw_failure(cat("CUDA: ", purpose, " needs ", mebibytes(bytes), ", but ",
+                        mebibytes(this->memory().free), " of the ", mebibytes(card_.total), " on ",
+                        card_.product,
+                        " are free; end other programs on the card, use fewer kv-tokens or a "
+                        "smaller model"));
+    }
+    check(status, "allocating memory");
+    DeviceBuffer buffer(
+        memory, bytes,
+        [](void* freed, void* ledger) {
+          static_cast<MemoryLedger*>(ledger)->remove(freed);
+          cudaFree(freed);
+        },
+        &ledger_);
+    ledger_.add(memory, bytes, purpose);
+    check(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing memory");
+    return buffer;
+  }
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    if (bytes > 0) upload_.upload(device, host, bytes);
+  }
+  void download(void* host, const void* device, std::size_t bytes) override {
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "downloading");
+    synchronize();
+  }
+  void synchronize() override { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+  std::vector<MemoryUse> memory_use() const override { return ledger_.uses(); }
+  DeviceMemory memory() const override {
+    DeviceMemory memory;
+    check(cudaMemGetInfo(&memory.free, &memory.total), "asking for free memory");
+    memory.budget = budget();
+    // What is free for a plan includes what this device holds already.
+    memory.free += ledger_.total();
+    return memory;
+  }
+  std::unique_ptr<Device> memory_planner() const override { return make_memory_planner(); }
+
+  std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
+                                             std::int64_t in_features, std::span<const float> bias,
+                                             std::int32_t max_rows) override {
+    return linear_.pack(parts, in_features, bias, max_rows);
+  }
+  std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
+    return std::make_unique<CudaPass>(limits, prepare_attention(limits.attention.head_dim),
+                                      allocator(), stream_, options_.record);
+  }
+  std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
+    return std::make_unique<CudaSampler>(limits, allocator(), stream_);
+  }
+
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+             float* out) override {
+    cuda::embed(cuda_pass(pass).view(), table, dtype, hidden, out, cuda_pass(pass).padded_rows(),
+                stream_);
+  }
+  void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                std::int64_t hidden, void* out) override {
+    cuda::rms_norm(x, weight, epsilon, rows, hidden, out, stream_);
+  }
+  void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
+              bool accumulate) override {
+    linear_.run(weights, x, rows, out, accumulate, stream_);
+  }
+  std::int32_t padded_rows(std::int32_t rows) const override { return padded_row_count(rows); }
+  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
+                     const KvLayout& layout, void* keys, void* values,
+                     std::int32_t layer) override {
+    cuda::rope_write_kv(cuda_pass(pass).view(), qkv, heads, rope, layout, keys, values, layer,
+                        cuda_pass(pass).padded_rows(), stream_);
+  }
+  void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
+    cuda::swiglu(gate_up, rows, n, out, stream_);
+  }
+  void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
+                      float scale, const KvLayout& layout, const void* keys, const void* values,
+                      std::int32_t layer, void* out) override {
+    const CudaPass& p = cuda_pass(pass);
+    const AttentionShape shape = {heads, layout.kv_heads, layout.head_dim};
+    cuda::tree_attention(p.view(), p.padded_rows(), q, q_stride, shape, scale, layout, keys, values,
+                         layer, out, p.scratch(), p.blocks(), stream_);
+  }
+  void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
+                         float* out) override {
+    cuda::gather_logit_rows(cuda_pass(pass).view(), x, width, out,
+                            cuda_pass(pass).padded_logit_rows(), stream_);
+  }
+
+ private:
+  std::size_t budget() const {
+    return static_cast<std::size_t>(static_cast<double>(card_.total) * options_.memory_fraction);
+  }
+  Allocate allocator() {
+    return [this](std::size_t bytes, const char* purpose) { return allocate(bytes, purpose); };
+  }
+
+  const CudaOptions options_;
+  const Card card_;
+  Stream stream_;
+  MemoryLedger ledger_;  // outlives all that allocates
+  WeightUpload upload_;
+  LinearEngine linear_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+bool has_cuda_device(std::string* why_not) {
+  const auto no = [&](const std::string& why) {
+    if (why_not != nullptr) *why_not = why;
+    return false;
+  };
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return no(cat("no usable NVIDIA GPU or driver: ", cudaGetErrorString(status)));
+  }
+  if (count == 0) return no("no NVIDIA GPU is visible");
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess) {
+    return no("the GPU does not say what it is");
+  }
+  if (major < 8) {
+    return no(cat("the GPU has compute capability ", major, ".", minor,
+                  "; coppice needs 8.0 or later"));
+  }
+  if (!cuda::kernels_fit_device()) {
+    return no(cat("this build holds no code for the GPU's compute capability ", major, ".", minor,
+                  "; build with COPPICE_CUDA_ARCHITECTURES=native"));
+  }
+  return true;
+}
+
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
+  std::string why_not;
+  if (!has_cuda_device(&why_not)) {
+    throw_failure(cat("--device cuda: ", why_not, "; use --device cpu"));
+  }
+  cuda::check(cudaSetDevice(0), "choosing the GPU");
+  return std::make_unique<cuda::CudaDevice>(options);
+}
+
+}  // namespace coppice

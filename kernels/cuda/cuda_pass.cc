@@ -1,0 +1,185 @@
+#include "kernels/cuda/cuda_pass.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/linear.h"
+
+namespace coppice::cuda {
+namespace {
+
+constexpr std::size_t alignment = 256;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+std::size_t room(std::int32_t entries, std::size_t entry_bytes) {
+  return aligned(static_cast<std::size_t>(std::max(entries, 1)) * entry_bytes);
+}
+
+// Row lists have room for the padded count, and padding keeps what it was initialised to.
+std::size_t row_room(std::int32_t rows) {
+  return room(padded_row_count(std::max(rows, 1)), sizeof(std::int32_t));
+}
+
+std::size_t tail_begin(const PassLimits& limits) {
+  return aligned(sizeof(PassScalars)) + 3 * row_room(limits.rows) + row_room(limits.logit_rows);
+}
+
+std::size_t input_bytes(const PassLimits& limits) {
+  return tail_begin(limits) + room(limits.kv_tokens, sizeof(VisibleKv));
+}
+
+std::size_t prefix_bytes(const PassLimits& limits) {
+  return room(limits.kv_tokens, sizeof(KvSlot));
+}
+
+// Copies a list and fills it up to `padded` entries.
+void fill(char* place, std::span<const std::int32_t> list, std::int32_t padded,
+          std::int32_t padding) {
+  auto* out = reinterpret_cast<std::int32_t*>(place);
+  std::copy(list.begin(), list.end(), out);
+  std::fill(out + list.size(), out + padded, padding);
+}
+
+// How many entries at the beginning of both lists are equal: whole blocks, then one by one.
+std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
+  constexpr std::size_t block = 512;
+  std::size_t same = 0;
+  while (same + block <= count && std::memcmp(a + same, b + same, block * sizeof(KvSlot)) == 0) {
+    same += block;
+  }
+  while (same < count && a[same] == b[same]) ++same;
+  return same;
+}
+
+}  // namespace
+
+PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
+  const auto partials = static_cast<std::size_t>(partial_capacity(limits, blocks));
+  const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
+  return {input_bytes(limits), prefix_bytes(limits), partials * head_dim * sizeof(float),
+          partials * sizeof(float)};
+}
+
+CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
+                   cudaStream_t stream, bool records)
+    : limits_(limits),
+      blocks_(blocks),
+      stream_(stream),
+      records_(records) {
+  const PassBytes bytes = pass_bytes(limits, blocks);
+  inputs_ = allocate(bytes.inputs, pass_inputs_purpose);
+  prefix_ = allocate(bytes.prefix, pass_inputs_purpose);
+  partial_out_ = allocate(bytes.partial_out, attention_purpose);
+  partial_lse_ = allocate(bytes.partial_lse, attention_purpose);
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, input_bytes(limits)), "allocating pinned memory for pass inputs");
+  staged_ = static_cast<char*>(pinned);
+  check(cudaMallocHost(&pinned, prefix_bytes(limits)), "allocating pinned memory for KV slots");
+  staged_prefix_ = static_cast<KvSlot*>(pinned);
+  std::memset(staged_, 0, input_bytes(limits));
+  check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "creating an event");
+  tokens_at_ = aligned(sizeof(PassScalars));
+  positions_at_ = tokens_at_ + row_room(limits.rows);
+  slots_at_ = positions_at_ + row_room(limits.rows);
+  logit_rows_at_ = slots_at_ + row_room(limits.rows);
+  tail_at_ = tail_begin(limits);
+  const char* base = inputs_.as<char>();
+  view_.scalars = reinterpret_cast<const PassScalars*>(base);
+  view_.tokens = reinterpret_cast<const std::int32_t*>(base + tokens_at_);
+  view_.positions = reinterpret_cast<const std::int32_t*>(base + positions_at_);
+  view_.write_slots = reinterpret_cast<const std::int32_t*>(base + slots_at_);
+  view_.logit_rows = reinterpret_cast<const std::int32_t*>(base + logit_rows_at_);
+  view_.tail = reinterpret_cast<const VisibleKv*>(base + tail_at_);
+  view_.prefix_slots = prefix_.as<std::int32_t>();
+}
+
+CudaPass::~CudaPass() {
+  // Failures here have nobody to go to; the driver frees what is left with the process.
+  cudaStreamSynchronize(stream_);
+  for (auto& [key, graph] : graphs_) {
+    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
+  }
+  if (copied_ != nullptr) cudaEventDestroy(copied_);
+  cudaFreeHost(staged_prefix_);
+  cudaFreeHost(staged_);
+}
+
+PassShape CudaPass::begin(const PassInputs& inputs) {
+  const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
+  const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
+  shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
+  const auto prefix = static_cast<std::int32_t>(inputs.prefix.size());
+  const auto tail = static_cast<std::int32_t>(inputs.tail.size());
+  const FlattenPlan plan = make_flatten_plan(limits_.attention, rows, shape_.rows, prefix, tail,
+                                             blocks_);
+
+  check(cudaEventSynchronize(copied_), "waiting for the last pass's inputs");
+  copy_prefix(inputs.prefix);
+  const PassScalars scalars = {rows, logit_rows, prefix, tail, plan.chunk_tokens, plan.chunks};
+  std::memcpy(staged_, &scalars, sizeof(scalars));
+  fill(staged_ + tokens_at_, inputs.tokens, shape_.rows, 0);
+  fill(staged_ + positions_at_, inputs.positions, shape_.rows, 0);
+  fill(staged_ + slots_at_, inputs.write_slots, shape_.rows, no_slot);
+  fill(staged_ + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
+  std::copy(inputs.tail.begin(), inputs.tail.end(),
+            reinterpret_cast<VisibleKv*>(staged_ + tail_at_));
+  const std::size_t bytes = tail_at_ + inputs.tail.size() * sizeof(VisibleKv);
+  check(cudaMemcpyAsync(inputs_.data(), staged_, bytes, cudaMemcpyHostToDevice, stream_),
+        "copying pass inputs");
+  check(cudaEventRecord(copied_, stream_), "recording an event");
+  return shape_;
+}
+
+void CudaPass::copy_prefix(std::span<const KvSlot> prefix) {
+  const std::size_t same =
+      equal_entries(prefix.data(), staged_prefix_,
+                    std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
+  // Entries past a shorter prefix stay valid: a rewound text may come back to them.
+  if (same == prefix.size()) return;
+  std::copy(prefix.begin() + static_cast<std::ptrdiff_t>(same), prefix.end(),
+            staged_prefix_ + same);
+  check(cudaMemcpyAsync(prefix_.as<KvSlot>() + same, staged_prefix_ + same,
+                        (prefix.size() - same) * sizeof(KvSlot), cudaMemcpyHostToDevice, stream_),
+        "copying KV slots");
+  prefix_tokens_ = std::max(prefix_tokens_, static_cast<std::int32_t>(prefix.size()));
+}
+
+void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
+  if (!records_) {
+    body();
+    return;
+  }
+  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows);
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    // Unrecorded once: libraries load their code at a first call, which a recording forbids.
+    body();
+    graphs_.emplace(key, Graph{});
+    return;
+  }
+  if (found->second.executable == nullptr) found->second.executable = record(body);
+  check(cudaGraphLaunch(found->second.executable, stream_), "launching a recorded pass");
+}
+
+cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a pass");
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(stream_, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_, &graph), "ending the recording of a pass");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "preparing a recorded pass");
+  check(cudaGraphUpload(executable, stream_), "preparing a recorded pass");
+  return executable;
+}
+
+}  // namespace coppice::cuda

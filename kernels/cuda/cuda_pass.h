@@ -1,0 +1,74 @@
+// A pass's inputs in device memory, and its recordings.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/pass_view.h"
+#include "kernels/cuda/weight_upload.h"
+#include "kernels/device.h"
+#include "kernels/flatten_plan.h"
+
+namespace coppice::cuda {
+
+inline constexpr const char* pass_inputs_purpose = "pass inputs";
+inline constexpr const char* attention_purpose = "partial attention results";
+
+/// See kernels/device.h. One block of pinned memory is filled on the host and copied as a whole;
+/// the slots of the prefix, which change little from pass to pass, are copied from where they
+/// first differ.
+class CudaPass final : public Pass {
+ public:
+  CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
+           cudaStream_t stream, bool records);
+  ~CudaPass() override;
+  CudaPass(const CudaPass&) = delete;
+  CudaPass& operator=(const CudaPass&) = delete;
+
+  PassShape begin(const PassInputs& inputs) override;
+  void run(std::uint64_t variant, const std::function<void()>& body) override;
+
+  const PassView& view() const { return view_; }
+  const PassLimits& limits() const { return limits_; }
+  const ResidentBlocks& blocks() const { return blocks_; }
+  AttentionScratch scratch() const { return {partial_out_.as<float>(), partial_lse_.as<float>()}; }
+  std::int32_t padded_rows() const { return shape_.rows; }
+  std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
+
+  /// Row counts and variants met so far, each recorded from its second time on.
+  std::size_t recordings() const { return graphs_.size(); }
+
+ private:
+  struct Graph {
+    cudaGraphExec_t executable = nullptr;  ///< null: ran once, unrecorded
+  };
+  void copy_prefix(std::span<const KvSlot> prefix);
+  cudaGraphExec_t record(const std::function<void()>& body);
+
+  const PassLimits limits_;
+  const ResidentBlocks blocks_;
+  cudaStream_t stream_;
+  const bool records_;
+  DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_;
+  char* staged_ = nullptr;          ///< pinned, mirrors inputs_
+  KvSlot* staged_prefix_ = nullptr;  ///< pinned, mirrors prefix_
+  std::int32_t prefix_tokens_ = 0;   ///< of staged_prefix_ that prefix_ holds
+  cudaEvent_t copied_ = nullptr;     ///< the last copies out of pinned memory are done
+  PassView view_{};
+  std::size_t tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0, logit_rows_at_ = 0, tail_at_ = 0;
+  PassShape shape_;
+  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t>, Graph> graphs_;
+};
+
+/// Device memory of a pass within the limits.
+struct PassBytes {
+  std::size_t inputs, prefix, partial_out, partial_lse;
+};
+PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks);
+
+}  // namespace coppice::cuda

@@ -1,0 +1,189 @@
+// Children of rows, in drawn order: each slice of a row yields its largest scores, then those of
+// all slices are merged.
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/token_scores.cuh"
+
+namespace coppice::cuda {
+namespace {
+
+constexpr int children = DeviceSampler::children;
+// Fewer than `children` threads are above the threshold, or exactly as many.
+constexpr int most_candidates = children * tokens_per_thread;
+constexpr int most_slices = static_cast<int>((most_vocab + slice_tokens - 1) / slice_tokens);
+constexpr int merge_threads = 512;
+// A score's 32 bits, then the place in the slice.
+constexpr int slice_bits = 13;
+static_assert(1 << slice_bits == slice_tokens);
+
+__device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawInput& input) {
+  StepKey key = setting.key;
+  if (setting.noise == DeviceNoise::coupled) return coupled_noise(key, input.depth);
+  std::uint64_t node_key = input.node_key;
+  if (setting.fault == DeviceFault::same_depth_shares_noise) {
+    node_key = static_cast<std::uint64_t>(input.depth);
+  } else if (setting.fault == DeviceFault::retry_shares_noise) {
+    key.step = 0;
+    node_key = key.position + static_cast<std::uint64_t>(input.depth);
+  }
+  return sampled_noise(key, node_key);
+}
+
+/// The largest value that at least `children` threads' `best` reach, or 1 where no more threads
+/// than that have anything: then at most `children` threads reach it, since places differ.
+__device__ std::uint64_t threshold_of(std::uint64_t best) {
+  if (__syncthreads_count(best > 0) <= children) return 1;
+  std::uint64_t threshold = 0;
+  for (int bit = 32 + slice_bits - 1; bit >= 0; --bit) {
+    const std::uint64_t tried = threshold | (std::uint64_t{1} << bit);
+    const int reach = __syncthreads_count(best >= tried);
+    if (reach >= children) threshold = tried;
+    if (reach == children) break;
+  }
+  return threshold;
+}
+
+__global__ void __launch_bounds__(slice_threads)
+    draw_slices_kernel(DrawView draw, StoreView store, std::uint64_t* slice_best) {
+  __shared__ std::uint64_t candidates[most_candidates];
+  __shared__ int candidate_count;
+  const SamplingSetting& setting = *draw.setting;
+  const auto row_index = static_cast<std::int32_t>(blockIdx.y);
+  if (row_index >= setting.rows) return;
+  const DrawInput input = draw.rows[row_index];
+  const RowStatistics statistics = store.statistics[input.store];
+  const Row row(store.logits + input.store * store.stride, store.vocab);
+  const bool noisy = setting.noise != DeviceNoise::top;
+  const NoiseAddress noise = noise_of_row(setting, input);
+  const bool top_two_only =
+      setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
+
+  float score[tokens_per_thread];
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto slice = static_cast<std::int32_t>(blockIdx.x);
+  const std::int32_t first_group = slice * (slice_tokens / 4) + thread;
+#pragma unroll
+  for (int i = 0; i < groups_per_thread; ++i) {
+    const std::int32_t group = first_group + i * slice_threads;
+    Quad quad = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    if (group < row.groups()) quad = group_scores(row, statistics, noise, noisy, group);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) score[4 * i + j] = quad.at[j];
+  }
+  if (input.after >= 0 || top_two_only) {
+    std::uint64_t last = 0;
+    if (input.after >= 0) {
+      float last_score =
+          probability(statistics, cleaned(row.logits[input.after]), input.after);
+      if (noisy) last_score = __fmul_rn(last_score, noise_of_token(noise, input.after));
+      last = placed(last_score, input.after);
+    }
+#pragma unroll
+    for (int k = 0; k < tokens_per_thread; ++k) {
+      const std::int32_t token = 4 * (first_group + k / 4 * slice_threads) + k % 4;
+      const bool too_early = input.after >= 0 && placed(score[k], token) >= last;
+      const bool excluded =
+          top_two_only && token != statistics.argmax && token != statistics.second;
+      if (too_early || excluded) score[k] = 0.0f;
+    }
+  }
+
+  // Within the slice, places need fewer bits.
+  const auto slice_place = [&](int k) -> std::uint64_t {
+    const int local = 4 * (thread + k / 4 * slice_threads) + k % 4;
+    if (!(score[k] > 0.0f)) return 0;
+    return (std::uint64_t{__float_as_uint(score[k])} << slice_bits) |
+           static_cast<std::uint64_t>(slice_tokens - 1 - local);
+  };
+  std::uint64_t best = 0;
+#pragma unroll
+  for (int k = 0; k < tokens_per_thread; ++k) {
+    const std::uint64_t place = slice_place(k);
+    best = place > best ? place : best;
+  }
+  if (thread == 0) candidate_count = 0;
+  // (Its barriers also show the count.)
+  const std::uint64_t threshold = threshold_of(best);
+  if (best >= threshold) {
+#pragma unroll
+    for (int k = 0; k < tokens_per_thread; ++k) {
+      const std::uint64_t place = slice_place(k);
+      if (place >= threshold) candidates[atomicAdd(&candidate_count, 1)] = place;
+    }
+  }
+  __syncthreads();
+  const int count = candidate_count;
+  std::uint64_t* const out =
+      slice_best + (std::int64_t{row_index} * gridDim.x + blockIdx.x) * children;
+  if (thread < count) {
+    const std::uint64_t place = candidates[thread];
+    int rank = 0;
+    for (int i = 0; i < count; ++i) rank += candidates[i] > place ? 1 : 0;
+    if (rank < children) {
+      const std::int32_t local =
+          slice_tokens - 1 - static_cast<std::int32_t>(place & (slice_tokens - 1));
+      out[rank] = placed(__uint_as_float(static_cast<std::uint32_t>(place >> slice_bits)),
+                         slice * slice_tokens + local);
+    }
+  }
+  if (thread < children && thread >= count) out[thread] = 0;
+}
+
+/// A slice's places fall from first to last, so that one's rank among all slices is found by
+/// binary search in each.
+__global__ void __launch_bounds__(merge_threads)
+    merge_slices_kernel(DrawView draw, StoreView store, int slices,
+                        const std::uint64_t* __restrict__ slice_best, DrawnRow* drawn) {
+  __shared__ std::uint64_t places[most_slices * children];
+  __shared__ std::uint64_t merged[children];
+  const auto row_index = static_cast<std::int32_t>(blockIdx.x);
+  if (row_index >= draw.setting->rows) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int total = slices * children;
+  const std::uint64_t* const row_places = slice_best + std::int64_t{row_index} * total;
+  for (int i = thread; i < total; i += merge_threads) places[i] = row_places[i];
+  if (thread < children) merged[thread] = 0;
+  __syncthreads();
+  for (int i = thread; i < total; i += merge_threads) {
+    const std::uint64_t place = places[i];
+    if (place == 0) continue;
+    int rank = 0;
+    for (int slice = 0; slice < slices && rank < children; ++slice) {
+      const std::uint64_t* const list = places + slice * children;
+      int larger = 0;  // entries known to be larger
+      for (int step = children / 2; step > 0; step /= 2) {
+        if (list[larger + step - 1] > place) larger += step;
+      }
+      if (list[larger] > place) ++larger;
+      rank += larger;
+    }
+    if (rank < children) merged[rank] = place;
+  }
+  __syncthreads();
+  if (thread >= children) return;
+  const std::int32_t store_row = draw.rows[row_index].store;
+  const RowStatistics statistics = store.statistics[store_row];
+  DeviceChild child;
+  if (merged[thread] != 0) {
+    child.token = placed_token(merged[thread]);
+    child.prob =
+        probability(statistics, store.logits[store_row * store.stride + child.token], child.token);
+  }
+  drawn[row_index].children[thread] = child;
+  if (thread == 0) drawn[row_index].argmax = statistics.argmax;
+}
+
+}  // namespace
+
+void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
+                   DrawnRow* drawn, std::int32_t rows, cudaStream_t stream) {
+  const std::int32_t slices = slices_of(store.vocab);
+  const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(rows));
+  draw_slices_kernel<<<grid, slice_threads, 0, stream>>>(draw, store, slice_best);
+  check_launch("draw_slices");
+  merge_slices_kernel<<<static_cast<unsigned>(rows), merge_threads, 0, stream>>>(
+      draw, store, slices, slice_best, drawn);
+  check_launch("merge_slices");
+}
+
+}  // namespace coppice::cuda

@@ -1,0 +1,91 @@
+// kernels/device_sampler.h on an NVIDIA GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/sampler_plan.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/weight_upload.h"
+#include "kernels/device_sampler.h"
+
+namespace coppice::cuda {
+
+inline constexpr const char* sampler_purpose = "sampling";
+/// Device memory of a sampler within the limits, the draft's distributions included.
+std::size_t sampler_device_bytes(const SamplerLimits& limits);
+
+/// All memory is allocated when it is constructed. draw(), judge() and score() only queue
+/// kernels and a copy of the results to page-locked memory, the same ones for every batch, so
+/// they may be recorded.
+class CudaSampler final : public DeviceSampler {
+ public:
+  /// Queues on `stream`, which must outlive it, as must what `allocate` allocates from.
+  /// Error(usage) for a vocabulary beyond most_vocab.
+  CudaSampler(const SamplerLimits& limits, const Allocate& allocate, cudaStream_t stream);
+  ~CudaSampler() override;
+  CudaSampler(const CudaSampler&) = delete;
+  CudaSampler& operator=(const CudaSampler&) = delete;
+
+  void stage_draw(const DrawBatch& batch) override;
+  void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
+  void collect_draw(std::span<std::span<const DeviceChild>> out) override;
+  std::span<const DeviceChild> more(const DrawBatch& batch, std::int32_t row,
+                                    TokenId last) override;
+
+  void stage_judge(const JudgeBatch& batch) override;
+  void judge(float* logits, std::int32_t rows) override;
+  void collect_verdict(DeviceVerdict& out) override;
+
+  void stage_score(std::span<const TokenId> next, const SamplingParams& params) override;
+  void score(const float* logits, std::int64_t stride, std::int32_t rows) override;
+  void collect_scores(std::span<float> out) override;
+
+  void plant(DeviceFault fault) override { fault_ = fault; }
+
+ private:
+  struct Path {
+    std::int32_t begin = 0, count = 0;
+  };
+
+  template <typename T>
+  T* on_host(Place<T> place) const {
+    return place.in(host_.data());
+  }
+  template <typename T>
+  T* on_device(Place<T> place) const {
+    return place.in(device_.data());
+  }
+  void write_setting(const JobPlan& job, const SamplingParams& params, const StepKey& key,
+                     DeviceNoise noise, std::size_t rows, bool penalised) const;
+  void write_text(const JobPlan& job, const PenaltyText& text) const;
+  /// Appends the tokens on a node's path to the job's, of which there are `used`.
+  Path write_path(const JobPlan& job, const PenaltyText& text, std::int32_t node,
+                  std::size_t& used) const;
+  /// The job's inputs up to `end`, in stream order.
+  void send(const JobPlan& job, std::size_t end, const Event& sent) const;
+  template <typename T>
+  void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
+
+  DrawInput input_of(const DrawRow& row) const;
+  void link_children(const JudgeBatch& batch) const;
+  void check_rows(const char* what, std::size_t rows) const;
+  std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
+  PenaltyView penalty_view(const JobPlan& job) const;
+  StoreView store_view() const;
+
+  const SamplerLimits limits_;
+  const SamplerPlan plan_;
+  const cudaStream_t stream_;
+  DeviceBuffer device_;
+  PinnedArray<std::byte> host_;
+  Event draw_sent_, more_sent_, judge_sent_, score_sent_;  ///< inputs may be written again
+  std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
+  DeviceFault fault_ = DeviceFault::none;
+};
+
+}  // namespace coppice::cuda

@@ -1,0 +1,161 @@
+// Kernels of sampling over logits that stay on the GPU: distributions of rows, children drawn
+// from them, judging of a tree. Definitions are the host's: kernels/logits.h, kernels/noise.h,
+// drafting/child_drawer.h, verify/acceptance.h.
+//
+// All inputs but the logits lie at fixed addresses and are read when a kernel runs, the number
+// of rows among them (SamplingSetting::rows): `rows` of a launch may exceed it, further rows do
+// nothing. So a recorded launch serves every later batch. Only the noise decides what a launch
+// does, never what is launched.
+//
+// Limits: 2 <= vocabulary <= most_vocab. Pointers of the GPU's memory; rows of logits may have
+// any stride and any alignment of a float.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/device_sampler.h"
+
+namespace coppice::cuda {
+
+inline constexpr std::int64_t most_vocab = 320 * 1024;
+
+/// A row is drawn from in slices, each by a block of its own.
+inline constexpr std::int32_t slice_tokens = 8192;
+inline std::int32_t slices_of(std::int32_t vocab) {
+  return (vocab + slice_tokens - 1) / slice_tokens;
+}
+
+struct SamplingSetting {
+  StepKey key;
+  double top_p = 1.0;                ///< 1 or more: off
+  float inverse_temperature = 0.0f;  ///< 0: all mass on the argmax
+  float least_weight = 0.0f;         ///< min-p, as a part of the largest weight; 0: off
+  float penalty = 1.0f;
+  std::int32_t top_k = 0;
+  std::int32_t rows = 0;
+  std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
+  DeviceNoise noise = DeviceNoise::sampled;
+  DeviceFault fault = DeviceFault::none;
+};
+
+/// What turns a logit of a row into its probability: token t with logit x weighs
+///   w = exp((x - max) * inverse_temperature)
+/// and has probability w * inverse_sum if it comes no later than (cut_key, cut_id) by falling
+/// logit and rising id, and w >= least_weight; else 0. row_distribution.cuh holds the function.
+struct RowStatistics {
+  float max = 0.0f;
+  float inverse_temperature = 0.0f;
+  float inverse_sum = 0.0f;
+  float least_weight = 0.0f;
+  std::uint32_t cut_key = 0;
+  std::int32_t cut_id = 0;
+  std::int32_t argmax = -1;  ///< -1: the row has no finite logit
+  std::int32_t second = -1;  ///< the most probable token but argmax; for a planted fault only
+};
+
+/// What the repetition penalty concerns: tokens in the text, and by row those of its tree path.
+struct PenaltyView {
+  const std::uint32_t* text_bits = nullptr;  ///< one bit per token, whole words
+  const std::int32_t* path_tokens = nullptr;
+};
+
+struct DrawInput {
+  std::uint64_t node_key = 0;
+  std::int32_t store = 0;
+  std::int32_t depth = 0;
+  std::int32_t path_begin = 0;  ///< of path_tokens
+  std::int32_t path_count = 0;
+  std::int32_t after = -1;  ///< only children that come after this one; -1: all
+  std::int32_t unused = 0;
+};
+
+struct DrawView {
+  const SamplingSetting* setting = nullptr;
+  const DrawInput* rows = nullptr;  ///< [row capacity]
+  PenaltyView penalty;
+};
+
+/// D of the rows drawn from, until their tree has been judged.
+struct StoreView {
+  float* logits = nullptr;              ///< [store rows, stride], penalised and cleaned
+  RowStatistics* statistics = nullptr;  ///< [store rows]
+  std::int64_t stride = 0;              ///< a multiple of 4
+  std::int32_t vocab = 0;               ///< tokens that both models know; others have D = 0
+};
+
+/// The children of one row, -1 after the last.
+struct DrawnRow {
+  DeviceChild children[DeviceSampler::children];
+  std::int32_t argmax = -1;  ///< -1: the row has no finite logit
+  std::int32_t unused = 0;
+};
+
+/// logits [rows, stride] f32, of which the first store.vocab columns count, to the store's rows.
+void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
+                        const StoreView& store, std::int32_t rows, cudaStream_t stream);
+
+/// Children of processed rows. slice_best: scratch, [rows, slices_of(vocab), children].
+void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
+                   DrawnRow* drawn, std::int32_t rows, cudaStream_t stream);
+
+struct JudgeInput {
+  std::uint64_t node_key = 0;
+  std::int32_t store = -1;
+  std::int32_t depth = 0;
+  std::int32_t path_begin = 0;
+  std::int32_t path_count = 0;
+  std::int32_t first_child = 0;  ///< of child_row and child_token
+  std::int32_t children = 0;
+};
+
+struct JudgeView {
+  const SamplingSetting* setting = nullptr;
+  const JudgeInput* rows = nullptr;           ///< [row capacity]
+  const std::int32_t* child_row = nullptr;    ///< [row capacity] a row's children by rank
+  const std::int32_t* child_token = nullptr;  ///< [row capacity] likewise
+  PenaltyView penalty;
+};
+
+/// Target rows [rows, vocab] f32. All but `logits` is written by the kernels.
+struct TargetView {
+  float* logits = nullptr;  ///< the repetition penalty is applied in place
+  RowStatistics* statistics = nullptr;  ///< [rows]
+  std::uint64_t* slice_best = nullptr;  ///< [rows, slices_of(vocab)]
+  std::int32_t vocab = 0;
+};
+
+/// What follows a row's node once it is reached: a child, or else a token.
+struct RowOutcome {
+  std::int32_t child = -1;
+  TokenId bonus = -1;  ///< no_distribution: the row has no finite logit
+};
+inline constexpr TokenId no_distribution = -2;
+
+struct VerdictView {
+  RowOutcome* outcomes = nullptr;   ///< [rows]
+  std::uint32_t* finished = nullptr;  ///< rows that have written theirs; 0 between launches
+  /// [2 + row capacity] bonus, accepted rows, those rows.
+  std::int32_t* verdict = nullptr;
+};
+
+void process_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
+                         cudaStream_t stream);
+/// The token that coupled noise takes of each row, by slices; nothing under other rules.
+void couple_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
+                        cudaStream_t stream);
+void judge_tree(const JudgeView& judge, const TargetView& target, const StoreView& store,
+                const VerdictView& verdict, std::int32_t rows, cudaStream_t stream);
+
+struct ScoreView {
+  const SamplingSetting* setting = nullptr;
+  const std::int32_t* next = nullptr;  ///< [row capacity]
+};
+
+/// scores[r]: probability of next[r] under row r of logits [rows, stride], of which `vocab`
+/// columns count; -1 where the row has no finite logit.
+void score_rows(const ScoreView& score, const float* logits, std::int64_t stride,
+                std::int32_t vocab, float* scores, std::int32_t rows, cudaStream_t stream);
+
+}  // namespace coppice::cuda

@@ -1,0 +1,91 @@
+#include "probe_sampling.h"
+
+#include <vector>
+
+namespace coppice {
+namespace {
+
+const SamplingParams usual = {1.0, 0, 1.0, 0.0, 1.0};
+
+class DrawProbe final : public ProbeSampling {
+ public:
+  DrawProbe(DeviceSampler& sampler, std::int64_t stride, std::int32_t store_rows)
+      : sampler_(sampler), stride_(stride), store_rows_(store_rows) {}
+
+  void stage(std::int32_t rows) override {
+    rows_.clear();
+    for (std::int32_t r = 0; r < rows; ++r) {
+      rows_.push_back({r % store_rows_, r, 0, child_node_key(root_node_key, r)});
+    }
+    DrawBatch batch;
+    batch.params = usual;
+    batch.rows = rows_;
+    sampler_.stage_draw(batch);
+  }
+  void collect() override {
+    drawn_.resize(rows_.size());
+    sampler_.collect_draw(drawn_);
+  }
+  void queue(float* logits, std::int32_t rows) override { sampler_.draw(logits, stride_, rows); }
+  std::uint64_t variant() const override { return 1; }  // as drafting/device_draft_sampler.cc
+
+ private:
+  DeviceSampler& sampler_;
+  std::int64_t stride_;
+  std::int32_t store_rows_;
+  std::vector<DrawRow> rows_;
+  std::vector<std::span<const DeviceChild>> drawn_;
+};
+
+class JudgeProbe final : public ProbeSampling {
+ public:
+  JudgeProbe(DeviceSampler& sampler, std::int64_t vocab, std::int32_t store_rows)
+      : sampler_(sampler), vocab_(vocab), store_rows_(store_rows) {}
+
+  void stage(std::int32_t rows) override {
+    token_.clear();
+    parent_.clear();
+    depth_.clear();
+    store_.clear();
+    rank_.assign(static_cast<std::size_t>(rows), 0);
+    for (std::int32_t r = 0; r < rows; ++r) {
+      token_.push_back(static_cast<TokenId>((r * 37 + 11) % vocab_));
+      parent_.push_back(r - 1);
+      depth_.push_back(r);
+      store_.push_back(r + 1 < rows ? r % store_rows_ : -1);
+    }
+    JudgeBatch batch;
+    batch.params = usual;
+    batch.token = token_;
+    batch.parent = parent_;
+    batch.depth = depth_;
+    batch.rank = rank_;
+    batch.store = store_;
+    sampler_.stage_judge(batch);
+  }
+  void collect() override { sampler_.collect_verdict(verdict_); }
+  void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
+  std::uint64_t variant() const override { return 3; }  // as verify/tree_judge.cc
+
+ private:
+  DeviceSampler& sampler_;
+  std::int64_t vocab_;
+  std::int32_t store_rows_;
+  std::vector<TokenId> token_;
+  std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  DeviceVerdict verdict_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProbeSampling> make_draw_probe(DeviceSampler& sampler, std::int64_t draft_vocab,
+                                               std::int32_t store_rows) {
+  return std::make_unique<DrawProbe>(sampler, draft_vocab, store_rows);
+}
+
+std::unique_ptr<ProbeSampling> make_judge_probe(DeviceSampler& sampler, std::int64_t target_vocab,
+                                                std::int32_t store_rows) {
+  return std::make_unique<JudgeProbe>(sampler, target_vocab, store_rows);
+}
+
+}  // namespace coppice

@@ -1,0 +1,299 @@
+// Attention of one layer on the GPU, with random operands and an oracle in double precision.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/tree_order.h"
+#include "cuda/guarded_array.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/random_values.h"
+
+namespace coppice::testing {
+
+struct AttentionCase {
+  std::int32_t head_dim = 128, kv_heads = 1, group = 4;
+  std::int32_t prefix = 0, rows = 1;
+  std::int32_t padded_rows = 0;  ///< 0: up to 3 more than rows
+  std::int32_t reach = 1000;     ///< of the random tree: 1 is a chain
+  double holes = 0.02;           ///< share of prefix entries without a slot
+};
+
+/// One layer's attention with random operands in shuffled slots. All other memory is NaN: slots
+/// that nobody sees, the other layers, padding rows, columns of q rows that hold keys and values.
+struct AttentionProblem {
+  /// NaN, which memory that nobody wrote holds.
+  static constexpr std::uint16_t unwritten = 0xffff;
+
+  AttentionCase c;
+  AttentionShape shape;
+  KvLayout layout;
+  std::int32_t layer = 1;
+  std::int64_t q_stride;
+  float scale;
+  std::vector<KvSlot> prefix;
+  std::vector<VisibleKv> tail;
+  std::vector<float> q;
+  std::vector<std::uint16_t> keys, values;
+
+  AttentionProblem(AttentionCase of, std::uint32_t seed) : c(of) {
+    std::mt19937 random(seed);
+    if (c.padded_rows == 0) c.padded_rows = c.rows + static_cast<std::int32_t>(random() % 4);
+    shape = {c.kv_heads * c.group, c.kv_heads, c.head_dim};
+    q_stride = (shape.heads + 2 * c.kv_heads) * c.head_dim;
+    scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    const std::int32_t tokens = c.prefix + c.rows;
+    layout = {3, c.kv_heads, c.head_dim, 16, tokens / 16 + 3};
+
+    std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random);
+    const KvSlot unseen_slot = slots.back();
+    std::bernoulli_distribution hole(c.holes);
+    for (std::int32_t t = 0; t < c.prefix; ++t) {
+      prefix.push_back(hole(random) ? no_slot : slots[static_cast<std::size_t>(t)]);
+    }
+    TreeOrder order;
+    order.assign(random_tree(c.rows, c.reach, random));
+    for (std::int32_t row = 0; row < c.rows; ++row) {
+      if (row % 19 == 7) tail.push_back({unseen_slot, row, row});
+      if (row % 23 == 11) tail.push_back({no_slot, 0, c.rows});
+      tail.push_back({slots[static_cast<std::size_t>(c.prefix + row)], row,
+                      row + order.subtree_rows[static_cast<std::size_t>(row)]});
+    }
+
+    q.assign(static_cast<std::size_t>(c.padded_rows * q_stride), NAN);
+    const auto query_floats = static_cast<std::size_t>(shape.heads * c.head_dim);
+    for (std::int32_t row = 0; row < c.rows; ++row) {
+      const auto at = static_cast<std::size_t>(row * q_stride);
+      for (std::size_t i = 0; i < query_floats; ++i) q[at + i] = uniform(random, 5.0f);
+    }
+    const auto pool = static_cast<std::size_t>(std::int64_t{layout.layers} * layout.slots() *
+                                               c.kv_heads * c.head_dim);
+    keys.assign(pool, unwritten);
+    values.assign(pool, unwritten);
+    const auto fill = [&](KvSlot slot) {
+      for (std::int32_t kv_head = 0; slot >= 0 && kv_head < c.kv_heads; ++kv_head) {
+        for (std::size_t i = pool_row(slot, kv_head), n = 0; n < dim(); ++i, ++n) {
+          keys[i] = nearest_bf16(uniform(random, 1.0f));
+          values[i] = nearest_bf16(uniform(random, 1.0f));
+        }
+      }
+    };
+    for (const KvSlot slot : prefix) fill(slot);
+    for (const VisibleKv& token : tail) {
+      if (token.q_begin < token.q_end) fill(token.slot);
+    }
+  }
+
+  static float uniform(std::mt19937& random, float bound) {
+    return bound * (static_cast<float>(random() >> 8) * 0x1p-23f - 1.0f);
+  }
+  std::size_t dim() const { return static_cast<std::size_t>(c.head_dim); }
+  /// Index of a slot's first element in `keys` and `values`.
+  std::size_t pool_row(KvSlot slot, std::int32_t kv_head) const {
+    const std::int64_t page = std::int64_t{layer} * layout.pages + slot / 16;
+    return static_cast<std::size_t>(((page * c.kv_heads + kv_head) * 16 + slot % 16) * c.head_dim);
+  }
+  /// Prefix and tail as one list.
+  std::vector<VisibleKv> tokens() const {
+    std::vector<VisibleKv> all;
+    for (const KvSlot slot : prefix) all.push_back({slot, 0, c.rows});
+    all.insert(all.end(), tail.begin(), tail.end());
+    return all;
+  }
+  FlattenPlan plan(const ResidentBlocks& blocks) const {
+    return make_flatten_plan(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
+                             static_cast<std::int32_t>(tail.size()), blocks);
+  }
+  PassLimits limits() const {
+    return {c.padded_rows, c.padded_rows, static_cast<std::int32_t>(prefix.size() + tail.size()),
+            shape};
+  }
+};
+
+/// A problem's operands on the device. Buffers are exactly as large as a run may need.
+class DeviceAttention {
+ public:
+  using Outputs = std::vector<std::uint16_t>;
+
+  DeviceAttention(const AttentionProblem& problem, const ResidentBlocks& blocks)
+      : problem_(problem),
+        blocks_(blocks),
+        partials_(static_cast<std::size_t>(partial_capacity(problem.limits(), blocks))),
+        scalars_(std::vector<cuda::PassScalars>{scalars_of(problem.plan(blocks))}),
+        prefix_(problem.prefix),
+        tail_(problem.tail),
+        q_(problem.q),
+        keys_(problem.keys),
+        values_(problem.values),
+        partial_lse_(partials_),
+        partial_out_(partials_ * problem.dim()),
+        out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
+             problem.dim()) {}
+
+  static cuda::PassScalars scalars_of(const FlattenPlan& plan) {
+    cuda::PassScalars scalars;
+    scalars.rows = plan.rows;
+    scalars.prefix = plan.prefix;
+    scalars.tail = plan.tail;
+    scalars.chunk_tokens = plan.chunk_tokens;
+    scalars.chunks = plan.chunks;
+    return scalars;
+  }
+  void set_scalars(const cuda::PassScalars& scalars) {
+    scalars_.upload(std::vector<cuda::PassScalars>{scalars});
+  }
+  void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
+
+  void poison_results() {
+    partial_lse_.poison();
+    partial_out_.poison();
+    out_.poison();
+  }
+  /// `grid`: blocks of the launch.
+  void queue(const ResidentBlocks& grid, cudaStream_t stream) {
+    cuda::PassView view{};
+    view.scalars = scalars_.data();
+    view.prefix_slots = prefix_.data();
+    view.tail = tail_.data();
+    cuda::tree_attention(view, problem_.c.padded_rows, q_.data(), problem_.q_stride, problem_.shape,
+                         problem_.scale, problem_.layout, keys_.data(), values_.data(),
+                         problem_.layer, out_.data(), {partial_out_.data(), partial_lse_.data()},
+                         grid, stream);
+  }
+  /// Waits; empty where memory beside the results was written.
+  Outputs result() const {
+    Outputs out = out_.download();
+    const bool intact =
+        out_.guards_intact() && partial_lse_.guards_intact() && partial_out_.guards_intact();
+    return intact ? out : Outputs{};
+  }
+  Outputs run(const ResidentBlocks& grid, cudaStream_t stream) {
+    poison_results();
+    queue(grid, stream);
+    return result();
+  }
+  Outputs run(cudaStream_t stream) { return run(blocks_, stream); }
+
+ private:
+  const AttentionProblem& problem_;
+  ResidentBlocks blocks_;
+  std::size_t partials_;
+  GuardedArray<cuda::PassScalars> scalars_;
+  GuardedArray<KvSlot> prefix_;
+  GuardedArray<VisibleKv> tail_;
+  GuardedArray<float> q_;
+  GuardedArray<std::uint16_t> keys_, values_;
+  GuardedArray<float> partial_lse_, partial_out_;
+  GuardedArray<std::uint16_t> out_;
+};
+
+/// Error of one (query, head) as a multiple of what the arithmetic allows: correct is at most 1.
+///
+/// The oracle is in double, on q, k and v as rounded to bf16. Products of bf16 are exact in f32.
+/// With u = 2^-24, b = 2^-8 (bf16's unit roundoff), tensor cores' sums truncated at 4 u per
+/// addition, D = head_dim, T tokens and scores s_t in units of log2:
+///  - a score has D additions, a product with the scale and the maximum subtracted:
+///    e_s = u (4 D + 2) log2(e) scale max_t sum_i |q_i k_ti| + 4 u max_t |s_t|
+///  - a weight has relative error ln(2) 2 e_s (its own score and the maximum, which log-sum-exp
+///    carries from chunk to chunk) + 16 u for 2^x, and as factor of v_t another b
+///  - sums over T tokens, rescaled with every tile, and their join: 4 (T + 64) u
+/// so |error| <= (2 (2 ln(2) e_s + 16 u + 4 (T + 64) u) + b) sum_t p_t |v_t|, where numerator
+/// and sum of weights share all but b; the rounding of the output adds b (|out| + that error).
+inline double row_error(const AttentionProblem& problem, const std::vector<VisibleKv>& tokens,
+                        const std::vector<std::uint16_t>& out, std::int32_t query,
+                        std::int32_t head) {
+  const double u = std::ldexp(1.0, -24);
+  const double b = std::ldexp(1.0, -8);
+  const double to_log2 = std::log2(std::exp(1.0)) * problem.scale;
+  const std::size_t dim = problem.dim();
+  const std::int32_t kv_head = head / problem.c.group;
+  std::vector<double> q_row;
+  for (std::size_t i = 0; i < dim; ++i) {
+    const auto at = static_cast<std::size_t>(query * problem.q_stride) +
+                    static_cast<std::size_t>(head) * dim + i;
+    q_row.push_back(widened(nearest_bf16(problem.q[at])));
+  }
+  std::vector<std::pair<double, std::size_t>> seen;  // score, pool row
+  double largest_products = 0, largest_score = 0, maximum = -INFINITY;
+  for (const VisibleKv& token : tokens) {
+    if (token.slot < 0 || query < token.q_begin || query >= token.q_end) continue;
+    const std::size_t row = problem.pool_row(token.slot, kv_head);
+    double score = 0, products = 0;
+    for (std::size_t i = 0; i < dim; ++i) {
+      const double product = q_row[i] * widened(problem.keys[row + i]);
+      score += product;
+      products += std::abs(product);
+    }
+    score *= to_log2;
+    seen.emplace_back(score, row);
+    largest_products = std::max(largest_products, std::abs(to_log2) * products);
+    largest_score = std::max(largest_score, std::abs(score));
+    maximum = std::max(maximum, score);
+  }
+  double sum = 0;
+  std::vector<double> expected(dim, 0.0), magnitude(dim, 0.0);
+  for (const auto& [score, row] : seen) {
+    const double weight = std::exp2(score - maximum);
+    sum += weight;
+    for (std::size_t i = 0; i < dim; ++i) {
+      const double part = weight * widened(problem.values[row + i]);
+      expected[i] += part;
+      magnitude[i] += std::abs(part);
+    }
+  }
+  const double score_error =
+      u * (4.0 * static_cast<double>(dim) + 2) * largest_products + 4 * u * largest_score;
+  const double relative = 2 * (2 * std::log(2.0) * score_error + 16 * u +
+                               4 * (static_cast<double>(seen.size()) + 64) * u) +
+                          b;
+  double worst = 0;
+  const std::size_t first = static_cast<std::size_t>(query * problem.shape.heads + head) * dim;
+  for (std::size_t i = 0; i < dim; ++i) {
+    const double computed = relative * magnitude[i] / sum;
+    const double tolerance = computed + b * (std::abs(expected[i]) / sum + computed);
+    const double error = std::abs(widened(out[first + i]) - expected[i] / sum);
+    const double ratio = error / tolerance;
+    if (!(ratio <= worst)) worst = std::isnan(ratio) ? INFINITY : ratio;
+  }
+  return worst;
+}
+
+/// Largest row_error() over all (query, head), or, where the oracle would take long, over at
+/// least 8 of them. Written padding, unwritten rows and missing results count as infinite.
+inline double worst_error(const AttentionProblem& problem, const std::vector<std::uint16_t>& out) {
+  const std::size_t row_elements = static_cast<std::size_t>(problem.shape.heads) * problem.dim();
+  if (out.size() != row_elements * static_cast<std::size_t>(problem.c.padded_rows)) return INFINITY;
+  const std::size_t real = row_elements * static_cast<std::size_t>(problem.c.rows);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool right =
+        i < real ? std::isfinite(widened(out[i])) : out[i] == AttentionProblem::unwritten;
+    if (!right) return INFINITY;
+  }
+  const std::vector<VisibleKv> tokens = problem.tokens();
+  const std::int32_t pairs = problem.c.rows * problem.shape.heads;
+  const auto affordable = static_cast<std::int32_t>(4'000'000 / (tokens.size() * problem.dim()));
+  const std::int32_t checked = std::min(pairs, std::max(8, affordable));
+  double worst = 0;
+  std::mt19937 random(static_cast<std::uint32_t>(pairs));
+  for (std::int32_t i = 0; i < checked; ++i) {
+    std::int32_t pair = i;
+    if (checked < pairs && i > 0) {
+      pair = i == 1 ? pairs - 1
+                    : static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(pairs));
+    }
+    worst = std::max(worst, row_error(problem, tokens, out, pair / problem.shape.heads,
+                                      pair % problem.shape.heads));
+  }
+  return worst;
+}
+
+}  // namespace coppice::testing

@@ -1,0 +1,232 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "cuda/attention_problem.h"
+
+namespace coppice::cuda {
+namespace {
+
+using testing::AttentionCase;
+using testing::AttentionProblem;
+using testing::DeviceAttention;
+using testing::worst_error;
+
+class CudaAttention : public testing::KernelTest {
+ protected:
+  DeviceAttention::Outputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
+    return DeviceAttention(problem, blocks).run(stream_);
+  }
+};
+
+/// Every head_dim that has a kernel, and every kind of group.
+class CudaAttentionShapes : public CudaAttention,
+                            public ::testing::WithParamInterface<std::tuple<int, int>> {};
+
+TEST_P(CudaAttentionShapes, RandomTrees) {
+  const auto [head_dim, group] = GetParam();
+  const ResidentBlocks blocks = prepare_attention(head_dim);
+  std::uint32_t seed = 0;
+  for (const std::int32_t prefix : {0, 1, 15, 63, 64, 65, 1000, 5000}) {
+    for (const std::int32_t rows : {1, 2, 17, 64, 130, 300}) {
+      AttentionCase c;
+      c.head_dim = head_dim;
+      c.group = group;
+      c.kv_heads = 1 + static_cast<std::int32_t>(++seed % 3);
+      c.prefix = prefix;
+      c.rows = rows;
+      c.reach = seed % 4 == 0 ? 1 : seed % 4 == 1 ? 5 : 1000;
+      const AttentionProblem problem(c, seed);
+      ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << c.kv_heads << " KV heads, prefix " << prefix << ", rows " << rows << " of "
+          << problem.c.padded_rows << ", reach " << c.reach;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaAttentionShapes,
+                         ::testing::Combine(::testing::Values(64, 80, 96, 128),
+                                            ::testing::Values(1, 2, 3, 4, 7, 8, 16)));
+
+TEST_F(CudaAttention, EveryRowCountUpTo40) {
+  const ResidentBlocks blocks = prepare_attention(64);
+  for (std::int32_t rows = 1; rows <= 40; ++rows) {
+    for (const std::int32_t group : {1, 3, 4}) {
+      const AttentionProblem problem({.head_dim = 64, .group = group, .prefix = 90, .rows = rows},
+                                     static_cast<std::uint32_t>(rows));
+      ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << rows << " rows, group " << group;
+    }
+  }
+}
+
+// The plan's chunks, and with them the order of sums, follow from the resident blocks.
+TEST_F(CudaAttention, AnyNumberOfResidentBlocks) {
+  prepare_attention(80);
+  for (const ResidentBlocks& blocks : {ResidentBlocks{1, 1}, {3, 2}, {40, 50}, {1000, 700}}) {
+    for (const std::int32_t rows : {1, 4, 30, 70}) {
+      const AttentionProblem problem(
+          {.head_dim = 80, .kv_heads = 2, .group = 4, .prefix = 700, .rows = rows},
+          static_cast<std::uint32_t>(rows));
+      ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << blocks.narrow << "/" << blocks.wide << " blocks, " << rows << " rows";
+    }
+  }
+}
+
+TEST_F(CudaAttention, SameBitsAtAnyGridAndTime) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  for (const std::int32_t rows : {1, 4, 40, 200}) {
+    const AttentionProblem problem({.kv_heads = 2, .prefix = 3000, .rows = rows}, 77);
+    DeviceAttention device(problem, blocks);
+    const auto first = device.run(stream_);
+    EXPECT_EQ(first, device.run(stream_));
+    EXPECT_EQ(first, device.run({1, 1}, stream_));
+    EXPECT_EQ(first, device.run({5, 7}, stream_));
+    EXPECT_EQ(first, device.run({4096, 4096}, stream_));
+  }
+}
+
+// Long sums are checked where every token counts alike: keys 0, and token t of T has a 1 in
+// element t * head_dim / T, so that every element of the output is a share of the tokens.
+TEST_F(CudaAttention, VeryLongPrefixCountsEveryToken) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  constexpr std::int32_t tokens = 131072;
+  for (const std::int32_t rows : {1, 20}) {
+    AttentionProblem problem(
+        {.group = 2, .prefix = tokens - rows, .rows = rows, .reach = 1, .holes = 0}, 5);
+    const std::uint16_t one = testing::nearest_bf16(1.0f);
+    std::fill(problem.keys.begin(), problem.keys.end(), std::uint16_t{0});
+    std::fill(problem.values.begin(), problem.values.end(), std::uint16_t{0});
+    const auto all = problem.tokens();
+    std::vector<std::int32_t> element_of;
+    std::int32_t counted = 0;
+    for (const VisibleKv& token : all) {
+      const bool counts = token.slot >= 0 && token.q_begin < token.q_end;
+      element_of.push_back(counts ? counted / (tokens / 128) : -1);
+      if (!counts) continue;
+      ++counted;
+      const auto element = static_cast<std::size_t>(element_of.back());
+      problem.values[problem.pool_row(token.slot, 0) + element] = one;
+    }
+    ASSERT_EQ(counted, tokens);
+    const auto out = run(problem, blocks);
+    for (std::int32_t row = 0; row < rows; ++row) {
+      std::vector<double> share(128, 0.0);
+      double seen = 0;
+      for (std::size_t t = 0; t < all.size(); ++t) {
+        if (element_of[t] < 0 || row < all[t].q_begin || row >= all[t].q_end) continue;
+        ++share[static_cast<std::size_t>(element_of[t])];
+        ++seen;
+      }
+      for (std::size_t i = 0; i < 2 * 128; ++i) {
+        // Counts and weights are exact in f32: all error is the output's rounding and, by far
+        // smaller, the join.
+        const double expected = share[i % 128] / seen;
+        ASSERT_NEAR(testing::widened(out[static_cast<std::size_t>(row) * 256 + i]), expected,
+                    expected * std::ldexp(1.01, -8))
+            << "row " << row << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, VeryLongPrefix) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  for (const std::int32_t rows : {1, 7, 33}) {
+    AttentionProblem problem({.prefix = 131072, .rows = rows}, static_cast<std::uint32_t>(rows));
+    // Few tokens with most of the weight, all over the prefix: losing a chunk shows.
+    for (float& value : problem.q) value *= 2.0f;
+    EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0) << rows << " rows";
+  }
+}
+
+TEST_F(CudaAttention, ManyRows) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  for (const std::int32_t reach : {1, 1000}) {
+    for (const std::int32_t prefix : {0, 700}) {
+      const AttentionProblem problem(
+          {.kv_heads = 2, .prefix = prefix, .rows = 1025, .reach = reach}, 9);
+      EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << "reach " << reach << ", prefix " << prefix;
+    }
+  }
+}
+
+TEST_F(CudaAttention, LargeScoresDoNotOverflow) {
+  const ResidentBlocks blocks = prepare_attention(96);
+  for (const std::int32_t rows : {2, 30}) {
+    AttentionProblem problem({.head_dim = 96, .prefix = 500, .rows = rows}, 4);
+    for (float& value : problem.q) value *= 300.0f;
+    EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0);
+  }
+}
+
+// One recorded launch serves every pass that it is padded for.
+TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
+  const ResidentBlocks blocks = prepare_attention(64);
+  const AttentionProblem longest(
+      {.head_dim = 64, .kv_heads = 2, .prefix = 2000, .rows = 64, .padded_rows = 64}, 1);
+  DeviceAttention device(longest, blocks);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+  device.queue(blocks, stream_);
+  check(cudaStreamEndCapture(stream_, &graph), "capture");
+  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  for (const std::int32_t rows : {64, 1, 17, 50}) {
+    for (const std::int32_t prefix : {2000, 0, 65, 700}) {
+      AttentionProblem problem = longest;
+      problem.c.rows = rows;
+      problem.prefix.resize(static_cast<std::size_t>(prefix));
+      for (VisibleKv& token : problem.tail) {
+        token.q_begin = std::min(token.q_begin, rows);
+        token.q_end = std::min(token.q_end, rows);
+      }
+      device.set_tail(problem.tail);
+      device.set_scalars(DeviceAttention::scalars_of(problem.plan(blocks)));
+      device.poison_results();
+      check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
+      const auto replayed = device.result();
+      EXPECT_LE(worst_error(problem, replayed), 1.0) << rows << " rows, prefix " << prefix;
+      EXPECT_EQ(replayed, device.run(stream_));
+    }
+  }
+  check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+  check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+TEST_F(CudaAttention, RefusesOtherHeadDims) { EXPECT_ANY_THROW(prepare_attention(72)); }
+
+// The checks above must see these faults.
+
+TEST_F(CudaAttention, FaultsAreNoticed) {
+  const ResidentBlocks blocks = prepare_attention(64);
+  const AttentionProblem problem(
+      {.head_dim = 64, .kv_heads = 2, .prefix = 500, .rows = 40, .holes = 0}, 12);
+  DeviceAttention device(problem, blocks);
+  ASSERT_LE(worst_error(problem, device.run(stream_)), 1.0);
+  const PassScalars right = DeviceAttention::scalars_of(problem.plan(blocks));
+  ASSERT_GT(right.chunks, 2);
+
+  for (int fault = 0; fault < 4; ++fault) {
+    std::vector<VisibleKv> tail = problem.tail;
+    PassScalars scalars = right;
+    if (fault == 0) {  // intervals one query too long
+      for (VisibleKv& token : tail) {
+        if (token.q_begin < token.q_end) token.q_end = std::min(token.q_end + 1, problem.c.rows);
+      }
+    }
+    if (fault == 1) tail[0].q_end = 1;  // the root seen by itself alone
+    if (fault == 2) --scalars.prefix;   // the tail begins one token early
+    if (fault == 3) --scalars.chunks;   // the last chunk left out
+    device.set_tail(tail);
+    device.set_scalars(scalars);
+    EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0) << "fault " << fault;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::cuda

@@ -1,0 +1,244 @@
+// Whole engines on the GPU: recordings, memory, repeatability, agreement with the CPU. (What
+// engines do on any device is tested by tests/engine with COPPICE_TEST_DEVICE=cuda.)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <random>
+
+#include "base/error.h"
+#include "engine/pair.h"
+#include "engine_impl.h"
+#include "loading.h"
+#include "memory_plan.h"
+#include "reference/backend.h"
+#include "reference/chain_runner.h"
+
+namespace coppice::testing {
+namespace {
+
+class CudaEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (!has_cuda_device(&why_not)) GTEST_SKIP() << why_not;
+  }
+};
+
+EngineOptions on_gpu(EngineOptions options) {
+  options.device = "cuda";
+  return options;
+}
+
+GenerateOptions sampled(std::int32_t tokens, std::int32_t tree_size, std::uint64_t seed) {
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  options.temperature = 0.8;
+  options.tree_size = tree_size;
+  options.seed = seed;
+  options.ignore_eos = true;
+  return options;
+}
+
+std::vector<TokenId> random_tokens(std::size_t count, std::int64_t vocab, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) {
+    token = static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocab));
+  }
+  return tokens;
+}
+
+// A recorded pass played back for other tokens, trees and prefixes gives the very bits of a pass
+// that queues its launches anew.
+TEST_F(CudaEngine, RecordedPassesEqualUnrecordedOnes) {
+  const auto folder = stories() / "target";
+  ChainRunner recorded(folder, make_cuda_device({}), {.max_rows = 64}, 512, 16);
+  ChainRunner unrecorded(folder, make_cuda_device({.record = false}), {.max_rows = 64}, 512, 16);
+  std::mt19937 random(3);
+  std::vector<KvSlot> prefix, prefix2;
+  for (int pass = 0; pass < 60; ++pass) {
+    const std::size_t rows = 1 + random() % 20;
+    if (prefix.size() + rows > 400 || pass % 17 == 16) {
+      recorded.pool.give_back(prefix);
+      unrecorded.pool.give_back(prefix2);
+      prefix.clear();
+      prefix2.clear();
+    }
+    const auto tokens = random_tokens(rows, 4096, static_cast<std::uint32_t>(pass));
+    std::vector<std::int32_t> wanted;
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (pass % 3 != 0 || r + 2 >= rows) wanted.push_back(static_cast<std::int32_t>(r));
+    }
+    const auto slots = recorded.chain(tokens, prefix, wanted);
+    const auto slots2 = unrecorded.chain(tokens, prefix2, wanted);
+    ASSERT_EQ(recorded.logits, unrecorded.logits) << "pass " << pass << " of " << rows << " rows";
+    prefix.insert(prefix.end(), slots.begin(), slots.end());
+    prefix2.insert(prefix2.end(), slots2.begin(), slots2.end());
+  }
+}
+
+// Two texts over one pool take turns, so that the slots on the GPU change from pass to pass.
+TEST_F(CudaEngine, SequencesTakeTurns) {
+  Engine engine = Engine::load(on_gpu(shipped_options("auto")));
+  const auto first = engine.tokenize("The captain looked at the sea");
+  const auto second = engine.tokenize("Once upon a time there was a fox and");
+  const auto alone = [&](const std::vector<TokenId>& prompt, std::uint64_t seed) {
+    return engine.generate(prompt, sampled(60, 8, seed)).tokens;
+  };
+  const auto one = alone(first, 1), two = alone(second, 2);
+  Sequence a = engine.new_sequence(), b = engine.new_sequence();
+  // The prefix's slots differ, so its chunks are read in another order: same values, same bits.
+  EXPECT_EQ(a.generate(first, sampled(60, 8, 1)).tokens, one);
+  EXPECT_EQ(b.generate(second, sampled(60, 8, 2)).tokens, two);
+  const std::vector<TokenId> more = {5, 6, 7};
+  const auto c = a.generate(more, sampled(30, 8, 3)).tokens;
+  const auto d = b.generate(more, sampled(30, 8, 4)).tokens;
+  EXPECT_EQ(c.size(), 30u);
+  EXPECT_EQ(d.size(), 30u);
+}
+
+TEST_F(CudaEngine, SameSeedSameTextInEveryRun) {
+  std::vector<std::vector<TokenId>> texts;
+  for (int run = 0; run < 3; ++run) {
+    Engine engine = Engine::load(on_gpu(shipped_options("auto")));
+    const auto prompt = engine.tokenize("It was late when");
+    std::vector<TokenId> text;
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+      for (const std::int32_t size : {1, 7, 24, 64}) {
+        GenerateOptions options = sampled(64, size, 9);
+        options.acceptance = acceptance;
+        const auto tokens = engine.generate(prompt, options).tokens;
+        text.insert(text.end(), tokens.begin(), tokens.end());
+      }
+    }
+    texts.push_back(text);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+}
+
+// One plan, made before anything is allocated, and what is then allocated are the same.
+TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
+  for (const std::int32_t tree_size : {64, 300}) {
+    EngineOptions options = on_gpu(shipped_options("auto"));
+    options.max_tree_size = tree_size;
+    options.kv_tokens = 1000;
+    const MemoryPlan plan = plan_memory(options, *make_engine_device(options));
+    Engine engine = Engine::load(options);
+    const auto held = engine.impl().device->memory_use();
+    for (const MemoryUse& use : plan.uses) {
+      std::size_t bytes = 0;
+      for (const MemoryUse& one : held) {
+        if (one.purpose == use.purpose) bytes = one.bytes;
+      }
+      EXPECT_EQ(bytes, use.bytes) << use.purpose;
+    }
+    EXPECT_EQ(held.size(), plan.uses.size());
+  }
+}
+
+TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
+  EngineOptions options = on_gpu(shipped_options("auto"));
+  options.gpu_memory_fraction = 1e-4;
+  try {
+    Engine::load(options);
+    FAIL() << "loaded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::failure);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("MiB"), std::string::npos) << text;
+    EXPECT_NE(text.find("gpu-memory-fraction"), std::string::npos) << text;
+  }
+  options = on_gpu(shipped_options("auto"));
+  options.kv_tokens = 1 << 30;
+  EXPECT_THROW(Engine::load(options), Error);
+}
+
+TEST_F(CudaEngine, ManyGenerationsLeaveMemoryFlat) {
+  const TinyPair pair;
+  Engine engine = Engine::load(on_gpu(pair.options()));
+  const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+  const auto run = [&](int i) {
+    GenerateOptions options = sampled(12, i % 3 == 0 ? 0 : 1 + i % 40, static_cast<unsigned>(i));
+    options.acceptance = i % 2 == 0 ? Acceptance::rejection : Acceptance::coupled;
+    if (i % 5 == 0) options.temperature = 0.0;
+    if (i % 7 == 0) options.repetition_penalty = 1.2;
+    engine.generate(prompt, options);
+  };
+  for (int i = 0; i < 300; ++i) run(i);  // all row counts have been met and recorded
+  const std::size_t before = engine.impl().device->memory().free;
+  for (int i = 0; i < 1000; ++i) run(i);
+  const std::size_t after = engine.impl().device->memory().free;
+  // Recordings of row counts not met before may still come; nothing may grow with generations.
+  EXPECT_LT(before > after ? before - after : 0, std::size_t{8} << 20);
+  EXPECT_EQ(engine.impl().target.pool->free_slots(), engine.impl().target.pool->layout().slots());
+  EXPECT_EQ(engine.impl().draft.pool->free_slots(), engine.impl().draft.pool->layout().slots());
+}
+
+// The same logits on both devices, up to the rounding of bf16 activations, keys and values.
+TEST_F(CudaEngine, AgreesWithTheCpu) {
+  for (const char* name : {"target", "draft"}) {
+    const auto folder = stories() / name;
+    ChainRunner gpu(folder, make_cuda_device({}), {.max_rows = 256}, 512, 16);
+    ChainRunner host(folder, cpu(CpuOptions::Compute::f32), {.max_rows = 256}, 512, 16);
+    const auto tokens = random_tokens(200, 4096, 17);
+    std::vector<std::int32_t> all(tokens.size());
+    for (std::size_t r = 0; r < all.size(); ++r) all[r] = static_cast<std::int32_t>(r);
+    gpu.chain(tokens, {}, all);
+    host.chain(tokens, {}, all);
+    double worst = 0.0;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      double squares = 0.0;
+      for (const float x : host.logits[r]) squares += double{x} * x;
+      const double bound = logit_tolerance(gpu.model->config(), DType::bf16,
+                                           std::sqrt(squares / host.logits[r].size()));
+      for (std::size_t i = 0; i < host.logits[r].size(); ++i) {
+        const double error = std::abs(double{gpu.logits[r][i]} - host.logits[r][i]);
+        ASSERT_LE(error, bound) << name << ", row " << r << ", logit " << i;
+        worst = std::max(worst, error / bound);
+      }
+    }
+    std::cout << name << ": largest difference " << worst << " of the tolerance\n";
+  }
+}
+
+// Coupled noise is the same on both devices, so texts agree until two candidates nearly tie.
+TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
+  Engine gpu = Engine::load(on_gpu(shipped_options("auto")));
+  EngineOptions on_host = shipped_options("f32");
+  on_host.device = "cpu";
+  Engine host = Engine::load(on_host);
+  int same = 0, texts = 0;
+  for (const char* text : {"The captain looked at the", "Once upon a time", "It was late",
+                           "She said", "Two plus three is", "The old house"}) {
+    const auto prompt = gpu.tokenize(text);
+    GenerateOptions options = sampled(24, 8, 5);
+    options.acceptance = Acceptance::coupled;
+    const auto a = gpu.generate(prompt, options).tokens;
+    const auto b = host.generate(prompt, options).tokens;
+    ++texts;
+    std::size_t equal = 0;
+    while (equal < a.size() && a[equal] == b[equal]) ++equal;
+    same += static_cast<int>(equal);
+  }
+  // Unrelated noise agrees for a token or two; bf16 against f32 flips one token in hundreds.
+  std::cout << same << " of " << 24 * texts << " tokens before the first near-tie of each text\n";
+  EXPECT_GT(same, 24 * texts / 2);
+}
+
+TEST_F(CudaEngine, HeadsWithoutAKernelAreRefused) {
+  TinyModel model;
+  model.head_dim = 20;
+  const TinyPair pair(model);
+  try {
+    Engine::load(on_gpu(pair.options()));
+    FAIL() << "loaded";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("20"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--device cpu"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace coppice::testing

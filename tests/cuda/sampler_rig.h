@@ -1,0 +1,76 @@
+// A CudaSampler between host arrays, for its tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cuda/guarded_array.h"
+#include "kernels/cuda/sampler.h"
+
+namespace coppice::testing {
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+
+class SamplerTest : public KernelTest {
+ protected:
+  using Children = std::vector<DeviceChild>;
+
+  std::unique_ptr<cuda::CudaSampler> make_sampler(std::int64_t target_vocab,
+                                                  std::int64_t draft_vocab, std::int32_t rows,
+                                                  std::int32_t store_rows) {
+    return std::make_unique<cuda::CudaSampler>(
+        SamplerLimits{target_vocab, draft_vocab, rows, store_rows}, allocate_for_test, stream_);
+  }
+
+  /// Logits [rows, stride]; stride 0 gives one row to all. `padding`: rows launched beyond the
+  /// batch's. Each row's children.
+  static std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
+                                    const float* logits, std::int64_t stride,
+                                    std::int32_t padding = 0) {
+    sampler.stage_draw(batch);
+    sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
+    std::vector<std::span<const DeviceChild>> drawn(batch.rows.size());
+    sampler.collect_draw(drawn);
+    std::vector<Children> out;
+    for (const auto& row : drawn) out.emplace_back(row.begin(), row.end());
+    return out;
+  }
+
+  /// Probabilities of `next` under one row, as many at a time as `rows`.
+  static std::vector<float> score(cuda::CudaSampler& sampler, std::span<const TokenId> next,
+                                  const SamplingParams& params, const float* logits,
+                                  std::size_t rows) {
+    std::vector<float> scores(next.size());
+    for (std::size_t begin = 0; begin < next.size(); begin += rows) {
+      const std::size_t count = std::min(rows, next.size() - begin);
+      sampler.stage_score(next.subspan(begin, count), params);
+      sampler.score(logits, 0, static_cast<std::int32_t>(count));
+      sampler.collect_scores(std::span(scores).subspan(begin, count));
+    }
+    return scores;
+  }
+};
+
+inline std::vector<float> random_logits(std::mt19937_64& random, std::size_t vocab, int kind) {
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  std::vector<float> logits(vocab);
+  for (float& x : logits) {
+    x = normal(random);
+    if (kind == 1) x = std::round(x);  // many ties, both zeros among them
+    if (kind == 2) x = 1.25f;          // all equal
+    if (kind == 3 && random() % 3 == 0) x = -infinity;
+    if (kind == 4 && random() % 5 == 0) x = std::numeric_limits<float>::quiet_NaN();
+    if (kind == 5) x *= 40.0f;  // nearly one-hot
+    if (kind == 6 && random() % 50 != 0) x = -infinity;
+  }
+  logits[random() % vocab] = 2.0f;  // at least one is finite
+  return logits;
+}
+
+}  // namespace coppice::testing
