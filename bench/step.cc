@@ -150,6 +150,8 @@ struct Bench {
     state.counts = TokenCounts(engine.vocab_size());
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
     if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
+    double fit = 0.0;
+    if (!impl.draft_runner->prefill(state, params, fit)) throw_failure("step: too few KV slots");
     const bool greedy = temperature == 0.0;
     const DraftRunner::Setting setting = {{greedy ? 0.45 : temperature, 0, 1.0, 0.0, 1.0},
                                           greedy ? ChildDraw::top : ChildDraw::sampled};

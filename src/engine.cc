@@ -157,7 +157,10 @@ const CostTable* Engine::Impl::find_costs() {
 }
 
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge(DeviceNoise rule) {
-  if (other_rule) return make_host_judge(*target_runner, other_rule());
+  if (other_rule) {
+    if (sampler) throw_failure("planted rules read distributions on the host; this device has none");
+    return make_host_judge(*target_runner, other_rule());
+  }
   if (sampler) return make_device_judge(*target_runner, *sampler, rule);
   switch (rule) {
     case DeviceNoise::top:

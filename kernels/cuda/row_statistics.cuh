@@ -134,8 +134,10 @@ __device__ inline void filter_row(SelectSpace& space, StatisticsScratch& scratch
           });
         },
         mass, [&](std::uint64_t) { return bin.needed - bin.above; });
+    // Top-k may have kept only some of those at this edge.
+    const bool same_edge = cut.key == survivors.cut_key;
+    survivors.cut_id = same_edge && survivors.cut_id < cut.id ? survivors.cut_id : cut.id;
     survivors.cut_key = cut.key;
-    survivors.cut_id = cut.id;
     kept = bin.above + cut.kept;
   }
   statistics.cut_key = survivors.cut_key;

@@ -176,15 +176,25 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
   expect_caught("rope by index", 96000);
   engine.impl().target_runner->plant(PassFault::none);
 
-  engine.impl().other_rule = [] {
-    return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
-  };
-  expect_caught("declared distribution is not the sampled one");
-  engine.impl().other_rule = [] {
-    return make_faulty_rejection_rule(JudgingFault::residual_not_renormalised);
-  };
-  expect_caught("residual not renormalised");
-  engine.impl().other_rule = nullptr;
+  if (on_cuda()) {
+    const auto judge_with = [&](DeviceFault fault, const char* name) {
+      engine.impl().sampler->plant(fault);
+      expect_caught(name);
+      engine.impl().sampler->plant(DeviceFault::none);
+    };
+    judge_with(DeviceFault::residual_is_target, "bonus from the target where children failed");
+    judge_with(DeviceFault::accept_without_residual, "every sibling judged by T / D");
+  } else {
+    engine.impl().other_rule = [] {
+      return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
+    };
+    expect_caught("declared distribution is not the sampled one");
+    engine.impl().other_rule = [] {
+      return make_faulty_rejection_rule(JudgingFault::residual_not_renormalised);
+    };
+    expect_caught("residual not renormalised");
+    engine.impl().other_rule = nullptr;
+  }
 
   engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_caught("children from a narrower distribution");
