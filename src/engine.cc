@@ -15,7 +15,8 @@ namespace {
 
 constexpr double cost_budget_seconds = 0.4;
 
-std::unique_ptr<Device> make_cpu(const EngineOptions& options) {
+// All device options are checked, also those of a device that is not chosen.
+CpuOptions checked_cpu_options(const EngineOptions& options) {
   CpuOptions cpu;
   if (options.threads < 0 || options.threads > 1024) {
     throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
@@ -28,7 +29,7 @@ std::unique_ptr<Device> make_cpu(const EngineOptions& options) {
   } else if (options.cpu_dtype != "auto") {
     throw_usage(cat("cpu dtype ", quote(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
   }
-  return make_cpu_device(cpu);
+  return cpu;
 }
 
 // Also true for a link that leads nowhere: the file is meant to be there.
@@ -73,10 +74,11 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
     throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
                     ": use a number above 0, up to 1"));
   }
+  const CpuOptions cpu = checked_cpu_options(options);
   if (options.device == "cuda" || (options.device == "auto" && has_cuda_device())) {
     return make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
   }
-  return make_cpu(options);
+  return make_cpu_device(cpu);
 }
 
 const char* version() { return COPPICE_VERSION; }

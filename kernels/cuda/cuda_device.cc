@@ -191,6 +191,11 @@ bool has_cuda_device(std::string* why_not) {
   };
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    (void)cudaGetLastError();
+    return no(cat("no NVIDIA driver is installed, or it is older than CUDA ", CUDART_VERSION / 1000,
+                  ".", CUDART_VERSION % 1000 / 10, " asks for"));
+  }
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
     return no(cat("no usable NVIDIA GPU or driver: ", cudaGetErrorString(status)));
