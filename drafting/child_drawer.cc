@@ -34,8 +34,8 @@ std::span<float> ChildDrawer::prepare(std::int32_t node) {
   nodes_[index].slot = slots_used_++;
   const auto slots = static_cast<std::size_t>(slots_used_);
   if (block_values_.size() < slots * blocks_) {
+    taken_.resize(slots * blocks_ * (block_ / 64));  // first: the test above is by the other
     block_values_.resize(slots * blocks_);
-    taken_.resize(slots * blocks_ * (block_ / 64));
   }
   distributions_.grow_to(node + 1);
   return distributions_.row(node);

@@ -37,30 +37,29 @@ DeviceFault fault_of(DrawingFault fault) {
 /// Queues DeviceSampler::draw or score behind a pass.
 class SamplerTail final : public PassTail {
  public:
-  enum class Job : std::uint64_t { draw = 1, score = 2 };
-  SamplerTail(DeviceSampler& sampler, std::int64_t stride, Job job)
+  SamplerTail(DeviceSampler& sampler, std::int64_t stride, SamplerJob job)
       : sampler_(sampler), stride_(stride), job_(job) {}
   void queue(float* logits, std::int32_t rows) override {
-    if (job_ == Job::draw) {
+    if (job_ == SamplerJob::draw) {
       sampler_.draw(logits, stride_, rows);
     } else {
       sampler_.score(logits, stride_, rows);
     }
   }
-  std::uint64_t variant() const override { return static_cast<std::uint64_t>(job_); }
+  std::uint64_t variant() const override { return variant_of(job_, sampler_); }
 
  private:
   DeviceSampler& sampler_;
   std::int64_t stride_;
-  Job job_;
+  SamplerJob job_;
 };
 
 class DeviceDraftSampler final : public DraftSampler {
  public:
   DeviceDraftSampler(std::int64_t draft_vocab, DeviceSampler& sampler, std::int32_t store_rows)
       : sampler_(sampler),
-        draw_tail_(sampler, draft_vocab, SamplerTail::Job::draw),
-        score_tail_(sampler, draft_vocab, SamplerTail::Job::score),
+        draw_tail_(sampler, draft_vocab, SamplerJob::draw),
+        score_tail_(sampler, draft_vocab, SamplerJob::score),
         store_rows_(store_rows) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,

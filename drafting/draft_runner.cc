@@ -84,11 +84,6 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   }
 
   const auto count = static_cast<std::int32_t>(nodes.size());
-  write_slots_.resize(nodes.size());
-  if (!pool_.take(write_slots_)) {
-    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
-                      " are free; raise kv_tokens"));
-  }
   // Depth-first order of everything evaluated so far and now: every KV token is then seen by
   // one run of the new rows.
   order_.assign(arena);
@@ -102,6 +97,19 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   rows_.assign(nodes.begin(), nodes.end());
   std::sort(rows_.begin(), rows_.end(), by_row);
 
+  // Slots are noted as soon as they are taken, in memory that is there already.
+  write_slots_.resize(nodes.size());
+  evaluated_.reserve(evaluated_.size() + nodes.size());
+  freed_.reserve(evaluated_.capacity());
+  if (!pool_.take(write_slots_)) {
+    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
+                      " are free; raise kv_tokens"));
+  }
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    slot_of_node_[static_cast<std::size_t>(rows_[i])] = write_slots_[i];
+  }
+  evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
+
   const std::int32_t prefix = state_->length();
   visible_.clear();
   tokens_.clear();
@@ -109,7 +117,6 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   row_index_.clear();
   for (std::int32_t i = 0; i < count; ++i) {
     const auto node = static_cast<std::size_t>(rows_[static_cast<std::size_t>(i)]);
-    slot_of_node_[node] = write_slots_[static_cast<std::size_t>(i)];
     tokens_.push_back(arena.token[node]);
     positions_.push_back(prefix - 1 + arena.depth[node]);
     row_index_.push_back(i);
@@ -126,7 +133,6 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
                         static_cast<std::int32_t>(first - rows_.begin()),
                         static_cast<std::int32_t>(last - rows_.begin())});
   }
-  evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
   const std::span<const KvSlot> seen_by_all =
       std::span<const KvSlot>(state_->draft_slots).first(static_cast<std::size_t>(prefix));
   const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};

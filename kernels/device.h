@@ -174,7 +174,7 @@ struct MemoryUse {
 struct DeviceMemory {
   std::size_t total = 0;   ///< of the card
   std::size_t free = 0;    ///< now, as the driver says
-  std::size_t budget = 0;  ///< most that this process may use
+  std::size_t budget = 0;  ///< most that this device may allocate
 };
 
 class Device {
@@ -204,6 +204,10 @@ class Device {
   /// will be. nullptr where the device shares the host's memory.
   virtual std::unique_ptr<Device> memory_planner() const { return nullptr; }
   virtual std::string description() const { return name(); }  ///< product name, for people
+  /// Makes the device current in the calling thread, where there is such a thing, and undoes it.
+  /// Users of a device hold a DeviceScope around whatever they do with it.
+  virtual int enter() const { return 0; }
+  virtual void leave(int /*former*/) const {}
 
   // --- weights ----------------------------------------------------------------------------
   /// `bias` is empty or has as many f32 values as all parts have output features.
@@ -255,6 +259,18 @@ class Device {
                                  float* out) = 0;
 };
 
+class DeviceScope {
+ public:
+  explicit DeviceScope(const Device& device) : device_(device), former_(device.enter()) {}
+  ~DeviceScope() { device_.leave(former_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const Device& device_;
+  int former_;
+};
+
 struct CpuOptions {
   int threads = 0;  ///< 0: as many as the process may use
   enum class Compute { automatic, f32, bf16 } compute = Compute::automatic;
@@ -265,7 +281,7 @@ struct CpuOptions {
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
 
 struct CudaOptions {
-  /// Part of the card's memory that this process may use, all told.
+  /// Part of the card's memory that this device may allocate.
   double memory_fraction = 0.9;
   /// Passes are recorded as CUDA graphs; off: every launch is queued each time (diagnostics).
   bool record = true;

@@ -103,7 +103,11 @@ struct DeviceVerdict {
 /// a time. Errors: Error(failure) for a row without a finite logit, from collect_*().
 class DeviceSampler {
  public:
+  DeviceSampler();
   virtual ~DeviceSampler() = default;
+
+  /// Differs from sampler to sampler, from 1: recordings hold for one.
+  std::uint64_t id() const { return id_; }
 
   /// Children that draw() yields of each row; more() yields further ones.
   static constexpr std::int32_t children = 32;
@@ -131,6 +135,16 @@ class DeviceSampler {
 
   /// Makes every later draw and verdict wrong, for tests that must fail.
   virtual void plant(DeviceFault fault) = 0;
+
+ private:
+  std::uint64_t id_;
 };
+
+/// What PassTail::variant() tells of work with a sampler behind a pass: equal values queue the
+/// same launches.
+enum class SamplerJob : std::uint64_t { draw = 1, score = 2, judge = 3 };
+inline std::uint64_t variant_of(SamplerJob job, const DeviceSampler& sampler) {
+  return sampler.id() * 4 + static_cast<std::uint64_t>(job);
+}
 
 }  // namespace coppice

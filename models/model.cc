@@ -116,7 +116,7 @@ class LlamaModel final : public Model {
     const bool gathers = batch.logit_rows.size() < batch.tokens.size();
     // A recording holds for one pool, one tail, and rows kept either all or by gathering.
     const std::uint64_t variant =
-        (pool.id() << 16) + (tail == nullptr ? 0 : tail->variant() << 1) + (gathers ? 1 : 0);
+        (pool.id() << 32) + (tail == nullptr ? 0 : tail->variant() << 1) + (gathers ? 1 : 0);
     pass_->run(variant, [&] { queue(shape, gathers, pool, tail); });
     return shape.logit_rows == 0 ? nullptr : work_.logits.as<float>();
   }

@@ -13,6 +13,10 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
     const std::int32_t rows = std::min(most, end - begin);
     slots.resize(static_cast<std::size_t>(begin + rows));
     const std::span<KvSlot> fresh(slots.data() + begin, static_cast<std::size_t>(rows));
+    // So that nothing but the pass itself can fail once slots are taken.
+    tail_.reserve(fresh.size());
+    positions_.reserve(fresh.size());
+    logit_rows_.reserve(fresh.size());
     if (!pool_.take(fresh)) {
       slots.resize(static_cast<std::size_t>(begin));
       return false;

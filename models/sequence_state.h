@@ -1,6 +1,7 @@
 // One text and the memory that both models keep of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,15 @@ struct SequenceState {
     tokens.push_back(token);
     counts.add(token);
     if (token > largest_token) largest_token = token;
+  }
+  /// Forgets all but the first `length` tokens (not their slots).
+  void cut(std::int32_t length) {
+    if (length >= this->length()) return;
+    while (this->length() > length) {
+      counts.remove(tokens.back());
+      tokens.pop_back();
+    }
+    largest_token = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
   }
 };
 

@@ -204,8 +204,10 @@ class Loader {
     if (options_.check_finite && packed->has_non_finite()) {
       for (const auto& [name, found] : sources) require_finite(name, found);
       throw_failure(cat(checkpoint_.file_of(sources.front().first), ": tensor ",
-                        sources.front().first, " or one stacked on it holds values beyond the "
-                        "range of ", name_of(device_.compute_dtype())));
+                        sources.front().first,
+                        " or one stacked on it holds values beyond the "
+                        "range of ",
+                        name_of(device_.compute_dtype())));
     }
     weights_.bytes += packed->bytes();
     report();

@@ -133,7 +133,18 @@ class ProbePasses {
   std::int32_t near() const { return 1; }
   std::int32_t far() const { return far_; }
 
-  double seconds(std::int32_t rows, std::int32_t prefix) {
+  double seconds(std::int32_t rows, std::int32_t prefix) { return pass(rows, prefix, rows); }
+
+  /// Runs the passes that begin a step's drafting, a few tokens of which the last has logits,
+  /// until a device that records passes has recorded them.
+  void warm_up_roots() {
+    for (std::int32_t rows = 1; rows <= std::min(16, most_rows_); rows *= 2) {
+      for (int time = 0; time < 2; ++time) pass(rows, 1, 1);
+    }
+  }
+
+ private:
+  double pass(std::int32_t rows, std::int32_t prefix, std::int32_t logit_rows) {
     visible_.clear();
     positions_.clear();
     logit_rows_.clear();
@@ -143,7 +154,7 @@ class ProbePasses {
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
       visible_.push_back({slots_[static_cast<std::size_t>(prefix + r)], r, until});
       positions_.push_back(prefix + std::min(r, rows / 2));
-      logit_rows_.push_back(r);
+      if (r >= rows - logit_rows) logit_rows_.push_back(r);
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
     }
     const std::span<const KvSlot> slots = slots_;
@@ -155,14 +166,13 @@ class ProbePasses {
         visible_,
         logit_rows_};
     const double start = now_seconds();
-    if (sampling_ != nullptr) sampling_->stage(rows);
+    if (sampling_ != nullptr) sampling_->stage(logit_rows);
     model_.forward(batch, pool_, sampling_.get());
     if (sampling_ != nullptr) sampling_->collect();
     model_.device().synchronize();
     return now_seconds() - start;
   }
 
- private:
   Model& model_;
   KvPool& pool_;
   std::unique_ptr<ProbeSampling> sampling_;
@@ -250,6 +260,7 @@ CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool
       draft, draft_pool,
       sampler ? make_draw_probe(*sampler, draft.config().vocab_size, most_rows) : nullptr,
       most_rows);
+  if (sampler != nullptr) draft_passes.warm_up_roots();
   CostTable table;
   table.fingerprint = cost_fingerprint(target, draft);
   table.target = measure_in_turn(target_passes, draft_passes, true, budget_seconds / 2);

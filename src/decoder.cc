@@ -88,6 +88,7 @@ Generation Decoder::run() {
   while (!finished_) {
     {
       const std::lock_guard lock(engine_.mutex);
+      const DeviceScope scope(*engine_.device);
       grow();
       if (!judge()) {
         finished_ = FinishReason::memory;
@@ -103,6 +104,7 @@ Generation Decoder::run() {
 
 bool Decoder::prefill() {
   const std::lock_guard lock(engine_.mutex);
+  const DeviceScope scope(*engine_.device);
   double& seconds = result_.statistics.seconds.prefill;
   const double target_before = engine_.target_runner->prefill_seconds();
   const bool done = engine_.target_runner->prefill(state_);
@@ -357,6 +359,7 @@ void Decoder::finish(double seconds) {
 JudgedTree Decoder::judge_first_tree() {
   if (!prefill()) throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   const std::lock_guard lock(engine_.mutex);
+  const DeviceScope scope(*engine_.device);
   const std::int64_t passes_of_prompt = result_.statistics.draft_passes;
   grow();
   if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");

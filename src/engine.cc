@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <new>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
@@ -137,6 +138,7 @@ void Engine::Impl::check(const GenerateOptions& request) const {
 
 const CostTable* Engine::Impl::find_costs() {
   const std::lock_guard lock(mutex);
+  const DeviceScope scope(*device);
   if (costs) return &*costs;
   const double start = now_seconds();
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
@@ -160,7 +162,8 @@ const CostTable* Engine::Impl::find_costs() {
 
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge(DeviceNoise rule) {
   if (other_rule) {
-    if (sampler) throw_failure("planted rules read distributions on the host; this device has none");
+    if (sampler)
+      throw_failure("planted rules read distributions on the host; this device has none");
     return make_host_judge(*target_runner, other_rule());
   }
   if (sampler) return make_device_judge(*target_runner, *sampler, rule);
@@ -216,10 +219,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
 
 void Engine::Impl::cut(SequenceState& state, std::int32_t length) {
   const std::lock_guard lock(mutex);
-  while (state.length() > length) {
-    state.counts.remove(state.tokens.back());
-    state.tokens.pop_back();
-  }
+  state.cut(length);
   // The last token's KV is written by the next pass.
   const auto cut_slots = [&](std::vector<KvSlot>& slots, KvPool* pool) {
     const auto most = static_cast<std::size_t>(std::max(0, length - 1));
@@ -251,6 +251,7 @@ Engine Engine::load(const EngineOptions& options) {
   }
   impl->device = make_engine_device(options);
   Device& device = *impl->device;
+  const DeviceScope scope(device);
   KvTokens kv;
   if (!device.shares_host_memory()) kv = plan_memory(options, device).kv;
   impl->target.model = load_model(options.target, "target", options, device);
@@ -362,6 +363,9 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
     Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
     result.statistics.prompt_tokens = prompt_tokens;
     return result;
+  } catch (const std::bad_alloc&) {
+    impl_->engine.cut(impl_->state, before);
+    throw_failure("generate: the host's memory ran out; free memory, or use smaller trees");
   } catch (...) {
     impl_->engine.cut(impl_->state, before);
     throw;

@@ -10,6 +10,9 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t page_size = 16;
+/// Of what is free, left for code that libraries load at first use, for recorded passes, and for
+/// rounding of allocations.
+constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
 
 std::string mebibytes(std::size_t bytes) {
   return cat((bytes + (std::size_t{1} << 20) - 1) >> 20, " MiB");
@@ -48,7 +51,8 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   };
   plan.kv.target = wanted_kv_tokens(target->config(), options, dtype);
   plan.kv.draft = draft ? wanted_kv_tokens(draft->config(), options, dtype) : 0;
-  const std::size_t room = std::min(plan.memory.budget, plan.memory.free);
+  const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved_bytes);
+  const std::size_t room = std::min(plan.memory.budget, usable);
   const KvTokens wanted = plan.kv;
   // Automatic pools shrink together, down to a tree and a short text.
   const std::int32_t least = tree_rows(options) + 256;
@@ -60,7 +64,7 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
     plan.kv = {scaled(wanted.target), draft ? scaled(wanted.draft) : 0};
   }
   if (fixed + pools(plan.kv) > room) {
-    const bool busy = plan.memory.free < plan.memory.budget;
+    const bool busy = usable < plan.memory.budget;
     throw_failure(cat(
         "CUDA: too little memory on ", plan.device, ": models and workspace need ",
         mebibytes(fixed), ", KV of ", plan.kv.target, " tokens ", mebibytes(pools(plan.kv)), ", ",

@@ -27,7 +27,7 @@ class DrawProbe final : public ProbeSampling {
     sampler_.collect_draw(drawn_);
   }
   void queue(float* logits, std::int32_t rows) override { sampler_.draw(logits, stride_, rows); }
-  std::uint64_t variant() const override { return 1; }  // as drafting/device_draft_sampler.cc
+  std::uint64_t variant() const override { return variant_of(SamplerJob::draw, sampler_); }
 
  private:
   DeviceSampler& sampler_;
@@ -65,7 +65,7 @@ class JudgeProbe final : public ProbeSampling {
   }
   void collect() override { sampler_.collect_verdict(verdict_); }
   void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
-  std::uint64_t variant() const override { return 3; }  // as verify/tree_judge.cc
+  std::uint64_t variant() const override { return variant_of(SamplerJob::judge, sampler_); }
 
  private:
   DeviceSampler& sampler_;

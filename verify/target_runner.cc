@@ -24,7 +24,23 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
                         const Prepare& prepare) {
   const std::int32_t rows = tree.nodes();
   write_slots_.resize(static_cast<std::size_t>(rows));
-  if (!pool_.take(write_slots_)) return false;
+  freed_.reserve(write_slots_.size());  // so that giving slots back cannot fail
+  if (!pool_.take(write_slots_)) {
+    write_slots_.clear();
+    return false;
+  }
+  try {
+    queue(state, tree, params, prepare);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  return true;
+}
+
+void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+                         const Prepare& prepare) {
+  const std::int32_t rows = tree.nodes();
   state_ = &state;
   tree_ = &tree;
   params_ = params;
@@ -46,15 +62,9 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
   const std::span<const KvSlot> seen_by_all =
       std::span<const KvSlot>(state.target_slots).first(static_cast<std::size_t>(prefix));
   const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
-  try {
-    PassTail* tail = prepare ? prepare(order_) : nullptr;
-    penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
-    logits_ = model_.forward(batch, pool_, tail);
-  } catch (...) {
-    abandon();
-    throw;
-  }
-  return true;
+  PassTail* tail = prepare ? prepare(order_) : nullptr;
+  penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
+  logits_ = model_.forward(batch, pool_, tail);
 }
 
 std::span<const float> TargetRunner::logits(std::int32_t node) {

@@ -59,6 +59,9 @@ class TargetRunner : public TargetSource {
   double prefill_seconds() const { return prefill_seconds_; }
 
  private:
+  void queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+             const Prepare& prepare);
+
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;

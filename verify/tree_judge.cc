@@ -72,7 +72,7 @@ class DeviceJudge final : public TreeJudge, private PassTail {
 
  private:
   void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
-  std::uint64_t variant() const override { return 3; }  // 1 and 2: drafting/
+  std::uint64_t variant() const override { return variant_of(SamplerJob::judge, sampler_); }
 
   void stage(const SequenceState& state, const TokenTree& tree, const TreeOrder& order,
              const DraftEvidence& draft) {

@@ -48,12 +48,39 @@ Card card() {
   return {properties.name, properties.totalGlobalMem};
 }
 
+constexpr int used_device = 0;
+
+/// Makes the GPU current in this thread while it lives.
+class CurrentDevice {
+ public:
+  CurrentDevice() : former_(enter()) {}
+  ~CurrentDevice() { leave(former_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  static int enter() {
+    int former = used_device;
+    check(cudaGetDevice(&former), "asking for the current GPU");
+    if (former != used_device) check(cudaSetDevice(used_device), "choosing the GPU");
+    return former;
+  }
+  static void leave(int former) {
+    if (former != used_device) (void)cudaSetDevice(former);
+  }
+
+ private:
+  int former_;
+};
+
 const CudaPass& cuda_pass(const Pass& pass) { return static_cast<const CudaPass&>(pass); }
 
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const CudaOptions& options)
-      : options_(options), card_(card()), upload_(allocator(), stream_), linear_(upload_, allocator()) {}
+      : options_(options),
+        card_(card()),
+        upload_(allocator(), stream_),
+        linear_(upload_, allocator()) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 
   std::string name() const override { return "cuda"; }
@@ -88,7 +115,7 @@ class CudaDevice final : public Device {
         memory, bytes,
         [](void* freed, void* ledger) {
           static_cast<MemoryLedger*>(ledger)->remove(freed);
-          cudaFree(freed);
+          (void)cudaFree(freed);  // finds the GPU by the address
         },
         &ledger_);
     ledger_.add(memory, bytes, purpose);
@@ -114,6 +141,8 @@ class CudaDevice final : public Device {
     return memory;
   }
   std::unique_ptr<Device> memory_planner() const override { return make_memory_planner(); }
+  int enter() const override { return CurrentDevice::enter(); }
+  void leave(int former) const override { CurrentDevice::leave(former); }
 
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                              std::int64_t in_features, std::span<const float> bias,
@@ -207,10 +236,15 @@ bool has_cuda_device(std::string* why_not) {
     return no("the GPU does not say what it is");
   }
   if (major < 8) {
-    return no(cat("the GPU has compute capability ", major, ".", minor,
-                  "; coppice needs 8.0 or later"));
+    return no(
+        cat("the GPU has compute capability ", major, ".", minor, "; coppice needs 8.0 or later"));
   }
-  if (!cuda::kernels_fit_device()) {
+  const cuda::CurrentDevice current;
+  const cudaError_t opened = cuda::probe_device();
+  if (opened != cudaSuccess && opened != cudaErrorNoKernelImageForDevice) {
+    return no(cat("the GPU cannot be opened: ", cudaGetErrorString(opened)));
+  }
+  if (opened != cudaSuccess) {
     return no(cat("this build holds no code for the GPU's compute capability ", major, ".", minor,
                   "; build with COPPICE_CUDA_ARCHITECTURES=native"));
   }
@@ -222,7 +256,7 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   if (!has_cuda_device(&why_not)) {
     throw_failure(cat("--device cuda: ", why_not, "; use --device cpu"));
   }
-  cuda::check(cudaSetDevice(0), "choosing the GPU");
+  const cuda::CurrentDevice current;
   return std::make_unique<cuda::CudaDevice>(options);
 }
 

@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(slice_threads)
   if (input.after >= 0 || top_two_only) {
     std::uint64_t last = 0;
     if (input.after >= 0) {
-      float last_score =
-          probability(statistics, cleaned(row.logits[input.after]), input.after);
+      float last_score = probability(statistics, cleaned(row.logits[input.after]), input.after);
       if (noisy) last_score = __fmul_rn(last_score, noise_of_token(noise, input.after));
       last = placed(last_score, input.after);
     }

@@ -90,11 +90,10 @@ struct Judgement {
       const double u = uniform_at(RandomStream::accept, setting.key, input.node_key,
                                   shared ? 0 : static_cast<std::uint64_t>(rank));
       // u > 0, so that a ratio of 0 never accepts.
-      const bool accepted =
-          setting.fault == DeviceFault::accept_without_residual
-              ? __dmul_rn(u, draft_prob) < target_prob
-              : __dmul_rn(__dmul_rn(u, residual_left), draft_prob) <
-                    __dmul_rn(residual, draft_left);
+      const bool accepted = setting.fault == DeviceFault::accept_without_residual
+                                ? __dmul_rn(u, draft_prob) < target_prob
+                                : __dmul_rn(__dmul_rn(u, residual_left), draft_prob) <
+                                      __dmul_rn(residual, draft_left);
       if (accepted) return {judge.child_row[input.first_child + rank], -1};
       scale = __dadd_rn(scale, __ddiv_rn(residual_left, draft_left));
       draft_drawn = __dadd_rn(draft_drawn, draft_prob);
@@ -109,8 +108,7 @@ struct Judgement {
     }
     const auto target_weights = [&](std::int32_t group) { return rows.target_probs(group); };
     TokenId bonus = -1;
-    const bool residual_wanted =
-        scale > 0.0 && setting.fault != DeviceFault::residual_is_target;
+    const bool residual_wanted = scale > 0.0 && setting.fault != DeviceFault::residual_is_target;
     if (residual_wanted && residual_left > no_mass) {
       const ResidualScale c(scale);
       const bool exponential = setting.fault == DeviceFault::target_softmax_of_residual;
@@ -147,10 +145,9 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
     // Without children D is not looked at; any row of the store then stands for it.
     const std::int64_t store_row = row.input.store < 0 ? 0 : row.input.store;
     const float* const draft_logits = store.logits + store_row * store.stride;
-    const NodeRows rows{
-        Row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab), statistics,
-        Row(draft_logits, row.input.store < 0 ? 0 : store.vocab),
-        row.input.store < 0 ? RowStatistics() : store.statistics[store_row]};
+    const NodeRows rows{Row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab),
+                        statistics, Row(draft_logits, row.input.store < 0 ? 0 : store.vocab),
+                        row.input.store < 0 ? RowStatistics() : store.statistics[store_row]};
     return row.reject(rows);
   }
   TokenId token = statistics.argmax;

@@ -39,8 +39,12 @@ struct NoiseAddress {
 };
 
 __device__ inline NoiseAddress coupled_noise(const StepKey& key, std::int32_t depth) {
-  return {RandomStream::coupled, key.seed, key.sequence,
-          key.position + static_cast<std::uint64_t>(depth), 0, true};
+  return {RandomStream::coupled,
+          key.seed,
+          key.sequence,
+          key.position + static_cast<std::uint64_t>(depth),
+          0,
+          true};
 }
 
 __device__ inline NoiseAddress sampled_noise(const StepKey& key, std::uint64_t node_key) {
@@ -69,9 +73,8 @@ __device__ inline float inverse_exponential(std::uint64_t bits) {
   // Less the bits of 2/3, so that cutting the fraction off leaves v / 2^e in [2/3, 4/3).
   const std::int32_t exponent_bits =
       (__float_as_int(v) - 0x3f2aaaab) & static_cast<std::int32_t>(0xff800000u);
-  const float r = near_one
-                      ? -v
-                      : __fsub_rn(__int_as_float(__float_as_int(v) - exponent_bits), 1.0f);
+  const float r =
+      near_one ? -v : __fsub_rn(__int_as_float(__float_as_int(v) - exponent_bits), 1.0f);
   const float exponent = near_one ? 0.0f : __int2float_rn(exponent_bits >> 23);
   // (log(1 + r) - r + r^2 / 2) / r^3, interpolated at Chebyshev nodes.
   float p = -0x1.f0b940p-4f;

@@ -1,6 +1,6 @@
-#include "kernels/cuda/probe.h"
-
 #include <cuda_runtime.h>
+
+#include "kernels/cuda/probe.h"
 
 namespace coppice::cuda {
 namespace {
@@ -9,11 +9,13 @@ __global__ void probe() {}
 
 }  // namespace
 
-bool kernels_fit_device() {
+cudaError_t probe_device() {
   cudaFuncAttributes attributes;
   const cudaError_t status = cudaFuncGetAttributes(&attributes, probe);
   (void)cudaGetLastError();
-  return status == cudaSuccess;
+  const bool no_code = status == cudaErrorInvalidDeviceFunction ||
+                       status == cudaErrorUnsupportedPtxVersion || status == cudaErrorInvalidPtx;
+  return no_code ? cudaErrorNoKernelImageForDevice : status;
 }
 
 }  // namespace coppice::cuda

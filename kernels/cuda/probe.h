@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 namespace coppice::cuda {
 
-/// Whether this build holds machine code, or PTX that the driver can compile, for the first GPU.
-bool kernels_fit_device();
+/// Opens the current GPU and looks for machine code, or PTX that the driver can compile.
+/// cudaErrorNoKernelImageForDevice where this build holds none.
+cudaError_t probe_device();
 
 }  // namespace coppice::cuda

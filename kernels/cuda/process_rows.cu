@@ -74,8 +74,7 @@ __global__ void __launch_bounds__(select_threads)
   float* const to = store.logits + input.store * store.stride;
   // Only this thread reads what it writes, here and later: no barrier is needed.
   const RowStatistics statistics = row_statistics(
-      space.select, scratch, Row(to, store.vocab), setting,
-      [&](std::int32_t group, bool& finite) {
+      space.select, scratch, Row(to, store.vocab), setting, [&](std::int32_t group, bool& finite) {
         Quad quad = from.raw(group);
         if (is_penalised) {
           quad = penalised_quad(quad, group_bits(space.token_bits, group), setting.penalty);
@@ -104,8 +103,8 @@ __global__ void __launch_bounds__(select_threads)
   }
   float* const logits = target.logits + std::int64_t{row_index} * target.vocab;
   const Row row(logits, target.vocab);
-  const RowStatistics statistics = row_statistics(
-      space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
+  const RowStatistics statistics =
+      row_statistics(space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
         Quad quad = row.raw(group);
         const std::uint32_t seen = is_penalised ? group_bits(space.token_bits, group) : 0;
         if (seen != 0) {
@@ -129,10 +128,9 @@ __global__ void __launch_bounds__(select_threads)
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
   if (row_index >= setting.rows) return;
   const Row row(logits + row_index * stride, vocab);
-  const RowStatistics statistics =
-      row_statistics(space, scratch, row, setting, [&](std::int32_t group, bool& finite) {
-        return cleaned_quad(row.raw(group), finite);
-      });
+  const RowStatistics statistics = row_statistics(
+      space, scratch, row, setting,
+      [&](std::int32_t group, bool& finite) { return cleaned_quad(row.raw(group), finite); });
   if (threadIdx.x != 0) return;
   const std::int32_t token = score.next[row_index];
   const bool known = token >= 0 && token < vocab;

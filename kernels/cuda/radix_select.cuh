@@ -26,8 +26,8 @@ struct SelectSpace {
 
 struct SelectScratch {
   WarpValues<std::uint64_t> sums;
-  std::uint64_t above;    ///< mass of the bins above the one found
-  std::uint64_t at;       ///< mass of that bin
+  std::uint64_t above;  ///< mass of the bins above the one found
+  std::uint64_t at;     ///< mass of that bin
   std::uint64_t needed;
   std::int32_t bin;
   std::int32_t listed;

@@ -16,9 +16,7 @@ inline constexpr std::int32_t no_token = INT32_MAX;
 __device__ inline float minus_infinity() { return __int_as_float(static_cast<int>(0xff800000u)); }
 
 /// NaN to minus infinity, plus infinity to the largest finite number.
-__device__ inline float cleaned(float x) {
-  return isnan(x) ? minus_infinity() : fminf(x, FLT_MAX);
-}
+__device__ inline float cleaned(float x) { return isnan(x) ? minus_infinity() : fminf(x, FLT_MAX); }
 
 /// Of a cleaned logit.
 __device__ inline float penalised(float x, float penalty) {

@@ -167,7 +167,7 @@ __device__ RowStatistics row_statistics(SelectSpace& space, StatisticsScratch& s
   std::int32_t at = no_token;
   bool finite = false;
   const std::int32_t groups = row.groups();
-#pragma unroll 4
+#pragma unroll 2
   for (int g = static_cast<int>(threadIdx.x); g < groups; g += select_threads) {
     const Quad quad = first(g, finite);
 #pragma unroll

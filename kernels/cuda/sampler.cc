@@ -34,8 +34,7 @@ std::size_t sampler_device_bytes(const SamplerLimits& limits) {
   return plan_sampler(limits).device_bytes;
 }
 
-CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
-                         cudaStream_t stream)
+CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate, cudaStream_t stream)
     : limits_(limits),
       plan_(plan_sampler(limits)),
       stream_(stream),
@@ -109,17 +108,16 @@ void CudaSampler::send(const JobPlan& job, std::size_t end, const Event& sent) c
 }
 
 template <typename T>
-void CudaSampler::fetch(Place<T> host, Place<T> device, std::size_t count,
-                        const char* what) const {
-  check(cudaMemcpyAsync(on_host(host), on_device(device), count * sizeof(T),
-                        cudaMemcpyDeviceToHost, stream_),
+void CudaSampler::fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const {
+  check(cudaMemcpyAsync(on_host(host), on_device(device), count * sizeof(T), cudaMemcpyDeviceToHost,
+                        stream_),
         what);
 }
 
 void CudaSampler::check_rows(const char* what, std::size_t rows) const {
   if (rows < 1 || rows > to_size(limits_.rows)) {
-    throw_failure(cat("CUDA sampler: ", rows, " rows to ", what, "; it was made for 1 to ",
-                      limits_.rows));
+    throw_failure(
+        cat("CUDA sampler: ", rows, " rows to ", what, "; it was made for 1 to ", limits_.rows));
   }
 }
 
@@ -284,8 +282,7 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
     JudgeInput* const inputs = on_host(plan_.judge_rows);
     std::size_t used = 0;
     for (std::size_t r = 0; r < rows; ++r) {
-      const Path path =
-          write_path(plan_.judge, *batch.penalty, static_cast<std::int32_t>(r), used);
+      const Path path = write_path(plan_.judge, *batch.penalty, static_cast<std::int32_t>(r), used);
       inputs[r].path_begin = path.begin;
       inputs[r].path_count = path.count;
     }
@@ -345,8 +342,8 @@ void CudaSampler::score(const float* logits, std::int64_t stride, std::int32_t r
 
 void CudaSampler::collect_scores(std::span<float> out) {
   if (out.size() != score_staged_) {
-    throw_failure(cat("CUDA sampler: ", out.size(), " scores asked for, ", score_staged_,
-                      " staged"));
+    throw_failure(
+        cat("CUDA sampler: ", out.size(), " scores asked for, ", score_staged_, " staged"));
   }
   check(cudaStreamSynchronize(stream_), "scoring");
   const float* const scores = on_host(plan_.host_scores);

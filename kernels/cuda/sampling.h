@@ -120,7 +120,7 @@ struct JudgeView {
 
 /// Target rows [rows, vocab] f32. All but `logits` is written by the kernels.
 struct TargetView {
-  float* logits = nullptr;  ///< the repetition penalty is applied in place
+  float* logits = nullptr;              ///< the repetition penalty is applied in place
   RowStatistics* statistics = nullptr;  ///< [rows]
   std::uint64_t* slice_best = nullptr;  ///< [rows, slices_of(vocab)]
   std::int32_t vocab = 0;
@@ -134,7 +134,7 @@ struct RowOutcome {
 inline constexpr TokenId no_distribution = -2;
 
 struct VerdictView {
-  RowOutcome* outcomes = nullptr;   ///< [rows]
+  RowOutcome* outcomes = nullptr;     ///< [rows]
   std::uint32_t* finished = nullptr;  ///< rows that have written theirs; 0 between launches
   /// [2 + row capacity] bonus, accepted rows, those rows.
   std::int32_t* verdict = nullptr;

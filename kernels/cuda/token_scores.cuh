@@ -28,8 +28,8 @@ __device__ inline std::int32_t placed_token(std::uint64_t place) {
 __device__ inline float noise_of_token(const NoiseAddress& noise, std::int32_t token) {
   const RandomBlock bits = noise_bits(noise, static_cast<std::uint64_t>(token / 4));
   const int j = token % 4;
-  const std::uint64_t upper = j < 2 ? (j == 0 ? bits.at[0] : bits.at[1])
-                                    : (j == 2 ? bits.at[2] : bits.at[3]);
+  const std::uint64_t upper =
+      j < 2 ? (j == 0 ? bits.at[0] : bits.at[1]) : (j == 2 ? bits.at[2] : bits.at[3]);
   return inverse_exponential(upper);
 }
 
@@ -37,8 +37,7 @@ __device__ inline float noise_of_token(const NoiseAddress& noise, std::int32_t t
 __device__ inline Quad group_scores(const Row& row, const RowStatistics& statistics,
                                     const NoiseAddress& noise, bool noisy, std::int32_t group) {
   Quad quad = row.probabilities(statistics, group);
-  const bool any =
-      quad.at[0] > 0.0f || quad.at[1] > 0.0f || quad.at[2] > 0.0f || quad.at[3] > 0.0f;
+  const bool any = quad.at[0] > 0.0f || quad.at[1] > 0.0f || quad.at[2] > 0.0f || quad.at[3] > 0.0f;
   if (!noisy || !any) return quad;
   const RandomBlock bits = noise_bits(noise, static_cast<std::uint64_t>(group));
 #pragma unroll

@@ -36,7 +36,7 @@ std::vector<TokenId> interesting_tokens(std::mt19937_64& random, const std::vect
   const auto vocab = static_cast<TokenId>(logits.size());
   std::vector<TokenId> all(logits.size());
   std::iota(all.begin(), all.end(), 0);
-  if (vocab <= 1000) return all;
+  if (vocab <= 100) return all;
   std::vector<TokenId> order;
   for (const TokenId t : all) {
     if (law.probs[static_cast<std::size_t>(t)] > 0.0) order.push_back(t);
@@ -93,8 +93,8 @@ TEST_P(SamplerRowsByVocabulary, AgreeWithTheDefinitionForAllFilters) {
         continue;
       }
       const std::vector<TokenId> tokens = interesting_tokens(random, logits, law);
-      const std::vector<float> scores = score(*sampler, tokens, params, on_device.data(),
-                                              score_rows);
+      const std::vector<float> scores =
+          score(*sampler, tokens, params, on_device.data(), score_rows);
       for (std::size_t k = 0; k < tokens.size(); ++k) {
         const auto token = static_cast<std::size_t>(tokens[k]);
         const auto got = static_cast<double>(scores[k]);
@@ -132,7 +132,9 @@ TEST_F(SamplerRows, TiesAtAnEdgeKeepTheLowerId) {
       for (TokenId t = std::max(0, edge - 3); t < std::min(vocab, edge + 3); ++t) {
         const float prob = score(*sampler, {{t}}, params, flat.data(), 1)[0];
         EXPECT_EQ(prob > 0.0f, t < edge) << t << " of " << vocab;
-        if (t < edge) EXPECT_NEAR(prob, 1.0 / edge, 1e-6 / edge);
+        if (t < edge) {
+          EXPECT_NEAR(prob, 1.0 / edge, 1e-6 / edge);
+        }
       }
     };
     kept({1.0, 7, 1.0, 0.0, 1.0}, 7);
