@@ -213,7 +213,7 @@ struct Bench {
       const double start = now_seconds();
       draft.evaluate(tree, last);
       if (i >= 3) times.push_back(now_seconds() - start);
-      draft.abandon();
+      forget_root(state);
     }
     return median(times);
   }
@@ -236,8 +236,19 @@ struct Bench {
       }
       impl.target_runner->abandon();
     });
-    draft.abandon();
+    forget_root(state);
     return seconds;
+  }
+
+  // Ends a step as if it had never been: also the root's draft KV goes.
+  void forget_root(SequenceState& state) {
+    engine.impl().draft_runner->abandon();
+    const auto keep = static_cast<std::size_t>(state.length() - 1);
+    while (state.draft_slots.size() > keep) {
+      const KvSlot slot = state.draft_slots.back();
+      engine.impl().draft.pool->give_back({&slot, 1});
+      state.draft_slots.pop_back();
+    }
   }
 
   void generations(std::int32_t prefix, std::int32_t new_tokens) {
@@ -349,6 +360,9 @@ int main(int argc, char** argv) try {
   bench.generations(prefix, new_tokens);
   if (!json_file.empty()) std::ofstream(json_file) << bench.json.dump(2) << "\n";
   return 0;
+} catch (const po::error& error) {
+  std::cerr << "step: " << error.what() << "; see --help\n";
+  return 2;
 } catch (const std::exception& error) {
   std::cerr << "step: " << error.what() << "\n";
   return 1;

@@ -10,7 +10,8 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions&) {
       "use --device cpu");
 }
 
-bool has_cuda_device(std::string* why_not) {
+bool has_cuda_device(std::string* why_not, bool* present) {
+  if (present != nullptr) *present = false;
   if (why_not != nullptr) *why_not = "this build has no CUDA backend";
   return false;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/range_plan.h"
+
 namespace coppice {
 namespace {
 
@@ -62,7 +64,8 @@ std::int64_t partial_capacity(const PassLimits& limits, const ResidentBlocks& bl
   const std::int64_t by_limits = std::int64_t{limits.rows} * limits.attention.heads * most_chunks;
   const std::int64_t by_items = std::max(item_limit(narrow_row_tile, blocks) * narrow_row_tile,
                                          item_limit(wide_row_tile, blocks) * wide_row_tile);
-  return std::min(by_limits, by_items);
+  const std::int64_t by_ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
+  return std::max(std::min(by_limits, by_items), by_ranges);
 }
 
 }  // namespace coppice

@@ -131,9 +131,15 @@ inline constexpr std::int32_t max_item_waves = 4;
 struct ResidentBlocks {
   std::int32_t narrow = 1;
   std::int32_t wide = 1;
+  /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
+  std::int32_t ranges = 0;
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;
+  }
+  /// Whether launches for `padded_rows` rows take ranges, not chunks.
+  bool take_ranges(std::int32_t padded_rows, std::int32_t group) const {
+    return ranges > 0 && row_tile_for(padded_rows, group) == wide_row_tile;
   }
 };
 
@@ -143,8 +149,8 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
                               const ResidentBlocks& blocks);
 
-/// Most partial results that a plan within the limits can have; of each, the output (head_dim
-/// f32) and its log-sum-exp (one f32) are kept.
+/// Most partial results that a plan within the limits, or one by ranges, can have; of each, the
+/// output (head_dim f32) and its log-sum-exp (one f32) are kept.
 std::int64_t partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks);
 
 }  // namespace coppice

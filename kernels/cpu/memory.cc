@@ -40,7 +40,7 @@ std::size_t free_bytes() {
   }
   throw_failure(cat("no memory for ", purpose, ": ", bytes, " bytes (", bytes >> 20,
                     " MiB) wanted, ", free_text,
-                    " free; use a smaller model or a smaller KV capacity, or free memory"));
+                    " free; use a smaller model or fewer kv-tokens, or free memory"));
 }
 
 }  // namespace

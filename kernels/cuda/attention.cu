@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_kernel.cuh"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/hopper_attention.h"
 
 namespace coppice::cuda {
 namespace {
@@ -88,7 +89,23 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
     blocks.narrow = prepare<dim, narrow_warps>();
     blocks.wide = prepare<dim, wide_warps>();
   });
+  blocks.ranges = prepare_hopper_attention(head_dim);
   return blocks;
+}
+
+void plan_attention(const AttentionShape& shape, std::int32_t rows, std::int32_t padded_rows,
+                    std::int32_t prefix, std::int32_t tail, const ResidentBlocks& blocks,
+                    PassScalars& scalars) {
+  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail, blocks);
+  scalars.rows = rows;
+  scalars.prefix = prefix;
+  scalars.tail = tail;
+  scalars.chunk_tokens = plan.chunk_tokens;
+  scalars.chunks = plan.chunks;
+  if (!blocks.take_ranges(padded_rows, plan.group)) return;
+  scalars.cut =
+      make_range_plan(rows, plan.group, shape.kv_heads, range_row_tile_for(padded_rows, plan.group),
+                      prefix, tail, blocks.ranges);
 }
 
 void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
@@ -96,6 +113,10 @@ void tree_attention(const PassView& pass, std::int32_t padded_rows, const float*
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
+  if (blocks.take_ranges(padded_rows, shape.heads / shape.kv_heads)) {
+    return hopper_attention(pass, padded_rows, q, q_stride, shape, scale, layout, keys, values,
+                            layer, out, scratch, blocks.ranges, stream);
+  }
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =
       std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;

@@ -1,13 +1,16 @@
-// DeFT-Flatten tree attention, in two kernels: one runs the work items of kernels/flatten_plan.h,
-// one joins their partial results.
+// DeFT-Flatten tree attention. The portable way is two kernels: one runs the work items of
+// kernels/flatten_plan.h, one joins their partial results. GPUs of compute capability 9.0 have
+// a kernel of their own (hopper_attention.h) for more than a few rows, which does both.
 //
 //   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
-//            bf16 when read. 8-byte aligned, q_stride even
+//            bf16 when read. 16-byte aligned, q_stride a multiple of 4
 //   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
 //   out      [rows, heads, head_dim] bf16, 8-byte aligned; padding rows are not written
 //   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
 //   partial_lse   [partial_capacity()] f32, log-sum-exp to base 2
-//   head_dim 64, 80, 96 or 128, and 8, 16 or 32 for small models; any number of heads that kv_heads divides
+//   tickets       [attention_tickets()] u32, 0 before the first launch; launches leave them 0
+//   head_dim 64, 80, 96 or 128, and 8, 16 or 32 for small models; any number of heads that kv_heads
+//   divides
 //
 // A partial result holds, over the tokens T that a query sees in a chunk,
 //   lse = log2 sum_{t in T} 2^(s_t),  o = sum_{t in T} 2^(s_t - lse) v_t,
@@ -22,6 +25,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/pass_view.h"
@@ -33,15 +37,26 @@ namespace coppice::cuda {
 struct AttentionScratch {
   float* partial_out;
   float* partial_lse;
+  std::uint32_t* tickets;
 };
+
+/// Counters that launches with these blocks need.
+inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
+  return static_cast<std::size_t>(blocks.ranges > 0 ? blocks.ranges : 1);
+}
 
 /// Once for every head_dim and device that tree_attention() runs with: sets the kernels'
 /// attributes and says how many blocks the current device holds. Throws Error(usage) for a
 /// head_dim without a kernel.
 ResidentBlocks prepare_attention(std::int32_t head_dim);
 
-/// Attention of one layer. The pass's scalars carry make_flatten_plan()'s chunks, made with
-/// equal shape, padded_rows and blocks. The launch depends on shape, padded_rows and blocks alone.
+/// Fills a pass's sizes and its plan into the scalars, in constant time.
+void plan_attention(const AttentionShape& shape, std::int32_t rows, std::int32_t padded_rows,
+                    std::int32_t prefix, std::int32_t tail, const ResidentBlocks& blocks,
+                    PassScalars& scalars);
+
+/// Attention of one layer. The pass's scalars carry plan_attention()'s plan, made with equal
+/// shape, padded_rows and blocks. The launch depends on shape, padded_rows and blocks alone.
 void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
                     std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,

@@ -213,7 +213,8 @@ class CudaDevice final : public Device {
 }  // namespace
 }  // namespace cuda
 
-bool has_cuda_device(std::string* why_not) {
+bool has_cuda_device(std::string* why_not, bool* present) {
+  if (present != nullptr) *present = false;
   const auto no = [&](const std::string& why) {
     if (why_not != nullptr) *why_not = why;
     return false;
@@ -230,6 +231,7 @@ bool has_cuda_device(std::string* why_not) {
     return no(cat("no usable NVIDIA GPU or driver: ", cudaGetErrorString(status)));
   }
   if (count == 0) return no("no NVIDIA GPU is visible");
+  if (present != nullptr) *present = true;
   int major = 0, minor = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess) {

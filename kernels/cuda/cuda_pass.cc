@@ -59,7 +59,7 @@ PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
   const auto partials = static_cast<std::size_t>(partial_capacity(limits, blocks));
   const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
   return {input_bytes(limits), prefix_bytes(limits), partials * head_dim * sizeof(float),
-          partials * sizeof(float)};
+          partials * sizeof(float), attention_tickets(blocks) * sizeof(std::uint32_t)};
 }
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
@@ -67,19 +67,15 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
     : limits_(limits),
       blocks_(blocks),
       stream_(stream),
-      records_(records) {
+      records_(records),
+      staged_(input_bytes(limits), pass_inputs_purpose),
+      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), pass_inputs_purpose) {
   const PassBytes bytes = pass_bytes(limits, blocks);
   inputs_ = allocate(bytes.inputs, pass_inputs_purpose);
   prefix_ = allocate(bytes.prefix, pass_inputs_purpose);
   partial_out_ = allocate(bytes.partial_out, attention_purpose);
   partial_lse_ = allocate(bytes.partial_lse, attention_purpose);
-  void* pinned = nullptr;
-  check(cudaMallocHost(&pinned, input_bytes(limits)), "allocating pinned memory for pass inputs");
-  staged_ = static_cast<char*>(pinned);
-  check(cudaMallocHost(&pinned, prefix_bytes(limits)), "allocating pinned memory for KV slots");
-  staged_prefix_ = static_cast<KvSlot*>(pinned);
-  std::memset(staged_, 0, input_bytes(limits));
-  check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "creating an event");
+  tickets_ = allocate(bytes.tickets, attention_purpose);
   tokens_at_ = aligned(sizeof(PassScalars));
   positions_at_ = tokens_at_ + row_room(limits.rows);
   slots_at_ = positions_at_ + row_room(limits.rows);
@@ -101,9 +97,6 @@ CudaPass::~CudaPass() {
   for (auto& [key, graph] : graphs_) {
     if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
   }
-  if (copied_ != nullptr) cudaEventDestroy(copied_);
-  cudaFreeHost(staged_prefix_);
-  cudaFreeHost(staged_);
 }
 
 PassShape CudaPass::begin(const PassInputs& inputs) {
@@ -112,35 +105,36 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
   const auto prefix = static_cast<std::int32_t>(inputs.prefix.size());
   const auto tail = static_cast<std::int32_t>(inputs.tail.size());
-  const FlattenPlan plan = make_flatten_plan(limits_.attention, rows, shape_.rows, prefix, tail,
-                                             blocks_);
+  PassScalars scalars;
+  scalars.logit_rows = logit_rows;
+  plan_attention(limits_.attention, rows, shape_.rows, prefix, tail, blocks_, scalars);
 
-  check(cudaEventSynchronize(copied_), "waiting for the last pass's inputs");
+  copied_.wait();
   copy_prefix(inputs.prefix);
-  const PassScalars scalars = {rows, logit_rows, prefix, tail, plan.chunk_tokens, plan.chunks};
-  std::memcpy(staged_, &scalars, sizeof(scalars));
-  fill(staged_ + tokens_at_, inputs.tokens, shape_.rows, 0);
-  fill(staged_ + positions_at_, inputs.positions, shape_.rows, 0);
-  fill(staged_ + slots_at_, inputs.write_slots, shape_.rows, no_slot);
-  fill(staged_ + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
+  
+  std::memcpy(staged_.data(), &scalars, sizeof(scalars));
+  fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
+  fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
+  fill(staged_.data() + slots_at_, inputs.write_slots, shape_.rows, no_slot);
+  fill(staged_.data() + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
   std::copy(inputs.tail.begin(), inputs.tail.end(),
-            reinterpret_cast<VisibleKv*>(staged_ + tail_at_));
+            reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_));
   const std::size_t bytes = tail_at_ + inputs.tail.size() * sizeof(VisibleKv);
-  check(cudaMemcpyAsync(inputs_.data(), staged_, bytes, cudaMemcpyHostToDevice, stream_),
+  check(cudaMemcpyAsync(inputs_.data(), staged_.data(), bytes, cudaMemcpyHostToDevice, stream_),
         "copying pass inputs");
-  check(cudaEventRecord(copied_, stream_), "recording an event");
+  copied_.record(stream_);
   return shape_;
 }
 
 void CudaPass::copy_prefix(std::span<const KvSlot> prefix) {
   const std::size_t same =
-      equal_entries(prefix.data(), staged_prefix_,
+      equal_entries(prefix.data(), staged_prefix_.data(),
                     std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
   // Entries past a shorter prefix stay valid: a rewound text may come back to them.
   if (same == prefix.size()) return;
   std::copy(prefix.begin() + static_cast<std::ptrdiff_t>(same), prefix.end(),
-            staged_prefix_ + same);
-  check(cudaMemcpyAsync(prefix_.as<KvSlot>() + same, staged_prefix_ + same,
+            staged_prefix_.data() + same);
+  check(cudaMemcpyAsync(prefix_.as<KvSlot>() + same, staged_prefix_.data() + same,
                         (prefix.size() - same) * sizeof(KvSlot), cudaMemcpyHostToDevice, stream_),
         "copying KV slots");
   prefix_tokens_ = std::max(prefix_tokens_, static_cast<std::int32_t>(prefix.size()));
@@ -159,10 +153,19 @@ void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
     graphs_.emplace(key, Graph{});
     return;
   }
-  if (found->second.executable == nullptr) found->second.executable = record(body);
-  check(cudaGraphLaunch(found->second.executable, stream_), "launching a recorded pass");
+  Graph& graph = found->second;
+  if (graph.executable == nullptr && !graph.refused) {
+    graph.executable = record(body);
+    graph.refused = graph.executable == nullptr;
+  }
+  if (graph.refused) {
+    body();
+    return;
+  }
+  check(cudaGraphLaunch(graph.executable, stream_), "launching a recorded pass");
 }
 
+// Null where there is no memory for it: the pass can still be queued launch by launch.
 cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a pass");
@@ -175,10 +178,15 @@ cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
   }
   check(cudaStreamEndCapture(stream_, &graph), "ending the recording of a pass");
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
-  cudaGraphDestroy(graph);
+  cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  if (status == cudaSuccess) status = cudaGraphUpload(executable, stream_);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    if (executable != nullptr) (void)cudaGraphExecDestroy(executable);
+    return nullptr;
+  }
   check(status, "preparing a recorded pass");
-  check(cudaGraphUpload(executable, stream_), "preparing a recorded pass");
   return executable;
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/memory.h"
 #include "kernels/cuda/pass_view.h"
 #include "kernels/cuda/weight_upload.h"
 #include "kernels/device.h"
@@ -36,7 +37,9 @@ class CudaPass final : public Pass {
   const PassView& view() const { return view_; }
   const PassLimits& limits() const { return limits_; }
   const ResidentBlocks& blocks() const { return blocks_; }
-  AttentionScratch scratch() const { return {partial_out_.as<float>(), partial_lse_.as<float>()}; }
+  AttentionScratch scratch() const {
+    return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
+  }
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
@@ -46,6 +49,7 @@ class CudaPass final : public Pass {
  private:
   struct Graph {
     cudaGraphExec_t executable = nullptr;  ///< null: ran once, unrecorded
+    bool refused = false;                  ///< there was no memory to record it in
   };
   void copy_prefix(std::span<const KvSlot> prefix);
   cudaGraphExec_t record(const std::function<void()>& body);
@@ -54,11 +58,11 @@ class CudaPass final : public Pass {
   const ResidentBlocks blocks_;
   cudaStream_t stream_;
   const bool records_;
-  DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_;
-  char* staged_ = nullptr;          ///< pinned, mirrors inputs_
-  KvSlot* staged_prefix_ = nullptr;  ///< pinned, mirrors prefix_
-  std::int32_t prefix_tokens_ = 0;   ///< of staged_prefix_ that prefix_ holds
-  cudaEvent_t copied_ = nullptr;     ///< the last copies out of pinned memory are done
+  DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_, tickets_;
+  PinnedArray<char> staged_;           ///< mirrors inputs_
+  PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
+  std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ holds
+  Event copied_;                       ///< the last copies out of pinned memory are done
   PassView view_{};
   std::size_t tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0, logit_rows_at_ = 0, tail_at_ = 0;
   PassShape shape_;
@@ -67,7 +71,7 @@ class CudaPass final : public Pass {
 
 /// Device memory of a pass within the limits.
 struct PassBytes {
-  std::size_t inputs, prefix, partial_out, partial_lse;
+  std::size_t inputs, prefix, partial_out, partial_lse, tickets;
 };
 PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks);
 

@@ -36,6 +36,7 @@ class PlannedPass final : public Pass {
     buffers_.push_back(allocate(bytes.prefix, pass_inputs_purpose));
     buffers_.push_back(allocate(bytes.partial_out, attention_purpose));
     buffers_.push_back(allocate(bytes.partial_lse, attention_purpose));
+    buffers_.push_back(allocate(bytes.tickets, attention_purpose));
   }
   PassShape begin(const PassInputs&) override { throw_failure("memory planner: it runs nothing"); }
   void run(std::uint64_t, const std::function<void()>&) override {
@@ -110,8 +111,8 @@ class MemoryPlanner final : public Device {
     refuse();
   }
   void swiglu(const float*, std::int32_t, std::int64_t, void*) override { refuse(); }
-  void tree_attention(const Pass&, const float*, std::int64_t, std::int32_t, float,
-                      const KvLayout&, const void*, const void*, std::int32_t, void*) override {
+  void tree_attention(const Pass&, const float*, std::int64_t, std::int32_t, float, const KvLayout&,
+                      const void*, const void*, std::int32_t, void*) override {
     refuse();
   }
   void gather_logit_rows(const Pass&, const float*, std::int64_t, float*) override { refuse(); }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/range_plan.h"
 #include "kernels/visible_kv.h"
 
 namespace coppice::cuda {
@@ -14,6 +15,7 @@ struct PassScalars {
   std::int32_t tail = 0;
   std::int32_t chunk_tokens = 0;  ///< kernels/flatten_plan.h
   std::int32_t chunks = 0;
+  RangeCut cut;  ///< kernels/range_plan.h
 };
 
 /// Pointers to device memory, passed to kernels by value.

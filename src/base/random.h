@@ -2,7 +2,8 @@
 //
 // Exactness of speculative sampling rests on which decisions share noise. Every use has
 // its own stream, and within a stream a number is addressed, never "next":
-//   draft     (seed, sequence, step, node key, sibling rank)   drawing children
+//   draft     (seed, sequence, step, node key, sibling rank)   drawing children on the host
+//             (..., token id / 4), one word per token          drawing children on a device
 //   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
 //   residual  (seed, sequence, step, node key)                 the token after the last accepted
 //   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise

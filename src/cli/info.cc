@@ -50,12 +50,17 @@ int info(const std::vector<std::string>& arguments) {
   if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
     throw_usage(cat("--tree-size ", options.max_tree_size, ": use 1 to 1024"));
   }
-  std::string text = describe_model(options.target);
+  if (options.device == "cpu" && !options.draft.empty()) {
+    throw_usage("info: --draft adds a draft to the memory on a GPU; give --device cuda too");
+  }
+  EngineOptions on_host = options;
+  on_host.device = "cpu";
+  make_engine_device(on_host);  // wrong options are refused before anything is printed
+  write_out(describe_model(options.target));
   if (options.device != "cpu") {
     const auto device = make_engine_device(options);
-    if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
+    if (!device->shares_host_memory()) write_out(describe(plan_memory(options, *device)));
   }
-  write_out(text);
   return 0;
 }
 

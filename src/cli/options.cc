@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/terminal.h"
+#include "kernels/device.h"
 
 namespace coppice::cli {
 namespace {
@@ -230,6 +231,11 @@ EngineOptions engine_options(const po::variables_map& values) {
       options.draft = text("draft");
   }
   options.device = text("device");
+  std::string why_not;
+  bool gpu_present = false;
+  if (options.device == "auto" && !has_cuda_device(&why_not, &gpu_present) && gpu_present) {
+    std::cerr << "coppice: the GPU is passed over: " << why_not << "\n";
+  }
   options.threads = values["threads"].as<int>();
   options.cpu_dtype = text("cpu-dtype");
   options.kv_tokens = values["kv-tokens"].as<std::int32_t>();

@@ -24,6 +24,7 @@ struct AttentionCase {
   std::int32_t padded_rows = 0;  ///< 0: up to 3 more than rows
   std::int32_t reach = 1000;     ///< of the random tree: 1 is a chain
   double holes = 0.02;           ///< share of prefix entries without a slot
+  bool pages_in_order = false;   ///< only pages are shuffled, not the slots in them
 };
 
 /// One layer's attention with random operands in shuffled slots. All other memory is NaN: slots
@@ -54,7 +55,16 @@ struct AttentionProblem {
 
     std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
     std::iota(slots.begin(), slots.end(), 0);
-    std::shuffle(slots.begin(), slots.end(), random);
+    if (c.pages_in_order) {
+      std::vector<KvSlot> pages(static_cast<std::size_t>(layout.pages));
+      std::iota(pages.begin(), pages.end(), 0);
+      std::shuffle(pages.begin(), pages.end(), random);
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        slots[i] = pages[i / 16] * 16 + static_cast<KvSlot>(i % 16);
+      }
+    } else {
+      std::shuffle(slots.begin(), slots.end(), random);
+    }
     const KvSlot unseen_slot = slots.back();
     std::bernoulli_distribution hole(c.holes);
     for (std::int32_t t = 0; t < c.prefix; ++t) {
@@ -109,9 +119,12 @@ struct AttentionProblem {
     all.insert(all.end(), tail.begin(), tail.end());
     return all;
   }
-  FlattenPlan plan(const ResidentBlocks& blocks) const {
-    return make_flatten_plan(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
-                             static_cast<std::int32_t>(tail.size()), blocks);
+
+  cuda::PassScalars scalars(const ResidentBlocks& blocks) const {
+    cuda::PassScalars scalars;
+    cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
+                         static_cast<std::int32_t>(tail.size()), blocks, scalars);
+    return scalars;
   }
   PassLimits limits() const {
     return {c.padded_rows, c.padded_rows, static_cast<std::int32_t>(prefix.size() + tail.size()),
@@ -128,7 +141,7 @@ class DeviceAttention {
       : problem_(problem),
         blocks_(blocks),
         partials_(static_cast<std::size_t>(partial_capacity(problem.limits(), blocks))),
-        scalars_(std::vector<cuda::PassScalars>{scalars_of(problem.plan(blocks))}),
+        scalars_(std::vector<cuda::PassScalars>{problem.scalars(blocks)}),
         prefix_(problem.prefix),
         tail_(problem.tail),
         q_(problem.q),
@@ -136,18 +149,10 @@ class DeviceAttention {
         values_(problem.values),
         partial_lse_(partials_),
         partial_out_(partials_ * problem.dim()),
+        tickets_(std::vector<std::uint32_t>(cuda::attention_tickets(blocks), 0)),
         out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
              problem.dim()) {}
 
-  static cuda::PassScalars scalars_of(const FlattenPlan& plan) {
-    cuda::PassScalars scalars;
-    scalars.rows = plan.rows;
-    scalars.prefix = plan.prefix;
-    scalars.tail = plan.tail;
-    scalars.chunk_tokens = plan.chunk_tokens;
-    scalars.chunks = plan.chunks;
-    return scalars;
-  }
   void set_scalars(const cuda::PassScalars& scalars) {
     scalars_.upload(std::vector<cuda::PassScalars>{scalars});
   }
@@ -166,15 +171,17 @@ class DeviceAttention {
     view.tail = tail_.data();
     cuda::tree_attention(view, problem_.c.padded_rows, q_.data(), problem_.q_stride, problem_.shape,
                          problem_.scale, problem_.layout, keys_.data(), values_.data(),
-                         problem_.layer, out_.data(), {partial_out_.data(), partial_lse_.data()},
-                         grid, stream);
+                         problem_.layer, out_.data(),
+                         {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
-  /// Waits; empty where memory beside the results was written.
+  /// Waits; empty where memory beside the results was written, or counters are not back at 0.
   Outputs result() const {
     Outputs out = out_.download();
-    const bool intact =
-        out_.guards_intact() && partial_lse_.guards_intact() && partial_out_.guards_intact();
-    return intact ? out : Outputs{};
+    const bool intact = out_.guards_intact() && partial_lse_.guards_intact() &&
+                        partial_out_.guards_intact() && tickets_.guards_intact();
+    const std::vector<std::uint32_t> tickets = tickets_.download();
+    const bool reset = std::all_of(tickets.begin(), tickets.end(), [](auto n) { return n == 0; });
+    return intact && reset ? out : Outputs{};
   }
   Outputs run(const ResidentBlocks& grid, cudaStream_t stream) {
     poison_results();
@@ -193,6 +200,7 @@ class DeviceAttention {
   GuardedArray<float> q_;
   GuardedArray<std::uint16_t> keys_, values_;
   GuardedArray<float> partial_lse_, partial_out_;
+  GuardedArray<std::uint32_t> tickets_;
   GuardedArray<std::uint16_t> out_;
 };
 

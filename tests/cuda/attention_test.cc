@@ -19,6 +19,15 @@ class CudaAttention : public testing::KernelTest {
   DeviceAttention::Outputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
     return DeviceAttention(problem, blocks).run(stream_);
   }
+  /// The portable kernel, and that of the device at hand where it has one.
+  static std::vector<ResidentBlocks> kernels(std::int32_t head_dim) {
+    const ResidentBlocks blocks = prepare_attention(head_dim);
+    ResidentBlocks portable = blocks;
+    portable.ranges = 0;
+    std::vector<ResidentBlocks> all = {portable};
+    if (blocks.ranges > 0) all.push_back(blocks);
+    return all;
+  }
 };
 
 /// Every head_dim that has a kernel, and every kind of group.
@@ -27,21 +36,22 @@ class CudaAttentionShapes : public CudaAttention,
 
 TEST_P(CudaAttentionShapes, RandomTrees) {
   const auto [head_dim, group] = GetParam();
-  const ResidentBlocks blocks = prepare_attention(head_dim);
   std::uint32_t seed = 0;
-  for (const std::int32_t prefix : {0, 1, 15, 63, 64, 65, 1000, 5000}) {
-    for (const std::int32_t rows : {1, 2, 17, 64, 130, 300}) {
-      AttentionCase c;
-      c.head_dim = head_dim;
-      c.group = group;
-      c.kv_heads = 1 + static_cast<std::int32_t>(++seed % 3);
-      c.prefix = prefix;
-      c.rows = rows;
-      c.reach = seed % 4 == 0 ? 1 : seed % 4 == 1 ? 5 : 1000;
-      const AttentionProblem problem(c, seed);
-      ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
-          << c.kv_heads << " KV heads, prefix " << prefix << ", rows " << rows << " of "
-          << problem.c.padded_rows << ", reach " << c.reach;
+  for (const ResidentBlocks& blocks : kernels(head_dim)) {
+    for (const std::int32_t prefix : {0, 1, 15, 63, 64, 65, 1000, 5000}) {
+      for (const std::int32_t rows : {1, 2, 17, 64, 130, 300}) {
+        AttentionCase c;
+        c.head_dim = head_dim;
+        c.group = group;
+        c.kv_heads = 1 + static_cast<std::int32_t>(++seed % 3);
+        c.prefix = prefix;
+        c.rows = rows;
+        c.reach = seed % 4 == 0 ? 1 : seed % 4 == 1 ? 5 : 1000;
+        const AttentionProblem problem(c, seed);
+        ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+            << c.kv_heads << " KV heads, prefix " << prefix << ", rows " << rows << " of "
+            << problem.c.padded_rows << ", reach " << c.reach << ", ranges " << blocks.ranges;
+      }
     }
   }
 }
@@ -51,13 +61,14 @@ INSTANTIATE_TEST_SUITE_P(All, CudaAttentionShapes,
                                             ::testing::Values(1, 2, 3, 4, 7, 8, 16)));
 
 TEST_F(CudaAttention, EveryRowCountUpTo40) {
-  const ResidentBlocks blocks = prepare_attention(64);
-  for (std::int32_t rows = 1; rows <= 40; ++rows) {
-    for (const std::int32_t group : {1, 3, 4}) {
-      const AttentionProblem problem({.head_dim = 64, .group = group, .prefix = 90, .rows = rows},
-                                     static_cast<std::uint32_t>(rows));
-      ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
-          << rows << " rows, group " << group;
+  for (const ResidentBlocks& blocks : kernels(64)) {
+    for (std::int32_t rows = 1; rows <= 40; ++rows) {
+      for (const std::int32_t group : {1, 3, 4, 16}) {
+        const AttentionProblem problem({.head_dim = 64, .group = group, .prefix = 90, .rows = rows},
+                                       static_cast<std::uint32_t>(rows));
+        ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+            << rows << " rows, group " << group << ", ranges " << blocks.ranges;
+      }
     }
   }
 }
@@ -76,8 +87,69 @@ TEST_F(CudaAttention, AnyNumberOfResidentBlocks) {
   }
 }
 
+// Ranges of every length, with units shared by many blocks and blocks with many units.
+TEST_F(CudaAttention, AnyNumberOfRanges) {
+  const ResidentBlocks blocks = prepare_attention(64);
+  if (blocks.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
+  for (const std::int32_t ranges : {1, 2, 3, 7, 50, blocks.ranges}) {
+    for (const std::int32_t rows : {17, 33, 64, 200}) {
+      for (const std::int32_t kv_heads : {1, 3}) {
+        const AttentionProblem problem({.head_dim = 64,
+                                        .kv_heads = kv_heads,
+                                        .group = rows == 33 ? 1 : 4,
+                                        .prefix = 1500,
+                                        .rows = rows},
+                                       static_cast<std::uint32_t>(rows));
+        DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges});
+        const auto out = device.run(stream_);
+        ASSERT_LE(worst_error(problem, out), 1.0)
+            << ranges << " ranges, " << rows << " rows, " << kv_heads << " KV heads";
+        // Blocks without a range change nothing.
+        EXPECT_EQ(out, device.run(blocks, stream_));
+      }
+    }
+  }
+}
+
+// Pages in order and all other slots take different ways into shared memory.
+TEST_F(CudaAttention, PagesInOrderAndNot) {
+  for (const std::int32_t head_dim : {64, 128}) {
+    for (const ResidentBlocks& blocks : kernels(head_dim)) {
+      for (const std::int32_t rows : {20, 70}) {
+        for (const int scattered : {0, 1, 2, 3}) {
+          AttentionProblem problem({.head_dim = head_dim,
+                                    .kv_heads = 2,
+                                    .prefix = 1000,
+                                    .rows = rows,
+                                    .holes = 0,
+                                    .pages_in_order = true},
+                                   3);
+          auto& prefix = problem.prefix;
+          if (scattered == 1) prefix[517] = no_slot;
+          if (scattered == 2) std::swap(prefix[3], prefix[9]);
+          if (scattered == 3) std::rotate(prefix.begin(), prefix.begin() + 5, prefix.end());
+          EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+              << head_dim << ", " << rows << " rows, " << scattered << ", ranges " << blocks.ranges;
+        }
+      }
+    }
+  }
+}
+
+// Tails of several windows of 1024 tokens, seen sparsely and wholly.
+TEST_F(CudaAttention, LongTails) {
+  for (const ResidentBlocks& blocks : kernels(64)) {
+    for (const std::int32_t reach : {1, 30}) {
+      const AttentionProblem problem(
+          {.head_dim = 64, .group = 2, .prefix = 77, .rows = 2500, .reach = reach}, 8);
+      EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << "reach " << reach << ", ranges " << blocks.ranges;
+    }
+  }
+}
+
 TEST_F(CudaAttention, SameBitsAtAnyGridAndTime) {
-  const ResidentBlocks blocks = prepare_attention(128);
+  const ResidentBlocks blocks = kernels(128).front();
   for (const std::int32_t rows : {1, 4, 40, 200}) {
     const AttentionProblem problem({.kv_heads = 2, .prefix = 3000, .rows = rows}, 77);
     DeviceAttention device(problem, blocks);
@@ -89,12 +161,23 @@ TEST_F(CudaAttention, SameBitsAtAnyGridAndTime) {
   }
 }
 
+TEST_F(CudaAttention, SameBitsAtAnyTime) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  for (const std::int32_t rows : {5, 40, 200}) {
+    const AttentionProblem problem({.kv_heads = 3, .prefix = 5000, .rows = rows}, 78);
+    DeviceAttention device(problem, blocks);
+    const auto first = device.run(stream_);
+    for (int repeat = 0; repeat < 50; ++repeat) ASSERT_EQ(first, device.run(stream_));
+  }
+}
+
 // Long sums are checked where every token counts alike: keys 0, and token t of T has a 1 in
 // element t * head_dim / T, so that every element of the output is a share of the tokens.
 TEST_F(CudaAttention, VeryLongPrefixCountsEveryToken) {
-  const ResidentBlocks blocks = prepare_attention(128);
   constexpr std::int32_t tokens = 131072;
-  for (const std::int32_t rows : {1, 20}) {
+  for (const auto& [blocks, rows] : {std::pair{kernels(128).front(), 1},
+                                     {kernels(128).front(), 20},
+                                     {kernels(128).back(), 20}}) {
     AttentionProblem problem(
         {.group = 2, .prefix = tokens - rows, .rows = rows, .reach = 1, .holes = 0}, 5);
     const std::uint16_t one = testing::nearest_bf16(1.0f);
@@ -134,7 +217,7 @@ TEST_F(CudaAttention, VeryLongPrefixCountsEveryToken) {
 }
 
 TEST_F(CudaAttention, VeryLongPrefix) {
-  const ResidentBlocks blocks = prepare_attention(128);
+  const ResidentBlocks blocks = kernels(128).back();
   for (const std::int32_t rows : {1, 7, 33}) {
     AttentionProblem problem({.prefix = 131072, .rows = rows}, static_cast<std::uint32_t>(rows));
     // Few tokens with most of the weight, all over the prefix: losing a chunk shows.
@@ -156,46 +239,49 @@ TEST_F(CudaAttention, ManyRows) {
 }
 
 TEST_F(CudaAttention, LargeScoresDoNotOverflow) {
-  const ResidentBlocks blocks = prepare_attention(96);
-  for (const std::int32_t rows : {2, 30}) {
-    AttentionProblem problem({.head_dim = 96, .prefix = 500, .rows = rows}, 4);
-    for (float& value : problem.q) value *= 300.0f;
-    EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0);
+  for (const std::int32_t head_dim : {96, 128}) {
+    const ResidentBlocks blocks = prepare_attention(head_dim);
+    for (const std::int32_t rows : {2, 30}) {
+      AttentionProblem problem({.head_dim = head_dim, .prefix = 500, .rows = rows}, 4);
+      for (float& value : problem.q) value *= 300.0f;
+      EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0) << head_dim << ", " << rows;
+    }
   }
 }
 
 // One recorded launch serves every pass that it is padded for.
 TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
-  const ResidentBlocks blocks = prepare_attention(64);
-  const AttentionProblem longest(
-      {.head_dim = 64, .kv_heads = 2, .prefix = 2000, .rows = 64, .padded_rows = 64}, 1);
-  DeviceAttention device(longest, blocks);
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
-  device.queue(blocks, stream_);
-  check(cudaStreamEndCapture(stream_, &graph), "capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-  for (const std::int32_t rows : {64, 1, 17, 50}) {
-    for (const std::int32_t prefix : {2000, 0, 65, 700}) {
-      AttentionProblem problem = longest;
-      problem.c.rows = rows;
-      problem.prefix.resize(static_cast<std::size_t>(prefix));
-      for (VisibleKv& token : problem.tail) {
-        token.q_begin = std::min(token.q_begin, rows);
-        token.q_end = std::min(token.q_end, rows);
+  for (const ResidentBlocks& blocks : kernels(64)) {
+    const AttentionProblem longest(
+        {.head_dim = 64, .kv_heads = 2, .prefix = 2000, .rows = 64, .padded_rows = 64}, 1);
+    DeviceAttention device(longest, blocks);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+    device.queue(blocks, stream_);
+    check(cudaStreamEndCapture(stream_, &graph), "capture");
+    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    for (const std::int32_t rows : {64, 1, 17, 50}) {
+      for (const std::int32_t prefix : {2000, 0, 65, 700}) {
+        AttentionProblem problem = longest;
+        problem.c.rows = rows;
+        problem.prefix.resize(static_cast<std::size_t>(prefix));
+        for (VisibleKv& token : problem.tail) {
+          token.q_begin = std::min(token.q_begin, rows);
+          token.q_end = std::min(token.q_end, rows);
+        }
+        device.set_tail(problem.tail);
+        device.set_scalars(problem.scalars(blocks));
+        device.poison_results();
+        check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
+        const auto replayed = device.result();
+        EXPECT_LE(worst_error(problem, replayed), 1.0) << rows << " rows, prefix " << prefix;
+        EXPECT_EQ(replayed, device.run(stream_));
       }
-      device.set_tail(problem.tail);
-      device.set_scalars(DeviceAttention::scalars_of(problem.plan(blocks)));
-      device.poison_results();
-      check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
-      const auto replayed = device.result();
-      EXPECT_LE(worst_error(problem, replayed), 1.0) << rows << " rows, prefix " << prefix;
-      EXPECT_EQ(replayed, device.run(stream_));
     }
+    check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
   }
-  check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
-  check(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 TEST_F(CudaAttention, RefusesOtherHeadDims) { EXPECT_ANY_THROW(prepare_attention(72)); }
@@ -203,28 +289,32 @@ TEST_F(CudaAttention, RefusesOtherHeadDims) { EXPECT_ANY_THROW(prepare_attention
 // The checks above must see these faults.
 
 TEST_F(CudaAttention, FaultsAreNoticed) {
-  const ResidentBlocks blocks = prepare_attention(64);
-  const AttentionProblem problem(
-      {.head_dim = 64, .kv_heads = 2, .prefix = 500, .rows = 40, .holes = 0}, 12);
-  DeviceAttention device(problem, blocks);
-  ASSERT_LE(worst_error(problem, device.run(stream_)), 1.0);
-  const PassScalars right = DeviceAttention::scalars_of(problem.plan(blocks));
-  ASSERT_GT(right.chunks, 2);
+  for (const ResidentBlocks& blocks : kernels(64)) {
+    const AttentionProblem problem(
+        {.head_dim = 64, .kv_heads = 2, .prefix = 500, .rows = 40, .holes = 0}, 12);
+    DeviceAttention device(problem, blocks);
+    ASSERT_LE(worst_error(problem, device.run(stream_)), 1.0);
+    const PassScalars right = problem.scalars(blocks);
+    ASSERT_GT(right.chunks, 2);
+    // Gangs of blocks are counted alike by all of them, so that there is no last one to leave out.
+    const int faults = blocks.ranges > 0 ? 3 : 4;
 
-  for (int fault = 0; fault < 4; ++fault) {
-    std::vector<VisibleKv> tail = problem.tail;
-    PassScalars scalars = right;
-    if (fault == 0) {  // intervals one query too long
-      for (VisibleKv& token : tail) {
-        if (token.q_begin < token.q_end) token.q_end = std::min(token.q_end + 1, problem.c.rows);
+    for (int fault = 0; fault < faults; ++fault) {
+      std::vector<VisibleKv> tail = problem.tail;
+      PassScalars scalars = right;
+      if (fault == 0) {  // intervals one query too long
+        for (VisibleKv& token : tail) {
+          if (token.q_begin < token.q_end) token.q_end = std::min(token.q_end + 1, problem.c.rows);
+        }
       }
+      if (fault == 1) tail[0].q_end = 1;  // the root seen by itself alone
+      if (fault == 2) --scalars.prefix;   // the tail begins one token early
+      if (fault == 3) --scalars.chunks;   // the last chunk left out
+      device.set_tail(tail);
+      device.set_scalars(scalars);
+      EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0)
+          << "fault " << fault << ", ranges " << blocks.ranges;
     }
-    if (fault == 1) tail[0].q_end = 1;  // the root seen by itself alone
-    if (fault == 2) --scalars.prefix;   // the tail begins one token early
-    if (fault == 3) --scalars.chunks;   // the last chunk left out
-    device.set_tail(tail);
-    device.set_scalars(scalars);
-    EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0) << "fault " << fault;
   }
 }
 

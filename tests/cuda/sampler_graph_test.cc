@@ -25,6 +25,12 @@ class SamplerGraph : public testing::SamplerTest {
     direct_ = make_sampler(vocab, vocab, most_rows, most_rows);
   }
 
+  void TearDown() override {
+    recorded_.reset();  // before the stream that they wait for
+    direct_.reset();
+    SamplerTest::TearDown();
+  }
+
   class Recording {
    public:
     Recording(cudaStream_t stream, const std::function<void()>& body) : stream_(stream) {

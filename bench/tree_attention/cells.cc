@@ -1,0 +1,169 @@
+#include "cells.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "anchors_text.h"
+#include "base/error.h"
+
+namespace coppice::bench {
+namespace {
+
+constexpr std::pair<std::int32_t, std::int32_t> head_shapes[] = {{32, 8}, {32, 32}, {64, 8}};
+constexpr double bf16_bytes = 2.0;
+
+/// Splits at every `separator`; the last of at most `fields` fields takes the rest.
+std::vector<std::string_view> split(std::string_view text, char separator, std::size_t fields) {
+  std::vector<std::string_view> parts;
+  while (parts.size() + 1 < fields) {
+    const std::size_t at = text.find(separator);
+    if (at == std::string_view::npos) break;
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+template <typename Number>
+bool parse(std::string_view text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, number);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+bool parse_anchor(std::string_view line, Anchor& anchor) {
+  const auto fields = split(line, ',', 8);
+  if (fields.size() != 8) return false;
+  Cell& cell = anchor.cell;
+  if (fields[0] != "verify" && fields[0] != "fewshot") return false;
+  cell.kind = fields[0] == "verify" ? Kind::verify : Kind::fewshot;
+  anchor.by = fields[7];
+  return parse(fields[1], cell.heads) && parse(fields[2], cell.kv_heads) &&
+         parse(fields[3], cell.prefix) && parse(fields[4], cell.rows) &&
+         parse(fields[5], anchor.best_us) && parse(fields[6], anchor.bound_us) &&
+         anchor.best_us > 0.0;
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::verify:
+      return "verify";
+    case Kind::fewshot:
+      return "fewshot";
+    case Kind::decode:
+      return "decode";
+    case Kind::prefill:
+      return "prefill";
+  }
+  return "";
+}
+
+std::string Cell::name() const {
+  return cat(name_of(kind), "/", heads, "/", kv_heads, "/p", prefix, "/t", rows);
+}
+
+std::vector<Cell> verify_cells() {
+  std::vector<Cell> cells;
+  for (const auto& [heads, kv_heads] : head_shapes) {
+    for (const std::int32_t prefix : {1024, 4096, 16384, 65536}) {
+      for (const std::int32_t tree : {32, 64, 128, 256, 768}) {
+        cells.push_back({Kind::verify, heads, kv_heads, prefix, tree});
+      }
+    }
+  }
+  for (const std::int32_t branches : {20, 30, 50}) {
+    cells.push_back({Kind::fewshot, 32, 8, 4000, branches});
+  }
+  return cells;
+}
+
+std::vector<Cell> decode_cells() {
+  std::vector<Cell> cells;
+  for (const auto& [heads, kv_heads] : head_shapes) {
+    for (const std::int32_t prefix : {1024, 2048, 4096, 8192, 16384, 32768, 65536}) {
+      cells.push_back({Kind::decode, heads, kv_heads, prefix, 1});
+    }
+  }
+  return cells;
+}
+
+std::vector<Cell> prefill_cells() {
+  std::vector<Cell> cells;
+  for (const auto& [heads, kv_heads] : head_shapes) {
+    for (const std::int32_t prefix : {0, 4096, 16384}) {
+      for (const std::int32_t rows : {256, 512}) {
+        cells.push_back({Kind::prefill, heads, kv_heads, prefix, rows});
+      }
+    }
+  }
+  return cells;
+}
+
+std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filter) {
+  if (filter.empty()) return cells;
+  const auto words = split(filter, ',', filter.size() + 1);
+  std::vector<Cell> chosen;
+  std::copy_if(cells.begin(), cells.end(), std::back_inserter(chosen), [&](const Cell& cell) {
+    const std::string name = cell.name() + "/";
+    return std::any_of(words.begin(), words.end(),
+                       [&](std::string_view word) { return name.find(word) != std::string::npos; });
+  });
+  return chosen;
+}
+
+Cost cost_of(const Cell& cell) {
+  const double rows = cell.rows;
+  double pairs = rows * cell.prefix;
+  if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
+  const double tokens = static_cast<double>(cell.prefix) + cell.tail();
+  Cost cost;
+  cost.flops = 4.0 * cell.heads * head_dim * pairs;
+  cost.bytes = bf16_bytes * head_dim * (2.0 * tokens * cell.kv_heads + 2.0 * rows * cell.heads);
+  return cost;
+}
+
+double bytes_us(const Cost& cost, const Ceilings& ceilings) {
+  return 1e6 * cost.bytes / ceilings.bytes_per_second;
+}
+
+double flops_us(const Cost& cost, const Ceilings& ceilings) {
+  return 1e6 * cost.flops / ceilings.flops_per_second;
+}
+
+double bound_us(const Cost& cost, const Ceilings& ceilings) {
+  return std::max(bytes_us(cost, ceilings), flops_us(cost, ceilings));
+}
+
+double target_us(const Cost& cost, const Ceilings& ceilings) {
+  return 4.0 + std::max(bytes_us(cost, ceilings) / 0.92, flops_us(cost, ceilings) / 0.70);
+}
+
+std::vector<Anchor> read_anchors(std::string_view csv) {
+  std::vector<Anchor> anchors;
+  bool header = true;
+  for (const std::string_view line : split(csv, '\n', csv.size() + 1)) {
+    if (line.empty() || line.front() == '#') continue;
+    if (std::exchange(header, false)) continue;
+    Anchor anchor;
+    if (!parse_anchor(line, anchor)) {
+      throw_failure(cat("anchors.csv: cannot read the line ", quote(std::string(line))));
+    }
+    anchors.push_back(std::move(anchor));
+  }
+  return anchors;
+}
+
+std::vector<Anchor> committed_anchors() { return read_anchors(anchors_csv); }
+
+std::optional<Anchor> anchor_of(const std::vector<Anchor>& anchors, const Cell& cell) {
+  for (const Anchor& anchor : anchors) {
+    if (anchor.cell.name() == cell.name()) return anchor;
+  }
+  return std::nullopt;
+}
+
+}  // namespace coppice::bench

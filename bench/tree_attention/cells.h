@@ -1,0 +1,90 @@
+// What is measured, what it costs at least, and what is asked of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace coppice::bench {
+
+enum class Kind {
+  verify,   ///< a token tree over a prefix, a query per node
+  fewshot,  ///< branches over a prefix, a query at each branch's end
+  decode,   ///< one query
+  prefill,  ///< a chunk of text over a prefix
+};
+
+const char* name_of(Kind kind);
+
+inline constexpr std::int32_t branch_tokens = 400;  ///< of few-shot branches
+inline constexpr std::int32_t head_dim = 128;
+
+/// One layer's attention.
+struct Cell {
+  Kind kind = Kind::verify;
+  std::int32_t heads = 32;
+  std::int32_t kv_heads = 8;
+  std::int32_t prefix = 0;
+  std::int32_t rows = 1;  ///< queries: nodes of the tree, root included; branches; text tokens
+
+  AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
+  std::int32_t group() const { return heads / kv_heads; }
+  std::int32_t tail() const { return kind == Kind::fewshot ? rows * branch_tokens : rows; }
+  /// E.g. "verify/32/8/p4096/t64": what the option --cells looks in.
+  std::string name() const;
+};
+
+std::vector<Cell> verify_cells();   ///< the 60 of anchors.csv, then the few-shot ones
+std::vector<Cell> decode_cells();   ///< three head shapes, prefix 1k to 64k
+std::vector<Cell> prefill_cells();  ///< 256 and 512 rows
+
+/// The cells whose name followed by a "/" contains one of the comma-separated words, all for an
+/// empty filter; a word that ends in "/" so ends where a number ends.
+std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filter);
+
+/// The least that any kernel reads, writes and computes.
+struct Cost {
+  double bytes = 0.0;  ///< K, V, Q and O once, all as bf16
+  double flops = 0.0;  ///< of both products
+};
+
+/// As anchors.csv counts: in verify and few-shot cells every query sees the whole prefix, and
+/// what it sees of the tail is left out of the flops (not of the bytes). Elsewhere all visible
+/// pairs count. Q counts as bf16 though coppice passes it in f32.
+Cost cost_of(const Cell& cell);
+
+/// What the card does, measured.
+struct Ceilings {
+  double bytes_per_second = 0.0;
+  double flops_per_second = 0.0;
+};
+
+double bytes_us(const Cost& cost, const Ceilings& ceilings);
+double flops_us(const Cost& cost, const Ceilings& ceilings);
+/// Their maximum: no kernel takes less.
+double bound_us(const Cost& cost, const Ceilings& ceilings);
+/// 4 us + the bound at 92% of the bandwidth and 70% of the matrix rate.
+double target_us(const Cost& cost, const Ceilings& ceilings);
+
+/// The best of the existing kernels in one cell.
+struct Anchor {
+  Cell cell;
+  double best_us = 0.0;
+  double bound_us = 0.0;  ///< by the file's ceilings
+  std::string by;
+};
+
+/// Ceilings by which anchors.csv states its bounds.
+inline constexpr Ceilings anchor_ceilings{4.6e12, 790e12};
+
+/// Reads the text of anchors.csv. Throws Error(failure) that names a broken line.
+std::vector<Anchor> read_anchors(std::string_view csv);
+/// anchors.csv as it was when the program was built.
+std::vector<Anchor> committed_anchors();
+std::optional<Anchor> anchor_of(const std::vector<Anchor>& anchors, const Cell& cell);
+
+}  // namespace coppice::bench

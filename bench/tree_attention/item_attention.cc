@@ -1,0 +1,83 @@
+#include "item_attention.h"
+
+#include <utility>
+
+namespace coppice::bench {
+namespace {
+
+constexpr std::uint32_t sampling_seed = 22;
+constexpr std::int32_t short_samples = 5;
+
+std::size_t partial_count(const ItemPlan& plan) {
+  if (plan.direct) return 0;
+  return static_cast<std::size_t>(plan.partial_rows) * static_cast<std::size_t>(plan.shape.heads);
+}
+
+}  // namespace
+
+ItemAttention::ItemAttention(ItemPlan plan, const InputSets& inputs, cudaStream_t stream)
+    : plan_(std::move(plan)),
+      inputs_(inputs),
+      stream_(stream),
+      items_(plan_.items),
+      slots_(plan_.slots),
+      masks_(plan_.masks),
+      partials_begin_(plan_.partials_begin),
+      partials_(plan_.partials),
+      partial_out_(partial_count(plan_) * head_dim),
+      partial_lse_(partial_count(plan_)) {
+  prepare_item_attention();
+}
+
+void ItemAttention::queue(std::int32_t set) const {
+  const KvLayout layout = inputs_.layout();
+  const std::int64_t set_begin =
+      std::int64_t{set} * layout.slots() * layout.kv_heads * layout.head_dim;
+  const ItemView view{items_.data(),       slots_.data(),
+                      masks_.data(),       partials_begin_.data(),
+                      partials_.data(),    partial_out_.data(),
+                      partial_lse_.data(), static_cast<std::int32_t>(plan_.items.size()),
+                      plan_.tile_rows,     plan_.rows,
+                      plan_.group(),       plan_.shape.kv_heads,
+                      plan_.direct};
+  const ItemOperands operands{inputs_.q(set),
+                              inputs_.q_stride(),
+                              static_cast<const std::uint16_t*>(inputs_.keys()) + set_begin,
+                              static_cast<const std::uint16_t*>(inputs_.values()) + set_begin,
+                              inputs_.out(set),
+                              layout.page_size,
+                              inputs_.scale()};
+  item_attention(view, operands, stream_);
+}
+
+CutResult run_cut(const InputSets& inputs, const MakePlan& make_plan, CutLength cut,
+                  std::int32_t samples, cudaStream_t stream) {
+  const ItemAttention attention(make_plan(inputs.work(), cut), inputs, stream);
+  inputs.poison_output();
+  CutResult result;
+  result.cut = cut;
+  result.timing = time_replays(
+      inputs.sets(), samples, [&](std::int32_t set) { attention.queue(set); }, stream);
+  result.error = inputs.error(inputs.sets() - 1, sampling_seed);
+  result.group_kv_bytes = attention.plan().group_kv_bytes;
+  result.block_kv_bytes = attention.plan().block_kv_bytes;
+  return result;
+}
+
+CutResult run_best_cut(const InputSets& inputs, const MakePlan& make_plan,
+                       const std::vector<CutLength>& cuts, std::int32_t samples,
+                       cudaStream_t stream) {
+  CutLength best = cuts.front();
+  double least_us = 0.0;
+  for (const CutLength cut : cuts) {
+    const ItemAttention attention(make_plan(inputs.work(), cut), inputs, stream);
+    const Timing timing = time_replays(
+        inputs.sets(), short_samples, [&](std::int32_t set) { attention.queue(set); }, stream);
+    if (least_us > 0.0 && timing.median_us >= least_us) continue;
+    least_us = timing.median_us;
+    best = cut;
+  }
+  return run_cut(inputs, make_plan, best, samples, stream);
+}
+
+}  // namespace coppice::bench

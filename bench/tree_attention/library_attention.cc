@@ -1,0 +1,110 @@
+#include "library_attention.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/stopwatch.h"
+#include "base/tree_order.h"
+#include "kernels/flatten_plan.h"
+#include "timing.h"
+
+namespace coppice::bench {
+namespace {
+
+DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
+  void* memory = nullptr;
+  cuda::check(cudaMalloc(&memory, bytes), purpose);
+  cuda::check(cudaMemset(memory, 0, bytes), purpose);
+  cuda::check(cudaDeviceSynchronize(), purpose);
+  return DeviceBuffer(
+      memory, bytes, [](void* p, void*) { (void)cudaFree(p); }, nullptr);
+}
+
+PassLimits limits_of(const InputSets& inputs) {
+  const Workload& work = inputs.work();
+  return {inputs.padded_rows(), inputs.padded_rows(), work.tokens(), work.cell.shape()};
+}
+
+}  // namespace
+
+LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks& blocks,
+                                   cudaStream_t stream)
+    : inputs_(inputs),
+      blocks_(blocks),
+      stream_(stream),
+      zeros_(static_cast<std::size_t>(inputs.work().cell.rows), 0),
+      pass_(std::make_unique<cuda::CudaPass>(limits_of(inputs), blocks, allocate, stream, false)) {
+  const Workload& work = inputs.work();
+  pass_inputs_.tokens = zeros_;
+  pass_inputs_.positions = zeros_;
+  pass_inputs_.write_slots = zeros_;
+  pass_inputs_.prefix = work.prefix;
+  pass_inputs_.tail = work.tail;
+  begin();
+}
+
+void LibraryAttention::begin() {
+  pass_->begin(pass_inputs_);
+  cuda::check(cudaStreamSynchronize(stream_), "copying pass inputs");
+  view_ = pass_->view();
+  scratch_ = pass_->scratch();
+  cuda::check(cudaMemcpy(&scalars_, view_.scalars, sizeof(scalars_), cudaMemcpyDeviceToHost),
+              "reading a pass's scalars");
+}
+
+void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
+  const Cell& cell = inputs_.work().cell;
+  scalars_.chunk_tokens = chunk_tokens;
+  scalars_.chunks = (inputs_.work().tokens() + chunk_tokens - 1) / chunk_tokens;
+  const auto partials = static_cast<std::size_t>(cell.rows) * static_cast<std::size_t>(cell.heads) *
+                        static_cast<std::size_t>(scalars_.chunks);
+  forced_scalars_ = DeviceArray<cuda::PassScalars>(std::vector<cuda::PassScalars>{scalars_});
+  forced_out_ = DeviceArray<float>(partials * head_dim);
+  forced_lse_ = DeviceArray<float>(partials);
+  view_.scalars = forced_scalars_.data();
+  scratch_.partial_out = forced_out_.data();
+  scratch_.partial_lse = forced_lse_.data();
+}
+
+void LibraryAttention::queue(std::int32_t set) {
+  cuda::tree_attention(view_, pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
+                       inputs_.work().cell.shape(), inputs_.scale(), inputs_.layout(),
+                       inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
+                       stream_);
+}
+
+HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
+  const Workload& work = inputs_.work();
+  const Cell& cell = work.cell;
+  std::mt19937 random(3);
+  const TokenTree tree = dyspec_like_tree(cell.rows, random);
+  TreeOrder order;
+  std::vector<VisibleKv> tail;
+  std::vector<double> order_us, plan_us, begin_us;
+  std::int64_t kept = 0;
+  for (std::int32_t i = 0; i < samples; ++i) {
+    const double start = now_seconds();
+    order.assign(tree);
+    tail.clear();
+    for (std::int32_t row = 0; row < order.rows(); ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      tail.push_back({work.tail_slots[at], row, row + order.subtree_rows[at]});
+    }
+    const double ordered = now_seconds();
+    const FlattenPlan plan =
+        make_flatten_plan(cell.shape(), cell.rows, inputs_.padded_rows(), cell.prefix,
+                          static_cast<std::int32_t>(tail.size()), blocks_);
+    const double planned = now_seconds();
+    kept += plan.chunk_tokens;
+    pass_->begin(pass_inputs_);
+    const double begun = now_seconds();
+    cuda::check(cudaStreamSynchronize(stream_), "copying pass inputs");
+    order_us.push_back(1e6 * (ordered - start));
+    plan_us.push_back(1e6 * (planned - ordered));
+    begin_us.push_back(1e6 * (begun - planned));
+  }
+  if (kept == 0) return {};  // so that the plans are used
+  return {median(order_us), median(plan_us), median(begin_us)};
+}
+
+}  // namespace coppice::bench

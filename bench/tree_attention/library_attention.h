@@ -1,0 +1,54 @@
+// The library's tree attention on a set of inputs, driven as a pass drives it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "input_sets.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_pass.h"
+
+namespace coppice::bench {
+
+/// What the host spends on a pass before its first kernel, medians in microseconds.
+struct HostPlanning {
+  double order_us = 0.0;  ///< depth-first order of the tree and who sees its tokens
+  double plan_us = 0.0;   ///< make_flatten_plan(), where the kernel takes chunks
+  double begin_us = 0.0;  ///< CudaPass::begin(): that plan, the inputs' copy queued
+};
+
+class LibraryAttention {
+ public:
+  /// `blocks`: from prepare_attention(head_dim). The workload's tail needs intervals.
+  LibraryAttention(const InputSets& inputs, const ResidentBlocks& blocks, cudaStream_t stream);
+
+  /// Cuts the tokens into chunks of this length (a multiple of chunk_step) instead of those that
+  /// make_flatten_plan() chooses. Kernels that take ranges (ResidentBlocks) ignore it.
+  void force_chunks(std::int32_t chunk_tokens);
+  std::int32_t chosen_chunk() const { return scalars_.chunk_tokens; }
+  std::int32_t chunks() const { return scalars_.chunks; }
+
+  /// Queues one layer's attention; the output goes to InputSets::out().
+  void queue(std::int32_t set);
+
+  HostPlanning host_planning(std::int32_t samples);
+
+ private:
+  void begin();
+
+  const InputSets& inputs_;
+  ResidentBlocks blocks_;
+  cudaStream_t stream_;
+  std::vector<std::int32_t> zeros_;
+  PassInputs pass_inputs_;
+  std::unique_ptr<cuda::CudaPass> pass_;
+  cuda::PassScalars scalars_;
+  cuda::PassView view_;
+  cuda::AttentionScratch scratch_;
+  DeviceArray<cuda::PassScalars> forced_scalars_;
+  DeviceArray<float> forced_out_, forced_lse_;
+};
+
+}  // namespace coppice::bench

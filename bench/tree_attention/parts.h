@@ -1,0 +1,20 @@
+// The parts of the program; each prints its tables and adds to the report.
+#pragma once
+
+#include "report.h"
+
+namespace coppice::bench {
+
+/// The cells of anchors.csv against the existing kernels, the bounds and the targets.
+void run_verify_table(Bench& bench);
+void run_decode_table(Bench& bench);
+void run_prefill_table(Bench& bench);
+/// What the host spends before the first kernel of a pass.
+void run_planning_table(Bench& bench);
+/// DeFT's ways of cutting the work, against each other.
+void run_paper_table(Bench& bench);
+/// DySpec's orders of a tree's nodes.
+void run_order_table(Bench& bench);
+void run_chunk_table(Bench& bench);
+
+}  // namespace coppice::bench

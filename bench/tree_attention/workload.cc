@@ -1,0 +1,199 @@
+#include "workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <queue>
+
+#include "base/error.h"
+#include "base/tree_order.h"
+
+namespace coppice::bench {
+namespace {
+
+struct Position {
+  double value;
+  std::int32_t parent;
+  std::int32_t rank;
+  double mass_left;  ///< of the parent's draft distribution
+
+  bool operator<(const Position& other) const {
+    return value != other.value ? value < other.value : parent > other.parent;
+  }
+};
+
+/// Rows of `order`, as nodes.
+std::vector<std::int32_t> node_of_row(const TokenTree& tree, RowOrder order) {
+  if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
+    TreeOrder depth_first;
+    depth_first.assign(tree,
+                       order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
+    return depth_first.node_of_row;
+  }
+  std::vector<std::int32_t> nodes(static_cast<std::size_t>(tree.nodes()));
+  std::iota(nodes.begin(), nodes.end(), 0);
+  if (order == RowOrder::breadth_first) {
+    std::stable_sort(nodes.begin(), nodes.end(), [&](std::int32_t a, std::int32_t b) {
+      return tree.depth[static_cast<std::size_t>(a)] < tree.depth[static_cast<std::size_t>(b)];
+    });
+  }
+  return nodes;
+}
+
+/// Places tokens in pages that are shuffled beforehand.
+class Pages {
+ public:
+  Pages(std::int32_t pages, std::mt19937& random) : order_(static_cast<std::size_t>(pages)) {
+    std::iota(order_.begin(), order_.end(), 0);
+    std::shuffle(order_.begin(), order_.end(), random);
+  }
+  /// `count` tokens from the start of a fresh page.
+  void place(std::int32_t count, std::vector<KvSlot>& slots) {
+    for (std::int32_t t = 0; t < count; ++t) {
+      const std::int32_t offset = t % Workload::page_size;
+      if (offset == 0) ++used_;
+      slots.push_back(order_.at(used_ - 1) * Workload::page_size + offset);
+    }
+  }
+
+ private:
+  std::vector<std::int32_t> order_;
+  std::size_t used_ = 0;
+};
+
+std::int32_t pages_for(std::int32_t tokens) {
+  return (tokens + Workload::page_size - 1) / Workload::page_size;
+}
+
+Workload placed(const Cell& cell, std::mt19937& random) {
+  const std::int32_t runs = cell.kind == Kind::fewshot ? cell.rows : 1;
+  const std::int32_t run_tokens = cell.tail() / runs;
+  Workload work;
+  work.cell = cell;
+  work.pages = pages_for(cell.prefix) + runs * pages_for(run_tokens);
+  Pages pages(work.pages, random);
+  pages.place(cell.prefix, work.prefix);
+  for (std::int32_t run = 0; run < runs; ++run) pages.place(run_tokens, work.tail_slots);
+  work.visibility = Visibility(cell.rows, cell.tail());
+  return work;
+}
+
+/// Adds the next tail token and who sees it.
+void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end) {
+  const auto token = static_cast<std::int32_t>(work.tail.size());
+  work.tail.push_back({work.tail_slots[work.tail.size()], q_begin, q_end});
+  for (std::int32_t query = q_begin; query < q_end; ++query) work.visibility.set(query, token);
+}
+
+}  // namespace
+
+TokenTree dyspec_like_tree(std::int32_t nodes, std::mt19937& random) {
+  TokenTree tree;
+  tree.reset(0);
+  std::priority_queue<Position> positions;
+  positions.push({1.0, 0, 0, 1.0});
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  while (tree.nodes() < nodes) {
+    const Position drawn = positions.top();
+    positions.pop();
+    const double prob = drawn.mass_left * std::pow(uniform(random), 2.0 / 3.0);
+    const std::int32_t node =
+        tree.add(drawn.parent, tree.nodes(), drawn.rank, static_cast<float>(prob), drawn.value);
+    const double parent_prob = tree.path_prob[static_cast<std::size_t>(drawn.parent)];
+    const double mass_left = drawn.mass_left - prob;
+    positions.push({parent_prob * mass_left, drawn.parent, drawn.rank + 1, mass_left});
+    positions.push({tree.path_prob[static_cast<std::size_t>(node)], node, 0, 1.0});
+  }
+  return tree;
+}
+
+TokenTree uniform_tree(std::int32_t nodes, std::mt19937& random) {
+  TokenTree tree;
+  tree.reset(0);
+  std::vector<std::int32_t> children(static_cast<std::size_t>(nodes), 0);
+  while (tree.nodes() < nodes) {
+    const std::int32_t parent =
+        std::uniform_int_distribution<std::int32_t>(0, tree.nodes() - 1)(random);
+    tree.add(parent, tree.nodes(), children[static_cast<std::size_t>(parent)]++, 0.5f, 0.5);
+  }
+  return tree;
+}
+
+const char* name_of(RowOrder order) {
+  switch (order) {
+    case RowOrder::added:
+      return "as added";
+    case RowOrder::breadth_first:
+      return "breadth-first";
+    case RowOrder::depth_first:
+      return "depth-first";
+    case RowOrder::heavy_path:
+      return "heavy path";
+  }
+  return "";
+}
+
+std::int64_t count_blocks(const Visibility& visibility, std::int32_t queries, std::int32_t tokens) {
+  const auto blocks = [](std::int32_t count, std::int32_t size) {
+    return (count + size - 1) / size;
+  };
+  const std::int32_t across = blocks(visibility.tail(), tokens);
+  std::vector<bool> seen(static_cast<std::size_t>(blocks(visibility.rows(), queries)) *
+                             static_cast<std::size_t>(across),
+                         false);
+  for (std::int32_t query = 0; query < visibility.rows(); ++query) {
+    for (std::int32_t token = 0; token < visibility.tail(); ++token) {
+      if (!visibility.sees(query, token)) continue;
+      seen[static_cast<std::size_t>(query / queries * across + token / tokens)] = true;
+    }
+  }
+  return std::count(seen.begin(), seen.end(), true);
+}
+
+Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder order,
+                            std::mt19937& random) {
+  if (cell.kind != Kind::verify || tree.nodes() != cell.rows) {
+    throw_failure(cat("a tree of ", tree.nodes(), " nodes for the cell ", cell.name()));
+  }
+  Workload work = placed(cell, random);
+  const std::vector<std::int32_t> nodes = node_of_row(tree, order);
+  std::vector<std::int32_t> row_of_node(nodes.size());
+  for (std::size_t row = 0; row < nodes.size(); ++row) {
+    row_of_node[static_cast<std::size_t>(nodes[row])] = static_cast<std::int32_t>(row);
+  }
+  if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
+    TreeOrder depth_first;
+    depth_first.assign(tree,
+                       order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
+    for (std::int32_t row = 0; row < cell.rows; ++row) {
+      add_tail(work, row, row + depth_first.subtree_rows[static_cast<std::size_t>(row)]);
+    }
+    return work;
+  }
+  for (std::int32_t row = 0; row < cell.rows; ++row) {
+    for (std::int32_t node = nodes[static_cast<std::size_t>(row)]; node >= 0;
+         node = tree.parent[static_cast<std::size_t>(node)]) {
+      work.visibility.set(row, row_of_node[static_cast<std::size_t>(node)]);
+    }
+  }
+  return work;
+}
+
+Workload make_workload(const Cell& cell, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  if (cell.kind == Kind::verify) {
+    const TokenTree tree = dyspec_like_tree(cell.rows, random);
+    return make_tree_workload(cell, tree, RowOrder::depth_first, random);
+  }
+  Workload work = placed(cell, random);
+  for (std::int32_t token = 0; token < cell.tail(); ++token) {
+    if (cell.kind == Kind::fewshot) {
+      add_tail(work, token / branch_tokens, token / branch_tokens + 1);
+    } else {
+      add_tail(work, token, cell.rows);
+    }
+  }
+  return work;
+}
+
+}  // namespace coppice::bench

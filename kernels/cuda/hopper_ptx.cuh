@@ -1,0 +1,227 @@
+// PTX that the Hopper attention is made of: barriers in shared memory, asynchronous copies, and
+// products of whole warpgroups (sm_90a).
+//
+// Matrices that products read from shared memory are stored as panels of 64 columns: row r of a
+// panel is 128 bytes, its 16-byte vectors permuted, vector c lying at place c ^ (r % 8). A panel
+// starts at a multiple of 1024 bytes.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_tiles.cuh"
+
+namespace coppice::cuda::hopper {
+
+using flatten::all_lanes;
+using flatten::shared_address;
+
+inline constexpr int warpgroup_threads = 128;
+
+// --- barriers ---------------------------------------------------------------------------------
+
+__device__ inline void init_barrier(std::uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(barrier)), "r"(arrivals)
+               : "memory");
+}
+__device__ inline void arrive(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+               :
+               : "r"(shared_address(barrier))
+               : "memory");
+}
+/// Arrives once this thread's copies so far have landed.
+__device__ inline void arrive_after_copies(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+               :
+               : "r"(shared_address(barrier))
+               : "memory");
+}
+/// Waits until the phase of this parity has ended; the phase before the first has parity 1.
+__device__ inline void wait(std::uint64_t* barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra ended;\n"
+      "bra again;\n"
+      "ended:\n"
+      "}"
+      :
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+}
+/// Products read shared memory by another path than stores write it.
+__device__ inline void make_visible_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+/// A hardware barrier of the block; `threads` counts those that wait and those that only arrive.
+__device__ inline void block_barrier_wait(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline void block_barrier_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+
+// --- registers --------------------------------------------------------------------------------
+
+template <int count>
+__device__ inline void give_registers_back() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(count));
+}
+template <int count>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(count));
+}
+
+// --- copies -----------------------------------------------------------------------------------
+
+/// Starts copying 16 bytes, or clearing them where not `valid`.
+__device__ inline void copy_or_clear(std::uint32_t shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(shared), "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+/// Announces bytes of bulk copies to the barrier's current phase.
+__device__ inline void expect_bytes(std::uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
+}
+/// Starts the copy of a box of `map` to shared memory; its bytes count for the barrier.
+__device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, int column, int row,
+                                std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];"
+      :
+      : "r"(shared), "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// --- products ---------------------------------------------------------------------------------
+
+/// A matrix in shared memory whose rows run along the sum: `panel_bytes` apart where it has
+/// several panels of columns.
+__device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, int panel_bytes) {
+  constexpr std::uint64_t permuted_128_bytes = std::uint64_t{1} << 62;
+  constexpr std::uint64_t eight_rows = std::uint64_t{1024 >> 4} << 32;
+  return permuted_128_bytes | eight_rows | (static_cast<std::uint64_t>(panel_bytes >> 4) << 16) |
+         static_cast<std::uint64_t>((address & 0x3ffff) >> 4);
+}
+
+/// Before the first product after registers that products use were written.
+__device__ inline void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+__device__ inline void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+/// Waits for all but the last `pending` committed groups.
+template <int pending>
+__device__ inline void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
+}
+/// Keeps the compiler from moving uses of registers across.
+template <int count>
+__device__ inline void pin(float (&registers)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+template <int count>
+__device__ inline void pin(std::uint32_t (&registers)[count][4]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) asm volatile("" : "+r"(registers[i][k])::"memory");
+  }
+}
+
+/// sum = a b^T, or sum += a b^T.
+__device__ inline void multiply_add_shared(float (&sum)[64], std::uint64_t a, std::uint64_t b,
+                                           bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;\n"
+      "}"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+        "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+        "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+        "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+        "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+        "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
+        "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
+        "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
+        "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]),
+        "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]),
+        "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63])
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+/// sum += a b, by columns of b.
+__device__ inline void multiply_add_registers(float (&sum)[64], const std::uint32_t (&a)[4],
+                                              std::uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, add, 1, 1, 1;\n"
+      "}"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+        "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+        "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+        "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+        "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+        "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
+        "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
+        "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
+        "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]),
+        "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]),
+        "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ inline void multiply_add_registers(float (&sum)[32], const std::uint32_t (&a)[4],
+                                              std::uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, add, 1, 1, 1;\n"
+      "}"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+        "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+        "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+        "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+        "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+        "+f"(sum[30]), "+f"(sum[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+}  // namespace coppice::cuda::hopper

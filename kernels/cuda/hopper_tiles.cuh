@@ -1,0 +1,182 @@
+// What the parts of the Hopper attention share: sizes, shared memory, and its hand-over between
+// the warps that copy (the producer) and those that compute (two consumers, a warpgroup each).
+//
+// Each stage has keys and values of one KV tile. `filled` barriers: every producer thread's
+// copies have landed, and the tile's description is written. `emptied` barriers: every warp of
+// the consumers that read the tile has done so. Descriptions have twice as many slots as there are
+// stages: a consumer reads tile j's description before it gives back the keys of its next tile,
+// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + 2 stages.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/hopper_ptx.cuh"
+#include "kernels/cuda/pass_view.h"
+#include "kernels/range_plan.h"
+
+namespace coppice::cuda::hopper {
+
+inline constexpr int consumers = 2;
+inline constexpr int threads = (1 + consumers) * warpgroup_threads;
+inline constexpr int consumer_threads = consumers * warpgroup_threads;
+inline constexpr int tile_tokens = range_tile_tokens;
+inline constexpr int stages = 3;
+inline constexpr int descriptions = 2 * stages;
+inline constexpr int producer_warps = 4;
+inline constexpr int page_box = 16;
+/// Hardware barriers; 0 is that of the whole block.
+enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
+
+struct Arguments {
+  /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows and 64 columns.
+  CUtensorMap key_boxes, value_boxes;
+  std::int32_t first_pool_row;  ///< of the layer
+  bool has_boxes;               ///< whether pages are made of whole boxes
+  PassView pass;
+  const float* q;
+  std::int64_t q_stride;
+  const __nv_bfloat16* keys;    ///< first page of the layer
+  const __nv_bfloat16* values;  ///< first page of the layer
+  std::int32_t page_size;
+  std::int32_t page_shift;  ///< where page_size is a power of two, else -1
+  std::int32_t kv_heads;
+  std::int32_t group;
+  std::uint32_t group_inverse;  ///< ceil(2^32 / group)
+  float score_scale;            ///< log2(e) * scale
+  __nv_bfloat16* out;
+  float* partial_out;
+  float* partial_lse;
+  unsigned* tickets;
+};
+
+/// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
+/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles.
+template <int head_dim_, int tile_rows_>
+struct Variant {
+  static constexpr int head_dim = head_dim_;
+  static constexpr int tile_rows = tile_rows_;
+  static constexpr bool shares_rows = tile_rows == range_half_tile;
+  static constexpr int panels = head_dim / 64;
+  static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
+  static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
+  static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
+  static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile
+  static constexpr int out_registers = head_dim / 2;
+};
+
+template <typename V>
+struct alignas(1024) SharedTiles {
+  uint4 keys[stages][tile_tokens * V::vectors];
+  uint4 values[stages][tile_tokens * V::vectors];
+  uint4 queries[range_wide_tile * V::vectors];  ///< also where consumers meet over shared rows
+};
+
+/// In static shared memory, which only code for this architecture asks for.
+struct SharedState {
+  std::uint64_t keys_filled[stages], keys_emptied[stages];
+  std::uint64_t values_filled[stages], values_emptied[stages];
+  /// By token: first query of the row tile that sees it, and the one past the last, from the row
+  /// tile's first query, in the lower and upper half; equal where none sees it.
+  std::uint16_t seen_by[descriptions][tile_tokens];
+  /// By producer warp: see the constants below.
+  std::uint32_t notes[descriptions][producer_warps];
+
+  float row_maximum[range_half_tile], row_sum[range_half_tile];
+};
+inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
+inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
+inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by boxes
+
+__device__ inline RangePlan plan_of(const Arguments& arguments, std::int32_t tile_rows) {
+  const PassScalars& scalars = *arguments.pass.scalars;
+  RangePlan plan;
+  static_cast<RangeCut&>(plan) = scalars.cut;
+  plan.rows = scalars.rows;
+  plan.group = arguments.group;
+  plan.kv_heads = arguments.kv_heads;
+  plan.tile_rows = tile_rows;
+  plan.prefix = scalars.prefix;
+  plan.tail = scalars.tail;
+  return plan;
+}
+
+/// A packed row's query and head; rows times group must fit 32 bits.
+struct QueryHead {
+  std::int32_t query, head;
+};
+__device__ inline QueryHead query_head(const Arguments& arguments, std::int32_t kv_head,
+                                       std::int32_t packed_row) {
+  const std::int32_t query =
+      arguments.group == 1 ? packed_row
+                           : static_cast<std::int32_t>(__umulhi(
+                                 static_cast<std::uint32_t>(packed_row), arguments.group_inverse));
+  return {query, kv_head * arguments.group + packed_row - query * arguments.group};
+}
+
+/// What a block runs: units [first, last], of which the first and the last may be shared.
+struct BlockRange {
+  std::int32_t gang = 0, member = 0;
+  RangePiece first, last;
+  std::int32_t whole = 0;  ///< units between them, plus 1; 0 where the first is the last
+};
+/// To be called by a warp.
+__device__ inline void find_range(const RangePlan& plan, BlockRange& range) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  const std::int32_t gang = block / plan.gang;
+  const std::int32_t member = block - gang * plan.gang;
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane > 1) return;
+  const bool idle = gang >= plan.gangs;
+  const std::int32_t begin = idle ? 0 : plan.range_begin(gang);
+  const std::int32_t end = idle ? 1 : plan.range_begin(gang + 1);
+  const std::int32_t last_unit = (end - 1) / plan.unit_tiles;
+  const std::int32_t at = lane == 0 ? begin : max(begin, last_unit * plan.unit_tiles);
+  (lane == 0 ? range.first : range.last) = plan.piece(at, end, member);
+  if (lane == 1) {
+    range.gang = gang;
+    range.member = member;
+    range.whole = idle ? -1 : last_unit - begin / plan.unit_tiles;
+  }
+}
+
+/// Calls visit(piece) for the pieces of this block in order.
+template <typename Visit>
+__device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& range, Visit visit) {
+  RangePiece piece = range.first;
+  const std::int32_t row_tiles = plan.row_tiles();
+#pragma unroll 1
+  for (std::int32_t i = 0; i <= range.whole; ++i) {
+    if (i > 0) {
+      if (i == range.whole) {
+        piece = range.last;
+      } else {
+        piece.row_tile += plan.gang;
+        if (piece.row_tile >= plan.row_groups * plan.gang) {
+          piece.row_tile = range.member;
+          ++piece.kv_head;
+        }
+        piece.tile_begin = 0;
+        piece.tile_end = plan.unit_tiles;
+        piece.contributors = 1;
+      }
+    }
+    if (piece.row_tile < row_tiles) visit(piece);
+  }
+}
+
+/// Which stage and phase the next KV tile has.
+struct StageCursor {
+  int stage = 0;
+  int description = 0;
+  int parity = 0;
+
+  __device__ void advance() {
+    description = description + 1 == descriptions ? 0 : description + 1;
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace coppice::cuda::hopper
