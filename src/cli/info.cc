@@ -55,12 +55,13 @@ int info(const std::vector<std::string>& arguments) {
   }
   EngineOptions on_host = options;
   on_host.device = "cpu";
-  make_engine_device(on_host);  // wrong options are refused before anything is printed
-  write_out(describe_model(options.target));
+  make_engine_device(on_host);  // refuses wrong options, whichever device they are for
+  std::string text = describe_model(options.target);
   if (options.device != "cpu") {
     const auto device = make_engine_device(options);
-    if (!device->shares_host_memory()) write_out(describe(plan_memory(options, *device)));
+    if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
   }
+  write_out(text);
   return 0;
 }
 
