@@ -127,6 +127,9 @@ inline constexpr std::int32_t chunk_step = 64;
 /// many items, which bounds the partial results.
 inline constexpr std::int32_t max_item_waves = 4;
 
+/// Which kernel runs a pass: the one that takes items, or the one that takes ranges of the work.
+enum class AttentionKernel { items, ranges };
+
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {
   std::int32_t narrow = 1;
@@ -137,11 +140,12 @@ struct ResidentBlocks {
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;
   }
-  /// Whether launches for `padded_rows` rows take ranges, not chunks.
-  bool take_ranges(std::int32_t padded_rows, std::int32_t group) const {
-    return ranges > 0 && row_tile_for(padded_rows, group) == wide_row_tile;
-  }
 };
+
+/// The kernel for a pass of `tokens` KV tokens run by launches for `padded_rows` rows. Few rows
+/// over few tokens are the items' on any device: they need no blocks that wait for one another.
+AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
+                                     std::int32_t tokens, const ResidentBlocks& blocks);
 
 /// The plan of a pass of `rows` rows over `prefix` and `tail` KV tokens, run by launches for
 /// `padded_rows` rows. Chunks are chosen so that the resident blocks get even shares.

@@ -1,21 +1,23 @@
 // DeFT-Flatten on a device whose blocks take equal contiguous ranges of the work.
 //
 // Query heads that share a KV head are packed into rows as in flatten_plan.h. A unit of work is
-// one KV head and one row tile; it is cut into KV tiles of range_tile_tokens tokens, those of the
-// prefix first. The last ones are taken from what is left of the prefix and the tail tokens that
-// the unit sees; how many it sees is not known to the plan, which reckons with a guess, and the
-// unit's last tile stands for all that is left.
+// one KV head and one row tile; its KV tokens, the prefix and then the tail tokens that the row
+// tile sees, are cut into KV tiles of range_tile_tokens.
 //
 // Row tiles that lie side by side form a gang, run by as many blocks in step, so that keys and
-// values are read from memory once for all of them. The KV tiles of all units of a gang's member,
-// one unit after the other, are cut into equal ranges, one for each gang of blocks. So a block has
-// whole units but for at most two pieces: one that a former gang began, one that a later gang goes
-// on with. Only these leave partial results.
+// values are read from memory once for all of them; its units are counted as long as the longest.
+// The KV tiles of all units of a gang's member, one unit after the other, are cut into equal
+// ranges, one for each gang of blocks. So a block has whole units but for at most two pieces: one
+// that a former gang began, one that a later gang goes on with. Only these leave partial results.
 //
-// All is computed from the pass's sizes, by the same functions on host and device.
+// The host makes the plan and writes out, for every block, its range, and for every row tile,
+// where in the tail the tokens lie that it sees.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
 
 #include "kernels/flatten_plan.h"
 
@@ -31,7 +33,26 @@ COPPICE_HOST_DEVICE constexpr std::int32_t range_row_tile_for(std::int32_t padde
   return padded_rows * group <= range_half_tile ? range_half_tile : range_wide_tile;
 }
 
-/// KV tiles [tile_begin, tile_end) of a unit.
+/// Row tiles of launches for at most `padded_rows` rows.
+constexpr std::int32_t most_range_row_tiles(std::int32_t padded_rows, std::int32_t group) {
+  return (padded_rows * group + range_wide_tile - 1) / range_wide_tile;
+}
+
+/// A row tile's part of the tail: runs of neighbours that some of its queries sees. Where there
+/// are more runs than fit, those with the fewest tokens between them are one, so that a run may
+/// have tokens that none of the queries sees.
+struct TailRuns {
+  static constexpr std::int32_t most = 32;
+  std::int32_t begin[most];       ///< place in the tail of a run's first token
+  std::int32_t seen_up_to[most];  ///< tokens of this run and all before it; past the last: of all
+
+  COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return seen_up_to[most - 1]; }
+};
+
+/// The rest of a unit, however long it is.
+inline constexpr std::int32_t unit_end = std::numeric_limits<std::int32_t>::max();
+
+/// KV tiles [tile_begin, tile_end) of a unit; its own tiles may end before.
 struct RangePiece {
   std::int32_t kv_head = 0;
   std::int32_t row_tile = 0;  ///< may be past the last one, where there is nothing to do
@@ -41,12 +62,17 @@ struct RangePiece {
   std::int32_t contributors = 1;
 };
 
-/// What a plan takes divisions to find out: made once per pass.
+/// What a block runs: units [first, last], of which the first and the last may be shared.
+struct BlockRange {
+  std::int32_t gang = 0, member = 0;
+  std::int32_t steps = -1;  ///< units from the first to the last; -1: the block has nothing to do
+  RangePiece first, last;
+};
+
 struct RangeCut {
   std::int32_t gang = 1;        ///< row tiles and blocks of a gang
   std::int32_t row_groups = 1;  ///< gang * row_groups >= row tiles
-  std::int32_t unit_tiles = 1;
-  std::int32_t gangs = 1;  ///< gangs of blocks; gang * gangs <= blocks
+  std::int32_t gangs = 1;       ///< gangs of blocks; gang * gangs <= blocks
 };
 
 struct RangePlan : RangeCut {
@@ -55,41 +81,15 @@ struct RangePlan : RangeCut {
   std::int32_t kv_heads = 1;
   std::int32_t tile_rows = range_wide_tile;
   std::int32_t prefix = 0;
-  std::int32_t tail = 0;
 
   COPPICE_HOST_DEVICE constexpr std::int32_t packed_rows() const { return rows * group; }
   COPPICE_HOST_DEVICE constexpr std::int32_t row_tiles() const {
     return (packed_rows() + tile_rows - 1) / tile_rows;
   }
-  COPPICE_HOST_DEVICE constexpr std::int32_t prefix_tiles() const {
-    return prefix / range_tile_tokens;
-  }
-  /// KV tiles of all units of a gang's member. Times gangs, it must fit 32 bits.
-  COPPICE_HOST_DEVICE constexpr std::uint32_t work() const {
-    return static_cast<std::uint32_t>(kv_heads * row_groups * unit_tiles);
-  }
-  COPPICE_HOST_DEVICE constexpr std::int32_t range_begin(std::int32_t index) const {
-    return static_cast<std::int32_t>(work() * static_cast<std::uint32_t>(index) /
-                                     static_cast<std::uint32_t>(gangs));
-  }
-  /// The gang whose range a KV tile lies in.
-  COPPICE_HOST_DEVICE constexpr std::int32_t gang_at(std::int32_t tile) const {
-    return static_cast<std::int32_t>(
-        ((static_cast<std::uint32_t>(tile) + 1) * static_cast<std::uint32_t>(gangs) - 1) / work());
-  }
-  /// The piece that starts at `begin` and ends with its unit or at `end`.
-  COPPICE_HOST_DEVICE constexpr RangePiece piece(std::int32_t begin, std::int32_t end,
-                                                 std::int32_t member) const {
-    const std::int32_t unit = begin / unit_tiles;
-    const std::int32_t unit_begin = unit * unit_tiles;
-    RangePiece piece;
-    piece.kv_head = unit / row_groups;
-    piece.row_tile = unit % row_groups * gang + member;
-    piece.tile_begin = begin - unit_begin;
-    piece.tile_end = end - unit_begin < unit_tiles ? end - unit_begin : unit_tiles;
-    piece.first_gang = gang_at(unit_begin);
-    piece.contributors = gang_at(unit_begin + unit_tiles - 1) - piece.first_gang + 1;
-    return piece;
+  /// KV tiles of a unit whose row tile sees so many tail tokens; a unit without tokens has one.
+  COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t seen_tail) const {
+    const std::int32_t tiles = (prefix + seen_tail + range_tile_tokens - 1) / range_tile_tokens;
+    return tiles < 1 ? 1 : tiles;
   }
   /// Where a contributor's partial result for a row tile lies, in results of tile_rows rows.
   COPPICE_HOST_DEVICE constexpr std::int32_t partial(std::int32_t gang_index, std::int32_t member,
@@ -103,68 +103,29 @@ struct RangePlan : RangeCut {
   }
 };
 
-COPPICE_HOST_DEVICE constexpr std::int32_t greatest_common_divisor(std::int32_t a, std::int32_t b) {
-  while (b != 0) {
-    const std::int32_t rest = a % b;
-    a = b;
-    b = rest;
+/// Finds the runs of all row tiles of a pass, in time that grows with the tail and with the runs.
+void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
+                    std::int32_t tile_rows, std::span<TailRuns> runs);
+
+/// A plan and its cut into ranges.
+struct RangeShares {
+  RangePlan plan;
+  std::vector<std::int32_t> unit_ends;  ///< by row group: KV tiles of its unit and those before it
+
+  /// KV tiles of all units of a gang's member.
+  std::int64_t work() const { return std::int64_t{plan.kv_heads} * unit_ends.back(); }
+  std::int64_t range_begin(std::int32_t gang) const { return work() * gang / plan.gangs; }
+  /// The gang whose range a KV tile lies in.
+  std::int32_t gang_at(std::int64_t tile) const {
+    return static_cast<std::int32_t>(((tile + 1) * plan.gangs - 1) / work());
   }
-  return a;
-}
+  /// Writes what each block runs; blocks beyond the gangs have nothing to do.
+  void write_ranges(std::span<BlockRange> ranges) const;
+};
 
 /// The plan of a pass that `blocks` blocks run.
-COPPICE_HOST_DEVICE constexpr RangePlan make_range_plan(std::int32_t rows, std::int32_t group,
-                                                        std::int32_t kv_heads,
-                                                        std::int32_t tile_rows, std::int32_t prefix,
-                                                        std::int32_t tail, std::int32_t blocks) {
-  // A row tile of a tree in depth-first order sees its own queries' tokens and their ancestors.
-  constexpr std::int32_t guessed_ancestors = 24;
-  constexpr std::int32_t largest_gang = 12;
-  // In KV tiles: what a piece costs besides its tiles, and what joining costs.
-  constexpr std::int32_t piece_cost = 3;
-  constexpr std::int32_t join_cost = 3;
-  RangePlan plan;
-  plan.rows = rows;
-  plan.group = group;
-  plan.kv_heads = kv_heads;
-  plan.tile_rows = tile_rows;
-  plan.prefix = prefix;
-  plan.tail = tail;
-  const std::int32_t row_tiles = plan.row_tiles() < 1 ? 1 : plan.row_tiles();
-  const std::int32_t tile_queries = tile_rows / group + 1;
-  const std::int32_t seen = tile_queries + guessed_ancestors;
-  const std::int32_t rest = prefix % range_tile_tokens + (tail < seen ? tail : seen);
-  plan.unit_tiles = plan.prefix_tiles() + (rest + range_tile_tokens - 1) / range_tile_tokens;
-  if (plan.unit_tiles < 1) plan.unit_tiles = 1;
-  // The least time of a block, in KV tiles; among equals the largest gang.
-  std::int32_t least_cost = -1;
-  for (std::int32_t gang = row_tiles < largest_gang ? row_tiles : largest_gang; gang >= 1; --gang) {
-    if (gang > blocks) continue;
-    const std::int32_t row_groups = (row_tiles + gang - 1) / gang;
-    const std::int32_t units = kv_heads * row_groups;
-    const std::int32_t most =
-        blocks / gang < units * plan.unit_tiles ? blocks / gang : units * plan.unit_tiles;
-    // With fewer gangs, ranges may have parts of fewer units: with gangs * n = units * m in
-    // lowest terms, ranges of n / m units begin at multiples of 1 / m.
-    const std::int32_t aligned = most / units * units;
-    const std::int32_t fewest = most - most / 8;
-    for (std::int32_t gangs = most; gangs > 0;
-         gangs = gangs > fewest ? gangs - 1 : (gangs > aligned ? aligned : 0)) {
-      const std::int32_t tiles = (units * plan.unit_tiles + gangs - 1) / gangs;
-      const std::int32_t divisor = greatest_common_divisor(units, gangs);
-      const std::int32_t n = units / divisor;
-      const std::int32_t m = gangs / divisor;
-      const std::int32_t pieces = (n + m - 1 + m - 1) / m;
-      const bool joins = m > 1;
-      const std::int32_t cost = tiles + pieces * piece_cost + (joins ? join_cost : 0);
-      if (least_cost >= 0 && cost >= least_cost) continue;
-      least_cost = cost;
-      plan.gang = gang;
-      plan.row_groups = row_groups;
-      plan.gangs = gangs;
-    }
-  }
-  return plan;
-}
+RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
+                            std::int32_t tile_rows, std::int32_t prefix,
+                            std::span<const TailRuns> runs, std::int32_t blocks);
 
 }  // namespace coppice

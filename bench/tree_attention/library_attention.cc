@@ -67,10 +67,10 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 }
 
 void LibraryAttention::queue(std::int32_t set) {
-  cuda::tree_attention(view_, pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
-                       inputs_.work().cell.shape(), inputs_.scale(), inputs_.layout(),
-                       inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
-                       stream_);
+  cuda::tree_attention(pass_->attention_kernel(), view_, pass_->padded_rows(), inputs_.q(set),
+                       inputs_.q_stride(), inputs_.work().cell.shape(), inputs_.scale(),
+                       inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
+                       scratch_, blocks_, stream_);
 }
 
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {

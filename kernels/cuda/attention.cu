@@ -93,27 +93,43 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
   return blocks;
 }
 
-void plan_attention(const AttentionShape& shape, std::int32_t rows, std::int32_t padded_rows,
-                    std::int32_t prefix, std::int32_t tail, const ResidentBlocks& blocks,
-                    PassScalars& scalars) {
-  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail, blocks);
-  scalars.rows = rows;
-  scalars.prefix = prefix;
-  scalars.tail = tail;
-  scalars.chunk_tokens = plan.chunk_tokens;
-  scalars.chunks = plan.chunks;
-  if (!blocks.take_ranges(padded_rows, plan.group)) return;
-  scalars.cut =
-      make_range_plan(rows, plan.group, shape.kv_heads, range_row_tile_for(padded_rows, plan.group),
-                      prefix, tail, blocks.ranges);
+std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
+                              const ResidentBlocks& blocks) {
+  if (blocks.ranges == 0) return 0;
+  return static_cast<std::size_t>(most_range_row_tiles(padded_rows, shape.heads / shape.kv_heads));
 }
 
-void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
-                    std::int64_t q_stride, const AttentionShape& shape, float scale,
+AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
+                               std::int32_t padded_rows, std::int32_t prefix,
+                               std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
+                               const AttentionPlan& result) {
+  const auto tail_tokens = static_cast<std::int32_t>(tail.size());
+  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
+  PassScalars& scalars = result.scalars;
+  scalars.rows = rows;
+  scalars.prefix = prefix;
+  scalars.tail = tail_tokens;
+  scalars.chunk_tokens = plan.chunk_tokens;
+  scalars.chunks = plan.chunks;
+  if (attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks) ==
+      AttentionKernel::items) {
+    return AttentionKernel::items;
+  }
+  const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
+  find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
+  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows, prefix,
+                                             result.tail_runs, blocks.ranges);
+  scalars.cut = shares.plan;
+  shares.write_ranges(result.ranges);
+  return AttentionKernel::ranges;
+}
+
+void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
+                    const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (blocks.take_ranges(padded_rows, shape.heads / shape.kv_heads)) {
+  if (kernel == AttentionKernel::ranges) {
     return hopper_attention(pass, padded_rows, q, q_stride, shape, scale, layout, keys, values,
                             layer, out, scratch, blocks.ranges, stream);
   }

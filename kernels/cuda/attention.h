@@ -1,6 +1,7 @@
 // DeFT-Flatten tree attention. The portable way is two kernels: one runs the work items of
 // kernels/flatten_plan.h, one joins their partial results. GPUs of compute capability 9.0 have
-// a kernel of their own (hopper_attention.h) for more than a few rows, which does both.
+// a kernel of their own (hopper_attention.h) for more than a few rows, or many tokens, which does
+// both.
 //
 //   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
 //            bf16 when read. 16-byte aligned, q_stride a multiple of 4
@@ -27,6 +28,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/pass_view.h"
 #include "kernels/device.h"
@@ -50,15 +52,27 @@ inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
 /// head_dim without a kernel.
 ResidentBlocks prepare_attention(std::int32_t head_dim);
 
-/// Fills a pass's sizes and its plan into the scalars, in constant time.
-void plan_attention(const AttentionShape& shape, std::int32_t rows, std::int32_t padded_rows,
-                    std::int32_t prefix, std::int32_t tail, const ResidentBlocks& blocks,
-                    PassScalars& scalars);
+/// What a pass's launches read besides its slots; as in PassView, in host memory.
+struct AttentionPlan {
+  PassScalars& scalars;
+  std::span<BlockRange> ranges;   ///< as many as launches have blocks, at least blocks.ranges
+  std::span<TailRuns> tail_runs;  ///< at least tail_run_capacity(padded_rows)
+};
+/// 0 where launches never take ranges.
+std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
+                              const ResidentBlocks& blocks);
 
-/// Attention of one layer. The pass's scalars carry plan_attention()'s plan, made with equal
-/// shape, padded_rows and blocks. The launch depends on shape, padded_rows and blocks alone.
-void tree_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
-                    std::int64_t q_stride, const AttentionShape& shape, float scale,
+/// Writes a pass's sizes and its plan, in time that grows with the tail, and says which kernel
+/// the plan is for.
+AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
+                               std::int32_t padded_rows, std::int32_t prefix,
+                               std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
+                               const AttentionPlan& result);
+
+/// Attention of one layer. The pass carries plan_attention()'s plan, made with equal
+/// shape, padded_rows and blocks, and its kernel. The launch depends on these alone.
+void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
+                    const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream);

@@ -22,12 +22,22 @@ std::size_t row_room(std::int32_t rows) {
   return room(padded_row_count(std::max(rows, 1)), sizeof(std::int32_t));
 }
 
-std::size_t tail_begin(const PassLimits& limits) {
-  return aligned(sizeof(PassScalars)) + 3 * row_room(limits.rows) + row_room(limits.logit_rows);
+std::size_t range_room(const ResidentBlocks& blocks) {
+  return aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
 }
 
-std::size_t input_bytes(const PassLimits& limits) {
-  return tail_begin(limits) + room(limits.kv_tokens, sizeof(VisibleKv));
+std::size_t run_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return tail_run_capacity(limits.attention, padded_row_count(std::max(limits.rows, 1)), blocks);
+}
+
+std::size_t tail_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return aligned(sizeof(PassScalars)) + range_room(blocks) +
+         aligned(run_capacity(limits, blocks) * sizeof(TailRuns)) + 3 * row_room(limits.rows) +
+         row_room(limits.logit_rows);
+}
+
+std::size_t input_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return tail_begin(limits, blocks) + room(limits.kv_tokens, sizeof(VisibleKv));
 }
 
 std::size_t prefix_bytes(const PassLimits& limits) {
@@ -58,7 +68,7 @@ std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
 PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
   const auto partials = static_cast<std::size_t>(partial_capacity(limits, blocks));
   const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
-  return {input_bytes(limits), prefix_bytes(limits), partials * head_dim * sizeof(float),
+  return {input_bytes(limits, blocks), prefix_bytes(limits), partials * head_dim * sizeof(float),
           partials * sizeof(float), attention_tickets(blocks) * sizeof(std::uint32_t)};
 }
 
@@ -68,7 +78,7 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       blocks_(blocks),
       stream_(stream),
       records_(records),
-      staged_(input_bytes(limits), pass_inputs_purpose),
+      staged_(input_bytes(limits, blocks), pass_inputs_purpose),
       staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), pass_inputs_purpose) {
   const PassBytes bytes = pass_bytes(limits, blocks);
   inputs_ = allocate(bytes.inputs, pass_inputs_purpose);
@@ -76,13 +86,17 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
   partial_out_ = allocate(bytes.partial_out, attention_purpose);
   partial_lse_ = allocate(bytes.partial_lse, attention_purpose);
   tickets_ = allocate(bytes.tickets, attention_purpose);
-  tokens_at_ = aligned(sizeof(PassScalars));
+  ranges_at_ = aligned(sizeof(PassScalars));
+  tail_runs_at_ = ranges_at_ + range_room(blocks);
+  tokens_at_ = tail_runs_at_ + aligned(run_capacity(limits, blocks) * sizeof(TailRuns));
   positions_at_ = tokens_at_ + row_room(limits.rows);
   slots_at_ = positions_at_ + row_room(limits.rows);
   logit_rows_at_ = slots_at_ + row_room(limits.rows);
-  tail_at_ = tail_begin(limits);
+  tail_at_ = tail_begin(limits, blocks);
   const char* base = inputs_.as<char>();
   view_.scalars = reinterpret_cast<const PassScalars*>(base);
+  view_.ranges = reinterpret_cast<const BlockRange*>(base + ranges_at_);
+  view_.tail_runs = reinterpret_cast<const TailRuns*>(base + tail_runs_at_);
   view_.tokens = reinterpret_cast<const std::int32_t*>(base + tokens_at_);
   view_.positions = reinterpret_cast<const std::int32_t*>(base + positions_at_);
   view_.write_slots = reinterpret_cast<const std::int32_t*>(base + slots_at_);
@@ -104,14 +118,18 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
   shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
   const auto prefix = static_cast<std::int32_t>(inputs.prefix.size());
-  const auto tail = static_cast<std::int32_t>(inputs.tail.size());
   PassScalars scalars;
   scalars.logit_rows = logit_rows;
-  plan_attention(limits_.attention, rows, shape_.rows, prefix, tail, blocks_, scalars);
 
   copied_.wait();
   copy_prefix(inputs.prefix);
-  
+  attention_kernel_ =
+      plan_attention(limits_.attention, rows, shape_.rows, prefix, inputs.tail, blocks_,
+                     {scalars,
+                      {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
+                       static_cast<std::size_t>(blocks_.ranges)},
+                      {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
+                       run_capacity(limits_, blocks_)}});
   std::memcpy(staged_.data(), &scalars, sizeof(scalars));
   fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
   fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
@@ -145,7 +163,7 @@ void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
     body();
     return;
   }
-  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows);
+  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.

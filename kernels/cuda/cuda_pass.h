@@ -40,10 +40,11 @@ class CudaPass final : public Pass {
   AttentionScratch scratch() const {
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
+  AttentionKernel attention_kernel() const { return attention_kernel_; }
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
-  /// Row counts and variants met so far, each recorded from its second time on.
+  /// Row counts, kernels and variants met so far, each recorded from its second time on.
   std::size_t recordings() const { return graphs_.size(); }
 
  private:
@@ -64,9 +65,11 @@ class CudaPass final : public Pass {
   std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ holds
   Event copied_;                       ///< the last copies out of pinned memory are done
   PassView view_{};
-  std::size_t tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0, logit_rows_at_ = 0, tail_at_ = 0;
+  std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
+              logit_rows_at_ = 0, tail_at_ = 0;
   PassShape shape_;
-  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t>, Graph> graphs_;
+  AttentionKernel attention_kernel_ = AttentionKernel::items;
+  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
 };
 
 /// Device memory of a pass within the limits.

@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(threads, 1)
   auto& tiles = *reinterpret_cast<SharedTiles<V>*>(dynamic_shared);
   __shared__ BlockRange range;
   if (threadIdx.x < 32) {
-    if (threadIdx.x == 0) plan = plan_of(arguments, tile_rows);
-    __syncwarp();
-    find_range(plan, range);
+    load_range(arguments, range);
+  } else if (threadIdx.x == 96) {
+    plan = plan_of(arguments, tile_rows);
   } else if (threadIdx.x == 32) {
     for (int stage = 0; stage < stages; ++stage) {
       init_barrier(&state.keys_filled[stage], warpgroup_threads + producer_warps);

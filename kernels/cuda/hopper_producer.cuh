@@ -1,8 +1,6 @@
 // The warps that copy keys and values into shared memory.
 #pragma once
 
-#include <climits>
-
 #include "kernels/cuda/hopper_tiles.cuh"
 
 namespace coppice::cuda::hopper {
@@ -45,45 +43,29 @@ class Producer {
   __device__ void copy(const RangePiece& piece) {
     queries_ = plan_.queries_of(piece.row_tile);
     kv_head_ = piece.kv_head;
-    const std::int32_t prefix_tiles = plan_.prefix_tiles();
-    const std::int32_t whole_begin = min(piece.tile_begin, prefix_tiles);
-    const std::int32_t whole = min(piece.tile_end, prefix_tiles) - whole_begin;
-    const std::int32_t rest_begin = max(piece.tile_begin, prefix_tiles) - prefix_tiles;
-    prefix_rest_ = plan_.prefix - prefix_tiles * tile_tokens;
-    const bool has_rest = piece.tile_end > prefix_tiles;
-    std::int32_t rest = 0;
-    // A consumer's tiles must be known to be its last ones: all but these can be copied before
-    // it is known how many tokens of the tail are seen.
-    const std::int32_t early = has_rest ? max(whole - (V::shares_rows ? 1 : 0), 0) : 0;
-    std::int32_t count = INT_MAX;
+    const TailRuns& runs = arguments_.pass.tail_runs[piece.row_tile];
+    run_begin_ = runs.begin[lane_];
+    seen_up_to_ = runs.seen_up_to[lane_];
+    VisibleKv next = token_at(piece.tile_begin);
+    std::int32_t tile_end = piece.tile_end;
+    if (tile_end > plan_.prefix / tile_tokens) {
+      tile_end = min(tile_end, plan_.tiles_of(__shfl_sync(all_lanes, seen_up_to_, 31)));
+    }
+    // Shorter units of a gang may have nothing left here.
+    const std::int32_t tiles = max(tile_end - piece.tile_begin, 1);
+    // Where consumers take turns, both get as many.
+    const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
     TileSource last;
     StageCursor of_values;
-    KvSlot next = whole > 0 ? prefix_slot(whole_begin) : no_slot;
     // Values follow the next tile's keys, as consumers ask for them.
 #pragma unroll 1
     for (std::int32_t i = 0; i <= count; ++i) {
-      if (i == early) {
-        if (has_rest) {
-          const std::int32_t seen = prefix_rest_ + count_seen_tail();
-          rest = (seen + tile_tokens - 1) / tile_tokens;
-          if (piece.tile_end < plan_.unit_tiles) rest = min(rest, piece.tile_end - prefix_tiles);
-          rest = max(rest - rest_begin, 1);
-        }
-        count = whole + rest;
-        // Where consumers take turns, both get as many.
-        if (V::shares_rows) count += count % 2;
-      }
       TileSource source;
       if (i < count) {
         wait(&state_.keys_emptied[cursor_.stage], cursor_.parity ^ 1);
         TileToken token;
-        if (i < whole) {
-          token.slot = next;
-          if (next >= 0) token.seen_by = seen_by_all();
-          if (i + 1 < whole) next = prefix_slot(whole_begin + i + 1);
-        } else if (i < whole + rest) {
-          token = rest_token(rest_begin + i - whole);
-        }
+        if (i < tiles) token = seen_from_here(next);
+        if (i + 1 < tiles) next = token_at(piece.tile_begin + i + 1);
         source = source_of(token);
         describe(token, source, i >= count - (V::shares_rows ? 2 : 1));
         copy_part(arguments_.key_boxes, arguments_.keys, source,
@@ -104,7 +86,6 @@ class Producer {
   }
 
  private:
-  static constexpr std::int32_t window_tokens = 32 * 32;
   static constexpr int rows_per_copy = 32 / V::vectors;
   /// Rows of one lane's copies lie rows_per_copy apart; every eighth row is permuted alike.
   static constexpr int permutations = 8 / rows_per_copy;
@@ -113,100 +94,32 @@ class Producer {
   __device__ std::uint32_t seen_by_all() const {
     return static_cast<std::uint32_t>(queries_.end - queries_.begin) << 8;
   }
-  __device__ KvSlot prefix_slot(std::int32_t tile) const {
-    return arguments_.pass.prefix_slots[tile * tile_tokens + 32 * warp_ + lane_];
+  __device__ TileToken seen_from_here(const VisibleKv& token) const {
+    const IndexRange seen_by = queries_that_see(token, queries_);
+    if (seen_by.empty()) return {};
+    return {token.slot, static_cast<std::uint32_t>(seen_by.begin - queries_.begin) |
+                            static_cast<std::uint32_t>(seen_by.end - queries_.begin) << 8};
   }
-
-  /// Looks at the window of tail tokens that starts at `begin`.
-  __device__ void look_at(std::int32_t begin, std::int32_t rank) {
-    constexpr int at_once = 8;
-    window_begin_ = begin;
-    window_rank_ = rank;
-    seen_ = 0;
-    for (int first = 0; first < 32 && begin + 32 * first < plan_.tail; first += at_once) {
-      VisibleKv tokens[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const std::int32_t at = begin + 32 * (first + i) + lane_;
-        tokens[i] = arguments_.pass.tail[min(at, plan_.tail - 1)];
-        if (at >= plan_.tail) tokens[i].slot = no_slot;
-      }
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const unsigned seen =
-            __ballot_sync(all_lanes, !queries_that_see(tokens[i], queries_).empty());
-        if (lane_ == first + i) seen_ = seen;
-      }
+  /// This lane's token of a unit's KV tile: of the prefix, then of the tail's runs.
+  __device__ VisibleKv token_at(std::int32_t tile) const {
+    const std::int32_t place = tile * tile_tokens + 32 * warp_ + lane_;
+    VisibleKv token{no_slot, 0, 0};
+    if (place < plan_.prefix) {
+      token = {arguments_.pass.prefix_slots[place], 0, plan_.rows};
     }
-    seen_up_to_ = __popc(seen_);
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const std::int32_t before = __shfl_up_sync(all_lanes, seen_up_to_, step);
-      if (lane_ >= step) seen_up_to_ += before;
-    }
-  }
-  __device__ std::int32_t window_end_rank() const {
-    return window_rank_ + __shfl_sync(all_lanes, seen_up_to_, 31);
-  }
-  /// Leaves the first window looked at.
-  __device__ std::int32_t count_seen_tail() {
-    std::int32_t count = 0;
-    std::int32_t begin = max(plan_.tail - 1, 0) / window_tokens * window_tokens;
-    for (; begin >= 0; begin -= window_tokens) {
-      look_at(begin, 0);
-      count += window_end_rank();
-    }
-    return count;
-  }
-  /// Place in the tail of the seen token that `rank` seen ones of the window come before.
-  __device__ std::int32_t find(std::int32_t rank) const {
-    int word = 0;
+    if (__all_sync(all_lanes, place < plan_.prefix)) return token;
+    const std::int32_t rank = place - plan_.prefix;
+    // The first run that has more tokens up to its end.
+    int run = 0;
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
-      if (__shfl_sync(all_lanes, seen_up_to_, word + step - 1) <= rank) word += step;
+      if (__shfl_sync(all_lanes, seen_up_to_, run + step - 1) <= rank) run += step;
     }
-    word = min(word, 31);
-    const std::int32_t up_to = __shfl_sync(all_lanes, seen_up_to_, word);
-    unsigned seen = __shfl_sync(all_lanes, seen_, word);
-    rank -= up_to - __popc(seen);
-    int bit = 0;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const int below = __popc(seen & ((1u << step) - 1));
-      if (below <= rank) {
-        rank -= below;
-        seen >>= step;
-        bit += step;
-      }
-    }
-    return window_begin_ + 32 * word + bit;
-  }
-
-  /// This lane's token of a tile of the rest: what is left of the prefix, then the tail tokens
-  /// that the row tile sees. Tiles must be asked for in order.
-  __device__ TileToken rest_token(std::int32_t rest_tile) {
-    const std::int32_t place = rest_tile * tile_tokens + 32 * warp_ + lane_;
-    TileToken token;
-    if (place < prefix_rest_) {
-      token.slot = arguments_.pass.prefix_slots[plan_.prefix - prefix_rest_ + place];
-      if (token.slot >= 0) token.seen_by = seen_by_all();
-    }
-    const std::int32_t rank = place - prefix_rest_;
-    std::int32_t at = -1;
-    while (true) {
-      const std::int32_t end = window_end_rank();
-      const std::int32_t found = find(max(rank - window_rank_, 0));
-      if (rank >= window_rank_ && rank < end) at = found;
-      const std::int32_t next = window_begin_ + window_tokens;
-      if (next >= plan_.tail || !__any_sync(all_lanes, rank >= end)) break;
-      look_at(next, end);
-    }
-    if (at >= 0) {
-      const VisibleKv seen = arguments_.pass.tail[at];
-      token.slot = seen.slot;
-      token.seen_by =
-          static_cast<std::uint32_t>(max(seen.q_begin, queries_.begin) - queries_.begin) |
-          static_cast<std::uint32_t>(min(seen.q_end, queries_.end) - queries_.begin) << 8;
+    const std::int32_t begin = __shfl_sync(all_lanes, run_begin_, run);
+    const std::int32_t before = __shfl_sync(all_lanes, seen_up_to_, max(run - 1, 0));
+    const std::int32_t seen = __shfl_sync(all_lanes, seen_up_to_, 31);
+    if (rank >= 0 && rank < seen) {
+      token = arguments_.pass.tail[begin + rank - (run > 0 ? before : 0)];
     }
     return token;
   }
@@ -279,12 +192,9 @@ class Producer {
   StageCursor cursor_;
   IndexRange queries_;
   std::int32_t kv_head_ = 0;
-  std::int32_t prefix_rest_ = 0;
-  // A window of the tail: which of its tokens the row tile sees.
-  std::int32_t window_begin_ = 0;
-  std::int32_t window_rank_ = 0;  ///< how many seen ones come before it
-  unsigned seen_ = 0;             ///< a bit for each of the 32 tokens that this lane has of it
-  std::int32_t seen_up_to_ = 0;   ///< how many are seen in this lane's and lower lanes' tokens
+  // Of the row tile's run of the tail that this lane has.
+  std::int32_t run_begin_ = 0;
+  std::int32_t seen_up_to_ = 0;
 };
 
 }  // namespace coppice::cuda::hopper

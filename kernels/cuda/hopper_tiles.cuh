@@ -96,7 +96,6 @@ __device__ inline RangePlan plan_of(const Arguments& arguments, std::int32_t til
   plan.kv_heads = arguments.kv_heads;
   plan.tile_rows = tile_rows;
   plan.prefix = scalars.prefix;
-  plan.tail = scalars.tail;
   return plan;
 }
 
@@ -113,30 +112,14 @@ __device__ inline QueryHead query_head(const Arguments& arguments, std::int32_t 
   return {query, kv_head * arguments.group + packed_row - query * arguments.group};
 }
 
-/// What a block runs: units [first, last], of which the first and the last may be shared.
-struct BlockRange {
-  std::int32_t gang = 0, member = 0;
-  RangePiece first, last;
-  std::int32_t whole = 0;  ///< units between them, plus 1; 0 where the first is the last
-};
-/// To be called by a warp.
-__device__ inline void find_range(const RangePlan& plan, BlockRange& range) {
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  const std::int32_t gang = block / plan.gang;
-  const std::int32_t member = block - gang * plan.gang;
+/// Fetches what this block runs. To be called by a warp.
+__device__ inline void load_range(const Arguments& arguments, BlockRange& range) {
+  constexpr int words = sizeof(BlockRange) / sizeof(std::int32_t);
+  static_assert(words <= 32 && sizeof(BlockRange) == words * sizeof(std::int32_t));
   const auto lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane > 1) return;
-  const bool idle = gang >= plan.gangs;
-  const std::int32_t begin = idle ? 0 : plan.range_begin(gang);
-  const std::int32_t end = idle ? 1 : plan.range_begin(gang + 1);
-  const std::int32_t last_unit = (end - 1) / plan.unit_tiles;
-  const std::int32_t at = lane == 0 ? begin : max(begin, last_unit * plan.unit_tiles);
-  (lane == 0 ? range.first : range.last) = plan.piece(at, end, member);
-  if (lane == 1) {
-    range.gang = gang;
-    range.member = member;
-    range.whole = idle ? -1 : last_unit - begin / plan.unit_tiles;
-  }
+  if (lane >= words) return;
+  reinterpret_cast<std::int32_t*>(&range)[lane] =
+      reinterpret_cast<const std::int32_t*>(arguments.pass.ranges + blockIdx.x)[lane];
 }
 
 /// Calls visit(piece) for the pieces of this block in order.
@@ -145,9 +128,9 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
   RangePiece piece = range.first;
   const std::int32_t row_tiles = plan.row_tiles();
 #pragma unroll 1
-  for (std::int32_t i = 0; i <= range.whole; ++i) {
+  for (std::int32_t i = 0; i <= range.steps; ++i) {
     if (i > 0) {
-      if (i == range.whole) {
+      if (i == range.steps) {
         piece = range.last;
       } else {
         piece.row_tile += plan.gang;
@@ -156,7 +139,7 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
           ++piece.kv_head;
         }
         piece.tile_begin = 0;
-        piece.tile_end = plan.unit_tiles;
+        piece.tile_end = unit_end;
         piece.contributors = 1;
       }
     }

@@ -27,6 +27,9 @@ struct PassView {
   const std::int32_t* prefix_slots;  ///< [KV token capacity]
   const VisibleKv* tail;             ///< [KV token capacity of the tail]
   const std::int32_t* logit_rows;    ///< [logit row capacity], 0 for padding
+  // kernels/range_plan.h; read where launches take ranges.
+  const BlockRange* ranges;   ///< [blocks of a launch]
+  const TailRuns* tail_runs;  ///< [row tile capacity]
 };
 
 }  // namespace coppice::cuda

@@ -21,10 +21,11 @@ namespace coppice::testing {
 struct AttentionCase {
   std::int32_t head_dim = 128, kv_heads = 1, group = 4;
   std::int32_t prefix = 0, rows = 1;
-  std::int32_t padded_rows = 0;  ///< 0: up to 3 more than rows
-  std::int32_t reach = 1000;     ///< of the random tree: 1 is a chain
-  double holes = 0.02;           ///< share of prefix entries without a slot
-  bool pages_in_order = false;   ///< only pages are shuffled, not the slots in them
+  std::int32_t padded_rows = 0;    ///< 0: up to 3 more than rows
+  std::int32_t reach = 1000;       ///< of the random tree: 1 is a chain
+  double holes = 0.02;             ///< share of prefix entries without a slot
+  bool pages_in_order = false;     ///< only pages are shuffled, not the slots in them
+  std::int32_t branch_tokens = 0;  ///< not 0: no tree, but so many tail tokens for each row alone
 };
 
 /// One layer's attention with random operands in shuffled slots. All other memory is NaN: slots
@@ -50,7 +51,7 @@ struct AttentionProblem {
     shape = {c.kv_heads * c.group, c.kv_heads, c.head_dim};
     q_stride = (shape.heads + 2 * c.kv_heads) * c.head_dim;
     scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-    const std::int32_t tokens = c.prefix + c.rows;
+    const std::int32_t tokens = c.prefix + c.rows * std::max(c.branch_tokens, 1);
     layout = {3, c.kv_heads, c.head_dim, 16, tokens / 16 + 3};
 
     std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
@@ -70,9 +71,13 @@ struct AttentionProblem {
     for (std::int32_t t = 0; t < c.prefix; ++t) {
       prefix.push_back(hole(random) ? no_slot : slots[static_cast<std::size_t>(t)]);
     }
+    for (std::int32_t t = 0; t < c.rows * c.branch_tokens; ++t) {
+      const std::int32_t row = t / c.branch_tokens;
+      tail.push_back({slots[static_cast<std::size_t>(c.prefix + t)], row, row + 1});
+    }
     TreeOrder order;
-    order.assign(random_tree(c.rows, c.reach, random));
-    for (std::int32_t row = 0; row < c.rows; ++row) {
+    if (c.branch_tokens == 0) order.assign(random_tree(c.rows, c.reach, random));
+    for (std::int32_t row = 0; row < order.rows(); ++row) {
       if (row % 19 == 7) tail.push_back({unseen_slot, row, row});
       if (row % 23 == 11) tail.push_back({no_slot, 0, c.rows});
       tail.push_back({slots[static_cast<std::size_t>(c.prefix + row)], row,
@@ -120,11 +125,22 @@ struct AttentionProblem {
     return all;
   }
 
-  cuda::PassScalars scalars(const ResidentBlocks& blocks) const {
+  struct Plan {
+    AttentionKernel kernel = AttentionKernel::items;
     cuda::PassScalars scalars;
-    cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
-                         static_cast<std::int32_t>(tail.size()), blocks, scalars);
-    return scalars;
+    std::vector<BlockRange> ranges;
+    std::vector<TailRuns> tail_runs;
+  };
+  /// Launches may have more blocks than the plan.
+  static constexpr std::size_t most_blocks = 256;
+  Plan plan(const ResidentBlocks& blocks) const {
+    Plan plan;
+    plan.ranges.resize(most_blocks);
+    plan.tail_runs.resize(cuda::tail_run_capacity(shape, c.padded_rows, blocks) + 1);
+    plan.kernel =
+        cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
+                             tail, blocks, {plan.scalars, plan.ranges, plan.tail_runs});
+    return plan;
   }
   PassLimits limits() const {
     return {c.padded_rows, c.padded_rows, static_cast<std::int32_t>(prefix.size() + tail.size()),
@@ -141,7 +157,9 @@ class DeviceAttention {
       : problem_(problem),
         blocks_(blocks),
         partials_(static_cast<std::size_t>(partial_capacity(problem.limits(), blocks))),
-        scalars_(std::vector<cuda::PassScalars>{problem.scalars(blocks)}),
+        scalars_(1),
+        ranges_(AttentionProblem::most_blocks),
+        tail_runs_(cuda::tail_run_capacity(problem.shape, problem.c.padded_rows, blocks) + 1),
         prefix_(problem.prefix),
         tail_(problem.tail),
         q_(problem.q),
@@ -151,10 +169,15 @@ class DeviceAttention {
         partial_out_(partials_ * problem.dim()),
         tickets_(std::vector<std::uint32_t>(cuda::attention_tickets(blocks), 0)),
         out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
-             problem.dim()) {}
+             problem.dim()) {
+    set_plan(problem.plan(blocks));
+  }
 
-  void set_scalars(const cuda::PassScalars& scalars) {
-    scalars_.upload(std::vector<cuda::PassScalars>{scalars});
+  void set_plan(const AttentionProblem::Plan& plan) {
+    kernel_ = plan.kernel;
+    scalars_.upload(std::vector<cuda::PassScalars>{plan.scalars});
+    ranges_.upload(plan.ranges);
+    tail_runs_.upload(plan.tail_runs);
   }
   void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
 
@@ -167,11 +190,13 @@ class DeviceAttention {
   void queue(const ResidentBlocks& grid, cudaStream_t stream) {
     cuda::PassView view{};
     view.scalars = scalars_.data();
+    view.ranges = ranges_.data();
+    view.tail_runs = tail_runs_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
-    cuda::tree_attention(view, problem_.c.padded_rows, q_.data(), problem_.q_stride, problem_.shape,
-                         problem_.scale, problem_.layout, keys_.data(), values_.data(),
-                         problem_.layer, out_.data(),
+    cuda::tree_attention(kernel_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
+                         problem_.shape, problem_.scale, problem_.layout, keys_.data(),
+                         values_.data(), problem_.layer, out_.data(),
                          {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
@@ -193,8 +218,11 @@ class DeviceAttention {
  private:
   const AttentionProblem& problem_;
   ResidentBlocks blocks_;
+  AttentionKernel kernel_ = AttentionKernel::items;
   std::size_t partials_;
   GuardedArray<cuda::PassScalars> scalars_;
+  GuardedArray<BlockRange> ranges_;
+  GuardedArray<TailRuns> tail_runs_;
   GuardedArray<KvSlot> prefix_;
   GuardedArray<VisibleKv> tail_;
   GuardedArray<float> q_;

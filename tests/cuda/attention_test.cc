@@ -111,6 +111,24 @@ TEST_F(CudaAttention, AnyNumberOfRanges) {
   }
 }
 
+// One or a few rows take ranges, too, where there are many tokens.
+TEST_F(CudaAttention, FewRowsOverManyTokens) {
+  for (const std::int32_t head_dim : {64, 128}) {
+    const ResidentBlocks blocks = prepare_attention(head_dim);
+    for (const std::int32_t rows : {1, 2, 4}) {
+      const AttentionProblem problem(
+          {.head_dim = head_dim, .kv_heads = 3, .prefix = 34000, .rows = rows},
+          static_cast<std::uint32_t>(rows));
+      EXPECT_EQ(problem.plan(blocks).kernel,
+                blocks.ranges > 0 ? AttentionKernel::ranges : AttentionKernel::items);
+      DeviceAttention device(problem, blocks);
+      const auto out = device.run(stream_);
+      EXPECT_LE(worst_error(problem, out), 1.0) << head_dim << ", " << rows << " rows";
+      EXPECT_EQ(out, device.run(stream_));
+    }
+  }
+}
+
 // Pages in order and all other slots take different ways into shared memory.
 TEST_F(CudaAttention, PagesInOrderAndNot) {
   for (const std::int32_t head_dim : {64, 128}) {
@@ -144,6 +162,20 @@ TEST_F(CudaAttention, LongTails) {
           {.head_dim = 64, .group = 2, .prefix = 77, .rows = 2500, .reach = reach}, 8);
       EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
           << "reach " << reach << ", ranges " << blocks.ranges;
+    }
+  }
+}
+
+// A row tile's tail is shared among blocks like the prefix.
+TEST_F(CudaAttention, LongBranches) {
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t rows : {17, 50}) {
+      const AttentionProblem problem(
+          {.kv_heads = 2, .prefix = 1000, .rows = rows, .branch_tokens = 150}, 6);
+      DeviceAttention device(problem, blocks);
+      const auto out = device.run(stream_);
+      EXPECT_LE(worst_error(problem, out), 1.0) << rows << " rows, ranges " << blocks.ranges;
+      EXPECT_EQ(out, device.run(stream_));
     }
   }
 }
@@ -271,7 +303,7 @@ TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
           token.q_end = std::min(token.q_end, rows);
         }
         device.set_tail(problem.tail);
-        device.set_scalars(problem.scalars(blocks));
+        device.set_plan(problem.plan(blocks));
         device.poison_results();
         check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
         const auto replayed = device.result();
@@ -294,24 +326,24 @@ TEST_F(CudaAttention, FaultsAreNoticed) {
         {.head_dim = 64, .kv_heads = 2, .prefix = 500, .rows = 40, .holes = 0}, 12);
     DeviceAttention device(problem, blocks);
     ASSERT_LE(worst_error(problem, device.run(stream_)), 1.0);
-    const PassScalars right = problem.scalars(blocks);
-    ASSERT_GT(right.chunks, 2);
+    const AttentionProblem::Plan right = problem.plan(blocks);
+    ASSERT_GT(right.scalars.chunks, 2);
     // Gangs of blocks are counted alike by all of them, so that there is no last one to leave out.
     const int faults = blocks.ranges > 0 ? 3 : 4;
 
     for (int fault = 0; fault < faults; ++fault) {
       std::vector<VisibleKv> tail = problem.tail;
-      PassScalars scalars = right;
+      AttentionProblem::Plan plan = right;
       if (fault == 0) {  // intervals one query too long
         for (VisibleKv& token : tail) {
           if (token.q_begin < token.q_end) token.q_end = std::min(token.q_end + 1, problem.c.rows);
         }
       }
-      if (fault == 1) tail[0].q_end = 1;  // the root seen by itself alone
-      if (fault == 2) --scalars.prefix;   // the tail begins one token early
-      if (fault == 3) --scalars.chunks;   // the last chunk left out
+      if (fault == 1) tail[0].q_end = 1;      // the root seen by itself alone
+      if (fault == 2) --plan.scalars.prefix;  // the tail begins one token early
+      if (fault == 3) --plan.scalars.chunks;  // the last chunk left out
       device.set_tail(tail);
-      device.set_scalars(scalars);
+      device.set_plan(plan);
       EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0)
           << "fault " << fault << ", ranges " << blocks.ranges;
     }

@@ -1,0 +1,208 @@
+#include "kernels/range_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace coppice {
+namespace {
+
+constexpr std::int32_t largest_gang = 12;
+// In KV tiles: what a piece costs besides its tiles, and what joining costs.
+constexpr std::int64_t piece_cost = 3;
+constexpr std::int64_t join_cost = 3;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// A row tile's runs while they are found; `seen_up_to` has where they end in the tail.
+void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
+  if (count == TailRuns::most) {
+    std::int32_t closest = count - 1;
+    std::int32_t least = at - runs.seen_up_to[closest];
+    for (std::int32_t i = count - 2; i >= 0; --i) {
+      const std::int32_t apart = runs.begin[i + 1] - runs.seen_up_to[i];
+      if (apart < least) {
+        least = apart;
+        closest = i;
+      }
+    }
+    if (closest == count - 1) return;  // the last run goes on
+    std::copy(runs.begin + closest + 2, runs.begin + count, runs.begin + closest + 1);
+    std::copy(runs.seen_up_to + closest + 1, runs.seen_up_to + count, runs.seen_up_to + closest);
+    --count;
+  }
+  runs.begin[count++] = at;
+}
+
+}  // namespace
+
+void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
+                    std::int32_t tile_rows, std::span<TailRuns> runs) {
+  const auto row_tiles = static_cast<std::size_t>(ceil_div(rows * group, tile_rows));
+  std::vector<std::int32_t> counts(row_tiles, 0);
+  const auto tiles_that_see = [&](const VisibleKv& token) {
+    const IndexRange queries = queries_that_see(token, {0, rows});
+    if (queries.empty()) return IndexRange{};
+    return IndexRange{queries.begin * group / tile_rows, (queries.end * group - 1) / tile_rows + 1};
+  };
+  const auto begin_runs = [&](std::int32_t first, std::int32_t end, std::int32_t at) {
+    for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(end); ++t) {
+      begin_run(runs[t], counts[t], at);
+    }
+  };
+  const auto end_runs = [&](std::int32_t first, std::int32_t end, std::int32_t at) {
+    for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(end); ++t) {
+      runs[t].seen_up_to[counts[t] - 1] = at;
+    }
+  };
+  // Row tiles that see the last token, those that see this one, and what changes between them.
+  IndexRange open;
+  const auto change = [&](IndexRange now, std::int32_t at) {
+    end_runs(open.begin, std::min(open.end, now.begin), at);
+    end_runs(std::max(open.begin, now.end), open.end, at);
+    begin_runs(now.begin, std::min(now.end, open.begin), at);
+    begin_runs(std::max(now.begin, open.end), now.end, at);
+    open = now;
+  };
+  const auto tokens = static_cast<std::int32_t>(tail.size());
+  VisibleKv last{no_slot, 0, 0};
+  for (std::int32_t at = 0; at < tokens; ++at) {
+    const VisibleKv& token = tail[static_cast<std::size_t>(at)];
+    const bool alike = (token.slot < 0) == (last.slot < 0) && token.q_begin == last.q_begin &&
+                       token.q_end == last.q_end;
+    if (alike) continue;
+    change(tiles_that_see(token), at);
+    last = token;
+  }
+  change({}, tokens);
+
+  for (std::size_t t = 0; t < row_tiles; ++t) {
+    TailRuns& of_tile = runs[t];
+    std::int32_t seen = 0;
+    for (std::int32_t i = 0; i < TailRuns::most; ++i) {
+      if (i < counts[t]) {
+        seen += of_tile.seen_up_to[i] - of_tile.begin[i];
+      } else {
+        of_tile.begin[i] = 0;
+      }
+      of_tile.seen_up_to[i] = seen;
+    }
+  }
+}
+
+RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
+                            std::int32_t tile_rows, std::int32_t prefix,
+                            std::span<const TailRuns> runs, std::int32_t blocks) {
+  RangeShares shares;
+  RangePlan& plan = shares.plan;
+  plan.rows = rows;
+  plan.group = group;
+  plan.kv_heads = kv_heads;
+  plan.tile_rows = tile_rows;
+  plan.prefix = prefix;
+  const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
+  std::vector<std::int32_t> tiles(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
+  for (std::size_t t = 0; t < tiles.size() && t < runs.size(); ++t) {
+    tiles[t] = plan.tiles_of(runs[t].seen());
+  }
+  const std::int32_t longest = *std::max_element(tiles.begin(), tiles.end());
+  const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
+    const auto first = tiles.begin() + row_group * gang;
+    return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
+  };
+
+  // The least time of a block, in KV tiles; among equals the largest gang.
+  std::int64_t least_cost = -1;
+  bool equal_units = true;
+  const auto consider = [&](std::int64_t cost, bool equal, std::int32_t gang, std::int64_t gangs) {
+    if (least_cost >= 0 && cost >= least_cost) return;
+    least_cost = cost;
+    equal_units = equal;
+    plan.gang = gang;
+    plan.row_groups = static_cast<std::int32_t>(ceil_div(row_tiles, gang));
+    plan.gangs = static_cast<std::int32_t>(gangs);
+  };
+  for (std::int32_t gang = std::min({row_tiles, largest_gang, blocks}); gang >= 1; --gang) {
+    const std::int64_t row_groups = ceil_div(row_tiles, gang);
+    const std::int64_t units = kv_heads * row_groups;
+    // All units counted as long as the longest. With fewer gangs, ranges may have parts of fewer
+    // units: with gangs * n = units * m in lowest terms, ranges of n / m units begin at multiples
+    // of 1 / m.
+    const std::int64_t most = std::min<std::int64_t>(blocks / gang, units * longest);
+    const std::int64_t aligned = most / units * units;
+    const std::int64_t fewest = most - most / 8;
+    for (std::int64_t gangs = most; gangs > 0;
+         gangs = gangs > fewest ? gangs - 1 : (gangs > aligned ? aligned : 0)) {
+      const std::int64_t divisor = std::gcd(units, gangs);
+      const std::int64_t n = units / divisor;
+      const std::int64_t m = gangs / divisor;
+      const std::int64_t pieces = (n + m - 1 + m - 1) / m;
+      consider(ceil_div(units * longest, gangs) + pieces * piece_cost + (m > 1 ? join_cost : 0),
+               true, gang, gangs);
+    }
+    // Each as long as it is: ranges begin anywhere.
+    std::int64_t work = 0;
+    for (std::int32_t i = 0; i < row_groups; ++i) work += kv_heads * group_tiles(gang, i);
+    if (work == units * longest) continue;
+    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, work);
+    const std::int64_t pieces = ceil_div(units, gangs) + 1;
+    consider(ceil_div(work, gangs) + pieces * piece_cost + join_cost, false, gang, gangs);
+  }
+
+  std::int32_t end = 0;
+  for (std::int32_t i = 0; i < plan.row_groups; ++i) {
+    end += equal_units ? longest : group_tiles(plan.gang, i);
+    shares.unit_ends.push_back(end);
+  }
+  return shares;
+}
+
+void RangeShares::write_ranges(std::span<BlockRange> ranges) const {
+  std::fill(ranges.begin(), ranges.end(), BlockRange{});
+  // The unit that the next range begins in.
+  std::int32_t unit = 0;
+  std::size_t row_group = 0;
+  std::int64_t unit_begins = 0;
+  const auto length = [&] {
+    return unit_ends[row_group] - (row_group == 0 ? 0 : unit_ends[row_group - 1]);
+  };
+  const auto piece = [&](std::int64_t begin, std::int64_t end) {
+    RangePiece of_unit;
+    of_unit.kv_head = unit / plan.row_groups;
+    of_unit.row_tile = static_cast<std::int32_t>(row_group) * plan.gang;
+    of_unit.tile_begin = static_cast<std::int32_t>(begin - unit_begins);
+    of_unit.tile_end =
+        static_cast<std::int32_t>(std::min<std::int64_t>(end - unit_begins, length()));
+    of_unit.first_gang = gang_at(unit_begins);
+    of_unit.contributors = gang_at(unit_begins + length() - 1) - of_unit.first_gang + 1;
+    return of_unit;
+  };
+  for (std::int32_t gang = 0; gang < plan.gangs; ++gang) {
+    const std::int64_t begin = range_begin(gang);
+    const std::int64_t end = range_begin(gang + 1);
+    BlockRange range;
+    range.gang = gang;
+    range.first = range.last = piece(begin, end);
+    range.steps = 0;
+    while (unit_begins + length() < end) {
+      unit_begins += length();
+      row_group = row_group + 1 == unit_ends.size() ? 0 : row_group + 1;
+      ++unit;
+      ++range.steps;
+    }
+    if (range.steps > 0) range.last = piece(unit_begins, end);
+    for (std::int32_t member = 0; member < plan.gang; ++member) {
+      BlockRange& of_block = ranges[static_cast<std::size_t>(gang * plan.gang + member)];
+      of_block = range;
+      of_block.member = member;
+      of_block.first.row_tile += member;
+      of_block.last.row_tile += member;
+    }
+    if (unit_begins + length() == end && gang + 1 < plan.gangs) {
+      unit_begins = end;
+      row_group = row_group + 1 == unit_ends.size() ? 0 : row_group + 1;
+      ++unit;
+    }
+  }
+}
+
+}  // namespace coppice
