@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/mebibytes.h"
 #include "models/checkpoint.h"
 #include "models/memory_limit.h"
 #include "models/rope_table.h"
@@ -61,8 +62,6 @@ struct WorkspaceSizes {
            logits;
   }
 };
-
-std::string mebibytes(std::int64_t bytes) { return cat((bytes + (1 << 20) - 1) >> 20, " MiB"); }
 
 class LlamaModel final : public Model {
  public:

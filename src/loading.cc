@@ -5,7 +5,6 @@
 namespace coppice {
 namespace {
 
-constexpr std::int32_t page_size = 16;
 constexpr std::int32_t prefill_rows = 256;
 /// Rows at the end of a prompt that the draft's fit to it is judged by.
 constexpr std::int32_t scored_rows = 16;
@@ -41,7 +40,7 @@ std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& op
 }
 
 std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens) {
-  return std::make_unique<KvPool>(device, model.kv_layout(kv_tokens, page_size));
+  return std::make_unique<KvPool>(device, model.kv_layout(kv_tokens, kv_page_size));
 }
 
 std::unique_ptr<DeviceSampler> make_sampler(Device& device, const Model& target, const Model* draft,

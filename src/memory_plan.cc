@@ -4,19 +4,15 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/mebibytes.h"
 #include "loading.h"
 
 namespace coppice {
 namespace {
 
-constexpr std::int32_t page_size = 16;
 /// Of what is free, left for code that libraries load at first use, for recorded passes, and for
 /// rounding of allocations.
 constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
-
-std::string mebibytes(std::size_t bytes) {
-  return cat((bytes + (std::size_t{1} << 20) - 1) >> 20, " MiB");
-}
 
 std::size_t sum(const std::vector<MemoryUse>& uses) {
   std::size_t bytes = 0;
@@ -25,8 +21,8 @@ std::size_t sum(const std::vector<MemoryUse>& uses) {
 }
 
 std::size_t pool_bytes(const ModelConfig& config, DType dtype, std::int64_t tokens) {
-  const std::int64_t pages = (tokens + page_size - 1) / page_size;
-  return static_cast<std::size_t>(pages * page_size * kv_bytes_per_token(config, dtype));
+  const std::int64_t pages = (tokens + kv_page_size - 1) / kv_page_size;
+  return static_cast<std::size_t>(pages * kv_page_size * kv_bytes_per_token(config, dtype));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/mebibytes.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_pass.h"
 #include "kernels/cuda/elementwise.h"
@@ -19,10 +20,6 @@
 namespace coppice {
 namespace cuda {
 namespace {
-
-std::string mebibytes(std::size_t bytes) {
-  return cat((bytes + (std::size_t{1} << 20) - 1) >> 20, " MiB");
-}
 
 /// A stream of its own, so that nothing waits for the default stream.
 class Stream {

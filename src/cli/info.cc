@@ -53,14 +53,9 @@ int info(const std::vector<std::string>& arguments) {
   if (options.device == "cpu" && !options.draft.empty()) {
     throw_usage("info: --draft adds a draft to the memory on a GPU; give --device cuda too");
   }
-  EngineOptions on_host = options;
-  on_host.device = "cpu";
-  make_engine_device(on_host);  // refuses wrong options, whichever device they are for
+  const auto device = make_engine_device(options);  // refuses wrong options of any device
   std::string text = describe_model(options.target);
-  if (options.device != "cpu") {
-    const auto device = make_engine_device(options);
-    if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
-  }
+  if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
   write_out(text);
   return 0;
 }
