@@ -71,14 +71,15 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
   return plan;
 }
 
-std::int64_t partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
+PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
   const std::int64_t most_chunks =
       std::max<std::int64_t>(1, ceil_div(limits.kv_tokens, chunk_step));
   const std::int64_t by_limits = std::int64_t{limits.rows} * limits.attention.heads * most_chunks;
   const std::int64_t by_items = std::max(item_limit(narrow_row_tile, blocks) * narrow_row_tile,
                                          item_limit(wide_row_tile, blocks) * wide_row_tile);
-  const std::int64_t by_ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
-  return std::max(std::min(by_limits, by_items), by_ranges);
+  const std::int64_t items = std::min(by_limits, by_items);
+  const std::int64_t ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
+  return {std::max(items, ranges / 2), std::max(items, 2 * ranges)};
 }
 
 }  // namespace coppice

@@ -127,8 +127,9 @@ inline constexpr std::int32_t chunk_step = 64;
 /// many items, which bounds the partial results.
 inline constexpr std::int32_t max_item_waves = 4;
 
-/// Which kernel runs a pass: the one that takes items, or the one that takes ranges of the work.
-enum class AttentionKernel { items, ranges };
+/// Which kernel runs a pass: the one that takes items, or one that takes ranges of the work, over
+/// KV tiles of range_tile_tokens or of range_half_tokens.
+enum class AttentionKernel { items, ranges, fine_ranges };
 
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {
@@ -136,6 +137,8 @@ struct ResidentBlocks {
   std::int32_t wide = 1;
   /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
   std::int32_t ranges = 0;
+  /// KV tiles of ranges: range_tile_tokens, range_half_tokens, or 0 for what suits the pass.
+  std::int32_t range_tokens = 0;
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;
@@ -153,8 +156,13 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
                               const ResidentBlocks& blocks);
 
-/// Most partial results that a plan within the limits, or one by ranges, can have; of each, the
-/// output (head_dim f32) and its log-sum-exp (one f32) are kept.
-std::int64_t partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks);
+/// What partial results need at most.
+struct PartialCapacity {
+  std::int64_t out = 0;  ///< times head_dim f32
+  std::int64_t lse = 0;  ///< f32
+};
+/// For plans within the limits and for ranges. An item's partial result has per query and head
+/// head_dim f32 and one for the log-sum-exp; a range's has half as much and two.
+PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks);
 
 }  // namespace coppice

@@ -7,9 +7,9 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t largest_gang = 12;
-// In KV tiles: what a piece costs besides its tiles, and what joining costs.
-constexpr std::int64_t piece_cost = 3;
-constexpr std::int64_t join_cost = 3;
+// In KV tokens: what a piece costs besides its own, and what joining costs.
+constexpr std::int64_t piece_tokens = 384;
+constexpr std::int64_t join_tokens = 384;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -90,7 +90,7 @@ void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int
 }
 
 RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t prefix,
+                            std::int32_t tile_rows, std::int32_t tile_tokens, std::int32_t prefix,
                             std::span<const TailRuns> runs, std::int32_t blocks) {
   RangeShares shares;
   RangePlan& plan = shares.plan;
@@ -98,6 +98,7 @@ RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t 
   plan.group = group;
   plan.kv_heads = kv_heads;
   plan.tile_rows = tile_rows;
+  plan.tile_tokens = tile_tokens;
   plan.prefix = prefix;
   const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
   std::vector<std::int32_t> tiles(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
@@ -110,6 +111,8 @@ RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t 
     return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
   };
 
+  const std::int64_t piece_cost = piece_tokens / tile_tokens;
+  const std::int64_t join_cost = join_tokens / tile_tokens;
   // The least time of a block, in KV tiles; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;

@@ -2,7 +2,7 @@
 //
 // Query heads that share a KV head are packed into rows as in flatten_plan.h. A unit of work is
 // one KV head and one row tile; its KV tokens, the prefix and then the tail tokens that the row
-// tile sees, are cut into KV tiles of range_tile_tokens.
+// tile sees, are cut into KV tiles of tile_tokens.
 //
 // Row tiles that lie side by side form a gang, run by as many blocks in step, so that keys and
 // values are read from memory once for all of them; its units are counted as long as the longest.
@@ -23,7 +23,9 @@
 
 namespace coppice {
 
+/// KV tokens of a tile: half where launches are short, for more even ranges.
 inline constexpr std::int32_t range_tile_tokens = 128;
+inline constexpr std::int32_t range_half_tokens = 64;
 /// Packed rows of a tile: the wide one where launches have more than the other's.
 inline constexpr std::int32_t range_half_tile = 64;
 inline constexpr std::int32_t range_wide_tile = 128;
@@ -80,6 +82,7 @@ struct RangePlan : RangeCut {
   std::int32_t group = 1;
   std::int32_t kv_heads = 1;
   std::int32_t tile_rows = range_wide_tile;
+  std::int32_t tile_tokens = range_tile_tokens;
   std::int32_t prefix = 0;
 
   COPPICE_HOST_DEVICE constexpr std::int32_t packed_rows() const { return rows * group; }
@@ -88,7 +91,7 @@ struct RangePlan : RangeCut {
   }
   /// KV tiles of a unit whose row tile sees so many tail tokens; a unit without tokens has one.
   COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t seen_tail) const {
-    const std::int32_t tiles = (prefix + seen_tail + range_tile_tokens - 1) / range_tile_tokens;
+    const std::int32_t tiles = (prefix + seen_tail + tile_tokens - 1) / tile_tokens;
     return tiles < 1 ? 1 : tiles;
   }
   /// Where a contributor's partial result for a row tile lies, in results of tile_rows rows.
@@ -125,7 +128,7 @@ struct RangeShares {
 
 /// The plan of a pass that `blocks` blocks run.
 RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t prefix,
+                            std::int32_t tile_rows, std::int32_t tile_tokens, std::int32_t prefix,
                             std::span<const TailRuns> runs, std::int32_t blocks);
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include "base/tree_order.h"
 #include "kernels/flatten_plan.h"
 #include "timing.h"
+#include "traced_attention.h"
 
 namespace coppice::bench {
 namespace {
@@ -71,6 +72,12 @@ void LibraryAttention::queue(std::int32_t set) {
                        inputs_.q_stride(), inputs_.work().cell.shape(), inputs_.scale(),
                        inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
                        scratch_, blocks_, stream_);
+}
+
+void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
+  traced_attention(
+      pass_->attention_kernel() == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens,
+      view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
 }
 
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {

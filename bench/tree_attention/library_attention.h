@@ -33,6 +33,11 @@ class LibraryAttention {
   /// Queues one layer's attention; the output goes to InputSets::out().
   void queue(std::int32_t set);
 
+  /// Whether the kernel is the one that takes ranges.
+  bool takes_ranges() const { return pass_->attention_kernel() != AttentionKernel::items; }
+  /// As queue(), with the marks of traced_attention().
+  void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
+
   HostPlanning host_planning(std::int32_t samples);
 
  private:

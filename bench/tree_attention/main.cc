@@ -34,7 +34,7 @@ namespace po = boost::program_options;
 constexpr std::pair<const char*, void (*)(Bench&)> parts[] = {
     {"verify", run_verify_table},     {"decode", run_decode_table}, {"prefill", run_prefill_table},
     {"planning", run_planning_table}, {"papers", run_paper_table},  {"orders", run_order_table},
-    {"chunks", run_chunk_table},
+    {"chunks", run_chunk_table},      {"phases", run_phase_table},
 };
 
 bool chosen(std::string_view list, std::string_view part) {
@@ -95,12 +95,15 @@ int main(int argc, char** argv) try {
   Bench bench;
   std::string asked, json_file, csv_file;
   bool portable = false;
+  std::int32_t kv_tile = 0;
   po::options_description options("bench/tree_attention");
   options.add_options()("help", "print this")("parts", po::value(&asked),
                                               cat("comma-separated: ", part_names()).c_str())(
       "cells", po::value(&bench.filter),
       "comma-separated parts of names, e.g. verify/32/8/p4096/t64/ or fewshot")(
       "portable", po::bool_switch(&portable), "run the kernel for GPUs before 9.0")(
+      "kv-tile", po::value(&kv_tile),
+      "KV tokens of a tile: 64 or 128 instead of what suits the cell")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
@@ -127,6 +130,10 @@ int main(int argc, char** argv) try {
   cuda::check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "creating a stream");
   bench.blocks = cuda::prepare_attention(head_dim);
   if (portable) bench.blocks.ranges = 0;
+  if (kv_tile != 0 && kv_tile != range_half_tokens && kv_tile != range_tile_tokens) {
+    throw_usage("--kv-tile takes 64 or 128");
+  }
+  bench.blocks.range_tokens = kv_tile;
   bench.ceilings = measured_ceilings(bench.stream);
   bench.report.set("device", device.name);
   bench.report.set("portable", portable);

@@ -136,6 +136,12 @@ Timing time_replays(std::int32_t sets, std::int32_t samples,
   return timing;
 }
 
+void replay_once(const std::function<void()>& queue, cudaStream_t stream) {
+  const Recording recording(queue, stream);
+  recording.replay(stream);
+  check(cudaStreamSynchronize(stream), "a replay");
+}
+
 double median_seconds(std::int32_t samples, const std::function<void()>& queue,
                       cudaStream_t stream) {
   const TimingEvent start, stop;

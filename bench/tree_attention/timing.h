@@ -34,4 +34,7 @@ double median_seconds(std::int32_t samples, const std::function<void()>& queue,
 
 double median(std::vector<double> values);
 
+/// Records `queue` and replays the recording once; waits for it.
+void replay_once(const std::function<void()>& queue, cudaStream_t stream);
+
 }  // namespace coppice::bench

@@ -117,11 +117,13 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
   find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
-  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows, prefix,
+  const bool fine = blocks.range_tokens == range_half_tokens;
+  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows,
+                                             fine ? range_half_tokens : range_tile_tokens, prefix,
                                              result.tail_runs, blocks.ranges);
   scalars.cut = shares.plan;
   shares.write_ranges(result.ranges);
-  return AttentionKernel::ranges;
+  return fine ? AttentionKernel::fine_ranges : AttentionKernel::ranges;
 }
 
 void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
@@ -129,9 +131,11 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (kernel == AttentionKernel::ranges) {
-    return hopper_attention(pass, padded_rows, q, q_stride, shape, scale, layout, keys, values,
-                            layer, out, scratch, blocks.ranges, stream);
+  if (kernel != AttentionKernel::items) {
+    return hopper_attention(
+        kernel == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens, pass,
+        padded_rows, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch,
+        blocks.ranges, stream);
   }
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =

@@ -66,10 +66,12 @@ std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
 }  // namespace
 
 PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
-  const auto partials = static_cast<std::size_t>(partial_capacity(limits, blocks));
+  const PartialCapacity partials = partial_capacity(limits, blocks);
   const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
-  return {input_bytes(limits, blocks), prefix_bytes(limits), partials * head_dim * sizeof(float),
-          partials * sizeof(float), attention_tickets(blocks) * sizeof(std::uint32_t)};
+  return {input_bytes(limits, blocks), prefix_bytes(limits),
+          static_cast<std::size_t>(partials.out) * head_dim * sizeof(float),
+          static_cast<std::size_t>(partials.lse) * sizeof(float),
+          attention_tickets(blocks) * sizeof(std::uint32_t)};
 }
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,

@@ -4,64 +4,10 @@
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/hopper_attention.h"
-#include "kernels/cuda/hopper_consumer.cuh"
-#include "kernels/cuda/hopper_producer.cuh"
-#include "kernels/cuda/hopper_results.cuh"
+#include "kernels/cuda/hopper_kernel.cuh"
 
 namespace coppice::cuda {
 namespace hopper {
-
-/// Grid: blocks that are all resident at a time. The body needs instructions of this architecture
-/// alone.
-template <int head_dim, int tile_rows>
-__global__ void __launch_bounds__(threads, 1)
-    attend([[maybe_unused]] const __grid_constant__ Arguments arguments) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using V = Variant<head_dim, tile_rows>;
-  extern __shared__ __align__(1024) uint4 dynamic_shared[];
-  __shared__ SharedState state;
-  __shared__ RangePlan plan;
-
-  auto& tiles = *reinterpret_cast<SharedTiles<V>*>(dynamic_shared);
-  __shared__ BlockRange range;
-  if (threadIdx.x < 32) {
-    load_range(arguments, range);
-  } else if (threadIdx.x == 96) {
-    plan = plan_of(arguments, tile_rows);
-  } else if (threadIdx.x == 32) {
-    for (int stage = 0; stage < stages; ++stage) {
-      init_barrier(&state.keys_filled[stage], warpgroup_threads + producer_warps);
-      init_barrier(&state.values_filled[stage], warpgroup_threads);
-      init_barrier(&state.keys_emptied[stage], V::readers);
-      init_barrier(&state.values_emptied[stage], V::readers);
-    }
-  } else if (threadIdx.x == 64 && arguments.has_boxes) {
-    prefetch_map(arguments.key_boxes);
-    prefetch_map(arguments.value_boxes);
-  }
-  __syncthreads();
-  if (threadIdx.x < warpgroup_threads) {
-    give_registers_back<40>();
-    Producer<V> producer(arguments, plan, tiles, state);
-    for_each_piece(plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
-    flatten::wait_for_copies();
-  } else {
-    take_registers<232>();
-
-    Consumer<V> consumer(arguments, plan, tiles, state);
-    Results<V> results(arguments, plan);
-    for_each_piece(plan, range, [&](const RangePiece& piece) {
-      consumer.compute(piece);
-      results.take(piece, range.gang, range.member, consumer);
-    });
-
-    consumer.finish();
-    for_each_piece(plan, range, [&](const RangePiece& piece) {
-      if (piece.contributors > 1) results.join(piece, range.gang, range.member);
-    });
-  }
-#endif
-}
 
 /// The driver's function that makes tensor maps, found without linking the driver's library.
 auto find_encoder() {
@@ -101,54 +47,17 @@ CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim
   return map;
 }
 
-template <int head_dim, int tile_rows>
-constexpr int shared_bytes() {
-  return static_cast<int>(sizeof(SharedTiles<Variant<head_dim, tile_rows>>));
-}
-
 /// Whether this build has the kernel's code for the current device.
-template <int head_dim, int tile_rows>
+template <typename V>
 bool prepare() {
-  constexpr auto kernel = attend<head_dim, tile_rows>;
+  constexpr auto kernel = attend<V>;
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, kernel), "attributes of attention");
-  if (attributes.sharedSizeBytes < sizeof(SharedState)) return false;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<head_dim, tile_rows>()),
-        "shared memory of attention");
+  if (attributes.sharedSizeBytes < sizeof(SharedState<V>)) return false;
+  check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
+      "shared memory of attention");
   return true;
-}
-
-template <int head_dim>
-bool prepare_both() {
-  const bool half = prepare<head_dim, range_half_tile>();
-  return prepare<head_dim, range_wide_tile>() && half;
-}
-
-template <int head_dim, int tile_rows>
-void launch(const Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes<head_dim, tile_rows>();
-  config.stream = stream;
-  config.attrs = &cooperative;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, attend<head_dim, tile_rows>, arguments), "tree attention");
-  check_launch("tree attention");
-}
-
-template <int head_dim>
-void launch(std::int32_t padded_rows, const Arguments& arguments, std::int32_t blocks,
-            cudaStream_t stream) {
-  if (range_row_tile_for(padded_rows, arguments.group) == range_half_tile) {
-    launch<head_dim, range_half_tile>(arguments, blocks, stream);
-  } else {
-    launch<head_dim, range_wide_tile>(arguments, blocks, stream);
-  }
 }
 
 }  // namespace hopper
@@ -166,27 +75,33 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
   if (major != 9 || minor != 0) return 0;
-  const bool present = head_dim == 128  ? hopper::prepare_both<128>()
-                       : head_dim == 64 ? hopper::prepare_both<64>()
-                                        : false;
+  if (head_dim != 64 && head_dim != 128) return 0;
+  bool present = true;
+  for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
+    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
+      hopper::with_variant(head_dim, rows, tokens,
+                           [&]<typename V>(V) { present = hopper::prepare<V>() && present; });
+    }
+  }
   return present ? multiprocessors : 0;
 }
 
-void hopper_attention(const PassView& pass, std::int32_t padded_rows, const float* q,
-                      std::int64_t q_stride, const AttentionShape& shape, float scale,
-                      const KvLayout& layout, const void* keys, const void* values,
-                      std::int32_t layer, void* out, const AttentionScratch& scratch,
-                      std::int32_t blocks, cudaStream_t stream) {
+namespace hopper {
+
+Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
+                         const AttentionShape& shape, float scale, const KvLayout& layout,
+                         const void* keys, const void* values, std::int32_t layer, void* out,
+                         const AttentionScratch& scratch) {
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =
       std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
-  hopper::Arguments arguments{};
+  Arguments arguments{};
   const std::int64_t layer_rows = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size;
   const std::int64_t pool_rows = layer_rows * layout.layers;
-  arguments.has_boxes = layout.page_size % hopper::page_box == 0 && pool_rows <= INT_MAX;
+  arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
   if (arguments.has_boxes) {
-    arguments.key_boxes = hopper::map_boxes(keys, pool_rows, layout.head_dim);
-    arguments.value_boxes = hopper::map_boxes(values, pool_rows, layout.head_dim);
+    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim);
+    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim);
     arguments.first_pool_row = static_cast<std::int32_t>(layer_rows * layer);
   }
   arguments.pass = pass;
@@ -208,11 +123,21 @@ void hopper_attention(const PassView& pass, std::int32_t padded_rows, const floa
   arguments.partial_out = scratch.partial_out;
   arguments.partial_lse = scratch.partial_lse;
   arguments.tickets = scratch.tickets;
-  if (shape.head_dim == 128) {
-    hopper::launch<128>(padded_rows, arguments, blocks, stream);
-  } else {
-    hopper::launch<64>(padded_rows, arguments, blocks, stream);
-  }
+  return arguments;
+}
+
+}  // namespace hopper
+
+void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32_t padded_rows,
+                      const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                      float scale, const KvLayout& layout, const void* keys, const void* values,
+                      std::int32_t layer, void* out, const AttentionScratch& scratch,
+                      std::int32_t blocks, cudaStream_t stream) {
+  const hopper::Arguments arguments = hopper::make_arguments(
+      pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
+  hopper::with_variant(
+      shape.head_dim, range_row_tile_for(padded_rows, arguments.group), tile_tokens,
+      [&]<typename V>(V) { hopper::launch<V>(arguments, hopper::NoTrace{}, blocks, stream); });
 }
 
 }  // namespace coppice::cuda

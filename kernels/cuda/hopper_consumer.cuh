@@ -1,6 +1,7 @@
 // The warpgroups that compute.
 #pragma once
 
+#include "kernels/cuda/hopper_phases.h"
 #include "kernels/cuda/hopper_tiles.cuh"
 
 namespace coppice::cuda::hopper {
@@ -11,7 +12,7 @@ template <typename V>
 class Consumer {
  public:
   __device__ Consumer(const Arguments& arguments, const RangePlan& plan, SharedTiles<V>& tiles,
-                      SharedState& state)
+                      SharedState<V>& state)
       : arguments_(arguments),
         plan_(plan),
         tiles_(tiles),
@@ -34,8 +35,10 @@ class Consumer {
   /// Whether this consumer holds the result of the rows.
   __device__ bool holds_result() const { return !V::shares_rows || index_ == 0; }
 
-  __device__ void compute(const RangePiece& piece) {
+  template <typename Trace>
+  __device__ void compute(const RangePiece& piece, const Trace& trace) {
     load_queries(piece);
+    trace.mark(Phase::queries_stored);
 
     const std::int32_t tile_row = piece.row_tile * V::tile_rows;
     const std::int32_t first_query = plan_.queries_of(piece.row_tile).begin;
@@ -46,17 +49,18 @@ class Consumer {
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
 
-    float scores[tile_tokens / 2];
-    std::uint32_t weights[tile_tokens / 16][4] = {};
+    float scores[V::tile_tokens / 2];
+    std::uint32_t weights[V::tile_tokens / 16][4] = {};
 #pragma unroll
     for (float& element : out) element = 0.0f;
     // Values are multiplied one tile later than keys: while a tile's weights are found, the last
     // one's products run.
-    StageCursor of_values;
+    StageCursor<V> of_values;
     std::uint32_t notes = 0;
     for (bool first = true; (notes & note_last) == 0; first = false) {
       float kept[2];
       wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+      if (first) trace.mark(Phase::first_keys);
       const std::uint32_t notes_of_values = notes;
       notes = read_notes();
       if ((notes & note_copied) != 0) make_visible_to_products();
@@ -111,7 +115,7 @@ class Consumer {
   __device__ void take_turn() { block_barrier_wait(turn_barrier + index_, consumer_threads); }
   __device__ void pass_turn() { block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads); }
 
-  __device__ void wait_for_values(const StageCursor& cursor, std::uint32_t notes) {
+  __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
     wait(&state_.values_filled[cursor.stage], cursor.parity);
     if ((notes & note_copied) != 0) make_visible_to_products();
   }
@@ -169,7 +173,7 @@ class Consumer {
   }
 
   /// Starts scores = queries keys^T.
-  __device__ void multiply_queries(float (&scores)[tile_tokens / 2]) {
+  __device__ void multiply_queries(float (&scores)[V::tile_tokens / 2]) {
     const std::uint32_t rows =
         shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
     const std::uint32_t keys = shared_address(tiles_.keys[cursor_.stage]);
@@ -183,12 +187,13 @@ class Consumer {
     }
   }
   /// Starts out += weights values.
-  __device__ void multiply_values(const std::uint32_t (&weights)[tile_tokens / 16][4], int stage) {
+  __device__ void multiply_values(const std::uint32_t (&weights)[V::tile_tokens / 16][4],
+                                  int stage) {
     const std::uint32_t values = shared_address(tiles_.values[stage]);
     pin(out);
     begin_products();
 #pragma unroll
-    for (int k = 0; k < tile_tokens / 16; ++k) {
+    for (int k = 0; k < V::tile_tokens / 16; ++k) {
       multiply_add_registers(out, weights[k],
                              matrix_descriptor(values + k * 16 * 128, V::panel_bytes), true);
     }
@@ -196,7 +201,7 @@ class Consumer {
 
   /// Scores become weights relative to the new maximum; `kept` is what earlier weights are
   /// multiplied by.
-  __device__ void weigh(float (&scores)[tile_tokens / 2], std::uint32_t notes,
+  __device__ void weigh(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
                         const std::int32_t (&queries)[2], float (&kept)[2]) {
     if ((notes & note_masked) != 0) mask(scores, queries);
     float subtracted[2];
@@ -204,7 +209,7 @@ class Consumer {
     for (int half = 0; half < 2; ++half) {
       float top = fmaxf(scores[2 * half], scores[2 * half + 1]);
 #pragma unroll
-      for (int n = 1; n < tile_tokens / 8; ++n) {
+      for (int n = 1; n < V::tile_tokens / 8; ++n) {
         top = fmaxf(top, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
       }
       top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
@@ -219,7 +224,7 @@ class Consumer {
     for (int half = 0; half < 2; ++half) {
       float added = 0.0f;
 #pragma unroll
-      for (int n = 0; n < tile_tokens / 8; ++n) {
+      for (int n = 0; n < V::tile_tokens / 8; ++n) {
 #pragma unroll
         for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
           scores[i] =
@@ -230,11 +235,12 @@ class Consumer {
       sum[half] = sum[half] * kept[half] + added;
     }
   }
-  __device__ void mask(float (&scores)[tile_tokens / 2], const std::int32_t (&queries)[2]) const {
+  __device__ void mask(float (&scores)[V::tile_tokens / 2],
+                       const std::int32_t (&queries)[2]) const {
     const auto* seen_by =
         reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
 #pragma unroll
-    for (int n = 0; n < tile_tokens / 8; ++n) {
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
       const std::uint32_t both = seen_by[4 * n];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -248,10 +254,10 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < V::out_registers; ++i) out[i] *= kept[i / 2 % 2];
   }
-  __device__ static void to_weights(const float (&scores)[tile_tokens / 2],
-                                    std::uint32_t (&weights)[tile_tokens / 16][4]) {
+  __device__ static void to_weights(const float (&scores)[V::tile_tokens / 2],
+                                    std::uint32_t (&weights)[V::tile_tokens / 16][4]) {
 #pragma unroll
-    for (int k = 0; k < tile_tokens / 16; ++k) {
+    for (int k = 0; k < V::tile_tokens / 16; ++k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         weights[k][i] = flatten::pack(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
@@ -305,9 +311,9 @@ class Consumer {
   const Arguments& arguments_;
   const RangePlan& plan_;
   SharedTiles<V>& tiles_;
-  SharedState& state_;
+  SharedState<V>& state_;
   const int index_, thread_, lane_, first_row_;
-  StageCursor cursor_;
+  StageCursor<V> cursor_;
 };
 
 }  // namespace coppice::cuda::hopper

@@ -14,16 +14,17 @@ struct TileToken {
 /// Where a lane's token lies, in rows from the layer's first; -1: nowhere.
 struct TileSource {
   std::int32_t pool_row = -1;
-  bool by_boxes = false;  ///< the warp's 32 tokens are whole pages in order
+  bool by_boxes = false;  ///< the warp's tokens are whole pages in order
 };
 
-/// One warp of the producer: it copies 32 tokens of every KV tile. All warps of all blocks that
+/// One warp of the producer: it copies V::warp_tokens tokens of every KV tile; where these are 16,
+/// lanes i and i + 16 know the same token. All warps of all blocks that
 /// share a unit walk its tokens alike, so that nothing but shared memory is handed over.
 template <typename V>
 class Producer {
  public:
   __device__ Producer(const Arguments& arguments, const RangePlan& plan, SharedTiles<V>& tiles,
-                      SharedState& state)
+                      SharedState<V>& state)
       : arguments_(arguments),
         plan_(plan),
         tiles_(tiles),
@@ -48,7 +49,7 @@ class Producer {
     seen_up_to_ = runs.seen_up_to[lane_];
     VisibleKv next = token_at(piece.tile_begin);
     std::int32_t tile_end = piece.tile_end;
-    if (tile_end > plan_.prefix / tile_tokens) {
+    if (tile_end > plan_.prefix / V::tile_tokens) {
       tile_end = min(tile_end, plan_.tiles_of(__shfl_sync(all_lanes, seen_up_to_, 31)));
     }
     // Shorter units of a gang may have nothing left here.
@@ -56,7 +57,7 @@ class Producer {
     // Where consumers take turns, both get as many.
     const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
     TileSource last;
-    StageCursor of_values;
+    StageCursor<V> of_values;
     // Values follow the next tile's keys, as consumers ask for them.
 #pragma unroll 1
     for (std::int32_t i = 0; i <= count; ++i) {
@@ -89,7 +90,8 @@ class Producer {
   static constexpr int rows_per_copy = 32 / V::vectors;
   /// Rows of one lane's copies lie rows_per_copy apart; every eighth row is permuted alike.
   static constexpr int permutations = 8 / rows_per_copy;
-  static constexpr int copies = 32 / rows_per_copy;
+  static constexpr int copies = V::warp_tokens / rows_per_copy;
+  static constexpr int pages = V::warp_tokens / page_box;
 
   __device__ std::uint32_t seen_by_all() const {
     return static_cast<std::uint32_t>(queries_.end - queries_.begin) << 8;
@@ -102,7 +104,8 @@ class Producer {
   }
   /// This lane's token of a unit's KV tile: of the prefix, then of the tail's runs.
   __device__ VisibleKv token_at(std::int32_t tile) const {
-    const std::int32_t place = tile * tile_tokens + 32 * warp_ + lane_;
+    const std::int32_t place =
+        tile * V::tile_tokens + V::warp_tokens * warp_ + lane_ % V::warp_tokens;
     VisibleKv token{no_slot, 0, 0};
     if (place < plan_.prefix) {
       token = {arguments_.pass.prefix_slots[place], 0, plan_.rows};
@@ -125,8 +128,10 @@ class Producer {
   }
 
   __device__ void describe(const TileToken& token, const TileSource& source, bool last) {
-    state_.seen_by[cursor_.description][32 * warp_ + lane_] =
-        static_cast<std::uint16_t>(token.seen_by);
+    if (lane_ < V::warp_tokens) {
+      state_.seen_by[cursor_.description][V::warp_tokens * warp_ + lane_] =
+          static_cast<std::uint16_t>(token.seen_by);
+    }
     const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all());
     if (lane_ == 0) {
       state_.notes[cursor_.description][warp_] =
@@ -155,16 +160,16 @@ class Producer {
   __device__ void copy_part(const CUtensorMap& boxes, const __nv_bfloat16* pool,
                             const TileSource& source, std::uint32_t shared,
                             std::uint64_t* filled) const {
-    const std::uint32_t first = shared + 32 * 128 * static_cast<std::uint32_t>(warp_);
+    const std::uint32_t first = shared + V::warp_tokens * 128 * static_cast<std::uint32_t>(warp_);
     if (source.by_boxes) {
-      // Lane i copies pages i % 2 of panel i / 2.
-      const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, lane_ % 2 * page_box);
-      if (lane_ == 0) expect_bytes(filled, 32 * V::head_dim * 2);
+      // Lane i copies page i % pages of panel i / pages.
+      const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, lane_ % pages * page_box);
+      if (lane_ == 0) expect_bytes(filled, V::warp_tokens * V::head_dim * 2);
       __syncwarp();
-      if (lane_ < 2 * V::panels) {
-        copy_box(first + static_cast<std::uint32_t>(lane_ / 2 * V::panel_bytes +
-                                                    lane_ % 2 * page_box * 128),
-                 boxes, lane_ / 2 * 64, arguments_.first_pool_row + row, filled);
+      if (lane_ < pages * V::panels) {
+        copy_box(first + static_cast<std::uint32_t>(lane_ / pages * V::panel_bytes +
+                                                    lane_ % pages * page_box * 128),
+                 boxes, lane_ / pages * 64, arguments_.first_pool_row + row, filled);
       }
     } else {
       copy_rows(pool, source.pool_row, first);
@@ -186,10 +191,10 @@ class Producer {
   const Arguments& arguments_;
   const RangePlan& plan_;
   SharedTiles<V>& tiles_;
-  SharedState& state_;
+  SharedState<V>& state_;
   const int warp_, lane_;
   std::uint32_t place_[permutations];
-  StageCursor cursor_;
+  StageCursor<V> cursor_;
   IndexRange queries_;
   std::int32_t kv_head_ = 0;
   // Of the row tile's run of the tail that this lane has.

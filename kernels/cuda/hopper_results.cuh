@@ -13,10 +13,13 @@
 // the next launch: by then everyone has seen it full. Where a block shares two units, their
 // counters differ. Each element is joined by one thread, in the order of the ranges.
 //
-// A partial result is [tile_rows][head_dim].
+// A partial result is in half precision, every row divided by its largest element, so that rounding
+// adds at most 2^-12 of that element; it lies as the threads held it.
 #pragma once
 
-#include <type_traits>
+#include <cuda_fp16.h>
+
+#include <cfloat>
 
 #include "kernels/cuda/hopper_consumer.cuh"
 
@@ -33,61 +36,36 @@ __device__ inline unsigned load_tickets(const unsigned* counter) {
   return value;
 }
 
+/// A row of a partial result: its weights' sum, and what its elements are to be multiplied by.
+struct PartialRow {
+  float lse;  ///< to base 2; -infinity where the row sees nothing
+  float scale;
+};
+
 template <typename V>
 class Results {
  public:
-  using Vector = std::conditional_t<V::head_dim == 128, float4, float2>;
-  static constexpr int width = V::head_dim / 32;
-
   __device__ Results(const Arguments& arguments, const RangePlan& plan)
       : arguments_(arguments), plan_(plan) {}
 
   /// Takes a piece's result over from both consumers.
   __device__ void take(const RangePiece& piece, std::int32_t gang, std::int32_t member,
                        const Consumer<V>& consumer) {
-    const bool whole = piece.contributors == 1;
-    if (consumer.holds_result()) {
-      const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = consumer.first_row() + 8 * half;
-        const float sum = consumer.sum[half];
-        const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-        if (whole) {
-          const std::int32_t packed_row = piece.row_tile * V::tile_rows + row;
-          if (packed_row >= plan_.packed_rows()) continue;
-          __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
-#pragma unroll
-          for (int n = 0; n < V::head_dim / 8; ++n) {
-            *reinterpret_cast<std::uint32_t*>(out + 8 * n) =
-                flatten::pack(consumer.out[4 * n + 2 * half] * inverse,
-                              consumer.out[4 * n + 2 * half + 1] * inverse);
-          }
-        } else {
-          const std::int64_t at =
-              std::int64_t{plan_.partial(gang, member, piece.tile_begin == 0)} * V::tile_rows + row;
-          if (column == 0) {
-            arguments_.partial_lse[at] =
-                sum == 0.0f ? -INFINITY : consumer.maximum[half] + __log2f(sum);
-          }
-          float* out = arguments_.partial_out + at * V::head_dim + column;
-#pragma unroll
-          for (int n = 0; n < V::head_dim / 8; ++n) {
-            *reinterpret_cast<float2*>(out + 8 * n) =
-                float2{consumer.out[4 * n + 2 * half] * inverse,
-                       consumer.out[4 * n + 2 * half + 1] * inverse};
-          }
-        }
-      }
+    if (piece.contributors == 1) {
+      if (consumer.holds_result()) store(piece, consumer);
+      return;
     }
-
-    if (whole) return;
+    if (consumer.holds_result()) {
+      keep(piece, plan_.partial(gang, member, piece.tile_begin == 0), consumer);
+    }
     block_barrier_wait(both_barrier, consumer_threads);
     if (threadIdx.x == warpgroup_threads) add_ticket(tickets_of(piece, member));
   }
 
   /// Joins this block's share of a unit that several blocks have computed.
-  __device__ void join(const RangePiece& piece, std::int32_t gang, std::int32_t member) {
+  template <typename Trace>
+  __device__ void join(const RangePiece& piece, std::int32_t gang, std::int32_t member,
+                       const Trace& trace) {
     const auto contributors = static_cast<unsigned>(piece.contributors);
     unsigned* tickets = tickets_of(piece, member);
     if (threadIdx.x == warpgroup_threads) {
@@ -95,18 +73,14 @@ class Results {
       }
     }
     block_barrier_wait(both_barrier, consumer_threads);
+    trace.mark(Phase::all_there);
 
-    const std::int32_t share = gang - piece.first_gang;
-    // As many threads per row as there are, and about 16 loads in flight for each.
-    const std::int32_t rows = V::tile_rows / piece.contributors;
-    if (rows > 32) {
-      join_share<8, 2>(piece, member, share);
-    } else if (rows > 16) {
-      join_share<4, 4>(piece, member, share);
-    } else if (rows > 8) {
-      join_share<2, 6>(piece, member, share);
-    } else {
-      join_share<1, 9>(piece, member, share);
+    constexpr int vectors = vectors_per_thread * holders;
+    const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
+#pragma unroll 1
+    for (std::int32_t i = (gang - piece.first_gang) * consumer_threads + thread; i < vectors;
+         i += piece.contributors * consumer_threads) {
+      join_vector(piece, member, i / holders, i % holders);
     }
 
     block_barrier_wait(both_barrier, consumer_threads);
@@ -117,91 +91,151 @@ class Results {
   }
 
  private:
+  /// Threads of a block that hold results.
+  static constexpr int holders = V::tile_rows * 2;
+  /// Of eight elements each: of rows r and r + 8 in turn two neighbours of column block 2 n, then
+  /// of 2 n + 1.
+  static constexpr int vectors_per_thread = V::head_dim / 16;
+  static constexpr int parts_at_once = 8;
+
   /// That of the block with the unit's first KV tile: of the units that begin in a range, at most
   /// one is shared.
   __device__ unsigned* tickets_of(const RangePiece& piece, std::int32_t member) const {
     return arguments_.tickets + piece.first_gang * plan_.gang + member;
   }
 
-  /// Rows go to contributors in turn. A thread has `vectors` vectors of a row, and reads those of
-  /// `parts_at_once` partial results before it adds them.
-  template <int vectors, int parts_at_once>
-  __device__ void join_share(const RangePiece& piece, std::int32_t member, std::int32_t share) {
-    constexpr int row_threads = 32 / vectors;
-    const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
-    const std::int32_t rows =
-        min(V::tile_rows, plan_.packed_rows() - piece.row_tile * V::tile_rows);
-    // In rows: where the unit's partial results lie, and how far they are apart.
-    const std::int32_t begin = plan_.partial(piece.first_gang, member, false) * V::tile_rows;
-    const std::int32_t apart = 2 * plan_.gang * V::tile_rows;
+  __device__ void store(const RangePiece& piece, const Consumer<V>& consumer) {
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int32_t packed_row =
+          piece.row_tile * V::tile_rows + consumer.first_row() + 8 * half;
+      if (packed_row >= plan_.packed_rows()) continue;
+      const float sum = consumer.sum[half];
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        *reinterpret_cast<std::uint32_t*>(out + 8 * n) = flatten::pack(
+            consumer.out[4 * n + 2 * half] * inverse, consumer.out[4 * n + 2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer<V>& consumer) {
+    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+    if (consumer.first_row() >= rows) return;
+    float inverse[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        largest = fmaxf(largest, fmaxf(fabsf(consumer.out[4 * n + 2 * half]),
+                                       fabsf(consumer.out[4 * n + 2 * half + 1])));
+      }
+      // The four threads of a row come here together.
+      const unsigned row_lanes = 0xfu << (threadIdx.x % 32 / 4 * 4);
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 2));
+      inverse[half] = largest < FLT_MIN ? 0.0f : 1.0f / largest;
+      if (threadIdx.x % 4 == 0) {
+        const float sum = consumer.sum[half];
+        partial_rows(partial)[consumer.first_row() + 8 * half] =
+            sum == 0.0f ? PartialRow{-INFINITY, 0.0f}
+                        : PartialRow{consumer.maximum[half] + __log2f(sum), largest / sum};
+      }
+    }
+    uint4* vectors = partial_vectors(partial) + (threadIdx.x - warpgroup_threads);
+#pragma unroll
+    for (int i = 0; i < vectors_per_thread; ++i) {
+      const float* out = consumer.out + 8 * i;
+      vectors[i * holders] = uint4{pack_halves(out[0] * inverse[0], out[1] * inverse[0]),
+                                   pack_halves(out[2] * inverse[1], out[3] * inverse[1]),
+                                   pack_halves(out[4] * inverse[0], out[5] * inverse[0]),
+                                   pack_halves(out[6] * inverse[1], out[7] * inverse[1])};
+    }
+  }
+
+  /// Joins vector `at` of the thread that held it.
+  __device__ void join_vector(const RangePiece& piece, std::int32_t member, int at, int holder) {
+    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+    const int row = holder / 32 * 16 + holder % 32 / 4;
+    if (row >= rows) return;
+    float top[2] = {-INFINITY, -INFINITY};
+    float weight_sum[2] = {};
+    float sum[8] = {};
 #pragma unroll 1
-    for (std::int32_t row = share + thread / row_threads * piece.contributors; row < rows;
-         row += consumer_threads / row_threads * piece.contributors) {
-      const float* lses = arguments_.partial_lse + begin + row;
-      const Vector* parts = reinterpret_cast<const Vector*>(arguments_.partial_out) +
-                            (begin + row) * 32 + thread % row_threads;
-      float top = -INFINITY;
-      float weight_sum = 0.0f;
-      float sum[vectors][width] = {};
-#pragma unroll 1
-      for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
-        float lse[parts_at_once];
-        Vector part[parts_at_once][vectors];
+    for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
+      PartialRow part_rows[parts_at_once][2];
+      uint4 parts[parts_at_once];
 #pragma unroll
-        for (int i = 0; i < parts_at_once; ++i) {
-          lse[i] = -INFINITY;
-#pragma unroll
-          for (int k = 0; k < vectors; ++k) part[i][k] = Vector{};
-          if (base + i < piece.contributors) {
-            const std::int32_t at = base + i == 0 ? V::tile_rows : (base + i) * apart;
-            lse[i] = lses[at];
-#pragma unroll
-            for (int k = 0; k < vectors; ++k) part[i][k] = parts[at * 32 + k * row_threads];
-          }
-        }
-        float next_top = top;
-#pragma unroll
-        for (int i = 0; i < parts_at_once; ++i) next_top = fmaxf(next_top, lse[i]);
-        // A row that has seen nothing so far subtracts 0, not infinity from infinity.
-        const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
-        const float kept = flatten::power_of_two(top - subtracted);
-        top = next_top;
-        weight_sum *= kept;
-#pragma unroll
-        for (int k = 0; k < vectors; ++k) {
-#pragma unroll
-          for (int e = 0; e < width; ++e) sum[k][e] *= kept;
-        }
-#pragma unroll
-        for (int i = 0; i < parts_at_once; ++i) {
-          const float weight = flatten::power_of_two(lse[i] - subtracted);
-          weight_sum += weight;
-#pragma unroll
-          for (int k = 0; k < vectors; ++k) {
-            sum[k][0] += weight * part[i][k].x;
-            sum[k][1] += weight * part[i][k].y;
-            if constexpr (width == 4) {
-              sum[k][2] += weight * part[i][k].z;
-              sum[k][3] += weight * part[i][k].w;
-            }
-          }
+      for (int i = 0; i < parts_at_once; ++i) {
+        part_rows[i][0] = part_rows[i][1] = PartialRow{-INFINITY, 0.0f};
+        parts[i] = uint4{};
+        if (base + i < piece.contributors) {
+          const std::int32_t partial =
+              plan_.partial(piece.first_gang + base + i, member, base + i == 0);
+          part_rows[i][0] = partial_rows(partial)[row];
+          part_rows[i][1] = partial_rows(partial)[row + 8];
+          parts[i] = partial_vectors(partial)[at * holders + holder];
         }
       }
-      const float inverse = weight_sum == 0.0f ? 0.0f : 1.0f / weight_sum;
-      __nv_bfloat16* out = out_row(piece.kv_head, piece.row_tile * V::tile_rows + row) +
-                           width * (thread % row_threads);
 #pragma unroll
-      for (int k = 0; k < vectors; ++k) {
-        auto* place = reinterpret_cast<std::uint32_t*>(out + width * k * row_threads);
-        if constexpr (width == 4) {
-          *reinterpret_cast<uint2*>(place) =
-              uint2{flatten::pack(sum[k][0] * inverse, sum[k][1] * inverse),
-                    flatten::pack(sum[k][2] * inverse, sum[k][3] * inverse)};
-        } else {
-          *place = flatten::pack(sum[k][0] * inverse, sum[k][1] * inverse);
+      for (int half = 0; half < 2; ++half) {
+        float next_top = top[half];
+#pragma unroll
+        for (int i = 0; i < parts_at_once; ++i) next_top = fmaxf(next_top, part_rows[i][half].lse);
+        // A row that has seen nothing so far subtracts 0, not infinity from infinity.
+        const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
+        const float kept = flatten::power_of_two(top[half] - subtracted);
+        top[half] = next_top;
+        weight_sum[half] *= kept;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          sum[2 * half + e] *= kept;
+          sum[4 + 2 * half + e] *= kept;
+        }
+#pragma unroll
+        for (int i = 0; i < parts_at_once; ++i) {
+          const float weight = flatten::power_of_two(part_rows[i][half].lse - subtracted);
+          weight_sum[half] += weight;
+          const float factor = weight * part_rows[i][half].scale;
+          const float2 low = unpack_halves(half == 0 ? parts[i].x : parts[i].y);
+          const float2 high = unpack_halves(half == 0 ? parts[i].z : parts[i].w);
+          sum[2 * half] += factor * low.x;
+          sum[2 * half + 1] += factor * low.y;
+          sum[4 + 2 * half] += factor * high.x;
+          sum[4 + 2 * half + 1] += factor * high.y;
         }
       }
     }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row + 8 * half >= rows) continue;
+      const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
+      __nv_bfloat16* out = out_row(piece.kv_head, piece.row_tile * V::tile_rows + row + 8 * half) +
+                           16 * at + holder % 4 * 2;
+      *reinterpret_cast<std::uint32_t*>(out) =
+          flatten::pack(sum[2 * half] * inverse, sum[2 * half + 1] * inverse);
+      *reinterpret_cast<std::uint32_t*>(out + 8) =
+          flatten::pack(sum[4 + 2 * half] * inverse, sum[4 + 2 * half + 1] * inverse);
+    }
+  }
+
+  __device__ static std::uint32_t pack_halves(float low, float high) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static float2 unpack_halves(std::uint32_t both) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+  }
+  __device__ uint4* partial_vectors(std::int32_t partial) const {
+    return reinterpret_cast<uint4*>(arguments_.partial_out) +
+           partial * (vectors_per_thread * holders);
+  }
+  __device__ PartialRow* partial_rows(std::int32_t partial) const {
+    return reinterpret_cast<PartialRow*>(arguments_.partial_lse) + partial * V::tile_rows;
   }
   __device__ __nv_bfloat16* out_row(std::int32_t kv_head, std::int32_t packed_row) const {
     const auto [query, head] = query_head(arguments_, kv_head, packed_row);

@@ -19,9 +19,6 @@ namespace coppice::cuda::hopper {
 inline constexpr int consumers = 2;
 inline constexpr int threads = (1 + consumers) * warpgroup_threads;
 inline constexpr int consumer_threads = consumers * warpgroup_threads;
-inline constexpr int tile_tokens = range_tile_tokens;
-inline constexpr int stages = 3;
-inline constexpr int descriptions = 2 * stages;
 inline constexpr int producer_warps = 4;
 inline constexpr int page_box = 16;
 /// Hardware barriers; 0 is that of the whole block.
@@ -51,10 +48,14 @@ struct Arguments {
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
 /// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles.
-template <int head_dim_, int tile_rows_>
+template <int head_dim_, int tile_rows_, int tile_tokens_>
 struct Variant {
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
+  static constexpr int tile_tokens = tile_tokens_;
+  static constexpr int stages = 384 / tile_tokens;
+  static constexpr int descriptions = 2 * stages;
+  static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
   static constexpr int panels = head_dim / 64;
   static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
@@ -66,20 +67,21 @@ struct Variant {
 
 template <typename V>
 struct alignas(1024) SharedTiles {
-  uint4 keys[stages][tile_tokens * V::vectors];
-  uint4 values[stages][tile_tokens * V::vectors];
+  uint4 keys[V::stages][V::tile_tokens * V::vectors];
+  uint4 values[V::stages][V::tile_tokens * V::vectors];
   uint4 queries[range_wide_tile * V::vectors];  ///< also where consumers meet over shared rows
 };
 
 /// In static shared memory, which only code for this architecture asks for.
+template <typename V>
 struct SharedState {
-  std::uint64_t keys_filled[stages], keys_emptied[stages];
-  std::uint64_t values_filled[stages], values_emptied[stages];
+  std::uint64_t keys_filled[V::stages], keys_emptied[V::stages];
+  std::uint64_t values_filled[V::stages], values_emptied[V::stages];
   /// By token: first query of the row tile that sees it, and the one past the last, from the row
   /// tile's first query, in the lower and upper half; equal where none sees it.
-  std::uint16_t seen_by[descriptions][tile_tokens];
+  std::uint16_t seen_by[V::descriptions][V::tile_tokens];
   /// By producer warp: see the constants below.
-  std::uint32_t notes[descriptions][producer_warps];
+  std::uint32_t notes[V::descriptions][producer_warps];
 
   float row_maximum[range_half_tile], row_sum[range_half_tile];
 };
@@ -87,14 +89,16 @@ inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some
 inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
 inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by boxes
 
-__device__ inline RangePlan plan_of(const Arguments& arguments, std::int32_t tile_rows) {
+template <typename V>
+__device__ RangePlan plan_of(const Arguments& arguments) {
   const PassScalars& scalars = *arguments.pass.scalars;
   RangePlan plan;
   static_cast<RangeCut&>(plan) = scalars.cut;
   plan.rows = scalars.rows;
   plan.group = arguments.group;
   plan.kv_heads = arguments.kv_heads;
-  plan.tile_rows = tile_rows;
+  plan.tile_rows = V::tile_rows;
+  plan.tile_tokens = V::tile_tokens;
   plan.prefix = scalars.prefix;
   return plan;
 }
@@ -148,14 +152,15 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
 }
 
 /// Which stage and phase the next KV tile has.
+template <typename V>
 struct StageCursor {
   int stage = 0;
   int description = 0;
   int parity = 0;
 
   __device__ void advance() {
-    description = description + 1 == descriptions ? 0 : description + 1;
-    if (++stage == stages) {
+    description = description + 1 == V::descriptions ? 0 : description + 1;
+    if (++stage == V::stages) {
       stage = 0;
       parity ^= 1;
     }

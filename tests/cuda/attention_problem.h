@@ -148,15 +148,18 @@ struct AttentionProblem {
   }
 };
 
+/// [padded rows, heads, head_dim] bf16, and what computed it.
+struct AttentionOutputs : std::vector<std::uint16_t> {
+  AttentionKernel kernel = AttentionKernel::items;
+};
+
 /// A problem's operands on the device. Buffers are exactly as large as a run may need.
 class DeviceAttention {
  public:
-  using Outputs = std::vector<std::uint16_t>;
-
   DeviceAttention(const AttentionProblem& problem, const ResidentBlocks& blocks)
       : problem_(problem),
         blocks_(blocks),
-        partials_(static_cast<std::size_t>(partial_capacity(problem.limits(), blocks))),
+        partials_(partial_capacity(problem.limits(), blocks)),
         scalars_(1),
         ranges_(AttentionProblem::most_blocks),
         tail_runs_(cuda::tail_run_capacity(problem.shape, problem.c.padded_rows, blocks) + 1),
@@ -165,8 +168,8 @@ class DeviceAttention {
         q_(problem.q),
         keys_(problem.keys),
         values_(problem.values),
-        partial_lse_(partials_),
-        partial_out_(partials_ * problem.dim()),
+        partial_lse_(static_cast<std::size_t>(partials_.lse)),
+        partial_out_(static_cast<std::size_t>(partials_.out) * problem.dim()),
         tickets_(std::vector<std::uint32_t>(cuda::attention_tickets(blocks), 0)),
         out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
              problem.dim()) {
@@ -200,26 +203,26 @@ class DeviceAttention {
                          {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
-  Outputs result() const {
-    Outputs out = out_.download();
+  AttentionOutputs result() const {
+    const AttentionOutputs out{out_.download(), kernel_};
     const bool intact = out_.guards_intact() && partial_lse_.guards_intact() &&
                         partial_out_.guards_intact() && tickets_.guards_intact();
     const std::vector<std::uint32_t> tickets = tickets_.download();
     const bool reset = std::all_of(tickets.begin(), tickets.end(), [](auto n) { return n == 0; });
-    return intact && reset ? out : Outputs{};
+    return intact && reset ? out : AttentionOutputs{};
   }
-  Outputs run(const ResidentBlocks& grid, cudaStream_t stream) {
+  AttentionOutputs run(const ResidentBlocks& grid, cudaStream_t stream) {
     poison_results();
     queue(grid, stream);
     return result();
   }
-  Outputs run(cudaStream_t stream) { return run(blocks_, stream); }
+  AttentionOutputs run(cudaStream_t stream) { return run(blocks_, stream); }
 
  private:
   const AttentionProblem& problem_;
   ResidentBlocks blocks_;
   AttentionKernel kernel_ = AttentionKernel::items;
-  std::size_t partials_;
+  PartialCapacity partials_;
   GuardedArray<cuda::PassScalars> scalars_;
   GuardedArray<BlockRange> ranges_;
   GuardedArray<TailRuns> tail_runs_;
@@ -242,11 +245,14 @@ class DeviceAttention {
 ///  - a weight has relative error ln(2) 2 e_s (its own score and the maximum, which log-sum-exp
 ///    carries from chunk to chunk) + 16 u for 2^x, and as factor of v_t another b
 ///  - sums over T tokens, rescaled with every tile, and their join: 4 (T + 64) u
-/// so |error| <= (2 (2 ln(2) e_s + 16 u + 4 (T + 64) u) + b) sum_t p_t |v_t|, where numerator
-/// and sum of weights share all but b; the rounding of the output adds b (|out| + that error).
+///  - where ranges of the work share a row, a partial result's elements are rounded to 2^-12 of its
+///    largest, which is at most max_i |v_ti| on the average of the weights it has
+/// so |error| <= (2 (2 ln(2) e_s + 16 u + 4 (T + 64) u) + b) sum_t p_t |v_t|
+///               + 2^-12 sum_t p_t max_i |v_ti|,
+/// where numerator and sum of weights share all but b, and the last term is the ranges' alone; the
+/// rounding of the output adds b (|out| + that error).
 inline double row_error(const AttentionProblem& problem, const std::vector<VisibleKv>& tokens,
-                        const std::vector<std::uint16_t>& out, std::int32_t query,
-                        std::int32_t head) {
+                        const AttentionOutputs& out, std::int32_t query, std::int32_t head) {
   const double u = std::ldexp(1.0, -24);
   const double b = std::ldexp(1.0, -8);
   const double to_log2 = std::log2(std::exp(1.0)) * problem.scale;
@@ -275,26 +281,30 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
     largest_score = std::max(largest_score, std::abs(score));
     maximum = std::max(maximum, score);
   }
-  double sum = 0;
+  double sum = 0, largest_values = 0;
   std::vector<double> expected(dim, 0.0), magnitude(dim, 0.0);
   for (const auto& [score, row] : seen) {
     const double weight = std::exp2(score - maximum);
     sum += weight;
+    double largest = 0;
     for (std::size_t i = 0; i < dim; ++i) {
       const double part = weight * widened(problem.values[row + i]);
       expected[i] += part;
       magnitude[i] += std::abs(part);
+      largest = std::max(largest, std::abs(part));
     }
+    largest_values += largest;
   }
   const double score_error =
       u * (4.0 * static_cast<double>(dim) + 2) * largest_products + 4 * u * largest_score;
   const double relative = 2 * (2 * std::log(2.0) * score_error + 16 * u +
                                4 * (static_cast<double>(seen.size()) + 64) * u) +
                           b;
+  const double halves = out.kernel == AttentionKernel::items ? 0 : std::ldexp(1.0, -12);
   double worst = 0;
   const std::size_t first = static_cast<std::size_t>(query * problem.shape.heads + head) * dim;
   for (std::size_t i = 0; i < dim; ++i) {
-    const double computed = relative * magnitude[i] / sum;
+    const double computed = (relative * magnitude[i] + halves * largest_values) / sum;
     const double tolerance = computed + b * (std::abs(expected[i]) / sum + computed);
     const double error = std::abs(widened(out[first + i]) - expected[i] / sum);
     const double ratio = error / tolerance;
@@ -305,7 +315,7 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
 
 /// Largest row_error() over all (query, head), or, where the oracle would take long, over at
 /// least 8 of them. Written padding, unwritten rows and missing results count as infinite.
-inline double worst_error(const AttentionProblem& problem, const std::vector<std::uint16_t>& out) {
+inline double worst_error(const AttentionProblem& problem, const AttentionOutputs& out) {
   const std::size_t row_elements = static_cast<std::size_t>(problem.shape.heads) * problem.dim();
   if (out.size() != row_elements * static_cast<std::size_t>(problem.c.padded_rows)) return INFINITY;
   const std::size_t real = row_elements * static_cast<std::size_t>(problem.c.rows);

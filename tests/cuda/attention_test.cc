@@ -10,13 +10,14 @@ namespace coppice::cuda {
 namespace {
 
 using testing::AttentionCase;
+using testing::AttentionOutputs;
 using testing::AttentionProblem;
 using testing::DeviceAttention;
 using testing::worst_error;
 
 class CudaAttention : public testing::KernelTest {
  protected:
-  DeviceAttention::Outputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
+  AttentionOutputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
     return DeviceAttention(problem, blocks).run(stream_);
   }
   /// The portable kernel, and that of the device at hand where it has one.
@@ -25,7 +26,11 @@ class CudaAttention : public testing::KernelTest {
     ResidentBlocks portable = blocks;
     portable.ranges = 0;
     std::vector<ResidentBlocks> all = {portable};
-    if (blocks.ranges > 0) all.push_back(blocks);
+    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
+      ResidentBlocks by_ranges = blocks;
+      by_ranges.range_tokens = tokens;
+      if (blocks.ranges > 0) all.push_back(by_ranges);
+    }
     return all;
   }
 };
@@ -119,8 +124,7 @@ TEST_F(CudaAttention, FewRowsOverManyTokens) {
       const AttentionProblem problem(
           {.head_dim = head_dim, .kv_heads = 3, .prefix = 34000, .rows = rows},
           static_cast<std::uint32_t>(rows));
-      EXPECT_EQ(problem.plan(blocks).kernel,
-                blocks.ranges > 0 ? AttentionKernel::ranges : AttentionKernel::items);
+      EXPECT_EQ(problem.plan(blocks).kernel == AttentionKernel::items, blocks.ranges == 0);
       DeviceAttention device(problem, blocks);
       const auto out = device.run(stream_);
       EXPECT_LE(worst_error(problem, out), 1.0) << head_dim << ", " << rows << " rows";

@@ -30,7 +30,7 @@ struct PlanCase {
   FlattenPlan plan() const {
     return make_flatten_plan(shape, rows, padded_rows, prefix, rows, blocks);
   }
-  std::int64_t capacity() const {
+  PartialCapacity capacity() const {
     return partial_capacity({padded_rows, padded_rows, prefix + rows, shape}, blocks);
   }
 };
@@ -73,11 +73,13 @@ TEST(FlattenPlan, ChunksCoverTheTokensOnce) {
 TEST(FlattenPlan, PartialResultsStayWithinCapacity) {
   for_each_plan_case([](const PlanCase& c, const FlattenPlan& plan) {
     if (plan.chunks == 1) return;
-    ASSERT_LE(plan.partial(plan.rows - 1, plan.heads() - 1, plan.chunks - 1), c.capacity() - 1);
+    ASSERT_LE(plan.partial(plan.rows - 1, plan.heads() - 1, plan.chunks - 1), c.capacity().out - 1);
+    ASSERT_LE(c.capacity().out, c.capacity().lse);
     ASSERT_LE(plan.items(), max_item_waves * c.blocks.of(plan.tile_rows));
     // One buffer serves shorter passes, too.
     const PassLimits limits{2048, 2048, 1 << 18, c.shape};
-    ASSERT_LE(c.capacity(), partial_capacity(limits, c.blocks));
+    ASSERT_LE(c.capacity().out, partial_capacity(limits, c.blocks).out);
+    ASSERT_LE(c.capacity().lse, partial_capacity(limits, c.blocks).lse);
   });
 }
 
@@ -209,8 +211,10 @@ struct Problem {
   double error(FlattenFault fault) const {
     testing::EmulatedPass pass{plan(), prefix, tail, 0, 0};
     pass.grid = blocks.of(pass.plan.tile_rows);
-    pass.partial_capacity = partial_capacity(
-        {rows, rows, static_cast<std::int32_t>(prefix.size() + tail.size()), shape()}, blocks);
+    pass.partial_capacity =
+        partial_capacity(
+            {rows, rows, static_cast<std::int32_t>(prefix.size() + tail.size()), shape()}, blocks)
+            .out;
     const auto out = testing::emulate_attention(pass, q.data(), q_stride, scale, layout,
                                                 keys.data(), values.data(), layer, fault);
     std::vector<VisibleKv> kv;

@@ -73,13 +73,15 @@ struct Planned {
 };
 
 Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                     std::int32_t prefix, const std::vector<VisibleKv>& tail, std::int32_t blocks) {
+                     std::int32_t prefix, const std::vector<VisibleKv>& tail, std::int32_t blocks,
+                     std::int32_t tile_tokens = range_tile_tokens) {
   Planned planned{{}, {}, {}, tail};
   const std::int32_t tile_rows = range_row_tile_for(rows, group);
   planned.runs.resize(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
   planned.ranges.resize(static_cast<std::size_t>(blocks));
   find_tail_runs(tail, rows, group, tile_rows, planned.runs);
-  planned.shares = make_range_plan(rows, group, kv_heads, tile_rows, prefix, planned.runs, blocks);
+  planned.shares =
+      make_range_plan(rows, group, kv_heads, tile_rows, tile_tokens, prefix, planned.runs, blocks);
   planned.shares.write_ranges(planned.ranges);
   return planned;
 }
@@ -98,8 +100,10 @@ void for_each_plan(Visit visit) {
                            << group << " x " << kv_heads << " heads, " << rows << " rows, tail "
                            << static_cast<int>(kind) << ", prefix " << prefix << ", " << blocks
                            << " blocks");
-              visit(make_planned(rows, group, kv_heads, prefix, tail, blocks));
-              if (::testing::Test::HasFatalFailure()) return;
+              for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
+                visit(make_planned(rows, group, kv_heads, prefix, tail, blocks, tile_tokens));
+                if (::testing::Test::HasFatalFailure()) return;
+              }
             }
           }
         }
@@ -205,8 +209,8 @@ TEST(RangePlan, TokensAreMetOnce) {
             met[static_cast<std::size_t>(piece.kv_head * plan.row_tiles() + piece.row_tile)];
         const std::int32_t tokens = plan.prefix + runs.seen();
         const std::int32_t end = std::min(piece.tile_end, plan.tiles_of(runs.seen()));
-        for (std::int32_t place = piece.tile_begin * range_tile_tokens;
-             place < std::min(end * range_tile_tokens, tokens); ++place) {
+        for (std::int32_t place = piece.tile_begin * plan.tile_tokens;
+             place < std::min(end * plan.tile_tokens, tokens); ++place) {
           std::int32_t at = place;
           if (place >= plan.prefix) {
             const std::int32_t rank = place - plan.prefix;
