@@ -26,13 +26,13 @@ std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
 
 }  // namespace
 
-bool takes_ranges(const AttentionShape& shape, std::int32_t padded_rows, std::int32_t tokens,
-                  const ResidentBlocks& blocks) {
-  if (blocks.ranges.blocks == 0) return false;
+AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
+                                     std::int32_t tokens, const ResidentBlocks& blocks) {
+  if (blocks.ranges == 0) return AttentionKernel::items;
   const std::int32_t group = shape.heads / shape.kv_heads;
   const bool many_rows = row_tile_for(padded_rows, group) == wide_row_tile;
   const bool many_tokens = std::int64_t{tokens} * shape.kv_heads > most_item_tokens;
-  return many_rows || many_tokens;
+  return many_rows || many_tokens ? AttentionKernel::ranges : AttentionKernel::items;
 }
 
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
@@ -78,7 +78,7 @@ PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks&
   const std::int64_t by_items = std::max(item_limit(narrow_row_tile, blocks) * narrow_row_tile,
                                          item_limit(wide_row_tile, blocks) * wide_row_tile);
   const std::int64_t items = std::min(by_limits, by_items);
-  const std::int64_t ranges = std::int64_t{2} * blocks.ranges.blocks * range_wide_tile;
+  const std::int64_t ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
   return {std::max(items, ranges / 2), std::max(items, 2 * ranges)};
 }
 

@@ -11,8 +11,6 @@
 // and device call the same functions.
 #pragma once
 
-#include <array>
-#include <compare>
 #include <cstdint>
 
 #include "kernels/device.h"
@@ -129,44 +127,28 @@ inline constexpr std::int32_t chunk_step = 64;
 /// many items, which bounds the partial results.
 inline constexpr std::int32_t max_item_waves = 4;
 
-/// Which kernel runs a pass: the one that takes items, the one that takes ranges of the work, or
-/// the one whose clusters of blocks take a unit of the work each (range_plan.h).
-enum class AttentionKernel { items, ranges, clusters };
-
-/// What the launches of a pass depend on besides its shape.
-struct AttentionLaunch {
-  AttentionKernel kernel = AttentionKernel::items;
-  std::int32_t cluster = 1;  ///< blocks of a cluster
-
-  auto operator<=>(const AttentionLaunch&) const = default;
-};
-
-/// Of the kernels that take ranges: blocks that the device holds at a time.
-struct RangeBlocks {
-  static constexpr std::int32_t cluster_sizes = 5;
-
-  std::int32_t blocks = 0;                             ///< 0: the device has none
-  std::array<std::int32_t, cluster_sizes> clusters{};  ///< clusters of 2^i blocks
-};
+/// Which kernel runs a pass: the one that takes items, or one that takes ranges of the work, over
+/// KV tiles of range_tile_tokens or of range_half_tokens.
+enum class AttentionKernel { items, ranges, fine_ranges };
 
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {
   std::int32_t narrow = 1;
   std::int32_t wide = 1;
-  RangeBlocks ranges = {};
-  /// Takes clusters wherever they can.
-  bool prefer_clusters = false;
+  /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
+  std::int32_t ranges = 0;
+  /// KV tiles of ranges: range_tile_tokens, range_half_tokens, or 0 for what suits the pass.
+  std::int32_t range_tokens = 0;
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;
   }
 };
 
-/// Whether a pass of `tokens` KV tokens run by launches for `padded_rows` rows takes ranges. Few
-/// rows over few tokens are the items' on any device: they need no blocks that wait for one
-/// another.
-bool takes_ranges(const AttentionShape& shape, std::int32_t padded_rows, std::int32_t tokens,
-                  const ResidentBlocks& blocks);
+/// The kernel for a pass of `tokens` KV tokens run by launches for `padded_rows` rows. Few rows
+/// over few tokens are the items' on any device: they need no blocks that wait for one another.
+AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
+                                     std::int32_t tokens, const ResidentBlocks& blocks);
 
 /// The plan of a pass of `rows` rows over `prefix` and `tail` KV tokens, run by launches for
 /// `padded_rows` rows. Chunks are chosen so that the resident blocks get even shares.

@@ -72,9 +72,6 @@ struct BlockRange {
 };
 
 struct RangeCut {
-  /// Where units are shared by clusters: blocks of a cluster, each with one piece of the unit. The
-  /// blocks of a cluster are neighbours; then come those of the gang's next member.
-  std::int32_t cluster = 1;
   std::int32_t gang = 1;        ///< row tiles and blocks of a gang
   std::int32_t row_groups = 1;  ///< gang * row_groups >= row tiles
   std::int32_t gangs = 1;       ///< gangs of blocks; gang * gangs <= blocks
@@ -129,11 +126,9 @@ struct RangeShares {
   void write_ranges(std::span<BlockRange> ranges) const;
 };
 
-/// The plan of a pass. Its KV tiles have range_half_tokens where it is for clusters, which is where
-/// these take less time, or, with `prefer_clusters`, wherever there are enough.
+/// The plan of a pass that `blocks` blocks run.
 RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t prefix,
-                            std::span<const TailRuns> runs, const RangeBlocks& blocks,
-                            bool prefer_clusters = false);
+                            std::int32_t tile_rows, std::int32_t tile_tokens, std::int32_t prefix,
+                            std::span<const TailRuns> runs, std::int32_t blocks);
 
 }  // namespace coppice

@@ -46,7 +46,7 @@ void run_chunk_table(Bench& bench) {
       "%-24s %8s %10s %11s %9s %9s %8s\n",
       "cell", "chunk", "Flatten", "Node-Chunk", "portable", "coppice", "error");
   ResidentBlocks portable = bench.blocks;
-  portable.ranges = {};
+  portable.ranges = 0;
   for (const Cell& cell : chunk_cells) {
     if (filtered({cell}, bench.filter).empty()) continue;
     const Workload work = make_workload(cell, workload_seed);

@@ -68,15 +68,16 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 }
 
 void LibraryAttention::queue(std::int32_t set) {
-  cuda::tree_attention(pass_->attention_launch(), view_, pass_->padded_rows(), inputs_.q(set),
+  cuda::tree_attention(pass_->attention_kernel(), view_, pass_->padded_rows(), inputs_.q(set),
                        inputs_.q_stride(), inputs_.work().cell.shape(), inputs_.scale(),
                        inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
                        scratch_, blocks_, stream_);
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
-  traced_attention(pass_->attention_launch(), view_, inputs_, set, scratch_, blocks_.ranges.blocks,
-                   nanoseconds, stream_);
+  traced_attention(
+      pass_->attention_kernel() == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens,
+      view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
 }
 
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {

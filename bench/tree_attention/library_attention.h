@@ -34,7 +34,7 @@ class LibraryAttention {
   void queue(std::int32_t set);
 
   /// Whether the kernel is the one that takes ranges.
-  bool takes_ranges() const { return pass_->attention_launch().kernel != AttentionKernel::items; }
+  bool takes_ranges() const { return pass_->attention_kernel() != AttentionKernel::items; }
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 

@@ -93,15 +93,17 @@ void check_anchors(const std::vector<Anchor>& anchors) {
 
 int main(int argc, char** argv) try {
   Bench bench;
-  std::string asked, json_file, csv_file, cooperation;
+  std::string asked, json_file, csv_file;
   bool portable = false;
+  std::int32_t kv_tile = 0;
   po::options_description options("bench/tree_attention");
   options.add_options()("help", "print this")("parts", po::value(&asked),
                                               cat("comma-separated: ", part_names()).c_str())(
       "cells", po::value(&bench.filter),
       "comma-separated parts of names, e.g. verify/32/8/p4096/t64/ or fewshot")(
       "portable", po::bool_switch(&portable), "run the kernel for GPUs before 9.0")(
-      "cooperation", po::value(&cooperation), "ranges or clusters, instead of what suits the cell")(
+      "kv-tile", po::value(&kv_tile),
+      "KV tokens of a tile: 64 or 128 instead of what suits the cell")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
@@ -127,12 +129,11 @@ int main(int argc, char** argv) try {
               portable ? ", portable kernel" : "", bench.quick ? ", quick" : "");
   cuda::check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "creating a stream");
   bench.blocks = cuda::prepare_attention(head_dim);
-  if (portable) bench.blocks.ranges = {};
-  if (!cooperation.empty() && cooperation != "ranges" && cooperation != "clusters") {
-    throw_usage("--cooperation takes ranges or clusters");
+  if (portable) bench.blocks.ranges = 0;
+  if (kv_tile != 0 && kv_tile != range_half_tokens && kv_tile != range_tile_tokens) {
+    throw_usage("--kv-tile takes 64 or 128");
   }
-  if (cooperation == "ranges") bench.blocks.ranges.clusters = {};
-  bench.blocks.prefer_clusters = cooperation == "clusters";
+  bench.blocks.range_tokens = kv_tile;
   bench.ceilings = measured_ceilings(bench.stream);
   bench.report.set("device", device.name);
   bench.report.set("portable", portable);

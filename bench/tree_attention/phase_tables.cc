@@ -48,11 +48,11 @@ struct Launch {
 }  // namespace
 
 void run_phase_table(Bench& bench) {
-  if (bench.blocks.ranges.blocks == 0) return;
+  if (bench.blocks.ranges == 0) return;
   for (const bool cooperative : {false, true}) {
     const Timing timing = time_replays(
         32, bench.samples(),
-        [&](std::int32_t) { queue_nothing(bench.blocks.ranges.blocks, cooperative, bench.stream); },
+        [&](std::int32_t) { queue_nothing(bench.blocks.ranges, cooperative, bench.stream); },
         bench.stream);
     std::printf("\nan empty kernel, %s: %.1f us, in pass %.1f us",
                 cooperative ? "cooperative" : "plain", timing.median_us, timing.in_pass_us);
@@ -70,7 +70,7 @@ void run_phase_table(Bench& bench) {
     const InputSets inputs(work, Bench::rotated_bytes, bench.stream);
     LibraryAttention attention(inputs, bench.blocks, bench.stream);
     if (!attention.takes_ranges()) continue;
-    const auto marks_per_launch = static_cast<std::size_t>(bench.blocks.ranges.blocks * phases);
+    const auto marks_per_launch = static_cast<std::size_t>(bench.blocks.ranges * phases);
     const auto sets = static_cast<std::size_t>(inputs.sets());
     DeviceArray<std::uint64_t> marks(std::vector<std::uint64_t>(sets * marks_per_launch, 0));
     // Warm, then what counts.
@@ -89,7 +89,7 @@ void run_phase_table(Bench& bench) {
     std::vector<double> middle[phases], last[phases];
     std::uint64_t end = 0;
     for (std::size_t set = 0; set < sets; ++set) {
-      const Launch launch{found.data() + set * marks_per_launch, bench.blocks.ranges.blocks};
+      const Launch launch{found.data() + set * marks_per_launch, bench.blocks.ranges};
       if (set > 0) {
         before.push_back(1e-3 * (static_cast<double>(launch.begin()) - static_cast<double>(end)));
         for (int phase = 0; phase < phases; ++phase) {

@@ -21,17 +21,12 @@ struct ClockTrace {
 
 template <typename V>
 void queue(const cuda::hopper::Arguments& arguments, const ClockTrace& trace, std::int32_t blocks,
-           std::int32_t cluster, cudaStream_t stream) {
-  if constexpr (V::clusters) {
-    cuda::check(cudaFuncSetAttribute(cuda::hopper::attend<V, ClockTrace>,
-                                     cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-                "cluster size of attention");
-  }
+           cudaStream_t stream) {
   cuda::check(cudaFuncSetAttribute(cuda::hopper::attend<V, ClockTrace>,
                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    cuda::hopper::shared_bytes<V>()),
               "shared memory of attention");
-  cuda::hopper::launch<V>(arguments, trace, blocks / cluster * cluster, cluster, stream);
+  cuda::hopper::launch<V>(arguments, trace, blocks, stream);
 }
 
 __global__ void __launch_bounds__(cuda::hopper::threads, 1) do_nothing() {}
@@ -56,9 +51,8 @@ void queue_nothing(std::int32_t blocks, bool cooperative, cudaStream_t stream) {
   cuda::check(cudaLaunchKernelEx(&config, do_nothing), "an empty kernel");
 }
 
-void traced_attention(const AttentionLaunch& launch, const cuda::PassView& pass,
-                      const InputSets& inputs, std::int32_t set,
-                      const cuda::AttentionScratch& scratch, std::int32_t blocks,
+void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, const InputSets& inputs,
+                      std::int32_t set, const cuda::AttentionScratch& scratch, std::int32_t blocks,
                       std::uint64_t* nanoseconds, cudaStream_t stream) {
   const AttentionShape shape = inputs.work().cell.shape();
   const cuda::hopper::Arguments arguments = cuda::hopper::make_arguments(
@@ -66,9 +60,8 @@ void traced_attention(const AttentionLaunch& launch, const cuda::PassView& pass,
       inputs.values(), set, inputs.out(set), scratch);
   const ClockTrace trace{nanoseconds};
   cuda::hopper::with_variant(
-      head_dim, range_row_tile_for(inputs.padded_rows(), inputs.work().cell.group()),
-      launch.kernel == AttentionKernel::clusters ? range_half_tokens : range_tile_tokens,
-      [&]<typename V>(V) { queue<V>(arguments, trace, blocks, launch.cluster, stream); });
+      head_dim, range_row_tile_for(inputs.padded_rows(), inputs.work().cell.group()), tile_tokens,
+      [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
 }
 
 }  // namespace coppice::bench

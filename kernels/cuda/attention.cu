@@ -74,7 +74,7 @@ std::int32_t prepare() {
 }
 
 template <int head_dim, int warps>
-void launch_items(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
+void launch(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
   flatten::attend<head_dim, warps>
       <<<blocks, 32 * warps, shared_bytes<head_dim, warps>(), stream>>>(arguments);
   check_launch("tree attention");
@@ -95,11 +95,11 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
 
 std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
                               const ResidentBlocks& blocks) {
-  if (blocks.ranges.blocks == 0) return 0;
+  if (blocks.ranges == 0) return 0;
   return static_cast<std::size_t>(most_range_row_tiles(padded_rows, shape.heads / shape.kv_heads));
 }
 
-AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
+AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
                                std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result) {
@@ -111,26 +111,31 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
   scalars.tail = tail_tokens;
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
-  if (!takes_ranges(shape, padded_rows, prefix + tail_tokens, blocks)) return {};
+  if (attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks) ==
+      AttentionKernel::items) {
+    return AttentionKernel::items;
+  }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
   find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
-  const RangeShares shares =
-      make_range_plan(rows, plan.group, shape.kv_heads, tile_rows, prefix, result.tail_runs,
-                      blocks.ranges, blocks.prefer_clusters);
+  const bool fine = blocks.range_tokens == range_half_tokens;
+  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows,
+                                             fine ? range_half_tokens : range_tile_tokens, prefix,
+                                             result.tail_runs, blocks.ranges);
   scalars.cut = shares.plan;
   shares.write_ranges(result.ranges);
-  if (shares.plan.tile_tokens == range_tile_tokens) return {AttentionKernel::ranges};
-  return {AttentionKernel::clusters, shares.plan.cluster};
+  return fine ? AttentionKernel::fine_ranges : AttentionKernel::ranges;
 }
 
-void tree_attention(const AttentionLaunch& launch, const PassView& pass, std::int32_t padded_rows,
+void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
                     const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (launch.kernel != AttentionKernel::items) {
-    return hopper_attention(launch, pass, padded_rows, q, q_stride, shape, scale, layout, keys,
-                            values, layer, out, scratch, blocks.ranges.blocks, stream);
+  if (kernel != AttentionKernel::items) {
+    return hopper_attention(
+        kernel == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens, pass,
+        padded_rows, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch,
+        blocks.ranges, stream);
   }
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =
@@ -154,9 +159,9 @@ void tree_attention(const AttentionLaunch& launch, const PassView& pass, std::in
   with_head_dim(shape.head_dim, [&](auto constant) {
     constexpr int dim = decltype(constant)::head_dim;
     if (row_tile == narrow_row_tile) {
-      launch_items<dim, narrow_warps>(arguments, blocks.narrow, stream);
+      launch<dim, narrow_warps>(arguments, blocks.narrow, stream);
     } else {
-      launch_items<dim, wide_warps>(arguments, blocks.wide, stream);
+      launch<dim, wide_warps>(arguments, blocks.wide, stream);
     }
     flatten::join_partials<dim><<<join_blocks, flatten::join_threads, 0, stream>>>(arguments);
     check_launch("join of attention's partial results");

@@ -44,7 +44,7 @@ struct AttentionScratch {
 
 /// Counters that launches with these blocks need.
 inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
-  return static_cast<std::size_t>(blocks.ranges.blocks > 0 ? blocks.ranges.blocks : 1);
+  return static_cast<std::size_t>(blocks.ranges > 0 ? blocks.ranges : 1);
 }
 
 /// Once for every head_dim and device that tree_attention() runs with: sets the kernels'
@@ -55,7 +55,7 @@ ResidentBlocks prepare_attention(std::int32_t head_dim);
 /// What a pass's launches read besides its slots; as in PassView, in host memory.
 struct AttentionPlan {
   PassScalars& scalars;
-  std::span<BlockRange> ranges;  ///< as many as launches have blocks, at least blocks.ranges.blocks
+  std::span<BlockRange> ranges;   ///< as many as launches have blocks, at least blocks.ranges
   std::span<TailRuns> tail_runs;  ///< at least tail_run_capacity(padded_rows)
 };
 /// 0 where launches never take ranges.
@@ -64,14 +64,14 @@ std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_r
 
 /// Writes a pass's sizes and its plan, in time that grows with the tail, and says which kernel
 /// the plan is for.
-AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
+AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
                                std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result);
 
 /// Attention of one layer. The pass carries plan_attention()'s plan, made with equal
 /// shape, padded_rows and blocks, and its kernel. The launch depends on these alone.
-void tree_attention(const AttentionLaunch& launch, const PassView& pass, std::int32_t padded_rows,
+void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
                     const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,

@@ -23,7 +23,7 @@ std::size_t row_room(std::int32_t rows) {
 }
 
 std::size_t range_room(const ResidentBlocks& blocks) {
-  return aligned(static_cast<std::size_t>(blocks.ranges.blocks) * sizeof(BlockRange));
+  return aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
 }
 
 std::size_t run_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
@@ -125,11 +125,11 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
 
   copied_.wait();
   copy_prefix(inputs.prefix);
-  attention_launch_ =
+  attention_kernel_ =
       plan_attention(limits_.attention, rows, shape_.rows, prefix, inputs.tail, blocks_,
                      {scalars,
                       {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
-                       static_cast<std::size_t>(blocks_.ranges.blocks)},
+                       static_cast<std::size_t>(blocks_.ranges)},
                       {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
                        run_capacity(limits_, blocks_)}});
   std::memcpy(staged_.data(), &scalars, sizeof(scalars));
@@ -165,7 +165,7 @@ void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
     body();
     return;
   }
-  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_launch_);
+  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.

@@ -40,7 +40,7 @@ class CudaPass final : public Pass {
   AttentionScratch scratch() const {
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
-  const AttentionLaunch& attention_launch() const { return attention_launch_; }
+  AttentionKernel attention_kernel() const { return attention_kernel_; }
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
@@ -68,8 +68,8 @@ class CudaPass final : public Pass {
   std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;
   PassShape shape_;
-  AttentionLaunch attention_launch_;
-  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t, AttentionLaunch>, Graph> graphs_;
+  AttentionKernel attention_kernel_ = AttentionKernel::items;
+  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
 };
 
 /// Device memory of a pass within the limits.

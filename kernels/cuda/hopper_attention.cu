@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <bit>
 #include <climits>
 
@@ -58,30 +57,12 @@ bool prepare() {
   check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
       "shared memory of attention");
-  if constexpr (V::clusters) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-          "cluster size of attention");
-  }
   return true;
-}
-
-/// How many clusters of so many blocks the device holds at a time.
-template <typename V>
-std::int32_t resident_clusters(std::int32_t cluster) {
-  cudaLaunchAttribute attribute{};
-  const cudaLaunchConfig_t config = launch_config<V>(cluster, cluster, attribute, nullptr);
-  int clusters = 0;
-  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, attend<V>, &config);
-  if (status != cudaSuccess) {
-    (void)cudaGetLastError();  // the device has no clusters of this size
-    return 0;
-  }
-  return clusters;
 }
 
 }  // namespace hopper
 
-RangeBlocks prepare_hopper_attention(std::int32_t head_dim) {
+std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -93,9 +74,8 @@ RangeBlocks prepare_hopper_attention(std::int32_t head_dim) {
         "compute capability");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
-  if (major != 9 || minor != 0) return {};
-  if (head_dim != 64 && head_dim != 128) return {};
-  RangeBlocks blocks;
+  if (major != 9 || minor != 0) return 0;
+  if (head_dim != 64 && head_dim != 128) return 0;
   bool present = true;
   for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
@@ -103,19 +83,7 @@ RangeBlocks prepare_hopper_attention(std::int32_t head_dim) {
                            [&]<typename V>(V) { present = hopper::prepare<V>() && present; });
     }
   }
-  if (!present) return {};
-  blocks.blocks = multiprocessors;
-  for (std::int32_t i = 0; i < RangeBlocks::cluster_sizes; ++i) {
-    blocks.clusters[i] = multiprocessors;
-    for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
-      hopper::with_variant(head_dim, rows, range_half_tokens, [&]<typename V>(V) {
-        if constexpr (V::clusters) {
-          blocks.clusters[i] = std::min(blocks.clusters[i], hopper::resident_clusters<V>(1 << i));
-        }
-      });
-    }
-  }
-  return blocks;
+  return present ? multiprocessors : 0;
 }
 
 namespace hopper {
@@ -160,20 +128,16 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
 
 }  // namespace hopper
 
-void hopper_attention(const AttentionLaunch& kernel, const PassView& pass, std::int32_t padded_rows,
+void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32_t padded_rows,
                       const float* q, std::int64_t q_stride, const AttentionShape& shape,
                       float scale, const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out, const AttentionScratch& scratch,
                       std::int32_t blocks, cudaStream_t stream) {
-  const bool clusters = kernel.kernel == AttentionKernel::clusters;
   const hopper::Arguments arguments = hopper::make_arguments(
       pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
-  hopper::with_variant(shape.head_dim, range_row_tile_for(padded_rows, arguments.group),
-                       clusters ? range_half_tokens : range_tile_tokens, [&]<typename V>(V) {
-                         hopper::launch<V>(arguments, hopper::NoTrace{},
-                                           blocks / kernel.cluster * kernel.cluster, kernel.cluster,
-                                           stream);
-                       });
+  hopper::with_variant(
+      shape.head_dim, range_row_tile_for(padded_rows, arguments.group), tile_tokens,
+      [&]<typename V>(V) { hopper::launch<V>(arguments, hopper::NoTrace{}, blocks, stream); });
 }
 
 }  // namespace coppice::cuda

@@ -11,13 +11,13 @@
 
 namespace coppice::cuda {
 
-/// What the current device holds of the kernels' blocks at a time; nothing where it or this build
-/// has no such kernels for head_dim. Sets the kernels' attributes.
-RangeBlocks prepare_hopper_attention(std::int32_t head_dim);
+/// Blocks of a launch, 0 where the current device or this build has no such kernel for head_dim.
+/// Sets the kernels' attributes.
+std::int32_t prepare_hopper_attention(std::int32_t head_dim);
 
 /// Arguments as in tree_attention(); KV tiles of range_tile_tokens or range_half_tokens; `blocks`
 /// from prepare_hopper_attention(), or fewer.
-void hopper_attention(const AttentionLaunch& kernel, const PassView& pass, std::int32_t padded_rows,
+void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32_t padded_rows,
                       const float* q, std::int64_t q_stride, const AttentionShape& shape,
                       float scale, const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out, const AttentionScratch& scratch,

@@ -37,12 +37,7 @@ class Consumer {
 
   template <typename Trace>
   __device__ void compute(const RangePiece& piece, const Trace& trace) {
-    std::uint32_t rows[V::head_dim / 16][4];
-    if constexpr (V::clusters) {
-      load_query_registers(piece, rows);
-    } else {
-      load_queries(piece);
-    }
+    load_queries(piece);
     trace.mark(Phase::queries_stored);
 
     const std::int32_t tile_row = piece.row_tile * V::tile_rows;
@@ -55,34 +50,27 @@ class Consumer {
     sum[0] = sum[1] = 0.0f;
 
     float scores[V::tile_tokens / 2];
-    std::uint32_t weights[V::tile_tokens / 16][4];
+    std::uint32_t weights[V::tile_tokens / 16][4] = {};
 #pragma unroll
     for (float& element : out) element = 0.0f;
     // Values are multiplied one tile later than keys: while a tile's weights are found, the last
     // one's products run.
-    float kept[2];
-    std::uint32_t notes = begin_tile();
-    trace.mark(Phase::first_keys);
-    take_turn();
-    multiply_queries(rows, scores);
-    commit_products();
-    pass_turn();
-    wait_for_products<0>();
-    pin(scores);
-    give_back(&state_.keys_emptied[cursor_.stage]);
-    weigh(scores, notes, queries, kept);
-    to_weights(scores, weights);
-    StageCursor<V> of_values = cursor_;
-    advance();
-#pragma unroll 1
-    while ((notes & note_last) == 0) {
+    StageCursor<V> of_values;
+    std::uint32_t notes = 0;
+    for (bool first = true; (notes & note_last) == 0; first = false) {
+      float kept[2];
+      wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+      if (first) trace.mark(Phase::first_keys);
       const std::uint32_t notes_of_values = notes;
-      notes = begin_tile();
+      notes = read_notes();
+      if ((notes & note_copied) != 0) make_visible_to_products();
       take_turn();
-      multiply_queries(rows, scores);
+      multiply_queries(scores);
       commit_products();
-      wait_for_values(of_values, notes_of_values);
-      multiply_values(weights, of_values.stage);
+      if (!first) {
+        wait_for_values(of_values, notes_of_values);
+        multiply_values(weights, of_values.stage);
+      }
       commit_products();
       pass_turn();
       wait_for_products<1>();
@@ -92,7 +80,7 @@ class Consumer {
       wait_for_products<0>();
       pin(out);
       pin(weights);
-      give_back(&state_.values_emptied[of_values.stage]);
+      if (!first) give_back(&state_.values_emptied[of_values.stage]);
       rescale(kept);
       to_weights(scores, weights);
       of_values = cursor_;
@@ -135,15 +123,9 @@ class Consumer {
     __syncwarp();
     if (lane_ == 0) arrive(emptied);
   }
-  /// Waits for the next tile's keys.
-  __device__ std::uint32_t begin_tile() {
-    wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
-    const std::uint32_t notes = read_notes();
-    if ((notes & note_copied) != 0) make_visible_to_products();
-    return notes;
-  }
   __device__ std::uint32_t read_notes() const {
-    return __reduce_or_sync(all_lanes, state_.notes[cursor_.description][lane_ % producer_warps]);
+    const auto& notes = state_.notes[cursor_.description];
+    return notes[0] | notes[1] | notes[2] | notes[3];
   }
 
   /// Rows of the piece as bf16 to shared memory; past the last real row, that one again.
@@ -181,27 +163,6 @@ class Consumer {
     make_visible_to_products();
     meet_over_rows();
   }
-  /// This thread's rows as the left operand of products, 16 columns at a time.
-  __device__ void load_query_registers(const RangePiece& piece,
-                                       std::uint32_t (&rows)[V::head_dim / 16][4]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int32_t packed_row =
-          min(piece.row_tile * V::tile_rows + first_row_ + 8 * half, plan_.packed_rows() - 1);
-      const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
-      const auto* source =
-          reinterpret_cast<const float2*>(arguments_.q + query * arguments_.q_stride +
-                                          std::int64_t{head} * V::head_dim) +
-          lane_ % 4;
-#pragma unroll
-      for (int k = 0; k < V::head_dim / 16; ++k) {
-        const float2 low = source[8 * k];
-        const float2 high = source[8 * k + 4];
-        rows[k][half] = flatten::pack(low.x, low.y);
-        rows[k][2 + half] = flatten::pack(high.x, high.y);
-      }
-    }
-  }
   /// A barrier of those that share rows.
   __device__ void meet_over_rows() {
     if (V::shares_rows) {
@@ -212,25 +173,17 @@ class Consumer {
   }
 
   /// Starts scores = queries keys^T.
-  __device__ void multiply_queries(std::uint32_t (&rows)[V::head_dim / 16][4],
-                                   float (&scores)[V::tile_tokens / 2]) {
+  __device__ void multiply_queries(float (&scores)[V::tile_tokens / 2]) {
+    const std::uint32_t rows =
+        shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
     const std::uint32_t keys = shared_address(tiles_.keys[cursor_.stage]);
     pin(scores);
-    if constexpr (V::clusters) pin(rows);
     begin_products();
 #pragma unroll
     for (int k = 0; k < V::head_dim / 16; ++k) {
-      const std::uint64_t of_keys =
-          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16);
-      if constexpr (V::clusters) {
-        multiply_add_rows(scores, rows[k], of_keys, k > 0);
-      } else {
-        const std::uint32_t first =
-            shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
-        multiply_add_shared(
-            scores, matrix_descriptor(first + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
-            of_keys, k > 0);
-      }
+      multiply_add_shared(scores,
+                          matrix_descriptor(rows + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
+                          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16), k > 0);
     }
   }
   /// Starts out += weights values.

@@ -3,7 +3,6 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/error.h"
-#include "kernels/cuda/hopper_cluster.cuh"
 #include "kernels/cuda/hopper_consumer.cuh"
 #include "kernels/cuda/hopper_producer.cuh"
 #include "kernels/cuda/hopper_results.cuh"
@@ -13,16 +12,6 @@ namespace coppice::cuda::hopper {
 struct NoTrace {
   __device__ void mark(Phase) const {}
 };
-
-template <typename V>
-__device__ auto make_results(const Arguments& arguments, const RangePlan& plan,
-                             SharedTiles<V>& tiles, SharedState<V>& state) {
-  if constexpr (V::clusters) {
-    return ClusterResults<V>(arguments, plan, tiles, state);
-  } else {
-    return TicketResults<V>(arguments, plan);
-  }
-}
 
 /// Grid: blocks that are all resident at a time. The body needs instructions of this architecture
 /// alone.
@@ -43,7 +32,6 @@ __global__ void __launch_bounds__(threads, 1)
   } else if (threadIdx.x == 96) {
     plan = plan_of<V>(arguments);
   } else if (threadIdx.x == 32) {
-    init_barrier(&state.parcels_filled, 1);
     for (int stage = 0; stage < V::stages; ++stage) {
       init_barrier(&state.keys_filled[stage], warpgroup_threads + producer_warps);
       init_barrier(&state.values_filled[stage], warpgroup_threads);
@@ -55,7 +43,6 @@ __global__ void __launch_bounds__(threads, 1)
     prefetch_map(arguments.value_boxes);
   }
   __syncthreads();
-  if constexpr (V::clusters) cluster_arrive();
   trace.mark(Phase::planned);
   if (threadIdx.x < warpgroup_threads) {
     give_registers_back<40>();
@@ -66,7 +53,7 @@ __global__ void __launch_bounds__(threads, 1)
     take_registers<232>();
 
     Consumer<V> consumer(arguments, plan, tiles, state);
-    auto results = make_results(arguments, plan, tiles, state);
+    Results<V> results(arguments, plan);
     for_each_piece(plan, range, [&](const RangePiece& piece) {
       consumer.compute(piece, trace);
       trace.mark(Phase::computed);
@@ -88,33 +75,20 @@ constexpr int shared_bytes() {
   return static_cast<int>(sizeof(SharedTiles<V>));
 }
 
-/// `attribute` is the launch's own.
-template <typename V>
-cudaLaunchConfig_t launch_config(std::int32_t blocks, std::int32_t cluster,
-                                 cudaLaunchAttribute& attribute, cudaStream_t stream) {
-  if constexpr (V::clusters) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  } else {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  }
+/// `blocks`: resident at a time.
+template <typename V, typename Trace>
+void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
+            cudaStream_t stream) {
+  cudaLaunchAttribute cooperative{};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes<V>();
   config.stream = stream;
-  config.attrs = &attribute;
+  config.attrs = &cooperative;
   config.numAttrs = 1;
-  return config;
-}
-
-/// `blocks`: resident at a time, a multiple of `cluster`.
-template <typename V, typename Trace>
-void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
-            std::int32_t cluster, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  const cudaLaunchConfig_t config = launch_config<V>(blocks, cluster, attribute, stream);
   check(cudaLaunchKernelEx(&config, attend<V, Trace>, arguments, trace), "tree attention");
   check_launch("tree attention");
 }

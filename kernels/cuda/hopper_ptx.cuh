@@ -69,57 +69,6 @@ __device__ inline void block_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
-// --- clusters ---------------------------------------------------------------------------------
-
-__device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
-}
-__device__ inline void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
-}
-/// Where a block of the cluster has what this one has at a shared address.
-__device__ inline std::uint32_t address_in_block(std::uint32_t shared, int block) {
-  std::uint32_t address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(block));
-  return address;
-}
-/// Stores to another block's shared memory; the bytes count for a barrier there.
-__device__ inline void send(std::uint32_t address, const uint4& value, std::uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
-      :
-      : "r"(address), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
-      : "memory");
-}
-__device__ inline void send(std::uint32_t address, const float2& value, std::uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
-               :
-               : "r"(address), "f"(value.x), "f"(value.y), "r"(barrier)
-               : "memory");
-}
-/// Arrives and announces bytes to the barrier's current phase.
-__device__ inline void arrive_expecting(std::uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               :
-               : "r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-}
-/// As wait(), for what other blocks of the cluster have sent.
-__device__ inline void wait_for_cluster(std::uint64_t* barrier, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra ended;\n"
-      "bra again;\n"
-      "ended:\n"
-      "}"
-      :
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-}
-
 // --- registers --------------------------------------------------------------------------------
 
 template <int count>
@@ -228,17 +177,16 @@ __device__ inline void multiply_add_shared(float (&sum)[64], std::uint64_t a, st
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-/// sum = a b^T, or sum += a b^T, a being in registers.
-__device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (&a)[4],
-                                         std::uint64_t b, bool add) {
+__device__ inline void multiply_add_shared(float (&sum)[32], std::uint64_t a, std::uint64_t b,
+                                           bool add) {
   asm volatile(
       "{\n"
       ".reg .pred add;\n"
-      "setp.ne.b32 add, %37, 0;\n"
+      "setp.ne.b32 add, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n"
+      "%32, %33, add, 1, 1, 0, 0;\n"
       "}"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
         "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
@@ -246,7 +194,7 @@ __device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (
         "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
         "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
         "+f"(sum[30]), "+f"(sum[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
 /// sum += a b, by columns of b.

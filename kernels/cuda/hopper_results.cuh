@@ -1,5 +1,5 @@
-// Results of units that any blocks share, through device memory: each keeps a partial result, and
-// they join them.
+// Results of the Hopper attention: stored where a block has computed a whole unit, else kept as a
+// partial result and joined by the blocks that share the unit.
 //
 // Hand-over between blocks. The consumers of a block write a partial result, meet at a barrier, and
 // one thread then adds 1 to the unit's ticket counter; being a release at the scope of the device,
@@ -13,10 +13,15 @@
 // the next launch: by then everyone has seen it full. Where a block shares two units, their
 // counters differ. Each element is joined by one thread, in the order of the ranges.
 //
-// A partial result lies as the threads held it.
+// A partial result is in half precision, every row divided by its largest element, so that rounding
+// adds at most 2^-12 of that element; it lies as the threads held it.
 #pragma once
 
-#include "kernels/cuda/hopper_output.cuh"
+#include <cuda_fp16.h>
+
+#include <cfloat>
+
+#include "kernels/cuda/hopper_consumer.cuh"
 
 namespace coppice::cuda::hopper {
 
@@ -31,16 +36,23 @@ __device__ inline unsigned load_tickets(const unsigned* counter) {
   return value;
 }
 
+/// A row of a partial result: its weights' sum, and what its elements are to be multiplied by.
+struct PartialRow {
+  float lse;  ///< to base 2; -infinity where the row sees nothing
+  float scale;
+};
+
 template <typename V>
-class TicketResults : Output<V> {
+class Results {
  public:
-  using Output<V>::Output;
+  __device__ Results(const Arguments& arguments, const RangePlan& plan)
+      : arguments_(arguments), plan_(plan) {}
 
   /// Takes a piece's result over from both consumers.
   __device__ void take(const RangePiece& piece, std::int32_t gang, std::int32_t member,
                        const Consumer<V>& consumer) {
     if (piece.contributors == 1) {
-      this->store(piece, consumer);
+      if (consumer.holds_result()) store(piece, consumer);
       return;
     }
     if (consumer.holds_result()) {
@@ -79,11 +91,6 @@ class TicketResults : Output<V> {
   }
 
  private:
-  using Output<V>::arguments_;
-  using Output<V>::plan_;
-  using Output<V>::pack_halves;
-  using Output<V>::unpack_halves;
-
   /// Threads of a block that hold results.
   static constexpr int holders = V::tile_rows * 2;
   /// Of eight elements each: of rows r and r + 8 in turn two neighbours of column block 2 n, then
@@ -97,14 +104,47 @@ class TicketResults : Output<V> {
     return arguments_.tickets + piece.first_gang * plan_.gang + member;
   }
 
+  __device__ void store(const RangePiece& piece, const Consumer<V>& consumer) {
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int32_t packed_row =
+          piece.row_tile * V::tile_rows + consumer.first_row() + 8 * half;
+      if (packed_row >= plan_.packed_rows()) continue;
+      const float sum = consumer.sum[half];
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        *reinterpret_cast<std::uint32_t*>(out + 8 * n) = flatten::pack(
+            consumer.out[4 * n + 2 * half] * inverse, consumer.out[4 * n + 2 * half + 1] * inverse);
+      }
+    }
+  }
+
   __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer<V>& consumer) {
     const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
     if (consumer.first_row() >= rows) return;
     float inverse[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const PartialRow sums = this->scaled_row(consumer, half, inverse[half]);
-      if (threadIdx.x % 4 == 0) partial_rows(partial)[consumer.first_row() + 8 * half] = sums;
+      float largest = 0.0f;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        largest = fmaxf(largest, fmaxf(fabsf(consumer.out[4 * n + 2 * half]),
+                                       fabsf(consumer.out[4 * n + 2 * half + 1])));
+      }
+      // The four threads of a row come here together.
+      const unsigned row_lanes = 0xfu << (threadIdx.x % 32 / 4 * 4);
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 2));
+      inverse[half] = largest < FLT_MIN ? 0.0f : 1.0f / largest;
+      if (threadIdx.x % 4 == 0) {
+        const float sum = consumer.sum[half];
+        partial_rows(partial)[consumer.first_row() + 8 * half] =
+            sum == 0.0f ? PartialRow{-INFINITY, 0.0f}
+                        : PartialRow{consumer.maximum[half] + __log2f(sum), largest / sum};
+      }
     }
     uint4* vectors = partial_vectors(partial) + (threadIdx.x - warpgroup_threads);
 #pragma unroll
@@ -183,6 +223,13 @@ class TicketResults : Output<V> {
     }
   }
 
+  __device__ static std::uint32_t pack_halves(float low, float high) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static float2 unpack_halves(std::uint32_t both) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+  }
   __device__ uint4* partial_vectors(std::int32_t partial) const {
     return reinterpret_cast<uint4*>(arguments_.partial_out) +
            partial * (vectors_per_thread * holders);
@@ -190,6 +237,14 @@ class TicketResults : Output<V> {
   __device__ PartialRow* partial_rows(std::int32_t partial) const {
     return reinterpret_cast<PartialRow*>(arguments_.partial_lse) + partial * V::tile_rows;
   }
+  __device__ __nv_bfloat16* out_row(std::int32_t kv_head, std::int32_t packed_row) const {
+    const auto [query, head] = query_head(arguments_, kv_head, packed_row);
+    return arguments_.out +
+           (std::int64_t{query} * plan_.kv_heads * plan_.group + head) * V::head_dim;
+  }
+
+  const Arguments& arguments_;
+  const RangePlan& plan_;
 };
 
 }  // namespace coppice::cuda::hopper

@@ -3,13 +3,12 @@
 //
 // Each stage has keys and values of one KV tile. `filled` barriers: every producer thread's
 // copies have landed, and the tile's description is written. `emptied` barriers: every warp of
-// the consumers that read the tile has done so. Descriptions have two slots more than there are
+// the consumers that read the tile has done so. Descriptions have twice as many slots as there are
 // stages: a consumer reads tile j's description before it gives back the keys of its next tile,
-// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + stages + 2.
+// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + 2 stages.
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "kernels/cuda/hopper_ptx.cuh"
 #include "kernels/cuda/pass_view.h"
@@ -54,14 +53,10 @@ struct Variant {
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
-  static constexpr bool shares_rows = tile_rows == range_half_tile;
-  /// Half KV tiles are for launches whose units are computed by a cluster each.
-  static constexpr bool clusters = tile_tokens == range_half_tokens;
-  /// In clusters queries are kept in registers.
-  static constexpr bool has_row_tiles = shares_rows || !clusters;
-  static constexpr int stages = !clusters ? 3 : shares_rows ? 5 : 6;
-  static constexpr int descriptions = stages + 2;
+  static constexpr int stages = 384 / tile_tokens;
+  static constexpr int descriptions = 2 * stages;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
+  static constexpr bool shares_rows = tile_rows == range_half_tile;
   static constexpr int panels = head_dim / 64;
   static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
   static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
@@ -70,42 +65,12 @@ struct Variant {
   static constexpr int out_registers = head_dim / 2;
 };
 
-/// A row of a partial result: its weights' sum, and what its elements are to be multiplied by.
-struct PartialRow {
-  float lse;  ///< to base 2; -infinity where the row sees nothing
-  float scale;
-};
-
-/// Eight rows of a partial result in half precision: vectors of eight elements by lane.
-inline constexpr int parcel_rows = 8;
 template <typename V>
-struct Parcel {
-  uint4 vectors[V::head_dim / 32][32];
-};
-
-template <typename V>
-struct KvTiles {
+struct alignas(1024) SharedTiles {
   uint4 keys[V::stages][V::tile_tokens * V::vectors];
   uint4 values[V::stages][V::tile_tokens * V::vectors];
-};
-template <typename V>
-struct RowTiles {
   uint4 queries[range_wide_tile * V::vectors];  ///< also where consumers meet over shared rows
 };
-/// What the blocks of a cluster have sent this one; see hopper_cluster.cuh.
-template <typename V>
-struct Parcels {
-  static constexpr int most = 16;
-  Parcel<V> parcels[most];
-  PartialRow parcel_sums[most][parcel_rows];
-};
-template <int>
-struct Nothing {};
-
-template <typename V>
-struct alignas(1024) SharedTiles : KvTiles<V>,
-                                   std::conditional_t<V::has_row_tiles, RowTiles<V>, Nothing<0>>,
-                                   std::conditional_t<V::clusters, Parcels<V>, Nothing<1>> {};
 
 /// In static shared memory, which only code for this architecture asks for.
 template <typename V>
@@ -118,10 +83,7 @@ struct SharedState {
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
 
-  std::uint64_t parcels_filled;
-
-  // Where consumers share rows.
-  float row_maximum[V::shares_rows ? V::tile_rows : 1], row_sum[V::shares_rows ? V::tile_rows : 1];
+  float row_maximum[range_half_tile], row_sum[range_half_tile];
 };
 inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
 inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer

@@ -126,7 +126,7 @@ struct AttentionProblem {
   }
 
   struct Plan {
-    AttentionLaunch launch;
+    AttentionKernel kernel = AttentionKernel::items;
     cuda::PassScalars scalars;
     std::vector<BlockRange> ranges;
     std::vector<TailRuns> tail_runs;
@@ -137,7 +137,7 @@ struct AttentionProblem {
     Plan plan;
     plan.ranges.resize(most_blocks);
     plan.tail_runs.resize(cuda::tail_run_capacity(shape, c.padded_rows, blocks) + 1);
-    plan.launch =
+    plan.kernel =
         cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
                              tail, blocks, {plan.scalars, plan.ranges, plan.tail_runs});
     return plan;
@@ -177,7 +177,7 @@ class DeviceAttention {
   }
 
   void set_plan(const AttentionProblem::Plan& plan) {
-    launch_ = plan.launch;
+    kernel_ = plan.kernel;
     scalars_.upload(std::vector<cuda::PassScalars>{plan.scalars});
     ranges_.upload(plan.ranges);
     tail_runs_.upload(plan.tail_runs);
@@ -197,14 +197,14 @@ class DeviceAttention {
     view.tail_runs = tail_runs_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
-    cuda::tree_attention(launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
+    cuda::tree_attention(kernel_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
                          problem_.shape, problem_.scale, problem_.layout, keys_.data(),
                          values_.data(), problem_.layer, out_.data(),
                          {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
   AttentionOutputs result() const {
-    const AttentionOutputs out{out_.download(), launch_.kernel};
+    const AttentionOutputs out{out_.download(), kernel_};
     const bool intact = out_.guards_intact() && partial_lse_.guards_intact() &&
                         partial_out_.guards_intact() && tickets_.guards_intact();
     const std::vector<std::uint32_t> tickets = tickets_.download();
@@ -221,7 +221,7 @@ class DeviceAttention {
  private:
   const AttentionProblem& problem_;
   ResidentBlocks blocks_;
-  AttentionLaunch launch_;
+  AttentionKernel kernel_ = AttentionKernel::items;
   PartialCapacity partials_;
   GuardedArray<cuda::PassScalars> scalars_;
   GuardedArray<BlockRange> ranges_;

@@ -15,11 +15,6 @@ using testing::AttentionProblem;
 using testing::DeviceAttention;
 using testing::worst_error;
 
-const char* name_of(const ResidentBlocks& blocks) {
-  if (blocks.ranges.blocks == 0) return "items";
-  return blocks.prefer_clusters ? "clusters" : "ranges";
-}
-
 class CudaAttention : public testing::KernelTest {
  protected:
   AttentionOutputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
@@ -29,15 +24,12 @@ class CudaAttention : public testing::KernelTest {
   static std::vector<ResidentBlocks> kernels(std::int32_t head_dim) {
     const ResidentBlocks blocks = prepare_attention(head_dim);
     ResidentBlocks portable = blocks;
-    portable.ranges = {};
+    portable.ranges = 0;
     std::vector<ResidentBlocks> all = {portable};
-    if (blocks.ranges.blocks > 0) {
+    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       ResidentBlocks by_ranges = blocks;
-      by_ranges.ranges.clusters = {};
-      ResidentBlocks by_clusters = blocks;
-      by_clusters.prefer_clusters = true;
-      all.push_back(by_ranges);
-      all.push_back(by_clusters);
+      by_ranges.range_tokens = tokens;
+      if (blocks.ranges > 0) all.push_back(by_ranges);
     }
     return all;
   }
@@ -63,7 +55,7 @@ TEST_P(CudaAttentionShapes, RandomTrees) {
         const AttentionProblem problem(c, seed);
         ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
             << c.kv_heads << " KV heads, prefix " << prefix << ", rows " << rows << " of "
-            << problem.c.padded_rows << ", reach " << c.reach << ", " << name_of(blocks);
+            << problem.c.padded_rows << ", reach " << c.reach << ", ranges " << blocks.ranges;
       }
     }
   }
@@ -80,7 +72,7 @@ TEST_F(CudaAttention, EveryRowCountUpTo40) {
         const AttentionProblem problem({.head_dim = 64, .group = group, .prefix = 90, .rows = rows},
                                        static_cast<std::uint32_t>(rows));
         ASSERT_LE(worst_error(problem, run(problem, blocks)), 1.0)
-            << rows << " rows, group " << group << ", " << name_of(blocks);
+            << rows << " rows, group " << group << ", ranges " << blocks.ranges;
       }
     }
   }
@@ -103,8 +95,8 @@ TEST_F(CudaAttention, AnyNumberOfResidentBlocks) {
 // Ranges of every length, with units shared by many blocks and blocks with many units.
 TEST_F(CudaAttention, AnyNumberOfRanges) {
   const ResidentBlocks blocks = prepare_attention(64);
-  if (blocks.ranges.blocks == 0) GTEST_SKIP() << "no kernel that takes ranges";
-  for (const std::int32_t ranges : {1, 2, 3, 7, 50, blocks.ranges.blocks}) {
+  if (blocks.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
+  for (const std::int32_t ranges : {1, 2, 3, 7, 50, blocks.ranges}) {
     for (const std::int32_t rows : {17, 33, 64, 200}) {
       for (const std::int32_t kv_heads : {1, 3}) {
         const AttentionProblem problem({.head_dim = 64,
@@ -113,7 +105,7 @@ TEST_F(CudaAttention, AnyNumberOfRanges) {
                                         .prefix = 1500,
                                         .rows = rows},
                                        static_cast<std::uint32_t>(rows));
-        DeviceAttention device(problem, {blocks.narrow, blocks.wide, {ranges}});
+        DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges});
         const auto out = device.run(stream_);
         ASSERT_LE(worst_error(problem, out), 1.0)
             << ranges << " ranges, " << rows << " rows, " << kv_heads << " KV heads";
@@ -132,7 +124,7 @@ TEST_F(CudaAttention, FewRowsOverManyTokens) {
       const AttentionProblem problem(
           {.head_dim = head_dim, .kv_heads = 3, .prefix = 34000, .rows = rows},
           static_cast<std::uint32_t>(rows));
-      EXPECT_EQ(problem.plan(blocks).launch.kernel == AttentionKernel::items, blocks.ranges.blocks == 0);
+      EXPECT_EQ(problem.plan(blocks).kernel == AttentionKernel::items, blocks.ranges == 0);
       DeviceAttention device(problem, blocks);
       const auto out = device.run(stream_);
       EXPECT_LE(worst_error(problem, out), 1.0) << head_dim << ", " << rows << " rows";
@@ -159,7 +151,7 @@ TEST_F(CudaAttention, PagesInOrderAndNot) {
           if (scattered == 2) std::swap(prefix[3], prefix[9]);
           if (scattered == 3) std::rotate(prefix.begin(), prefix.begin() + 5, prefix.end());
           EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
-              << head_dim << ", " << rows << " rows, " << scattered << ", " << name_of(blocks);
+              << head_dim << ", " << rows << " rows, " << scattered << ", ranges " << blocks.ranges;
         }
       }
     }
@@ -173,7 +165,7 @@ TEST_F(CudaAttention, LongTails) {
       const AttentionProblem problem(
           {.head_dim = 64, .group = 2, .prefix = 77, .rows = 2500, .reach = reach}, 8);
       EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
-          << "reach " << reach << ", " << name_of(blocks);
+          << "reach " << reach << ", ranges " << blocks.ranges;
     }
   }
 }
@@ -186,7 +178,7 @@ TEST_F(CudaAttention, LongBranches) {
           {.kv_heads = 2, .prefix = 1000, .rows = rows, .branch_tokens = 150}, 6);
       DeviceAttention device(problem, blocks);
       const auto out = device.run(stream_);
-      EXPECT_LE(worst_error(problem, out), 1.0) << rows << " rows, " << name_of(blocks);
+      EXPECT_LE(worst_error(problem, out), 1.0) << rows << " rows, ranges " << blocks.ranges;
       EXPECT_EQ(out, device.run(stream_));
     }
   }
@@ -341,7 +333,7 @@ TEST_F(CudaAttention, FaultsAreNoticed) {
     const AttentionProblem::Plan right = problem.plan(blocks);
     ASSERT_GT(right.scalars.chunks, 2);
     // Gangs of blocks are counted alike by all of them, so that there is no last one to leave out.
-    const int faults = blocks.ranges.blocks > 0 ? 3 : 4;
+    const int faults = blocks.ranges > 0 ? 3 : 4;
 
     for (int fault = 0; fault < faults; ++fault) {
       std::vector<VisibleKv> tail = problem.tail;
@@ -357,7 +349,7 @@ TEST_F(CudaAttention, FaultsAreNoticed) {
       device.set_tail(tail);
       device.set_plan(plan);
       EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0)
-          << "fault " << fault << ", " << name_of(blocks);
+          << "fault " << fault << ", ranges " << blocks.ranges;
     }
   }
 }

@@ -64,14 +64,6 @@ std::vector<VisibleKv> make_tail(Tail kind, std::int32_t rows, std::mt19937& ran
   return tail;
 }
 
-RangeBlocks resident(std::int32_t blocks, bool clusters) {
-  RangeBlocks all{blocks};
-  for (std::int32_t i = 0; clusters && i < RangeBlocks::cluster_sizes; ++i) {
-    all.clusters[static_cast<std::size_t>(i)] = blocks >> i;
-  }
-  return all;
-}
-
 struct Planned {
   RangeShares shares;
   std::vector<TailRuns> runs;
@@ -82,14 +74,14 @@ struct Planned {
 
 Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
                      std::int32_t prefix, const std::vector<VisibleKv>& tail, std::int32_t blocks,
-                     bool prefer_clusters = false) {
+                     std::int32_t tile_tokens = range_tile_tokens) {
   Planned planned{{}, {}, {}, tail};
   const std::int32_t tile_rows = range_row_tile_for(rows, group);
   planned.runs.resize(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
   planned.ranges.resize(static_cast<std::size_t>(blocks));
   find_tail_runs(tail, rows, group, tile_rows, planned.runs);
-  planned.shares = make_range_plan(rows, group, kv_heads, tile_rows, prefix, planned.runs,
-                                   resident(blocks, prefer_clusters), prefer_clusters);
+  planned.shares =
+      make_range_plan(rows, group, kv_heads, tile_rows, tile_tokens, prefix, planned.runs, blocks);
   planned.shares.write_ranges(planned.ranges);
   return planned;
 }
@@ -108,8 +100,8 @@ void for_each_plan(Visit visit) {
                            << group << " x " << kv_heads << " heads, " << rows << " rows, tail "
                            << static_cast<int>(kind) << ", prefix " << prefix << ", " << blocks
                            << " blocks");
-              for (const bool clusters : {false, true}) {
-                visit(make_planned(rows, group, kv_heads, prefix, tail, blocks, clusters));
+              for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
+                visit(make_planned(rows, group, kv_heads, prefix, tail, blocks, tile_tokens));
                 if (::testing::Test::HasFatalFailure()) return;
               }
             }
