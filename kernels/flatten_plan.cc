@@ -29,6 +29,7 @@ std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
 AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
                                      std::int32_t tokens, const ResidentBlocks& blocks) {
   if (blocks.ranges == 0) return AttentionKernel::items;
+  if (blocks.range_tokens != 0) return AttentionKernel::ranges;
   const std::int32_t group = shape.heads / shape.kv_heads;
   const bool many_rows = row_tile_for(padded_rows, group) == wide_row_tile;
   const bool many_tokens = std::int64_t{tokens} * shape.kv_heads > most_item_tokens;

@@ -137,7 +137,8 @@ struct ResidentBlocks {
   std::int32_t wide = 1;
   /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
   std::int32_t ranges = 0;
-  /// KV tiles of ranges: range_tile_tokens, range_half_tokens, or 0 for what suits the pass.
+  /// 0: what suits the pass. Otherwise ranges wherever there are any, with KV tiles of this many
+  /// tokens (range_tile_tokens or range_half_tokens).
   std::int32_t range_tokens = 0;
 
   std::int32_t of(std::int32_t row_tile) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace coppice {
 namespace {
@@ -10,6 +11,8 @@ constexpr std::int32_t largest_gang = 12;
 // In KV tokens: what a piece costs besides its own, and what joining costs.
 constexpr std::int64_t piece_tokens = 384;
 constexpr std::int64_t join_tokens = 384;
+// How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
+constexpr std::int64_t shared_reads = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -31,6 +34,84 @@ void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
     --count;
   }
   runs.begin[count++] = at;
+}
+
+/// A plan and what it is thought to cost, in units of a KV token's time / 100.
+struct Costed {
+  RangeShares shares;
+  std::int64_t cost = 0;
+};
+
+/// Cuts the units of `plan`, whose sizes are set, and sets the rest.
+Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) {
+  const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
+  const std::int32_t kv_heads = plan.kv_heads;
+  std::vector<std::int32_t> tiles(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
+  for (std::size_t t = 0; t < tiles.size() && t < runs.size(); ++t) {
+    tiles[t] = plan.tiles_of(runs[t].seen());
+  }
+  const std::int32_t longest = *std::max_element(tiles.begin(), tiles.end());
+  const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
+    const auto first = tiles.begin() + row_group * gang;
+    return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
+  };
+
+  const std::int64_t piece_cost = piece_tokens / plan.tile_tokens;
+  const std::int64_t join_cost = join_tokens / plan.tile_tokens;
+  // The least time of a block, in KV tiles; among equals the largest gang.
+  std::int64_t least_cost = -1;
+  bool equal_units = true;
+  const auto consider = [&](std::int64_t range, std::int64_t other, bool equal, std::int32_t gang,
+                            std::int64_t gangs) {
+    // Without gangs keys and values are read from memory for every row tile.
+    const std::int64_t cost =
+        range + other + (gang == 1 && row_tiles > 1 ? range / shared_reads : 0);
+    if (least_cost >= 0 && cost >= least_cost) return;
+    least_cost = cost;
+    equal_units = equal;
+    plan.gang = gang;
+    plan.row_groups = static_cast<std::int32_t>(ceil_div(row_tiles, gang));
+    plan.gangs = static_cast<std::int32_t>(gangs);
+  };
+  for (std::int32_t gang = std::min({row_tiles, largest_gang, blocks}); gang >= 1; --gang) {
+    const std::int64_t row_groups = ceil_div(row_tiles, gang);
+    const std::int64_t units = kv_heads * row_groups;
+    // All units counted as long as the longest. With fewer gangs, ranges may have parts of fewer
+    // units: with gangs * n = units * m in lowest terms, ranges of n / m units begin at multiples
+    // of 1 / m.
+    const std::int64_t most = std::min<std::int64_t>(blocks / gang, units * longest);
+    const std::int64_t aligned = most / units * units;
+    const std::int64_t fewest = most - most / 8;
+    for (std::int64_t gangs = most; gangs > 0;
+         gangs = gangs > fewest ? gangs - 1 : (gangs > aligned ? aligned : 0)) {
+      const std::int64_t divisor = std::gcd(units, gangs);
+      const std::int64_t n = units / divisor;
+      const std::int64_t m = gangs / divisor;
+      const std::int64_t pieces = (n + m - 1 + m - 1) / m;
+      consider(ceil_div(units * longest, gangs), pieces * piece_cost + (m > 1 ? join_cost : 0),
+               true, gang, gangs);
+    }
+    // Each as long as it is: ranges begin anywhere.
+    std::int64_t work = 0;
+    for (std::int32_t i = 0; i < row_groups; ++i) work += kv_heads * group_tiles(gang, i);
+    if (work == units * longest) continue;
+    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, work);
+    const std::int64_t pieces = ceil_div(units, gangs) + 1;
+    consider(ceil_div(work, gangs), pieces * piece_cost + join_cost, false, gang, gangs);
+  }
+
+  const bool half = plan.tile_tokens == range_half_tokens;
+  Costed result{{plan, {}},
+                least_cost * plan.tile_tokens *
+                    (!half           ? 100
+                     : row_tiles > 1 ? 118
+                                     : 103)};
+  std::int32_t end = 0;
+  for (std::int32_t i = 0; i < plan.row_groups; ++i) {
+    end += equal_units ? longest : group_tiles(plan.gang, i);
+    result.shares.unit_ends.push_back(end);
+  }
+  return result;
 }
 
 }  // namespace
@@ -90,73 +171,24 @@ void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int
 }
 
 RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t tile_tokens, std::int32_t prefix,
-                            std::span<const TailRuns> runs, std::int32_t blocks) {
-  RangeShares shares;
-  RangePlan& plan = shares.plan;
+                            std::int32_t tile_rows, std::int32_t prefix,
+                            std::span<const TailRuns> runs, std::int32_t blocks,
+                            std::int32_t tile_tokens) {
+  RangePlan plan;
   plan.rows = rows;
   plan.group = group;
   plan.kv_heads = kv_heads;
   plan.tile_rows = tile_rows;
-  plan.tile_tokens = tile_tokens;
   plan.prefix = prefix;
-  const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
-  std::vector<std::int32_t> tiles(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
-  for (std::size_t t = 0; t < tiles.size() && t < runs.size(); ++t) {
-    tiles[t] = plan.tiles_of(runs[t].seen());
+  if (tile_tokens != 0) {
+    plan.tile_tokens = tile_tokens;
+    return cut(plan, runs, blocks).shares;
   }
-  const std::int32_t longest = *std::max_element(tiles.begin(), tiles.end());
-  const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
-    const auto first = tiles.begin() + row_group * gang;
-    return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
-  };
-
-  const std::int64_t piece_cost = piece_tokens / tile_tokens;
-  const std::int64_t join_cost = join_tokens / tile_tokens;
-  // The least time of a block, in KV tiles; among equals the largest gang.
-  std::int64_t least_cost = -1;
-  bool equal_units = true;
-  const auto consider = [&](std::int64_t cost, bool equal, std::int32_t gang, std::int64_t gangs) {
-    if (least_cost >= 0 && cost >= least_cost) return;
-    least_cost = cost;
-    equal_units = equal;
-    plan.gang = gang;
-    plan.row_groups = static_cast<std::int32_t>(ceil_div(row_tiles, gang));
-    plan.gangs = static_cast<std::int32_t>(gangs);
-  };
-  for (std::int32_t gang = std::min({row_tiles, largest_gang, blocks}); gang >= 1; --gang) {
-    const std::int64_t row_groups = ceil_div(row_tiles, gang);
-    const std::int64_t units = kv_heads * row_groups;
-    // All units counted as long as the longest. With fewer gangs, ranges may have parts of fewer
-    // units: with gangs * n = units * m in lowest terms, ranges of n / m units begin at multiples
-    // of 1 / m.
-    const std::int64_t most = std::min<std::int64_t>(blocks / gang, units * longest);
-    const std::int64_t aligned = most / units * units;
-    const std::int64_t fewest = most - most / 8;
-    for (std::int64_t gangs = most; gangs > 0;
-         gangs = gangs > fewest ? gangs - 1 : (gangs > aligned ? aligned : 0)) {
-      const std::int64_t divisor = std::gcd(units, gangs);
-      const std::int64_t n = units / divisor;
-      const std::int64_t m = gangs / divisor;
-      const std::int64_t pieces = (n + m - 1 + m - 1) / m;
-      consider(ceil_div(units * longest, gangs) + pieces * piece_cost + (m > 1 ? join_cost : 0),
-               true, gang, gangs);
-    }
-    // Each as long as it is: ranges begin anywhere.
-    std::int64_t work = 0;
-    for (std::int32_t i = 0; i < row_groups; ++i) work += kv_heads * group_tiles(gang, i);
-    if (work == units * longest) continue;
-    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, work);
-    const std::int64_t pieces = ceil_div(units, gangs) + 1;
-    consider(ceil_div(work, gangs) + pieces * piece_cost + join_cost, false, gang, gangs);
-  }
-
-  std::int32_t end = 0;
-  for (std::int32_t i = 0; i < plan.row_groups; ++i) {
-    end += equal_units ? longest : group_tiles(plan.gang, i);
-    shares.unit_ends.push_back(end);
-  }
-  return shares;
+  plan.tile_tokens = range_half_tokens;
+  Costed half = cut(plan, runs, blocks);
+  plan.tile_tokens = range_tile_tokens;
+  Costed whole = cut(plan, runs, blocks);
+  return std::move(half.cost < whole.cost ? half.shares : whole.shares);
 }
 
 void RangeShares::write_ranges(std::span<BlockRange> ranges) const {

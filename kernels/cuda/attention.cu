@@ -117,13 +117,12 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
   find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
-  const bool fine = blocks.range_tokens == range_half_tokens;
-  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows,
-                                             fine ? range_half_tokens : range_tile_tokens, prefix,
-                                             result.tail_runs, blocks.ranges);
+  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows, prefix,
+                                             result.tail_runs, blocks.ranges, blocks.range_tokens);
   scalars.cut = shares.plan;
   shares.write_ranges(result.ranges);
-  return fine ? AttentionKernel::fine_ranges : AttentionKernel::ranges;
+  return shares.plan.tile_tokens == range_tile_tokens ? AttentionKernel::ranges
+                                                      : AttentionKernel::fine_ranges;
 }
 
 void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,

@@ -21,6 +21,7 @@ class Consumer {
         thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
         lane_(thread_ % 32),
         first_row_((V::shares_rows ? 0 : 64 * index_) + thread_ / 32 * 16 + lane_ / 4) {
+    wait_for_former_kernels();
     // The second consumer reads the tile after the first's.
     if (V::shares_rows && index_ == 1) cursor_.advance();
     // The first consumer has the first turn.
@@ -37,7 +38,9 @@ class Consumer {
 
   template <typename Trace>
   __device__ void compute(const RangePiece& piece, const Trace& trace) {
+    std::uint32_t rows[V::head_dim / 16][4];
     load_queries(piece);
+    if constexpr (V::keeps_queries) take_queries(rows);
     trace.mark(Phase::queries_stored);
 
     const std::int32_t tile_row = piece.row_tile * V::tile_rows;
@@ -50,37 +53,45 @@ class Consumer {
     sum[0] = sum[1] = 0.0f;
 
     float scores[V::tile_tokens / 2];
-    std::uint32_t weights[V::tile_tokens / 16][4] = {};
+    std::uint32_t weights[V::tile_tokens / 16][4];
 #pragma unroll
     for (float& element : out) element = 0.0f;
     // Values are multiplied one tile later than keys: while a tile's weights are found, the last
     // one's products run.
-    StageCursor<V> of_values;
-    std::uint32_t notes = 0;
-    for (bool first = true; (notes & note_last) == 0; first = false) {
-      float kept[2];
-      wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
-      if (first) trace.mark(Phase::first_keys);
+    float kept[2];
+    std::uint32_t notes = begin_tile();
+    trace.mark(Phase::first_keys);
+    take_turn();
+    multiply_queries(rows, scores);
+    commit_products();
+    pass_turn();
+    wait_for_products<0>();
+    pin(scores);
+    give_back(&state_.keys_emptied[cursor_.stage]);
+    weigh(scores, notes, queries, kept);
+    to_weights(scores, weights);
+    StageCursor<V> of_values = cursor_;
+    advance();
+#pragma unroll 1
+    while ((notes & note_last) == 0) {
       const std::uint32_t notes_of_values = notes;
-      notes = read_notes();
-      if ((notes & note_copied) != 0) make_visible_to_products();
+      notes = begin_tile();
       take_turn();
-      multiply_queries(scores);
+      multiply_queries(rows, scores);
       commit_products();
-      if (!first) {
-        wait_for_values(of_values, notes_of_values);
-        multiply_values(weights, of_values.stage);
-      }
+      wait_for_values(of_values, notes_of_values);
+      multiply_values(weights, of_values.stage);
       commit_products();
       pass_turn();
       wait_for_products<1>();
       pin(scores);
       give_back(&state_.keys_emptied[cursor_.stage]);
       weigh(scores, notes, queries, kept);
+      pin(scores);  // weights are found while the products run, not after
       wait_for_products<0>();
       pin(out);
       pin(weights);
-      if (!first) give_back(&state_.values_emptied[of_values.stage]);
+      give_back(&state_.values_emptied[of_values.stage]);
       rescale(kept);
       to_weights(scores, weights);
       of_values = cursor_;
@@ -123,9 +134,13 @@ class Consumer {
     __syncwarp();
     if (lane_ == 0) arrive(emptied);
   }
-  __device__ std::uint32_t read_notes() const {
-    const auto& notes = state_.notes[cursor_.description];
-    return notes[0] | notes[1] | notes[2] | notes[3];
+  /// Waits for the next tile's keys.
+  __device__ std::uint32_t begin_tile() {
+    wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+    const auto& of_warps = state_.notes[cursor_.description];
+    const std::uint32_t notes = of_warps[0] | of_warps[1] | of_warps[2] | of_warps[3];
+    if ((notes & note_copied) != 0) make_visible_to_products();
+    return notes;
   }
 
   /// Rows of the piece as bf16 to shared memory; past the last real row, that one again.
@@ -163,6 +178,17 @@ class Consumer {
     make_visible_to_products();
     meet_over_rows();
   }
+  /// This thread's part of the stored queries as the left operand of products, 16 columns at a
+  /// time.
+  __device__ void take_queries(std::uint32_t (&rows)[V::head_dim / 16][4]) const {
+    const int row = first_row_ - lane_ / 4 + lane_ % 16;
+#pragma unroll
+    for (int k = 0; k < V::head_dim / 16; ++k) {
+      const int vector = 2 * k + lane_ / 16;
+      flatten::load_rows(rows[k], tiles_.queries + vector / 8 * (V::query_panel_bytes / 16) +
+                                      row * 8 + ((vector % 8) ^ (row % 8)));
+    }
+  }
   /// A barrier of those that share rows.
   __device__ void meet_over_rows() {
     if (V::shares_rows) {
@@ -173,17 +199,25 @@ class Consumer {
   }
 
   /// Starts scores = queries keys^T.
-  __device__ void multiply_queries(float (&scores)[V::tile_tokens / 2]) {
-    const std::uint32_t rows =
-        shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
+  __device__ void multiply_queries(std::uint32_t (&rows)[V::head_dim / 16][4],
+                                   float (&scores)[V::tile_tokens / 2]) {
     const std::uint32_t keys = shared_address(tiles_.keys[cursor_.stage]);
     pin(scores);
+    if constexpr (V::keeps_queries) pin(rows);
     begin_products();
 #pragma unroll
     for (int k = 0; k < V::head_dim / 16; ++k) {
-      multiply_add_shared(scores,
-                          matrix_descriptor(rows + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
-                          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16), k > 0);
+      const std::uint64_t of_keys =
+          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16);
+      if constexpr (V::keeps_queries) {
+        multiply_add_rows(scores, rows[k], of_keys, k > 0);
+      } else {
+        const std::uint32_t first =
+            shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
+        multiply_add_shared(
+            scores, matrix_descriptor(first + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
+            of_keys, k > 0);
+      }
     }
   }
   /// Starts out += weights values.

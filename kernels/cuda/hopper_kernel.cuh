@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(threads, 1)
            [[maybe_unused]] const Trace trace) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   trace.mark(Phase::began);
+  let_next_kernel_begin();
   extern __shared__ __align__(1024) uint4 dynamic_shared[];
   __shared__ SharedState<V> state;
   __shared__ RangePlan plan;
@@ -79,16 +80,18 @@ constexpr int shared_bytes() {
 template <typename V, typename Trace>
 void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
             cudaStream_t stream) {
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeCooperative;
+  attributes[0].val.cooperative = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes<V>();
   config.stream = stream;
-  config.attrs = &cooperative;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   check(cudaLaunchKernelEx(&config, attend<V, Trace>, arguments, trace), "tree attention");
   check_launch("tree attention");
 }

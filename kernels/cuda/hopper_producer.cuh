@@ -111,6 +111,7 @@ class Producer {
       token = {arguments_.pass.prefix_slots[place], 0, plan_.rows};
     }
     if (__all_sync(all_lanes, place < plan_.prefix)) return token;
+    wait_for_former_kernels();
     const std::int32_t rank = place - plan_.prefix;
     // The first run that has more tokens up to its end.
     int run = 0;

@@ -3,9 +3,9 @@
 //
 // Each stage has keys and values of one KV tile. `filled` barriers: every producer thread's
 // copies have landed, and the tile's description is written. `emptied` barriers: every warp of
-// the consumers that read the tile has done so. Descriptions have twice as many slots as there are
+// the consumers that read the tile has done so. Descriptions have two slots more than there are
 // stages: a consumer reads tile j's description before it gives back the keys of its next tile,
-// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + 2 stages.
+// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + stages + 2.
 #pragma once
 
 #include <cmath>
@@ -53,8 +53,10 @@ struct Variant {
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
+  /// With half KV tiles there are registers for queries.
+  static constexpr bool keeps_queries = tile_tokens == range_half_tokens;
   static constexpr int stages = 384 / tile_tokens;
-  static constexpr int descriptions = 2 * stages;
+  static constexpr int descriptions = stages + 2;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
   static constexpr int panels = head_dim / 64;

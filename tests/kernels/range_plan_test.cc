@@ -81,7 +81,7 @@ Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_head
   planned.ranges.resize(static_cast<std::size_t>(blocks));
   find_tail_runs(tail, rows, group, tile_rows, planned.runs);
   planned.shares =
-      make_range_plan(rows, group, kv_heads, tile_rows, tile_tokens, prefix, planned.runs, blocks);
+      make_range_plan(rows, group, kv_heads, tile_rows, prefix, planned.runs, blocks, tile_tokens);
   planned.shares.write_ranges(planned.ranges);
   return planned;
 }
