@@ -15,7 +15,7 @@ constexpr std::int64_t chunks_joined_per_token = 4;
 
 // Over more KV tokens, times KV heads, ranges take less time than items even for few rows
 // (measured on an H200).
-constexpr std::int64_t most_item_tokens = 96 * 1024;
+constexpr std::int64_t most_item_tokens = 48 * 1024;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

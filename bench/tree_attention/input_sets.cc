@@ -16,7 +16,7 @@ namespace {
 constexpr std::int32_t most_sets = 64;
 
 double pool_elements(const Workload& work) {
-  return static_cast<double>(work.pages) * Workload::page_size * work.cell.kv_heads * head_dim;
+  return static_cast<double>(work.pages) * work.page_size * work.cell.kv_heads * head_dim;
 }
 
 double widened(std::uint16_t bf16) {
@@ -63,7 +63,7 @@ void InputSets::poison_output() const {
 
 std::vector<std::uint16_t> InputSets::head_of_pool(const DeviceArray<std::uint16_t>& pool,
                                                    std::int32_t set, std::int32_t kv_head) const {
-  const std::size_t page_elements = std::size_t{Workload::page_size} * head_dim;
+  const std::size_t page_elements = static_cast<std::size_t>(work_.page_size) * head_dim;
   const std::size_t page_bytes = page_elements * sizeof(std::uint16_t);
   const auto kv_heads = static_cast<std::size_t>(work_.cell.kv_heads);
   const auto pages = static_cast<std::size_t>(work_.pages);

@@ -16,6 +16,8 @@ void run_paper_table(Bench& bench);
 /// DySpec's orders of a tree's nodes.
 void run_order_table(Bench& bench);
 void run_chunk_table(Bench& bench);
+/// Page sizes and orders.
+void run_page_table(Bench& bench);
 /// When the blocks of the kernel that takes ranges get where.
 void run_phase_table(Bench& bench);
 

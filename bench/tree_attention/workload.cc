@@ -40,38 +40,40 @@ std::vector<std::int32_t> node_of_row(const TokenTree& tree, RowOrder order) {
   return nodes;
 }
 
-/// Places tokens in pages that are shuffled beforehand.
+/// Places tokens in pages.
 class Pages {
  public:
-  Pages(std::int32_t pages, std::mt19937& random) : order_(static_cast<std::size_t>(pages)) {
+  Pages(std::int32_t pages, const PageOrder& order, std::mt19937& random)
+      : page_size_(order.page_size), order_(static_cast<std::size_t>(pages)) {
     std::iota(order_.begin(), order_.end(), 0);
-    std::shuffle(order_.begin(), order_.end(), random);
+    if (order.shuffled) std::shuffle(order_.begin(), order_.end(), random);
   }
   /// `count` tokens from the start of a fresh page.
   void place(std::int32_t count, std::vector<KvSlot>& slots) {
     for (std::int32_t t = 0; t < count; ++t) {
-      const std::int32_t offset = t % Workload::page_size;
+      const std::int32_t offset = t % page_size_;
       if (offset == 0) ++used_;
-      slots.push_back(order_.at(used_ - 1) * Workload::page_size + offset);
+      slots.push_back(order_.at(used_ - 1) * page_size_ + offset);
     }
   }
 
  private:
+  std::int32_t page_size_;
   std::vector<std::int32_t> order_;
   std::size_t used_ = 0;
 };
 
-std::int32_t pages_for(std::int32_t tokens) {
-  return (tokens + Workload::page_size - 1) / Workload::page_size;
-}
-
-Workload placed(const Cell& cell, std::mt19937& random) {
+Workload placed(const Cell& cell, const PageOrder& order, std::mt19937& random) {
+  const auto pages_for = [&](std::int32_t tokens) {
+    return (tokens + order.page_size - 1) / order.page_size;
+  };
   const std::int32_t runs = cell.kind == Kind::fewshot ? cell.rows : 1;
   const std::int32_t run_tokens = cell.tail() / runs;
   Workload work;
   work.cell = cell;
+  work.page_size = order.page_size;
   work.pages = pages_for(cell.prefix) + runs * pages_for(run_tokens);
-  Pages pages(work.pages, random);
+  Pages pages(work.pages, order, random);
   pages.place(cell.prefix, work.prefix);
   for (std::int32_t run = 0; run < runs; ++run) pages.place(run_tokens, work.tail_slots);
   work.visibility = Visibility(cell.rows, cell.tail());
@@ -151,11 +153,11 @@ std::int64_t count_blocks(const Visibility& visibility, std::int32_t queries, st
 }
 
 Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder order,
-                            std::mt19937& random) {
+                            std::mt19937& random, const PageOrder& pages) {
   if (cell.kind != Kind::verify || tree.nodes() != cell.rows) {
     throw_failure(cat("a tree of ", tree.nodes(), " nodes for the cell ", cell.name()));
   }
-  Workload work = placed(cell, random);
+  Workload work = placed(cell, pages, random);
   const std::vector<std::int32_t> nodes = node_of_row(tree, order);
   std::vector<std::int32_t> row_of_node(nodes.size());
   for (std::size_t row = 0; row < nodes.size(); ++row) {
@@ -179,13 +181,13 @@ Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder or
   return work;
 }
 
-Workload make_workload(const Cell& cell, std::uint32_t seed) {
+Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& order) {
   std::mt19937 random(seed);
   if (cell.kind == Kind::verify) {
     const TokenTree tree = dyspec_like_tree(cell.rows, random);
-    return make_tree_workload(cell, tree, RowOrder::depth_first, random);
+    return make_tree_workload(cell, tree, RowOrder::depth_first, random, order);
   }
-  Workload work = placed(cell, random);
+  Workload work = placed(cell, order, random);
   for (std::int32_t token = 0; token < cell.tail(); ++token) {
     if (cell.kind == Kind::fewshot) {
       add_tail(work, token / branch_tokens, token / branch_tokens + 1);

@@ -56,10 +56,17 @@ class Visibility {
 /// Non-empty blocks of `queries` x `tokens` in the tail's mask.
 std::int64_t count_blocks(const Visibility& visibility, std::int32_t queries, std::int32_t tokens);
 
-/// Pages of 16 in shuffled order, slots contiguous inside a page; the tail, and every few-shot
-/// branch, begins a page of its own.
+/// Pages of a pool and how a text's follow one another; pages of 1 are slots.
+struct PageOrder {
+  std::int32_t page_size = 16;
+  bool shuffled = true;
+};
+
+/// Slots are contiguous inside a page; the tail, and every few-shot branch, begins a page of its
+/// own.
 struct Workload {
   Cell cell;
+  std::int32_t page_size = 16;
   std::int32_t pages = 0;
   std::vector<KvSlot> prefix;
   std::vector<KvSlot> tail_slots;
@@ -73,13 +80,11 @@ struct Workload {
   KvLayout layout(std::int32_t layers) const {
     return {layers, cell.kv_heads, head_dim, page_size, pages};
   }
-
-  static constexpr std::int32_t page_size = 16;
 };
 
-Workload make_workload(const Cell& cell, std::uint32_t seed);
+Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& order = {});
 /// A verify cell over this tree.
 Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder order,
-                            std::mt19937& random);
+                            std::mt19937& random, const PageOrder& pages = {});
 
 }  // namespace coppice::bench
