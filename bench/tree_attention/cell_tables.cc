@@ -6,16 +6,19 @@
 #include "cli/terminal.h"
 #include "library_attention.h"
 #include "parts.h"
+#include "phase_times.h"
 
 namespace coppice::bench {
 namespace {
 
 constexpr std::uint32_t workload_seed = 20;
+
 constexpr std::uint32_t sampling_seed = 21;
 
 struct Measured {
   Timing timing;
   double error = 0.0;
+  std::optional<PhaseTimes> phases;  ///< where the kernel tells
 };
 
 Measured measure(const Bench& bench, const Cell& cell) {
@@ -28,6 +31,9 @@ Measured measure(const Bench& bench, const Cell& cell) {
       inputs.sets(), bench.samples(), [&](std::int32_t set) { attention.queue(set); },
       bench.stream);
   measured.error = inputs.error(inputs.sets() - 1, sampling_seed);
+  if (attention.takes_ranges()) {
+    measured.phases = phase_times(inputs, attention, bench.blocks.ranges, bench.stream);
+  }
   return measured;
 }
 
@@ -36,7 +42,8 @@ void print_header(bool anchors) {
   if (anchors) std::printf(" %9s %6s", "theirs us", "ratio");
   std::printf(" %8s %-5s %5s", "bound us", "by", "ours");
   if (anchors) std::printf(" %6s", "theirs");
-  std::printf(" %9s %-4s %7s%s\n", "target us", "met", "error", anchors ? "  theirs" : "");
+  std::printf(" %9s %-4s %7s%s\n", "target us", "met", "error",
+              anchors ? "  theirs, and where the time goes if the target is missed" : "");
 }
 
 /// The row of one cell, in the table and in the report.
@@ -64,7 +71,11 @@ void print_row(Bench& bench, const Cell& cell, const Measured& measured,
               100.0 * bound / timing.median_us);
   if (anchor_columns) std::printf(" %5.0f%%", anchor ? 100.0 * bound / anchor->best_us : 0.0);
   std::printf(" %9.1f %-4s %7.1e", target, met ? "yes" : "no", measured.error);
-  if (anchor) std::printf("  %s", anchor->by.c_str());
+  if (anchor) std::printf("  %-33s", anchor->by.c_str());
+  if (!met && measured.phases) {
+    std::printf("  %.1f start, %.1f tiles, %.1f exchange", measured.phases->start_us(),
+                measured.phases->tiles_us(), measured.phases->exchange_us());
+  }
   std::printf("%s\n", right ? "" : "  FAILED");
   std::fflush(stdout);
 
@@ -75,6 +86,11 @@ void print_row(Bench& bench, const Cell& cell, const Measured& measured,
   fields["bound_by"] = by_flops ? "flops" : "bytes";
   fields["target_us"] = target;
   fields["met"] = met;
+  if (measured.phases) {
+    fields["start_us"] = measured.phases->start_us();
+    fields["tiles_us"] = measured.phases->tiles_us();
+    fields["exchange_us"] = measured.phases->exchange_us();
+  }
   if (anchor) {
     fields["theirs_us"] = anchor->best_us;
     fields["theirs_by"] = anchor->by;

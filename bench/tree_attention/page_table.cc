@@ -6,6 +6,8 @@
 namespace coppice::bench {
 namespace {
 
+constexpr std::uint32_t workload_seed = 20;
+
 struct Column {
   const char* name;
   PageOrder order;
@@ -34,7 +36,7 @@ void run_page_table(Bench& bench) {
     if (filtered({cell}, bench.filter).empty()) continue;
     std::printf("%-24s", cell.name().c_str());
     for (const Column& column : columns) {
-      const Workload work = make_workload(cell, 20, column.order);
+      const Workload work = make_workload(cell, workload_seed, column.order);
       const InputSets inputs(work, Bench::rotated_bytes, bench.stream);
       LibraryAttention attention(inputs, bench.blocks, bench.stream);
       const Timing timing = time_replays(

@@ -33,22 +33,12 @@ __global__ void __launch_bounds__(cuda::hopper::threads, 1) do_nothing() {}
 
 }  // namespace
 
-void queue_nothing(std::int32_t blocks, bool cooperative, cudaStream_t stream) {
-  constexpr int bytes = cuda::hopper::shared_bytes<
-      cuda::hopper::Variant<head_dim, range_wide_tile, range_tile_tokens>>();
-  cuda::check(cudaFuncSetAttribute(do_nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+void queue_nothing(std::int32_t blocks, cudaStream_t stream) {
+  using V = cuda::hopper::Variant<head_dim, range_wide_tile, range_tile_tokens>;
+  cuda::check(cudaFuncSetAttribute(do_nothing, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   cuda::hopper::shared_bytes<V>()),
               "shared memory of an empty kernel");
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(cuda::hopper::threads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = cooperative ? 1 : 0;
-  cuda::check(cudaLaunchKernelEx(&config, do_nothing), "an empty kernel");
+  cuda::hopper::launch_alike<V>(do_nothing, blocks, stream);
 }
 
 void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, const InputSets& inputs,

@@ -17,6 +17,6 @@ void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, cons
                       std::uint64_t* nanoseconds, cudaStream_t stream);
 
 /// Queues a kernel that does nothing, launched as the attention kernel is.
-void queue_nothing(std::int32_t blocks, bool cooperative, cudaStream_t stream);
+void queue_nothing(std::int32_t blocks, cudaStream_t stream);
 
 }  // namespace coppice::bench

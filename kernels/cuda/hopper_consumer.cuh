@@ -41,7 +41,7 @@ class Consumer {
     std::uint32_t rows[V::head_dim / 16][4];
     load_queries(piece);
     if constexpr (V::keeps_queries) take_queries(rows);
-    trace.mark(Phase::queries_stored);
+    if (first_piece_) trace.mark(Phase::queries_stored);
 
     const std::int32_t tile_row = piece.row_tile * V::tile_rows;
     const std::int32_t first_query = plan_.queries_of(piece.row_tile).begin;
@@ -60,14 +60,15 @@ class Consumer {
     // one's products run.
     float kept[2];
     std::uint32_t notes = begin_tile();
-    trace.mark(Phase::first_keys);
+    if (first_piece_) trace.mark(Phase::first_keys);
+    first_piece_ = false;
     take_turn();
     multiply_queries(rows, scores);
     commit_products();
     pass_turn();
     wait_for_products<0>();
     pin(scores);
-    give_back(&state_.keys_emptied[cursor_.stage]);
+    give_keys_back();
     weigh(scores, notes, queries, kept);
     to_weights(scores, weights);
     StageCursor<V> of_values = cursor_;
@@ -85,7 +86,7 @@ class Consumer {
       pass_turn();
       wait_for_products<1>();
       pin(scores);
-      give_back(&state_.keys_emptied[cursor_.stage]);
+      give_keys_back();
       weigh(scores, notes, queries, kept);
       pin(scores);  // weights are found while the products run, not after
       wait_for_products<0>();
@@ -130,6 +131,8 @@ class Consumer {
     wait(&state_.values_filled[cursor.stage], cursor.parity);
     if ((notes & note_copied) != 0) make_visible_to_products();
   }
+  /// Every lane: it has read the last tile's description, too.
+  __device__ void give_keys_back() { arrive(&state_.keys_emptied[cursor_.stage]); }
   __device__ void give_back(std::uint64_t* emptied) {
     __syncwarp();
     if (lane_ == 0) arrive(emptied);
@@ -347,6 +350,7 @@ class Consumer {
   SharedTiles<V>& tiles_;
   SharedState<V>& state_;
   const int index_, thread_, lane_, first_row_;
+  bool first_piece_ = true;
   StageCursor<V> cursor_;
 };
 

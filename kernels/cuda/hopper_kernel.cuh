@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(threads, 1)
     plan = plan_of<V>(arguments);
   } else if (threadIdx.x == 32) {
     for (int stage = 0; stage < V::stages; ++stage) {
-      init_barrier(&state.keys_filled[stage], warpgroup_threads + producer_warps);
+      init_barrier(&state.keys_filled[stage], 2 * warpgroup_threads);
       init_barrier(&state.values_filled[stage], warpgroup_threads);
-      init_barrier(&state.keys_emptied[stage], V::readers);
+      init_barrier(&state.keys_emptied[stage], 32 * V::readers);
       init_barrier(&state.values_emptied[stage], V::readers);
     }
   } else if (threadIdx.x == 64 && arguments.has_boxes) {
@@ -76,10 +76,11 @@ constexpr int shared_bytes() {
   return static_cast<int>(sizeof(SharedTiles<V>));
 }
 
-/// `blocks`: resident at a time.
-template <typename V, typename Trace>
-void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
-            cudaStream_t stream) {
+/// Launches a kernel on `blocks` blocks that are resident at a time, with a variant's threads and
+/// shared memory. Where the former kernel lets it, it begins before that one's end.
+template <typename V, typename Kernel, typename... Values>
+void launch_alike(Kernel kernel, std::int32_t blocks, cudaStream_t stream,
+                  const Values&... values) {
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeCooperative;
   attributes[0].val.cooperative = 1;
@@ -92,8 +93,14 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = 2;
-  check(cudaLaunchKernelEx(&config, attend<V, Trace>, arguments, trace), "tree attention");
+  check(cudaLaunchKernelEx(&config, kernel, values...), "tree attention");
   check_launch("tree attention");
+}
+
+template <typename V, typename Trace>
+void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
+            cudaStream_t stream) {
+  launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
 /// Calls visit(Variant) with the variant of a launch.

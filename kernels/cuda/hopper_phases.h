@@ -6,8 +6,8 @@ namespace coppice::cuda::hopper {
 enum class Phase : int {
   began,           ///< the block runs
   planned,         ///< it knows its range
-  queries_stored,  ///< the last piece's
-  first_keys,      ///< the last piece's first KV tile has landed
+  queries_stored,  ///< the first piece's
+  first_keys,      ///< the first piece's first KV tile has landed
   computed,        ///< the last piece
   handed_over,     ///< its result is stored, or a partial one and its ticket
   all_there,       ///< the last shared unit's partial results are all stored

@@ -138,8 +138,8 @@ class Producer {
       state_.notes[cursor_.description][warp_] =
           (masked ? note_masked : 0) | (last ? note_last : 0) | (source.by_boxes ? 0 : note_copied);
     }
-    __syncwarp();
-    if (lane_ == 0) arrive(&state_.keys_filled[cursor_.stage]);
+    // Every lane for what it has written.
+    arrive(&state_.keys_filled[cursor_.stage]);
   }
 
   __device__ TileSource source_of(const TileToken& token) const {

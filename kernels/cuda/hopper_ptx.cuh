@@ -69,17 +69,6 @@ __device__ inline void block_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
-// --- order of kernels -------------------------------------------------------------------------
-
-/// Lets the stream's next kernel begin, where it is launched so, once all blocks are here.
-__device__ inline void let_next_kernel_begin() {
-  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-}
-/// Waits for what former kernels of the stream have written.
-__device__ inline void wait_for_former_kernels() {
-  asm volatile("griddepcontrol.wait;" : : : "memory");
-}
-
 // --- registers --------------------------------------------------------------------------------
 
 template <int count>

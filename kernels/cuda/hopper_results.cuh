@@ -75,12 +75,14 @@ class Results {
     block_barrier_wait(both_barrier, consumer_threads);
     trace.mark(Phase::all_there);
 
-    constexpr int vectors = vectors_per_thread * holders;
-    const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
-#pragma unroll 1
-    for (std::int32_t i = (gang - piece.first_gang) * consumer_threads + thread; i < vectors;
-         i += piece.contributors * consumer_threads) {
-      join_vector(piece, member, i / holders, i % holders);
+    // As many loads in flight for few contributors as for many.
+    const std::int32_t share = gang - piece.first_gang;
+    if (piece.contributors <= 2) {
+      join_share<4, 2>(piece, member, share);
+    } else if (piece.contributors <= 4) {
+      join_share<2, 4>(piece, member, share);
+    } else {
+      join_share<1, 8>(piece, member, share);
     }
 
     block_barrier_wait(both_barrier, consumer_threads);
@@ -96,7 +98,6 @@ class Results {
   /// Of eight elements each: of rows r and r + 8 in turn two neighbours of column block 2 n, then
   /// of 2 n + 1.
   static constexpr int vectors_per_thread = V::head_dim / 16;
-  static constexpr int parts_at_once = 8;
 
   /// That of the block with the unit's first KV tile: of the units that begin in a range, at most
   /// one is shared.
@@ -157,69 +158,98 @@ class Results {
     }
   }
 
-  /// Joins vector `at` of the thread that held it.
-  __device__ void join_vector(const RangePiece& piece, std::int32_t member, int at, int holder) {
-    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+  /// Vectors go to contributors in turn, one for each of their threads at a time. A thread joins
+  /// those of one thread that held them: `vectors` at once, of `parts_at_once` partial results.
+  template <int vectors, int parts_at_once>
+  __device__ void join_share(const RangePiece& piece, std::int32_t member, std::int32_t share) {
+    constexpr int threads_per_holder = consumer_threads / holders;
+    const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
+    const int holder = thread % holders;
     const int row = holder / 32 * 16 + holder % 32 / 4;
+    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
     if (row >= rows) return;
-    float top[2] = {-INFINITY, -INFINITY};
-    float weight_sum[2] = {};
-    float sum[8] = {};
+    const int apart = piece.contributors * threads_per_holder;
 #pragma unroll 1
-    for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
-      PartialRow part_rows[parts_at_once][2];
-      uint4 parts[parts_at_once];
+    for (int first = share * threads_per_holder + thread / holders; first < vectors_per_thread;
+         first += vectors * apart) {
+      float top[2] = {-INFINITY, -INFINITY};
+      float weight_sum[2] = {};
+      float sum[vectors][8] = {};
+#pragma unroll 1
+      for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
+        PartialRow part_rows[parts_at_once][2];
+        uint4 parts[parts_at_once][vectors];
 #pragma unroll
-      for (int i = 0; i < parts_at_once; ++i) {
-        part_rows[i][0] = part_rows[i][1] = PartialRow{-INFINITY, 0.0f};
-        parts[i] = uint4{};
-        if (base + i < piece.contributors) {
-          const std::int32_t partial =
-              plan_.partial(piece.first_gang + base + i, member, base + i == 0);
-          part_rows[i][0] = partial_rows(partial)[row];
-          part_rows[i][1] = partial_rows(partial)[row + 8];
-          parts[i] = partial_vectors(partial)[at * holders + holder];
+        for (int i = 0; i < parts_at_once; ++i) {
+          part_rows[i][0] = part_rows[i][1] = PartialRow{-INFINITY, 0.0f};
+          if (base + i < piece.contributors) {
+            const std::int32_t partial =
+                plan_.partial(piece.first_gang + base + i, member, base + i == 0);
+            part_rows[i][0] = partial_rows(partial)[row];
+            part_rows[i][1] = partial_rows(partial)[row + 8];
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) {
+              const int at = min(first + k * apart, vectors_per_thread - 1);
+              parts[i][k] = partial_vectors(partial)[at * holders + holder];
+            }
+          } else {
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) parts[i][k] = uint4{};
+          }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float next_top = top[half];
+#pragma unroll
+          for (int i = 0; i < parts_at_once; ++i) {
+            next_top = fmaxf(next_top, part_rows[i][half].lse);
+          }
+          // A row that has seen nothing so far subtracts 0, not infinity from infinity.
+          const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
+          const float kept = flatten::power_of_two(top[half] - subtracted);
+          top[half] = next_top;
+          weight_sum[half] *= kept;
+#pragma unroll
+          for (int k = 0; k < vectors; ++k) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              sum[k][2 * half + e] *= kept;
+              sum[k][4 + 2 * half + e] *= kept;
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < parts_at_once; ++i) {
+            const float weight = flatten::power_of_two(part_rows[i][half].lse - subtracted);
+            weight_sum[half] += weight;
+            const float factor = weight * part_rows[i][half].scale;
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) {
+              const float2 low = unpack_halves(half == 0 ? parts[i][k].x : parts[i][k].y);
+              const float2 high = unpack_halves(half == 0 ? parts[i][k].z : parts[i][k].w);
+              sum[k][2 * half] += factor * low.x;
+              sum[k][2 * half + 1] += factor * low.y;
+              sum[k][4 + 2 * half] += factor * high.x;
+              sum[k][4 + 2 * half + 1] += factor * high.y;
+            }
+          }
         }
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float next_top = top[half];
+        if (row + 8 * half >= rows) continue;
+        const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
+        __nv_bfloat16* out =
+            out_row(piece.kv_head, piece.row_tile * V::tile_rows + row + 8 * half) + holder % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < parts_at_once; ++i) next_top = fmaxf(next_top, part_rows[i][half].lse);
-        // A row that has seen nothing so far subtracts 0, not infinity from infinity.
-        const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
-        const float kept = flatten::power_of_two(top[half] - subtracted);
-        top[half] = next_top;
-        weight_sum[half] *= kept;
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          sum[2 * half + e] *= kept;
-          sum[4 + 2 * half + e] *= kept;
-        }
-#pragma unroll
-        for (int i = 0; i < parts_at_once; ++i) {
-          const float weight = flatten::power_of_two(part_rows[i][half].lse - subtracted);
-          weight_sum[half] += weight;
-          const float factor = weight * part_rows[i][half].scale;
-          const float2 low = unpack_halves(half == 0 ? parts[i].x : parts[i].y);
-          const float2 high = unpack_halves(half == 0 ? parts[i].z : parts[i].w);
-          sum[2 * half] += factor * low.x;
-          sum[2 * half + 1] += factor * low.y;
-          sum[4 + 2 * half] += factor * high.x;
-          sum[4 + 2 * half + 1] += factor * high.y;
+        for (int k = 0; k < vectors; ++k) {
+          const int at = first + k * apart;
+          if (at >= vectors_per_thread) continue;
+          *reinterpret_cast<std::uint32_t*>(out + 16 * at) =
+              flatten::pack(sum[k][2 * half] * inverse, sum[k][2 * half + 1] * inverse);
+          *reinterpret_cast<std::uint32_t*>(out + 16 * at + 8) =
+              flatten::pack(sum[k][4 + 2 * half] * inverse, sum[k][4 + 2 * half + 1] * inverse);
         }
       }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row + 8 * half >= rows) continue;
-      const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
-      __nv_bfloat16* out = out_row(piece.kv_head, piece.row_tile * V::tile_rows + row + 8 * half) +
-                           16 * at + holder % 4 * 2;
-      *reinterpret_cast<std::uint32_t*>(out) =
-          flatten::pack(sum[2 * half] * inverse, sum[2 * half + 1] * inverse);
-      *reinterpret_cast<std::uint32_t*>(out + 8) =
-          flatten::pack(sum[4 + 2 * half] * inverse, sum[4 + 2 * half + 1] * inverse);
     }
   }
 

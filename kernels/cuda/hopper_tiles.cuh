@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "kernels/cuda/hopper_ptx.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/pass_view.h"
 #include "kernels/range_plan.h"
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -23,6 +24,7 @@ struct RopeTensors {
 /// partners of the second half.
 template <int N>
 __global__ void rope_write_kv_kernel(const RopeTensors tensors) {
+  let_next_kernel_begin();
   const std::int32_t half = tensors.half_dim;
   const std::int32_t per_head = half / N;
   const std::int32_t all_heads = tensors.heads + 2 * tensors.kv_heads;
