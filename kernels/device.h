@@ -132,10 +132,12 @@ struct PassLimits {
 
 /// Rows of one pass, in host memory. They need not outlive Pass::begin.
 struct PassInputs {
-  std::span<const TokenId> tokens;           ///< [rows] embedded
-  std::span<const std::int32_t> positions;   ///< [rows] rotated by
-  std::span<const KvSlot> write_slots;       ///< [rows] where key and value go; no_slot: nowhere
-  std::span<const KvSlot> prefix;            ///< seen by every row; no_slot entries by none
+  std::span<const TokenId> tokens;          ///< [rows] embedded
+  std::span<const std::int32_t> positions;  ///< [rows] rotated by
+  std::span<const KvSlot> write_slots;      ///< [rows] where key and value go; no_slot: nowhere
+  /// Seen by every row; no_slot entries by none. Of former passes: attention may read them before
+  /// this pass writes its own tokens, which are the tail's.
+  std::span<const KvSlot> prefix;
   std::span<const VisibleKv> tail;           ///< further KV tokens, in depth-first order
   std::span<const std::int32_t> logit_rows;  ///< ascending
 };

@@ -56,16 +56,19 @@ Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) 
     return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
   };
 
-  const std::int64_t piece_cost = piece_tokens / plan.tile_tokens;
-  const std::int64_t join_cost = join_tokens / plan.tile_tokens;
-  // The least time of a block, in KV tiles; among equals the largest gang.
+  const bool half = plan.tile_tokens == range_half_tokens;
+  // Half tiles take a little more time per token; where row tiles share what is read, products
+  // bound them, and more.
+  const std::int64_t tile_cost = plan.tile_tokens * (!half ? 100 : row_tiles > 1 ? 118 : 103);
+  // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
-  const auto consider = [&](std::int64_t range, std::int64_t other, bool equal, std::int32_t gang,
-                            std::int64_t gangs) {
+  const auto consider = [&](std::int64_t range, std::int64_t pieces, bool joins, bool equal,
+                            std::int32_t gang, std::int64_t gangs) {
     // Without gangs keys and values are read from memory for every row tile.
+    const std::int64_t reads = gang == 1 && row_tiles > 1 ? range / shared_reads : 0;
     const std::int64_t cost =
-        range + other + (gang == 1 && row_tiles > 1 ? range / shared_reads : 0);
+        (range + reads) * tile_cost + 100 * (pieces * piece_tokens + (joins ? join_tokens : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
@@ -88,8 +91,7 @@ Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) 
       const std::int64_t n = units / divisor;
       const std::int64_t m = gangs / divisor;
       const std::int64_t pieces = (n + m - 1 + m - 1) / m;
-      consider(ceil_div(units * longest, gangs), pieces * piece_cost + (m > 1 ? join_cost : 0),
-               true, gang, gangs);
+      consider(ceil_div(units * longest, gangs), pieces, m > 1, true, gang, gangs);
     }
     // Each as long as it is: ranges begin anywhere.
     std::int64_t work = 0;
@@ -97,15 +99,10 @@ Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) 
     if (work == units * longest) continue;
     const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, work);
     const std::int64_t pieces = ceil_div(units, gangs) + 1;
-    consider(ceil_div(work, gangs), pieces * piece_cost + join_cost, false, gang, gangs);
+    consider(ceil_div(work, gangs), pieces, true, false, gang, gangs);
   }
 
-  const bool half = plan.tile_tokens == range_half_tokens;
-  Costed result{{plan, {}},
-                least_cost * plan.tile_tokens *
-                    (!half           ? 100
-                     : row_tiles > 1 ? 118
-                                     : 103)};
+  Costed result{{plan, {}}, least_cost};
   std::int32_t end = 0;
   for (std::int32_t i = 0; i < plan.row_groups; ++i) {
     end += equal_units ? longest : group_tiles(plan.gang, i);

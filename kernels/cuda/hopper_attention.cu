@@ -57,7 +57,11 @@ bool prepare() {
   check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
       "shared memory of attention");
-  return true;
+  int resident = 0;
+  check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes<V>()),
+      "occupancy of attention");
+  return resident > 0;
 }
 
 }  // namespace hopper
@@ -74,7 +78,10 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
         "compute capability");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
-  if (major != 9 || minor != 0) return 0;
+  int cooperative = 0;
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device),
+        "cooperative launches");
+  if (major != 9 || minor != 0 || cooperative == 0) return 0;
   if (head_dim != 64 && head_dim != 128) return 0;
   bool present = true;
   for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {

@@ -14,7 +14,8 @@
 // counters differ. Each element is joined by one thread, in the order of the ranges.
 //
 // A partial result is in half precision, every row divided by its largest element, so that rounding
-// adds at most 2^-12 of that element; it lies as the threads held it.
+// adds at most 2^-12 of that element; it lies as the threads held it. A row with an infinite
+// element becomes NaN as a whole.
 #pragma once
 
 #include <cuda_fp16.h>

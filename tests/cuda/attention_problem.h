@@ -13,6 +13,7 @@
 
 #include "base/tree_order.h"
 #include "cuda/guarded_array.h"
+#include "cuda/late_writer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/random_values.h"
 
@@ -26,6 +27,8 @@ struct AttentionCase {
   double holes = 0.02;             ///< share of prefix entries without a slot
   bool pages_in_order = false;     ///< only pages are shuffled, not the slots in them
   std::int32_t branch_tokens = 0;  ///< not 0: no tree, but so many tail tokens for each row alone
+  std::int32_t page_size = 16;
+  std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
 };
 
 /// One layer's attention with random operands in shuffled slots. All other memory is NaN: slots
@@ -52,7 +55,7 @@ struct AttentionProblem {
     q_stride = (shape.heads + 2 * c.kv_heads) * c.head_dim;
     scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     const std::int32_t tokens = c.prefix + c.rows * std::max(c.branch_tokens, 1);
-    layout = {3, c.kv_heads, c.head_dim, 16, tokens / 16 + 3};
+    layout = {3, c.kv_heads, c.head_dim, c.page_size, tokens / c.page_size + 3};
 
     std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
     std::iota(slots.begin(), slots.end(), 0);
@@ -61,7 +64,9 @@ struct AttentionProblem {
       std::iota(pages.begin(), pages.end(), 0);
       std::shuffle(pages.begin(), pages.end(), random);
       for (std::size_t i = 0; i < slots.size(); ++i) {
-        slots[i] = pages[i / 16] * 16 + static_cast<KvSlot>(i % 16);
+        const auto place = static_cast<std::int32_t>(i);
+        slots[i] =
+            pages[i / static_cast<std::size_t>(c.page_size)] * c.page_size + place % c.page_size;
       }
     } else {
       std::shuffle(slots.begin(), slots.end(), random);
@@ -95,10 +100,15 @@ struct AttentionProblem {
     keys.assign(pool, unwritten);
     values.assign(pool, unwritten);
     const auto fill = [&](KvSlot slot) {
+      const int exponent =
+          c.value_exponent == 0
+              ? 0
+              : static_cast<int>(random() % static_cast<unsigned>(2 * c.value_exponent + 1)) -
+                    c.value_exponent;
       for (std::int32_t kv_head = 0; slot >= 0 && kv_head < c.kv_heads; ++kv_head) {
         for (std::size_t i = pool_row(slot, kv_head), n = 0; n < dim(); ++i, ++n) {
           keys[i] = nearest_bf16(uniform(random, 1.0f));
-          values[i] = nearest_bf16(uniform(random, 1.0f));
+          values[i] = nearest_bf16(std::ldexp(uniform(random, 1.0f), exponent));
         }
       }
     };
@@ -114,8 +124,9 @@ struct AttentionProblem {
   std::size_t dim() const { return static_cast<std::size_t>(c.head_dim); }
   /// Index of a slot's first element in `keys` and `values`.
   std::size_t pool_row(KvSlot slot, std::int32_t kv_head) const {
-    const std::int64_t page = std::int64_t{layer} * layout.pages + slot / 16;
-    return static_cast<std::size_t>(((page * c.kv_heads + kv_head) * 16 + slot % 16) * c.head_dim);
+    const std::int64_t page = std::int64_t{layer} * layout.pages + slot / c.page_size;
+    return static_cast<std::size_t>(
+        ((page * c.kv_heads + kv_head) * c.page_size + slot % c.page_size) * c.head_dim);
   }
   /// Prefix and tail as one list.
   std::vector<VisibleKv> tokens() const {
@@ -210,6 +221,30 @@ class DeviceAttention {
     const std::vector<std::uint32_t> tickets = tickets_.download();
     const bool reset = std::all_of(tickets.begin(), tickets.end(), [](auto n) { return n == 0; });
     return intact && reset ? out : AttentionOutputs{};
+  }
+  /// With queries and the tail's keys and values written only while the launch may have begun:
+  /// by a kernel of `before`, which the launch follows where it is the same stream.
+  AttentionOutputs run_after_late_writes(cudaStream_t before, cudaStream_t stream) {
+    std::vector<std::uint16_t> early_keys = problem_.keys, early_values = problem_.values;
+    for (const VisibleKv& token : problem_.tail) {
+      for (std::int32_t head = 0; token.slot >= 0 && head < problem_.c.kv_heads; ++head) {
+        const auto first = static_cast<std::ptrdiff_t>(problem_.pool_row(token.slot, head));
+        for (auto* pool : {&early_keys, &early_values}) {
+          std::fill_n(pool->begin() + first, problem_.dim(), AttentionProblem::unwritten);
+        }
+      }
+    }
+    const GuardedArray<float> queries(problem_.q);
+    const GuardedArray<std::uint16_t> all_keys(problem_.keys), all_values(problem_.values);
+    q_.poison();
+    keys_.upload(early_keys);
+    values_.upload(early_values);
+    poison_results();
+    write_late({queries.data(), q_.data(), q_.size() * sizeof(float)},
+               {all_keys.data(), keys_.data(), keys_.size() * 2},
+               {all_values.data(), values_.data(), values_.size() * 2}, 300.0, before);
+    queue(blocks_, stream);
+    return result();
   }
   AttentionOutputs run(const ResidentBlocks& grid, cudaStream_t stream) {
     poison_results();
@@ -313,8 +348,9 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
   return worst;
 }
 
-/// Largest row_error() over all (query, head), or, where the oracle would take long, over at
-/// least 8 of them. Written padding, unwritten rows and missing results count as infinite.
+/// Largest row_error() over all (query, head), or, where the oracle would take long, over some: at
+/// least one for every KV head and 64 packed rows, which blocks compute apart. Written padding,
+/// unwritten rows and missing results count as infinite.
 inline double worst_error(const AttentionProblem& problem, const AttentionOutputs& out) {
   const std::size_t row_elements = static_cast<std::size_t>(problem.shape.heads) * problem.dim();
   if (out.size() != row_elements * static_cast<std::size_t>(problem.c.padded_rows)) return INFINITY;
@@ -325,19 +361,19 @@ inline double worst_error(const AttentionProblem& problem, const AttentionOutput
     if (!right) return INFINITY;
   }
   const std::vector<VisibleKv> tokens = problem.tokens();
-  const std::int32_t pairs = problem.c.rows * problem.shape.heads;
+  const std::int32_t packed = problem.c.rows * problem.c.group;
   const auto affordable = static_cast<std::int32_t>(4'000'000 / (tokens.size() * problem.dim()));
-  const std::int32_t checked = std::min(pairs, std::max(8, affordable));
+  const std::int32_t stride =
+      std::clamp(packed * problem.c.kv_heads / std::max(affordable, 1), 1, 64);
   double worst = 0;
-  std::mt19937 random(static_cast<std::uint32_t>(pairs));
-  for (std::int32_t i = 0; i < checked; ++i) {
-    std::int32_t pair = i;
-    if (checked < pairs && i > 0) {
-      pair = i == 1 ? pairs - 1
-                    : static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(pairs));
+  std::mt19937 random(static_cast<std::uint32_t>(packed));
+  for (std::int32_t kv_head = 0; kv_head < problem.c.kv_heads; ++kv_head) {
+    for (std::int32_t first = 0; first < packed; first += stride) {
+      const auto choices = static_cast<std::uint32_t>(std::min(stride, packed - first));
+      const std::int32_t row = first + static_cast<std::int32_t>(random() % choices);
+      worst = std::max(worst, row_error(problem, tokens, out, row / problem.c.group,
+                                        kv_head * problem.c.group + row % problem.c.group));
     }
-    worst = std::max(worst, row_error(problem, tokens, out, pair / problem.shape.heads,
-                                      pair % problem.shape.heads));
   }
   return worst;
 }

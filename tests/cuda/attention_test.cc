@@ -115,20 +115,22 @@ TEST_F(CudaAttention, AnyNumberOfRanges) {
   const ResidentBlocks blocks = prepare_attention(64);
   if (blocks.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
   for (const std::int32_t ranges : {1, 2, 3, 7, 50, blocks.ranges}) {
-    for (const std::int32_t rows : {17, 33, 64, 200}) {
-      for (const std::int32_t kv_heads : {1, 3}) {
-        const AttentionProblem problem({.head_dim = 64,
-                                        .kv_heads = kv_heads,
-                                        .group = rows == 33 ? 1 : 4,
-                                        .prefix = 1500,
-                                        .rows = rows},
-                                       static_cast<std::uint32_t>(rows));
-        DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges});
-        const auto out = device.run(stream_);
-        ASSERT_LE(worst_error(problem, out), 1.0)
-            << ranges << " ranges, " << rows << " rows, " << kv_heads << " KV heads";
-        // Blocks without a range change nothing.
-        EXPECT_EQ(out, device.run(blocks, stream_));
+    for (const std::int32_t rows : {15, 33, 64, 200}) {
+      for (const std::int32_t kv_heads : {1, 3, 20}) {
+        for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
+          const AttentionProblem problem({.head_dim = 64,
+                                          .kv_heads = kv_heads,
+                                          .group = rows == 33 ? 1 : 4,
+                                          .prefix = kv_heads == 20 ? 300 : 1500,
+                                          .rows = rows},
+                                         static_cast<std::uint32_t>(rows));
+          DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges, tokens});
+          const auto out = device.run(stream_);
+          ASSERT_LE(worst_error(problem, out), 1.0) << ranges << " ranges, " << rows << " rows, "
+                                                    << kv_heads << " KV heads, tiles of " << tokens;
+          // Blocks without a range change nothing.
+          EXPECT_EQ(out, device.run(blocks, stream_));
+        }
       }
     }
   }
@@ -216,12 +218,82 @@ TEST_F(CudaAttention, SameBitsAtAnyGridAndTime) {
 }
 
 TEST_F(CudaAttention, SameBitsAtAnyTime) {
-  const ResidentBlocks blocks = prepare_attention(128);
-  for (const std::int32_t rows : {5, 40, 200}) {
-    const AttentionProblem problem({.kv_heads = 3, .prefix = 5000, .rows = rows}, 78);
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t rows : {5, 40, 200}) {
+      const AttentionProblem problem({.kv_heads = 3, .prefix = 5000, .rows = rows}, 78);
+      DeviceAttention device(problem, blocks);
+      const auto first = device.run(stream_);
+      for (int repeat = 0; repeat < 25; ++repeat) ASSERT_EQ(first, device.run(stream_));
+    }
+  }
+}
+
+// Launches that begin early read nothing early that the kernel before them writes.
+TEST_F(CudaAttention, WaitsForWhatIsWrittenLate) {
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t prefix : {0, 100, 3000}) {
+      for (const std::int32_t rows : {1, 20, 70}) {
+        const AttentionProblem problem({.kv_heads = 2, .prefix = prefix, .rows = rows}, 21);
+        DeviceAttention device(problem, blocks);
+        const auto out = device.run_after_late_writes(stream_, stream_);
+        EXPECT_LE(worst_error(problem, out), 1.0)
+            << "prefix " << prefix << ", " << rows << " rows, " << name_of(blocks);
+      }
+    }
+    // What does not wait, as nothing does for another stream, is noticed.
+    const AttentionProblem problem({.kv_heads = 2, .prefix = 100, .rows = 20}, 21);
     DeviceAttention device(problem, blocks);
-    const auto first = device.run(stream_);
-    for (int repeat = 0; repeat < 50; ++repeat) ASSERT_EQ(first, device.run(stream_));
+    const testing::TestStream other;
+    EXPECT_GT(worst_error(problem, device.run_after_late_writes(other.get(), stream_)), 2.0);
+  }
+}
+
+// Blocks wait for one another: launches on two streams must not wait for each other's room.
+TEST_F(CudaAttention, TwoStreamsAtATime) {
+  const ResidentBlocks blocks = prepare_attention(128);
+  const testing::TestStream other;
+  const AttentionProblem problem({.kv_heads = 8, .prefix = 1500, .rows = 40}, 31);
+  DeviceAttention here(problem, blocks), there(problem, blocks);
+  const auto expected = here.run(stream_);
+  here.poison_results();
+  there.poison_results();
+  for (int launch = 0; launch < 2000; ++launch) {
+    here.queue(blocks, stream_);
+    there.queue(blocks, other.get());
+  }
+  EXPECT_EQ(expected, here.result());
+  EXPECT_EQ(expected, there.result());
+}
+
+// Partial results are scaled row by row.
+TEST_F(CudaAttention, ValuesOfAnyMagnitude) {
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t exponent : {1, 12, 40, 100}) {
+      for (const std::int32_t rows : {5, 40}) {
+        const AttentionProblem problem(
+            {.kv_heads = 2, .prefix = 2500, .rows = rows, .value_exponent = exponent}, 14);
+        EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+            << "2^" << exponent << ", " << rows << " rows, " << name_of(blocks);
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, PagesOfAnySize) {
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t page_size : {1, 4, 32, 48, 100}) {
+      for (const bool in_order : {false, true}) {
+        const AttentionProblem problem({.kv_heads = 2,
+                                        .prefix = 900,
+                                        .rows = 40,
+                                        .holes = 0,
+                                        .pages_in_order = in_order,
+                                        .page_size = page_size},
+                                       41);
+        EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+            << "pages of " << page_size << ", " << in_order << ", " << name_of(blocks);
+      }
+    }
   }
 }
 
@@ -231,6 +303,7 @@ TEST_F(CudaAttention, VeryLongPrefixCountsEveryToken) {
   constexpr std::int32_t tokens = 131072;
   for (const auto& [blocks, rows] : {std::pair{kernels(128).front(), 1},
                                      {kernels(128).front(), 20},
+                                     {kernels(128)[kernels(128).size() / 2], 20},
                                      {kernels(128).back(), 20}}) {
     AttentionProblem problem(
         {.group = 2, .prefix = tokens - rows, .rows = rows, .reach = 1, .holes = 0}, 5);
@@ -271,12 +344,14 @@ TEST_F(CudaAttention, VeryLongPrefixCountsEveryToken) {
 }
 
 TEST_F(CudaAttention, VeryLongPrefix) {
-  const ResidentBlocks blocks = kernels(128).back();
   for (const std::int32_t rows : {1, 7, 33}) {
     AttentionProblem problem({.prefix = 131072, .rows = rows}, static_cast<std::uint32_t>(rows));
     // Few tokens with most of the weight, all over the prefix: losing a chunk shows.
     for (float& value : problem.q) value *= 2.0f;
-    EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0) << rows << " rows";
+    for (const ResidentBlocks& blocks : kernels(128)) {
+      EXPECT_LE(worst_error(problem, run(problem, blocks)), 1.0)
+          << rows << " rows, " << name_of(blocks);
+    }
   }
 }
 

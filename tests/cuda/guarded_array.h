@@ -88,6 +88,21 @@ inline DeviceBuffer allocate_for_test(std::size_t bytes, const char* purpose) {
       memory, bytes, [](void* p, void*) { (void)cudaFree(p); }, nullptr);
 }
 
+/// A stream that does not wait for the default one.
+class TestStream {
+ public:
+  TestStream() {
+    cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creation of a stream");
+  }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
+  ~TestStream() { (void)cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 /// Skips without a GPU; has a stream that does not wait for the default one.
 class KernelTest : public ::testing::Test {
  protected:

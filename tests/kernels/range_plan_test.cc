@@ -318,6 +318,32 @@ TEST(RangePlan, BlocksGetAboutEvenShares) {
   }
 }
 
+/// The plan that a pass chooses.
+RangePlan chosen(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
+                 std::int32_t prefix) {
+  std::mt19937 random(5);
+  return make_planned(rows, group, kv_heads, prefix, make_tail(Tail::tree, rows, random), 132, 0)
+      .plan();
+}
+
+// Half tiles where ranges are short, or bound by reading; measured on an H200.
+TEST(RangePlan, HalfTilesWherePassesAreShort) {
+  EXPECT_EQ(chosen(64, 4, 8, 1024).tile_tokens, range_half_tokens);
+  EXPECT_EQ(chosen(64, 1, 32, 4096).tile_tokens, range_half_tokens);
+  EXPECT_EQ(chosen(1, 4, 8, 16384).tile_tokens, range_half_tokens);
+  EXPECT_EQ(chosen(64, 4, 8, 65536).tile_tokens, range_tile_tokens);
+  EXPECT_EQ(chosen(256, 4, 8, 4096).tile_tokens, range_tile_tokens);
+  EXPECT_EQ(chosen(64, 1, 32, 65536).tile_tokens, range_tile_tokens);
+}
+
+// Row tiles that would read the same keys from memory by themselves go in step.
+TEST(RangePlan, LongPrefixesAreReadByGangs) {
+  for (const std::int32_t rows : {256, 768}) {
+    EXPECT_GT(chosen(rows, 1, 32, 65536).gang, 1) << rows;
+    EXPECT_GT(chosen(rows, 4, 8, 65536).gang, 1) << rows;
+  }
+}
+
 // Where that costs little, ranges begin where units do.
 TEST(RangePlan, ShortRangesHaveOneUnit) {
   std::mt19937 random(4);
