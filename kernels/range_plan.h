@@ -1,13 +1,14 @@
 // DeFT-Flatten on a device whose blocks take equal contiguous ranges of the work.
 //
 // Query heads that share a KV head are packed into rows as in flatten_plan.h. A unit of work is
-// one KV head and one row tile; its KV tokens, the prefix and then the tail tokens that the row
-// tile sees, are cut into KV tiles of tile_tokens.
+// one KV head and one row tile; its KV tokens, the prefix, which all rows see, and then those of
+// the tail that some query of the row tile sees, are cut into KV tiles of tile_tokens.
 //
-// Row tiles that lie side by side form a gang, run by as many blocks in step, so that keys and
-// values are read from memory once for all of them; its units are counted as long as the longest.
-// The KV tiles of all units of a gang's member, one unit after the other, are cut into equal
-// ranges, one for each gang of blocks. So a block has whole units but for at most two pieces: one
+// Row tiles that lie side by side form a gang, run by as many blocks side by side, so that keys and
+// values are read from memory once for all of them (nothing keeps the blocks in step: those that
+// come later find keys in the cache); its units are counted as long as the longest. The KV tiles of
+// all units of a gang's member, one unit after the other, are cut into equal ranges, one for each
+// gang of blocks. So a block has whole units but for at most two pieces: one
 // that a former gang began, one that a later gang goes on with. Only these leave partial results.
 //
 // The host makes the plan and writes out, for every block, its range, and for every row tile,
@@ -23,7 +24,7 @@
 
 namespace coppice {
 
-/// KV tokens of a tile: half where launches are short, for more even ranges.
+/// KV tokens of a tile: half where the plan thinks that more even ranges pay.
 inline constexpr std::int32_t range_tile_tokens = 128;
 inline constexpr std::int32_t range_half_tokens = 64;
 /// Packed rows of a tile: the wide one where launches have more than the other's.
@@ -67,12 +68,12 @@ struct RangePiece {
 /// What a block runs: units [first, last], of which the first and the last may be shared.
 struct BlockRange {
   std::int32_t gang = 0, member = 0;
-  std::int32_t steps = -1;  ///< units from the first to the last; -1: the block has nothing to do
+  std::int32_t steps = -1;  ///< units after the first; -1: the block has nothing to do
   RangePiece first, last;
 };
 
 struct RangeCut {
-  std::int32_t gang = 1;        ///< row tiles and blocks of a gang
+  std::int32_t gang = 1;        ///< number of row tiles and blocks of a gang
   std::int32_t row_groups = 1;  ///< gang * row_groups >= row tiles
   std::int32_t gangs = 1;       ///< gangs of blocks; gang * gangs <= blocks
 };
@@ -94,7 +95,8 @@ struct RangePlan : RangeCut {
     const std::int32_t tiles = (prefix + seen_tail + tile_tokens - 1) / tile_tokens;
     return tiles < 1 ? 1 : tiles;
   }
-  /// Where a contributor's partial result for a row tile lies, in results of tile_rows rows.
+  /// Where a contributor's partial result for a row tile lies, in results of tile_rows rows;
+  /// `unit_begins`: its piece has the unit's first KV tile.
   COPPICE_HOST_DEVICE constexpr std::int32_t partial(std::int32_t gang_index, std::int32_t member,
                                                      bool unit_begins) const {
     return 2 * (gang_index * gang + member) + (unit_begins ? 1 : 0);

@@ -2,7 +2,7 @@
 // limits, and against the other ways of cutting the work that the papers compare.
 //
 //   build/bench/tree_attention [--parts verify,decode] [--cells 32/8/p4096/] [--quick]
-//                              [--portable] [--json FILE] [--csv FILE]
+//                              [--portable] [--kv-tile 64|128] [--json FILE] [--csv FILE]
 //
 // Both ceilings, read bandwidth and bf16 matrix rate, are measured in the same run. Every output
 // is compared with a computation in double; a relative error above 1e-2 fails the run (status 1).
@@ -101,7 +101,7 @@ int main(int argc, char** argv) try {
                                               cat("comma-separated: ", part_names()).c_str())(
       "cells", po::value(&bench.filter),
       "comma-separated parts of names, e.g. verify/32/8/p4096/t64/ or fewshot")(
-      "portable", po::bool_switch(&portable), "run the kernel for GPUs before 9.0")(
+      "portable", po::bool_switch(&portable), "run the portable kernel: that of all GPUs but 9.0")(
       "kv-tile", po::value(&kv_tile),
       "KV tokens of a tile: 64 or 128 instead of what suits the cell")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),

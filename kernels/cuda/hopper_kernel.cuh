@@ -13,6 +13,10 @@ struct NoTrace {
   __device__ void mark(Phase) const {}
 };
 
+/// Before wait_for_former_kernels() only what no kernel of this pass writes is read: plan, ranges,
+/// runs, slots, and the prefix's keys and values. The tail's, queries, counters and results come
+/// after.
+///
 /// Grid: blocks that are all resident at a time. The body needs instructions of this architecture
 /// alone.
 template <typename V, typename Trace = NoTrace>
@@ -112,7 +116,7 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
-/// Calls visit(Variant) with the variant of a launch.
+/// Calls visit(Variant) with the variant of a launch; head_dim is 64 or 128.
 template <typename Visit>
 void with_variant(std::int32_t head_dim, std::int32_t tile_rows, std::int32_t tile_tokens,
                   Visit visit) {

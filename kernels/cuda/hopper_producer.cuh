@@ -14,12 +14,11 @@ struct TileToken {
 /// Where a lane's token lies, in rows from the layer's first; -1: nowhere.
 struct TileSource {
   std::int32_t pool_row = -1;
-  bool by_boxes = false;  ///< the warp's tokens are whole pages in order
+  bool by_boxes = false;  ///< each 16 tokens of the warp are an aligned box of neighbouring slots
 };
 
 /// One warp of the producer: it copies V::warp_tokens tokens of every KV tile; where these are 16,
-/// lanes i and i + 16 know the same token. All warps of all blocks that
-/// share a unit walk its tokens alike, so that nothing but shared memory is handed over.
+/// lanes i and i + 16 know the same token. Every warp finds the places of its tokens by itself.
 template <typename V>
 class Producer {
  public:
@@ -54,7 +53,7 @@ class Producer {
     }
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(tile_end - piece.tile_begin, 1);
-    // Where consumers take turns, both get as many.
+    // Where consumers share rows, they alternate, and both get as many.
     const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
     TileSource last;
     StageCursor<V> of_values;

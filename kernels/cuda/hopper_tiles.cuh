@@ -1,11 +1,12 @@
 // What the parts of the Hopper attention share: sizes, shared memory, and its hand-over between
 // the warps that copy (the producer) and those that compute (two consumers, a warpgroup each).
 //
-// Each stage has keys and values of one KV tile. `filled` barriers: every producer thread's
-// copies have landed, and the tile's description is written. `emptied` barriers: every warp of
-// the consumers that read the tile has done so. Descriptions have two slots more than there are
-// stages: a consumer reads tile j's description before it gives back the keys of its next tile,
-// j + 1 or j + 2, and the producer waits for these before it writes that of tile j + stages + 2.
+// Each stage has keys and values of one KV tile. Filled: the producer's copies have landed, and,
+// for keys, the tile's description is written. Emptied: every warp that reads the values has done
+// so; every lane, for keys, as it has read the former tile's description, too. Descriptions have
+// two slots more than there are stages: a consumer reads tile j's description before it gives back
+// the keys of its next tile, j + 1 or j + 2, and the producer waits for these before it writes that
+// of tile j + stages + 2.
 #pragma once
 
 #include <cmath>
