@@ -1,0 +1,247 @@
+// Which element of the small model each element of the wide one is, and with what weight.
+#include "widening.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace coppice::bench {
+namespace {
+
+//                         vocab hidden ffn layers heads kv dim context
+constexpr LlamaShape small = {96, 32, 56, 2, 4, 2, 16, 256};
+constexpr LlamaShape shipped_target = {4096, 512, 1376, 5, 4, 2, 128, 512};
+constexpr LlamaShape shipped_draft = {4096, 256, 688, 2, 2, 1, 128, 512};
+
+LlamaShape shape_of(std::int64_t hidden, std::int64_t ffn, std::int64_t layers, std::int64_t heads,
+                    std::int64_t kv_heads) {
+  return {small.vocab, hidden, ffn, layers, heads, kv_heads, small.head_dim, 256};
+}
+
+bool is_power_of_two(float value) {
+  int exponent;
+  return std::frexp(value, &exponent) == 0.5f;
+}
+
+TEST(Widening, ScalesAreBalancedPowersOfTwoThatSumToOne) {
+  for (std::int64_t copies = 1; copies <= 64; ++copies) {
+    const std::vector<float> scales = balanced_scales(copies);
+    ASSERT_EQ(std::ssize(scales), copies);
+    double sum = 0.0;  // exact: the parts are multiples of 2^-6
+    for (const float scale : scales) {
+      EXPECT_TRUE(is_power_of_two(scale)) << copies << ": " << scale;
+      EXPECT_LE(scale, 2 * scales.back());
+      EXPECT_GE(scale, scales.back());
+      sum += static_cast<double>(scale);
+    }
+    EXPECT_EQ(sum, 1.0) << copies;
+  }
+  EXPECT_EQ(balanced_scales(3), (std::vector<float>{0.5f, 0.25f, 0.25f}));
+  EXPECT_EQ(balanced_scales(8), std::vector<float>(8, 0.125f));
+}
+
+/// By tensor name.
+std::map<std::string, WideTensor> made(const LlamaShape& from, const LlamaShape& to) {
+  std::map<std::string, WideTensor> all;
+  for (WideTensor& tensor : wide_tensors(from, false, to)) {
+    const std::string name = tensor.tensor.name;
+    EXPECT_TRUE(all.emplace(name, std::move(tensor)).second) << name;
+  }
+  return all;
+}
+
+void expect_every_one(const std::vector<std::int32_t>& copied, std::int64_t units) {
+  const std::set<std::int32_t> seen(copied.begin(), copied.end());
+  EXPECT_EQ(std::ssize(seen), units);
+  EXPECT_EQ(*seen.begin(), 0);
+  EXPECT_EQ(*seen.rbegin(), units - 1);
+}
+
+// The weights of the copies of each element sum to exactly one.
+void expect_shared_out(const std::vector<Column>& columns, std::int64_t units) {
+  std::vector<double> sums(static_cast<std::size_t>(units), 0.0);
+  for (const Column& column : columns) {
+    EXPECT_TRUE(is_power_of_two(column.scale));
+    sums.at(static_cast<std::size_t>(column.source)) += static_cast<double>(column.scale);
+  }
+  EXPECT_EQ(sums, std::vector<double>(static_cast<std::size_t>(units), 1.0));
+}
+
+TEST(Widening, EveryHeadUnitAndElementAppearsAndCountsOnce) {
+  for (const LlamaShape& wide : {shape_of(32, 56, 2, 4, 2), shape_of(64, 129, 3, 8, 8),
+                                 shape_of(96, 168, 2, 16, 2), shape_of(320, 300, 2, 20, 5)}) {
+    SCOPED_TRACE(wide.hidden);
+    const auto tensors = made(small, wide);
+    const std::string layer = "model.layers.1.";
+    const auto copying = [&](const std::string& name) -> const Copying& {
+      return *tensors.at(name + ".weight").copying;
+    };
+    const std::int64_t q = small.heads * small.head_dim, kv = small.kv_heads * small.head_dim;
+    expect_every_one(copying(layer + "self_attn.q_proj").rows, q);
+    expect_every_one(copying(layer + "self_attn.k_proj").rows, kv);
+    expect_every_one(copying(layer + "self_attn.v_proj").rows, kv);
+    EXPECT_EQ(copying(layer + "self_attn.k_proj").rows, copying(layer + "self_attn.v_proj").rows);
+    expect_every_one(copying(layer + "mlp.gate_proj").rows, small.ffn);
+    EXPECT_EQ(copying(layer + "mlp.gate_proj").rows, copying(layer + "mlp.up_proj").rows);
+    for (const char* reads : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                              "mlp.gate_proj", "mlp.up_proj"}) {
+      expect_shared_out(copying(layer + reads).columns, small.hidden);
+    }
+    expect_shared_out(copying("lm_head").columns, small.hidden);
+    expect_shared_out(copying(layer + "self_attn.o_proj").columns, q);
+    expect_shared_out(copying(layer + "mlp.down_proj").columns, small.ffn);
+    for (const char* writes : {"self_attn.o_proj", "mlp.down_proj"}) {
+      expect_every_one(copying(layer + writes).rows, small.hidden);
+    }
+  }
+}
+
+// A query head attends to a copy of its own KV head, and its output is read as its own.
+TEST(Widening, QueryHeadsStayInTheirGroups) {
+  for (const LlamaShape& wide : {shape_of(64, 56, 2, 8, 8), shape_of(64, 56, 2, 16, 2),
+                                 shape_of(64, 56, 2, 6, 3), shape_of(64, 56, 2, 24, 4)}) {
+    SCOPED_TRACE(wide.heads);
+    const auto tensors = made(small, wide);
+    const auto& q = tensors.at("model.layers.0.self_attn.q_proj.weight").copying->rows;
+    const auto& k = tensors.at("model.layers.0.self_attn.k_proj.weight").copying->rows;
+    const auto& o = tensors.at("model.layers.0.self_attn.o_proj.weight").copying->columns;
+    const std::int64_t dim = small.head_dim, group = wide.heads / wide.kv_heads;
+    const std::int64_t small_group = small.heads / small.kv_heads;
+    std::map<std::int64_t, std::int64_t> placed;
+    ASSERT_EQ(std::ssize(q), wide.heads * dim);
+    for (std::int64_t i = 0; i < std::ssize(q); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(o[at].source, q[at]);
+      EXPECT_EQ(q[at] % dim, i % dim);
+      const std::int64_t head = q[at] / dim, kv_head = i / dim / group;
+      EXPECT_EQ(head / small_group, k[static_cast<std::size_t>(kv_head * dim)] / dim);
+      if (i % dim == 0) ++placed[head];
+    }
+    for (std::int64_t head = 0; head < small.heads; ++head) {
+      EXPECT_EQ(placed[head], placed[head / small_group * small_group]) << head;
+    }
+  }
+}
+
+TEST(Widening, ExtraLayersComeLastAndAddNextToNothing) {
+  for (const auto& [name, tensor] : made(small, shape_of(64, 112, 5, 8, 4))) {
+    const bool extra = name.rfind("model.layers.2.", 0) == 0 ||
+                       name.rfind("model.layers.3.", 0) == 0 ||
+                       name.rfind("model.layers.4.", 0) == 0;
+    EXPECT_EQ(tensor.copying == nullptr, extra) << name;
+    EXPECT_EQ(tensor.source.empty(), extra) << name;
+    const bool writes = name.find("o_proj") != name.npos || name.find("down_proj") != name.npos;
+    EXPECT_EQ(tensor.factor, extra && writes ? 0x1p-40f : 1.0f) << name;
+  }
+}
+
+TEST(Widening, ATiedTableBecomesAHeadOfItsOwn) {
+  for (const WideTensor& tensor : wide_tensors(small, true, shape_of(64, 56, 2, 4, 2))) {
+    if (tensor.tensor.name != "lm_head.weight") continue;
+    EXPECT_EQ(tensor.source, "model.embed_tokens.weight");
+    EXPECT_EQ(tensor.copying->columns[0].scale, 0.5f);
+  }
+}
+
+TEST(Widening, ShapesThatDoNotFitAreRefused) {
+  const auto expect_refused = [](LlamaShape wide, const std::string& says) {
+    try {
+      wide_tensors(small, false, wide);
+      ADD_FAILURE() << "accepted, though " << says;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::failure);
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  };
+  expect_refused(shape_of(48, 56, 2, 4, 2), "hidden size 48");
+  expect_refused(shape_of(16, 56, 2, 4, 2), "hidden size 16");
+  expect_refused(shape_of(std::int64_t{1} << 40, 56, 2, 4, 2), "hidden size 1099511627776");
+  expect_refused(shape_of(64, 55, 2, 4, 2), "FFN size 55");
+  expect_refused(shape_of(64, 56, 1, 4, 2), "1 layers");
+  expect_refused(shape_of(64, 56, 2, 4, 1), "4 heads and 1 KV heads");  // a KV head is lost
+  expect_refused(shape_of(64, 56, 2, 2, 2), "2 heads and 2 KV heads");  // query heads are lost
+  expect_refused(shape_of(64, 56, 2, 3, 3), "3 heads and 3 KV heads");  // 2 and 1 copies for 2
+  expect_refused(shape_of(64, 56, 2, 7, 2), "7 heads and 2 KV heads");
+  expect_refused(shape_of(64, 56, 2, 0, 0), "0 heads");
+  LlamaShape wide = shape_of(64, 56, 2, 4, 2);
+  wide.head_dim = 32;
+  expect_refused(wide, "heads of 32");
+  wide = shape_of(64, 56, 2, 4, 2);
+  wide.vocab = 97;
+  expect_refused(wide, "vocabulary");
+}
+
+double cost_share(const FittedShape& fitted, const std::string& name) {
+  return static_cast<double>(fitted.shape.streamed_parameters()) /
+         static_cast<double>(known_shapes().at(name).streamed_parameters());
+}
+
+TEST(Widening, TheShippedPairFitsThePublishedShapesAtTheirCost) {
+  struct Wanted {
+    LlamaShape from;
+    const char* name;
+    std::int64_t hidden, layers, heads, kv_heads, added_ffn;
+  };
+  // Added units make up for the head: (vocabulary - 4096) / (3 layers), to the nearest 64.
+  for (const Wanted& w : {Wanted{shipped_target, "llama-2-7b", 4096, 32, 32, 32, 320},
+                          Wanted{shipped_target, "llama-3-8b", 4096, 32, 32, 8, 1280},
+                          Wanted{shipped_target, "llama-2-13b", 5120, 40, 40, 40, 256},
+                          Wanted{shipped_draft, "llama-68m", 768, 2, 6, 6, 4672},
+                          Wanted{shipped_draft, "tinyllama-1.1b", 2048, 22, 16, 2, 448}}) {
+    SCOPED_TRACE(w.name);
+    const LlamaShape& published = known_shapes().at(w.name);
+    const FittedShape fitted = fitted_shape(w.from, w.name, published);
+    EXPECT_EQ(fitted.shape.vocab, 4096);
+    EXPECT_EQ(fitted.shape.hidden, w.hidden);
+    EXPECT_EQ(fitted.shape.layers, w.layers);
+    EXPECT_EQ(fitted.shape.heads, w.heads);
+    EXPECT_EQ(fitted.shape.kv_heads, w.kv_heads);
+    EXPECT_EQ(fitted.shape.ffn, published.ffn + w.added_ffn);
+    EXPECT_EQ(fitted.added_ffn, w.added_ffn);
+    EXPECT_FALSE(fitted.notes.empty());
+    // Rounding to a multiple of 64 units is the only difference.
+    const double half_step = 32.0 * 3.0 * static_cast<double>(w.hidden * w.layers) /
+                             static_cast<double>(published.streamed_parameters());
+    EXPECT_NEAR(cost_share(fitted, w.name), 1.0, half_step);
+  }
+}
+
+TEST(Widening, WhatDoesNotFitAPublishedShapeCostsTheSame) {
+  const FittedShape fitted =
+      fitted_shape(shipped_target, "llama-68m", known_shapes().at("llama-68m"));
+  EXPECT_EQ(fitted.shape.hidden, 1024);
+  EXPECT_EQ(fitted.shape.layers, 5);
+  EXPECT_NEAR(cost_share(fitted, "llama-68m"), 1.0, 0.02);
+  EXPECT_EQ(fitted.notes.size(), 4u);  // hidden size, layers, heads, FFN
+  // Too large to be hidden in it.
+  const LlamaShape& large = known_shapes().at("llama-3-8b");
+  EXPECT_THROW(fitted_shape(large, "llama-68m", known_shapes().at("llama-68m")), Error);
+}
+
+TEST(Widening, APublishedShapeFitsItselfUnchanged) {
+  for (const auto& [name, shape] : known_shapes()) {
+    const FittedShape fitted = fitted_shape(shape, name, shape);
+    EXPECT_EQ(fitted.shape.ffn, shape.ffn) << name;
+    EXPECT_EQ(fitted.shape.heads, shape.heads) << name;
+    EXPECT_TRUE(fitted.notes.empty()) << name << ": " << fitted.notes.front();
+  }
+}
+
+TEST(Widening, RowsAreCopiedExactlyAndRoundedToNearestEven) {
+  const std::vector<float> row = {1.0f, -3.0f, 0x1.01p0f, 0x1.03p0f, 0x1.0101p0f};
+  const std::vector<Column> columns = {{1, 0.25f}, {0, 1.0f}, {2, 1.0f}, {3, 1.0f}, {4, 1.0f}};
+  std::vector<std::uint16_t> out(columns.size());
+  copy_row(row, columns, out);
+  const std::vector<float> wanted = {-0.75f, 1.0f, 0x1.00p0f, 0x1.04p0f, 0x1.02p0f};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<float>(static_cast<std::uint32_t>(out[i]) << 16), wanted[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::bench
