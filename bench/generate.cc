@@ -38,8 +38,8 @@ struct Setting {
 /// One prompt under one setting.
 struct Run {
   std::vector<double> seconds;  ///< decode, by round
-  double tokens = 0, steps = 0, judged = 0, tree = 0, passes = 0, outside = 0, decode = 0;
-  double draft = 0, verify = 0;
+  double tokens = 0, steps = 0, judged = 0, tree = 0, passes = 0, decode = 0;
+  double draft = 0, verify = 0, sampling = 0, other = 0;  ///< seconds
   double median() const {
     auto s = seconds;
     std::nth_element(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(s.size() / 2), s.end());
@@ -90,11 +90,43 @@ void write_useless_draft(const std::filesystem::path& like, const std::filesyste
   std::filesystem::copy_file(like / "tokenizer.model", dir / "tokenizer.model");
 }
 
+/// Token ids of the prompts. With `tokens` above 0 each has so many: longer ones are cut, shorter
+/// ones continued by the target, so that all of a prompt is text it might have written.
+std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<PromptLine>& prompts,
+                                            std::size_t tokens) {
+  std::vector<std::vector<TokenId>> all;
+  for (const PromptLine& prompt : prompts) {
+    std::vector<TokenId> ids = engine.tokenize(prompt.text);
+    if (tokens > 0 && ids.size() > tokens) ids.resize(tokens);
+    if (ids.size() < tokens) {
+      GenerateOptions request;
+      request.policy = Policy::none;
+      request.temperature = 0.8;
+      request.max_new_tokens = static_cast<std::int32_t>(tokens - ids.size());
+      request.ignore_eos = true;
+      request.seed = all.size();
+      const Generation more = engine.generate(ids, request);
+      ids.insert(ids.end(), more.tokens.begin(), more.tokens.end());
+    }
+    all.push_back(std::move(ids));
+  }
+  return all;
+}
+
+void write_prompts(const std::vector<PromptLine>& prompts,
+                   const std::vector<std::vector<TokenId>>& ids, const std::string& file) {
+  std::ofstream out(file);
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    out << nlohmann::ordered_json{{"kind", prompts[p].kind}, {"tokens", ids[p]}}.dump() << '\n';
+  }
+  if (!out.flush()) throw std::runtime_error(file + " could not be written");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string target, draft, prompts_file, dtype, settings_text, cost_table;
-  int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0;
+  std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
+  int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0;
   double temperature = 0, draft_temperature = -1;
   po::options_description options("bench/generate");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
@@ -105,7 +137,12 @@ int main(int argc, char** argv) try {
       po::value(&prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
       "JSON lines with kind and prompt")("per-kind", po::value(&per_kind)->default_value(6),
                                          "prompts of each kind")(
+      "prompt-tokens", po::value(&prompt_tokens)->default_value(0),
+      "cut prompts to so many tokens, and have the target continue shorter ones; 0: as they are")(
+      "prompts-out", po::value(&prompts_out),
+      "also write the prompts' token ids here, as JSON lines")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
+      "device", po::value(&device)->default_value("cpu"), "cpu, cuda or auto")(
       "rounds", po::value(&rounds)->default_value(3), "")(
       "threads", po::value(&threads)->default_value(2), "")(
       "dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
@@ -166,11 +203,15 @@ int main(int argc, char** argv) try {
   EngineOptions load;
   load.target = target;
   load.draft = draft;
+  load.device = device;
   load.cpu_dtype = dtype;
   load.threads = threads;
   load.cost_table = cost_table;
   Engine engine = Engine::load(load);
 
+  const std::vector<std::vector<TokenId>> prompt_ids =
+      tokenized(engine, prompts, static_cast<std::size_t>(prompt_tokens));
+  if (!prompts_out.empty()) write_prompts(prompts, prompt_ids, prompts_out);
   std::vector<std::vector<Run>> runs(settings.size(), std::vector<Run>(prompts.size()));
   cli::ProgressLine progress(true);
   const std::size_t all = static_cast<std::size_t>(rounds) * prompts.size() * settings.size();
@@ -179,7 +220,6 @@ int main(int argc, char** argv) try {
   for (int round = -1; round < rounds; ++round) {
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       if (round < 0 && p > 0) continue;  // warm-up
-      const auto tokens = engine.tokenize(prompts[p].text);
       for (std::size_t s = 0; s < settings.size(); ++s) {
         GenerateOptions request;
         request.policy = settings[s].policy;
@@ -190,7 +230,7 @@ int main(int argc, char** argv) try {
         request.max_new_tokens = new_tokens;
         request.ignore_eos = true;
         request.seed = p;
-        const Generation g = engine.generate(tokens, request);
+        const Generation g = engine.generate(prompt_ids[p], request);
         if (round < 0) continue;
         const Statistics& st = g.statistics;
         dtype_used = st.dtype;
@@ -205,16 +245,18 @@ int main(int argc, char** argv) try {
         run.passes += static_cast<double>(st.draft_passes);
         run.draft += st.seconds.draft;
         run.verify += st.seconds.verify;
-        run.outside += st.seconds.sampling + st.seconds.other;
+        run.sampling += st.seconds.sampling;
+        run.other += st.seconds.other;
         progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));
       }
     }
   }
   progress.clear();
 
-  std::printf("coppice %s, %s, %d threads, temperature %g, %zu prompts x %d tokens, %d rounds\n",
-              version(), dtype_used.c_str(), threads, temperature, prompts.size(), new_tokens,
-              rounds);
+  std::printf(
+      "coppice %s, %s, %s, %d threads, temperature %g, %zu prompts x %d tokens, %d rounds\n",
+      version(), device.c_str(), dtype_used.c_str(), threads, temperature, prompts.size(),
+      new_tokens, rounds);
   std::printf("%-22s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
               "accepted", "tree", "passes", "draft%", "verify%", "outside%");
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());
@@ -231,7 +273,8 @@ int main(int argc, char** argv) try {
       sum.judged += r.judged;
       sum.tree += r.tree;
       sum.passes += r.passes;
-      sum.outside += r.outside;
+      sum.sampling += r.sampling;
+      sum.other += r.other;
       sum.decode += r.decode;
       sum.draft += r.draft;
       sum.verify += r.verify;
@@ -242,7 +285,7 @@ int main(int argc, char** argv) try {
     std::printf("%-22s %8.0f %5.3f [%5.3f, %5.3f]  %8.2f %6.1f %7.2f %7.1f %7.1f %8.1f",
                 settings[s].name.c_str(), speed, ratio, low, high, sum.judged / sum.steps,
                 sum.tree / sum.steps, sum.passes / sum.steps, 100 * sum.draft / sum.decode,
-                100 * sum.verify / sum.decode, 100 * sum.outside / sum.decode);
+                100 * sum.verify / sum.decode, 100 * (sum.sampling + sum.other) / sum.decode);
     nlohmann::ordered_json row = {{"setting", settings[s].name},
                                   {"tokens_per_second", speed},
                                   {"speedup", ratio},
@@ -251,7 +294,12 @@ int main(int argc, char** argv) try {
                                   {"accepted_length", sum.judged / sum.steps},
                                   {"tree_size_mean", sum.tree / sum.steps},
                                   {"passes_per_step", sum.passes / sum.steps},
-                                  {"outside_share", sum.outside / sum.decode}};
+                                  {"us_per_step",
+                                   {{"draft", 1e6 * sum.draft / sum.steps},
+                                    {"verify", 1e6 * sum.verify / sum.steps},
+                                    {"sampling", 1e6 * sum.sampling / sum.steps},
+                                    {"other", 1e6 * sum.other / sum.steps}}},
+                                  {"outside_share", (sum.sampling + sum.other) / sum.decode}};
     for (const auto& kind : kinds) {
       std::vector<std::size_t> which;
       for (std::size_t p = 0; p < prompts.size(); ++p) {
@@ -264,6 +312,16 @@ int main(int argc, char** argv) try {
     }
     std::printf("\n");
     report.push_back(row);
+  }
+  std::printf("\n%-22s %8s %8s %8s %8s %8s   us per step\n", "setting", "draft", "verify",
+              "sampling", "other", "all");
+  for (const auto& row : report) {
+    const auto& us = row.at("us_per_step");
+    const double draft_us = us.at("draft"), verify_us = us.at("verify");
+    const double sampling_us = us.at("sampling"), other_us = us.at("other");
+    std::printf("%-22s %8.0f %8.0f %8.0f %8.0f %8.0f\n",
+                row.at("setting").get<std::string>().c_str(), draft_us, verify_us, sampling_us,
+                other_us, draft_us + verify_us + sampling_us + other_us);
   }
   if (values.count("json") != 0) {
     std::ofstream out(values["json"].as<std::string>());
