@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "drafting/child_drawer.h"
+#include "drafting/expand_rerank.h"
 #include "drafting/policy.h"
+#include "drafting/specinfer.h"
+#include "drafting/static_tree.h"
 #include "kernels/logits.h"
 
 namespace {
@@ -57,6 +60,16 @@ class LogitsSource final : public DraftSource {
   std::vector<float> logits_;
 };
 
+std::unique_ptr<DraftPolicy> make_static() {
+  return make_static_policy(TreeShape(std::vector<RankPath>{{0}, {1}, {2}, {0, 0}, {1, 0}}));
+}
+std::unique_ptr<DraftPolicy> make_specinfer() {
+  return make_specinfer_policy({1, 1, 3, 1, 1, 1, 1, 1});
+}
+std::unique_ptr<DraftPolicy> make_expand_rerank() {
+  return make_expand_rerank_policy({5, 4}, ChildDraw::top);
+}
+
 TEST(Allocation, NoneAfterWarmUp) {
   LogitsSource source;
   TokenTree tree;
@@ -64,7 +77,8 @@ TEST(Allocation, NoneAfterWarmUp) {
   GrowthLimits limits;
   limits.max_size = 40;
   limits.min_value = 1e-3;
-  for (auto make : {make_dyspec_policy, make_dyspec_threshold_policy, make_chain_policy}) {
+  for (auto make : {make_dyspec_policy, make_dyspec_threshold_policy, make_chain_policy,
+                    make_static, make_specinfer, make_expand_rerank}) {
     const auto policy = make();
     for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{0.7, 30, 0.95, 0.01},

@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "drafting/sequoia.h"
+#include "drafting/specinfer.h"
+#include "drafting/static_tree.h"
 #include "kernels/logits.h"
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
@@ -55,6 +58,14 @@ std::vector<Grown> growths() {
   for (const std::int32_t size : {1, 3}) {
     all.push_back({"chain " + std::to_string(size), make_chain_policy(), fixed(size)});
   }
+  all.push_back({"specinfer <2,2>", make_specinfer_policy({2, 2}), fixed(99)});
+  all.push_back({"specinfer <1,3,1>, 6 nodes", make_specinfer_policy({1, 3, 1}), fixed(6)});
+  // Three children where some drafts have fewer; a map whose first rank is not its best.
+  const TreeShape shape(std::vector<RankPath>{{0}, {1}, {0, 0}, {0, 1}, {2}, {1, 0}, {0, 0, 0}});
+  const GrowMap map = plan_sequoia(std::vector<double>{0.25, 0.4, 0.2}, {9, 3, 3});
+  all.push_back({"static 7", make_static_policy(shape), fixed(64)});
+  all.push_back({"static 7, 4 nodes", make_static_policy(shape), fixed(4)});
+  all.push_back({"sequoia 9", make_sequoia_policy(map), fixed(64)});
   // Sizes that follow past acceptance, as automatic ones do.
   const auto adaptive = [](std::int32_t step, std::int32_t last_accepted) {
     GrowthLimits limits;
@@ -65,6 +76,7 @@ std::vector<Grown> growths() {
   };
   all.push_back({"dyspec, adaptive", make_dyspec_policy(), adaptive});
   all.push_back({"threshold, adaptive", make_dyspec_threshold_policy(), adaptive});
+  all.push_back({"static 7, adaptive", make_static_policy(shape), adaptive});
   return all;
 }
 
@@ -159,7 +171,9 @@ TEST(Distribution, Coupled) {
   for (const ModelPair& pair : testing::model_pairs()) {
     const std::vector<double> law = testing::law_of_three(pair.target, {0.9});
     for (const Grown& grown : growths()) {
-      if (grown.name != "dyspec 5" && grown.name != "chain 3" && grown.name != "threshold 0.3") {
+      if (grown.name != "dyspec 5" && grown.name != "chain 3" && grown.name != "threshold 0.3" &&
+          grown.name != "specinfer <2,2>" && grown.name != "static 7" &&
+          grown.name != "sequoia 9") {
         continue;
       }
       Setting setting;

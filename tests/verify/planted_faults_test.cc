@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "drafting/sequoia.h"
+#include "drafting/static_tree.h"
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
 
@@ -117,6 +119,38 @@ TEST(PolicyFaults, SizeInHindsight) {
   const auto rule = make_rejection_rule();
   expect_caught(policy->name(), *policy, *rule, DrawingFault::none, 5);
 }
+
+// The same check with fixed shapes in DySpec's place. Two faults of drawing are not among these,
+// for they do a fixed shape no harm: of nodes that share noise because their depths are equal, or
+// because one retries the other's position, at most one has its children judged; and the shape,
+// unlike DySpec's, does not depend on what the others drew.
+class FixedShapes : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::unique_ptr<DraftPolicy> policy() {
+    if (!GetParam()) {
+      return make_static_policy(
+          TreeShape(std::vector<RankPath>{{0}, {1}, {0, 0}, {0, 1}, {2}, {1, 0}, {0, 0, 0}}));
+    }
+    return make_sequoia_policy(plan_sequoia(std::vector<double>{0.25, 0.4, 0.2}, {9, 3, 3}));
+  }
+};
+
+TEST_P(FixedShapes, FaultsAreCaught) {
+  const auto grown = policy();
+  for (const JudgingFault fault :
+       {JudgingFault::residual_not_renormalised, JudgingFault::siblings_share_uniform,
+        JudgingFault::sibling_order_lost}) {
+    const auto rule = make_faulty_rejection_rule(fault);
+    expect_caught(grown->name() + ", " + rule->name(), *grown, *rule, DrawingFault::none, 64);
+  }
+  const auto rule = make_rejection_rule();
+  expect_caught(grown->name() + ", children of the top two, raw D declared", *grown, *rule,
+                DrawingFault::declared_is_not_sampled, 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FixedShapes, ::testing::Bool(), [](const auto& of) {
+  return std::string(of.param ? "Sequoia" : "Static");
+});
 
 }  // namespace
 }  // namespace coppice

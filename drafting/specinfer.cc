@@ -1,0 +1,113 @@
+#include "drafting/specinfer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+class SpecinferPolicy final : public DraftPolicy {
+ public:
+  explicit SpecinferPolicy(std::vector<std::int32_t> widths) : widths_(std::move(widths)) {}
+  std::string name() const override { return "specinfer"; }
+
+  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
+    const std::int64_t size = std::max(limits.max_size, 0);
+    std::int64_t layer = 1, nodes = 0;
+    for (const std::int32_t width : widths_) {
+      layer = std::min(layer * width, size);  // no overflow: both factors are 31 bits
+      nodes = std::min(nodes + layer, size);
+    }
+    return static_cast<std::int32_t>(nodes) + 1;
+  }
+
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    tree.reset(tree.token[0]);
+    layer_.assign(1, 0);
+    std::int32_t depth = 0;
+    for (const std::int32_t width : widths_) {
+      if (depth++ >= limits.max_depth || !open_layer(limits, tree)) return;
+      source.evaluate(tree, layer_);
+      layer_.clear();
+      for (std::int32_t rank = 0; rank < width && !open_.empty(); ++rank) {
+        draw_rank(source, limits, rank, tree);
+      }
+    }
+  }
+
+ private:
+  // A node that may get another child.
+  struct Open {
+    std::int32_t node;
+    double value;  // of its next position (DySpec, eq. 11)
+    double drawn;  // D of its children
+  };
+
+  static bool admits(double value, const GrowthLimits& limits) {
+    return value > 0.0 && value >= limits.min_value;
+  }
+
+  // Keeps the nodes of the layer that are to be evaluated. False: there are none.
+  bool open_layer(const GrowthLimits& limits, const TokenTree& tree) {
+    open_.clear();
+    for (const std::int32_t node : layer_) {
+      if (tree.size() + static_cast<std::int64_t>(open_.size()) >= limits.max_size) break;
+      const auto i = static_cast<std::size_t>(node);
+      const double value = std::min(tree.path_prob[i], tree.value[i]);
+      if (admits(value, limits)) open_.push_back({node, value, 0.0});
+    }
+    layer_.clear();
+    for (const Open& open : open_) layer_.push_back(open.node);
+    return !open_.empty();
+  }
+
+  // The child of this rank of every open node. Closes nodes that get no more.
+  void draw_rank(DraftSource& source, const GrowthLimits& limits, std::int32_t rank,
+                 TokenTree& tree) {
+    for (Open& open : open_) {
+      const auto drawn =
+          tree.size() < limits.max_size ? source.child(tree, open.node, rank) : std::nullopt;
+      if (!drawn) {
+        open.value = 0.0;
+        continue;
+      }
+      layer_.push_back(tree.add(open.node, drawn->token, rank, drawn->prob, open.value));
+      open.drawn += static_cast<double>(drawn->prob);
+      const double parent_prob = tree.path_prob[static_cast<std::size_t>(open.node)];
+      open.value = std::min(open.value, parent_prob * std::max(0.0, 1.0 - open.drawn));
+    }
+    std::erase_if(open_, [&](const Open& open) { return !admits(open.value, limits); });
+  }
+
+  std::vector<std::int32_t> widths_;
+  std::vector<std::int32_t> layer_;  // nodes of one depth
+  std::vector<Open> open_;
+};
+
+// The shape of <1,1,3,1,1,1,1,1>.
+constexpr std::size_t paper_depth = 8;
+constexpr std::size_t paper_widened_layer = 2;
+
+}  // namespace
+
+std::unique_ptr<DraftPolicy> make_specinfer_policy(std::vector<std::int32_t> widths) {
+  if (widths.empty()) throw_usage("specinfer: no widths given; name one per layer");
+  for (const std::int32_t width : widths) {
+    if (width < 1) throw_usage(cat("specinfer: a layer of width ", width, "; use 1 or more"));
+  }
+  return std::make_unique<SpecinferPolicy>(std::move(widths));
+}
+
+std::vector<std::int32_t> specinfer_widths(std::int32_t tree_size) {
+  if (tree_size < 1) throw_usage(cat("specinfer: a tree of ", tree_size, " nodes; use 1 or more"));
+  std::vector<std::int32_t> widths(std::min(static_cast<std::size_t>(tree_size), paper_depth), 1);
+  if (widths.size() < paper_depth) return widths;
+  constexpr auto before = static_cast<std::int32_t>(paper_widened_layer);
+  constexpr auto from = static_cast<std::int32_t>(paper_depth - paper_widened_layer);
+  widths[paper_widened_layer] = (tree_size - before) / from;
+  return widths;
+}
+
+}  // namespace coppice
