@@ -15,13 +15,13 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "reference/path_source.h"
+#include "reference/table_draft.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
 namespace {
 
-using testing::PathSource;
+using testing::TableDraft;
 using testing::TemporaryFolder;
 
 // A tree as the depths of its nodes in preorder, the root left out: every ordered tree is one
@@ -431,7 +431,7 @@ TEST(SequoiaPolicy, DrawsItsShape) {
   const auto policy = make_sequoia_policy(map);
   const auto fixed = make_static_policy(map.shape);
   EXPECT_EQ(policy->name(), "sequoia");
-  const PathSource::Rule rule = [](const std::vector<TokenId>& path) {
+  const TableDraft::Rows rule = [](const std::vector<TokenId>& path) {
     std::vector<float> row(8, 0.1f);
     row[path.size() % 8] = 0.3f;
     return row;
@@ -439,7 +439,7 @@ TEST(SequoiaPolicy, DrawsItsShape) {
   for (const std::int32_t size : {0, 7, 64}) {
     GrowthLimits limits;
     limits.max_size = size;
-    PathSource one(rule, 8, {1, 2, 3, 4}), two(rule, 8, {1, 2, 3, 4});
+    TableDraft one(rule, 8, {1, 2, 3, 4}), two(rule, 8, {1, 2, 3, 4});
     TokenTree tree, expected;
     tree.reset(1);
     expected.reset(1);
@@ -449,6 +449,7 @@ TEST(SequoiaPolicy, DrawsItsShape) {
     EXPECT_EQ(tree.size(), std::min(size, map.shape.size()));
     EXPECT_EQ(tree.token, expected.token);
     EXPECT_EQ(tree.parent, expected.parent);
+    EXPECT_FALSE(one.broken);
     EXPECT_EQ(one.passes, tree.height());
     EXPECT_EQ(policy->arena_nodes(limits), fixed->arena_nodes(limits));
   }

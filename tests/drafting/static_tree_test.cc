@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "reference/path_source.h"
+#include "reference/table_draft.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
 namespace {
 
-using testing::PathSource;
+using testing::TableDraft;
 using testing::TemporaryFolder;
 using Paths = std::vector<RankPath>;
 
@@ -37,7 +37,7 @@ Paths paths_of(const TokenTree& tree) {
 }
 
 // D by path: random and positive, or with as many tokens of positive probability as asked for.
-PathSource::Rule random_rule(std::uint64_t seed, std::size_t vocab, std::size_t support = 0) {
+TableDraft::Rows random_rule(std::uint64_t seed, std::size_t vocab, std::size_t support = 0) {
   return [=](const std::vector<TokenId>& path) {
     std::uint64_t mixed = seed;
     for (const TokenId token : path) mixed = mixed * 1000003 + static_cast<std::uint64_t>(token);
@@ -62,15 +62,16 @@ struct Growth {
   std::size_t evaluated = 0;
 };
 
-Growth grow(const Paths& paths, const PathSource::Rule& rule, std::int32_t vocab,
+Growth grow(const Paths& paths, const TableDraft::Rows& rule, std::int32_t vocab,
             const GrowthLimits& limits = {}, std::uint64_t seed = 1,
             ChildDraw draw = ChildDraw::sampled) {
   const auto policy = make_static_policy(TreeShape(paths));
-  PathSource source(rule, vocab, {seed, 2, 3, 4}, draw);
+  TableDraft source(rule, static_cast<std::size_t>(vocab), {seed, 2, 3, 4}, draw);
   Growth growth;
   growth.tree.reset(0);
   policy->grow(source, limits, growth.tree);
   growth.tree.validate(vocab);
+  EXPECT_FALSE(source.broken);
   EXPECT_EQ(growth.tree.size(), source.draws) << "a drawn token was dropped";
   EXPECT_LE(growth.tree.nodes(), policy->arena_nodes(limits));
   growth.passes = source.passes;
@@ -211,7 +212,7 @@ TEST(Static, DrawsExactlyTheShapeInOnePassPerDepth) {
   const TreeShape shape(by_accuracy);
   for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
-      const PathSource::Rule rule = random_rule(seed, 9);
+      const TableDraft::Rows rule = random_rule(seed, 9);
       const Growth one = grow(by_accuracy, rule, 9, {}, seed, draw);  // validate(): no repeats
       EXPECT_EQ(paths_of(one.tree), shape.paths());
       EXPECT_EQ(one.passes, 4);
@@ -233,7 +234,7 @@ TEST(Static, DrawsExactlyTheShapeInOnePassPerDepth) {
 
 // A child does not depend on how much of the shape is drawn.
 TEST(Static, ShapesShareTheirTokens) {
-  const PathSource::Rule rule = random_rule(5, 12);
+  const TableDraft::Rows rule = random_rule(5, 12);
   const auto tokens_of = [&](const Paths& paths) {
     const TokenTree tree = grow(paths, rule, 12).tree;
     const Paths found = paths_of(tree);
@@ -249,7 +250,7 @@ TEST(Static, ShapesShareTheirTokens) {
 
 TEST(Static, LimitsKeepTheFirstNodes) {
   const Paths all = TreeShape(by_accuracy).paths();
-  const PathSource::Rule rule = random_rule(7, 9);
+  const TableDraft::Rows rule = random_rule(7, 9);
   for (std::int32_t size = -1; size <= 15; ++size) {
     for (std::int32_t depth = 0; depth <= 5; ++depth) {
       GrowthLimits limits;
@@ -268,7 +269,7 @@ TEST(Static, LimitsKeepTheFirstNodes) {
 }
 
 TEST(Static, LeavesOutPositionsOfLowValue) {
-  const PathSource::Rule rule = random_rule(11, 9);
+  const TableDraft::Rows rule = random_rule(11, 9);
   const Growth whole = grow(by_accuracy, rule, 9);
   for (const double least : {0.9, 0.5, 0.1, 0.03, 0.01}) {
     GrowthLimits limits;
@@ -297,7 +298,7 @@ TEST(Static, LeavesOutWhatAnExhaustedDraftCannotFill) {
     }
   }
   // No mass at all below the first level: one more pass, which finds nothing.
-  const PathSource::Rule rule = [](const std::vector<TokenId>& path) {
+  const TableDraft::Rows rule = [](const std::vector<TokenId>& path) {
     return path.empty() ? std::vector<float>{0.25f, 0.75f} : std::vector<float>{0.0f, 0.0f};
   };
   const Growth growth = grow(by_accuracy, rule, 2);

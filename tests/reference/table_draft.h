@@ -58,7 +58,7 @@ class TableDraft final : public DraftSource {
  public:
   using Rows = std::function<std::vector<float>(const TokenPath& path)>;
 
-  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw)
+  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw = ChildDraw::sampled)
       : rows_(std::move(rows)),
         noise_(static_cast<std::int64_t>(vocab)),
         drawer_(static_cast<std::int64_t>(vocab), noise_) {
@@ -82,10 +82,13 @@ class TableDraft final : public DraftSource {
   }
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    auto drawn = drawer_.child(arena, node, rank);
+    draws += drawn ? 1 : 0;
+    return drawn;
   }
 
   std::int32_t passes = 0;
+  std::int32_t draws = 0;     ///< children drawn
   std::size_t most_live = 0;  ///< nodes that hold draft KV, the root included
   bool broken = false;        ///< a node evaluated twice or before its parent, or an empty pass
   std::set<std::int32_t> evaluated, live;
