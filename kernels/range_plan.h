@@ -27,6 +27,10 @@ namespace coppice {
 /// KV tokens of a tile: half where the plan thinks that more even ranges pay.
 inline constexpr std::int32_t range_tile_tokens = 128;
 inline constexpr std::int32_t range_half_tokens = 64;
+/// The KV tile of a kernel that takes ranges.
+constexpr std::int32_t range_tokens_of(AttentionKernel kernel) {
+  return kernel == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens;
+}
 /// Packed rows of a tile: the wide one where launches have more than the other's.
 inline constexpr std::int32_t range_half_tile = 64;
 inline constexpr std::int32_t range_wide_tile = 128;
@@ -41,7 +45,7 @@ constexpr std::int32_t most_range_row_tiles(std::int32_t padded_rows, std::int32
   return (padded_rows * group + range_wide_tile - 1) / range_wide_tile;
 }
 
-/// A row tile's part of the tail: runs of neighbours that some of its queries sees. Where there
+/// A row tile's part of the tail: runs of neighbours that some of its queries see. Where there
 /// are more runs than fit, those with the fewest tokens between them are one, so that a run may
 /// have tokens that none of the queries sees.
 struct TailRuns {
@@ -100,6 +104,17 @@ struct RangePlan : RangeCut {
   COPPICE_HOST_DEVICE constexpr std::int32_t partial(std::int32_t gang_index, std::int32_t member,
                                                      bool unit_begins) const {
     return 2 * (gang_index * gang + member) + (unit_begins ? 1 : 0);
+  }
+  /// Moves `piece` on to the next unit of a block, whole.
+  COPPICE_HOST_DEVICE constexpr void advance(RangePiece& piece, const BlockRange& range) const {
+    piece.row_tile += gang;
+    if (piece.row_tile >= row_groups * gang) {
+      piece.row_tile = range.member;
+      ++piece.kv_head;
+    }
+    piece.tile_begin = 0;
+    piece.tile_end = unit_end;
+    piece.contributors = 1;
   }
   COPPICE_HOST_DEVICE constexpr IndexRange queries_of(std::int32_t row_tile) const {
     const IndexRange real =

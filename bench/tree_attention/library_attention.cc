@@ -75,9 +75,8 @@ void LibraryAttention::queue(std::int32_t set) {
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
-  traced_attention(
-      pass_->attention_kernel() == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens,
-      view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
+  traced_attention(range_tokens_of(pass_->attention_kernel()), view_, inputs_, set, scratch_,
+                   blocks_.ranges, nanoseconds, stream_);
 }
 
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {

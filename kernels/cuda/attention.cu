@@ -131,10 +131,8 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
   if (kernel != AttentionKernel::items) {
-    return hopper_attention(
-        kernel == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens, pass,
-        padded_rows, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch,
-        blocks.ranges, stream);
+    return hopper_attention(range_tokens_of(kernel), pass, padded_rows, q, q_stride, shape, scale,
+                            layout, keys, values, layer, out, scratch, blocks.ranges, stream);
   }
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =

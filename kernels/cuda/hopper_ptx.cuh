@@ -177,8 +177,10 @@ __device__ inline void multiply_add_shared(float (&sum)[64], std::uint64_t a, st
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-/// sum = a b^T, or sum += a b^T, a being in registers.
-__device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (&a)[4],
+/// sum = a b, or sum += a b, a being in registers. `by_columns`: b lies by its columns, otherwise
+/// by the rows of b^T.
+template <bool by_columns>
+__device__ inline void multiply_add_half(float (&sum)[32], const std::uint32_t (&a)[4],
                                          std::uint64_t b, bool add) {
   asm volatile(
       "{\n"
@@ -187,7 +189,7 @@ __device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n"
+      "{%32, %33, %34, %35}, %36, add, 1, 1, %38;\n"
       "}"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
         "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
@@ -195,7 +197,14 @@ __device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (
         "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
         "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
         "+f"(sum[30]), "+f"(sum[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)),
+        "n"(by_columns ? 1 : 0));
+}
+
+/// sum = a b^T, or sum += a b^T, a being in registers.
+__device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (&a)[4],
+                                         std::uint64_t b, bool add) {
+  multiply_add_half<false>(sum, a, b, add);
 }
 
 /// sum += a b, by columns of b.
@@ -227,22 +236,7 @@ __device__ inline void multiply_add_registers(float (&sum)[64], const std::uint3
 }
 __device__ inline void multiply_add_registers(float (&sum)[32], const std::uint32_t (&a)[4],
                                               std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, add, 1, 1, 1;\n"
-      "}"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
-        "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
-        "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
-        "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
-        "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
-        "+f"(sum[30]), "+f"(sum[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+  multiply_add_half<true>(sum, a, b, add);
 }
 
 }  // namespace coppice::cuda::hopper

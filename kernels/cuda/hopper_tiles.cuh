@@ -141,14 +141,7 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
       if (i == range.steps) {
         piece = range.last;
       } else {
-        piece.row_tile += plan.gang;
-        if (piece.row_tile >= plan.row_groups * plan.gang) {
-          piece.row_tile = range.member;
-          ++piece.kv_head;
-        }
-        piece.tile_begin = 0;
-        piece.tile_end = unit_end;
-        piece.contributors = 1;
+        plan.advance(piece, range);
       }
     }
     if (piece.row_tile < row_tiles) visit(piece);

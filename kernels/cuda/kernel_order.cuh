@@ -1,5 +1,5 @@
-// Kernels of a stream that overlap: one lets the next begin early, and the next, launched so that it
-// may, waits before it touches what former kernels write.
+// Kernels of a stream that overlap: one lets the next begin early, and the next, launched so that
+// it may, waits before it touches what former kernels write.
 #pragma once
 
 namespace coppice::cuda {

@@ -94,8 +94,8 @@ TEST(Oracle, NoTreeOfUpToSixNodesIsBetter) {
         worth[path] = admitted ? target.path_prob(path) : -1.0;
       }
     }
+    double best = 1.0;  // of all trees so far: where fewer nodes are admitted, a smaller one
     for (std::size_t size = 0; size <= largest; ++size) {
-      double best = 1.0;
       for (const Tree& tree : trees[size]) {
         double length = 1.0;
         bool admitted = true;
@@ -104,18 +104,6 @@ TEST(Oracle, NoTreeOfUpToSixNodesIsBetter) {
           length += worth.at(path);
         }
         if (admitted) best = std::max(best, length);
-      }
-      // Where fewer nodes are admitted, a smaller tree is the best.
-      for (std::size_t fewer = 0; fewer < size; ++fewer) {
-        for (const Tree& tree : trees[fewer]) {
-          double length = 1.0;
-          bool admitted = true;
-          for (const TokenPath& path : tree) {
-            admitted = admitted && worth.at(path) >= 0.0;
-            length += worth.at(path);
-          }
-          if (admitted) best = std::max(best, length);
-        }
       }
       GrowthLimits limits;
       limits.max_size = static_cast<std::int32_t>(size);

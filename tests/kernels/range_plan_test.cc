@@ -19,16 +19,7 @@ std::vector<RangePiece> pieces_of(const RangePlan& plan, const BlockRange& range
   std::vector<RangePiece> pieces;
   RangePiece piece = range.first;
   for (std::int32_t step = 0; step <= range.steps; ++step) {
-    if (step > 0) {
-      piece.row_tile += plan.gang;
-      if (piece.row_tile >= plan.row_groups * plan.gang) {
-        piece.row_tile = range.member;
-        ++piece.kv_head;
-      }
-      piece.tile_begin = 0;
-      piece.tile_end = unit_end;
-      piece.contributors = 1;
-    }
+    if (step > 0) plan.advance(piece, range);
     if (step > 0 && step == range.steps) {
       EXPECT_EQ(piece.kv_head, range.last.kv_head);
       EXPECT_EQ(piece.row_tile, range.last.row_tile);

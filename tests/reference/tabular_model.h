@@ -42,6 +42,11 @@ std::vector<double> law_of_three(const TabularModel& target, const SamplingParam
 /// What is decided before each step, from past steps alone.
 using LimitsRule = std::function<GrowthLimits(std::int32_t step, std::int32_t last_accepted)>;
 
+/// The same limits in every step.
+inline LimitsRule fixed(std::int32_t size, std::int32_t depth = 1 << 20, double min_value = 0.0) {
+  return [=](std::int32_t, std::int32_t) { return GrowthLimits{size, depth, min_value}; };
+}
+
 struct Setting {
   SamplingParams target_params{1.0};
   SamplingParams draft_params{1.0};

@@ -32,12 +32,6 @@ class FixedPrices final : public GrowthEconomics {
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };
 
-GrowthLimits at_most_twelve(std::int32_t, std::int32_t) {
-  GrowthLimits limits;
-  limits.max_size = 12;
-  return limits;
-}
-
 TEST(AutomaticSize, FitsTheTargetUnderRejection) {
   const FixedPrices prices;
   DyspecAutoPolicy policy(prices, false);
@@ -45,7 +39,7 @@ TEST(AutomaticSize, FitsTheTargetUnderRejection) {
   std::uint64_t seed = 9000;
   for (const ModelPair& pair : testing::model_pairs()) {
     Setting setting;
-    setting.limits = at_most_twelve;
+    setting.limits = testing::fixed(12);
     TabularGenerator generator(pair, setting);
     const Fit fit = testing::compare(generator.count_threes(policy, *rule, ++seed, 60000),
                                      testing::law_of_three(pair.target, {1.0}));
@@ -62,7 +56,7 @@ TEST(AutomaticSize, HindsightUnderRejectionIsCaught) {
   Fit worst;
   for (const ModelPair& pair : testing::model_pairs()) {
     Setting setting;
-    setting.limits = at_most_twelve;
+    setting.limits = testing::fixed(12);
     TabularGenerator generator(pair, setting);
     const Fit fit = testing::compare(generator.count_threes(policy, *rule, 5, 20000),
                                      testing::law_of_three(pair.target, {1.0}));
@@ -100,10 +94,10 @@ TEST(AutomaticSize, InHindsightRepeatsThePlainTextWithValidTrees) {
     ValidatingPolicy validating(policy, pair.target.vocab);
     for (const ChildDraw draw : {ChildDraw::coupled, ChildDraw::top}) {
       Setting setting;
-      setting.limits = at_most_twelve;
+      setting.limits = testing::fixed(12);
       setting.draw = draw;
       Setting plain;
-      plain.limits = [](std::int32_t, std::int32_t) { return GrowthLimits{0}; };
+      plain.limits = testing::fixed(0);
       if (draw == ChildDraw::top) setting.target_params = plain.target_params = {0.0};
       TabularGenerator generator(pair, setting), reference(pair, plain);
       const auto rule_of = [&](TabularGenerator& of) {

@@ -24,21 +24,12 @@ namespace coppice {
 namespace {
 
 using testing::Fit;
+using testing::fixed;
 using testing::ModelPair;
 using testing::Setting;
 using testing::TabularGenerator;
 
 constexpr std::int64_t texts = 40000;
-
-testing::LimitsRule fixed(std::int32_t size, std::int32_t depth = 1 << 20, double min_value = 0.0) {
-  return [=](std::int32_t, std::int32_t) {
-    GrowthLimits limits;
-    limits.max_size = size;
-    limits.max_depth = depth;
-    limits.min_value = min_value;
-    return limits;
-  };
-}
 
 struct Grown {
   std::string name;

@@ -33,11 +33,7 @@ void expect_caught(const std::string& fault, DraftPolicy& policy, AcceptanceRule
   static const std::vector<ModelPair> all = testing::model_pairs();
   Setting setting;
   setting.fault = drawing;
-  setting.limits = [=](std::int32_t, std::int32_t) {
-    GrowthLimits limits;
-    limits.max_size = size;
-    return limits;
-  };
+  setting.limits = testing::fixed(size);
   for (const ModelPair& pair : all) {
     if (pair.name.find(only) == std::string::npos) continue;
     TabularGenerator generator(pair, setting);

@@ -31,11 +31,7 @@ using testing::TabularGenerator;
 Setting setting_of(std::int32_t size, ChildDraw draw) {
   Setting setting;
   setting.draw = draw;
-  setting.limits = [=](std::int32_t, std::int32_t) {
-    GrowthLimits limits;
-    limits.max_size = size;
-    return limits;
-  };
+  setting.limits = testing::fixed(size);
   return setting;
 }
 
