@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_kernel.cuh"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/hopper_attention.h"
 
@@ -75,8 +76,8 @@ std::int32_t prepare() {
 
 template <int head_dim, int warps>
 void launch(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
-  flatten::attend<head_dim, warps>
-      <<<blocks, 32 * warps, shared_bytes<head_dim, warps>(), stream>>>(arguments);
+  launch_early(flatten::attend<head_dim, warps>, dim3(static_cast<unsigned>(blocks)), 32 * warps,
+               shared_bytes<head_dim, warps>(), stream, arguments);
   check_launch("tree attention");
 }
 
@@ -160,7 +161,8 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
     } else {
       launch<dim, wide_warps>(arguments, blocks.wide, stream);
     }
-    flatten::join_partials<dim><<<join_blocks, flatten::join_threads, 0, stream>>>(arguments);
+    launch_early(flatten::join_partials<dim>, dim3(static_cast<unsigned>(join_blocks)),
+                 flatten::join_threads, 0, stream, arguments);
     check_launch("join of attention's partial results");
   });
 }

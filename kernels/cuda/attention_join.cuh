@@ -11,6 +11,8 @@ inline constexpr int join_threads = 128;
 /// results g, g + groups, ..., and the groups' sums are added in order. Grid: any number of blocks.
 template <int head_dim>
 __global__ void __launch_bounds__(join_threads) join_partials(Arguments arguments) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   constexpr int columns = head_dim / 4;
   constexpr int groups = join_threads / columns;
   constexpr int loads_in_flight = 4;

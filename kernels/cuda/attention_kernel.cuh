@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/pass_view.h"
 
 namespace coppice::cuda::flatten {
@@ -331,6 +332,8 @@ template <int head_dim, int warps>
 __global__ void __launch_bounds__(Variant<head_dim, warps>::threads,
                                   Variant<head_dim, warps>::blocks_per_sm)
     attend(Arguments arguments) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   using V = Variant<head_dim, warps>;
   extern __shared__ uint4 dynamic_shared[];
   auto& shared = *reinterpret_cast<SharedTiles<V>*>(dynamic_shared);

@@ -1,5 +1,7 @@
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -8,6 +10,8 @@ namespace {
 template <typename T, int N>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t hidden,
                              float* out) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   const std::int64_t column = column_of_thread() * N;
   if (column >= hidden) return;
   const std::int64_t row = blockIdx.x;
@@ -27,10 +31,11 @@ void launch(const std::int32_t* tokens, const void* table, std::int64_t hidden, 
   if (hidden % vector_width == 0 && takes_vectors(table, sizeof(T)) &&
       takes_vectors(out, sizeof(float))) {
     const dim3 grid(grid_rows, column_blocks(hidden / vector_width));
-    embed_kernel<T, vector_width><<<grid, column_threads, 0, stream>>>(tokens, values, hidden, out);
+    launch_early(embed_kernel<T, vector_width>, grid, column_threads, 0, stream, tokens, values,
+                 hidden, out);
   } else {
     const dim3 grid(grid_rows, column_blocks(hidden));
-    embed_kernel<T, 1><<<grid, column_threads, 0, stream>>>(tokens, values, hidden, out);
+    launch_early(embed_kernel<T, 1>, grid, column_threads, 0, stream, tokens, values, hidden, out);
   }
   check_launch("embed");
 }

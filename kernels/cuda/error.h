@@ -11,7 +11,8 @@ inline void check(cudaError_t status, const char* operation) {
   if (status != cudaSuccess) throw_cuda(status, operation);
 }
 
-/// After a launch, before which no error was pending. (A kernel's own faults show at the next synchronisation.)
+/// After a launch, before which no error was pending. (A kernel's own faults show at the next
+/// synchronisation.)
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace coppice::cuda

@@ -1,5 +1,7 @@
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -8,6 +10,8 @@ namespace {
 template <int N>
 __global__ void gather_kernel(const std::int32_t* rows, const std::uint32_t* x, std::int64_t width,
                               std::uint32_t* out) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   const std::int64_t column = column_of_thread() * N;
   if (column >= width) return;
   const std::int64_t to = blockIdx.x;
@@ -19,7 +23,7 @@ template <int N>
 void launch(const std::int32_t* indices, const std::uint32_t* x, std::int64_t width,
             std::uint32_t* out, std::int32_t rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(width / N));
-  gather_kernel<N><<<grid, column_threads, 0, stream>>>(indices, x, width, out);
+  launch_early(gather_kernel<N>, grid, column_threads, 0, stream, indices, x, width, out);
   check_launch("gather_logit_rows");
 }
 

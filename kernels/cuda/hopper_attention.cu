@@ -5,46 +5,18 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_kernel.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace coppice::cuda {
 namespace hopper {
 
-/// The driver's function that makes tensor maps, found without linking the driver's library.
-auto find_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found),
-        "looking for cuTensorMapEncodeTiled");
-#else
-  check(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found),
-        "looking for cuTensorMapEncodeTiled");
-#endif
-  if (found != cudaDriverEntryPointSuccess) {
-    throw_failure("the CUDA driver has no cuTensorMapEncodeTiled; it is older than 12.0");
-  }
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-}
-
 /// A pool of `rows` rows of head_dim, by boxes of page_box rows and 64 columns.
 CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim) {
-  static const auto encode = find_encoder();
-  CUtensorMap map;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(head_dim), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(head_dim) * 2};
-  const cuuint32_t box[2] = {64, page_box};
-  const cuuint32_t steps[2] = {1, 1};
-  const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(pool), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) {
-    throw_failure(cat("describing a KV pool of ", rows, " rows of ", head_dim,
-                      " elements to the copy engine failed: CUDA driver error ",
-                      static_cast<int>(status)));
-  }
-  return map;
+  const std::uint64_t sizes[] = {static_cast<std::uint64_t>(head_dim),
+                                 static_cast<std::uint64_t>(rows)};
+  const std::uint64_t strides[] = {static_cast<std::uint64_t>(head_dim) * 2};
+  const std::uint32_t box[] = {64, page_box};
+  return make_tensor_map(pool, sizes, strides, box, "a KV pool");
 }
 
 /// Whether this build has the kernel's code for the current device.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/hopper_consumer.cuh"
 #include "kernels/cuda/hopper_producer.cuh"
@@ -80,15 +81,6 @@ constexpr int shared_bytes() {
   return static_cast<int>(sizeof(SharedTiles<V>));
 }
 
-/// Whether the driver takes launches that begin early into recordings: from 12.3 on.
-inline bool records_early_launches() {
-  static const bool does = [] {
-    int version = 0;
-    return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12030;
-  }();
-  return does;
-}
-
 /// Launches a kernel on `blocks` blocks that are resident at a time, with a variant's threads and
 /// shared memory. Where the former kernel lets it, it begins before that one's end.
 template <typename V, typename Kernel, typename... Values>
@@ -105,7 +97,7 @@ void launch_alike(Kernel kernel, std::int32_t blocks, cudaStream_t stream,
   config.dynamicSmemBytes = shared_bytes<V>();
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = records_early_launches() ? 2 : 1;
+  config.numAttrs = overlaps_kernels() ? 2 : 1;
   check(cudaLaunchKernelEx(&config, kernel, values...), "tree attention");
   check_launch("tree attention");
 }

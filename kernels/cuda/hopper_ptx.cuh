@@ -1,4 +1,4 @@
-// PTX that the Hopper attention is made of: barriers in shared memory, asynchronous copies, and
+// PTX that the Hopper attention is made of, besides asynchronous copies: register budgets and
 // products of whole warpgroups (sm_90a).
 //
 // Matrices that products read from shared memory are stored as panels of 64 columns: row r of a
@@ -6,68 +6,11 @@
 // starts at a multiple of 1024 bytes.
 #pragma once
 
-#include <cuda.h>
-#include <cuda_bf16.h>
-
-#include <cstdint>
-
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/async_copies.cuh"
 
 namespace coppice::cuda::hopper {
 
-using flatten::all_lanes;
-using flatten::shared_address;
-
 inline constexpr int warpgroup_threads = 128;
-
-// --- barriers ---------------------------------------------------------------------------------
-
-__device__ inline void init_barrier(std::uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-               :
-               : "r"(shared_address(barrier)), "r"(arrivals)
-               : "memory");
-}
-__device__ inline void arrive(std::uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-               :
-               : "r"(shared_address(barrier))
-               : "memory");
-}
-/// Arrives once this thread's copies so far have landed.
-__device__ inline void arrive_after_copies(std::uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
-               :
-               : "r"(shared_address(barrier))
-               : "memory");
-}
-/// Waits until the phase of this parity has ended; the phase before the first has parity 1.
-__device__ inline void wait(std::uint64_t* barrier, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra ended;\n"
-      "bra again;\n"
-      "ended:\n"
-      "}"
-      :
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-}
-/// Products read shared memory by another path than stores write it.
-__device__ inline void make_visible_to_products() {
-  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-}
-
-/// A hardware barrier of the block; `threads` counts those that wait and those that only arrive.
-__device__ inline void block_barrier_wait(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void block_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
-}
 
 // --- registers --------------------------------------------------------------------------------
 
@@ -80,38 +23,12 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(count));
 }
 
-// --- copies -----------------------------------------------------------------------------------
-
-/// Starts copying 16 bytes, or clearing them where not `valid`.
-__device__ inline void copy_or_clear(std::uint32_t shared, const void* global, bool valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-               :
-               : "r"(shared), "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
-               : "memory");
-}
-
-/// Announces bytes of bulk copies to the barrier's current phase.
-__device__ inline void expect_bytes(std::uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :
-               : "r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-}
-__device__ inline void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
-}
-/// Starts the copy of a box of `map` to shared memory; its bytes count for the barrier.
-__device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, int column, int row,
-                                std::uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];"
-      :
-      : "r"(shared), "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
-      : "memory");
-}
-
 // --- products ---------------------------------------------------------------------------------
+
+/// Products read shared memory by another path than stores write it.
+__device__ inline void make_visible_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
 
 /// A matrix in shared memory whose rows run along the sum: `panel_bytes` apart where it has
 /// several panels of columns.

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/plain_linear.h"
+#include "kernels/cuda/streamed_linear.h"
 
 namespace coppice::cuda {
 namespace {
@@ -118,6 +119,11 @@ struct LinearEngine::Impl {
     check_blas(cublasLtCreate(&created), "start");
     handle.reset(created);
     workspace = allocate(workspace_bytes, linear_workspace_purpose);
+    streaming_blocks = prepare_streamed_linear();
+  }
+
+  bool streams(const PackedWeights& packed, std::int32_t rows) const {
+    return streaming_blocks > 0 && can_stream(packed.in, packed.out, padded_row_count(rows));
   }
 
   const PackedWeights& own(const LinearWeights& weights, std::int32_t rows) const {
@@ -199,6 +205,7 @@ struct LinearEngine::Impl {
   const Allocate allocate;
   Handle handle;
   DeviceBuffer workspace;
+  std::int32_t streaming_blocks = 0;  ///< 0: no product is streamed
   std::map<Shape, Product> products;
 };
 
@@ -247,8 +254,13 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
 void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
                        bool accumulate, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
-  Product& product = impl_->product_of(packed, rows, accumulate);
   const std::int32_t padded = padded_row_count(rows);
+  if (impl_->streams(packed, rows)) {
+    const float* bias = packed.bias.bytes() > 0 ? packed.bias.as<float>() : nullptr;
+    return streamed_linear(x, packed.values.data(), bias, padded, packed.in, packed.out, out,
+                           accumulate, impl_->streaming_blocks, stream);
+  }
+  Product& product = impl_->product_of(packed, rows, accumulate);
   if (product.algorithm) {
     // Products are shared by layers of equal shape.
     if (product.bias_in_epilogue) {
@@ -273,6 +285,7 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
 std::string LinearEngine::implementation(const LinearWeights& weights, std::int32_t rows,
                                          bool accumulate) {
   const PackedWeights& packed = impl_->own(weights, rows);
+  if (impl_->streams(packed, rows)) return "streamed";
   const Product& product = impl_->product_of(packed, rows, accumulate);
   if (!product.algorithm) return "plain";
   const auto attribute = [&](cublasLtMatmulAlgoConfigAttributes_t name) {

@@ -1,4 +1,5 @@
-// Matrix products with packed weights, by cublasLt.
+// Matrix products with packed weights, by cublasLt, or, with few rows on GPUs of compute capability
+// 9.0, by a kernel that streams the weights (streamed_linear.h).
 //
 //   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]
 //

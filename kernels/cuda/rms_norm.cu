@@ -1,7 +1,9 @@
 #include <algorithm>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -24,8 +26,10 @@ __device__ float sum_of_lanes(float value) {
 /// A block per row, of whole warps, at most warp_size of them.
 template <int N>
 __global__ void __launch_bounds__(most_threads)
-    rms_norm_kernel(const float* __restrict__ x, const float* __restrict__ weight, float epsilon,
+    rms_norm_kernel(const float* x, const float* __restrict__ weight, float epsilon,
                     std::int64_t hidden, __nv_bfloat16* __restrict__ out) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ float warp_sums[warp_size];
   const std::int64_t first = std::int64_t{threadIdx.x} * N;
   const std::int64_t step = std::int64_t{blockDim.x} * N;
@@ -58,8 +62,8 @@ void launch(const float* x, const float* weight, float epsilon, std::int32_t row
   const std::int64_t warps = (hidden + N * warp_size - 1) / (N * warp_size);
   const auto threads =
       static_cast<unsigned>(std::min<std::int64_t>(warps * warp_size, most_threads));
-  rms_norm_kernel<N><<<static_cast<unsigned>(rows), threads, 0, stream>>>(
-      x, weight, epsilon, hidden, static_cast<__nv_bfloat16*>(out));
+  launch_early(rms_norm_kernel<N>, dim3(static_cast<unsigned>(rows)), threads, 0, stream, x, weight,
+               epsilon, hidden, static_cast<__nv_bfloat16*>(out));
   check_launch("rms_norm");
 }
 

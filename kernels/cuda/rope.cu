@@ -1,3 +1,4 @@
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
@@ -25,6 +26,7 @@ struct RopeTensors {
 template <int N>
 __global__ void rope_write_kv_kernel(const RopeTensors tensors) {
   let_next_kernel_begin();
+  wait_for_former_kernels();
   const std::int32_t half = tensors.half_dim;
   const std::int32_t per_head = half / N;
   const std::int32_t all_heads = tensors.heads + 2 * tensors.kv_heads;
@@ -71,7 +73,7 @@ void launch(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) 
   const std::int64_t items =
       (std::int64_t{tensors.heads} + 2 * std::int64_t{tensors.kv_heads}) * (tensors.half_dim / N);
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(items));
-  rope_write_kv_kernel<N><<<grid, column_threads, 0, stream>>>(tensors);
+  launch_early(rope_write_kv_kernel<N>, grid, column_threads, 0, stream, tensors);
   check_launch("rope_write_kv");
 }
 

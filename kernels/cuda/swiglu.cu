@@ -1,5 +1,7 @@
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -7,6 +9,8 @@ namespace {
 
 template <int N>
 __global__ void swiglu_kernel(const float* gate_up, std::int64_t n, __nv_bfloat16* out) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   const std::int64_t column = column_of_thread() * N;
   if (column >= n) return;
   const std::int64_t row = blockIdx.x;
@@ -25,8 +29,8 @@ template <int N>
 void launch(const float* gate_up, std::int32_t rows, std::int64_t n, void* out,
             cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(n / N));
-  swiglu_kernel<N>
-      <<<grid, column_threads, 0, stream>>>(gate_up, n, static_cast<__nv_bfloat16*>(out));
+  launch_early(swiglu_kernel<N>, grid, column_threads, 0, stream, gate_up, n,
+               static_cast<__nv_bfloat16*>(out));
   check_launch("swiglu");
 }
 

@@ -9,8 +9,10 @@
 
 #include "base/error.h"
 #include "cuda/guarded_array.h"
+#include "cuda/late_writer.h"
 #include "cuda/rounding.h"
 #include "kernels/cuda/plain_linear.h"
+#include "kernels/cuda/streamed_linear.h"
 #include "kernels/random_values.h"
 
 namespace coppice {
@@ -268,6 +270,71 @@ TEST_F(CudaLinear, ShapesOfLargeModelsRunInTheLibrary) {
           EXPECT_EQ(code.find("bias added after"), std::string::npos) << code;
         }
       }
+    }
+  }
+}
+
+/// Shapes that few rows stream: tiles that blocks share unevenly, inputs that fill no whole stage,
+/// one tile for several warps, several rounds.
+TEST_F(CudaLinear, StreamedShapes) {
+  using Shape = std::pair<std::int64_t, std::int64_t>;
+  for (const auto& [out, in] : std::vector<Shape>{{16, 64},
+                                                  {17, 128},
+                                                  {50, 192},
+                                                  {2117, 320},
+                                                  {4096, 1024},
+                                                  {7000, 448},
+                                                  {22656, 512},
+                                                  {34000, 256},
+                                                  {70001, 128}}) {
+    for (const bool integers : {false, true}) {
+      const Layer layer = make_layer(out, in, out % 2 == 1, integers, random_);
+      const auto packed = pack(layer);
+      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16}) {
+        EXPECT_EQ(engine_->implementation(*packed, rows, false) == "streamed",
+                  cuda::prepare_streamed_linear() > 0);
+        check(layer, *packed, rows, rows % 2 == 0);
+      }
+    }
+  }
+}
+
+TEST_F(CudaLinear, StreamedRowsDoNotDependOnOthers) {
+  if (cuda::prepare_streamed_linear() == 0) GTEST_SKIP() << "no kernel that streams";
+  for (const std::int64_t out : {48, 2117, 22656}) {
+    const Layer layer = make_layer(out, 640, true, false, random_);
+    const auto packed = pack(layer);
+    const GuardedArray<std::uint16_t> x(as_bf16(operands(16 * layer.in, false, random_)));
+    const std::vector<float> all = product(*engine_, *packed, x, 16);
+    for (const std::int32_t rows : {1, 2, 4, 8}) {
+      const std::vector<float> some = product(*engine_, *packed, x, rows);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
+    }
+  }
+}
+
+// Weights are asked for early; x and the sums that are added to are not.
+TEST_F(CudaLinear, WaitsForWhatIsWrittenLate) {
+  if (cuda::prepare_streamed_linear() == 0) GTEST_SKIP() << "no kernel that streams";
+  const testing::TestStream other;
+  for (const std::int64_t out : {48, 4096, 22656}) {
+    const Layer layer = make_layer(out, 1024, false, false, random_);
+    const auto packed = pack(layer);
+    constexpr std::int32_t rows = 4;
+    const std::vector<float> x = operands(rows * layer.in, false, random_);
+    const std::vector<float> former = operands(rows * layer.out, false, random_);
+    const GuardedArray<std::uint16_t> true_x(as_bf16(x));
+    const GuardedArray<float> true_former(former);
+    // What does not wait, as nothing does for another stream, is noticed.
+    for (const bool waits : {true, false}) {
+      const GuardedArray<std::uint16_t> late_x(true_x.size());
+      const GuardedArray<float> result(true_former.size());
+      testing::write_late({true_x.data(), late_x.data(), late_x.size() * 2},
+                          {true_former.data(), result.data(), result.size() * 4},
+                          {true_x.data(), late_x.data(), 0}, 300.0, waits ? stream_ : other.get());
+      engine_->run(*packed, late_x.data(), rows, result.data(), true, stream_);
+      const std::size_t wrong = mismatches(layer, x, rows, former, result.download(), random_);
+      EXPECT_EQ(wrong == 0, waits) << out;
     }
   }
 }

@@ -1,0 +1,34 @@
+// Launches that begin, where the former kernel of the stream lets them, before that one's end.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "kernels/cuda/error.h"
+
+namespace coppice::cuda {
+
+/// Whether the current device overlaps kernels and the driver takes that into recordings: compute
+/// capability 9.0 and driver 12.3, or later.
+bool overlaps_kernels();
+
+/// Launches a kernel that calls wait_for_former_kernels() (kernel_order.cuh) before it touches
+/// anything that others write or read.
+template <typename... Parameters, typename... Values>
+void launch_early(void (*kernel)(Parameters...), dim3 grid, unsigned threads,
+                  std::size_t shared_bytes, cudaStream_t stream, Values&&... values) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = overlaps_kernels() ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Values>(values)...), "launch");
+}
+
+}  // namespace coppice::cuda
