@@ -5,7 +5,7 @@
 
 #include "input_sets.h"
 #include "item_kernel.h"
-#include "timing.h"
+#include "bench/timing.h"
 
 namespace coppice::bench {
 

@@ -5,8 +5,8 @@
 
 #include "base/stopwatch.h"
 #include "base/tree_order.h"
+#include "bench/timing.h"
 #include "kernels/flatten_plan.h"
-#include "timing.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {

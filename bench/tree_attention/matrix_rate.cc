@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "bench/timing.h"
 #include "device_array.h"
 #include "random_fill.h"
-#include "timing.h"
 
 namespace coppice::bench {
 namespace {

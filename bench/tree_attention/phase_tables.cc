@@ -1,8 +1,8 @@
 #include <cstdio>
 
+#include "bench/timing.h"
 #include "parts.h"
 #include "phase_times.h"
-#include "timing.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "timing.h"
+#include "bench/timing.h"
 
 namespace coppice::bench {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cells.h"
 #include "kernels/cuda/attention.h"
-#include "timing.h"
+#include "bench/timing.h"
 
 namespace coppice::bench {
 

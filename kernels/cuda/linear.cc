@@ -113,13 +113,13 @@ std::int32_t padded_row_count(std::int32_t rows) {
 }
 
 struct LinearEngine::Impl {
-  Impl(WeightUpload& uploader, Allocate allocator)
+  Impl(WeightUpload& uploader, Allocate allocator, bool streams)
       : upload(uploader), allocate(std::move(allocator)) {
     cublasLtHandle_t created = nullptr;
     check_blas(cublasLtCreate(&created), "start");
     handle.reset(created);
     workspace = allocate(workspace_bytes, linear_workspace_purpose);
-    streaming_blocks = prepare_streamed_linear();
+    if (streams) streaming_blocks = prepare_streamed_linear();
   }
 
   bool streams(const PackedWeights& packed, std::int32_t rows) const {
@@ -209,8 +209,8 @@ struct LinearEngine::Impl {
   std::map<Shape, Product> products;
 };
 
-LinearEngine::LinearEngine(WeightUpload& upload, Allocate allocate)
-    : impl_(std::make_unique<Impl>(upload, std::move(allocate))) {}
+LinearEngine::LinearEngine(WeightUpload& upload, Allocate allocate, bool streams)
+    : impl_(std::make_unique<Impl>(upload, std::move(allocate), streams)) {}
 
 LinearEngine::~LinearEngine() = default;
 

@@ -42,7 +42,8 @@ std::int32_t padded_row_count(std::int32_t rows);
 class LinearEngine {
  public:
   /// `upload` must outlive pack() calls, not the engine.
-  LinearEngine(WeightUpload& upload, Allocate allocate);
+  /// With `streams` false all products are the library's (to compare).
+  LinearEngine(WeightUpload& upload, Allocate allocate, bool streams = true);
   ~LinearEngine();
 
   /// See Device::pack_linear. Waits for the upload's stream. The weights' table() is bf16 and

@@ -54,7 +54,7 @@ std::int32_t prepare_streamed_linear() {
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
   if (major != 9) return 0;
-  const bool present = streamed::prepare<1>() && streamed::prepare<2>();
+  const bool present = streamed::prepare<1>() && streamed::prepare<2>() && streamed::prepare<4>();
   return present ? multiprocessors : 0;
 }
 
@@ -67,7 +67,7 @@ void streamed_linear(const void* x, const void* weights, const float* bias, std:
                      std::int64_t in, std::int64_t out_features, float* out, bool accumulate,
                      std::int32_t blocks, cudaStream_t stream) {
   using namespace streamed;
-  const int row_blocks = rows <= 8 ? 1 : 2;
+  const int row_blocks = rows <= 8 ? 1 : rows <= 16 ? 2 : 4;
   const std::int64_t tiles = ceil_div(out_features, tile_outputs);
   const std::int64_t grid = std::min<std::int64_t>(blocks, tiles);
   const std::int64_t most_of_block = ceil_div(tiles, grid);
@@ -87,11 +87,8 @@ void streamed_linear(const void* x, const void* weights, const float* bias, std:
   arguments.round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, rounds));
   const int bytes = stage_bytes(arguments.round_tiles, row_blocks);
   arguments.stages = std::min(stages_bytes / bytes, most_stages);
-  if (row_blocks == 1) {
-    launch<1>(arguments, static_cast<std::int32_t>(grid), stream);
-  } else {
-    launch<2>(arguments, static_cast<std::int32_t>(grid), stream);
-  }
+  const auto launch_for = row_blocks == 1 ? launch<1> : row_blocks == 2 ? launch<2> : launch<4>;
+  launch_for(arguments, static_cast<std::int32_t>(grid), stream);
 }
 
 }  // namespace coppice::cuda

@@ -16,7 +16,7 @@
 namespace coppice::cuda {
 
 /// With more rows every block would read more of x than of its weights.
-inline constexpr std::int32_t most_streamed_rows = 16;
+inline constexpr std::int32_t most_streamed_rows = 32;
 
 /// Blocks of a launch; 0 where the current device or this build has no such kernel. Sets the
 /// kernels' attributes.

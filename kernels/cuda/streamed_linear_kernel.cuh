@@ -25,7 +25,7 @@ inline constexpr int stages_bytes = 160 * 1024;
 constexpr int stage_bytes(int round_tiles, int row_blocks) {
   return round_tiles * tile_bytes + 8 * row_blocks * stage_inputs * 2;
 }
-static_assert(stages_bytes / stage_bytes(most_tiles, 2) >= 2);
+static_assert(stages_bytes / stage_bytes(most_tiles, 4) >= 2);
 
 struct Arguments {
   CUtensorMap weights, x;  ///< as [64 inputs][row][in / 64]
@@ -126,7 +126,7 @@ class Consumer {
     // ldmatrix: lanes 8 i to 8 i + 7 name the rows of matrix i.
     weight_row_ = lane_ % 16;
     weight_vector_ = lane_ / 16;
-    x_row_ = lane_ % 8 + (row_blocks == 2 ? lane_ / 16 * 8 : 0);
+    x_row_ = lane_ % 8 + (row_blocks > 1 ? lane_ / 16 * 8 : 0);
     x_vector_ = lane_ / 8 % 2;
   }
 
@@ -173,16 +173,20 @@ class Consumer {
     const std::uint32_t from =
         x + static_cast<std::uint32_t>(step / 4 * (8 * row_blocks * 128) + x_row_ * 128 +
                                        ((step % 4 * 2 + x_vector_) ^ (x_row_ % 8)) * 16);
-    if constexpr (row_blocks == 2) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(rows[0][0]), "=r"(rows[0][1]), "=r"(rows[1][0]), "=r"(rows[1][1])
-                   : "r"(from)
-                   : "memory");
-    } else {
+    if constexpr (row_blocks == 1) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                    : "=r"(rows[0][0]), "=r"(rows[0][1])
                    : "r"(from)
                    : "memory");
+    } else {
+#pragma unroll
+      for (int block = 0; block < row_blocks; block += 2) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(rows[block][0]), "=r"(rows[block][1]), "=r"(rows[block + 1][0]),
+                       "=r"(rows[block + 1][1])
+                     : "r"(from + static_cast<std::uint32_t>(block * 8 * 128))
+                     : "memory");
+      }
     }
   }
   __device__ void multiply_tile(std::uint32_t base, int tile, int step,

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/cuda/error.h"
-#include "timing.h"
+#include "bench/timing.h"
 
 namespace coppice::bench {
 namespace {

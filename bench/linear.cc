@@ -1,0 +1,171 @@
+// Products of few rows by a model's weights on a GPU: cublasLt and the kernel that streams weights,
+// in the shapes of a named model's layers, against the time of reading the weights once.
+//
+//   build/bench/linear [--shape llama-2-7b] [--rows 1,4,16] [--json FILE]
+//
+// Products of one shape follow each other in one recording, over weights that exceed the cache;
+// medians, microseconds per product. The read bandwidth is measured in the same run.
+#include "kernels/cuda/linear.h"
+
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "base/error.h"
+#include "bench/read_bandwidth.h"
+#include "bench/timing.h"
+#include "kernels/cuda/error.h"
+#include "kernels/device.h"
+
+namespace {
+
+using namespace coppice;
+using namespace coppice::bench;
+namespace po = boost::program_options;
+
+struct Product {
+  const char* name;
+  std::int64_t out, in;
+};
+struct Shape {
+  const char* name;
+  std::vector<Product> products;
+};
+// Of the folders that bench/widen writes: a vocabulary of 4096, its bytes in the FFN.
+const std::vector<Shape> shapes = {
+    {"llama-2-7b",
+     {{"qkv", 12288, 4096},
+      {"output", 4096, 4096},
+      {"gate and up", 22656, 4096},
+      {"down", 4096, 11328},
+      {"head", 4096, 4096}}},
+    {"llama-3-8b",
+     {{"qkv", 6144, 4096},
+      {"output", 4096, 4096},
+      {"gate and up", 31232, 4096},
+      {"down", 4096, 15616},
+      {"head", 4096, 4096}}},
+    {"llama-68m",
+     {{"qkv", 2304, 768}, {"output", 768, 768}, {"gate and up", 15488, 768}, {"down", 768, 7744}}},
+};
+
+constexpr double rotated_bytes = 300e6;
+
+DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
+  void* memory = nullptr;
+  cuda::check(cudaMalloc(&memory, bytes), purpose);
+  cuda::check(cudaMemset(memory, 0, bytes), purpose);
+  cuda::check(cudaDeviceSynchronize(), purpose);
+  return DeviceBuffer(
+      memory, bytes, [](void* p, void*) { (void)cudaFree(p); }, nullptr);
+}
+
+/// bf16 of ordinary size; powers of two would flatter nothing, but zeros would.
+std::vector<std::uint16_t> random_bf16(std::size_t count) {
+  std::mt19937 random(3);
+  std::vector<std::uint16_t> values(count);
+  for (std::uint16_t& value : values) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    value = static_cast<std::uint16_t>((bits & 0x8000u) | (0x3c00u + (bits >> 16 & 0x3ffu)));
+  }
+  return values;
+}
+
+double microseconds(cuda::LinearEngine& engine,
+                    const std::vector<std::unique_ptr<LinearWeights>>& sets, std::int32_t rows,
+                    cudaStream_t stream) {
+  const LinearWeights& first = *sets.front();
+  const auto padded = static_cast<std::size_t>(cuda::padded_row_count(rows));
+  const std::vector<std::uint16_t> values =
+      random_bf16(padded * static_cast<std::size_t>(first.in_features()));
+  const DeviceBuffer x = allocate(values.size() * 2, "x");
+  cuda::check(cudaMemcpy(x.data(), values.data(), values.size() * 2, cudaMemcpyHostToDevice), "x");
+  const DeviceBuffer out =
+      allocate(padded * static_cast<std::size_t>(first.out_features()) * sizeof(float), "out");
+  return time_replays(
+             static_cast<std::int32_t>(sets.size()), 31,
+             [&](std::int32_t set) {
+               engine.run(*sets[static_cast<std::size_t>(set)], x.data(), rows, out.as<float>(),
+                          false, stream);
+             },
+             stream)
+      .in_pass_us;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::string shape_name, rows_text, json_file;
+  po::options_description options("bench/linear");
+  options.add_options()("help", "print this")(
+      "shape", po::value(&shape_name)->default_value("llama-2-7b"),
+      "llama-2-7b, llama-3-8b or llama-68m, as bench/widen writes them")(
+      "rows", po::value(&rows_text)->default_value("1,2,4,8,16,32"), "comma-separated")(
+      "json", po::value(&json_file), "also write the figures here");
+  po::variables_map given;
+  po::store(po::parse_command_line(argc, argv, options), given);
+  po::notify(given);
+  if (given.count("help") != 0) {
+    std::cout << options;
+    return 0;
+  }
+  const auto shape = std::find_if(shapes.begin(), shapes.end(),
+                                  [&](const Shape& s) { return s.name == shape_name; });
+  if (shape == shapes.end()) throw_usage("--shape takes llama-2-7b, llama-3-8b or llama-68m");
+  std::string why_not;
+  if (!has_cuda_device(&why_not)) throw_failure(why_not);
+
+  cudaStream_t stream = nullptr;
+  cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  const double bandwidth = read_bandwidth();
+  std::printf("%s, reads %.2f TB/s\n%-12s %14s %5s %9s %9s %9s %9s\n", shape->name,
+              1e-12 * bandwidth, "product", "out x in", "rows", "bytes us", "library", "streamed",
+              "of bytes");
+  nlohmann::ordered_json report;
+  for (const Product& product : shape->products) {
+    const std::vector<std::uint16_t> weights =
+        random_bf16(static_cast<std::size_t>(product.out * product.in));
+    const double bytes = 2.0 * static_cast<double>(weights.size());
+    const auto sets = std::max(2, static_cast<int>(rotated_bytes / bytes) + 1);
+    std::stringstream list(rows_text);
+    for (std::string word; std::getline(list, word, ',');) {
+      const std::int32_t rows = std::stoi(word);
+      double us[2];
+      for (const bool streams : {false, true}) {
+        cuda::WeightUpload upload(allocate, stream);
+        cuda::LinearEngine engine(upload, allocate, streams);
+        std::vector<std::unique_ptr<LinearWeights>> packed;
+        const LinearPart part{weights.data(), DType::bf16, product.out};
+        for (int set = 0; set < sets; ++set) {
+          packed.push_back(engine.pack({&part, 1}, product.in, {}, 512));
+        }
+        us[streams] = microseconds(engine, packed, rows, stream);
+      }
+      const double bound = 1e6 * bytes / bandwidth;
+      std::printf("%-12s %6lld x %5lld %5d %9.1f %9.1f %9.1f %8.1f%%\n", product.name,
+                  static_cast<long long>(product.out), static_cast<long long>(product.in), rows,
+                  bound, us[0], us[1], 100.0 * bound / us[1]);
+      std::fflush(stdout);
+      report.push_back({{"product", product.name},
+                        {"rows", rows},
+                        {"bytes_us", bound},
+                        {"library_us", us[0]},
+                        {"streamed_us", us[1]}});
+    }
+  }
+  cuda::check(cudaStreamDestroy(stream), "ending");
+  if (!json_file.empty()) {
+    std::ofstream out(json_file);
+    out << report.dump(1) << '\n';
+    if (!out.flush()) throw_failure(cat(json_file, " could not be written"));
+  }
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "bench/linear: %s\n", error.what());
+  return 1;
+}
