@@ -62,6 +62,32 @@ __device__ inline void block_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
+// --- clusters ---------------------------------------------------------------------------------
+
+__device__ inline int block_in_cluster() {
+  std::uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+}
+/// Arrives at the barrier that a block of the cluster has where this one has `barrier`.
+__device__ inline void arrive_in_block(std::uint64_t* barrier, int block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 address;\n"
+      "mapa.shared::cluster.u32 address, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [address];\n"
+      "}"
+      :
+      : "r"(shared_address(barrier)), "r"(block)
+      : "memory");
+}
+
 // --- copies -----------------------------------------------------------------------------------
 
 /// Starts copying 16 bytes, or clearing them where not `valid`.
@@ -100,6 +126,19 @@ __device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, in
       "[%0], [%1, {%2, %3, %4}], [%5];"
       :
       : "r"(shared), "l"(&map), "r"(inner), "r"(middle), "r"(outer), "r"(shared_address(barrier))
+      : "memory");
+}
+/// Likewise, to the blocks of the cluster whose bits `blocks` has; the bytes count for the barrier
+/// of each.
+__device__ inline void copy_box_to_cluster(std::uint32_t shared, const CUtensorMap& map, int inner,
+                                           int middle, int outer, std::uint64_t* barrier,
+                                           std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+      :
+      : "r"(shared), "l"(&map), "r"(inner), "r"(middle), "r"(outer), "r"(shared_address(barrier)),
+        "h"(blocks)
       : "memory");
 }
 /// Arrives and announces bytes of bulk copies to the barrier's current phase.

@@ -20,6 +20,8 @@ namespace {
 
 /// What NVIDIA recommends for Hopper; smaller GPUs want less.
 constexpr std::size_t workspace_bytes = linear_workspace_bytes;
+/// Rows up to which the streaming kernel is taken.
+constexpr std::int32_t streamed_rows = most_streamed_rows;
 /// Of x, weights and out. Rows need not be aligned: the library sees their stride.
 constexpr std::uint32_t operand_alignment = 16;
 
@@ -123,7 +125,8 @@ struct LinearEngine::Impl {
   }
 
   bool streams(const PackedWeights& packed, std::int32_t rows) const {
-    return streaming_blocks > 0 && can_stream(packed.in, packed.out, padded_row_count(rows));
+    return streaming_blocks.alone > 0 && padded_row_count(rows) <= streamed_rows &&
+           can_stream(packed.in, packed.out, padded_row_count(rows));
   }
 
   const PackedWeights& own(const LinearWeights& weights, std::int32_t rows) const {
@@ -205,7 +208,7 @@ struct LinearEngine::Impl {
   const Allocate allocate;
   Handle handle;
   DeviceBuffer workspace;
-  std::int32_t streaming_blocks = 0;  ///< 0: no product is streamed
+  StreamedBlocks streaming_blocks;  ///< none: no product is streamed
   std::map<Shape, Product> products;
 };
 
@@ -258,7 +261,7 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
   if (impl_->streams(packed, rows)) {
     const float* bias = packed.bias.bytes() > 0 ? packed.bias.as<float>() : nullptr;
     return streamed_linear(x, packed.values.data(), bias, padded, packed.in, packed.out, out,
-                           accumulate, impl_->streaming_blocks, stream);
+                           accumulate, impl_->streaming_blocks, streaming_cluster(padded), stream);
   }
   Product& product = impl_->product_of(packed, rows, accumulate);
   if (product.algorithm) {

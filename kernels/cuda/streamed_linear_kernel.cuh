@@ -4,6 +4,10 @@
 // thread copies them, weights before it waits for the kernels that compute x. Eight warps multiply,
 // weights as the left operand: with more than eight tiles a warp has two, with fewer several warps
 // share a tile and divide the inputs of each stage among themselves.
+//
+// The blocks of a cluster walk the inputs alike: each copies its part of a stage's x to all of
+// them. So a stage is emptied when the consumers of all blocks say so, and filled when all blocks'
+// parts of x have come, and the block's own weights.
 #pragma once
 
 #include "kernels/cuda/async_copies.cuh"
@@ -20,15 +24,19 @@ inline constexpr int steps = stage_inputs / 16;  ///< products of a stage and ti
 inline constexpr int tile_bytes = tile_outputs * stage_inputs * 2;
 inline constexpr int most_tiles = 2 * consumer_warps;  ///< of a round
 inline constexpr int most_stages = 32;
-inline constexpr int stages_bytes = 160 * 1024;
+/// Less with few rows, so that there is room beside the kernels before.
+inline constexpr int few_rows_bytes = 160 * 1024;
+inline constexpr int many_rows_bytes = 208 * 1024;
+inline constexpr int most_cluster = 4;
 
 constexpr int stage_bytes(int round_tiles, int row_blocks) {
   return round_tiles * tile_bytes + 8 * row_blocks * stage_inputs * 2;
 }
-static_assert(stages_bytes / stage_bytes(most_tiles, 4) >= 2);
+static_assert(few_rows_bytes / stage_bytes(most_tiles, 2) >= 2);
+static_assert(many_rows_bytes / stage_bytes(most_tiles, 10) >= 2);
 
 struct Arguments {
-  CUtensorMap weights, x;  ///< as [64 inputs][row][in / 64]
+  CUtensorMap weights, x;  ///< as [64 inputs][row][in / 64]; x by boxes of a block's part
   const float* bias;       ///< or null
   float* out;
   std::int32_t rows, out_features;
@@ -36,37 +44,41 @@ struct Arguments {
   std::int32_t round_tiles;  ///< most of a round
   std::int32_t stage_count;  ///< ceil(in / stage_inputs)
   std::int32_t stages;       ///< in shared memory
+  std::int32_t rounds;       ///< of every block
+  std::int32_t cluster;      ///< blocks of a cluster: 1, 2 or 4
   bool accumulate;
 };
 
-template <int row_blocks>
 struct SharedState {
   std::uint64_t filled[most_stages], emptied[most_stages];
-  float parts[consumer_warps][tile_outputs][8 * row_blocks];
 };
+/// What the warps that share tiles have of them: where the stages were, as there is one round then
+/// and all of its stages are read.
+template <int row_blocks>
+using Parts = float[consumer_warps][tile_outputs][8 * row_blocks];
+static_assert(sizeof(Parts<10>) <= many_rows_bytes && sizeof(Parts<2>) <= few_rows_bytes);
 
-/// The tiles of a block, in rounds.
+/// The tiles of a block, in rounds, the last of which may have none.
 struct Share {
-  std::int32_t first, end, round_tiles;
+  std::int32_t first, end, round_tiles, rounds;
 
-  __device__ explicit Share(const Arguments& arguments) : round_tiles(arguments.round_tiles) {
+  __device__ explicit Share(const Arguments& arguments)
+      : round_tiles(arguments.round_tiles), rounds(arguments.rounds) {
     const std::int64_t tiles = arguments.tiles;
     first = static_cast<std::int32_t>(tiles * blockIdx.x / gridDim.x);
     end = static_cast<std::int32_t>(tiles * (blockIdx.x + 1) / gridDim.x);
   }
-  __device__ std::int32_t rounds() const { return (end - first + round_tiles - 1) / round_tiles; }
   __device__ std::int32_t begin_of(std::int32_t round) const { return first + round * round_tiles; }
   __device__ std::int32_t tiles_of(std::int32_t round) const {
-    return min(end - begin_of(round), round_tiles);
+    return max(min(end - begin_of(round), round_tiles), 0);
   }
 };
 
 template <int row_blocks>
-__device__ void copy(const Arguments& arguments, std::uint32_t memory,
-                     SharedState<row_blocks>& state) {
+__device__ void copy(const Arguments& arguments, std::uint32_t memory, SharedState& state) {
   const Share share(arguments);
   const int bytes = stage_bytes(share.round_tiles, row_blocks);
-  const std::int32_t all = share.rounds() * arguments.stage_count;
+  const std::int32_t all = share.rounds * arguments.stage_count;
   constexpr int x_bytes = 8 * row_blocks * stage_inputs * 2;
   const auto copy_weights = [&](std::int32_t number) {
     const std::int32_t stage = number % arguments.stages;
@@ -83,12 +95,23 @@ __device__ void copy(const Arguments& arguments, std::uint32_t memory,
                        &state.filled[stage]);
     }
   };
+  // Block r of two copies 64 of the inputs; of four, of half the rows.
+  const int rank = hopper::block_in_cluster();
+  const int x_half = rank % 2;
+  const int x_first = rank / 2 * (4 * row_blocks);
   const auto copy_x = [&](std::int32_t number) {
     const std::int32_t stage = number % arguments.stages;
     const int part = number % arguments.stage_count * (stage_inputs / 64);
-    hopper::copy_box(
-        memory + static_cast<std::uint32_t>(stage * bytes + share.round_tiles * tile_bytes),
-        arguments.x, 0, 0, part, &state.filled[stage]);
+    const std::uint32_t x =
+        memory + static_cast<std::uint32_t>(stage * bytes + share.round_tiles * tile_bytes);
+    if (arguments.cluster == 1) {
+      hopper::copy_box(x, arguments.x, 0, 0, part, &state.filled[stage]);
+      return;
+    }
+    hopper::copy_box_to_cluster(
+        x + static_cast<std::uint32_t>((x_half * 8 * row_blocks + x_first) * 128), arguments.x, 0,
+        x_first, part + x_half, &state.filled[stage],
+        static_cast<std::uint16_t>((1 << arguments.cluster) - 1));
   };
   const std::int32_t ahead = min(arguments.stages, all);
 #pragma unroll 1
@@ -108,10 +131,10 @@ __device__ void copy(const Arguments& arguments, std::uint32_t memory,
 template <int row_blocks>
 class Consumer {
  public:
-  __device__ Consumer(const Arguments& arguments, std::uint32_t memory,
-                      SharedState<row_blocks>& state)
+  __device__ Consumer(const Arguments& arguments, std::uint8_t* memory, SharedState& state)
       : arguments_(arguments),
-        memory_(memory),
+        memory_(flatten::shared_address(memory)),
+        parts_(*reinterpret_cast<Parts<row_blocks>*>(memory)),
         state_(state),
         share_(arguments),
         warp_(static_cast<int>(threadIdx.x) / 32),
@@ -133,7 +156,7 @@ class Consumer {
   __device__ void run() {
     std::int32_t number = 0;
 #pragma unroll 1
-    for (std::int32_t round = 0; round < share_.rounds(); ++round) {
+    for (std::int32_t round = 0; round < share_.rounds; ++round) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -166,7 +189,7 @@ class Consumer {
       }
     }
     __syncwarp();
-    if (lane_ == 0) hopper::arrive(&state_.emptied[stage]);
+    if (lane_ < arguments_.cluster) hopper::arrive_in_block(&state_.emptied[stage], lane_);
   }
 
   __device__ void load_x(std::uint32_t x, int step, std::uint32_t (&rows)[row_blocks][2]) const {
@@ -214,12 +237,12 @@ class Consumer {
       if (tile_ + consumer_warps < tiles) store_sums(begin + tile_ + consumer_warps, sums_[1]);
       return;
     }
-    meet();  // nobody adds up the last round's any more
+    meet();  // all have read the last stage
 #pragma unroll
     for (int block = 0; block < row_blocks; ++block) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        state_.parts[warp_][lane_ / 4 + i / 2 * 8][8 * block + lane_ % 4 * 2 + i % 2] =
+        parts_[warp_][lane_ / 4 + i / 2 * 8][8 * block + lane_ % 4 * 2 + i % 2] =
             sums_[0][block][i];
       }
     }
@@ -231,8 +254,7 @@ class Consumer {
       const std::int32_t output = at - row * outputs;
       float sum = 0.0f;
       for (int part = 0; part < tile_warps_; ++part) {
-        sum +=
-            state_.parts[part * tiles_at_once_ + output / tile_outputs][output % tile_outputs][row];
+        sum += parts_[part * tiles_at_once_ + output / tile_outputs][output % tile_outputs][row];
       }
       store(row, begin * tile_outputs + output, sum);
     }
@@ -258,7 +280,8 @@ class Consumer {
 
   const Arguments& arguments_;
   const std::uint32_t memory_;
-  SharedState<row_blocks>& state_;
+  Parts<row_blocks>& parts_;
+  SharedState& state_;
   const Share share_;
   const int warp_, lane_;
   int tile_warps_, tiles_at_once_, tile_, first_step_, end_step_;
@@ -272,25 +295,37 @@ __global__ void __launch_bounds__(threads, 1)
 #if __CUDA_ARCH__ >= 900
   let_next_kernel_begin();
   extern __shared__ __align__(1024) std::uint8_t memory[];
-  __shared__ SharedState<row_blocks> state;
+  __shared__ SharedState state;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < arguments.stages; ++stage) {
       hopper::init_barrier(&state.filled[stage], 1);
-      hopper::init_barrier(&state.emptied[stage], consumer_warps);
+      hopper::init_barrier(&state.emptied[stage], consumer_warps * arguments.cluster);
     }
     hopper::publish_barriers();
   } else if (threadIdx.x == consumers) {
     hopper::prefetch_map(arguments.weights);
     hopper::prefetch_map(arguments.x);
   }
-  __syncthreads();
+  __syncwarp();
+  // Others' copies and arrivals come to this block's memory.
+  if (arguments.cluster > 1) {
+    hopper::cluster_arrive();
+    hopper::cluster_wait();
+  } else {
+    __syncthreads();
+  }
   if (threadIdx.x >= consumers) {
     if (threadIdx.x == consumers) {
       copy<row_blocks>(arguments, flatten::shared_address(memory), state);
     }
+    __syncwarp();
   } else {
     wait_for_former_kernels();
-    Consumer<row_blocks>(arguments, flatten::shared_address(memory), state).run();
+    Consumer<row_blocks>(arguments, memory, state).run();
+  }
+  if (arguments.cluster > 1) {
+    hopper::cluster_arrive();
+    hopper::cluster_wait();
   }
 #endif
 }
