@@ -309,6 +309,7 @@ struct Bench {
 int main(int argc, char** argv) try {
   EngineOptions load;
   std::string target, draft, json_file;
+  bool passes_only = false;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
@@ -321,6 +322,7 @@ int main(int argc, char** argv) try {
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
       "max-tree-size", po::value(&load.max_tree_size)->default_value(256), "")(
+      "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
@@ -355,9 +357,11 @@ int main(int argc, char** argv) try {
   bench.json["draft"] = draft;
   bench.passes("target", impl.target, prefix);
   bench.passes("draft", impl.draft, prefix);
-  bench.sampled(prefix, 0.0);
-  bench.sampled(prefix, 0.8);
-  bench.generations(prefix, new_tokens);
+  if (!passes_only) {
+    bench.sampled(prefix, 0.0);
+    bench.sampled(prefix, 0.8);
+    bench.generations(prefix, new_tokens);
+  }
   if (!json_file.empty()) std::ofstream(json_file) << bench.json.dump(2) << "\n";
   return 0;
 } catch (const po::error& error) {

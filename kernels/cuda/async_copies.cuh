@@ -69,19 +69,20 @@ __device__ inline int block_in_cluster() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
-__device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+/// Orders no memory but what publish_barriers() does.
+__device__ inline void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
+  asm volatile("barrier.cluster.wait.aligned;" : : : "memory");
 }
-__device__ inline void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
-}
-/// Arrives at the barrier that a block of the cluster has where this one has `barrier`.
+/// Arrives at the barrier that a block of the cluster has where this one has `barrier`. Orders what
+/// the thread read before; for what it wrote it would need the scope of the cluster, whose fence
+/// takes as long as a read of memory.
 __device__ inline void arrive_in_block(std::uint64_t* barrier, int block) {
   asm volatile(
       "{\n"
       ".reg .b32 address;\n"
       "mapa.shared::cluster.u32 address, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [address];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [address];\n"
       "}"
       :
       : "r"(shared_address(barrier)), "r"(block)

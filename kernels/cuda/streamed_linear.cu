@@ -127,8 +127,6 @@ void streamed_linear(const void* x, const void* weights, const float* bias, std:
   with_row_blocks(rows, [&](auto constant) {
     constexpr int row_blocks = decltype(constant)::row_blocks;
     Arguments arguments{};
-    arguments.weights =
-        map_matrix(weights, out_features, in, tile_outputs, stage_inputs / 64, "weights");
     arguments.x = map_matrix(
         x, rows, in, static_cast<std::uint32_t>(cluster == 4 ? 4 * row_blocks : 8 * row_blocks),
         cluster == 1 ? 2 : 1, "a product's input");
@@ -143,6 +141,9 @@ void streamed_linear(const void* x, const void* weights, const float* bias, std:
     // A block's tiles in as many equal rounds as they need.
     arguments.rounds = static_cast<std::int32_t>(ceil_div(most_of_block, most_tiles));
     arguments.round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, arguments.rounds));
+    arguments.weights = map_matrix(weights, out_features, in,
+                                   static_cast<std::uint32_t>(arguments.round_tiles * tile_outputs),
+                                   stage_inputs / 64, "weights");
     arguments.stages = std::min(
         shared_bytes(row_blocks) / stage_bytes(arguments.round_tiles, row_blocks), most_stages);
     launch<row_blocks>(arguments, static_cast<std::int32_t>(grid), stream);

@@ -74,55 +74,69 @@ struct Share {
   }
 };
 
+/// Where a walk over the stages of all rounds is, without a division.
+struct Place {
+  std::int32_t stage = 0;   ///< in shared memory
+  int parity = 0;           ///< of the stage's fillings so far
+  std::int32_t number = 0;  ///< of the stage in its round
+  std::int32_t round = 0;
+
+  __device__ void advance(const Arguments& arguments) {
+    if (++stage == arguments.stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+    if (++number == arguments.stage_count) {
+      number = 0;
+      ++round;
+    }
+  }
+};
+
 template <int row_blocks>
 __device__ void copy(const Arguments& arguments, std::uint32_t memory, SharedState& state) {
   const Share share(arguments);
-  const int bytes = stage_bytes(share.round_tiles, row_blocks);
-  const std::int32_t all = share.rounds * arguments.stage_count;
-  constexpr int x_bytes = 8 * row_blocks * stage_inputs * 2;
-  const auto copy_weights = [&](std::int32_t number) {
-    const std::int32_t stage = number % arguments.stages;
-    const std::int32_t round = number / arguments.stage_count;
-    const std::int32_t tiles = share.tiles_of(round);
-    if (number >= arguments.stages) {
-      hopper::wait(&state.emptied[stage], number / arguments.stages % 2 ^ 1);
-    }
-    hopper::arrive_expecting(&state.filled[stage], tiles * tile_bytes + x_bytes);
-    const int part = (number - round * arguments.stage_count) * (stage_inputs / 64);
-    for (std::int32_t tile = 0; tile < tiles; ++tile) {
-      hopper::copy_box(memory + static_cast<std::uint32_t>(stage * bytes + tile * tile_bytes),
-                       arguments.weights, 0, (share.begin_of(round) + tile) * tile_outputs, part,
-                       &state.filled[stage]);
-    }
+  const auto bytes = static_cast<std::uint32_t>(stage_bytes(share.round_tiles, row_blocks));
+  const std::uint32_t weight_bytes = static_cast<std::uint32_t>(share.round_tiles * tile_bytes);
+  // A round with fewer tiles than others reads on into its neighbour's, which are read anyway.
+  const auto copy_weights = [&](const Place& at) {
+    std::uint64_t* filled = &state.filled[at.stage];
+    hopper::wait(&state.emptied[at.stage], at.parity ^ 1);
+    hopper::arrive_expecting(filled, static_cast<int>(bytes));
+    hopper::copy_box(memory + static_cast<std::uint32_t>(at.stage) * bytes, arguments.weights, 0,
+                     share.begin_of(at.round) * tile_outputs, at.number * (stage_inputs / 64),
+                     filled);
   };
   // Block r of two copies 64 of the inputs; of four, of half the rows.
-  const int rank = hopper::block_in_cluster();
+  const int rank = arguments.cluster == 1 ? 0 : hopper::block_in_cluster();
   const int x_half = rank % 2;
   const int x_first = rank / 2 * (4 * row_blocks);
-  const auto copy_x = [&](std::int32_t number) {
-    const std::int32_t stage = number % arguments.stages;
-    const int part = number % arguments.stage_count * (stage_inputs / 64);
-    const std::uint32_t x =
-        memory + static_cast<std::uint32_t>(stage * bytes + share.round_tiles * tile_bytes);
+  const auto copy_x = [&](const Place& at) {
+    std::uint64_t* filled = &state.filled[at.stage];
+    const int part = at.number * (stage_inputs / 64);
+    const std::uint32_t x = memory + static_cast<std::uint32_t>(at.stage) * bytes + weight_bytes;
     if (arguments.cluster == 1) {
-      hopper::copy_box(x, arguments.x, 0, 0, part, &state.filled[stage]);
+      hopper::copy_box(x, arguments.x, 0, 0, part, filled);
       return;
     }
     hopper::copy_box_to_cluster(
         x + static_cast<std::uint32_t>((x_half * 8 * row_blocks + x_first) * 128), arguments.x, 0,
-        x_first, part + x_half, &state.filled[stage],
-        static_cast<std::uint16_t>((1 << arguments.cluster) - 1));
+        x_first, part + x_half, filled, static_cast<std::uint16_t>((1 << arguments.cluster) - 1));
   };
+  const std::int32_t all = share.rounds * arguments.stage_count;
   const std::int32_t ahead = min(arguments.stages, all);
+  Place weights_at, x_at;
 #pragma unroll 1
-  for (std::int32_t number = 0; number < ahead; ++number) copy_weights(number);
+  for (std::int32_t i = 0; i < ahead; ++i) {
+    copy_weights(weights_at);
+    weights_at.advance(arguments);
+  }
   wait_for_former_kernels();
 #pragma unroll 1
-  for (std::int32_t number = 0; number < ahead; ++number) copy_x(number);
-#pragma unroll 1
-  for (std::int32_t number = ahead; number < all; ++number) {
-    copy_weights(number);
-    copy_x(number);
+  for (std::int32_t i = 0; i < all; ++i) {
+    if (i >= ahead) copy_weights(x_at);
+    copy_x(x_at);
+    x_at.advance(arguments);
   }
 }
 
@@ -154,7 +168,7 @@ class Consumer {
   }
 
   __device__ void run() {
-    std::int32_t number = 0;
+    Place at;
 #pragma unroll 1
     for (std::int32_t round = 0; round < share_.rounds; ++round) {
 #pragma unroll
@@ -167,18 +181,21 @@ class Consumer {
       }
       const std::int32_t tiles = share_.tiles_of(round);
 #pragma unroll 1
-      for (std::int32_t i = 0; i < arguments_.stage_count; ++i, ++number) multiply(number, tiles);
+      for (std::int32_t i = 0; i < arguments_.stage_count; ++i) {
+        multiply(at, tiles);
+        at.advance(arguments_);
+      }
       finish(round, tiles);
     }
   }
 
  private:
-  __device__ void multiply(std::int32_t number, std::int32_t tiles) {
-    const std::int32_t stage = number % arguments_.stages;
+  __device__ void multiply(const Place& at, std::int32_t tiles) {
     const std::uint32_t base =
-        memory_ + static_cast<std::uint32_t>(stage * stage_bytes(share_.round_tiles, row_blocks));
+        memory_ +
+        static_cast<std::uint32_t>(at.stage * stage_bytes(share_.round_tiles, row_blocks));
     const std::uint32_t x = base + static_cast<std::uint32_t>(share_.round_tiles * tile_bytes);
-    hopper::wait(&state_.filled[stage], number / arguments_.stages % 2);
+    hopper::wait(&state_.filled[at.stage], at.parity);
 #pragma unroll 2
     for (int step = first_step_; step < end_step_; ++step) {
       std::uint32_t rows[row_blocks][2];
@@ -189,7 +206,11 @@ class Consumer {
       }
     }
     __syncwarp();
-    if (lane_ < arguments_.cluster) hopper::arrive_in_block(&state_.emptied[stage], lane_);
+    if (arguments_.cluster == 1) {
+      if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
+    } else if (lane_ < arguments_.cluster) {
+      hopper::arrive_in_block(&state_.emptied[at.stage], lane_);
+    }
   }
 
   __device__ void load_x(std::uint32_t x, int step, std::uint32_t (&rows)[row_blocks][2]) const {
@@ -216,13 +237,13 @@ class Consumer {
                                 const std::uint32_t (&rows)[row_blocks][2],
                                 float (&sums)[row_blocks][4]) const {
     std::uint32_t weights[4];
-    asm volatile(
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-        : "=r"(weights[0]), "=r"(weights[1]), "=r"(weights[2]), "=r"(weights[3])
-        : "r"(base + static_cast<std::uint32_t>(
-                         tile * tile_bytes + step / 4 * (tile_outputs * 128) + weight_row_ * 128 +
-                         ((step % 4 * 2 + weight_vector_) ^ (weight_row_ % 8)) * 16))
-        : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(weights[0]), "=r"(weights[1]), "=r"(weights[2]), "=r"(weights[3])
+                 : "r"(base + static_cast<std::uint32_t>(
+                                  (step / 4 * share_.round_tiles + tile) * (tile_outputs * 128) +
+                                  weight_row_ * 128 +
+                                  ((step % 4 * 2 + weight_vector_) ^ (weight_row_ % 8)) * 16))
+                 : "memory");
 #pragma unroll
     for (int block = 0; block < row_blocks; ++block) {
       flatten::multiply_add(sums[block], weights, rows[block][0], rows[block][1]);
@@ -309,8 +330,7 @@ __global__ void __launch_bounds__(threads, 1)
   __syncwarp();
   // Others' copies and arrivals come to this block's memory.
   if (arguments.cluster > 1) {
-    hopper::cluster_arrive();
-    hopper::cluster_wait();
+    hopper::cluster_meet();
   } else {
     __syncthreads();
   }
@@ -323,10 +343,7 @@ __global__ void __launch_bounds__(threads, 1)
     wait_for_former_kernels();
     Consumer<row_blocks>(arguments, memory, state).run();
   }
-  if (arguments.cluster > 1) {
-    hopper::cluster_arrive();
-    hopper::cluster_wait();
-  }
+  if (arguments.cluster > 1) hopper::cluster_meet();
 #endif
 }
 
