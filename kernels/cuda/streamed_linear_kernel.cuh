@@ -140,31 +140,49 @@ __device__ void copy(const Arguments& arguments, std::uint32_t memory, SharedSta
   }
 }
 
-/// A warp's part of a round. Fragments: of weights, outputs g and g + 8 of a tile, with lane =
-/// 4 g + t; of x, row g; of sums, outputs g and g + 8, rows 2 t and 2 t + 1 of each block of eight.
-template <int row_blocks>
+/// How a block's warps divide the tiles of a round: with more tiles than warps some warps have a
+/// second one; with fewer, several warps share a tile, each with some steps of every stage.
+struct Division {
+  int tile_warps = consumer_warps;  ///< that share a tile: the power of two that keeps most busy
+  int tile, first_step;             ///< of this warp; its second tile is `consumer_warps` further
+  int tiles;                        ///< of this warp: 0, 1 or 2
+
+  __device__ Division(int round_tiles, int warp) {
+    while (tile_warps > 1 && consumer_warps / tile_warps < round_tiles) tile_warps /= 2;
+    tile = warp % tiles_at_once();
+    first_step = warp / tiles_at_once() * (steps / tile_warps);
+    tiles = (tile < round_tiles ? 1 : 0) + (tile + consumer_warps < round_tiles ? 1 : 0);
+  }
+  __device__ int tiles_at_once() const { return consumer_warps / tile_warps; }
+};
+
+/// A warp that has `tiles` tiles and `own_steps` steps of each stage. Fragments: of weights,
+/// outputs g and g + 8 of a tile, with lane = 4 g + t; of x, row g; of sums, outputs g and g + 8,
+/// rows 2 t and 2 t + 1 of each block of eight.
+template <int row_blocks, int tiles, int own_steps>
 class Consumer {
  public:
-  __device__ Consumer(const Arguments& arguments, std::uint8_t* memory, SharedState& state)
+  __device__ Consumer(const Arguments& arguments, const Division& division, std::uint8_t* memory,
+                      SharedState& state)
       : arguments_(arguments),
+        division_(division),
         memory_(flatten::shared_address(memory)),
         parts_(*reinterpret_cast<Parts<row_blocks>*>(memory)),
         state_(state),
         share_(arguments),
-        warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32) {
-    // Warps that share a tile: the power of two that keeps all busy.
-    tile_warps_ = consumer_warps;
-    while (tile_warps_ > 1 && consumer_warps / tile_warps_ < share_.round_tiles) tile_warps_ /= 2;
-    tiles_at_once_ = consumer_warps / tile_warps_;
-    tile_ = warp_ % tiles_at_once_;
-    first_step_ = warp_ / tiles_at_once_ * (steps / tile_warps_);
-    end_step_ = first_step_ + steps / tile_warps_;
+    // Step s of a half is two vectors of 16 bytes from 2 s on, which the swizzle moves to
+    // vector ^ (row % 8): so to the bits of 32 s over where the half's first step is.
+    const int half = division.first_step / steps_of_half;
+    const int first = division.first_step % steps_of_half * 2;
     // ldmatrix: lanes 8 i to 8 i + 7 name the rows of matrix i.
-    weight_row_ = lane_ % 16;
-    weight_vector_ = lane_ / 16;
-    x_row_ = lane_ % 8 + (row_blocks > 1 ? lane_ / 16 * 8 : 0);
-    x_vector_ = lane_ / 8 % 2;
+    const int weight_row = lane_ % 16;
+    const int x_row = lane_ % 8 + (row_blocks > 1 ? lane_ / 16 * 8 : 0);
+    weights_at_ = static_cast<std::uint32_t>(half * half_bytes() + division.tile * tile_half_bytes +
+                                             weight_row * 128 +
+                                             ((first + lane_ / 16) ^ (weight_row % 8)) * 16);
+    x_at_ = static_cast<std::uint32_t>(share_.round_tiles * tile_bytes + half * x_half_bytes +
+                                       x_row * 128 + ((first + lane_ / 8 % 2) ^ (x_row % 8)) * 16);
   }
 
   __device__ void run() {
@@ -172,112 +190,153 @@ class Consumer {
 #pragma unroll 1
     for (std::int32_t round = 0; round < share_.rounds; ++round) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
         for (int block = 0; block < row_blocks; ++block) {
 #pragma unroll
-          for (float& sum : sums_[i][block]) sum = 0.0f;
+          for (float& sum : sums_[tile][block]) sum = 0.0f;
         }
       }
-      const std::int32_t tiles = share_.tiles_of(round);
 #pragma unroll 1
       for (std::int32_t i = 0; i < arguments_.stage_count; ++i) {
-        multiply(at, tiles);
+        hopper::wait(&state_.filled[at.stage], at.parity);
+        if constexpr (tiles > 0) multiply(at.stage);
+        __syncwarp();
+        release(at.stage);
         at.advance(arguments_);
       }
-      finish(round, tiles);
+      finish(round, share_.tiles_of(round));
     }
   }
 
  private:
-  __device__ void multiply(const Place& at, std::int32_t tiles) {
+  static constexpr int steps_of_half = steps / 2;
+  static constexpr int tile_half_bytes = tile_outputs * 128;
+  static constexpr int x_half_bytes = 8 * row_blocks * 128;
+  static constexpr int step_registers = 4 * tiles + 2 * row_blocks;
+  /// Steps whose fragments are loaded together, while those before are multiplied.
+  static constexpr int group_steps() {
+    int most = own_steps;
+    while (most > 1 && most * step_registers > 24) most /= 2;
+    return most;
+  }
+  struct Fragments {
+    std::uint32_t weights[group_steps()][tiles == 0 ? 1 : tiles][4];
+    std::uint32_t x[group_steps()][row_blocks][2];
+  };
+
+  __device__ int half_bytes() const { return share_.round_tiles * tile_half_bytes; }
+
+  __device__ void multiply(std::int32_t stage) {
     const std::uint32_t base =
-        memory_ +
-        static_cast<std::uint32_t>(at.stage * stage_bytes(share_.round_tiles, row_blocks));
-    const std::uint32_t x = base + static_cast<std::uint32_t>(share_.round_tiles * tile_bytes);
-    hopper::wait(&state_.filled[at.stage], at.parity);
-#pragma unroll 2
-    for (int step = first_step_; step < end_step_; ++step) {
-      std::uint32_t rows[row_blocks][2];
-      load_x(x, step, rows);
-      if (tile_ < tiles) multiply_tile(base, tile_, step, rows, sums_[0]);
-      if (tile_ + consumer_warps < tiles) {
-        multiply_tile(base, tile_ + consumer_warps, step, rows, sums_[1]);
+        memory_ + static_cast<std::uint32_t>(stage * stage_bytes(share_.round_tiles, row_blocks));
+    constexpr int groups = own_steps / group_steps();
+    Fragments fragments[2];
+    load(base, 0, fragments[0]);
+#pragma unroll
+    for (int group = 0; group < groups; ++group) {
+      if (group + 1 < groups) load(base, group + 1, fragments[(group + 1) % 2]);
+      const Fragments& now = fragments[group % 2];
+#pragma unroll
+      for (int step = 0; step < group_steps(); ++step) {
+#pragma unroll
+        for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+          for (int block = 0; block < row_blocks; ++block) {
+            multiply_add(sums_[tile][block], now.weights[step][tile], now.x[step][block]);
+          }
+        }
       }
     }
-    __syncwarp();
+  }
+
+  __device__ void load(std::uint32_t base, int group, Fragments& to) const {
+#pragma unroll
+    for (int i = 0; i < group_steps(); ++i) {
+      const int step = group * group_steps() + i;
+      const auto bits = static_cast<std::uint32_t>(step % steps_of_half * 32);
+      const std::uint32_t x =
+          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / steps_of_half * x_half_bytes);
+      if constexpr (row_blocks == 1) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(to.x[i][0][0]), "=r"(to.x[i][0][1])
+                     : "r"(x));
+      } else {
+#pragma unroll
+        for (int block = 0; block < row_blocks; block += 2) {
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(to.x[i][block][0]), "=r"(to.x[i][block][1]),
+                         "=r"(to.x[i][block + 1][0]), "=r"(to.x[i][block + 1][1])
+                       : "r"(x + static_cast<std::uint32_t>(block * 8 * 128)));
+        }
+      }
+      const std::uint32_t weights = ((base + weights_at_) ^ bits) +
+                                    static_cast<std::uint32_t>(step / steps_of_half * half_bytes());
+#pragma unroll
+      for (int tile = 0; tile < tiles; ++tile) {
+        std::uint32_t(&w)[4] = to.weights[i][tile];
+        asm volatile(
+            "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+            : "r"(weights + static_cast<std::uint32_t>(tile * consumer_warps * tile_half_bytes)));
+      }
+    }
+  }
+
+  /// Volatile, so that the stage is released after its last fragments have come.
+  __device__ static void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
+                                      const std::uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+
+  __device__ void release(std::int32_t stage) const {
     if (arguments_.cluster == 1) {
-      if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
+      if (lane_ == 0) hopper::arrive(&state_.emptied[stage]);
     } else if (lane_ < arguments_.cluster) {
-      hopper::arrive_in_block(&state_.emptied[at.stage], lane_);
+      hopper::arrive_in_block(&state_.emptied[stage], lane_);
     }
   }
 
-  __device__ void load_x(std::uint32_t x, int step, std::uint32_t (&rows)[row_blocks][2]) const {
-    const std::uint32_t from =
-        x + static_cast<std::uint32_t>(step / 4 * (8 * row_blocks * 128) + x_row_ * 128 +
-                                       ((step % 4 * 2 + x_vector_) ^ (x_row_ % 8)) * 16);
-    if constexpr (row_blocks == 1) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                   : "=r"(rows[0][0]), "=r"(rows[0][1])
-                   : "r"(from)
-                   : "memory");
-    } else {
-#pragma unroll
-      for (int block = 0; block < row_blocks; block += 2) {
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(rows[block][0]), "=r"(rows[block][1]), "=r"(rows[block + 1][0]),
-                       "=r"(rows[block + 1][1])
-                     : "r"(from + static_cast<std::uint32_t>(block * 8 * 128))
-                     : "memory");
-      }
-    }
-  }
-  __device__ void multiply_tile(std::uint32_t base, int tile, int step,
-                                const std::uint32_t (&rows)[row_blocks][2],
-                                float (&sums)[row_blocks][4]) const {
-    std::uint32_t weights[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(weights[0]), "=r"(weights[1]), "=r"(weights[2]), "=r"(weights[3])
-                 : "r"(base + static_cast<std::uint32_t>(
-                                  (step / 4 * share_.round_tiles + tile) * (tile_outputs * 128) +
-                                  weight_row_ * 128 +
-                                  ((step % 4 * 2 + weight_vector_) ^ (weight_row_ % 8)) * 16))
-                 : "memory");
-#pragma unroll
-    for (int block = 0; block < row_blocks; ++block) {
-      flatten::multiply_add(sums[block], weights, rows[block][0], rows[block][1]);
-    }
-  }
-
-  /// Adds up what several warps have of a tile, and stores it.
-  __device__ void finish(std::int32_t round, std::int32_t tiles) {
+  /// Stores the round's sums. What several warps have of a tile is added up first.
+  __device__ void finish(std::int32_t round, std::int32_t round_tiles) {
     const std::int32_t begin = share_.begin_of(round);
-    if (tile_warps_ == 1) {
-      if (tile_ < tiles) store_sums(begin + tile_, sums_[0]);
-      if (tile_ + consumer_warps < tiles) store_sums(begin + tile_ + consumer_warps, sums_[1]);
-      return;
-    }
-    meet();  // all have read the last stage
+    if constexpr (own_steps == steps) {
 #pragma unroll
-    for (int block = 0; block < row_blocks; ++block) {
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int own = division_.tile + tile * consumer_warps;
+        if (own < round_tiles) store_sums(begin + own, sums_[tile]);
+      }
+    } else {
+      meet();  // all have read the last stage
+      const int warp = static_cast<int>(threadIdx.x) / 32;
+      if constexpr (tiles > 0) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        parts_[warp_][lane_ / 4 + i / 2 * 8][8 * block + lane_ % 4 * 2 + i % 2] =
-            sums_[0][block][i];
+        for (int block = 0; block < row_blocks; ++block) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            parts_[warp][lane_ / 4 + i / 2 * 8][8 * block + lane_ % 4 * 2 + i % 2] =
+                sums_[0][block][i];
+          }
+        }
       }
-    }
-    meet();
-    const std::int32_t outputs = tiles * tile_outputs;
-    for (std::int32_t at = static_cast<std::int32_t>(threadIdx.x); at < outputs * arguments_.rows;
-         at += consumers) {
-      const std::int32_t row = at / outputs;
-      const std::int32_t output = at - row * outputs;
-      float sum = 0.0f;
-      for (int part = 0; part < tile_warps_; ++part) {
-        sum += parts_[part * tiles_at_once_ + output / tile_outputs][output % tile_outputs][row];
+      meet();
+      const std::int32_t outputs = round_tiles * tile_outputs;
+      for (auto at = static_cast<std::int32_t>(threadIdx.x); at < outputs * arguments_.rows;
+           at += consumers) {
+        const std::int32_t row = at / outputs;
+        const std::int32_t output = at - row * outputs;
+        float sum = 0.0f;
+#pragma unroll
+        for (int part = 0; part < steps / own_steps; ++part) {
+          sum += parts_[part * division_.tiles_at_once() + output / tile_outputs]
+                       [output % tile_outputs][row];
+        }
+        store(row, begin * tile_outputs + output, sum);
       }
-      store(row, begin * tile_outputs + output, sum);
     }
   }
   __device__ static void meet() { hopper::block_barrier_wait(1, consumers); }
@@ -300,15 +359,39 @@ class Consumer {
   }
 
   const Arguments& arguments_;
+  const Division division_;
   const std::uint32_t memory_;
   Parts<row_blocks>& parts_;
   SharedState& state_;
   const Share share_;
-  const int warp_, lane_;
-  int tile_warps_, tiles_at_once_, tile_, first_step_, end_step_;
-  int weight_row_, weight_vector_, x_row_, x_vector_;
-  float sums_[2][row_blocks][4];
+  const int lane_;
+  std::uint32_t weights_at_, x_at_;  ///< of this lane, from a stage's begin
+  float sums_[tiles == 0 ? 1 : tiles][row_blocks][4];
 };
+
+template <int row_blocks>
+__device__ void consume(const Arguments& arguments, std::uint8_t* memory, SharedState& state) {
+  const Division division(arguments.round_tiles, static_cast<int>(threadIdx.x) / 32);
+  if (division.tile_warps == 1) {
+    if (division.tiles == 2) {
+      Consumer<row_blocks, 2, steps>(arguments, division, memory, state).run();
+    } else if (division.tiles == 1) {
+      Consumer<row_blocks, 1, steps>(arguments, division, memory, state).run();
+    } else {
+      Consumer<row_blocks, 0, steps>(arguments, division, memory, state).run();
+    }
+  } else if (division.tile_warps == 2) {
+    if (division.tiles == 1) {
+      Consumer<row_blocks, 1, steps / 2>(arguments, division, memory, state).run();
+    } else {
+      Consumer<row_blocks, 0, steps / 2>(arguments, division, memory, state).run();
+    }
+  } else if (division.tile_warps == 4) {
+    Consumer<row_blocks, 1, steps / 4>(arguments, division, memory, state).run();
+  } else {
+    Consumer<row_blocks, 1, steps / 8>(arguments, division, memory, state).run();
+  }
+}
 
 template <int row_blocks>
 __global__ void __launch_bounds__(threads, 1)
@@ -341,7 +424,7 @@ __global__ void __launch_bounds__(threads, 1)
     __syncwarp();
   } else {
     wait_for_former_kernels();
-    Consumer<row_blocks>(arguments, memory, state).run();
+    consume<row_blocks>(arguments, memory, state);
   }
   if (arguments.cluster > 1) hopper::cluster_meet();
 #endif
