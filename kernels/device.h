@@ -249,6 +249,15 @@ class Device {
   /// kernels/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
   /// f32, out [rows, n] activation.
   virtual void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) = 0;
+  /// linear() to qkv and rope_write_kv() of it, in one where the device can; what qkv then holds
+  /// of k and v is unspecified.
+  virtual void qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,
+                          std::int32_t rows, float* qkv, std::int32_t heads, const RopeTable& rope,
+                          const KvLayout& layout, void* keys, void* values, std::int32_t layer);
+  /// linear() to gate_up and swiglu() of it, in one where the device can; what gate_up then holds
+  /// is unspecified. The weights have 2 n outputs: gate, then up.
+  virtual void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows,
+                            float* gate_up, void* out);
   /// kernels/attention.h: DeFT-Flatten attention over prefix and tail of the pass. q is the
   /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
   /// head_dim] activation. scale multiplies q k.

@@ -140,9 +140,8 @@ class LlamaModel final : public Model {
       const bool last = index + 1 == config_.layers;
       float* qkv = work_.qkv.as<float>();
       normalise(hidden, layer.attention_norm, rows);
-      device_.linear(*layer.qkv, work_.normed.data(), rows, qkv, false);
-      device_.rope_write_kv(*pass_, qkv, config_.heads, rope_, pool.layout(), pool.keys(),
-                            pool.values(), index);
+      device_.qkv_linear(*pass_, *layer.qkv, work_.normed.data(), rows, qkv, config_.heads, rope_,
+                         pool.layout(), pool.keys(), pool.values(), index);
       // After the last layer's keys and values, only rows with logits go on.
       if (last && shape.logit_rows == 0) return;
       device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, scale(), pool.layout(),
@@ -168,8 +167,8 @@ class LlamaModel final : public Model {
 
   void feed_forward(const LayerWeights& layer, float* hidden, std::int32_t rows) {
     normalise(hidden, layer.ffn_norm, rows);
-    device_.linear(*layer.gate_up, work_.normed.data(), rows, work_.gate_up.as<float>(), false);
-    device_.swiglu(work_.gate_up.as<float>(), rows, config_.intermediate_size, work_.gated.data());
+    device_.gated_linear(*layer.gate_up, work_.normed.data(), rows, work_.gate_up.as<float>(),
+                         work_.gated.data());
     device_.linear(*layer.down, work_.gated.data(), rows, hidden, true);
   }
 

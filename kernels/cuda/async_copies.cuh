@@ -62,33 +62,6 @@ __device__ inline void block_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
-// --- clusters ---------------------------------------------------------------------------------
-
-__device__ inline int block_in_cluster() {
-  std::uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-/// Orders no memory but what publish_barriers() does.
-__device__ inline void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
-  asm volatile("barrier.cluster.wait.aligned;" : : : "memory");
-}
-/// Arrives at the barrier that a block of the cluster has where this one has `barrier`. Orders what
-/// the thread read before; for what it wrote it would need the scope of the cluster, whose fence
-/// takes as long as a read of memory.
-__device__ inline void arrive_in_block(std::uint64_t* barrier, int block) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 address;\n"
-      "mapa.shared::cluster.u32 address, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [address];\n"
-      "}"
-      :
-      : "r"(shared_address(barrier)), "r"(block)
-      : "memory");
-}
-
 // --- copies -----------------------------------------------------------------------------------
 
 /// Starts copying 16 bytes, or clearing them where not `valid`.
@@ -129,17 +102,44 @@ __device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, in
       : "r"(shared), "l"(&map), "r"(inner), "r"(middle), "r"(outer), "r"(shared_address(barrier))
       : "memory");
 }
-/// Likewise, to the blocks of the cluster whose bits `blocks` has; the bytes count for the barrier
-/// of each.
-__device__ inline void copy_box_to_cluster(std::uint32_t shared, const CUtensorMap& map, int inner,
-                                           int middle, int outer, std::uint64_t* barrier,
-                                           std::uint16_t blocks) {
+
+/// For what is read once: the L2 cache had better keep other things.
+__device__ inline std::uint64_t read_once() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// copy_box() of as many dimensions as there are coordinates, the innermost first.
+__device__ inline void copy_box_once(std::uint32_t shared, const CUtensorMap& map,
+                                     std::uint64_t* barrier, std::uint64_t policy, int c0, int c1,
+                                     int c2) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
       :
-      : "r"(shared), "l"(&map), "r"(inner), "r"(middle), "r"(outer), "r"(shared_address(barrier)),
-        "h"(blocks)
+      : "r"(shared), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+__device__ inline void copy_box_once(std::uint32_t shared, const CUtensorMap& map,
+                                     std::uint64_t* barrier, std::uint64_t policy, int c0, int c1,
+                                     int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+      :
+      : "r"(shared), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(shared_address(barrier)),
+        "l"(policy)
+      : "memory");
+}
+__device__ inline void copy_box_once(std::uint32_t shared, const CUtensorMap& map,
+                                     std::uint64_t* barrier, std::uint64_t policy, int c0, int c1,
+                                     int c2, int c3, int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+      :
+      : "r"(shared), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4),
+        "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 /// Arrives and announces bytes of bulk copies to the barrier's current phase.

@@ -13,6 +13,7 @@
 #include "kernels/cuda/memory_ledger.h"
 #include "kernels/cuda/memory_planner.h"
 #include "kernels/cuda/probe.h"
+#include "kernels/cuda/rope_tensors.h"
 #include "kernels/cuda/sampler.h"
 #include "kernels/cuda/weight_upload.h"
 #include "kernels/device.h"
@@ -166,6 +167,22 @@ class CudaDevice final : public Device {
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
               bool accumulate) override {
     linear_.run(weights, x, rows, out, accumulate, stream_);
+  }
+  void qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x, std::int32_t rows,
+                  float* qkv, std::int32_t heads, const RopeTable& rope, const KvLayout& layout,
+                  void* keys, void* values, std::int32_t layer) override {
+    if (linear_.run_qkv(
+            weights, x, rows,
+            rope_tensors(cuda_pass(pass).view(), qkv, heads, rope, layout, keys, values, layer),
+            stream_)) {
+      return;
+    }
+    Device::qkv_linear(pass, weights, x, rows, qkv, heads, rope, layout, keys, values, layer);
+  }
+  void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* gate_up,
+                    void* out) override {
+    if (linear_.run_gated(weights, x, rows, out, stream_)) return;
+    Device::gated_linear(weights, x, rows, gate_up, out);
   }
   std::int32_t padded_rows(std::int32_t rows) const override { return padded_row_count(rows); }
   void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,

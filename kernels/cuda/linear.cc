@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/plain_linear.h"
+#include "kernels/cuda/rope_tensors.h"
 #include "kernels/cuda/streamed_linear.h"
 
 namespace coppice::cuda {
@@ -20,8 +21,6 @@ namespace {
 
 /// What NVIDIA recommends for Hopper; smaller GPUs want less.
 constexpr std::size_t workspace_bytes = linear_workspace_bytes;
-/// Rows up to which the streaming kernel is taken.
-constexpr std::int32_t streamed_rows = most_streamed_rows;
 /// Of x, weights and out. Rows need not be aligned: the library sees their stride.
 constexpr std::uint32_t operand_alignment = 16;
 
@@ -125,8 +124,15 @@ struct LinearEngine::Impl {
   }
 
   bool streams(const PackedWeights& packed, std::int32_t rows) const {
-    return streaming_blocks.alone > 0 && padded_row_count(rows) <= streamed_rows &&
-           can_stream(packed.in, packed.out, padded_row_count(rows));
+    return streaming_blocks > 0 && can_stream(packed.in, packed.out, padded_row_count(rows));
+  }
+  StreamedProduct streamed(const PackedWeights& packed, const void* x, std::int32_t rows) const {
+    return {x,
+            packed.values.data(),
+            packed.bias.bytes() > 0 ? packed.bias.as<float>() : nullptr,
+            padded_row_count(rows),
+            packed.in,
+            streaming_blocks};
   }
 
   const PackedWeights& own(const LinearWeights& weights, std::int32_t rows) const {
@@ -208,7 +214,7 @@ struct LinearEngine::Impl {
   const Allocate allocate;
   Handle handle;
   DeviceBuffer workspace;
-  StreamedBlocks streaming_blocks;  ///< none: no product is streamed
+  std::int32_t streaming_blocks = 0;  ///< 0: no product is streamed
   std::map<Shape, Product> products;
 };
 
@@ -259,9 +265,7 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
   const PackedWeights& packed = impl_->own(weights, rows);
   const std::int32_t padded = padded_row_count(rows);
   if (impl_->streams(packed, rows)) {
-    const float* bias = packed.bias.bytes() > 0 ? packed.bias.as<float>() : nullptr;
-    return streamed_linear(x, packed.values.data(), bias, padded, packed.in, packed.out, out,
-                           accumulate, impl_->streaming_blocks, streaming_cluster(padded), stream);
+    return streamed_linear(impl_->streamed(packed, x, rows), packed.out, out, accumulate, stream);
   }
   Product& product = impl_->product_of(packed, rows, accumulate);
   if (product.algorithm) {
@@ -283,6 +287,22 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
   if (packed.bias.bytes() > 0 && !product.bias_in_epilogue) {
     add_bias(packed.bias.as<float>(), padded, packed.out, out, stream);
   }
+}
+
+bool LinearEngine::run_qkv(const LinearWeights& weights, const void* x, std::int32_t rows,
+                           const RopeTensors& qkv, cudaStream_t stream) {
+  const PackedWeights& packed = impl_->own(weights, rows);
+  if (!impl_->streams(packed, rows) || !can_rotate(2 * qkv.half_dim)) return false;
+  streamed_qkv(impl_->streamed(packed, x, rows), qkv, stream);
+  return true;
+}
+
+bool LinearEngine::run_gated(const LinearWeights& weights, const void* x, std::int32_t rows,
+                             void* out, cudaStream_t stream) {
+  const PackedWeights& packed = impl_->own(weights, rows);
+  if (!impl_->streams(packed, rows)) return false;
+  streamed_gated_linear(impl_->streamed(packed, x, rows), packed.out / 2, out, stream);
+  return true;
 }
 
 std::string LinearEngine::implementation(const LinearWeights& weights, std::int32_t rows,

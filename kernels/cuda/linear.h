@@ -27,6 +27,8 @@
 
 namespace coppice::cuda {
 
+struct RopeTensors;
+
 /// Device memory of the engine and of what it packs, for planning.
 inline constexpr std::size_t linear_workspace_bytes = std::size_t{32} << 20;
 inline constexpr const char* linear_workspace_purpose = "matrix product workspace";
@@ -55,6 +57,14 @@ class LinearEngine {
   /// choice of code, made at the first call of a shape, runs on the host alone.
   void run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
            bool accumulate, cudaStream_t stream);
+
+  /// In one kernel with what follows them, where the weights are streamed at that many rows; else
+  /// false, and nothing is done. `qkv` as rope_write_kv() (elementwise.h) takes it; `out` as
+  /// swiglu() writes it, the weights' outputs being gate and up.
+  bool run_qkv(const LinearWeights& weights, const void* x, std::int32_t rows,
+               const RopeTensors& qkv, cudaStream_t stream);
+  bool run_gated(const LinearWeights& weights, const void* x, std::int32_t rows, void* out,
+                 cudaStream_t stream);
 
   /// Names the code that run() uses (tests, diagnostics).
   std::string implementation(const LinearWeights& weights, std::int32_t rows, bool accumulate);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int warp_size = 32;
 constexpr int most_threads = 1024;
+constexpr int kept = 2;  ///< vectors of a row that a thread keeps in registers
 constexpr unsigned all_lanes = 0xffffffffu;
 
 /// The sum over a warp's lanes, the same bits in all of them: each step adds the same two
@@ -29,17 +30,31 @@ __global__ void __launch_bounds__(most_threads)
     rms_norm_kernel(const float* x, const float* __restrict__ weight, float epsilon,
                     std::int64_t hidden, __nv_bfloat16* __restrict__ out) {
   let_next_kernel_begin();
-  wait_for_former_kernels();
   __shared__ float warp_sums[warp_size];
   const std::int64_t first = std::int64_t{threadIdx.x} * N;
   const std::int64_t step = std::int64_t{blockDim.x} * N;
   const std::int64_t row = std::int64_t{blockIdx.x} * hidden;
-  float sum = 0.0f;
-  for (std::int64_t i = first; i < hidden; i += step) {
-    const Vector<float, N> values = load<N>(x + row + i);
+  // Weights, which no kernel writes, are on their way while former kernels end.
+  Vector<float, N> scales[kept], values[kept];
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum += values.at[k] * values.at[k];
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * step < hidden) scales[j] = load<N>(weight + first + j * step);
   }
+  wait_for_former_kernels();
+  float sum = 0.0f;
+  const auto add_squares = [&](const Vector<float, N>& of) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += of.at[k] * of.at[k];
+  };
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    const std::int64_t i = first + j * step;
+    if (i >= hidden) break;
+    values[j] = load<N>(x + row + i);
+    add_squares(values[j]);
+  }
+  for (std::int64_t i = first + kept * step; i < hidden; i += step)
+    add_squares(load<N>(x + row + i));
   sum = sum_of_lanes(sum);
   const unsigned lane = threadIdx.x % warp_size;
   if (lane == 0) warp_sums[threadIdx.x / warp_size] = sum;
@@ -47,12 +62,17 @@ __global__ void __launch_bounds__(most_threads)
   // Every warp adds the warps' sums for itself, which saves a second barrier.
   sum = sum_of_lanes(lane < blockDim.x / warp_size ? warp_sums[lane] : 0.0f);
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(hidden) + epsilon);
-  for (std::int64_t i = first; i < hidden; i += step) {
-    const Vector<float, N> scale = load<N>(weight + i);
-    Vector<float, N> values = load<N>(x + row + i);
+  const auto write = [&](std::int64_t i, Vector<float, N> of, const Vector<float, N>& scale) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) values.at[k] = values.at[k] * factor * scale.at[k];
-    store(rounded(values), out + row + i);
+    for (int k = 0; k < N; ++k) of.at[k] = of.at[k] * factor * scale.at[k];
+    store(rounded(of), out + row + i);
+  };
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * step < hidden) write(first + j * step, values[j], scales[j]);
+  }
+  for (std::int64_t i = first + kept * step; i < hidden; i += step) {
+    write(i, load<N>(x + row + i), load<N>(weight + i));
   }
 }
 

@@ -9,145 +9,138 @@
 
 namespace coppice::cuda {
 namespace streamed {
+namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// Calls visit(Constant) with the number of blocks of eight rows that a launch has.
-template <int value>
-struct Constant {
-  static constexpr int row_blocks = value;
-};
-template <typename Visit>
-void with_row_blocks(std::int32_t rows, Visit visit) {
-  if (rows <= 8) return visit(Constant<1>());
-  if (rows <= 16) return visit(Constant<2>());
-  if (rows <= 32) return visit(Constant<4>());
-  if (rows <= 48) return visit(Constant<6>());
-  if (rows <= 64) return visit(Constant<8>());
-  visit(Constant<10>());
-}
-
-constexpr int shared_bytes(int row_blocks) {
-  return row_blocks <= 2 ? few_rows_bytes : many_rows_bytes;
-}
+std::uint64_t size(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+std::uint32_t box(std::int64_t value) { return static_cast<std::uint32_t>(value); }
 
 template <int row_blocks>
 bool prepare() {
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, stream_weights<row_blocks>), "attributes of a product");
-  if (attributes.sharedSizeBytes < sizeof(SharedState)) return false;
+  if (attributes.sharedSizeBytes < sizeof(SharedState)) return false;  // code of another GPU
   check(cudaFuncSetAttribute(stream_weights<row_blocks>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(row_blocks)),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
         "shared memory of a product");
   int resident = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, stream_weights<row_blocks>,
-                                                      threads, shared_bytes(row_blocks)),
+                                                      threads, shared_bytes),
         "occupancy of a product");
   return resident > 0;
 }
 
-/// How many blocks the device holds at a time in clusters of so many.
-std::int32_t resident_in_clusters(std::int32_t cluster) {
-  cudaLaunchAttribute size{};
-  size.id = cudaLaunchAttributeClusterDimension;
-  size.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster));
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = many_rows_bytes;
-  config.attrs = &size;
-  config.numAttrs = 1;
-  int clusters = 0;
-  check(cudaOccupancyMaxActiveClusters(&clusters, stream_weights<10>, &config),
-        "clusters of a product");
-  return clusters * cluster;
-}
+/// Tiles of a launch and how blocks take them.
+struct Tiling {
+  std::int64_t tiles;
+  std::int64_t grid;
+  std::int32_t rounds, round_tiles;
 
-/// Matrix [rows, in] by boxes of `box_rows` rows and `box_parts` times 64 columns.
-CUtensorMap map_matrix(const void* matrix, std::int64_t rows, std::int64_t in,
-                       std::uint32_t box_rows, std::uint32_t box_parts, const char* what) {
-  const std::uint64_t sizes[] = {64, static_cast<std::uint64_t>(rows),
-                                 static_cast<std::uint64_t>(in / 64)};
-  const std::uint64_t strides[] = {static_cast<std::uint64_t>(in) * 2, 128};
-  const std::uint32_t box[] = {64, box_rows, box_parts};
-  return make_tensor_map(matrix, sizes, strides, box, what);
-}
+  Tiling(std::int64_t all, std::int32_t blocks)
+      : tiles(all), grid(std::min<std::int64_t>(blocks, all)) {
+    // A block's tiles in as many equal rounds as they need.
+    const std::int64_t most_of_block = ceil_div(tiles, grid);
+    rounds = static_cast<std::int32_t>(ceil_div(most_of_block, most_tiles));
+    round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, rounds));
+  }
+};
 
 template <int row_blocks>
-void launch(const Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(arguments.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes(row_blocks));
-  config.stream = stream;
-  config.attrs = overlaps_kernels() ? attributes : attributes + 1;
-  config.numAttrs = overlaps_kernels() ? 2 : 1;
-  check(cudaLaunchKernelEx(&config, stream_weights<row_blocks>, arguments), "streamed product");
+void launch(const StreamedProduct& product, const CUtensorMap& weights, const Output& output,
+            const Tiling& tiling, cudaStream_t stream) {
+  Arguments arguments{};
+  arguments.weights = weights;
+  const std::uint64_t sizes[] = {64, size(product.rows), size(product.in / 64)};
+  const std::uint64_t strides[] = {size(product.in) * 2, 128};
+  const std::uint32_t boxes[] = {64, 8 * row_blocks, parts};
+  arguments.x = make_tensor_map(product.x, sizes, strides, boxes, "a product's input");
+  arguments.output = output;
+  arguments.output.bias = product.bias;
+  arguments.output.rows = product.rows;
+  arguments.output.tiles = static_cast<std::int32_t>(tiling.tiles);
+  arguments.round_tiles = tiling.round_tiles;
+  arguments.stage_count = static_cast<std::int32_t>(ceil_div(product.in, stage_inputs));
+  arguments.rounds = tiling.rounds;
+  arguments.stages =
+      std::min(shared_bytes / stage_bytes(tiling.round_tiles, row_blocks), most_stages);
+  launch_early(stream_weights<row_blocks>, dim3(static_cast<unsigned>(tiling.grid)), threads,
+               shared_bytes, stream, arguments);
 }
 
+void launch_for_rows(const StreamedProduct& product, const CUtensorMap& weights,
+                     const Output& output, const Tiling& tiling, cudaStream_t stream) {
+  const auto launch_rows = product.rows <= 8 ? launch<1> : launch<2>;
+  launch_rows(product, weights, output, tiling, stream);
+}
+
+}  // namespace
 }  // namespace streamed
 
-StreamedBlocks prepare_streamed_linear() {
+using namespace streamed;
+
+std::int32_t prepare_streamed_linear() {
   int device = 0, major = 0, multiprocessors = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "compute capability");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
-  if (major != 9) return {};
-  bool present = true;
-  for (const std::int32_t rows : {8, 16, 32, 48, 64, 80}) {
-    streamed::with_row_blocks(rows, [&](auto constant) {
-      present = streamed::prepare<decltype(constant)::row_blocks>() && present;
-    });
-  }
-  if (!present) return {};
-  return {multiprocessors, streamed::resident_in_clusters(2), streamed::resident_in_clusters(4)};
+  if (major != 9 || !prepare<1>() || !prepare<2>()) return 0;
+  return multiprocessors;
 }
 
 bool can_stream(std::int64_t in, std::int64_t out_features, std::int32_t rows) {
   return rows >= 1 && rows <= most_streamed_rows && in % 64 == 0 && in <= INT_MAX &&
-         out_features <= INT_MAX - streamed::tile_outputs;
+         out_features <= INT_MAX - tile_outputs;
 }
 
-void streamed_linear(const void* x, const void* weights, const float* bias, std::int32_t rows,
-                     std::int64_t in, std::int64_t out_features, float* out, bool accumulate,
-                     const StreamedBlocks& blocks, std::int32_t cluster, cudaStream_t stream) {
-  using namespace streamed;
-  const std::int64_t tiles = ceil_div(out_features, tile_outputs);
-  // Whole clusters, as many as there are tiles for.
-  const std::int64_t grid =
-      std::min<std::int64_t>(blocks.of(cluster), ceil_div(tiles, cluster) * cluster);
-  const std::int64_t most_of_block = ceil_div(tiles, grid);
-  with_row_blocks(rows, [&](auto constant) {
-    constexpr int row_blocks = decltype(constant)::row_blocks;
-    Arguments arguments{};
-    arguments.x = map_matrix(
-        x, rows, in, static_cast<std::uint32_t>(cluster == 4 ? 4 * row_blocks : 8 * row_blocks),
-        cluster == 1 ? 2 : 1, "a product's input");
-    arguments.bias = bias;
-    arguments.out = out;
-    arguments.rows = rows;
-    arguments.out_features = static_cast<std::int32_t>(out_features);
-    arguments.tiles = static_cast<std::int32_t>(tiles);
-    arguments.stage_count = static_cast<std::int32_t>(ceil_div(in, stage_inputs));
-    arguments.accumulate = accumulate;
-    arguments.cluster = cluster;
-    // A block's tiles in as many equal rounds as they need.
-    arguments.rounds = static_cast<std::int32_t>(ceil_div(most_of_block, most_tiles));
-    arguments.round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, arguments.rounds));
-    arguments.weights = map_matrix(weights, out_features, in,
-                                   static_cast<std::uint32_t>(arguments.round_tiles * tile_outputs),
-                                   stage_inputs / 64, "weights");
-    arguments.stages = std::min(
-        shared_bytes(row_blocks) / stage_bytes(arguments.round_tiles, row_blocks), most_stages);
-    launch<row_blocks>(arguments, static_cast<std::int32_t>(grid), stream);
-  });
+bool can_rotate(std::int32_t head_dim) { return head_dim % tile_outputs == 0; }
+
+void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
+                     bool accumulate, cudaStream_t stream) {
+  const Tiling tiling(ceil_div(out_features, tile_outputs), product.blocks);
+  const std::uint64_t sizes[] = {64, size(out_features), size(product.in / 64)};
+  const std::uint64_t strides[] = {size(product.in) * 2, 128};
+  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * tile_outputs), parts};
+  Output output{};
+  output.ending = Ending::plain;
+  output.width = static_cast<std::int32_t>(out_features);
+  output.out = out;
+  output.accumulate = accumulate;
+  launch_for_rows(product, make_tensor_map(product.weights, sizes, strides, boxes, "weights"),
+                  output, tiling, stream);
+}
+
+void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void* out,
+                           cudaStream_t stream) {
+  const Tiling tiling(ceil_div(n, pair_outputs), product.blocks);
+  const std::uint64_t row_bytes = size(product.in) * 2;
+  const std::uint64_t sizes[] = {64, size(n), 2, size(product.in / 64)};
+  const std::uint64_t strides[] = {row_bytes, size(n) * row_bytes, 128};
+  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * pair_outputs), 2, parts};
+  Output output{};
+  output.ending = Ending::gated;
+  output.width = static_cast<std::int32_t>(n);
+  output.activations = static_cast<__nv_bfloat16*>(out);
+  launch_for_rows(product, make_tensor_map(product.weights, sizes, strides, boxes, "weights"),
+                  output, tiling, stream);
+}
+
+void streamed_qkv(const StreamedProduct& product, const RopeTensors& tensors, cudaStream_t stream) {
+  const std::int64_t half = tensors.half_dim;
+  const std::int64_t heads = all_heads(tensors);
+  const Tiling tiling(heads * (half / pair_outputs), product.blocks);
+  const std::uint64_t row_bytes = size(product.in) * 2;
+  const std::uint64_t sizes[] = {64, size(half), 2, size(heads), size(product.in / 64)};
+  const std::uint64_t strides[] = {row_bytes, size(half) * row_bytes, size(2 * half) * row_bytes,
+                                   128};
+  const std::uint32_t boxes[] = {64, pair_outputs, 2, 1, parts};
+  Output output{};
+  output.ending = Ending::rotated;
+  output.width = static_cast<std::int32_t>(heads * 2 * half);
+  output.rope = tensors;
+  launch_for_rows(product, make_tensor_map(product.weights, sizes, strides, boxes, "weights"),
+                  output, tiling, stream);
 }
 
 }  // namespace coppice::cuda

@@ -1,13 +1,12 @@
 // Products with few rows, whose time is that of reading the weights: a kernel for GPUs of compute
-// capability 9.0 that keeps many copies of weights in flight and asks for the first of them before
-// the kernels that compute x have ended.
+// capability 9.0 that keeps many copies of weights in flight, asks for the first of them before the
+// kernels that compute x have ended, and ends in what a model does next with the product.
 //
-//   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]; operands as in linear.h
+//   y[r, j] = sum_i x[r, i] W[j, i] + bias[j]; operands as in linear.h
 //
 // One block per multiprocessor; each has an equal share of the outputs, by tiles of 16, and reads
-// its weights front to back, once. Blocks of a cluster read x together. Sums are f32, in an order
-// that depends on (in, out) and the number of blocks alone, not on the rows: a row's result is the
-// same bits whatever the other rows.
+// its weights front to back, once. Sums are f32, in an order that depends on (in, out) and the
+// number of blocks alone, not on the rows: a row's result is the same bits whatever the other rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,35 +15,40 @@
 
 namespace coppice::cuda {
 
-/// With more rows products bind, not reading.
-inline constexpr std::int32_t most_streamed_rows = 80;
+struct RopeTensors;
 
-/// Blocks that the device holds at a time, alone and in clusters of 2 and 4.
-struct StreamedBlocks {
-  std::int32_t alone = 0;  ///< 0: the device or this build has no such kernel
-  std::int32_t in_pairs = 0, in_fours = 0;
+/// With more rows what a block reads of x is no longer little beside its weights.
+inline constexpr std::int32_t most_streamed_rows = 16;
 
-  std::int32_t of(std::int32_t cluster) const {
-    return cluster == 1 ? alone : cluster == 2 ? in_pairs : in_fours;
-  }
-};
-
-/// Of the current device; sets the kernels' attributes.
-StreamedBlocks prepare_streamed_linear();
+/// Blocks that run at a time on the current device, 0 where it or this build has no such kernel;
+/// sets the kernels' attributes.
+std::int32_t prepare_streamed_linear();
 
 /// Whether the kernel takes these shapes: at most most_streamed_rows, `in` a multiple of 64.
 bool can_stream(std::int64_t in, std::int64_t out_features, std::int32_t rows);
+/// Whether streamed_qkv() takes heads of this size.
+bool can_rotate(std::int32_t head_dim);
 
-/// Blocks that share what they read of x: more with more rows, where x is much of what they read.
-inline std::int32_t streaming_cluster(std::int32_t rows) {
-  return rows <= 16 ? 1 : rows <= 32 ? 2 : 4;
-}
+/// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from
+/// prepare_streamed_linear().
+struct StreamedProduct {
+  const void* x;        ///< [rows, in] bf16
+  const void* weights;  ///< [out, in] bf16
+  const float* bias;    ///< [out], or null
+  std::int32_t rows;
+  std::int64_t in;
+  std::int32_t blocks;
+};
 
-/// `x`, `weights` and `out` aligned to 16 bytes; `bias` may be null; `rows` are all of x and out.
-/// `blocks` from prepare_streamed_linear(); `cluster` is 1, 2, or, with more than 8 rows, 4. May be
-/// captured.
-void streamed_linear(const void* x, const void* weights, const float* bias, std::int32_t rows,
-                     std::int64_t in, std::int64_t out_features, float* out, bool accumulate,
-                     const StreamedBlocks& blocks, std::int32_t cluster, cudaStream_t stream);
+// All may be captured.
+/// out [rows, out_features] f32 (+)= y.
+void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
+                     bool accumulate, cudaStream_t stream);
+/// y has 2 n outputs, gate then up; out [rows, n] bf16 as of swiglu().
+void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void* out,
+                           cudaStream_t stream);
+/// y is [rows, (heads + 2 kv_heads) head_dim] and goes where rope_write_kv() takes it; the k and v
+/// parts of qkv are not written.
+void streamed_qkv(const StreamedProduct& product, const RopeTensors& tensors, cudaStream_t stream);
 
 }  // namespace coppice::cuda

@@ -1,52 +1,46 @@
 // The kernel of streamed_linear.h.
 //
-// A tile is 16 outputs. A stage has 128 inputs of all tiles of a round, and of the rows of x; one
-// thread copies them, weights before it waits for the kernels that compute x. Eight warps multiply,
-// weights as the left operand: with more than eight tiles a warp has two, with fewer several warps
-// share a tile and divide the inputs of each stage among themselves.
-//
-// The blocks of a cluster walk the inputs alike: each copies its part of a stage's x to all of
-// them. So a stage is emptied when the consumers of all blocks say so, and filled when all blocks'
-// parts of x have come, and the block's own weights.
+// A tile is 16 outputs, in two sides of 8 (streamed_output.cuh). A stage has 128 inputs, in two
+// parts of 64, of all tiles of a round, and of the rows of x; one thread copies them, weights
+// before it waits for the kernels that compute x. Eight warps multiply, weights as the left
+// operand: with more than eight tiles a warp has two, with fewer several warps share a tile and
+// divide the inputs of each stage among themselves.
 #pragma once
 
 #include "kernels/cuda/async_copies.cuh"
 #include "kernels/cuda/kernel_order.cuh"
+#include "kernels/cuda/streamed_output.cuh"
 
 namespace coppice::cuda::streamed {
 
 inline constexpr int consumer_warps = 8;
 inline constexpr int consumers = 32 * consumer_warps;
 inline constexpr int threads = consumers + 32;
-inline constexpr int tile_outputs = 16;
-inline constexpr int stage_inputs = 128;
+inline constexpr int tile_outputs = 2 * pair_outputs;
+inline constexpr int parts = 2;
+inline constexpr int stage_inputs = parts * 64;
 inline constexpr int steps = stage_inputs / 16;  ///< products of a stage and tile
 inline constexpr int tile_bytes = tile_outputs * stage_inputs * 2;
+inline constexpr int side_bytes = pair_outputs * 128;  ///< of a part
 inline constexpr int most_tiles = 2 * consumer_warps;  ///< of a round
 inline constexpr int most_stages = 32;
-/// Less with few rows, so that there is room beside the kernels before.
-inline constexpr int few_rows_bytes = 160 * 1024;
-inline constexpr int many_rows_bytes = 208 * 1024;
-inline constexpr int most_cluster = 4;
+/// Leaves room beside it for the kernels before.
+inline constexpr int shared_bytes = 160 * 1024;
 
 constexpr int stage_bytes(int round_tiles, int row_blocks) {
   return round_tiles * tile_bytes + 8 * row_blocks * stage_inputs * 2;
 }
-static_assert(few_rows_bytes / stage_bytes(most_tiles, 2) >= 2);
-static_assert(many_rows_bytes / stage_bytes(most_tiles, 10) >= 2);
+static_assert(shared_bytes / stage_bytes(most_tiles, 2) >= 2);
 
 struct Arguments {
-  CUtensorMap weights, x;  ///< as [64 inputs][row][in / 64]; x by boxes of a block's part
-  const float* bias;       ///< or null
-  float* out;
-  std::int32_t rows, out_features;
-  std::int32_t tiles;        ///< of all outputs
+  /// x and plain weights as [64 inputs][row][in / 64]; gated weights with [side] before the last,
+  /// rotated ones with [side][head].
+  CUtensorMap weights, x;
+  Output output;
   std::int32_t round_tiles;  ///< most of a round
   std::int32_t stage_count;  ///< ceil(in / stage_inputs)
   std::int32_t stages;       ///< in shared memory
   std::int32_t rounds;       ///< of every block
-  std::int32_t cluster;      ///< blocks of a cluster: 1, 2 or 4
-  bool accumulate;
 };
 
 struct SharedState {
@@ -55,8 +49,20 @@ struct SharedState {
 /// What the warps that share tiles have of them: where the stages were, as there is one round then
 /// and all of its stages are read.
 template <int row_blocks>
-using Parts = float[consumer_warps][tile_outputs][8 * row_blocks];
-static_assert(sizeof(Parts<10>) <= many_rows_bytes && sizeof(Parts<2>) <= few_rows_bytes);
+using Shares = float[consumer_warps][tile_outputs][8 * row_blocks];
+static_assert(sizeof(Shares<2>) <= shared_bytes);
+
+/// Where rows of a tile lie in a stage, in bytes.
+struct StageLayout {
+  int part, tile, side;
+
+  __device__ StageLayout(Ending ending, int round_tiles)
+      : part(ending == Ending::rotated ? 2 * side_bytes : round_tiles * 2 * side_bytes),
+        tile(ending == Ending::plain   ? 2 * side_bytes
+             : ending == Ending::gated ? side_bytes
+                                       : tile_bytes),
+        side(ending == Ending::gated ? round_tiles * side_bytes : side_bytes) {}
+};
 
 /// The tiles of a block, in rounds, the last of which may have none.
 struct Share {
@@ -64,7 +70,7 @@ struct Share {
 
   __device__ explicit Share(const Arguments& arguments)
       : round_tiles(arguments.round_tiles), rounds(arguments.rounds) {
-    const std::int64_t tiles = arguments.tiles;
+    const std::int64_t tiles = arguments.output.tiles;
     first = static_cast<std::int32_t>(tiles * blockIdx.x / gridDim.x);
     end = static_cast<std::int32_t>(tiles * (blockIdx.x + 1) / gridDim.x);
   }
@@ -93,52 +99,85 @@ struct Place {
   }
 };
 
+/// Of the one thread that copies.
 template <int row_blocks>
-__device__ void copy(const Arguments& arguments, std::uint32_t memory, SharedState& state) {
-  const Share share(arguments);
-  const auto bytes = static_cast<std::uint32_t>(stage_bytes(share.round_tiles, row_blocks));
-  const std::uint32_t weight_bytes = static_cast<std::uint32_t>(share.round_tiles * tile_bytes);
-  // A round with fewer tiles than others reads on into its neighbour's, which are read anyway.
-  const auto copy_weights = [&](const Place& at) {
-    std::uint64_t* filled = &state.filled[at.stage];
-    hopper::wait(&state.emptied[at.stage], at.parity ^ 1);
-    hopper::arrive_expecting(filled, static_cast<int>(bytes));
-    hopper::copy_box(memory + static_cast<std::uint32_t>(at.stage) * bytes, arguments.weights, 0,
-                     share.begin_of(at.round) * tile_outputs, at.number * (stage_inputs / 64),
-                     filled);
-  };
-  // Block r of two copies 64 of the inputs; of four, of half the rows.
-  const int rank = arguments.cluster == 1 ? 0 : hopper::block_in_cluster();
-  const int x_half = rank % 2;
-  const int x_first = rank / 2 * (4 * row_blocks);
-  const auto copy_x = [&](const Place& at) {
-    std::uint64_t* filled = &state.filled[at.stage];
-    const int part = at.number * (stage_inputs / 64);
-    const std::uint32_t x = memory + static_cast<std::uint32_t>(at.stage) * bytes + weight_bytes;
-    if (arguments.cluster == 1) {
-      hopper::copy_box(x, arguments.x, 0, 0, part, filled);
+class Producer {
+ public:
+  __device__ Producer(const Arguments& arguments, std::uint32_t memory, SharedState& state)
+      : arguments_(arguments),
+        memory_(memory),
+        state_(state),
+        share_(arguments),
+        policy_(hopper::read_once()) {}
+
+  __device__ void run() {
+    const std::int32_t all = share_.rounds * arguments_.stage_count;
+    const std::int32_t ahead = min(arguments_.stages, all);
+    Place weights_at, x_at;
+#pragma unroll 1
+    for (std::int32_t i = 0; i < ahead; ++i) {
+      copy_weights(weights_at);
+      weights_at.advance(arguments_);
+    }
+    wait_for_former_kernels();
+#pragma unroll 1
+    for (std::int32_t i = 0; i < all; ++i) {
+      if (i >= ahead) copy_weights(x_at);
+      copy_x(x_at);
+      x_at.advance(arguments_);
+    }
+  }
+
+ private:
+  static constexpr int x_bytes = 8 * row_blocks * stage_inputs * 2;
+
+  __device__ std::uint32_t place(const Place& at) const {
+    return memory_ +
+           static_cast<std::uint32_t>(at.stage * stage_bytes(share_.round_tiles, row_blocks));
+  }
+  __device__ void copy_weights(const Place& at) const {
+    std::uint64_t* filled = &state_.filled[at.stage];
+    const std::int32_t tile = share_.begin_of(at.round);
+    const int part = at.number * parts;
+    hopper::wait(&state_.emptied[at.stage], at.parity ^ 1);
+    if (arguments_.output.ending == Ending::rotated) {
+      const std::int32_t tiles = share_.tiles_of(at.round);
+      const std::int32_t head_tiles = arguments_.output.rope.half_dim / pair_outputs;
+      hopper::arrive_expecting(filled, tiles * tile_bytes + x_bytes);
+      std::int32_t head = tile / head_tiles;
+      std::int32_t i = tile - head * head_tiles;
+      for (std::int32_t t = 0; t < tiles; ++t) {
+        hopper::copy_box_once(place(at) + static_cast<std::uint32_t>(t * tile_bytes),
+                              arguments_.weights, filled, policy_, 0, i * pair_outputs, 0, head,
+                              part);
+        if (++i == head_tiles) {
+          i = 0;
+          ++head;
+        }
+      }
       return;
     }
-    hopper::copy_box_to_cluster(
-        x + static_cast<std::uint32_t>((x_half * 8 * row_blocks + x_first) * 128), arguments.x, 0,
-        x_first, part + x_half, filled, static_cast<std::uint16_t>((1 << arguments.cluster) - 1));
-  };
-  const std::int32_t all = share.rounds * arguments.stage_count;
-  const std::int32_t ahead = min(arguments.stages, all);
-  Place weights_at, x_at;
-#pragma unroll 1
-  for (std::int32_t i = 0; i < ahead; ++i) {
-    copy_weights(weights_at);
-    weights_at.advance(arguments);
+    // A round with fewer tiles than others reads on into its neighbour's, which are read anyway.
+    hopper::arrive_expecting(filled, share_.round_tiles * tile_bytes + x_bytes);
+    if (arguments_.output.ending == Ending::gated) {
+      hopper::copy_box_once(place(at), arguments_.weights, filled, policy_, 0, tile * pair_outputs,
+                            0, part);
+    } else {
+      hopper::copy_box_once(place(at), arguments_.weights, filled, policy_, 0, tile * tile_outputs,
+                            part);
+    }
   }
-  wait_for_former_kernels();
-#pragma unroll 1
-  for (std::int32_t i = 0; i < all; ++i) {
-    if (i >= ahead) copy_weights(x_at);
-    copy_x(x_at);
-    x_at.advance(arguments);
+  __device__ void copy_x(const Place& at) const {
+    hopper::copy_box(place(at) + static_cast<std::uint32_t>(share_.round_tiles * tile_bytes),
+                     arguments_.x, 0, 0, at.number * parts, &state_.filled[at.stage]);
   }
-}
+
+  const Arguments& arguments_;
+  const std::uint32_t memory_;
+  SharedState& state_;
+  const Share share_;
+  const std::uint64_t policy_;
+};
 
 /// How a block's warps divide the tiles of a round: with more tiles than warps some warps have a
 /// second one; with fewer, several warps share a tile, each with some steps of every stage.
@@ -157,8 +196,8 @@ struct Division {
 };
 
 /// A warp that has `tiles` tiles and `own_steps` steps of each stage. Fragments: of weights,
-/// outputs g and g + 8 of a tile, with lane = 4 g + t; of x, row g; of sums, outputs g and g + 8,
-/// rows 2 t and 2 t + 1 of each block of eight.
+/// element g of both sides of a tile, with lane = 4 g + t; of x, row g; of sums, element g of both
+/// sides, rows 2 t and 2 t + 1 of each block of eight.
 template <int row_blocks, int tiles, int own_steps>
 class Consumer {
  public:
@@ -166,23 +205,24 @@ class Consumer {
                       SharedState& state)
       : arguments_(arguments),
         division_(division),
+        layout_(arguments.output.ending, arguments.round_tiles),
         memory_(flatten::shared_address(memory)),
-        parts_(*reinterpret_cast<Parts<row_blocks>*>(memory)),
+        shares_(*reinterpret_cast<Shares<row_blocks>*>(memory)),
         state_(state),
         share_(arguments),
         lane_(static_cast<int>(threadIdx.x) % 32) {
-    // Step s of a half is two vectors of 16 bytes from 2 s on, which the swizzle moves to
-    // vector ^ (row % 8): so to the bits of 32 s over where the half's first step is.
-    const int half = division.first_step / steps_of_half;
-    const int first = division.first_step % steps_of_half * 2;
+    // Step s of a part is two vectors of 16 bytes from 2 s on, which the swizzle moves to
+    // vector ^ (row % 8): so to the bits of 32 s over where the part's first step is.
+    const int part = division.first_step / steps_of_part;
+    const int first = division.first_step % steps_of_part * 2;
     // ldmatrix: lanes 8 i to 8 i + 7 name the rows of matrix i.
-    const int weight_row = lane_ % 16;
-    const int x_row = lane_ % 8 + (row_blocks > 1 ? lane_ / 16 * 8 : 0);
-    weights_at_ = static_cast<std::uint32_t>(half * half_bytes() + division.tile * tile_half_bytes +
-                                             weight_row * 128 +
-                                             ((first + lane_ / 16) ^ (weight_row % 8)) * 16);
-    x_at_ = static_cast<std::uint32_t>(share_.round_tiles * tile_bytes + half * x_half_bytes +
-                                       x_row * 128 + ((first + lane_ / 8 % 2) ^ (x_row % 8)) * 16);
+    const int row = lane_ % 8;
+    weights_at_ = static_cast<std::uint32_t>(part * layout_.part + division.tile * layout_.tile +
+                                             lane_ / 8 % 2 * layout_.side + row * 128 +
+                                             ((first + lane_ / 16) ^ row) * 16);
+    x_at_ = static_cast<std::uint32_t>(share_.round_tiles * tile_bytes + part * x_part_bytes +
+                                       (row_blocks > 1 ? lane_ / 16 * 8 + row : row) * 128 +
+                                       ((first + lane_ / 8 % 2) ^ row) * 16);
   }
 
   __device__ void run() {
@@ -202,7 +242,7 @@ class Consumer {
         hopper::wait(&state_.filled[at.stage], at.parity);
         if constexpr (tiles > 0) multiply(at.stage);
         __syncwarp();
-        release(at.stage);
+        if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
         at.advance(arguments_);
       }
       finish(round, share_.tiles_of(round));
@@ -210,9 +250,8 @@ class Consumer {
   }
 
  private:
-  static constexpr int steps_of_half = steps / 2;
-  static constexpr int tile_half_bytes = tile_outputs * 128;
-  static constexpr int x_half_bytes = 8 * row_blocks * 128;
+  static constexpr int steps_of_part = steps / parts;
+  static constexpr int x_part_bytes = 8 * row_blocks * 128;
   static constexpr int step_registers = 4 * tiles + 2 * row_blocks;
   /// Steps whose fragments are loaded together, while those before are multiplied.
   static constexpr int group_steps() {
@@ -224,8 +263,6 @@ class Consumer {
     std::uint32_t weights[group_steps()][tiles == 0 ? 1 : tiles][4];
     std::uint32_t x[group_steps()][row_blocks][2];
   };
-
-  __device__ int half_bytes() const { return share_.round_tiles * tile_half_bytes; }
 
   __device__ void multiply(std::int32_t stage) {
     const std::uint32_t base =
@@ -254,9 +291,9 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < group_steps(); ++i) {
       const int step = group * group_steps() + i;
-      const auto bits = static_cast<std::uint32_t>(step % steps_of_half * 32);
+      const auto bits = static_cast<std::uint32_t>(step % steps_of_part * 32);
       const std::uint32_t x =
-          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / steps_of_half * x_half_bytes);
+          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / steps_of_part * x_part_bytes);
       if constexpr (row_blocks == 1) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(to.x[i][0][0]), "=r"(to.x[i][0][1])
@@ -271,14 +308,14 @@ class Consumer {
         }
       }
       const std::uint32_t weights = ((base + weights_at_) ^ bits) +
-                                    static_cast<std::uint32_t>(step / steps_of_half * half_bytes());
+                                    static_cast<std::uint32_t>(step / steps_of_part * layout_.part);
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         std::uint32_t(&w)[4] = to.weights[i][tile];
         asm volatile(
             "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-            : "r"(weights + static_cast<std::uint32_t>(tile * consumer_warps * tile_half_bytes)));
+            : "r"(weights + static_cast<std::uint32_t>(tile * consumer_warps * layout_.tile)));
       }
     }
   }
@@ -293,14 +330,6 @@ class Consumer {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 
-  __device__ void release(std::int32_t stage) const {
-    if (arguments_.cluster == 1) {
-      if (lane_ == 0) hopper::arrive(&state_.emptied[stage]);
-    } else if (lane_ < arguments_.cluster) {
-      hopper::arrive_in_block(&state_.emptied[stage], lane_);
-    }
-  }
-
   /// Stores the round's sums. What several warps have of a tile is added up first.
   __device__ void finish(std::int32_t round, std::int32_t round_tiles) {
     const std::int32_t begin = share_.begin_of(round);
@@ -308,60 +337,58 @@ class Consumer {
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         const int own = division_.tile + tile * consumer_warps;
-        if (own < round_tiles) store_sums(begin + own, sums_[tile]);
-      }
-    } else {
-      meet();  // all have read the last stage
-      const int warp = static_cast<int>(threadIdx.x) / 32;
-      if constexpr (tiles > 0) {
+        if (own >= round_tiles) continue;
 #pragma unroll
         for (int block = 0; block < row_blocks; ++block) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            parts_[warp][lane_ / 4 + i / 2 * 8][8 * block + lane_ % 4 * 2 + i % 2] =
-                sums_[0][block][i];
+          for (int i = 0; i < 2; ++i) {
+            arguments_.output.store(8 * block + lane_ % 4 * 2 + i, begin + own, lane_ / 4,
+                                    sums_[tile][block][i], sums_[tile][block][i + 2]);
           }
         }
       }
-      meet();
-      const std::int32_t outputs = round_tiles * tile_outputs;
-      for (auto at = static_cast<std::int32_t>(threadIdx.x); at < outputs * arguments_.rows;
-           at += consumers) {
-        const std::int32_t row = at / outputs;
-        const std::int32_t output = at - row * outputs;
-        float sum = 0.0f;
+    } else {
+      add_shares(begin, round_tiles);
+    }
+  }
+
+  __device__ void add_shares(std::int32_t begin, std::int32_t round_tiles) {
+    meet();  // all have read the last stage
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if constexpr (tiles > 0) {
 #pragma unroll
-        for (int part = 0; part < steps / own_steps; ++part) {
-          sum += parts_[part * division_.tiles_at_once() + output / tile_outputs]
-                       [output % tile_outputs][row];
+      for (int block = 0; block < row_blocks; ++block) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          shares_[warp][lane_ / 4 + i / 2 * pair_outputs][8 * block + lane_ % 4 * 2 + i % 2] =
+              sums_[0][block][i];
         }
-        store(row, begin * tile_outputs + output, sum);
       }
+    }
+    meet();
+    const std::int32_t pairs = round_tiles * pair_outputs;
+    for (auto at = static_cast<std::int32_t>(threadIdx.x); at < pairs * arguments_.output.rows;
+         at += consumers) {
+      const std::int32_t row = at / pairs;
+      const std::int32_t tile = at % pairs / pair_outputs;
+      const std::int32_t g = at % pair_outputs;
+      float low = 0.0f, high = 0.0f;
+#pragma unroll
+      for (int share = 0; share < steps / own_steps; ++share) {
+        const auto& of_warp = shares_[share * division_.tiles_at_once() + tile];
+        low += of_warp[g][row];
+        high += of_warp[g + pair_outputs][row];
+      }
+      arguments_.output.store(row, begin + tile, g, low, high);
     }
   }
   __device__ static void meet() { hopper::block_barrier_wait(1, consumers); }
 
-  __device__ void store_sums(std::int32_t tile, const float (&sums)[row_blocks][4]) const {
-#pragma unroll
-    for (int block = 0; block < row_blocks; ++block) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        store(8 * block + lane_ % 4 * 2 + i % 2, tile * tile_outputs + lane_ / 4 + i / 2 * 8,
-              sums[block][i]);
-      }
-    }
-  }
-  __device__ void store(std::int32_t row, std::int32_t output, float sum) const {
-    if (row >= arguments_.rows || output >= arguments_.out_features) return;
-    float* to = arguments_.out + std::int64_t{row} * arguments_.out_features + output;
-    if (arguments_.bias != nullptr) sum += arguments_.bias[output];
-    *to = arguments_.accumulate ? *to + sum : sum;
-  }
-
   const Arguments& arguments_;
   const Division division_;
+  const StageLayout layout_;
   const std::uint32_t memory_;
-  Parts<row_blocks>& parts_;
+  Shares<row_blocks>& shares_;
   SharedState& state_;
   const Share share_;
   const int lane_;
@@ -403,30 +430,22 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < arguments.stages; ++stage) {
       hopper::init_barrier(&state.filled[stage], 1);
-      hopper::init_barrier(&state.emptied[stage], consumer_warps * arguments.cluster);
+      hopper::init_barrier(&state.emptied[stage], consumer_warps);
     }
     hopper::publish_barriers();
   } else if (threadIdx.x == consumers) {
     hopper::prefetch_map(arguments.weights);
     hopper::prefetch_map(arguments.x);
   }
-  __syncwarp();
-  // Others' copies and arrivals come to this block's memory.
-  if (arguments.cluster > 1) {
-    hopper::cluster_meet();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   if (threadIdx.x >= consumers) {
     if (threadIdx.x == consumers) {
-      copy<row_blocks>(arguments, flatten::shared_address(memory), state);
+      Producer<row_blocks>(arguments, flatten::shared_address(memory), state).run();
     }
-    __syncwarp();
   } else {
     wait_for_former_kernels();
     consume<row_blocks>(arguments, memory, state);
   }
-  if (arguments.cluster > 1) hopper::cluster_meet();
 #endif
 }
 

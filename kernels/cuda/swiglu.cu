@@ -2,6 +2,7 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
+#include "kernels/cuda/swiglu.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace coppice::cuda {
@@ -18,10 +19,7 @@ __global__ void swiglu_kernel(const float* gate_up, std::int64_t n, __nv_bfloat1
   Vector<float, N> gate = load<N>(from);
   const Vector<float, N> up = load<N>(from + n);
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    // For a large negative gate exp() is infinite and the quotient -0, its limit.
-    gate.at[k] = gate.at[k] / (1.0f + expf(-gate.at[k])) * up.at[k];
-  }
+  for (int k = 0; k < N; ++k) gate.at[k] = gated(gate.at[k], up.at[k]);
   store(rounded(gate), out + row * n + column);
 }
 
