@@ -86,7 +86,10 @@ Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) 
     const std::int64_t aligned = most / units * units;
     const std::int64_t fewest = most - most / 8;
     for (std::int64_t gangs = most; gangs > 0;
-         gangs = gangs > fewest ? gangs - 1 : (gangs > aligned ? aligned : 0)) {
+         gangs = gangs > fewest    ? gangs - 1
+                 : gangs > aligned ? aligned
+                 : gangs > units   ? units  // whole ones, with nothing to join
+                                   : 0) {
       const std::int64_t divisor = std::gcd(units, gangs);
       const std::int64_t n = units / divisor;
       const std::int64_t m = gangs / divisor;

@@ -35,8 +35,9 @@ __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const float a = low.at[k], b = high.at[k];
-      low.at[k] = a * cosine.at[k] - b * sine.at[k];
-      high.at[k] = b * cosine.at[k] + a * sine.at[k];
+      // Fused by hand: the same bits in every kernel.
+      low.at[k] = __fmaf_rn(a, cosine.at[k], -__fmul_rn(b, sine.at[k]));
+      high.at[k] = __fmaf_rn(b, cosine.at[k], __fmul_rn(a, sine.at[k]));
     }
   }
   if (is_query) {

@@ -35,6 +35,7 @@ struct Tiling {
   std::int64_t tiles;
   std::int64_t grid;
   std::int32_t rounds, round_tiles;
+  std::int32_t parts;  ///< of a stage
 
   Tiling(std::int64_t all, std::int32_t blocks)
       : tiles(all), grid(std::min<std::int64_t>(blocks, all)) {
@@ -42,6 +43,7 @@ struct Tiling {
     const std::int64_t most_of_block = ceil_div(tiles, grid);
     rounds = static_cast<std::int32_t>(ceil_div(most_of_block, most_tiles));
     round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, rounds));
+    parts = parts_of_stage(round_tiles);
   }
 };
 
@@ -52,17 +54,19 @@ void launch(const StreamedProduct& product, const CUtensorMap& weights, const Ou
   arguments.weights = weights;
   const std::uint64_t sizes[] = {64, size(product.rows), size(product.in / 64)};
   const std::uint64_t strides[] = {size(product.in) * 2, 128};
-  const std::uint32_t boxes[] = {64, 8 * row_blocks, parts};
+  const std::uint32_t boxes[] = {64, 8 * row_blocks, box(tiling.parts)};
   arguments.x = make_tensor_map(product.x, sizes, strides, boxes, "a product's input");
   arguments.output = output;
   arguments.output.bias = product.bias;
   arguments.output.rows = product.rows;
   arguments.output.tiles = static_cast<std::int32_t>(tiling.tiles);
   arguments.round_tiles = tiling.round_tiles;
-  arguments.stage_count = static_cast<std::int32_t>(ceil_div(product.in, stage_inputs));
+  arguments.parts = tiling.parts;
+  arguments.stage_bytes = stage_bytes(tiling.round_tiles, row_blocks);
+  arguments.stage_count =
+      static_cast<std::int32_t>(ceil_div(product.in, part_inputs * tiling.parts));
   arguments.rounds = tiling.rounds;
-  arguments.stages =
-      std::min(shared_bytes / stage_bytes(tiling.round_tiles, row_blocks), most_stages);
+  arguments.stages = std::min(shared_bytes / arguments.stage_bytes, most_stages);
   launch_early(stream_weights<row_blocks>, dim3(static_cast<unsigned>(tiling.grid)), threads,
                shared_bytes, stream, arguments);
 }
@@ -101,7 +105,7 @@ void streamed_linear(const StreamedProduct& product, std::int64_t out_features, 
   const Tiling tiling(ceil_div(out_features, tile_outputs), product.blocks);
   const std::uint64_t sizes[] = {64, size(out_features), size(product.in / 64)};
   const std::uint64_t strides[] = {size(product.in) * 2, 128};
-  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * tile_outputs), parts};
+  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * tile_outputs), box(tiling.parts)};
   Output output{};
   output.ending = Ending::plain;
   output.width = static_cast<std::int32_t>(out_features);
@@ -117,7 +121,7 @@ void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void*
   const std::uint64_t row_bytes = size(product.in) * 2;
   const std::uint64_t sizes[] = {64, size(n), 2, size(product.in / 64)};
   const std::uint64_t strides[] = {row_bytes, size(n) * row_bytes, 128};
-  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * pair_outputs), 2, parts};
+  const std::uint32_t boxes[] = {64, box(tiling.round_tiles * pair_outputs), 2, box(tiling.parts)};
   Output output{};
   output.ending = Ending::gated;
   output.width = static_cast<std::int32_t>(n);
@@ -134,7 +138,7 @@ void streamed_qkv(const StreamedProduct& product, const RopeTensors& tensors, cu
   const std::uint64_t sizes[] = {64, size(half), 2, size(heads), size(product.in / 64)};
   const std::uint64_t strides[] = {row_bytes, size(half) * row_bytes, size(2 * half) * row_bytes,
                                    128};
-  const std::uint32_t boxes[] = {64, pair_outputs, 2, 1, parts};
+  const std::uint32_t boxes[] = {64, pair_outputs, 2, 1, box(tiling.parts)};
   Output output{};
   output.ending = Ending::rotated;
   output.width = static_cast<std::int32_t>(heads * 2 * half);

@@ -1,10 +1,10 @@
 // The kernel of streamed_linear.h.
 //
-// A tile is 16 outputs, in two sides of 8 (streamed_output.cuh). A stage has 128 inputs, in two
-// parts of 64, of all tiles of a round, and of the rows of x; one thread copies them, weights
-// before it waits for the kernels that compute x. Eight warps multiply, weights as the left
-// operand: with more than eight tiles a warp has two, with fewer several warps share a tile and
-// divide the inputs of each stage among themselves.
+// A tile is 16 outputs, in two sides of 8 (streamed_output.cuh). A stage has some parts of 64
+// inputs of all tiles of a round, and of the rows of x; one thread copies them, weights before it
+// waits for the kernels that compute x. Eight warps multiply, weights as the left operand: with
+// more than eight tiles a warp has two, with four or fewer several warps share a tile, and each has
+// a part of every stage to itself.
 #pragma once
 
 #include "kernels/cuda/async_copies.cuh"
@@ -17,18 +17,27 @@ inline constexpr int consumer_warps = 8;
 inline constexpr int consumers = 32 * consumer_warps;
 inline constexpr int threads = consumers + 32;
 inline constexpr int tile_outputs = 2 * pair_outputs;
-inline constexpr int parts = 2;
-inline constexpr int stage_inputs = parts * 64;
-inline constexpr int steps = stage_inputs / 16;  ///< products of a stage and tile
-inline constexpr int tile_bytes = tile_outputs * stage_inputs * 2;
+inline constexpr int part_inputs = 64;
+inline constexpr int part_steps = part_inputs / 16;    ///< products of a part and tile
 inline constexpr int side_bytes = pair_outputs * 128;  ///< of a part
+inline constexpr int tile_bytes = 2 * side_bytes;      ///< of a part
 inline constexpr int most_tiles = 2 * consumer_warps;  ///< of a round
 inline constexpr int most_stages = 32;
 /// Leaves room beside it for the kernels before.
 inline constexpr int shared_bytes = 160 * 1024;
 
+/// Warps that share a tile: the power of two that keeps most of them busy.
+constexpr int sharing_warps(int round_tiles) {
+  int warps = consumer_warps;
+  while (warps > 1 && consumer_warps / warps < round_tiles) warps /= 2;
+  return warps;
+}
+/// Of a stage: one for each warp of a tile, and two where a warp has a tile to itself.
+constexpr int parts_of_stage(int round_tiles) {
+  return sharing_warps(round_tiles) == 1 ? 2 : sharing_warps(round_tiles);
+}
 constexpr int stage_bytes(int round_tiles, int row_blocks) {
-  return round_tiles * tile_bytes + 8 * row_blocks * stage_inputs * 2;
+  return parts_of_stage(round_tiles) * (round_tiles * tile_bytes + row_blocks * side_bytes);
 }
 static_assert(shared_bytes / stage_bytes(most_tiles, 2) >= 2);
 
@@ -38,7 +47,9 @@ struct Arguments {
   CUtensorMap weights, x;
   Output output;
   std::int32_t round_tiles;  ///< most of a round
-  std::int32_t stage_count;  ///< ceil(in / stage_inputs)
+  std::int32_t parts;        ///< of a stage
+  std::int32_t stage_bytes;
+  std::int32_t stage_count;  ///< of all inputs
   std::int32_t stages;       ///< in shared memory
   std::int32_t rounds;       ///< of every block
 };
@@ -52,15 +63,15 @@ template <int row_blocks>
 using Shares = float[consumer_warps][tile_outputs][8 * row_blocks];
 static_assert(sizeof(Shares<2>) <= shared_bytes);
 
-/// Where rows of a tile lie in a stage, in bytes.
+/// From one part, tile or side of the weights in a stage to the next, in bytes.
 struct StageLayout {
   int part, tile, side;
 
-  __device__ StageLayout(Ending ending, int round_tiles)
-      : part(ending == Ending::rotated ? 2 * side_bytes : round_tiles * 2 * side_bytes),
-        tile(ending == Ending::plain   ? 2 * side_bytes
+  __device__ StageLayout(Ending ending, int round_tiles, int parts)
+      : part(ending == Ending::rotated ? tile_bytes : round_tiles * tile_bytes),
+        tile(ending == Ending::plain   ? tile_bytes
              : ending == Ending::gated ? side_bytes
-                                       : tile_bytes),
+                                       : parts * tile_bytes),
         side(ending == Ending::gated ? round_tiles * side_bytes : side_bytes) {}
 };
 
@@ -108,6 +119,7 @@ class Producer {
         memory_(memory),
         state_(state),
         share_(arguments),
+        tile_parts_(arguments.parts * tile_bytes),
         policy_(hopper::read_once()) {}
 
   __device__ void run() {
@@ -129,25 +141,23 @@ class Producer {
   }
 
  private:
-  static constexpr int x_bytes = 8 * row_blocks * stage_inputs * 2;
-
   __device__ std::uint32_t place(const Place& at) const {
-    return memory_ +
-           static_cast<std::uint32_t>(at.stage * stage_bytes(share_.round_tiles, row_blocks));
+    return memory_ + static_cast<std::uint32_t>(at.stage * arguments_.stage_bytes);
   }
   __device__ void copy_weights(const Place& at) const {
     std::uint64_t* filled = &state_.filled[at.stage];
     const std::int32_t tile = share_.begin_of(at.round);
-    const int part = at.number * parts;
+    const int part = at.number * arguments_.parts;
     hopper::wait(&state_.emptied[at.stage], at.parity ^ 1);
     if (arguments_.output.ending == Ending::rotated) {
       const std::int32_t tiles = share_.tiles_of(at.round);
       const std::int32_t head_tiles = arguments_.output.rope.half_dim / pair_outputs;
-      hopper::arrive_expecting(filled, tiles * tile_bytes + x_bytes);
+      hopper::arrive_expecting(filled,
+                               arguments_.stage_bytes - (share_.round_tiles - tiles) * tile_parts_);
       std::int32_t head = tile / head_tiles;
       std::int32_t i = tile - head * head_tiles;
       for (std::int32_t t = 0; t < tiles; ++t) {
-        hopper::copy_box_once(place(at) + static_cast<std::uint32_t>(t * tile_bytes),
+        hopper::copy_box_once(place(at) + static_cast<std::uint32_t>(t * tile_parts_),
                               arguments_.weights, filled, policy_, 0, i * pair_outputs, 0, head,
                               part);
         if (++i == head_tiles) {
@@ -158,7 +168,7 @@ class Producer {
       return;
     }
     // A round with fewer tiles than others reads on into its neighbour's, which are read anyway.
-    hopper::arrive_expecting(filled, share_.round_tiles * tile_bytes + x_bytes);
+    hopper::arrive_expecting(filled, arguments_.stage_bytes);
     if (arguments_.output.ending == Ending::gated) {
       hopper::copy_box_once(place(at), arguments_.weights, filled, policy_, 0, tile * pair_outputs,
                             0, part);
@@ -168,61 +178,61 @@ class Producer {
     }
   }
   __device__ void copy_x(const Place& at) const {
-    hopper::copy_box(place(at) + static_cast<std::uint32_t>(share_.round_tiles * tile_bytes),
-                     arguments_.x, 0, 0, at.number * parts, &state_.filled[at.stage]);
+    hopper::copy_box(place(at) + static_cast<std::uint32_t>(share_.round_tiles * tile_parts_),
+                     arguments_.x, 0, 0, at.number * arguments_.parts, &state_.filled[at.stage]);
   }
 
   const Arguments& arguments_;
   const std::uint32_t memory_;
   SharedState& state_;
   const Share share_;
+  const int tile_parts_;  ///< bytes of a stage and tile
   const std::uint64_t policy_;
 };
 
-/// How a block's warps divide the tiles of a round: with more tiles than warps some warps have a
-/// second one; with fewer, several warps share a tile, each with some steps of every stage.
+/// A warp's place among those of its block. With more tiles than warps some warps have a second
+/// one, consumer_warps further.
 struct Division {
-  int tile_warps = consumer_warps;  ///< that share a tile: the power of two that keeps most busy
-  int tile, first_step;             ///< of this warp; its second tile is `consumer_warps` further
-  int tiles;                        ///< of this warp: 0, 1 or 2
+  int tile_warps, warp;
+  int tile;   ///< of this warp
+  int tiles;  ///< of this warp: 0, 1 or 2
+  int part;   ///< of every stage, where warps share a tile
 
-  __device__ Division(int round_tiles, int warp) {
-    while (tile_warps > 1 && consumer_warps / tile_warps < round_tiles) tile_warps /= 2;
-    tile = warp % tiles_at_once();
-    first_step = warp / tiles_at_once() * (steps / tile_warps);
-    tiles = (tile < round_tiles ? 1 : 0) + (tile + consumer_warps < round_tiles ? 1 : 0);
-  }
+  __device__ explicit Division(int round_tiles)
+      : tile_warps(sharing_warps(round_tiles)),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        tile(warp % tiles_at_once()),
+        tiles((tile < round_tiles ? 1 : 0) + (tile + consumer_warps < round_tiles ? 1 : 0)),
+        part(warp / tiles_at_once()) {}
   __device__ int tiles_at_once() const { return consumer_warps / tile_warps; }
 };
 
-/// A warp that has `tiles` tiles and `own_steps` steps of each stage. Fragments: of weights,
-/// element g of both sides of a tile, with lane = 4 g + t; of x, row g; of sums, element g of both
-/// sides, rows 2 t and 2 t + 1 of each block of eight.
-template <int row_blocks, int tiles, int own_steps>
+/// A warp that has `tiles` tiles and `own_parts` parts of each stage, 1 or all 2. Fragments: of
+/// weights, element g of both sides of a tile, with lane = 4 g + t; of x, row g; of sums, element g
+/// of both sides, rows 2 t and 2 t + 1 of each block of eight.
+template <int row_blocks, int tiles, int own_parts>
 class Consumer {
  public:
   __device__ Consumer(const Arguments& arguments, const Division& division, std::uint8_t* memory,
                       SharedState& state)
       : arguments_(arguments),
         division_(division),
-        layout_(arguments.output.ending, arguments.round_tiles),
+        layout_(arguments.output.ending, arguments.round_tiles, arguments.parts),
         memory_(flatten::shared_address(memory)),
         shares_(*reinterpret_cast<Shares<row_blocks>*>(memory)),
         state_(state),
         share_(arguments),
         lane_(static_cast<int>(threadIdx.x) % 32) {
     // Step s of a part is two vectors of 16 bytes from 2 s on, which the swizzle moves to
-    // vector ^ (row % 8): so to the bits of 32 s over where the part's first step is.
-    const int part = division.first_step / steps_of_part;
-    const int first = division.first_step % steps_of_part * 2;
+    // vector ^ (row % 8): to bits of their own, which 32 s changes.
     // ldmatrix: lanes 8 i to 8 i + 7 name the rows of matrix i.
     const int row = lane_ % 8;
-    weights_at_ = static_cast<std::uint32_t>(part * layout_.part + division.tile * layout_.tile +
-                                             lane_ / 8 % 2 * layout_.side + row * 128 +
-                                             ((first + lane_ / 16) ^ row) * 16);
-    x_at_ = static_cast<std::uint32_t>(share_.round_tiles * tile_bytes + part * x_part_bytes +
-                                       (row_blocks > 1 ? lane_ / 16 * 8 + row : row) * 128 +
-                                       ((first + lane_ / 8 % 2) ^ row) * 16);
+    weights_at_ = static_cast<std::uint32_t>(
+        division.part * layout_.part + division.tile * layout_.tile + lane_ / 8 % 2 * layout_.side +
+        row * 128 + (lane_ / 16 ^ row) * 16);
+    x_at_ = static_cast<std::uint32_t>(
+        arguments.parts * share_.round_tiles * tile_bytes + division.part * x_part_bytes +
+        (row_blocks > 1 ? lane_ / 16 * side_bytes : 0) + row * 128 + (lane_ / 8 % 2 ^ row) * 16);
   }
 
   __device__ void run() {
@@ -250,8 +260,8 @@ class Consumer {
   }
 
  private:
-  static constexpr int steps_of_part = steps / parts;
-  static constexpr int x_part_bytes = 8 * row_blocks * 128;
+  static constexpr int own_steps = own_parts * part_steps;
+  static constexpr int x_part_bytes = row_blocks * side_bytes;
   static constexpr int step_registers = 4 * tiles + 2 * row_blocks;
   /// Steps whose fragments are loaded together, while those before are multiplied.
   static constexpr int group_steps() {
@@ -265,8 +275,7 @@ class Consumer {
   };
 
   __device__ void multiply(std::int32_t stage) {
-    const std::uint32_t base =
-        memory_ + static_cast<std::uint32_t>(stage * stage_bytes(share_.round_tiles, row_blocks));
+    const std::uint32_t base = memory_ + static_cast<std::uint32_t>(stage * arguments_.stage_bytes);
     constexpr int groups = own_steps / group_steps();
     Fragments fragments[2];
     load(base, 0, fragments[0]);
@@ -291,9 +300,9 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < group_steps(); ++i) {
       const int step = group * group_steps() + i;
-      const auto bits = static_cast<std::uint32_t>(step % steps_of_part * 32);
+      const auto bits = static_cast<std::uint32_t>(step % part_steps * 32);
       const std::uint32_t x =
-          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / steps_of_part * x_part_bytes);
+          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / part_steps * x_part_bytes);
       if constexpr (row_blocks == 1) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(to.x[i][0][0]), "=r"(to.x[i][0][1])
@@ -304,11 +313,11 @@ class Consumer {
           asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                        : "=r"(to.x[i][block][0]), "=r"(to.x[i][block][1]),
                          "=r"(to.x[i][block + 1][0]), "=r"(to.x[i][block + 1][1])
-                       : "r"(x + static_cast<std::uint32_t>(block * 8 * 128)));
+                       : "r"(x + static_cast<std::uint32_t>(block * side_bytes)));
         }
       }
       const std::uint32_t weights = ((base + weights_at_) ^ bits) +
-                                    static_cast<std::uint32_t>(step / steps_of_part * layout_.part);
+                                    static_cast<std::uint32_t>(step / part_steps * layout_.part);
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         std::uint32_t(&w)[4] = to.weights[i][tile];
@@ -333,7 +342,7 @@ class Consumer {
   /// Stores the round's sums. What several warps have of a tile is added up first.
   __device__ void finish(std::int32_t round, std::int32_t round_tiles) {
     const std::int32_t begin = share_.begin_of(round);
-    if constexpr (own_steps == steps) {
+    if constexpr (own_parts > 1) {
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         const int own = division_.tile + tile * consumer_warps;
@@ -354,14 +363,13 @@ class Consumer {
 
   __device__ void add_shares(std::int32_t begin, std::int32_t round_tiles) {
     meet();  // all have read the last stage
-    const int warp = static_cast<int>(threadIdx.x) / 32;
     if constexpr (tiles > 0) {
 #pragma unroll
       for (int block = 0; block < row_blocks; ++block) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          shares_[warp][lane_ / 4 + i / 2 * pair_outputs][8 * block + lane_ % 4 * 2 + i % 2] =
-              sums_[0][block][i];
+          shares_[division_.warp][lane_ / 4 + i / 2 * pair_outputs]
+                 [8 * block + lane_ % 4 * 2 + i % 2] = sums_[0][block][i];
         }
       }
     }
@@ -373,8 +381,7 @@ class Consumer {
       const std::int32_t tile = at % pairs / pair_outputs;
       const std::int32_t g = at % pair_outputs;
       float low = 0.0f, high = 0.0f;
-#pragma unroll
-      for (int share = 0; share < steps / own_steps; ++share) {
+      for (int share = 0; share < division_.tile_warps; ++share) {
         const auto& of_warp = shares_[share * division_.tiles_at_once() + tile];
         low += of_warp[g][row];
         high += of_warp[g + pair_outputs][row];
@@ -398,25 +405,19 @@ class Consumer {
 
 template <int row_blocks>
 __device__ void consume(const Arguments& arguments, std::uint8_t* memory, SharedState& state) {
-  const Division division(arguments.round_tiles, static_cast<int>(threadIdx.x) / 32);
-  if (division.tile_warps == 1) {
-    if (division.tiles == 2) {
-      Consumer<row_blocks, 2, steps>(arguments, division, memory, state).run();
-    } else if (division.tiles == 1) {
-      Consumer<row_blocks, 1, steps>(arguments, division, memory, state).run();
-    } else {
-      Consumer<row_blocks, 0, steps>(arguments, division, memory, state).run();
-    }
-  } else if (division.tile_warps == 2) {
+  const Division division(arguments.round_tiles);
+  if (division.tile_warps > 1) {
     if (division.tiles == 1) {
-      Consumer<row_blocks, 1, steps / 2>(arguments, division, memory, state).run();
+      Consumer<row_blocks, 1, 1>(arguments, division, memory, state).run();
     } else {
-      Consumer<row_blocks, 0, steps / 2>(arguments, division, memory, state).run();
+      Consumer<row_blocks, 0, 1>(arguments, division, memory, state).run();
     }
-  } else if (division.tile_warps == 4) {
-    Consumer<row_blocks, 1, steps / 4>(arguments, division, memory, state).run();
+  } else if (division.tiles == 2) {
+    Consumer<row_blocks, 2, 2>(arguments, division, memory, state).run();
+  } else if (division.tiles == 1) {
+    Consumer<row_blocks, 1, 2>(arguments, division, memory, state).run();
   } else {
-    Consumer<row_blocks, 1, steps / 8>(arguments, division, memory, state).run();
+    Consumer<row_blocks, 0, 2>(arguments, division, memory, state).run();
   }
 }
 
