@@ -127,9 +127,13 @@ inline constexpr std::int32_t chunk_step = 64;
 /// many items, which bounds the partial results.
 inline constexpr std::int32_t max_item_waves = 4;
 
-/// Which kernel runs a pass: the one that takes items, or one that takes ranges of the work, over
+/// Which kernel runs a pass: the one that takes items, followed by the one that joins partial
+/// results or, where each item has all tokens, alone; or one that takes ranges of the work, over
 /// KV tiles of range_tile_tokens or of range_half_tokens.
-enum class AttentionKernel { items, ranges, fine_ranges };
+enum class AttentionKernel { items, whole_items, ranges, fine_ranges };
+constexpr bool takes_items(AttentionKernel kernel) {
+  return kernel == AttentionKernel::items || kernel == AttentionKernel::whole_items;
+}
 
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {

@@ -34,7 +34,9 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
       blocks_(blocks),
       stream_(stream),
       zeros_(static_cast<std::size_t>(inputs.work().cell.rows), 0),
-      pass_(std::make_unique<cuda::CudaPass>(limits_of(inputs), blocks, allocate, stream, false)) {
+      transfers_(std::make_unique<cuda::Transfers>(allocate, stream)),
+      pass_(std::make_unique<cuda::CudaPass>(limits_of(inputs), blocks, allocate, *transfers_,
+                                             stream, false)) {
   const Workload& work = inputs.work();
   pass_inputs_.tokens = zeros_;
   pass_inputs_.positions = zeros_;
@@ -46,6 +48,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
 
 void LibraryAttention::begin() {
   pass_->begin(pass_inputs_);
+  pass_->send();
   cuda::check(cudaStreamSynchronize(stream_), "copying pass inputs");
   view_ = pass_->view();
   scratch_ = pass_->scratch();
@@ -68,10 +71,12 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 }
 
 void LibraryAttention::queue(std::int32_t set) {
-  cuda::tree_attention(pass_->attention_kernel(), view_, pass_->padded_rows(), inputs_.q(set),
-                       inputs_.q_stride(), inputs_.work().cell.shape(), inputs_.scale(),
-                       inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
-                       scratch_, blocks_, stream_);
+  const bool forced = forced_scalars_.size() > 0;  // into chunks that have to be joined
+  cuda::tree_attention(forced ? AttentionKernel::items : pass_->attention_kernel(), view_,
+                       pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
+                       inputs_.work().cell.shape(), inputs_.scale(), inputs_.layout(),
+                       inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
+                       stream_);
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
@@ -104,6 +109,7 @@ HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
     kept += plan.chunk_tokens;
     pass_->begin(pass_inputs_);
     const double begun = now_seconds();
+    pass_->send();
     cuda::check(cudaStreamSynchronize(stream_), "copying pass inputs");
     order_us.push_back(1e6 * (ordered - start));
     plan_us.push_back(1e6 * (planned - ordered));

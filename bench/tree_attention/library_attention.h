@@ -34,7 +34,7 @@ class LibraryAttention {
   void queue(std::int32_t set);
 
   /// Whether the kernel is the one that takes ranges.
-  bool takes_ranges() const { return pass_->attention_kernel() != AttentionKernel::items; }
+  bool takes_ranges() const { return !takes_items(pass_->attention_kernel()); }
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 
@@ -48,6 +48,7 @@ class LibraryAttention {
   cudaStream_t stream_;
   std::vector<std::int32_t> zeros_;
   PassInputs pass_inputs_;
+  std::unique_ptr<cuda::Transfers> transfers_;
   std::unique_ptr<cuda::CudaPass> pass_;
   cuda::PassScalars scalars_;
   cuda::PassView view_;

@@ -114,7 +114,7 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   scalars.chunks = plan.chunks;
   if (attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks) ==
       AttentionKernel::items) {
-    return AttentionKernel::items;
+    return plan.chunks == 1 ? AttentionKernel::whole_items : AttentionKernel::items;
   }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
   find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
@@ -131,7 +131,7 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (kernel != AttentionKernel::items) {
+  if (!takes_items(kernel)) {
     return hopper_attention(range_tokens_of(kernel), pass, padded_rows, q, q_stride, shape, scale,
                             layout, keys, values, layer, out, scratch, blocks.ranges, stream);
   }
@@ -161,6 +161,7 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
     } else {
       launch<dim, wide_warps>(arguments, blocks.wide, stream);
     }
+    if (kernel == AttentionKernel::whole_items) return;
     launch_early(flatten::join_partials<dim>, dim3(static_cast<unsigned>(join_blocks)),
                  flatten::join_threads, 0, stream, arguments);
     check_launch("join of attention's partial results");

@@ -298,7 +298,10 @@ __device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTil
       keep(describe(1), 1);
     }
     __syncthreads();
+    // The prefix's keys and values are of former passes; all else waits.
+    if (span.begin + V::tile_tokens > plan.prefix) wait_for_former_kernels();
     start_copies(arguments, shared, 0, 0);
+    wait_for_former_kernels();
     load_queries(arguments, plan, item.kv_head, packed_row, rows);
 
     for (int tile = 0; tile < tiles; ++tile) {
@@ -324,16 +327,17 @@ __device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTil
       }
     }
   }
+  wait_for_former_kernels();
   store_rows(arguments, plan, item, packed_row, rows);
 }
 
-/// Grid: any number of blocks, which take items in turn.
+/// Grid: any number of blocks, which take items in turn. Before it waits for former kernels a block
+/// reads what no kernel of the pass writes: the plan, slots, keys and values of the prefix.
 template <int head_dim, int warps>
 __global__ void __launch_bounds__(Variant<head_dim, warps>::threads,
                                   Variant<head_dim, warps>::blocks_per_sm)
     attend(Arguments arguments) {
   let_next_kernel_begin();
-  wait_for_former_kernels();
   using V = Variant<head_dim, warps>;
   extern __shared__ uint4 dynamic_shared[];
   auto& shared = *reinterpret_cast<SharedTiles<V>*>(dynamic_shared);

@@ -78,6 +78,7 @@ class CudaDevice final : public Device {
       : options_(options),
         card_(card()),
         upload_(allocator(), stream_),
+        transfers_(allocator(), stream_),
         linear_(upload_, allocator()) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 
@@ -149,10 +150,10 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     return std::make_unique<CudaPass>(limits, prepare_attention(limits.attention.head_dim),
-                                      allocator(), stream_, options_.record);
+                                      allocator(), transfers_, stream_, options_.record);
   }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
-    return std::make_unique<CudaSampler>(limits, allocator(), stream_);
+    return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
   }
 
   void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
@@ -221,6 +222,7 @@ class CudaDevice final : public Device {
   Stream stream_;
   MemoryLedger ledger_;  // outlives all that allocates
   WeightUpload upload_;
+  Transfers transfers_;
   LinearEngine linear_;
 };
 

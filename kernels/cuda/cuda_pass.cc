@@ -10,6 +10,8 @@ namespace coppice::cuda {
 namespace {
 
 constexpr std::size_t alignment = 256;
+/// Transfers go in vectors of 16 bytes.
+constexpr std::size_t slots_per_vector = 16 / sizeof(KvSlot);
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -75,9 +77,10 @@ PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
 }
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
-                   cudaStream_t stream, bool records)
+                   Transfers& transfers, cudaStream_t stream, bool records)
     : limits_(limits),
       blocks_(blocks),
+      transfers_(transfers),
       stream_(stream),
       records_(records),
       staged_(input_bytes(limits, blocks), pass_inputs_purpose),
@@ -123,8 +126,8 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   PassScalars scalars;
   scalars.logit_rows = logit_rows;
 
-  copied_.wait();
-  copy_prefix(inputs.prefix);
+  transfers_.wait();
+  stage_prefix(inputs.prefix);
   attention_kernel_ =
       plan_attention(limits_.attention, rows, shape_.rows, prefix, inputs.tail, blocks_,
                      {scalars,
@@ -140,13 +143,11 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   std::copy(inputs.tail.begin(), inputs.tail.end(),
             reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_));
   const std::size_t bytes = tail_at_ + inputs.tail.size() * sizeof(VisibleKv);
-  check(cudaMemcpyAsync(inputs_.data(), staged_.data(), bytes, cudaMemcpyHostToDevice, stream_),
-        "copying pass inputs");
-  copied_.record(stream_);
+  transfers_.add(inputs_.data(), staged_.data(), bytes);
   return shape_;
 }
 
-void CudaPass::copy_prefix(std::span<const KvSlot> prefix) {
+void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
   const std::size_t same =
       equal_entries(prefix.data(), staged_prefix_.data(),
                     std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
@@ -154,34 +155,33 @@ void CudaPass::copy_prefix(std::span<const KvSlot> prefix) {
   if (same == prefix.size()) return;
   std::copy(prefix.begin() + static_cast<std::ptrdiff_t>(same), prefix.end(),
             staged_prefix_.data() + same);
-  check(cudaMemcpyAsync(prefix_.as<KvSlot>() + same, staged_prefix_.data() + same,
-                        (prefix.size() - same) * sizeof(KvSlot), cudaMemcpyHostToDevice, stream_),
-        "copying KV slots");
+  const std::size_t first = same / slots_per_vector * slots_per_vector;
+  transfers_.add(prefix_.as<KvSlot>() + first, staged_prefix_.data() + first,
+                 (prefix.size() - first) * sizeof(KvSlot));
   prefix_tokens_ = std::max(prefix_tokens_, static_cast<std::int32_t>(prefix.size()));
 }
 
 void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
-  if (!records_) {
+  transfers_.depart();
+  const auto whole = [&] {
+    transfers_.queue();
     body();
-    return;
-  }
+  };
+  if (!records_) return whole();
   const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.
-    body();
+    whole();
     graphs_.emplace(key, Graph{});
     return;
   }
   Graph& graph = found->second;
   if (graph.executable == nullptr && !graph.refused) {
-    graph.executable = record(body);
+    graph.executable = record(whole);
     graph.refused = graph.executable == nullptr;
   }
-  if (graph.refused) {
-    body();
-    return;
-  }
+  if (graph.refused) return whole();
   check(cudaGraphLaunch(graph.executable, stream_), "launching a recorded pass");
 }
 

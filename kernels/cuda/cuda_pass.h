@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pass_view.h"
+#include "kernels/cuda/transfers.h"
 #include "kernels/cuda/weight_upload.h"
 #include "kernels/device.h"
 #include "kernels/flatten_plan.h"
@@ -20,19 +21,22 @@ namespace coppice::cuda {
 inline constexpr const char* pass_inputs_purpose = "pass inputs";
 inline constexpr const char* attention_purpose = "partial attention results";
 
-/// See kernels/device.h. One block of pinned memory is filled on the host and copied as a whole;
-/// the slots of the prefix, which change little from pass to pass, are copied from where they
-/// first differ.
+/// See kernels/device.h. One block of pinned memory is filled on the host and sent as a whole;
+/// the slots of the prefix, which change little from pass to pass, are sent from where they first
+/// differ.
 class CudaPass final : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
-           cudaStream_t stream, bool records);
+           Transfers& transfers, cudaStream_t stream, bool records);
   ~CudaPass() override;
   CudaPass(const CudaPass&) = delete;
   CudaPass& operator=(const CudaPass&) = delete;
 
   PassShape begin(const PassInputs& inputs) override;
   void run(std::uint64_t variant, const std::function<void()>& body) override;
+
+  /// Sends what begin() took over; run() does it itself.
+  void send() { transfers_.send(); }
 
   const PassView& view() const { return view_; }
   const PassLimits& limits() const { return limits_; }
@@ -52,18 +56,18 @@ class CudaPass final : public Pass {
     cudaGraphExec_t executable = nullptr;  ///< null: ran once, unrecorded
     bool refused = false;                  ///< there was no memory to record it in
   };
-  void copy_prefix(std::span<const KvSlot> prefix);
+  void stage_prefix(std::span<const KvSlot> prefix);
   cudaGraphExec_t record(const std::function<void()>& body);
 
   const PassLimits limits_;
   const ResidentBlocks blocks_;
+  Transfers& transfers_;
   cudaStream_t stream_;
   const bool records_;
   DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_, tickets_;
   PinnedArray<char> staged_;           ///< mirrors inputs_
   PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
   std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ holds
-  Event copied_;                       ///< the last copies out of pinned memory are done
   PassView view_{};
   std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;

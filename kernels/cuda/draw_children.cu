@@ -1,6 +1,9 @@
 // Children of rows, in drawn order: each slice of a row yields its largest scores, then those of
 // all slices are merged.
+#include "kernels/cuda/completion.cuh"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/token_scores.cuh"
 
@@ -45,6 +48,8 @@ __device__ std::uint64_t threshold_of(std::uint64_t best) {
 
 __global__ void __launch_bounds__(slice_threads)
     draw_slices_kernel(DrawView draw, StoreView store, std::uint64_t* slice_best) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ std::uint64_t candidates[most_candidates];
   __shared__ int candidate_count;
   const SamplingSetting& setting = *draw.setting;
@@ -132,7 +137,10 @@ __global__ void __launch_bounds__(slice_threads)
 /// binary search in each.
 __global__ void __launch_bounds__(merge_threads)
     merge_slices_kernel(DrawView draw, StoreView store, int slices,
-                        const std::uint64_t* __restrict__ slice_best, DrawnRow* drawn) {
+                        const std::uint64_t* __restrict__ slice_best, DrawnRow* drawn,
+                        CompletionView completion) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ std::uint64_t places[most_slices * children];
   __shared__ std::uint64_t merged[children];
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
@@ -170,18 +178,26 @@ __global__ void __launch_bounds__(merge_threads)
   }
   drawn[row_index].children[thread] = child;
   if (thread == 0) drawn[row_index].argmax = statistics.argmax;
+  // A warp has all children: what its lanes wrote to the host's memory is there before the mark.
+  static_assert(children == 32);
+  __threadfence_system();
+  __syncwarp();
+  if (thread == 0 && is_last(completion.finished, static_cast<std::uint32_t>(draw.setting->rows))) {
+    tell_host(completion.mark, draw.setting->number);
+  }
 }
 
 }  // namespace
 
 void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
-                   DrawnRow* drawn, std::int32_t rows, cudaStream_t stream) {
+                   DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
+                   cudaStream_t stream) {
   const std::int32_t slices = slices_of(store.vocab);
   const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(rows));
-  draw_slices_kernel<<<grid, slice_threads, 0, stream>>>(draw, store, slice_best);
+  launch_early(draw_slices_kernel, grid, slice_threads, 0, stream, draw, store, slice_best);
   check_launch("draw_slices");
-  merge_slices_kernel<<<static_cast<unsigned>(rows), merge_threads, 0, stream>>>(
-      draw, store, slices, slice_best, drawn);
+  launch_early(merge_slices_kernel, dim3(static_cast<unsigned>(rows)), merge_threads, 0, stream,
+               draw, store, slices, slice_best, drawn, completion);
   check_launch("merge_slices");
 }
 

@@ -1,7 +1,10 @@
 // Judging a tree by its target rows. What follows a node depends on the node's own T and D and
 // on numbers keyed by the node, not on how it was reached: so all rows are judged at once, as if
 // each were reached, and the block that finishes last walks the tree along what they found.
+#include "kernels/cuda/completion.cuh"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/residual.cuh"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/token_scores.cuh"
@@ -14,6 +17,8 @@ constexpr double no_mass = 1e-12;
 
 __global__ void __launch_bounds__(slice_threads)
     couple_slices_kernel(JudgeView judge, TargetView target) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ WarpValues<std::uint64_t> scratch;
   const SamplingSetting& setting = *judge.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
@@ -182,25 +187,19 @@ __device__ void walk(const RowOutcome* outcomes, std::int32_t rows, std::int32_t
 __global__ void __launch_bounds__(residual_threads)
     judge_rows_kernel(JudgeView judge, TargetView target, StoreView store, VerdictView out,
                       int slices) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ ResidualSpace space;
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t rows = judge.setting->rows;
   if (row_index >= rows) return;
   const RowOutcome outcome = outcome_of(judge, target, store, space, row_index, slices);
   if (threadIdx.x != 0) return;
-  // One thread per row gets here, writes its outcome and then takes a number. Each fence orders
-  // the thread's write before its number; numbers are handed out atomically, so whoever draws
-  // the last one knows that all other outcomes were written before, and its own fence keeps its
-  // reads from moving up. The reads go to the L2 cache, where the writes are: no L1 line of
-  // another multiprocessor can be stale. The count is back at 0 before the launch ends, and
-  // nothing but the next launch on the stream touches it.
   out.outcomes[row_index] = outcome;
-  __threadfence();
-  const std::uint32_t number = atomicAdd(out.finished, 1u);
-  if (number + 1 != static_cast<std::uint32_t>(rows)) return;
-  __threadfence();
-  *out.finished = 0;
+  if (!is_last(out.completion.finished, static_cast<std::uint32_t>(rows))) return;
+  // Read in the L2 cache, where the writes are: no line of this multiprocessor can be stale.
   walk(out.outcomes, rows, out.verdict);
+  tell_host(out.completion.mark, judge.setting->number);
 }
 
 }  // namespace
@@ -208,14 +207,14 @@ __global__ void __launch_bounds__(residual_threads)
 void couple_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
                         cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(slices_of(target.vocab)), static_cast<unsigned>(rows));
-  couple_slices_kernel<<<grid, slice_threads, 0, stream>>>(judge, target);
+  launch_early(couple_slices_kernel, grid, slice_threads, 0, stream, judge, target);
   check_launch("couple_slices");
 }
 
 void judge_tree(const JudgeView& judge, const TargetView& target, const StoreView& store,
                 const VerdictView& verdict, std::int32_t rows, cudaStream_t stream) {
-  judge_rows_kernel<<<static_cast<unsigned>(rows), residual_threads, 0, stream>>>(
-      judge, target, store, verdict, slices_of(target.vocab));
+  launch_early(judge_rows_kernel, dim3(static_cast<unsigned>(rows)), residual_threads, 0, stream,
+               judge, target, store, verdict, slices_of(target.vocab));
   check_launch("judge_rows");
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory_ledger.h"
 #include "kernels/cuda/sampler.h"
+#include "kernels/cuda/transfers.h"
 #include "kernels/cuda/weight_upload.h"
 
 namespace coppice::cuda {
@@ -49,7 +50,9 @@ class PlannedPass final : public Pass {
 
 class MemoryPlanner final : public Device {
  public:
-  MemoryPlanner() : workspace_(allocate(linear_workspace_bytes, linear_workspace_purpose)) {}
+  MemoryPlanner()
+      : transfers_(allocate(transfers_device_bytes, transfers_purpose)),
+        workspace_(allocate(linear_workspace_bytes, linear_workspace_purpose)) {}
 
   std::string name() const override { return "cuda"; }
   DType compute_dtype() const override { return DType::bf16; }
@@ -122,7 +125,7 @@ class MemoryPlanner final : public Device {
 
   MemoryLedger ledger_;
   std::uintptr_t next_ = std::uintptr_t{1} << 44;
-  DeviceBuffer workspace_, staging_, search_, sampler_;
+  DeviceBuffer transfers_, workspace_, staging_, search_, sampler_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Rows of logits to their statistics: a block per row, which reads the row a few times over (it
 // lies in the L2 cache).
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/row_statistics.cuh"
 #include "kernels/cuda/sampling.h"
 
@@ -59,6 +61,8 @@ __device__ Quad cleaned_quad(Quad quad, bool& finite) {
 __global__ void __launch_bounds__(select_threads)
     process_draft_rows_kernel(DrawView draw, const float* __restrict__ logits, std::int64_t stride,
                               StoreView store) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ RowSpace space;
   __shared__ StatisticsScratch scratch;
   const SamplingSetting& setting = *draw.setting;
@@ -90,6 +94,8 @@ __global__ void __launch_bounds__(select_threads)
 
 __global__ void __launch_bounds__(select_threads)
     process_target_rows_kernel(JudgeView judge, TargetView target) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ RowSpace space;
   __shared__ StatisticsScratch scratch;
   const SamplingSetting& setting = *judge.setting;
@@ -122,6 +128,8 @@ __global__ void __launch_bounds__(select_threads)
 __global__ void __launch_bounds__(select_threads)
     score_rows_kernel(ScoreView score, const float* __restrict__ logits, std::int64_t stride,
                       std::int32_t vocab, float* scores) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
   __shared__ SelectSpace space;
   __shared__ StatisticsScratch scratch;
   const SamplingSetting& setting = *score.setting;
@@ -143,22 +151,22 @@ __global__ void __launch_bounds__(select_threads)
 
 void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
                         const StoreView& store, std::int32_t rows, cudaStream_t stream) {
-  process_draft_rows_kernel<<<static_cast<unsigned>(rows), select_threads, 0, stream>>>(
-      draw, logits, stride, store);
+  launch_early(process_draft_rows_kernel, dim3(static_cast<unsigned>(rows)), select_threads, 0,
+               stream, draw, logits, stride, store);
   check_launch("process_draft_rows");
 }
 
 void process_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
                          cudaStream_t stream) {
-  process_target_rows_kernel<<<static_cast<unsigned>(rows), select_threads, 0, stream>>>(judge,
-                                                                                         target);
+  launch_early(process_target_rows_kernel, dim3(static_cast<unsigned>(rows)), select_threads, 0,
+               stream, judge, target);
   check_launch("process_target_rows");
 }
 
 void score_rows(const ScoreView& score, const float* logits, std::int64_t stride,
                 std::int32_t vocab, float* scores, std::int32_t rows, cudaStream_t stream) {
-  score_rows_kernel<<<static_cast<unsigned>(rows), select_threads, 0, stream>>>(
-      score, logits, stride, vocab, scores);
+  launch_early(score_rows_kernel, dim3(static_cast<unsigned>(rows)), select_threads, 0, stream,
+               score, logits, stride, vocab, scores);
   check_launch("score_rows");
 }
 

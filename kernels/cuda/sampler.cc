@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "kernels/cuda/completion.h"
 #include "kernels/cuda/error.h"
 
 namespace coppice::cuda {
@@ -34,9 +35,11 @@ std::size_t sampler_device_bytes(const SamplerLimits& limits) {
   return plan_sampler(limits).device_bytes;
 }
 
-CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate, cudaStream_t stream)
+CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
+                         Transfers& transfers, cudaStream_t stream)
     : limits_(limits),
       plan_(plan_sampler(limits)),
+      transfers_(transfers),
       stream_(stream),
       device_(allocate(plan_.device_bytes, sampler_purpose)),
       host_(plan_.host_bytes, sampler_purpose) {}
@@ -48,8 +51,9 @@ CudaSampler::~CudaSampler() { (void)cudaStreamSynchronize(stream_); }
 
 void CudaSampler::write_setting(const JobPlan& job, const SamplingParams& params,
                                 const StepKey& key, DeviceNoise noise, std::size_t rows,
-                                bool penalised) const {
+                                bool penalised) {
   SamplingSetting setting;
+  setting.number = ++batches_;
   setting.key = key;
   setting.top_p = params.top_p;
   if (params.temperature > 0.0) {
@@ -100,11 +104,13 @@ CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText&
   return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(used - begin)};
 }
 
-void CudaSampler::send(const JobPlan& job, std::size_t end, const Event& sent) const {
-  check(cudaMemcpyAsync(on_device(job.setting), on_host(job.setting), end - job.setting.at,
-                        cudaMemcpyHostToDevice, stream_),
-        "sending inputs of sampling");
-  sent.record(stream_);
+void CudaSampler::hand_over(const JobPlan& job, std::size_t end) {
+  transfers_.add(on_device(job.setting), on_host(job.setting), end - job.setting.at);
+}
+
+void CudaSampler::wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark,
+                           const char* what) const {
+  wait_for_results(on_host(mark), batch, stream_, what);
 }
 
 template <typename T>
@@ -156,7 +162,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   const std::size_t rows = batch.rows.size();
   check_rows("draw from", rows);
   draw_staged_ = 0;  // until all is well
-  draw_sent_.wait();
+  transfers_.wait();
   const bool penalised = is_penalised(batch.penalty, batch.params);
   write_setting(plan_.draw, batch.params, batch.key, batch.noise, rows, penalised);
   DrawInput* const inputs = on_host(plan_.draw_rows);
@@ -173,7 +179,8 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     write_text(plan_.draw, *batch.penalty);
     end = plan_.draw.path_tokens.at + used * sizeof(std::int32_t);
   }
-  send(plan_.draw, end, draw_sent_);
+  hand_over(plan_.draw, end);
+  draw_batch_ = batches_;
   draw_staged_ = rows;
 }
 
@@ -182,9 +189,8 @@ void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t ro
   const DrawView view{on_device(plan_.draw.setting), on_device(plan_.draw_rows),
                       penalty_view(plan_.draw)};
   process_draft_rows(view, logits, stride, store_view(), rows, stream_);
-  draw_children(view, store_view(), on_device(plan_.draw_slices), on_device(plan_.drawn), rows,
-                stream_);
-  fetch(plan_.host_drawn, plan_.drawn, to_size(rows), "fetching drawn children");
+  draw_children(view, store_view(), on_device(plan_.draw_slices), on_host(plan_.drawn),
+                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, rows, stream_);
 }
 
 void CudaSampler::collect_draw(std::span<std::span<const DeviceChild>> out) {
@@ -192,8 +198,8 @@ void CudaSampler::collect_draw(std::span<std::span<const DeviceChild>> out) {
     throw_failure(cat("CUDA sampler: children of ", out.size(), " rows asked for, ", draw_staged_,
                       " drawn from"));
   }
-  check(cudaStreamSynchronize(stream_), "drawing children");
-  const DrawnRow* const drawn = on_host(plan_.host_drawn);
+  wait_for(draw_batch_, plan_.draw_mark, "drawing children");
+  const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
     if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
     out[r] = children_of(drawn[r]);
@@ -208,16 +214,16 @@ std::span<const DeviceChild> CudaSampler::more(const DrawBatch& batch, std::int3
   }
   DrawInput input = input_of(batch.rows[to_size(row)]);
   input.after = last;
-  more_sent_.wait();
+  transfers_.wait();
   write_setting(plan_.more, batch.params, batch.key, batch.noise, 1, false);
   *on_host(plan_.more_rows) = input;
-  send(plan_.more, plan_.more_rows.at + sizeof(DrawInput), more_sent_);
+  hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
+  transfers_.send();
   const DrawView view{on_device(plan_.more.setting), on_device(plan_.more_rows), {}};
-  draw_children(view, store_view(), on_device(plan_.more_slices), on_device(plan_.drawn_more), 1,
-                stream_);
-  fetch(plan_.host_drawn_more, plan_.drawn_more, 1, "fetching drawn children");
-  check(cudaStreamSynchronize(stream_), "drawing children");
-  return children_of(*on_host(plan_.host_drawn_more));
+  draw_children(view, store_view(), on_device(plan_.more_slices), on_host(plan_.drawn_more),
+                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, stream_);
+  wait_for(batches_, plan_.draw_mark, "drawing children");
+  return children_of(*on_host(plan_.drawn_more));
 }
 
 // --- judging ----------------------------------------------------------------------------------
@@ -273,7 +279,7 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
     throw_failure("CUDA sampler: the arrays of a tree differ in length");
   }
   judge_staged_ = 0;  // until all is well
-  judge_sent_.wait();
+  transfers_.wait();
   const bool penalised = is_penalised(batch.penalty, batch.params);
   write_setting(plan_.judge, batch.params, batch.key, batch.rule, rows, penalised);
   link_children(batch);
@@ -289,7 +295,8 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
     write_text(plan_.judge, *batch.penalty);
     end = plan_.judge.path_tokens.at + used * sizeof(std::int32_t);
   }
-  send(plan_.judge, end, judge_sent_);
+  hand_over(plan_.judge, end);
+  judge_batch_ = batches_;
   judge_staged_ = rows;
 }
 
@@ -300,18 +307,18 @@ void CudaSampler::judge(float* logits, std::int32_t rows) {
                        penalty_view(plan_.judge)};
   const TargetView target{logits, on_device(plan_.target_statistics),
                           on_device(plan_.target_slices), plan_.target_vocab};
-  const VerdictView verdict{on_device(plan_.outcomes), on_device(plan_.finished),
-                            on_device(plan_.verdict)};
+  const VerdictView verdict{on_device(plan_.outcomes),
+                            {on_device(plan_.judge_finished), on_host(plan_.judge_mark)},
+                            on_host(plan_.verdict)};
   process_target_rows(view, target, rows, stream_);
   couple_target_rows(view, target, rows, stream_);
   judge_tree(view, target, store_view(), verdict, rows, stream_);
-  fetch(plan_.host_verdict, plan_.verdict, to_size(limits_.rows) + 2, "fetching a verdict");
 }
 
 void CudaSampler::collect_verdict(DeviceVerdict& out) {
   if (judge_staged_ == 0) throw_failure("CUDA sampler: no tree has been judged");
-  check(cudaStreamSynchronize(stream_), "judging a tree");
-  const std::int32_t* const verdict = on_host(plan_.host_verdict);
+  wait_for(judge_batch_, plan_.judge_mark, "judging a tree");
+  const std::int32_t* const verdict = on_host(plan_.verdict);
   const std::int32_t* const rows = verdict + 2;
   const std::size_t accepted = to_size(verdict[1]);
   if (verdict[0] == no_distribution) {
@@ -326,10 +333,10 @@ void CudaSampler::collect_verdict(DeviceVerdict& out) {
 void CudaSampler::stage_score(std::span<const TokenId> next, const SamplingParams& params) {
   check_rows("score", next.size());
   if (plan_.common_vocab == 0) throw_failure("CUDA sampler: it was made without a draft");
-  score_sent_.wait();
+  transfers_.wait();
   write_setting(plan_.score, params, {}, DeviceNoise::top, next.size(), false);
   std::copy(next.begin(), next.end(), on_host(plan_.score.next));
-  send(plan_.score, plan_.score.next.at + next.size() * sizeof(TokenId), score_sent_);
+  hand_over(plan_.score, plan_.score.next.at + next.size() * sizeof(TokenId));
   score_staged_ = next.size();
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/sampler_plan.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/cuda/transfers.h"
 #include "kernels/cuda/weight_upload.h"
 #include "kernels/device_sampler.h"
 
@@ -19,14 +20,17 @@ inline constexpr const char* sampler_purpose = "sampling";
 /// Device memory of a sampler within the limits, the draft's distributions included.
 std::size_t sampler_device_bytes(const SamplerLimits& limits);
 
-/// All memory is allocated when it is constructed. draw(), judge() and score() only queue
-/// kernels and a copy of the results to page-locked memory, the same ones for every batch, so
-/// they may be recorded.
+/// All memory is allocated when it is constructed. stage_...() leave inputs with `transfers`, which
+/// have to be sent before what draw(), judge() and score() queue runs (a pass sends them). These
+/// queue the same kernels for every batch, so they may be recorded; results go to page-locked
+/// memory.
 class CudaSampler final : public DeviceSampler {
  public:
-  /// Queues on `stream`, which must outlive it, as must what `allocate` allocates from.
+  /// Queues on `stream`, that of `transfers`; both must outlive it, as must what `allocate`
+  /// allocates from.
   /// Error(usage) for a vocabulary beyond most_vocab.
-  CudaSampler(const SamplerLimits& limits, const Allocate& allocate, cudaStream_t stream);
+  CudaSampler(const SamplerLimits& limits, const Allocate& allocate, Transfers& transfers,
+              cudaStream_t stream);
   ~CudaSampler() override;
   CudaSampler(const CudaSampler&) = delete;
   CudaSampler& operator=(const CudaSampler&) = delete;
@@ -61,13 +65,14 @@ class CudaSampler final : public DeviceSampler {
     return place.in(device_.data());
   }
   void write_setting(const JobPlan& job, const SamplingParams& params, const StepKey& key,
-                     DeviceNoise noise, std::size_t rows, bool penalised) const;
+                     DeviceNoise noise, std::size_t rows, bool penalised);
   void write_text(const JobPlan& job, const PenaltyText& text) const;
   /// Appends the tokens on a node's path to the job's, of which there are `used`.
   Path write_path(const JobPlan& job, const PenaltyText& text, std::int32_t node,
                   std::size_t& used) const;
-  /// The job's inputs up to `end`, in stream order.
-  void send(const JobPlan& job, std::size_t end, const Event& sent) const;
+  /// The job's inputs up to `end`.
+  void hand_over(const JobPlan& job, std::size_t end);
+  void wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark, const char* what) const;
   template <typename T>
   void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
 
@@ -80,10 +85,12 @@ class CudaSampler final : public DeviceSampler {
 
   const SamplerLimits limits_;
   const SamplerPlan plan_;
+  Transfers& transfers_;
   const cudaStream_t stream_;
   DeviceBuffer device_;
   PinnedArray<std::byte> host_;
-  Event draw_sent_, more_sent_, judge_sent_, score_sent_;  ///< inputs may be written again
+  std::uint32_t batches_ = 0;  ///< staged so far
+  std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
   DeviceFault fault_ = DeviceFault::none;
 };

@@ -79,18 +79,18 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   device.place(plan.draw_slices, rows * draft_slices);
   device.place(plan.more_slices, draft_slices);
   device.place(plan.target_slices, rows * to_size(slices_of(plan.target_vocab)));
-  device.place(plan.drawn, rows);
-  device.place(plan.drawn_more, 1);
   device.place(plan.outcomes, rows);
-  device.place(plan.finished, 1);
-  device.place(plan.verdict, rows + 2);
+  device.place(plan.draw_finished, 1);
+  device.place(plan.judge_finished, 1);
   device.place(plan.scores, rows);
   plan.device_bytes = device.bytes();
 
   Layout host(inputs.bytes());
-  host.place(plan.host_drawn, rows);
-  host.place(plan.host_drawn_more, 1);
-  host.place(plan.host_verdict, rows + 2);
+  host.place(plan.drawn, rows);
+  host.place(plan.drawn_more, 1);
+  host.place(plan.verdict, rows + 2);
+  host.place(plan.draw_mark, 1);
+  host.place(plan.judge_mark, 1);
   host.place(plan.host_scores, rows);
   plan.host_bytes = host.bytes();
   return plan;

@@ -44,16 +44,15 @@ struct SamplerPlan {
   Place<float> store_logits;
   Place<RowStatistics> store_statistics, target_statistics;
   Place<std::uint64_t> draw_slices, more_slices, target_slices;
-  Place<DrawnRow> drawn, drawn_more;
   Place<RowOutcome> outcomes;
-  Place<std::uint32_t> finished;
-  Place<std::int32_t> verdict;
+  Place<std::uint32_t> draw_finished, judge_finished;
   Place<float> scores;
   std::size_t device_bytes = 0;
 
   // In page-locked memory.
-  Place<DrawnRow> host_drawn, host_drawn_more;
-  Place<std::int32_t> host_verdict;
+  Place<DrawnRow> drawn, drawn_more;
+  Place<std::int32_t> verdict;
+  Place<std::uint32_t> draw_mark, judge_mark;
   Place<float> host_scores;
   std::size_t host_bytes = 0;
 };

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/completion.h"
 #include "kernels/device_sampler.h"
 
 namespace coppice::cuda {
@@ -38,6 +39,7 @@ struct SamplingSetting {
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
   DeviceNoise noise = DeviceNoise::sampled;
   DeviceFault fault = DeviceFault::none;
+  std::uint32_t number = 0;  ///< of the batch, told to the host with its results
 };
 
 /// What turns a logit of a row into its probability: token t with logit x weighs
@@ -96,9 +98,11 @@ struct DrawnRow {
 void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
                         const StoreView& store, std::int32_t rows, cudaStream_t stream);
 
-/// Children of processed rows. slice_best: scratch, [rows, slices_of(vocab), children].
+/// Children of processed rows, to page-locked memory. slice_best: scratch, [rows,
+/// slices_of(vocab), children].
 void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
-                   DrawnRow* drawn, std::int32_t rows, cudaStream_t stream);
+                   DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
+                   cudaStream_t stream);
 
 struct JudgeInput {
   std::uint64_t node_key = 0;
@@ -134,9 +138,9 @@ struct RowOutcome {
 inline constexpr TokenId no_distribution = -2;
 
 struct VerdictView {
-  RowOutcome* outcomes = nullptr;     ///< [rows]
-  std::uint32_t* finished = nullptr;  ///< rows that have written theirs; 0 between launches
-  /// [2 + row capacity] bonus, accepted rows, those rows.
+  RowOutcome* outcomes = nullptr;  ///< [rows]
+  CompletionView completion;
+  /// In page-locked memory, [2 + row capacity]: bonus, accepted rows, those rows.
   std::int32_t* verdict = nullptr;
 };
 

@@ -101,6 +101,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     draft.upload(rows_of_logits());
     const auto expected = draw(*direct_, batch, draft.data(), vocab);
     recorded_->stage_draw(batch);
+    transfers_->send();
     if (!drawing) {
       drawing = std::make_unique<Recording>(
           stream_, [&] { recorded_->draw(draft.data(), vocab, most_rows); });
@@ -132,10 +133,12 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     DeviceVerdict wanted, verdict;
     target.upload(logits);
     direct_->stage_judge(tree);
+    transfers_->send();
     direct_->judge(target.data(), nodes);
     direct_->collect_verdict(wanted);
     target.upload(logits);  // a penalty is applied in place
     recorded_->stage_judge(tree);
+    transfers_->send();
     if (!judging) {
       judging =
           std::make_unique<Recording>(stream_, [&] { recorded_->judge(target.data(), most_rows); });
@@ -159,9 +162,11 @@ TEST_F(SamplerGraph, ScoresOtherRows) {
     const auto count = static_cast<std::int32_t>(next.size());
     std::vector<float> expected(next.size()), scores(next.size());
     direct_->stage_score(next, some_params(i));
+    transfers_->send();
     direct_->score(logits.data(), vocab, count);
     direct_->collect_scores(expected);
     recorded_->stage_score(next, some_params(i));
+    transfers_->send();
     if (!scoring) {
       scoring = std::make_unique<Recording>(
           stream_, [&] { recorded_->score(logits.data(), vocab, most_rows); });
@@ -181,8 +186,10 @@ TEST_F(SamplerGraph, StagingTwiceKeepsTheLater) {
     for (TokenId& token : second) token = static_cast<TokenId>(random_() % vocab);
     std::vector<float> scores(most_rows);
     recorded_->stage_score(first, {0.7});
+    transfers_->send();
     recorded_->score(logits.data(), 0, most_rows);
     recorded_->stage_score(second, {0.7});
+    transfers_->send();
     recorded_->score(logits.data(), 0, most_rows);
     recorded_->collect_scores(scores);
     EXPECT_EQ(scores, score(*direct_, second, {0.7}, logits.data(), most_rows));

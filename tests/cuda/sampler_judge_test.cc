@@ -209,6 +209,7 @@ class SamplerJudge : public testing::SamplerTest {
     batch.store = c.store;
     batch.penalty = &text;
     sampler.stage_judge(batch);
+    transfers_->send();
     const GuardedArray<float> logits(c.target_logits, random_() % 4);
     sampler.judge(logits.data(), static_cast<std::int32_t>(c.tree.token.size()) + padding);
     DeviceVerdict verdict;
@@ -351,6 +352,7 @@ TEST_F(SamplerJudge, PenaltyIsAppliedToTheLogits) {
   JudgeBatch batch{c.tree.key,   c.params,    c.tree.rule, c.tree.token, c.tree.parent,
                    c.tree.depth, c.tree.rank, c.store,     &text};
   sampler->stage_judge(batch);
+  transfers_->send();
   const GuardedArray<float> logits(c.target_logits);
   const std::size_t rows = c.tree.token.size();
   sampler->judge(logits.data(), static_cast<std::int32_t>(rows));
@@ -382,6 +384,7 @@ TEST_F(SamplerJudge, RefusesBrokenTrees) {
     batch.rank = rank;
     batch.store = store;
     sampler->stage_judge(batch);
+    transfers_->send();
   };
   EXPECT_NO_THROW(stage({1, 2}, {-1, 0}, {0, 0}, {0, -1}));
   EXPECT_THROW(stage({}, {}, {}, {}), Error);
@@ -413,6 +416,7 @@ TEST_F(SamplerJudge, ReportsAReachedRowWithoutFiniteLogit) {
                                   0, 9, -infinity, -infinity, -infinity, -infinity};
     const GuardedArray<float> logits(rows);
     sampler->stage_judge(batch);
+    transfers_->send();
     sampler->judge(logits.data(), 3);
     DeviceVerdict verdict;
     if (reached) {

@@ -193,6 +193,7 @@ class SamplerLaw : public testing::SamplerTest {
     batch.store = tree.store;
     batch.penalty = &text;
     sampler_->stage_judge(batch);
+    transfers_->send();
     sampler_->judge(target_logits_->data(), most_rows);
     DeviceVerdict verdict;
     sampler_->collect_verdict(verdict);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -21,19 +22,29 @@ class SamplerTest : public KernelTest {
  protected:
   using Children = std::vector<DeviceChild>;
 
+  void SetUp() override {
+    KernelTest::SetUp();
+    if (!IsSkipped()) transfers_.emplace(allocate_for_test, stream_);
+  }
+  void TearDown() override {
+    transfers_.reset();
+    KernelTest::TearDown();
+  }
+
   std::unique_ptr<cuda::CudaSampler> make_sampler(std::int64_t target_vocab,
                                                   std::int64_t draft_vocab, std::int32_t rows,
                                                   std::int32_t store_rows) {
     return std::make_unique<cuda::CudaSampler>(
-        SamplerLimits{target_vocab, draft_vocab, rows, store_rows}, allocate_for_test, stream_);
+        SamplerLimits{target_vocab, draft_vocab, rows, store_rows}, allocate_for_test, *transfers_,
+        stream_);
   }
 
   /// Logits [rows, stride]; stride 0 gives one row to all. `padding`: rows launched beyond the
   /// batch's. Each row's children.
-  static std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
-                                    const float* logits, std::int64_t stride,
-                                    std::int32_t padding = 0) {
+  std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
+                             const float* logits, std::int64_t stride, std::int32_t padding = 0) {
     sampler.stage_draw(batch);
+    transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
     std::vector<std::span<const DeviceChild>> drawn(batch.rows.size());
     sampler.collect_draw(drawn);
@@ -43,18 +54,20 @@ class SamplerTest : public KernelTest {
   }
 
   /// Probabilities of `next` under one row, as many at a time as `rows`.
-  static std::vector<float> score(cuda::CudaSampler& sampler, std::span<const TokenId> next,
-                                  const SamplingParams& params, const float* logits,
-                                  std::size_t rows) {
+  std::vector<float> score(cuda::CudaSampler& sampler, std::span<const TokenId> next,
+                           const SamplingParams& params, const float* logits, std::size_t rows) {
     std::vector<float> scores(next.size());
     for (std::size_t begin = 0; begin < next.size(); begin += rows) {
       const std::size_t count = std::min(rows, next.size() - begin);
       sampler.stage_score(next.subspan(begin, count), params);
+      transfers_->send();
       sampler.score(logits, 0, static_cast<std::int32_t>(count));
       sampler.collect_scores(std::span(scores).subspan(begin, count));
     }
     return scores;
   }
+
+  std::optional<cuda::Transfers> transfers_;
 };
 
 inline std::vector<float> random_logits(std::mt19937_64& random, std::size_t vocab, int kind) {
