@@ -10,7 +10,7 @@ namespace {
 // Costs in KV tokens of one item's time. What an item costs besides its tokens (queries in,
 // results out), what joining costs, and the share of it that grows with the chunks.
 constexpr std::int64_t item_cost = 64;
-constexpr std::int64_t join_cost = 160;
+constexpr std::int64_t join_cost = 64;
 constexpr std::int64_t chunks_joined_per_token = 4;
 
 // Over more KV tokens, times KV heads, ranges take less time than items even for few rows

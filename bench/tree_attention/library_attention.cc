@@ -34,7 +34,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
       blocks_(blocks),
       stream_(stream),
       zeros_(static_cast<std::size_t>(inputs.work().cell.rows), 0),
-      transfers_(std::make_unique<cuda::Transfers>(allocate, stream)),
+      transfers_(std::make_unique<cuda::Transfers>(stream)),
       pass_(std::make_unique<cuda::CudaPass>(limits_of(inputs), blocks, allocate, *transfers_,
                                              stream, false)) {
   const Workload& work = inputs.work();

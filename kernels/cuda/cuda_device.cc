@@ -78,7 +78,7 @@ class CudaDevice final : public Device {
       : options_(options),
         card_(card()),
         upload_(allocator(), stream_),
-        transfers_(allocator(), stream_),
+        transfers_(stream_),
         linear_(upload_, allocator()) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 

@@ -1,3 +1,4 @@
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
@@ -9,6 +10,9 @@ namespace {
 template <typename T, int N>
 __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::int64_t hidden,
                              float* out) {
+  wait_for_former_kernels();
+  // Later than others do: all kernels after this one, whatever they read before they wait, begin
+  // once the pass's inputs have come.
   let_next_kernel_begin();
   const std::int64_t column = column_of_thread() * N;
   if (column >= hidden) return;
@@ -21,8 +25,6 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
   store(to, out + row * hidden + column);
 }
 
-/// Not early: all later kernels of a pass, whatever they read before they wait, then begin after
-/// the pass's inputs have come.
 template <typename T>
 void launch(const std::int32_t* tokens, const void* table, std::int64_t hidden, float* out,
             std::int32_t rows, cudaStream_t stream) {
@@ -31,10 +33,11 @@ void launch(const std::int32_t* tokens, const void* table, std::int64_t hidden, 
   if (hidden % vector_width == 0 && takes_vectors(table, sizeof(T)) &&
       takes_vectors(out, sizeof(float))) {
     const dim3 grid(grid_rows, column_blocks(hidden / vector_width));
-    embed_kernel<T, vector_width><<<grid, column_threads, 0, stream>>>(tokens, values, hidden, out);
+    launch_early(embed_kernel<T, vector_width>, grid, column_threads, 0, stream, tokens, values,
+                 hidden, out);
   } else {
     const dim3 grid(grid_rows, column_blocks(hidden));
-    embed_kernel<T, 1><<<grid, column_threads, 0, stream>>>(tokens, values, hidden, out);
+    launch_early(embed_kernel<T, 1>, grid, column_threads, 0, stream, tokens, values, hidden, out);
   }
   check_launch("embed");
 }

@@ -6,7 +6,6 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory_ledger.h"
 #include "kernels/cuda/sampler.h"
-#include "kernels/cuda/transfers.h"
 #include "kernels/cuda/weight_upload.h"
 
 namespace coppice::cuda {
@@ -50,9 +49,7 @@ class PlannedPass final : public Pass {
 
 class MemoryPlanner final : public Device {
  public:
-  MemoryPlanner()
-      : transfers_(allocate(transfers_device_bytes, transfers_purpose)),
-        workspace_(allocate(linear_workspace_bytes, linear_workspace_purpose)) {}
+  MemoryPlanner() : workspace_(allocate(linear_workspace_bytes, linear_workspace_purpose)) {}
 
   std::string name() const override { return "cuda"; }
   DType compute_dtype() const override { return DType::bf16; }
@@ -125,7 +122,7 @@ class MemoryPlanner final : public Device {
 
   MemoryLedger ledger_;
   std::uintptr_t next_ = std::uintptr_t{1} << 44;
-  DeviceBuffer transfers_, workspace_, staging_, search_, sampler_;
+  DeviceBuffer workspace_, staging_, search_, sampler_;
 };
 
 }  // namespace

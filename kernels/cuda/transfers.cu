@@ -1,7 +1,7 @@
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
-#include "kernels/cuda/completion.cuh"
 #include "kernels/cuda/completion.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
@@ -11,78 +11,97 @@ namespace coppice::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int unrolled = 4;
-static_assert(sizeof(Manifest) % sizeof(uint4) == 0 && sizeof(Manifest) / sizeof(uint4) <= threads);
+constexpr std::uint32_t vectors_at_once = Envelope::blocks * threads;
+constexpr unsigned head_vectors = sizeof(Envelope::Head) / sizeof(uint4);
+static_assert(sizeof(Envelope::Head) % sizeof(uint4) == 0 && head_vectors <= threads);
+static_assert(sizeof(uint4) == Envelope::vector_bytes);
 
-/// A block per entry. The host's memory is read past all caches: it changes between launches.
-__global__ void __launch_bounds__(threads)
-    transfer_kernel(const Manifest* manifest, CompletionView completion) {
-  __shared__ __align__(16) Manifest now;
-  constexpr unsigned words = sizeof(Manifest) / sizeof(uint4);
-  if (threadIdx.x < words) {
-    reinterpret_cast<uint4*>(&now)[threadIdx.x] =
-        __ldcv(reinterpret_cast<const uint4*>(manifest) + threadIdx.x);
+/// The host's memory is read past all caches: it changes between launches.
+__global__ void __launch_bounds__(threads) transfer_kernel(Envelope* envelope) {
+  let_next_kernel_begin();
+  __shared__ __align__(16) Envelope::Head head;
+  const auto* contents = reinterpret_cast<const uint4*>(envelope->contents);
+  std::uint32_t at = blockIdx.x * threads + threadIdx.x;
+  // Asked for before it is known whether it is wanted.
+  uint4 vector = __ldcv(contents + at);
+  if (threadIdx.x < head_vectors) {
+    reinterpret_cast<uint4*>(&head)[threadIdx.x] =
+        __ldcv(reinterpret_cast<const uint4*>(&envelope->head) + threadIdx.x);
   }
   __syncthreads();
-  if (static_cast<std::int32_t>(blockIdx.x) < now.count) {
-    const Manifest::Entry& entry = now.entries[blockIdx.x];
-    const auto* from = static_cast<const uint4*>(entry.host);
-    auto* to = static_cast<uint4*>(entry.device);
-    for (std::uint64_t first = threadIdx.x; first < entry.vectors; first += unrolled * threads) {
-      uint4 values[unrolled];
-#pragma unroll
-      for (int i = 0; i < unrolled; ++i) {
-        if (first + i * threads < entry.vectors) values[i] = __ldcv(from + first + i * threads);
+  while (at < head.vectors) {
+    std::uint64_t begin = 0;
+    for (std::uint32_t i = 0; i < head.entries; ++i) {
+      if (at < head.entry[i].end) {
+        static_cast<uint4*>(head.entry[i].device)[at - begin] = vector;
+        break;
       }
-#pragma unroll
-      for (int i = 0; i < unrolled; ++i) {
-        if (first + i * threads < entry.vectors) to[first + i * threads] = values[i];
-      }
+      begin = head.entry[i].end;
     }
+    at += vectors_at_once;
+    if (at < head.vectors) vector = __ldcv(contents + at);
   }
   __syncthreads();
-  if (threadIdx.x == 0 && is_last(completion.finished, gridDim.x)) {
-    tell_host(completion.mark, now.number);
+  // All reads of the block have ended, since what they read was used.
+  if (threadIdx.x == 0) {
+    static_cast<volatile std::uint32_t*>(envelope->read)[blockIdx.x] = head.number;
   }
 }
 
 }  // namespace
 
-Transfers::Transfers(const Allocate& allocate, cudaStream_t stream)
-    : stream_(stream),
-      manifest_(1, transfers_purpose),
-      arrived_(1, transfers_purpose),
-      finished_(allocate(transfers_device_bytes, transfers_purpose)) {}
+Transfers::Transfers(cudaStream_t stream) : stream_(stream), envelope_(1, transfers_purpose) {}
 
 void Transfers::wait() {
+  if (std::exchange(copying_, false)) copied_.wait();
+}
+
+void Transfers::wait_for_readers() {
   // A departure whose kernel was never queued, since something failed, is found by an idle stream.
-  (void)reached(arrived_.data(), departed_, stream_, "transfers");
+  for (std::uint32_t& read : envelope_.data()->read) {
+    if (!reached(&read, departed_, stream_, "transfers")) return;
+  }
 }
 
 void Transfers::add(void* device, const void* host, std::size_t bytes) {
-  const Manifest::Entry entry{device, host, (bytes + sizeof(uint4) - 1) / sizeof(uint4), 0};
-  for (std::int32_t i = 0; i < next_.count; ++i) {
-    if (next_.entries[i].device != device) continue;
-    next_.entries[i] = entry;
+  const Added now{
+      device, host,
+      static_cast<std::uint32_t>((bytes + Envelope::vector_bytes - 1) / Envelope::vector_bytes)};
+  for (Added& former : added_) {
+    if (former.device != device) continue;
+    former = now;
     return;
   }
-  if (next_.count == Manifest::most) {
-    throw_failure(cat("CUDA: more than ", Manifest::most, " inputs are to be sent together"));
-  }
-  next_.entries[next_.count++] = entry;
+  added_.push_back(now);
 }
 
 void Transfers::depart() {
-  wait();
-  next_.number = departed_ + 1;
-  *manifest_.data() = next_;
-  next_ = Manifest{};
-  ++departed_;
+  wait_for_readers();
+  Envelope& envelope = *envelope_.data();
+  Envelope::Head head;
+  for (const Added& added : added_) {
+    if (head.entries == Envelope::most_entries ||
+        added.vectors > Envelope::capacity - head.vectors) {
+      check(cudaMemcpyAsync(added.device, added.host,
+                            std::size_t{added.vectors} * Envelope::vector_bytes,
+                            cudaMemcpyHostToDevice, stream_),
+            "copying inputs");
+      copied_.record(stream_);
+      copying_ = true;
+      continue;
+    }
+    std::memcpy(envelope.contents[head.vectors], added.host,
+                std::size_t{added.vectors} * Envelope::vector_bytes);
+    head.vectors += added.vectors;
+    head.entry[head.entries++] = {added.device, head.vectors};
+  }
+  added_.clear();
+  head.number = ++departed_;
+  envelope.head = head;
 }
 
 void Transfers::queue() const {
-  transfer_kernel<<<Manifest::most, threads, 0, stream_>>>(
-      manifest_.data(), CompletionView{finished_.as<std::uint32_t>(), arrived_.data()});
+  transfer_kernel<<<Envelope::blocks, threads, 0, stream_>>>(envelope_.data());
   check_launch("transfers");
 }
 

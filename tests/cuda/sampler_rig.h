@@ -24,7 +24,7 @@ class SamplerTest : public KernelTest {
 
   void SetUp() override {
     KernelTest::SetUp();
-    if (!IsSkipped()) transfers_.emplace(allocate_for_test, stream_);
+    if (!IsSkipped()) transfers_.emplace(stream_);
   }
   void TearDown() override {
     transfers_.reset();
