@@ -47,6 +47,17 @@ struct Run {
   }
 };
 
+Policy policy_named(const std::string& name) {
+  if (name == "threshold") return Policy::dyspec_threshold;
+  for (const Policy policy :
+       {Policy::dyspec, Policy::chain, Policy::specinfer, Policy::sequoia, Policy::expand_rerank}) {
+    if (name == name_of(policy)) return policy;
+  }
+  throw std::runtime_error("--settings: " + name +
+                           " is no policy; use dyspec, threshold, chain, "
+                           "specinfer, sequoia or expand-rerank");
+}
+
 double ratio_of_sums(const std::vector<Run>& plain, const std::vector<Run>& other,
                      const std::vector<std::size_t>& which) {
   double a = 0, b = 0;
@@ -185,9 +196,7 @@ int main(int argc, char** argv) try {
     std::getline(parts, size, ':');
     std::getline(parts, acceptance, ':');
     Setting s;
-    s.policy = policy == "chain"       ? Policy::chain
-               : policy == "threshold" ? Policy::dyspec_threshold
-                                       : Policy::dyspec;
+    s.policy = policy_named(policy);
     s.tree_size = std::stoi(size);
     s.acceptance = acceptance == "coupled" ? Acceptance::coupled : Acceptance::rejection;
     s.name = policy + " " + (s.tree_size == 0 ? "auto" : size) +

@@ -183,7 +183,10 @@ double number_at(const nlohmann::json& object, const char* name, const std::stri
 
 std::vector<double> acceptance_from(const nlohmann::json& object, const std::string& file) {
   const auto found = object.find("acceptance");
-  if (found == object.end()) throw_failure(cat(file, ": \"acceptance\" is missing"));
+  if (found == object.end()) {
+    throw_failure(cat(file, ": \"acceptance\" is missing; a grow map names what it was planned for",
+                      " (a tree of paths alone is for policy static)"));
+  }
   if (!found->is_array()) {
     throw_failure(cat(file, ": \"acceptance\" is ", shown(*found), ", not a list of numbers"));
   }

@@ -54,6 +54,10 @@ enum class Policy {
   dyspec,            ///< DySpec, Algorithm 1: the greedy tree by draft probability
   dyspec_threshold,  ///< DySpec, Algorithm 2: every position above a threshold
   chain,             ///< one path
+  static_tree,       ///< the shape of a file in every step, as Medusa's and EAGLE's are published
+  specinfer,         ///< SpecInfer (Miao et al. 2024, section 3): so many children in each layer
+  sequoia,           ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
+  expand_rerank,     ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
   none,              ///< plain decoding
 };
 
@@ -119,7 +123,23 @@ struct GenerateOptions {
 
   // Performance only.
   Policy policy = Policy::dyspec;
-  std::int32_t tree_size = 0;  ///< draft tokens a step; chain: its length; 0: automatic
+  /// Draft tokens a step; chain: its length; 0: automatic. That is chosen from costs by dyspec,
+  /// dyspec_threshold and chain, but 20 for specinfer, 64 for sequoia and 60 for expand_rerank
+  /// (or max_tree_size, where that is less). Must be 0 with `widths` or `tree`, which say it.
+  std::int32_t tree_size = 0;
+  /// specinfer: children of each node, by layer; every one at least 1. Empty: <1,1,k,1,1,1,1,1>,
+  /// the paper's shape, with the largest k that tree_size admits; below 8 nodes a chain.
+  std::vector<std::int32_t> widths;
+  /// A JSON file, read in every call. static_tree, which needs it: {"paths": [[0], [1], [0, 0]]},
+  /// every node by the sibling ranks that lead to it, parents and earlier siblings included.
+  /// sequoia: a grow map, with the acceptance vector that it was planned for
+  /// (drafting/sequoia.h). Empty: a tree of tree_size and tree_depth by the paper's dynamic
+  /// programme, for an acceptance vector measured on the shipped pair (README).
+  std::filesystem::path tree;
+  /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6).
+  std::int32_t tree_depth = 0;
+  /// expand_rerank: nodes expanded in a layer, and children drawn of each (0: 10).
+  std::int32_t beam_width = 0;
   /// dyspec_threshold: least estimated acceptance of a position, tree_size being the cap
   /// (automatic: max_tree_size); 0: chosen from costs.
   double threshold = 0.0;
@@ -127,7 +147,12 @@ struct GenerateOptions {
   bool sampled_children =
       false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
-  /// Throws Error(usage) for a value out of range. generate() calls it.
+  /// Throws Error(usage) for a value out of range, for an option of another policy (only none
+  /// ignores them all), for options that contradict each other, and for expand_rerank under
+  /// sampled rejection (temperature above 0 without coupled acceptance, or sampled_children):
+  /// what it keeps it keeps for its probability, which would bias the text. generate() calls it,
+  /// and beside it throws Error(usage) for a tree larger than the engine's max_tree_size and
+  /// Error(failure) for a tree file that cannot be read or holds no tree.
   void validate() const;
 };
 
@@ -165,8 +190,9 @@ struct Statistics {
   std::int64_t steps = 0;          ///< target passes after prefill
   double accepted_length = 0.0;    ///< tokens judged good per step, the bonus token included
   double emitted_per_step = 0.0;   ///< tokens returned per step
-  std::int32_t tree_size = 0;      ///< requested, root not counted; 0: automatic
-  double tree_size_mean = 0.0;     ///< used
+  /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
+  std::int32_t tree_size = 0;
+  double tree_size_mean = 0.0;  ///< used
   std::int64_t draft_passes = 0;
   Seconds seconds;
   double tokens_per_second = 0.0;         ///< tokens / (total - load)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "tree_plan.h"
 
 namespace coppice {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 /// table gives the same text.
 constexpr double step_overhead_seconds = 15e-6;
 
-// A given threshold says itself how far to grow; tree_size is then only a cap.
+// After tree_size has been settled. A given threshold says itself how far to grow; tree_size is
+// then only a cap.
 bool sizes_itself(const GenerateOptions& options) {
   if (options.policy == Policy::dyspec_threshold) return options.threshold == 0.0;
   return options.policy != Policy::none && options.tree_size == 0;
@@ -38,6 +40,10 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
       text_(options.stop) {
   const bool greedy = options_.temperature == 0.0;
   const bool coupled = options_.acceptance == Acceptance::coupled;
+  const double start = now_seconds();
+  const TreePlan plan = plan_trees(options_, engine_.options.max_tree_size);
+  planning_seconds_ = now_seconds() - start;
+  options_.tree_size = plan.size;
   if (engine_.draft.model == nullptr) options_.policy = Policy::none;
   const CostTable* costs = sizes_itself(options_) ? engine_.find_costs() : nullptr;
   // Without memory to measure in there is none to speculate in either.
@@ -47,8 +53,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
     options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
   }
   draft_setting_.params = params_of(options_, options_.draft_temperature);
-  draft_setting_.draw = greedy ? (options_.sampled_children ? ChildDraw::sampled : ChildDraw::top)
-                               : (coupled ? ChildDraw::coupled : ChildDraw::sampled);
+  draft_setting_.draw = child_draw(options_);
 
   judge_ = engine_.make_judge(greedy ? DeviceNoise::top
                                      : (coupled ? DeviceNoise::coupled : DeviceNoise::sampled));
@@ -57,24 +62,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   if (automatic) {
     auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds);
   }
-  switch (options_.policy) {
-    case Policy::dyspec:
-      if (automatic) {
-        policy_ = std::make_unique<DyspecAutoPolicy>(*auto_size_,
-                                                     draft_setting_.draw != ChildDraw::sampled);
-      } else {
-        policy_ = make_dyspec_policy();
-      }
-      break;
-    case Policy::dyspec_threshold:
-      policy_ = make_dyspec_threshold_policy();
-      break;
-    case Policy::chain:
-      policy_ = make_chain_policy();
-      break;
-    case Policy::none:
-      break;
-  }
+  policy_ = make_policy(options_, plan, auto_size_.get());
   tree_.reserve(engine_.options.max_tree_size + 1);
 }
 
@@ -98,7 +86,7 @@ Generation Decoder::run() {
     }
     emit();
   }
-  finish(now_seconds() - start);
+  finish(planning_seconds_ + now_seconds() - start);
   return std::move(result_);
 }
 

@@ -60,6 +60,7 @@ class Decoder {
   std::size_t handed_out_ = 0;  ///< tokens that the callback has seen
   std::int64_t judged_ = 0;     ///< accepted and bonus tokens of all steps
   std::int64_t drafted_ = 0;
+  double planning_seconds_ = 0.0;  ///< of the tree, before the text
   double sampling_seconds_ = 0.0;
 };
 

@@ -10,6 +10,7 @@
 #include "engine_impl.h"
 #include "loading.h"
 #include "memory_plan.h"
+#include "tree_plan.h"
 
 namespace coppice {
 namespace {
@@ -85,7 +86,8 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
 const char* version() { return COPPICE_VERSION; }
 
 const char* name_of(Policy policy) {
-  constexpr std::array names = {"dyspec", "dyspec-threshold", "chain", "none"};
+  constexpr std::array names = {"dyspec",    "dyspec-threshold", "chain",         "static",
+                                "specinfer", "sequoia",          "expand-rerank", "none"};
   return names[static_cast<std::size_t>(policy)];
 }
 const char* name_of(Acceptance acceptance) {
@@ -121,6 +123,7 @@ void GenerateOptions::validate() const {
     refuse("draft-temperature ", o.draft_temperature,
            ": use a number above 0, up to 100 (the tree is weighed by the draft's probabilities)");
   }
+  check_tree_options(o);
   for (const std::string& text : o.stop) {
     if (text.empty()) refuse("stop: an empty text would stop at once; leave it out");
     if (!is_valid_utf8(text)) refuse("stop: ", quote(text), " is not valid UTF-8");
@@ -246,8 +249,8 @@ Engine Engine::load(const EngineOptions& options) {
   if (options.kv_tokens < 0) {
     throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 or more, or 0 for automatic"));
   }
-  if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
-    throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to 1024"));
+  if (options.max_tree_size < 1 || options.max_tree_size > largest_tree_size) {
+    throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to ", largest_tree_size));
   }
   impl->device = make_engine_device(options);
   Device& device = *impl->device;

@@ -51,7 +51,7 @@ int generate(const std::vector<std::string>& arguments) {
   request.validate();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values);
+  EngineOptions engine_request = engine_options(values, request);
   engine_request.progress = [&](const LoadEvent& event) {
     progress.show(cat("loading ", event.what), event.fraction);
   };

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "cli/terminal.h"
 #include "kernels/device.h"
+#include "tree_plan.h"
 
 namespace coppice::cli {
 namespace {
@@ -72,22 +73,25 @@ std::string read_file(const std::string& name) {
   return read_all(in, cat("prompt file ", quote(name)));
 }
 
-std::vector<TokenId> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
+/// Whole numbers from 0, separated by commas. `what` names one of them in messages.
+std::vector<std::int32_t> parse_list(const std::string& option, const std::string& what,
+                                     const std::string& text) {
+  std::vector<std::int32_t> numbers;
   std::stringstream in(text);
   for (std::string part; std::getline(in, part, ',');) {
     const auto first = part.find_first_not_of(" \t\n");
     const auto last = part.find_last_not_of(" \t\n");
     part = first == std::string::npos ? "" : part.substr(first, last - first + 1);
-    TokenId id = -1;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
-    if (error != std::errc() || end != part.data() + part.size() || id < 0) {
-      throw_usage(cat("prompt-ids: ", quote(part), " is not a token id; give numbers like 1,2,3"));
+    std::int32_t number = -1;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size() || number < 0) {
+      throw_usage(cat(option, ": ", quote(part), " is not ", what, "; give numbers like 1,2,3"));
     }
-    ids.push_back(id);
+    numbers.push_back(number);
   }
-  if (ids.empty()) throw_usage("prompt-ids: no token id was given; give numbers like 1,2,3");
-  return ids;
+  if (numbers.empty())
+    throw_usage(cat(option, ": no number is given; give ", what, " or more, like 1,2,3"));
+  return numbers;
 }
 
 template <typename Enum>
@@ -187,10 +191,24 @@ po::options_description sampling_options() {
 
 po::options_description drafting_options() {
   po::options_description d("Speculation (none of these changes the text's distribution)");
+  std::string tree_help =
+      "static: JSON like {\"paths\": [[0], [1], [0, 0]]}, each node by its sibling ranks from the "
+      "root; sequoia: a grow map, or, if not given, the best tree of --tree-size and --tree-depth "
+      "for acceptance by sibling rank as measured on the shipped pair:";
+  for (const double rate : usual_acceptance) tree_help += cat(' ', rate);
   d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
-                  "dyspec, dyspec-threshold, chain or none")(
+                  "dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank or "
+                  "none")(
       "tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
-      "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap")(
+      "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap; "
+      "auto: from measured costs, but specinfer 20, sequoia 64, expand-rerank 60")(
+      "widths", po::value<std::string>()->value_name("3,2,1"),
+      "specinfer: children of each node, by layer; if not given, 1,1,k,1,1,1,1,1 of that size")(
+      "tree", po::value<std::string>()->value_name("FILE"), tree_help.c_str())(
+      "tree-depth", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "most layers; 0: sequoia 10, expand-rerank 6")(
+      "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "expand-rerank: nodes expanded in a layer, and children of each; 0: 10")(
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
       "dyspec-threshold: least estimated acceptance of a position; 0: from measured costs")(
       "draft-temperature", po::value<double>()->value_name("F"),
@@ -212,9 +230,9 @@ std::int64_t parse_count(const std::string& option, const std::string& text,
   return count;
 }
 
-EngineOptions engine_options(const po::variables_map& values) {
+EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request) {
   EngineOptions options;
-  const bool plain = values.count("policy") != 0 && values["policy"].as<std::string>() == "none";
+  const bool plain = request.policy == Policy::none;
   const auto text = [&](const char* name) {
     return values.count(name) != 0 ? values[name].as<std::string>() : std::string();
   };
@@ -242,9 +260,7 @@ EngineOptions engine_options(const po::variables_map& values) {
   if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.cost_table = text("cost-table");
-  const auto size = parse_count("tree-size", text("tree-size"), 0);
-  if (size > 1024) throw_usage(cat("--tree-size ", size, ": use 1 to 1024, or auto"));
-  options.max_tree_size = std::max<std::int32_t>(64, static_cast<std::int32_t>(size));
+  options.max_tree_size = std::max(64, plan_trees(request, largest_tree_size).size);
   return options;
 }
 
@@ -264,12 +280,26 @@ GenerateOptions generate_options(const po::variables_map& values) {
   } else {
     options.seed = std::random_device()();
   }
-  options.policy = one_of("policy", values["policy"].as<std::string>(),
-                          {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::none});
+  options.policy =
+      one_of("policy", values["policy"].as<std::string>(),
+             {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
+              Policy::specinfer, Policy::sequoia, Policy::expand_rerank, Policy::none});
   options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
                               {Acceptance::rejection, Acceptance::coupled});
-  options.tree_size =
-      static_cast<std::int32_t>(parse_count("tree-size", values["tree-size"].as<std::string>(), 0));
+  const auto size = parse_count("tree-size", values["tree-size"].as<std::string>(), 0);
+  if (size > largest_tree_size) {
+    throw_usage(cat("--tree-size ", size, ": use 1 to ", largest_tree_size, ", or auto"));
+  }
+  options.tree_size = static_cast<std::int32_t>(size);
+  if (values.count("widths") != 0) {
+    options.widths = parse_list("widths", "a layer's width", values["widths"].as<std::string>());
+  }
+  if (values.count("tree") != 0) {
+    options.tree = values["tree"].as<std::string>();
+    if (options.tree.empty()) throw_usage("--tree: it is empty; name a JSON file");
+  }
+  options.tree_depth = values["tree-depth"].as<std::int32_t>();
+  options.beam_width = values["beam-width"].as<std::int32_t>();
   options.threshold = values["threshold"].as<double>();
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();
@@ -290,7 +320,7 @@ Prompt read_prompt(const po::variables_map& values) {
   const char* where = "prompt";
   if (values.count("prompt-ids") != 0) {
     prompt.ids = true;
-    prompt.tokens = parse_ids(values["prompt-ids"].as<std::string>());
+    prompt.tokens = parse_list("prompt-ids", "a token id", values["prompt-ids"].as<std::string>());
     return prompt;
   }
   if (values.count("prompt") != 0) {

@@ -25,7 +25,8 @@ po::options_description sampling_options();
 po::options_description drafting_options();
 
 /// Finds the models and says on standard error what it decided where that is not obvious.
-EngineOptions engine_options(const po::variables_map& values);
+/// Its largest tree is that of `request`, which is valid; a tree file is read for it.
+EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request);
 GenerateOptions generate_options(const po::variables_map& values);
 /// The text that standard input or the options give; checked before the models are loaded.
 struct Prompt {

@@ -125,9 +125,9 @@ int tree(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);
   request.validate();
-  const EngineOptions engine_request = engine_options(values);
+  const EngineOptions engine_request = engine_options(values, request);
   if (request.policy == Policy::none) {
-    throw_usage("--policy none grows no tree; use dyspec, dyspec-threshold or chain");
+    throw_usage("--policy none grows no tree; use another policy");
   }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   Engine engine = Engine::load(engine_request);

@@ -66,7 +66,8 @@ TEST_F(Cli, HelpAndVersion) {
     EXPECT_NE(r.out.find(command), std::string::npos);
   }
   for (const char* option : {"--temperature", "--tree-size", "--acceptance", "--cost-table",
-                             "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype"}) {
+                             "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype", "--widths",
+                             "--tree", "--tree-depth", "--beam-width", "0.79 0.073"}) {
     EXPECT_NE(run("generate --help").out.find(option), std::string::npos) << option;
   }
 }
@@ -168,6 +169,66 @@ TEST_F(Cli, TreeInEveryFormat) {
   }
 }
 
+TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {
+  const std::string common =
+      "generate --prompt 'The old woman said' --max-new-tokens 24 --cpu-dtype f32 --format json ";
+  std::ofstream(folder("shape.json")) << R"({"paths": [[0], [1], [0, 0]]})";
+  const auto plain = nlohmann::json::parse(run(common + "--policy none").out);
+  const std::vector<std::pair<std::string, int>> policies = {
+      {"static --tree '" + folder("shape.json") + "'", 3},
+      {"specinfer --widths 3,2,1", 15},
+      {"specinfer", 20},
+      {"sequoia --tree-size 12 --tree-depth 4", 12},
+      {"expand-rerank --tree-size 9 --beam-width 3", 9},
+      {"specinfer --widths 10,9", 100},  // more than an engine's usual 64
+  };
+  for (const auto& [policy, size] : policies) {
+    const Result r = run(common + "--policy " + policy);
+    ASSERT_EQ(r.code, 0) << r.err;
+    const auto json = nlohmann::json::parse(r.out);
+    EXPECT_EQ(json["tokens"], plain["tokens"]) << policy;
+    EXPECT_EQ(json["policy"], policy.substr(0, policy.find(' ')));
+    EXPECT_EQ(json["tree_size"], size);
+    EXPECT_LT(json["steps"], 24);
+  }
+  const Result drawn =
+      run("tree --prompt 'It was' --policy static --tree '" + folder("shape.json") + "'");
+  EXPECT_NE(drawn.out.find("3 draft tokens in 2 draft passes"), std::string::npos) << drawn.err;
+}
+
+TEST_F(Cli, PolicyErrors) {
+  const std::string x = "generate --prompt x ";
+  expect_error(x + "--widths 2,2", 2, "widths: it belongs to policy specinfer, not to dyspec");
+  expect_error(x + "--policy chain --tree a.json", 2, "tree: it belongs to policy static or");
+  expect_error(x + "--policy specinfer --beam-width 2", 2, "expand-rerank, not to specinfer");
+  expect_error(x + "--policy specinfer --widths 2,x", 2, "'x' is not a layer's width");
+  expect_error(x + "--policy specinfer --widths ''", 2, "widths: no number is given");
+  expect_error(x + "--policy specinfer --widths 2,0", 2, "a layer of width 0");
+  expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 1024 draft tokens");
+  expect_error(x + "--policy specinfer --widths 2 --tree-size 8", 2, "the widths say");
+  expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
+  expect_error(x + "--policy sequoia --tree-size 5000", 2, "use 1 to 1024");
+  expect_error(x + "--policy static", 2, "policy static needs one");
+  expect_error(x + "--policy static --tree ''", 2, "--tree: it is empty");
+  expect_error(x + "--policy static --tree '" + folder("none.json") + "'", 1, "no such file");
+  expect_error(x + "--policy static --tree /tmp", 1, "not a regular file");
+  std::ofstream(folder("bad.json")) << R"({"paths": [[0], [0)";
+  expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 1, "not valid JSON");
+  std::ofstream(folder("bad.json"), std::ios::trunc).close();
+  expect_error(x + "--policy sequoia --tree '" + folder("bad.json") + "'", 1, "not valid JSON");
+  std::ofstream(folder("bad.json")) << R"({"paths": []})";
+  expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 1, "its tree is empty");
+  expect_error(x + "--policy sequoia --tree '" + folder("bad.json") + "'", 1,
+               "\"acceptance\" is missing");
+  nlohmann::json star;
+  for (int rank = 0; rank < 1100; ++rank) star["paths"].push_back({rank});
+  std::ofstream(folder("bad.json")) << star;
+  expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 2,
+               "a tree of 1100 draft tokens, of which an engine takes at most 1024");
+  expect_error(x + "--policy expand-rerank --temperature 0.8", 2, "would bias the text");
+  expect_error(x + "--policy expand-rerank --sampled-children", 2, "without sampled children");
+}
+
 TEST_F(Cli, Info) {
   const Result r = run("info '" + (stories() / "target").string() + "'");
   EXPECT_EQ(r.code, 0) << r.err;
@@ -212,7 +273,8 @@ TEST_F(Cli, UsageErrors) {
     // A build without the backend is a wrong option, a machine without a GPU a failure.
     const bool built = why_not.find("no CUDA backend") == std::string::npos;
     expect_error("generate --prompt x --device cuda", built ? 1 : 2, "cuda");
-    expect_error("info " + (stories() / "target").string() + " --device cuda", built ? 1 : 2, "cuda");
+    expect_error("info " + (stories() / "target").string() + " --device cuda", built ? 1 : 2,
+                 "cuda");
   }
   expect_error("generate --prompt x --gpu-memory-fraction 0", 2, "gpu-memory-fraction");
   expect_error("generate --prompt x --device abacus", 2, "abacus");

@@ -90,6 +90,8 @@ struct Case {
   double top_p;
   double repetition_penalty;
   double draft_noise;
+  std::vector<std::int32_t> widths = {};
+  const char* tree = nullptr;  ///< what the tree file holds
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -100,7 +102,8 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   const Case& c = GetParam();
   const TinyPair pair(target_shape(5), c.draft_noise);
   EngineOptions load = pair.options();
-  if (c.tree_size == 0 && c.policy != Policy::none) {
+  if (c.tree_size == 0 && (c.policy == Policy::dyspec || c.policy == Policy::dyspec_threshold ||
+                           c.policy == Policy::chain)) {
     // Prices under which large trees pay, then none, whatever this machine's are: written once
     // by the engine, then edited.
     load.cost_table = pair.path() / "costs.json";
@@ -128,6 +131,11 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   options.top_p = c.top_p;
   options.repetition_penalty = c.repetition_penalty;
   if (c.policy == Policy::dyspec_threshold && c.tree_size > 0) options.threshold = 0.1;
+  options.widths = c.widths;
+  if (c.tree != nullptr) {
+    options.tree = pair.path() / "tree.json";
+    std::ofstream(options.tree) << c.tree;
+  }
   double accepted = 0.0;
   const Fit result = fit(engine, pair.path() / "target", options, &accepted);
   std::cout << "[ " << c.name << " ] " << result.text() << ", accepted length " << accepted << "\n";
@@ -139,6 +147,9 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
 
 constexpr auto rejection = Acceptance::rejection;
 constexpr auto coupled = Acceptance::coupled;
+constexpr const char* shape = R"({"paths": [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]})";
+constexpr const char* grow_map = R"({"acceptance": [0.5, 0.25], "size": 3, "depth": 2,
+                                     "expected_length": 2.0, "paths": [[0], [1], [0, 0]]})";
 INSTANTIATE_TEST_SUITE_P(
     All, EngineDistribution,
     ::testing::Values(
@@ -156,7 +167,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"threshold_auto", Policy::dyspec_threshold, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"chain_3", Policy::chain, rejection, 3, 1.0, 0, 0.95, 1.0, 0.3},
         Case{"chain_auto", Policy::chain, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"chain_coupled", Policy::chain, coupled, 3, 1.0, 0, 1.0, 1.0, 0.3}),
+        Case{"chain_coupled", Policy::chain, coupled, 3, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"static", Policy::static_tree, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3, {}, shape},
+        Case{"static_penalty", Policy::static_tree, rejection, 0, 1.0, 5, 0.9, 1.4, 1.0, {}, shape},
+        Case{"static_coupled", Policy::static_tree, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3, {}, shape},
+        Case{"specinfer", Policy::specinfer, rejection, 0, 1.0, 0, 1.0, 1.0, 0.5, {2, 2, 1}},
+        Case{"specinfer_filters", Policy::specinfer, rejection, 14, 1.0, 4, 0.9, 1.0, 0.3},
+        Case{"specinfer_coupled", Policy::specinfer, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3, {3, 1, 2}},
+        Case{"sequoia", Policy::sequoia, rejection, 24, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"sequoia_map", Policy::sequoia, rejection, 0, 0.8, 0, 1.0, 1.2, 0.5, {}, grow_map},
+        Case{"sequoia_coupled", Policy::sequoia, coupled, 24, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"expand_rerank", Policy::expand_rerank, coupled, 5, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"expand_rerank_filters", Policy::expand_rerank, coupled, 8, 0.8, 4, 0.9, 1.3, 0.6}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // The same check must notice these.
@@ -200,6 +222,58 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
   expect_caught("children from a narrower distribution");
   engine.impl().draft_runner->plant(DrawingFault::none);
   EXPECT_TRUE(fit(engine, pair.path() / "target", options).fits) << "without faults it must fit";
+}
+
+// Nor may another policy's trees hide a fault.
+TEST(EngineDistributionPlanted, FaultsAreCaughtUnderEveryPolicy) {
+  const TinyPair pair(target_shape(5), 0.6);
+  Engine engine = Engine::load(pair.options());
+  Engine::Impl& impl = engine.impl();
+  GenerateOptions options;
+  options.temperature = 1.0;
+  const auto fit_of = [&](const std::string& what) {
+    const Fit result = fit(engine, pair.path() / "target", options);
+    std::cout << "[ " << name_of(options.policy) << ", " << what << " ] " << result.text() << "\n";
+    return result.fits;
+  };
+  for (const Policy policy : {Policy::static_tree, Policy::specinfer, Policy::sequoia}) {
+    options.policy = policy;
+    options.widths.clear();
+    options.tree.clear();
+    options.tree_size = policy == Policy::sequoia ? 8 : 0;
+    options.tree_depth = policy == Policy::sequoia ? 2 : 0;  // else a chain would be best
+    if (policy == Policy::specinfer) options.widths = {3, 2};
+    if (policy == Policy::static_tree) {
+      options.tree = pair.path() / "tree.json";
+      std::ofstream(options.tree) << shape;
+    }
+    if (on_cuda()) {
+      impl.sampler->plant(DeviceFault::residual_is_target);
+      EXPECT_FALSE(fit_of("planted: bonus from the target where children failed"));
+      impl.sampler->plant(DeviceFault::none);
+    } else {
+      impl.other_rule = [] {
+        return make_faulty_rejection_rule(JudgingFault::residual_not_renormalised);
+      };
+      EXPECT_FALSE(fit_of("planted: residual not renormalised"));
+      impl.other_rule = nullptr;
+    }
+    impl.draft_runner->plant(DrawingFault::declared_is_not_sampled);
+    EXPECT_FALSE(fit_of("planted: children from a narrower distribution"));
+    impl.draft_runner->plant(DrawingFault::none);
+    EXPECT_TRUE(fit_of("without faults"));
+  }
+  if (on_cuda()) return;  // planted rules judge on the host
+  // What is refused for expand_rerank: its trees, judged as if they had been drawn.
+  options = {};
+  options.temperature = 1.0;
+  options.policy = Policy::expand_rerank;
+  options.acceptance = Acceptance::coupled;
+  options.tree_size = 4;
+  impl.other_rule = [] { return make_rejection_rule(); };
+  EXPECT_FALSE(fit_of("planted: judged by rejection"));
+  impl.other_rule = nullptr;
+  EXPECT_TRUE(fit_of("without faults"));
 }
 
 }  // namespace

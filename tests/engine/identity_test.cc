@@ -38,6 +38,18 @@ constexpr int all_prompts = 4, some_prompts = 4;
 constexpr int all_prompts = 100, some_prompts = 24;
 #endif
 
+struct Turn {
+  Policy policy;
+  std::int32_t tree_size;
+  double threshold = 0.0;
+};
+const std::vector<Turn> turns = {
+    {Policy::dyspec, 0},      {Policy::dyspec, 24},
+    {Policy::chain, 6},       {Policy::dyspec_threshold, 16, 0.05},
+    {Policy::specinfer, 20},  {Policy::sequoia, 24},
+    {Policy::static_tree, 0}, {Policy::expand_rerank, 16},
+};
+
 class Identity : public ::testing::TestWithParam<Case> {};
 
 // log of the noise that position `position` adds to `token`.
@@ -59,6 +71,9 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   options.logprobs = true;
   options.seed = 11;
 
+  const TemporaryFolder folder;
+  const auto tree_file = folder.path() / "tree.json";
+  std::ofstream(tree_file) << R"({"paths": [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]})";
   const auto all = prompts();
   ASSERT_EQ(all.size(), 100u);
   std::int64_t tokens = 0, flips = 0;
@@ -71,12 +86,11 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
     const Generation plain = engine.generate(text, options);
     ASSERT_EQ(plain.tokens.size(), static_cast<std::size_t>(new_tokens));
     // Fixed sizes, the automatic one and other policies take turns.
-    const int turn = i % 4;
-    options.policy = turn == 2   ? Policy::chain
-                     : turn == 3 ? Policy::dyspec_threshold
-                                 : Policy::dyspec;
-    options.tree_size = turn == 0 ? 0 : turn == 1 ? 24 : turn == 2 ? 6 : 16;
-    options.threshold = turn == 3 ? 0.05 : 0.0;
+    const Turn& turn = turns[static_cast<std::size_t>(i) % turns.size()];
+    options.policy = turn.policy;
+    options.tree_size = turn.tree_size;
+    options.threshold = turn.threshold;
+    options.tree = turn.policy == Policy::static_tree ? tree_file : std::filesystem::path();
 
     std::size_t done = 0;  // plain tokens that were reached
     while (done < plain.tokens.size()) {

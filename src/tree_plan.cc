@@ -1,0 +1,197 @@
+#include "tree_plan.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "auto_size.h"
+#include "base/error.h"
+#include "drafting/any_tree.h"
+#include "drafting/expand_rerank.h"
+#include "drafting/specinfer.h"
+
+namespace coppice {
+namespace {
+
+// Sizes that "automatic" means where costs are not weighed: SpecInfer's <1,1,3,1,1,1,1,1>, the
+// size at which DySpec (section 5) meets Sequoia, EAGLE-2's total of draft tokens for a 7B target.
+constexpr std::int32_t specinfer_size = 20, sequoia_size = 64, expand_rerank_size = 60;
+constexpr std::int32_t sequoia_depth = 10;
+
+std::int64_t nodes_of(const std::vector<std::int32_t>& widths) {
+  constexpr std::int64_t enough = std::int64_t{1} << 31;  // so that no product overflows
+  std::int64_t layer = 1, nodes = 0;
+  for (const std::int32_t width : widths) {
+    layer = std::min(layer * width, enough);
+    nodes = std::min(nodes + layer, enough);
+  }
+  return nodes;
+}
+
+std::string text_of(const std::vector<std::int32_t>& widths) {
+  constexpr std::size_t most_shown = 16;
+  std::string text;
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    if (i > 0) text += ',';
+    if (i == most_shown) return text + "...";
+    text += std::to_string(widths[i]);
+  }
+  return text;
+}
+
+void check_belongs(const GenerateOptions& options, const char* option, bool given,
+                   std::initializer_list<Policy> owners) {
+  if (!given || std::find(owners.begin(), owners.end(), options.policy) != owners.end()) return;
+  std::string names;
+  for (const Policy owner : owners) {
+    names += (names.empty() ? "" : " or ") + std::string(name_of(owner));
+  }
+  throw_usage(cat(option, ": it belongs to policy ", names, ", not to ", name_of(options.policy),
+                  "; leave it out, or change the policy"));
+}
+
+void check_count(const char* option, std::int32_t count) {
+  if (count >= 0 && count <= largest_tree_size) return;
+  throw_usage(cat(option, " ", count, ": use 1 to ", largest_tree_size,
+                  ", or 0 for the policy's usual one"));
+}
+
+void check_widths(const GenerateOptions& options) {
+  for (const std::int32_t width : options.widths) {
+    if (width < 1) {
+      throw_usage(cat("widths ", text_of(options.widths), ": a layer of width ", width,
+                      "; use 1 or more for every layer"));
+    }
+  }
+  if (nodes_of(options.widths) > largest_tree_size) {
+    throw_usage(cat("widths ", text_of(options.widths), ": they multiply to more than ",
+                    largest_tree_size, " draft tokens; use smaller or fewer ones"));
+  }
+}
+
+void check_fits(const std::string& what, std::int64_t size, std::int32_t most) {
+  if (size <= most) return;
+  throw_usage(cat(what, ": a tree of ", size, " draft tokens, of which ",
+                  most == largest_tree_size ? "an engine takes at most "
+                                            : "this engine was loaded for at most ",
+                  most, " (max_tree_size); use a smaller tree",
+                  most == largest_tree_size ? "" : ", or load it for larger ones"));
+}
+
+GrowMap read_map(const GenerateOptions& options) {
+  GrowMap map;
+  if (options.policy == Policy::sequoia) {
+    map = read_grow_map(options.tree);
+  } else {
+    map.shape = read_tree_shape(options.tree);
+  }
+  if (map.shape.size() == 0) {
+    throw_failure(cat(options.tree.string(),
+                      ": its tree is empty; list at least one path, or use policy none"));
+  }
+  return map;
+}
+
+}  // namespace
+
+ChildDraw child_draw(const GenerateOptions& options) {
+  if (options.temperature == 0.0) {
+    return options.sampled_children ? ChildDraw::sampled : ChildDraw::top;
+  }
+  return options.acceptance == Acceptance::coupled ? ChildDraw::coupled : ChildDraw::sampled;
+}
+
+void check_tree_options(const GenerateOptions& options) {
+  if (options.policy == Policy::none) return;
+  const bool has_tree = !options.tree.empty(), has_widths = !options.widths.empty();
+  check_belongs(options, "threshold", options.threshold != 0.0, {Policy::dyspec_threshold});
+  check_belongs(options, "widths", has_widths, {Policy::specinfer});
+  check_belongs(options, "tree", has_tree, {Policy::static_tree, Policy::sequoia});
+  check_belongs(options, "tree-depth", options.tree_depth != 0,
+                {Policy::sequoia, Policy::expand_rerank});
+  check_belongs(options, "beam-width", options.beam_width != 0, {Policy::expand_rerank});
+  check_count("tree-depth", options.tree_depth);
+  check_count("beam-width", options.beam_width);
+  check_widths(options);
+  if (options.policy == Policy::static_tree && !has_tree) {
+    throw_usage(R"(tree: policy static needs one; name a JSON file like {"paths": [[0], [0, 0]]})");
+  }
+  if ((has_tree || has_widths) && (options.tree_size != 0 || options.tree_depth != 0)) {
+    throw_usage(cat(options.tree_size != 0 ? "tree-size " : "tree-depth ",
+                    options.tree_size != 0 ? options.tree_size : options.tree_depth, ": the ",
+                    has_tree ? "tree file says" : "widths say",
+                    " what the tree is; leave one of the two out"));
+  }
+  if (options.policy == Policy::expand_rerank) {
+    require_any_tree_exact("policy expand-rerank", child_draw(options));
+  }
+}
+
+TreePlan plan_trees(const GenerateOptions& options, std::int32_t most) {
+  TreePlan plan;
+  plan.size = options.tree_size;
+  const auto usual = [&](std::int32_t size) {
+    return options.tree_size > 0 ? options.tree_size : std::min(size, most);
+  };
+  switch (options.policy) {
+    case Policy::static_tree:
+    case Policy::sequoia:
+      if (!options.tree.empty()) {
+        plan.map = read_map(options);
+      } else {
+        SequoiaLimits limits;
+        limits.size = usual(sequoia_size);
+        limits.depth = options.tree_depth > 0 ? options.tree_depth : sequoia_depth;
+        plan.map = plan_sequoia(usual_acceptance, limits);
+      }
+      plan.size = plan.map.shape.size();
+      check_fits(options.tree.string(), plan.size, most);
+      break;
+    case Policy::specinfer:
+      plan.widths =
+          options.widths.empty() ? specinfer_widths(usual(specinfer_size)) : options.widths;
+      check_fits(cat("widths ", text_of(plan.widths)), nodes_of(plan.widths), most);
+      plan.size = static_cast<std::int32_t>(nodes_of(plan.widths));
+      break;
+    case Policy::expand_rerank:
+      plan.size = usual(expand_rerank_size);
+      break;
+    case Policy::dyspec:
+    case Policy::dyspec_threshold:
+    case Policy::chain:
+    case Policy::none:
+      break;
+  }
+  return plan;
+}
+
+std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
+                                         AutoSize* auto_size) {
+  const ChildDraw draw = child_draw(options);
+  switch (options.policy) {
+    case Policy::dyspec:
+      if (auto_size == nullptr) return make_dyspec_policy();
+      return std::make_unique<DyspecAutoPolicy>(*auto_size, draw != ChildDraw::sampled);
+    case Policy::dyspec_threshold:
+      return make_dyspec_threshold_policy();
+    case Policy::chain:
+      return make_chain_policy();
+    case Policy::static_tree:
+      return make_static_policy(plan.map.shape);
+    case Policy::specinfer:
+      return make_specinfer_policy(plan.widths);
+    case Policy::sequoia:
+      return make_sequoia_policy(plan.map);
+    case Policy::expand_rerank: {
+      ExpandRerankOptions expansion;
+      if (options.beam_width > 0) expansion.beam_width = options.beam_width;
+      if (options.tree_depth > 0) expansion.depth = options.tree_depth;
+      return make_expand_rerank_policy(expansion, draw);
+    }
+    case Policy::none:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace coppice

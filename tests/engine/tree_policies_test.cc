@@ -1,0 +1,424 @@
+// Policies whose trees have a given form: that the engine grows what was asked for, that no
+// policy changes a text that any tree leaves alone, and what is refused. (Laws of sampled text
+// stand in distribution_test.cc, the shipped pair's texts in identity_test.cc.)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <numeric>
+
+#include "drafting/static_tree.h"
+#include "engine/pair.h"
+#include "engine_impl.h"
+#include "tree_plan.h"
+
+namespace coppice::testing {
+namespace {
+
+const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+const std::vector<RankPath> paths = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}};
+
+void expect_nothing_leaked(Engine& engine) {
+  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
+    EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
+  }
+}
+
+class TreePolicies : public ::testing::Test {
+ protected:
+  explicit TreePolicies(double draft_noise = 0.3) : pair_(endless(), draft_noise) {
+    write_tree_shape(file("tree.json"), TreeShape(paths));
+    write_grow_map(file("map.json"), plan_sequoia(usual_acceptance, {9, 3, 4}));
+  }
+
+  static TinyModel endless() {
+    TinyModel model;
+    model.eos_tokens = {};
+    return model;
+  }
+
+  std::filesystem::path file(const char* name) const { return pair_.path() / name; }
+
+  GenerateOptions request(Policy policy, std::int32_t tokens = 40) const {
+    GenerateOptions options;
+    options.max_new_tokens = tokens;
+    options.policy = policy;
+    if (policy == Policy::static_tree) options.tree = file("tree.json");
+    return options;
+  }
+
+  /// One of every kind of parameters.
+  std::vector<GenerateOptions> requests() const {
+    std::vector<GenerateOptions> all(7);
+    all[0] = request(Policy::static_tree);
+    all[1] = request(Policy::specinfer);
+    all[2] = request(Policy::specinfer);
+    all[2].widths = {3, 2, 1};
+    all[3] = request(Policy::sequoia);
+    all[3].tree_size = 12;
+    all[4] = request(Policy::sequoia);
+    all[4].tree = file("map.json");
+    all[5] = request(Policy::expand_rerank);
+    all[5].tree_size = 7;
+    all[5].beam_width = 3;
+    all[6] = request(Policy::specinfer);  // more children than a GPU draws at once
+    all[6].widths = {40, 1};
+    return all;
+  }
+
+  TinyPair pair_;
+};
+
+// By node: the sibling ranks that lead to it.
+std::vector<RankPath> paths_of(const JudgedTree& tree) {
+  std::vector<RankPath> all;
+  for (std::size_t n = 1; n < tree.nodes.size(); ++n) {
+    RankPath path;
+    for (std::int32_t at = static_cast<std::int32_t>(n); at > 0;) {
+      const TreeNode& node = tree.nodes[static_cast<std::size_t>(at)];
+      path.insert(path.begin(), node.rank);
+      at = node.parent;
+    }
+    all.push_back(path);
+  }
+  return all;
+}
+
+TEST_F(TreePolicies, GrowWhatWasAskedFor) {
+  Engine engine = Engine::load(pair_.options());
+  for (const double temperature : {0.0, 1.0}) {
+    GenerateOptions options = request(Policy::static_tree);
+    options.temperature = temperature;
+    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), paths);
+
+    options = request(Policy::specinfer);
+    options.temperature = temperature;
+    options.widths = {3, 2, 1};
+    const JudgedTree expanded = engine.judge_tree(prompt, options);
+    std::vector<int> by_depth(4, 0);
+    for (const TreeNode& node : expanded.nodes) ++by_depth.at(static_cast<std::size_t>(node.depth));
+    EXPECT_EQ(by_depth, (std::vector<int>{1, 3, 6, 6}));
+    EXPECT_EQ(expanded.draft_passes, 3);
+
+    options = request(Policy::sequoia);
+    options.temperature = temperature;
+    options.tree = file("map.json");
+    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), read_tree_shape(options.tree).paths());
+    // The same, planned by the engine. (Its map is planned for at most 4 children.)
+    options.tree.clear();
+    options.tree_size = 9;
+    options.tree_depth = 3;
+    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)),
+              plan_sequoia(usual_acceptance, {9, 3}).shape.paths());
+  }
+
+  GenerateOptions options = request(Policy::expand_rerank);
+  options.tree_size = 12;
+  options.tree_depth = 2;
+  options.beam_width = 4;
+  const JudgedTree best = engine.judge_tree(prompt, options);
+  ASSERT_EQ(best.nodes.size(), 13u);
+  std::vector<int> children(best.nodes.size(), 0);
+  for (const TreeNode& node : best.nodes) {
+    EXPECT_LE(node.depth, 2);
+    if (node.parent < 0) continue;
+    EXPECT_LE(++children[static_cast<std::size_t>(node.parent)], 4);
+  }
+  expect_nothing_leaked(engine);
+}
+
+TEST_F(TreePolicies, SizesAreSettledAndReported) {
+  Engine engine = Engine::load(pair_.options());
+  const auto size_of = [](Engine& of, const GenerateOptions& options) {
+    const Statistics s = of.generate(prompt, options).statistics;
+    EXPECT_EQ(s.policy, options.policy);
+    EXPECT_GT(s.draft_passes, 0);
+    EXPECT_GT(s.tree_size_mean, 0.0);
+    EXPECT_LE(s.tree_size_mean, s.tree_size);
+    return s.tree_size;
+  };
+  std::vector<std::int32_t> sizes;
+  for (const GenerateOptions& options : requests()) sizes.push_back(size_of(engine, options));
+  EXPECT_EQ(sizes, (std::vector<std::int32_t>{7, 20, 15, 12, 9, 7, 80}));
+  EXPECT_EQ(size_of(engine, request(Policy::sequoia)), 64);
+  EXPECT_EQ(size_of(engine, request(Policy::expand_rerank)), 60);
+  EXPECT_FALSE(engine.impl().costs) << "costs were measured for nothing";
+  expect_nothing_leaked(engine);
+
+  // An engine for small trees.
+  EngineOptions small = pair_.options();
+  small.max_tree_size = 7;
+  Engine other = Engine::load(small);
+  for (const Policy policy :
+       {Policy::static_tree, Policy::specinfer, Policy::sequoia, Policy::expand_rerank}) {
+    EXPECT_EQ(size_of(other, request(policy)), 7) << name_of(policy);
+  }
+  expect_nothing_leaked(other);
+}
+
+// At temperature 0 and under coupled acceptance any tree leaves the text alone.
+TEST_F(TreePolicies, RepeatThePlainText) {
+  if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
+  Engine engine = Engine::load(pair_.options());
+  std::int64_t tokens = 0;
+  for (GenerateOptions options : requests()) {
+    for (const double temperature : {0.0, 0.9}) {
+      for (const double penalty : {1.0, 1.3}) {
+        for (const std::int32_t top_k : {0, 5}) {
+          options.temperature = temperature;
+          options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
+          options.repetition_penalty = penalty;
+          options.top_k = top_k;
+          options.top_p = top_k > 0 ? 0.9 : 1.0;
+          const auto fast = engine.generate(prompt, options);
+          GenerateOptions plain = options;
+          plain.policy = Policy::none;  // ignores what else is asked of trees
+          EXPECT_EQ(fast.tokens, engine.generate(prompt, plain).tokens)
+              << name_of(options.policy) << ", temperature " << temperature << ", penalty "
+              << penalty << ", top-k " << top_k;
+          EXPECT_LT(fast.statistics.steps, 40);
+          tokens += 40;
+        }
+      }
+    }
+  }
+  std::cout << tokens << " tokens equal\n";
+  expect_nothing_leaked(engine);
+}
+
+TEST_F(TreePolicies, SampledChildrenAtTemperature0) {
+  if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
+  Engine engine = Engine::load(pair_.options());
+  const auto plain = engine.generate(prompt, request(Policy::none)).tokens;
+  for (GenerateOptions options : requests()) {
+    if (options.policy == Policy::expand_rerank) continue;  // refused
+    options.sampled_children = true;
+    EXPECT_EQ(engine.generate(prompt, options).tokens, plain) << name_of(options.policy);
+  }
+}
+
+TEST_F(TreePolicies, SameSeedSameText) {
+  Engine engine = Engine::load(pair_.options());
+  for (GenerateOptions options : requests()) {
+    options.temperature = 1.0;
+    options.seed = 5;
+    if (options.policy == Policy::expand_rerank) options.acceptance = Acceptance::coupled;
+    const auto first = engine.generate(prompt, options).tokens;
+    EXPECT_EQ(engine.generate(prompt, options).tokens, first);
+    options.seed = 6;
+    EXPECT_NE(engine.generate(prompt, options).tokens, first);
+  }
+}
+
+TEST_F(TreePolicies, TightMemoryEndsTextsButNeverFails) {
+  for (const std::int32_t slots : {16, 32, 48, 96}) {
+    EngineOptions load = pair_.options();
+    load.kv_tokens = slots;
+    Engine engine = Engine::load(load);
+    for (GenerateOptions options : requests()) {
+      options.max_new_tokens = 200;
+      const Generation g = engine.generate(prompt, options);
+      EXPECT_EQ(g.finish_reason, FinishReason::memory);
+      EXPECT_EQ(g.tokens.size() + prompt.size(), static_cast<std::size_t>(slots) + 1);
+      expect_nothing_leaked(engine);
+    }
+  }
+}
+
+// The message of a refusal of that kind; empty where nothing was refused.
+std::string refusal(Engine& engine, const GenerateOptions& options, ErrorKind kind) {
+  try {
+    engine.generate(prompt, options);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.kind(), kind) << message;
+    EXPECT_EQ(message.find('\n'), message.npos);
+    expect_nothing_leaked(engine);
+    return message;
+  }
+  return "";
+}
+
+TEST_F(TreePolicies, RefuseWhatCannotBe) {
+  EngineOptions load = pair_.options();
+  load.max_tree_size = 30;
+  Engine engine = Engine::load(load);
+  const auto expect_refused = [&](GenerateOptions options, auto change, const char* says,
+                                  ErrorKind kind = ErrorKind::usage) {
+    change(options);
+    const std::string message = refusal(engine, options, kind);
+    EXPECT_NE(message.find(says), message.npos) << "'" << message << "' instead of " << says;
+  };
+  const auto none = [](auto&) {};
+  // Options of other policies.
+  for (const Policy policy : {Policy::dyspec, Policy::chain, Policy::sequoia, Policy::expand_rerank,
+                              Policy::static_tree}) {
+    expect_refused(
+        request(policy),
+        [](auto& o) {
+          o.widths = {2, 2};
+        },
+        "widths: it belongs to policy specinfer, not to ");
+  }
+  expect_refused(
+      request(Policy::chain), [&](auto& o) { o.tree = file("tree.json"); },
+      "tree: it belongs to policy static or sequoia, not to chain");
+  expect_refused(
+      request(Policy::specinfer), [](auto& o) { o.tree_depth = 3; }, "tree-depth: it");
+  expect_refused(
+      request(Policy::sequoia), [](auto& o) { o.beam_width = 3; }, "beam-width: it");
+  expect_refused(
+      request(Policy::specinfer), [](auto& o) { o.threshold = 0.1; },
+      "threshold: it belongs to policy dyspec-threshold, not to specinfer");
+  // Values, and options that contradict each other.
+  expect_refused(
+      request(Policy::specinfer),
+      [](auto& o) {
+        o.widths = {2, 0};
+      },
+      "widths 2,0: a layer of width 0");
+  expect_refused(
+      request(Policy::specinfer),
+      [](auto& o) {
+        o.widths = {2, -1};
+      },
+      "width -1");
+  expect_refused(
+      request(Policy::specinfer),
+      [](auto& o) {
+        o.widths = {1000000, 1000000, 2};
+      },
+      "multiply to more than 1024");
+  expect_refused(
+      request(Policy::specinfer), [](auto& o) { o.widths.assign(5000, 1 << 30); },
+      "multiply to more than 1024");
+  expect_refused(
+      request(Policy::specinfer),
+      [](auto& o) {
+        o.widths = {5, 4, 3};
+      },
+      "widths 5,4,3: a tree of 85 draft tokens, of which this engine was loaded for at "
+      "most 30 (max_tree_size)");
+  expect_refused(
+      request(Policy::specinfer),
+      [](auto& o) {
+        o.widths = {2, 2};
+        o.tree_size = 6;
+      },
+      "tree-size 6: the widths say");
+  expect_refused(
+      request(Policy::static_tree), [](auto& o) { o.tree_size = 3; },
+      "tree-size 3: the tree file says");
+  expect_refused(
+      request(Policy::sequoia),
+      [&](auto& o) {
+        o.tree = file("map.json");
+        o.tree_depth = 2;
+      },
+      "tree-depth 2: the tree file says");
+  expect_refused(
+      request(Policy::sequoia), [](auto& o) { o.tree_depth = -1; }, "tree-depth -1");
+  expect_refused(
+      request(Policy::sequoia), [](auto& o) { o.tree_size = 31; }, "tree-size 31");
+  expect_refused(
+      request(Policy::expand_rerank), [](auto& o) { o.beam_width = -1; }, "beam-width -1");
+  // Bias.
+  expect_refused(
+      request(Policy::expand_rerank), [](auto& o) { o.temperature = 0.5; },
+      "would bias the text; use coupled acceptance, or temperature 0");
+  expect_refused(
+      request(Policy::expand_rerank), [](auto& o) { o.sampled_children = true; },
+      "without sampled children");
+  // Tree files.
+  expect_refused(
+      request(Policy::static_tree), [](auto& o) { o.tree.clear(); },
+      "tree: policy static needs one");
+  const auto with = [&](Policy policy, const char* name, const std::string& text) {
+    if (!text.empty()) std::ofstream(file(name)) << text;
+    GenerateOptions options = request(policy);
+    options.tree = file(name);
+    return options;
+  };
+  constexpr ErrorKind failure = ErrorKind::failure;
+  for (const Policy policy : {Policy::static_tree, Policy::sequoia}) {
+    expect_refused(with(policy, "none.json", ""), none, "none.json: no such file", failure);
+    expect_refused(with(policy, "", ""), none, "not a regular file", failure);
+    expect_refused(with(policy, "cut.json", R"({"paths": [[0], [0)"), none, "not valid JSON",
+                   failure);
+    std::ofstream(file("nothing.json"), std::ios::trunc).close();
+    expect_refused(with(policy, "nothing.json", ""), none, "nothing.json: not valid JSON", failure);
+  }
+  expect_refused(with(Policy::static_tree, "root.json", R"({"paths": []})"), none,
+                 "its tree is empty", failure);
+  expect_refused(with(Policy::static_tree, "gap.json", R"({"paths": [[0], [2]]})"), none,
+                 "has no sibling of rank 1", failure);
+  expect_refused(with(Policy::sequoia, "tree.json", ""), none,
+                 "a tree of paths alone is for policy static", failure);
+  std::vector<RankPath> star(31);
+  for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
+  write_tree_shape(file("large.json"), TreeShape(star));
+  expect_refused(with(Policy::static_tree, "large.json", ""), none,
+                 "large.json: a tree of 31 draft tokens, of which this engine");
+  // What remains is allowed.
+  EXPECT_EQ(refusal(engine, request(Policy::static_tree), ErrorKind::usage), "");
+  GenerateOptions ignored = request(Policy::none);
+  ignored.widths = {0};
+  ignored.tree = file("none.json");
+  EXPECT_EQ(refusal(engine, ignored, ErrorKind::usage), "");
+}
+
+// Trees at the end of what a draft can give: fewer tokens than the shape has places.
+TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
+  Engine engine = Engine::load(pair_.options());
+  for (GenerateOptions options : requests()) {
+    options.top_k = 1;
+    options.temperature = 1.0;
+    if (options.policy == Policy::expand_rerank) options.acceptance = Acceptance::coupled;
+    const JudgedTree tree = engine.judge_tree(prompt, options);
+    for (const TreeNode& node : tree.nodes) EXPECT_EQ(node.rank, 0) << name_of(options.policy);
+    EXPECT_GT(tree.nodes.size(), 2u);
+  }
+}
+
+// The numbers of usual_acceptance, measured anew at fewer nodes: each within five standard
+// deviations of a relative frequency.
+TEST(UsualAcceptance, IsTheShippedPairs) {
+  Engine engine = Engine::load(shipped_options("auto"));
+  const TemporaryFolder folder;
+  std::vector<RankPath> star(24);
+  for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
+  GenerateOptions options;
+  options.temperature = 0.8;
+  options.ignore_eos = true;
+  std::vector<std::int64_t> accepted(star.size(), 0);
+  std::int64_t nodes = 0;
+  write_tree_shape(folder.path() / "star.json", TreeShape(star));
+  for (const std::string& text : prompts()) {
+    std::vector<TokenId> tokens = engine.tokenize(text);
+    for (int i = 0; i < 8; ++i) {
+      options.policy = Policy::none;
+      options.max_new_tokens = 8;
+      ++options.seed;
+      const auto more = engine.generate(tokens, options).tokens;
+      tokens.insert(tokens.end(), more.begin(), more.end());
+      options.policy = Policy::static_tree;
+      options.tree = folder.path() / "star.json";
+      options.max_new_tokens = 128;
+      const JudgedTree tree = engine.judge_tree(tokens, options);
+      ++nodes;
+      for (const TreeNode& node : tree.nodes) {
+        if (node.depth == 1 && node.accepted) ++accepted[static_cast<std::size_t>(node.rank)];
+      }
+    }
+  }
+  const std::vector<double> measured = estimate_acceptance(accepted, nodes);
+  for (std::size_t rank = 0; rank < usual_acceptance.size(); ++rank) {
+    const double usual = usual_acceptance[rank];
+    const double deviation = std::sqrt(usual * (1.0 - usual) / static_cast<double>(nodes));
+    std::cout << "rank " << rank << ": " << measured[rank] << " measured, " << usual << " used\n";
+    EXPECT_NEAR(measured[rank], usual, 5.0 * deviation);
+  }
+}
+
+}  // namespace
+}  // namespace coppice::testing
