@@ -228,8 +228,8 @@ class Consumer {
     // ldmatrix: lanes 8 i to 8 i + 7 name the rows of matrix i.
     const int row = lane_ % 8;
     weights_at_ = static_cast<std::uint32_t>(
-        division.part * layout_.part + division.tile * layout_.tile + lane_ / 8 % 2 * layout_.side +
-        row * 128 + (lane_ / 16 ^ row) * 16);
+        division.part * layout_.part + min(division.tile, share_.round_tiles - 1) * layout_.tile +
+        lane_ / 8 % 2 * layout_.side + row * 128 + (lane_ / 16 ^ row) * 16);
     x_at_ = static_cast<std::uint32_t>(
         arguments.parts * share_.round_tiles * tile_bytes + division.part * x_part_bytes +
         (row_blocks > 1 ? lane_ / 16 * side_bytes : 0) + row * 128 + (lane_ / 8 % 2 ^ row) * 16);
@@ -363,14 +363,12 @@ class Consumer {
 
   __device__ void add_shares(std::int32_t begin, std::int32_t round_tiles) {
     meet();  // all have read the last stage
-    if constexpr (tiles > 0) {
 #pragma unroll
-      for (int block = 0; block < row_blocks; ++block) {
+    for (int block = 0; block < row_blocks; ++block) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          shares_[division_.warp][lane_ / 4 + i / 2 * pair_outputs]
-                 [8 * block + lane_ % 4 * 2 + i % 2] = sums_[0][block][i];
-        }
+      for (int i = 0; i < 4; ++i) {
+        shares_[division_.warp][lane_ / 4 + i / 2 * pair_outputs]
+               [8 * block + lane_ % 4 * 2 + i % 2] = sums_[0][block][i];
       }
     }
     meet();
@@ -407,11 +405,8 @@ template <int row_blocks>
 __device__ void consume(const Arguments& arguments, std::uint8_t* memory, SharedState& state) {
   const Division division(arguments.round_tiles);
   if (division.tile_warps > 1) {
-    if (division.tiles == 1) {
-      Consumer<row_blocks, 1, 1>(arguments, division, memory, state).run();
-    } else {
-      Consumer<row_blocks, 0, 1>(arguments, division, memory, state).run();
-    }
+    // All meet in the same code. A warp without a tile does the last one's work for nobody.
+    Consumer<row_blocks, 1, 1>(arguments, division, memory, state).run();
   } else if (division.tiles == 2) {
     Consumer<row_blocks, 2, 2>(arguments, division, memory, state).run();
   } else if (division.tiles == 1) {
