@@ -105,7 +105,7 @@ int main(int argc, char** argv) try {
   options.add_options()("help", "print this")(
       "shape", po::value(&shape_name)->default_value("llama-2-7b"),
       "llama-2-7b, llama-3-8b or llama-68m, as bench/widen writes them")(
-      "rows", po::value(&rows_text)->default_value("1,2,4,8,16,32,64,80"), "comma-separated")(
+      "rows", po::value(&rows_text)->default_value("1,2,4,8,16,32,64"), "comma-separated")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map given;
   po::store(po::parse_command_line(argc, argv, options), given);
