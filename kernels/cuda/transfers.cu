@@ -18,7 +18,6 @@ static_assert(sizeof(uint4) == Envelope::vector_bytes);
 
 /// The host's memory is read past all caches: it changes between launches.
 __global__ void __launch_bounds__(threads) transfer_kernel(Envelope* envelope) {
-  let_next_kernel_begin();
   __shared__ __align__(16) Envelope::Head head;
   const auto* contents = reinterpret_cast<const uint4*>(envelope->contents);
   std::uint32_t at = blockIdx.x * threads + threadIdx.x;
@@ -41,7 +40,10 @@ __global__ void __launch_bounds__(threads) transfer_kernel(Envelope* envelope) {
     at += vectors_at_once;
     if (at < head.vectors) vector = __ldcv(contents + at);
   }
+  // Kernels that follow may read inputs before they wait: they begin once these have come.
+  __threadfence();
   __syncthreads();
+  let_next_kernel_begin();
   // All reads of the block have ended, since what they read was used.
   if (threadIdx.x == 0) {
     static_cast<volatile std::uint32_t*>(envelope->read)[blockIdx.x] = head.number;
