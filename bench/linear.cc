@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "bench/device_memory.h"
 #include "bench/read_bandwidth.h"
 #include "bench/timing.h"
 #include "kernels/cuda/error.h"
@@ -55,15 +56,6 @@ const std::vector<Shape> shapes = {
 };
 
 constexpr double rotated_bytes = 300e6;
-
-DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
-  void* memory = nullptr;
-  cuda::check(cudaMalloc(&memory, bytes), purpose);
-  cuda::check(cudaMemset(memory, 0, bytes), purpose);
-  cuda::check(cudaDeviceSynchronize(), purpose);
-  return DeviceBuffer(
-      memory, bytes, [](void* p, void*) { (void)cudaFree(p); }, nullptr);
-}
 
 /// bf16 of ordinary size; powers of two would flatter nothing, but zeros would.
 std::vector<std::uint16_t> random_bf16(std::size_t count) {

@@ -5,21 +5,13 @@
 
 #include "base/stopwatch.h"
 #include "base/tree_order.h"
+#include "bench/device_memory.h"
 #include "bench/timing.h"
 #include "kernels/flatten_plan.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {
 namespace {
-
-DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
-  void* memory = nullptr;
-  cuda::check(cudaMalloc(&memory, bytes), purpose);
-  cuda::check(cudaMemset(memory, 0, bytes), purpose);
-  cuda::check(cudaDeviceSynchronize(), purpose);
-  return DeviceBuffer(
-      memory, bytes, [](void* p, void*) { (void)cudaFree(p); }, nullptr);
-}
 
 PassLimits limits_of(const InputSets& inputs) {
   const Workload& work = inputs.work();
