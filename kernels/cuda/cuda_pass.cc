@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear.h"
@@ -111,6 +112,8 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
 }
 
 CudaPass::~CudaPass() {
+  transfers_.forget(inputs_);
+  transfers_.forget(prefix_);
   // Failures here have nobody to go to; the driver frees what is left with the process.
   cudaStreamSynchronize(stream_);
   for (auto& [key, graph] : graphs_) {
@@ -151,22 +154,33 @@ void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
   const std::size_t same =
       equal_entries(prefix.data(), staged_prefix_.data(),
                     std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
-  // Entries past a shorter prefix stay valid: a rewound text may come back to them.
+  // Entries past a shorter prefix stay valid: a rewound text may come back to them. What the GPU
+  // holds is known again once the pass has been sent.
+  sent_tokens_ =
+      std::max(std::exchange(prefix_tokens_, 0), static_cast<std::int32_t>(prefix.size()));
   if (same == prefix.size()) return;
   std::copy(prefix.begin() + static_cast<std::ptrdiff_t>(same), prefix.end(),
             staged_prefix_.data() + same);
   const std::size_t first = same / slots_per_vector * slots_per_vector;
   transfers_.add(prefix_.as<KvSlot>() + first, staged_prefix_.data() + first,
                  (prefix.size() - first) * sizeof(KvSlot));
-  prefix_tokens_ = std::max(prefix_tokens_, static_cast<std::int32_t>(prefix.size()));
+}
+
+void CudaPass::send() {
+  transfers_.send();
+  prefix_tokens_ = sent_tokens_;
 }
 
 void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
   transfers_.depart();
-  const auto whole = [&] {
+  play(variant, [&] {
     transfers_.queue();
     body();
-  };
+  });
+  prefix_tokens_ = sent_tokens_;
+}
+
+void CudaPass::play(std::uint64_t variant, const std::function<void()>& whole) {
   if (!records_) return whole();
   const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
   const auto found = graphs_.find(key);

@@ -36,7 +36,7 @@ class CudaPass final : public Pass {
   void run(std::uint64_t variant, const std::function<void()>& body) override;
 
   /// Sends what begin() took over; run() does it itself.
-  void send() { transfers_.send(); }
+  void send();
 
   const PassView& view() const { return view_; }
   const PassLimits& limits() const { return limits_; }
@@ -57,6 +57,7 @@ class CudaPass final : public Pass {
     bool refused = false;                  ///< there was no memory to record it in
   };
   void stage_prefix(std::span<const KvSlot> prefix);
+  void play(std::uint64_t variant, const std::function<void()>& whole);
   cudaGraphExec_t record(const std::function<void()>& body);
 
   const PassLimits limits_;
@@ -67,7 +68,8 @@ class CudaPass final : public Pass {
   DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_, tickets_;
   PinnedArray<char> staged_;           ///< mirrors inputs_
   PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
-  std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ holds
+  std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ is known to hold
+  std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
   std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;

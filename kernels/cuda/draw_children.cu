@@ -136,9 +136,8 @@ __global__ void __launch_bounds__(slice_threads)
 /// A slice's places fall from first to last, so that one's rank among all slices is found by
 /// binary search in each.
 __global__ void __launch_bounds__(merge_threads)
-    merge_slices_kernel(DrawView draw, StoreView store, int slices,
-                        const std::uint64_t* __restrict__ slice_best, DrawnRow* drawn,
-                        CompletionView completion) {
+    merge_slices_kernel(DrawView draw, StoreView store, int slices, const std::uint64_t* slice_best,
+                        DrawnRow* drawn, CompletionView completion) {
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ std::uint64_t places[most_slices * children];

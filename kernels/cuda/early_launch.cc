@@ -1,5 +1,7 @@
 #include "kernels/cuda/early_launch.h"
 
+#include "kernels/cuda/probe.h"
+
 namespace coppice::cuda {
 
 bool overlaps_kernels() {
@@ -9,7 +11,8 @@ bool overlaps_kernels() {
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
                cudaSuccess &&
-           cudaDriverGetVersion(&driver) == cudaSuccess && major >= 9 && driver >= 12030;
+           cudaDriverGetVersion(&driver) == cudaSuccess && major >= 9 && driver >= 12030 &&
+           (code_version() == 0 || code_version() >= 90);
   }();
   return does;
 }

@@ -9,8 +9,9 @@
 
 namespace coppice::cuda {
 
-/// Whether the current device overlaps kernels and the driver takes that into recordings: compute
-/// capability 9.0 and driver 12.3, or later.
+/// Whether the current device overlaps kernels, this build's code for it waits where it has to, and
+/// the driver takes that into recordings: compute capability 9.0, for both, and driver 12.3, or
+/// later.
 bool overlaps_kernels();
 
 /// Launches a kernel that calls wait_for_former_kernels() (kernel_order.cuh) before it touches

@@ -10,7 +10,8 @@ __device__ inline void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
-/// Waits until former kernels have ended and what they wrote is visible.
+/// Waits until former kernels have ended and what they wrote is visible. Not to be had through
+/// __restrict__ pointers to const: such loads may move up past the wait.
 __device__ inline void wait_for_former_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" : : : "memory");

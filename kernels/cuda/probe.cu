@@ -18,4 +18,11 @@ cudaError_t probe_device() {
   return no_code ? cudaErrorNoKernelImageForDevice : status;
 }
 
+int code_version() {
+  cudaFuncAttributes attributes;
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, probe);
+  (void)cudaGetLastError();
+  return status == cudaSuccess ? attributes.ptxVersion : 0;
+}
+
 }  // namespace coppice::cuda

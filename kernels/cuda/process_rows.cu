@@ -59,7 +59,7 @@ __device__ Quad cleaned_quad(Quad quad, bool& finite) {
 }
 
 __global__ void __launch_bounds__(select_threads)
-    process_draft_rows_kernel(DrawView draw, const float* __restrict__ logits, std::int64_t stride,
+    process_draft_rows_kernel(DrawView draw, const float* logits, std::int64_t stride,
                               StoreView store) {
   let_next_kernel_begin();
   wait_for_former_kernels();
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(select_threads)
 }
 
 __global__ void __launch_bounds__(select_threads)
-    score_rows_kernel(ScoreView score, const float* __restrict__ logits, std::int64_t stride,
-                      std::int32_t vocab, float* scores) {
+    score_rows_kernel(ScoreView score, const float* logits, std::int64_t stride, std::int32_t vocab,
+                      float* scores) {
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ SelectSpace space;

@@ -27,8 +27,8 @@ __device__ float sum_of_lanes(float value) {
 /// A block per row, of whole warps, at most warp_size of them.
 template <int N>
 __global__ void __launch_bounds__(most_threads)
-    rms_norm_kernel(const float* x, const float* __restrict__ weight, float epsilon,
-                    std::int64_t hidden, __nv_bfloat16* __restrict__ out) {
+    rms_norm_kernel(const float* x, const float* weight, float epsilon, std::int64_t hidden,
+                    __nv_bfloat16* __restrict__ out) {
   let_next_kernel_begin();
   __shared__ float warp_sums[warp_size];
   const std::int64_t first = std::int64_t{threadIdx.x} * N;

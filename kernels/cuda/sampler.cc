@@ -45,7 +45,10 @@ CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
       host_(plan_.host_bytes, sampler_purpose) {}
 
 // What is still queued uses the memory that is freed next.
-CudaSampler::~CudaSampler() { (void)cudaStreamSynchronize(stream_); }
+CudaSampler::~CudaSampler() {
+  transfers_.forget(device_);
+  (void)cudaStreamSynchronize(stream_);
+}
 
 // --- inputs -----------------------------------------------------------------------------------
 

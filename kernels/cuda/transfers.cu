@@ -77,6 +77,14 @@ void Transfers::add(void* device, const void* host, std::size_t bytes) {
   added_.push_back(now);
 }
 
+void Transfers::forget(const DeviceBuffer& memory) {
+  const auto* begin = static_cast<const std::byte*>(memory.data());
+  std::erase_if(added_, [&](const Added& added) {
+    const auto* at = static_cast<const std::byte*>(added.device);
+    return at >= begin && at < begin + memory.bytes();
+  });
+}
+
 void Transfers::depart() {
   wait_for_readers();
   Envelope& envelope = *envelope_.data();

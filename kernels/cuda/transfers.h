@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/memory.h"
+#include "kernels/device.h"
 
 namespace coppice::cuda {
 
@@ -56,6 +57,8 @@ class Transfers {
   }
   /// Waits until host memory that has departed may be written again.
   void wait();
+  /// Takes back what was added for `memory`, which is about to be freed.
+  void forget(const DeviceBuffer& memory);
 
  private:
   struct Added {
