@@ -171,6 +171,9 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
 
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
                                              std::int32_t rank) {
+  // A device has drawn all children with the pass.
+  if (!model_.device().shares_host_memory()) return sampler_->child(arena, node, rank);
+  const Stopwatch timing(sampling_seconds_);
   return sampler_->child(arena, node, rank);
 }
 

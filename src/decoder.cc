@@ -86,7 +86,7 @@ Generation Decoder::run() {
     }
     emit();
   }
-  finish(planning_seconds_ + now_seconds() - start);
+  finish(planning_seconds_ + now_seconds() - start - observer_seconds_);
   return std::move(result_);
 }
 
@@ -147,10 +147,12 @@ void Decoder::grow() {
   key_ = {options_.seed, options_.stream, state_.steps,
           static_cast<std::uint64_t>(state_.length())};
   tree_.reset(state_.tokens.back());
+  step_seconds_ = {};
   if (!speculate_) return;
   DraftRunner& draft = *engine_.draft_runner;
   passes_before_ = draft.passes();
   const double draft_before = draft.forward_seconds();
+  const double drawing_before = draft.sampling_seconds();
   const double start = now_seconds();
   draft.begin(state_, key_, draft_setting_);
   try {
@@ -160,9 +162,13 @@ void Decoder::grow() {
     throw;
   }
   const double forward = draft.forward_seconds() - draft_before;
+  const double rest = now_seconds() - start - forward;
   step_draft_seconds_ = forward;
+  step_seconds_.draft = forward;
+  step_seconds_.drawing = draft.sampling_seconds() - drawing_before;
+  step_seconds_.construction = rest - step_seconds_.drawing;
   result_.statistics.seconds.draft += forward;
-  sampling_seconds_ += now_seconds() - start - forward;
+  sampling_seconds_ += rest;
   result_.statistics.draft_passes += draft.passes() - passes_before_;
 }
 
@@ -175,19 +181,39 @@ bool Decoder::judge() {
   }
   const double forward_before = judge_->forward_seconds();
   const double judging_before = judge_->judging_seconds();
+  const double ordering_before = engine_.target_runner->ordering_seconds();
   bool fits = false;
   try {
     fits = judge_->judge(state_, tree_, target_params_, evidence, key_, verdict_);
+    step_verify_seconds_ = judge_->forward_seconds() - forward_before;
+    step_seconds_.verify = step_verify_seconds_;
+    step_seconds_.judging = judge_->judging_seconds() - judging_before;
+    step_seconds_.construction += engine_.target_runner->ordering_seconds() - ordering_before;
     if (fits) note_logprobs();
+    if (fits && engine_.observer) show_step();
   } catch (...) {
     if (speculate_) engine_.draft_runner->abandon();
     throw;
   }
   if (!fits && speculate_) engine_.draft_runner->abandon();
-  step_verify_seconds_ = judge_->forward_seconds() - forward_before;
   result_.statistics.seconds.verify += step_verify_seconds_;
-  sampling_seconds_ += judge_->judging_seconds() - judging_before;
+  sampling_seconds_ += step_seconds_.judging;
   return fits;
+}
+
+void Decoder::show_step() {
+  const double start = now_seconds();
+  const DraftRunner* draft = speculate_ ? engine_.draft_runner.get() : nullptr;
+  try {
+    engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
+                      draft != nullptr ? &draft->sampler() : nullptr, target_params_,
+                      draft_setting_.params, key_,
+                      draft != nullptr ? draft->passes() - passes_before_ : 0, step_seconds_});
+  } catch (...) {
+    engine_.target_runner->abandon();
+    throw;
+  }
+  observer_seconds_ += now_seconds() - start;
 }
 
 void Decoder::note_logprobs() {

@@ -27,6 +27,7 @@ class Decoder {
   void grow();
   bool judge();
   void note_logprobs();
+  void show_step();
   void accept();
   void emit();
   bool emit_token(TokenId token);
@@ -53,6 +54,7 @@ class Decoder {
   std::vector<TokenLogprob> step_logprobs_;
   std::int64_t passes_before_ = 0;
   double step_verify_seconds_ = 0.0, step_draft_seconds_ = 0.0;
+  StepSeconds step_seconds_;
 
   TextStream text_;
   Generation result_;
@@ -62,6 +64,7 @@ class Decoder {
   std::int64_t drafted_ = 0;
   double planning_seconds_ = 0.0;  ///< of the tree, before the text
   double sampling_seconds_ = 0.0;
+  double observer_seconds_ = 0.0;  ///< not the generation's own
 };
 
 }  // namespace coppice

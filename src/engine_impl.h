@@ -15,6 +15,7 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer.h"
+#include "step_view.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
@@ -42,6 +43,7 @@ struct Engine::Impl {
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
   std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
+  StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
 

@@ -44,7 +44,10 @@ void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const Samp
   state_ = &state;
   tree_ = &tree;
   params_ = params;
-  order_.assign(tree);
+  {
+    const Stopwatch timing(ordering_seconds_);
+    order_.assign(tree);
+  }
 
   const std::int32_t prefix = state.length() - 1;
   visible_.clear();

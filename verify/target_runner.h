@@ -57,6 +57,8 @@ class TargetRunner : public TargetSource {
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
   double prefill_seconds() const { return prefill_seconds_; }
+  /// Of putting trees in depth-first order.
+  double ordering_seconds() const { return ordering_seconds_; }
 
  private:
   void queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
@@ -80,6 +82,7 @@ class TargetRunner : public TargetSource {
   std::vector<TokenId> tokens_;
   std::vector<KvSlot> write_slots_, freed_;
   double prefill_seconds_ = 0.0;
+  double ordering_seconds_ = 0.0;
 };
 
 }  // namespace coppice

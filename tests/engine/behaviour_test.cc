@@ -68,6 +68,46 @@ TEST(Engine, CountsAddUp) {
   expect_nothing_leaked(engine);
 }
 
+TEST(Engine, StepsCanBeObserved) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  const Generation unseen = engine.generate(prompt, greedy(40));
+  std::vector<TokenId> seen;
+  std::int64_t steps = 0, judged = 0, nodes = 0, passes = 0;
+  engine.impl().observer = [&](const StepView& step) {
+    ++steps;
+    judged += static_cast<std::int64_t>(step.verdict.path.size()) + 1;
+    nodes += step.tree.size();
+    passes += step.draft_passes;
+    for (const std::int32_t node : step.verdict.path) {
+      seen.push_back(step.tree.token[static_cast<std::size_t>(node)]);
+    }
+    seen.push_back(step.verdict.bonus);
+    EXPECT_EQ(step.tree.token[0], step.state.tokens.back());
+    double mass = 0.0;
+    for (const float p : step.target.distribution(step.tree.size())) mass += p;
+    EXPECT_NEAR(mass, 1.0, 1e-4);
+    EXPECT_GE(step.seconds.construction, 0.0);
+    EXPECT_GE(step.seconds.drawing, 0.0);
+  };
+  const Generation g = engine.generate(prompt, greedy(40));
+  const Statistics& s = g.statistics;
+  EXPECT_EQ(g.tokens, unseen.tokens);
+  ASSERT_GE(seen.size(), g.tokens.size());
+  EXPECT_TRUE(std::equal(g.tokens.begin(), g.tokens.end(), seen.begin()));
+  EXPECT_EQ(steps, s.steps);
+  EXPECT_NEAR(static_cast<double>(judged), s.accepted_length * static_cast<double>(steps), 1e-9);
+  EXPECT_NEAR(static_cast<double>(nodes), s.tree_size_mean * static_cast<double>(steps), 1e-9);
+  EXPECT_LE(passes, s.draft_passes);
+  EXPECT_LT(steps, 40);
+
+  engine.impl().observer = [](const StepView&) { throw std::runtime_error("enough"); };
+  EXPECT_THROW(engine.generate(prompt, greedy(40)), std::runtime_error);
+  expect_nothing_leaked(engine);
+  engine.impl().observer = {};
+  EXPECT_EQ(engine.generate(prompt, greedy(40)).tokens, unseen.tokens);
+}
+
 TEST(Engine, EndTokensEndTheTextAndAreLeftOut) {
   const TinyPair pair(endless());
   const auto text = Engine::load(pair.options()).generate(prompt, greedy(20)).tokens;

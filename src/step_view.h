@@ -1,0 +1,44 @@
+// What a study sees of a step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "base/random.h"
+#include "base/sampling_params.h"
+#include "base/token_tree.h"
+#include "drafting/draft_sampler.h"
+#include "models/sequence_state.h"
+#include "verify/acceptance.h"
+#include "verify/target_runner.h"
+
+namespace coppice {
+
+/// Wall-clock seconds of one step.
+struct StepSeconds {
+  double draft = 0.0;         ///< the draft's forward passes
+  double drawing = 0.0;       ///< children out of the draft's logits
+  double construction = 0.0;  ///< the policy's own work, and the depth-first order
+  double verify = 0.0;        ///< the target's forward pass
+  double judging = 0.0;
+};
+
+/// One judged step, before its path is committed. Valid during the call that hands it over.
+struct StepView {
+  const SequenceState& state;  ///< the text so far; its last token is the root
+  const TokenTree& tree;       ///< the root alone where the step was plain
+  const Verdict& verdict;
+  TargetRunner& target;       ///< holds the pass over `tree`
+  const DraftSampler* draft;  ///< D by TokenTree::source; null where the step was plain
+  const SamplingParams& target_params;
+  const SamplingParams& draft_params;
+  const StepKey& key;
+  std::int64_t draft_passes;
+  StepSeconds seconds;
+};
+
+/// Called for every judged step while the engine is locked: it must not use the engine. Its time is
+/// left out of a generation's statistics. What it throws ends the generation.
+using StepObserver = std::function<void(const StepView&)>;
+
+}  // namespace coppice
