@@ -34,7 +34,7 @@ class LibraryAttention {
   void queue(std::int32_t set);
 
   /// Whether the kernel is the one that takes ranges.
-  bool takes_ranges() const { return !takes_items(pass_->attention_kernel()); }
+  bool takes_ranges() const { return coppice::takes_ranges(pass_->attention_kernel()); }
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 

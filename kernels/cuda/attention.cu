@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_cluster.cuh"
 #include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_kernel.cuh"
 #include "kernels/cuda/early_launch.h"
@@ -74,6 +75,20 @@ std::int32_t prepare() {
   return std::max(1, per_multiprocessor * multiprocessors);
 }
 
+/// Whether the current device runs the kernel whose blocks join in clusters; sets its attributes.
+template <int head_dim>
+bool prepare_clusters() {
+  if (!has_clusters()) return false;
+  constexpr auto kernel = flatten::attend_in_clusters<head_dim, narrow_warps>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             shared_bytes<head_dim, narrow_warps>()),
+        "shared memory of attention in clusters");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "shared memory carveout of attention in clusters");
+  return true;
+}
+
 template <int head_dim, int warps>
 void launch(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
   launch_early(flatten::attend<head_dim, warps>, dim3(static_cast<unsigned>(blocks)), 32 * warps,
@@ -89,6 +104,7 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
     constexpr int dim = decltype(constant)::head_dim;
     blocks.narrow = prepare<dim, narrow_warps>();
     blocks.wide = prepare<dim, wide_warps>();
+    blocks.clusters = prepare_clusters<dim>();
   });
   blocks.ranges = prepare_hopper_attention(head_dim);
   return blocks;
@@ -105,16 +121,21 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result) {
   const auto tail_tokens = static_cast<std::int32_t>(tail.size());
-  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
+  const AttentionKernel kernel =
+      attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
+  const FlattenPlan plan =
+      kernel == AttentionKernel::clusters
+          ? make_cluster_plan(shape, rows, padded_rows, prefix, tail_tokens)
+          : make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;
   scalars.tail = tail_tokens;
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
-  if (attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks) ==
-      AttentionKernel::items) {
-    return plan.chunks == 1 ? AttentionKernel::whole_items : AttentionKernel::items;
+  if (kernel == AttentionKernel::clusters) return kernel;
+  if (kernel == AttentionKernel::items) {
+    return plan.chunks == 1 ? AttentionKernel::whole_items : kernel;
   }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
   find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
@@ -131,7 +152,7 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (!takes_items(kernel)) {
+  if (takes_ranges(kernel)) {
     return hopper_attention(range_tokens_of(kernel), pass, padded_rows, q, q_stride, shape, scale,
                             layout, keys, values, layer, out, scratch, blocks.ranges, stream);
   }
@@ -156,6 +177,13 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
   const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
   with_head_dim(shape.head_dim, [&](auto constant) {
     constexpr int dim = decltype(constant)::head_dim;
+    if (kernel == AttentionKernel::clusters) {
+      launch_clusters_early(flatten::attend_in_clusters<dim, narrow_warps>, cluster_chunks,
+                            dim3(cluster_chunks, 1, static_cast<unsigned>(shape.kv_heads)),
+                            32 * narrow_warps, shared_bytes<dim, narrow_warps>(), stream,
+                            arguments);
+      return check_launch("tree attention in clusters");
+    }
     if (row_tile == narrow_row_tile) {
       launch<dim, narrow_warps>(arguments, blocks.narrow, stream);
     } else {

@@ -266,14 +266,23 @@ __device__ void store_rows(const Arguments& arguments, const FlattenPlan& plan, 
   }
 }
 
+/// The first of this thread's two packed rows.
 template <typename V>
-__device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTiles<V>& shared) {
+__device__ std::int32_t packed_row_of(FlattenItem item) {
+  const int thread = static_cast<int>(threadIdx.x);
+  return item.row_tile * V::tile_rows + thread / 32 * 16 + thread % 32 / 4;
+}
+
+/// Attends to the item's tokens. Former kernels have ended when it returns.
+template <typename V>
+__device__ void compute_item(const Arguments& arguments, FlattenItem item, SharedTiles<V>& shared,
+                             WarpRows<V>& rows) {
   const FlattenPlan& plan = shared.plan;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const std::int32_t tile_row = item.row_tile * V::tile_rows;
   const std::int32_t warp_row = tile_row + thread / 32 * 16;
-  const std::int32_t packed_row = warp_row + lane / 4;
+  const std::int32_t packed_row = packed_row_of<V>(item);
   const IndexRange tile_queries = plan.queries_of(tile_row, V::tile_rows);
   const IndexRange warp_queries = plan.queries_of(warp_row, 16);
   const std::int32_t first_query = plan.query_of(packed_row);
@@ -282,7 +291,6 @@ __device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTil
   __syncthreads();  // the block may still be reading the last item's tiles
   const IndexRange span =
       visible_span(arguments, plan, plan.tokens_of(item.chunk), tile_queries, shared);
-  WarpRows<V> rows;
   if (!span.empty()) {
     const auto describe = [&](int tile) {
       return describe_token(arguments, plan, item.kv_head, span.begin + tile * V::tile_tokens,
@@ -328,7 +336,13 @@ __device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTil
     }
   }
   wait_for_former_kernels();
-  store_rows(arguments, plan, item, packed_row, rows);
+}
+
+template <typename V>
+__device__ void run_item(const Arguments& arguments, FlattenItem item, SharedTiles<V>& shared) {
+  WarpRows<V> rows;
+  compute_item(arguments, item, shared, rows);
+  store_rows(arguments, shared.plan, item, packed_row_of<V>(item), rows);
 }
 
 /// Grid: any number of blocks, which take items in turn. Before it waits for former kernels a block

@@ -17,4 +17,15 @@ bool overlaps_kernels() {
   return does;
 }
 
+bool has_clusters() {
+  static const bool does = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9 && code_version() >= 90;
+  }();
+  return does;
+}
+
 }  // namespace coppice::cuda

@@ -335,7 +335,7 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
   const double relative = 2 * (2 * std::log(2.0) * score_error + 16 * u +
                                4 * (static_cast<double>(seen.size()) + 64) * u) +
                           b;
-  const double halves = takes_items(out.kernel) ? 0 : std::ldexp(1.0, -12);
+  const double halves = takes_ranges(out.kernel) ? std::ldexp(1.0, -12) : 0;
   double worst = 0;
   const std::size_t first = static_cast<std::size_t>(query * problem.shape.heads + head) * dim;
   for (std::size_t i = 0; i < dim; ++i) {

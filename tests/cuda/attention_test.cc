@@ -18,7 +18,7 @@ using testing::DeviceAttention;
 using testing::worst_error;
 
 std::string name_of(const ResidentBlocks& blocks) {
-  if (blocks.ranges == 0) return "items";
+  if (blocks.ranges == 0) return blocks.clusters ? "clusters" : "items";
   return "ranges, KV tiles of " + std::to_string(blocks.range_tokens);
 }
 
@@ -27,7 +27,7 @@ class CudaAttention : public testing::KernelTest {
   AttentionOutputs run(const AttentionProblem& problem, const ResidentBlocks& blocks) {
     return DeviceAttention(problem, blocks).run(stream_);
   }
-  /// The portable kernel, and that of the device at hand where it has one.
+  /// The portable kernel, and those of the device at hand where it has any.
   template <typename Queue>
   cudaGraphExec_t record(Queue queue) {
     cudaGraph_t graph = nullptr;
@@ -43,7 +43,12 @@ class CudaAttention : public testing::KernelTest {
     const ResidentBlocks blocks = prepare_attention(head_dim);
     ResidentBlocks portable = blocks;
     portable.ranges = 0;
+    portable.clusters = false;
     std::vector<ResidentBlocks> all = {portable};
+    if (blocks.clusters) {
+      all.push_back(portable);
+      all.back().clusters = true;  // over few tokens
+    }
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       ResidentBlocks by_ranges = blocks;
       by_ranges.range_tokens = tokens;
@@ -144,7 +149,7 @@ TEST_F(CudaAttention, FewRowsOverManyTokens) {
       const AttentionProblem problem(
           {.head_dim = head_dim, .kv_heads = 3, .prefix = 34000, .rows = rows},
           static_cast<std::uint32_t>(rows));
-      EXPECT_EQ(takes_items(problem.plan(blocks).kernel), blocks.ranges == 0);
+      EXPECT_EQ(takes_ranges(problem.plan(blocks).kernel), blocks.ranges != 0);
       DeviceAttention device(problem, blocks);
       const auto out = device.run(stream_);
       EXPECT_LE(worst_error(problem, out), 1.0) << head_dim << ", " << rows << " rows";
