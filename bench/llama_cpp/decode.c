@@ -23,6 +23,8 @@ struct options {
   int threads;
   int new_tokens;
   int flash;
+  int gpu_layers;  // kept on a GPU
+  int context;     // tokens; 0: as the model says
   enum ggml_type kv;
   int sample_in_graph;
 };
@@ -54,13 +56,15 @@ static void quiet(enum ggml_log_level level, const char* text, void* data) {
 
 static void open_runner(struct runner* r, const char* file, const struct options* o) {
   memset(r, 0, sizeof *r);
-  r->model = llama_model_load_from_file(file, llama_model_default_params());
+  struct llama_model_params m = llama_model_default_params();
+  m.n_gpu_layers = o->gpu_layers;
+  r->model = llama_model_load_from_file(file, m);
   if (!r->model) die("the model could not be loaded");
   r->sampler = llama_sampler_chain_init(llama_sampler_chain_default_params());
   llama_sampler_chain_add(r->sampler, llama_sampler_init_greedy());
 
   struct llama_context_params p = llama_context_default_params();
-  p.n_ctx = 0;  // as the model says
+  p.n_ctx = (uint32_t)o->context;
   p.n_threads = o->threads;
   p.n_threads_batch = o->threads;
   p.flash_attn_type = o->flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -203,11 +207,14 @@ int main(int argc, char** argv) {
   o.threads = atoi(value_of(argc, argv, "--threads", "2"));
   o.new_tokens = atoi(value_of(argc, argv, "--new", "128"));
   o.flash = atoi(value_of(argc, argv, "--flash", "1"));
+  o.gpu_layers = atoi(value_of(argc, argv, "--gpu-layers", "0"));
+  o.context = atoi(value_of(argc, argv, "--context", "0"));
   o.kv = strcmp(value_of(argc, argv, "--kv", "f16"), "f32") == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
   o.sample_in_graph = strcmp(value_of(argc, argv, "--sampler", "host"), "graph") == 0;
   if (!o.model) die("--model is missing");
   if (o.draft && o.sample_in_graph)
     die("--sampler graph does not go with a chain: it takes one output a pass");
+  if (o.context < 0) die("--context is out of range");
   if (o.new_tokens < 1 || o.new_tokens > kMaxTokens) die("--new is out of range");
   if (o.chain < 1 || o.chain > kMaxChain) die("--chain is out of range");
 
