@@ -6,7 +6,8 @@
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
 // and back to back (queued, then waited for once), which is the device's own time. On a GPU the
 // share of the read bandwidth is the weights' bytes over that time, the bandwidth being measured
-// in the same run.
+// in the same run, and prefill's share of the matrix rate is two operations for each weight and
+// token over its time.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "coppice.h"
 #include "engine_impl.h"
 #ifdef COPPICE_HAS_CUDA
+#include "matrix_rate.h"
 #include "read_bandwidth.h"
 #endif
 
@@ -108,6 +110,7 @@ class Passes {
 struct Bench {
   Engine& engine;
   double bandwidth = 0.0;
+  double operations = 0.0;  ///< per second, of large bf16 products; 0: not measured
   Json json;
 
   void passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
@@ -251,6 +254,40 @@ struct Bench {
     }
   }
 
+  // Plain decoding's first token comes from the prompt's prefill and one step.
+  void first_tokens() {
+    const Model& model = *engine.impl().target.model;
+    std::printf("\nplain decoding: medians\n%14s %14s %16s %15s %12s\n", "prompt tokens",
+                "prefill, us", "first token, us", "in plain steps", "of bf16 rate");
+    for (const std::int32_t length : {128, 512, 2048}) {
+      if (length + 3 > engine.context_length()) break;
+      GenerateOptions options;
+      options.policy = Policy::none;
+      options.max_new_tokens = 2;
+      options.ignore_eos = true;
+      const auto prompt = random_prompt(length, engine.vocab_size());
+      std::vector<double> prefills, steps;
+      for (int round = 0; round < 8; ++round) {
+        const Seconds s = engine.generate(prompt, options).statistics.seconds;
+        if (round < 3) continue;
+        prefills.push_back(s.prefill);
+        steps.push_back((s.total - s.load - s.prefill) / 2);
+      }
+      const double prefill = median(prefills), step = median(steps);
+      const double weights =
+          static_cast<double>(model.weight_bytes()) / size_of(model.device().compute_dtype());
+      const double share =
+          operations > 0.0 ? 2.0 * weights * (length - 1) / prefill / operations : 0.0;
+      std::printf("%14d %14.0f %16.0f %15.2f %11.1f%%\n", length, prefill * 1e6,
+                  (prefill + step) * 1e6, (prefill + step) / step, 100 * share);
+      json["prefill"].push_back({{"tokens", length},
+                                 {"prefill_us", prefill * 1e6},
+                                 {"first_token_us", (prefill + step) * 1e6},
+                                 {"plain_steps", (prefill + step) / step},
+                                 {"bf16_share", share}});
+    }
+  }
+
   void generations(std::int32_t prefix, std::int32_t new_tokens) {
     struct Setting {
       const char* name;
@@ -338,26 +375,32 @@ int main(int argc, char** argv) try {
     progress.show(cat("loading ", event.what), event.fraction);
     if (event.fraction >= 1.0) progress.clear();
   };
-  double bandwidth = 0.0;
+  double bandwidth = 0.0, operations = 0.0;
 #ifdef COPPICE_HAS_CUDA
   if (load.device != "cpu") bandwidth = bench::read_bandwidth();
+  if (bandwidth > 0.0) operations = bench::matrix_rate(nullptr);
 #endif
   Engine engine = Engine::load(load);
   Engine::Impl& impl = engine.impl();
-  if (impl.device->shares_host_memory()) bandwidth = 0.0;
-  Bench bench{engine, bandwidth, {}};
+  if (impl.device->shares_host_memory()) bandwidth = operations = 0.0;
+  Bench bench{engine, bandwidth, operations, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
-  if (bandwidth > 0.0) std::printf(", reads %.2f TB/s", bandwidth * 1e-12);
+  if (bandwidth > 0.0) {
+    std::printf(", reads %.2f TB/s, multiplies %.0f TFLOP/s", bandwidth * 1e-12,
+                operations * 1e-12);
+  }
   std::printf("\n");
   bench.json["device"] = impl.device->description();
   bench.json["read_bandwidth"] = bandwidth;
+  bench.json["matrix_rate"] = operations;
   bench.json["load_seconds"] = engine.load_seconds();
   bench.json["target"] = target;
   bench.json["draft"] = draft;
   bench.passes("target", impl.target, prefix);
   bench.passes("draft", impl.draft, prefix);
   if (!passes_only) {
+    bench.first_tokens();
     bench.sampled(prefix, 0.0);
     bench.sampled(prefix, 0.8);
     bench.generations(prefix, new_tokens);

@@ -5,7 +5,8 @@
 namespace coppice {
 namespace {
 
-constexpr std::int32_t prefill_rows = 256;
+/// Rows of a prompt's passes. On a GPU products of fewer do not reach the matrix units' rate.
+std::int32_t prefill_rows(const Device& device) { return device.shares_host_memory() ? 256 : 1024; }
 /// Rows at the end of a prompt that the draft's fit to it is judged by.
 constexpr std::int32_t scored_rows = 16;
 
@@ -16,7 +17,7 @@ std::int32_t tree_rows(const EngineOptions& options) { return options.max_tree_s
 std::unique_ptr<Model> load_model(const std::filesystem::path& dir, const char* what,
                                   const EngineOptions& options, Device& device) {
   ModelOptions model_options;
-  model_options.max_rows = std::max(prefill_rows, tree_rows(options));
+  model_options.max_rows = std::max(prefill_rows(device), tree_rows(options));
   model_options.max_logit_rows = std::max(scored_rows, tree_rows(options));
   // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
   model_options.max_positions = options.kv_tokens > 8192 ? options.kv_tokens : 0;

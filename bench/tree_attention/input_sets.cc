@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/linear.h"
-#include "random_fill.h"
+#include "bench/random_fill.h"
 
 namespace coppice::bench {
 namespace {

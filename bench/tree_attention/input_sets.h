@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "device_array.h"
+#include "bench/device_array.h"
 #include "workload.h"
 
 namespace coppice::bench {

@@ -22,7 +22,7 @@
 #include "cli/terminal.h"
 #include "kernels/cuda/error.h"
 #include "kernels/device.h"
-#include "matrix_rate.h"
+#include "bench/matrix_rate.h"
 #include "parts.h"
 
 namespace {

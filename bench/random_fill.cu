@@ -1,7 +1,7 @@
 #include <cuda_bf16.h>
 
+#include "bench/random_fill.h"
 #include "kernels/cuda/error.h"
-#include "random_fill.h"
 
 namespace coppice::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "matrix_rate.h"
+#include "bench/matrix_rate.h"
 
 #include <cublasLt.h>
 
@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "bench/device_array.h"
+#include "bench/random_fill.h"
 #include "bench/timing.h"
-#include "device_array.h"
-#include "random_fill.h"
 
 namespace coppice::bench {
 namespace {
