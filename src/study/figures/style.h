@@ -1,0 +1,46 @@
+// Looks shared by all figures: type sizes, greys, and series told apart by colour, marker and dash.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "study/figures/svg.h"
+
+namespace coppice::study {
+
+inline constexpr double tick_font = 12;
+inline constexpr double label_font = 13;
+inline constexpr double title_font = 14;
+inline constexpr std::string_view ink = "#222";       ///< text and axes
+inline constexpr std::string_view soft_ink = "#777";  ///< reference lines, means
+inline constexpr std::string_view grid_ink = "#e4e4e4";
+inline constexpr double axis_width = 0.8;
+inline constexpr double line_width = 1.6;
+
+enum class Marker { none, circle, square, triangle, diamond, wedge, cross };
+
+/// How a series is drawn.
+struct SeriesStyle {
+  std::string_view colour;
+  std::string_view dash;
+  Marker marker = Marker::none;
+  bool open = false;  ///< markers are outlines
+};
+
+/// Style of the series with this number: six colours of Okabe and Ito ("Color Universal Design",
+/// 2008; black and yellow left out), each with its own marker; numbers 6 to 11 repeat the colours
+/// with open markers and dashes, later ones with other dashes.
+SeriesStyle series_style(std::size_t number);
+/// A bound that nothing measured can pass, such as an oracle's.
+SeriesStyle ceiling_style();
+SeriesStyle reference_style();
+
+void draw_marker(Svg& svg, const SeriesStyle& style, Xy at);
+
+/// Fill of the area with this number, neighbours well apart in lightness; later rounds are paler.
+std::string area_colour(std::size_t number);
+/// Black or white, whichever reads better on the fill "#rrggbb".
+std::string_view ink_on(std::string_view fill);
+
+}  // namespace coppice::study

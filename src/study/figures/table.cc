@@ -1,0 +1,176 @@
+#include "study/figures/table.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "study/figures/text.h"
+
+namespace coppice::study {
+namespace {
+
+void check(const Table& table) {
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    if (table.rows[i].size() > table.columns.size()) {
+      throw_usage(cat("table: row ", i + 1, " has ", table.rows[i].size(), " cells for ",
+                      table.columns.size(), " columns; name every column"));
+    }
+  }
+}
+
+std::string_view cell(const Table& table, std::size_t row, std::size_t column) {
+  const auto& cells = table.rows[row];
+  return column < cells.size() ? std::string_view(cells[column]) : std::string_view();
+}
+
+std::string on_one_line(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return out;
+}
+
+// Code points: one column of a terminal each, but for East Asian ones.
+std::size_t columns_wide(std::string_view text) {
+  std::size_t count = 0;
+  while (!text.empty()) {
+    text.remove_prefix(static_cast<std::size_t>(std::max(utf8_sequence(text), 1)));
+    ++count;
+  }
+  return count;
+}
+
+void append_padded(std::string& out, std::string_view text, std::size_t width, Align align) {
+  const std::string padding(width - columns_wide(text), ' ');
+  if (align == Align::right) out += padding;
+  out += text;
+  if (align == Align::left) out += padding;
+}
+
+std::string escape_markdown(std::string_view text) {
+  // Brackets mean something only where a link could follow.
+  const bool may_link = text.find("](") != std::string_view::npos;
+  const std::string_view special = may_link ? "\\|`*_<>&~[]" : "\\|`*_<>&~";
+  std::string out;
+  for (const char c : on_one_line(text)) {
+    if (special.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string quote_csv(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + '"';
+}
+
+// A header line and every row, each cell made by `made`.
+template <typename Make>
+std::vector<std::vector<std::string>> lines_of(const Table& table, const Make& made) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const Column& column : table.columns) lines[0].push_back(made(column.name));
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    lines.emplace_back();
+    for (std::size_t c = 0; c < table.columns.size(); ++c) {
+      lines.back().push_back(made(cell(table, r, c)));
+    }
+  }
+  return lines;
+}
+
+std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& lines,
+                                   std::size_t least) {
+  std::vector<std::size_t> widths(lines[0].size(), least);
+  for (const auto& line : lines) {
+    for (std::size_t c = 0; c < line.size(); ++c) {
+      widths[c] = std::max(widths[c], columns_wide(line[c]));
+    }
+  }
+  return widths;
+}
+
+}  // namespace
+
+std::string to_text(const Table& table) {
+  check(table);
+  const auto lines = lines_of(table, on_one_line);
+  const auto widths = widths_of(lines, 0);
+  std::string out;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::string line;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      if (c > 0) line += "  ";
+      append_padded(line, lines[i][c], widths[c], table.columns[c].align);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+    if (i > 0) continue;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      out += (c > 0 ? "  " : "") + std::string(widths[c], '-');
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string to_markdown(const Table& table) {
+  check(table);
+  const auto lines = lines_of(table, escape_markdown);
+  const auto widths = widths_of(lines, 3);
+  std::string out;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      out += "| ";
+      append_padded(out, lines[i][c], widths[c], table.columns[c].align);
+      out += ' ';
+    }
+    out += "|\n";
+    if (i > 0) continue;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      const bool right = table.columns[c].align == Align::right;
+      out += "| " + std::string(widths[c] - (right ? 1 : 0), '-') + (right ? ": " : " ");
+    }
+    out += "|\n";
+  }
+  return out;
+}
+
+std::string to_csv(const Table& table) {
+  check(table);
+  std::string out;
+  for (const auto& line : lines_of(table, quote_csv)) {
+    for (std::size_t c = 0; c < line.size(); ++c) out += (c > 0 ? "," : "") + line[c];
+    out += "\n";
+  }
+  return out;
+}
+
+std::string to_html(const Table& table) {
+  check(table);
+  const auto lines = lines_of(table, escape_markup);
+  const auto append_row = [&](std::string& out, const std::vector<std::string>& line,
+                              const std::string& element, const std::string& attributes) {
+    out += "<tr>";
+    for (std::size_t c = 0; c < line.size(); ++c) {
+      const bool right = table.columns[c].align == Align::right;
+      out += "<" + element + attributes + (right ? " class=\"number\"" : "") + ">" + line[c] +
+             "</" + element + ">";
+    }
+    out += "</tr>\n";
+  };
+  std::string out = "<table>\n<thead>\n";
+  append_row(out, lines[0], "th", " scope=\"col\"");
+  out += "</thead>\n<tbody>\n";
+  for (std::size_t i = 1; i < lines.size(); ++i) append_row(out, lines[i], "td", "");
+  return out + "</tbody>\n</table>\n";
+}
+
+}  // namespace coppice::study

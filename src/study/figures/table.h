@@ -1,0 +1,34 @@
+// One table, for terminals, Markdown, spreadsheets and web pages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace coppice::study {
+
+enum class Align { left, right };
+
+struct Column {
+  std::string name = {};
+  Align align = Align::right;
+};
+
+/// Rows may be shorter than the columns (empty cells) but not longer.
+struct Table {
+  std::vector<Column> columns = {};
+  std::vector<std::vector<std::string>> rows = {};
+};
+
+// All throw Error(usage) where a row has more cells than there are columns.
+
+/// Aligned for a terminal, with a rule below the names. Line breaks and control characters become
+/// spaces.
+std::string to_text(const Table& table);
+/// GitHub's Markdown; what would be markup is escaped.
+std::string to_markdown(const Table& table);
+/// Quoted as in RFC 4180, section 2; lines end with LF alone, as Unix tools want them.
+std::string to_csv(const Table& table);
+/// A table element, all text escaped, cells of right-aligned columns of class "number".
+std::string to_html(const Table& table);
+
+}  // namespace coppice::study

@@ -1,0 +1,34 @@
+// Text of figures and tables: markup escaping, numbers, and how wide a line will be.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace coppice::study {
+
+/// Text for XML or HTML content and double-quoted attributes: & < > " ' become references. What
+/// XML 1.0 cannot carry (invalid UTF-8, control characters, U+FFFE and U+FFFF) becomes U+FFFD.
+std::string escape_markup(std::string_view text);
+
+/// A coordinate or length: at most two decimals, no exponent, no trailing zeros, never "-0",
+/// whatever the locale. What is not finite becomes 0; beyond a million pixels it stops there.
+std::string coordinate(double value);
+
+/// A value for readers, to `digits` significant digits: "0.83", "812", "1250", "3.2×10⁷". Not
+/// finite: "–".
+std::string compact_number(double value, int digits = 3);
+
+/// `decimals` digits after the point. Not finite: "–".
+std::string fixed_number(double value, int decimals);
+
+/// 10^exponent and 2^exponent with the exponent raised: "10⁻³".
+std::string power(int base, int exponent);
+
+/// Width in pixels of one line of text in a sans-serif font, by Helvetica's advance widths with a
+/// margin for fallback fonts (an estimate: the reader's font is not known).
+double text_width(std::string_view text, double font_size);
+
+/// The text, shortened at its end with "…" where it is wider than `width` pixels.
+std::string fit_text(std::string_view text, double font_size, double width);
+
+}  // namespace coppice::study
