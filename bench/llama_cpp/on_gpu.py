@@ -54,14 +54,17 @@ def main():
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--prompts", required=True)
-    parser.add_argument("--source", required=True, help="llama.cpp's source tree")
-    parser.add_argument("--libraries", required=True, help="where its static libraries are")
+    parser.add_argument("--source", help="llama.cpp's source tree")
+    parser.add_argument("--libraries", help="where its static libraries are")
+    parser.add_argument("--decode", help="decode.c as built before, in place of these two")
     parser.add_argument("--cuda", default="/usr/local/cuda")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--limit", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--chains", type=int, nargs="+", default=[4, 6, 8, 12])
     parser.add_argument("--json")
     arguments = parser.parse_args()
+    if not arguments.decode and not (arguments.source and arguments.libraries):
+        parser.error("name --source and --libraries, or --decode")
 
     with open(arguments.prompts) as file:
         prompts = [json.loads(line)["tokens"] for line in file]
@@ -70,8 +73,10 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        program = folder / "decode"
-        build(arguments.source, arguments.libraries, arguments.cuda, program)
+        program = arguments.decode
+        if program is None:
+            program = folder / "decode"
+            build(arguments.source, arguments.libraries, arguments.cuda, program)
         files = {name: folder / f"{name}.gguf" for name in ("target", "draft")}
         for name, file in files.items():
             to_gguf.convert(pathlib.Path(getattr(arguments, name)), file, "bf16")
