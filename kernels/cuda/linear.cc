@@ -105,7 +105,7 @@ class PackedWeights final : public LinearWeights {
 
 std::int32_t padded_row_count(std::int32_t rows) {
   if (rows <= 16) return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(rows)));
-  const std::int32_t step = rows <= 128    ? 16
+  const std::int32_t step = rows <= 144    ? 16
                             : rows <= 256  ? 32
                             : rows <= 512  ? 64
                             : rows <= 1280 ? 128

@@ -36,7 +36,7 @@ inline constexpr const char* weights_purpose = "weights";
 inline constexpr const char* bias_purpose = "biases";
 
 /// The row counts that passes and products run at, a graph each: powers of two to 16, then steps
-/// of 16 to 128, of 32 to 256, of 64 to 512, of 128 to 1280, of 256 from there.
+/// of 16 to 144, of 32 to 256, of 64 to 512, of 128 to 1280, of 256 from there.
 std::int32_t padded_row_count(std::int32_t rows);
 
 /// Products of one device. Not for several threads, nor on several streams, at a time: they share
