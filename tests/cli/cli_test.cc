@@ -60,7 +60,7 @@ TEST_F(Cli, HelpAndVersion) {
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--help").out.find("coppice generate"), std::string::npos);
   EXPECT_EQ(run("--version").out.rfind("coppice ", 0), 0u);
-  for (const char* command : {"generate", "tree", "info"}) {
+  for (const char* command : {"generate", "tree", "study", "info"}) {
     const Result r = run(std::string(command) + " --help");
     EXPECT_EQ(r.code, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);

@@ -1,0 +1,56 @@
+// One setting of a study: everything of a request that the grid varies.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+
+namespace coppice::study {
+
+/// A number in as few digits as name it, whatever the locale.
+std::string number_text(double number);
+
+/// What all requests of a study share.
+struct SharedOptions {
+  std::int32_t max_new_tokens = 128;
+  double repetition_penalty = 1.0;
+  std::int32_t top_k = 0;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  bool ignore_eos = false;
+};
+
+struct Cell {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;  ///< draft tokens; 0: automatic, or as the tree or widths say
+  double temperature = 0.0;
+  double draft_temperature = -1.0;  ///< below 0: as the engine chooses it
+  Acceptance acceptance = Acceptance::rejection;
+  std::uint64_t seed = 0;
+  // Of the policies that know them; else as in GenerateOptions.
+  std::int32_t tree_depth = 0;
+  std::int32_t beam_width = 0;
+  double threshold = 0.0;
+  std::vector<std::int32_t> widths;
+  std::filesystem::path tree;
+
+  bool plain() const { return policy == Policy::none; }
+  /// Names the cell without its seed, which is what tables have rows for: "dyspec size=16
+  /// temperature=0.6 acceptance=rejection". Equal cells have equal names.
+  std::string row_key() const;
+  /// Names the cell.
+  std::string key() const;
+  /// Short, for legends: "dyspec 16", "chain auto".
+  std::string label() const;
+  /// The row of plain decoding that this cell's speed is compared with.
+  std::string plain_row_key() const;
+  GenerateOptions request(const SharedOptions& shared) const;
+};
+
+/// Plain decoding under the temperature, acceptance and seed of `cell`.
+Cell plain_of(const Cell& cell);
+
+}  // namespace coppice::study

@@ -1,0 +1,69 @@
+#include "study/cell_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine_impl.h"
+
+namespace coppice::study {
+namespace {
+
+/// Observes an engine while it lives.
+class Observation {
+ public:
+  Observation(Engine::Impl& engine, StepObserver observer) : engine_(engine) {
+    engine_.observer = std::move(observer);
+  }
+  ~Observation() { engine_.observer = nullptr; }
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+ private:
+  Engine::Impl& engine_;
+};
+
+}  // namespace
+
+std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
+  Record record;
+  Components& seconds = record.seconds;
+  const auto note_step = [&](const StepView& step) {
+    const auto accepted = static_cast<std::int32_t>(step.verdict.path.size());
+    record.judged_good += accepted + 1;
+    record.drafted += step.tree.size();
+    record.nodes.add(step);
+    seconds.draft += step.seconds.draft;
+    seconds.drawing += step.seconds.drawing;
+    seconds.construction += step.seconds.construction;
+    seconds.verify += step.seconds.verify;
+    seconds.judging += step.seconds.judging;
+    if (run.keep_steps) {
+      record.tree_sizes.push_back(step.tree.size());
+      record.accepted.push_back(accepted);
+    }
+  };
+  GenerateOptions request = run.cell.request(run.shared);
+  request.stream = static_cast<std::uint64_t>(run.prompt_index);
+  const PieceCallback callback = [&](const Piece&) { return !run.stop || !run.stop(); };
+  const Observation observation(engine.impl(), note_step);
+  const Generation generation = engine.generate(run.prompt, request, callback);
+  if (generation.finish_reason == FinishReason::cancelled) return std::nullopt;
+
+  const Statistics& s = generation.statistics;
+  record.cell = run.cell.key();
+  record.prompt = run.prompt_index;
+  record.kind = run.kind;
+  record.prompt_tokens = s.prompt_tokens;
+  record.tokens = static_cast<std::int64_t>(generation.tokens.size());
+  record.finish_reason = name_of(generation.finish_reason);
+  record.steps = s.steps;
+  record.draft_passes = s.draft_passes;
+  seconds.prefill = s.seconds.prefill;
+  const double decode = s.seconds.total - s.seconds.load - s.seconds.prefill;
+  seconds.other = std::max(0.0, decode - seconds.decode());
+  record.device = s.device;
+  record.dtype = s.dtype;
+  return record;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,28 @@
+// Whether files are still what they were.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace coppice::study {
+
+/// FNV-1a, 64 bits: tells files apart, keeps no secret.
+class Fingerprint {
+ public:
+  void add(std::string_view bytes);
+  void add_number(std::uint64_t number);
+  /// 16 hexadecimal digits.
+  std::string text() const;
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325ull;
+};
+
+/// Of a model folder: names and sizes of its files, the whole of small ones, and the first and last
+/// 64 KiB of those beyond a mebibyte. Weights of gigabytes are not read through for it.
+/// Throws Error(failure) for a folder or file that cannot be read.
+std::string fingerprint_of_folder(const std::filesystem::path& folder);
+
+}  // namespace coppice::study

@@ -1,0 +1,65 @@
+// What the nodes of judged trees tell of a draft: how often tokens are accepted, by the draft's
+// probability, by the target's, and by place in the tree.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "step_view.h"
+
+namespace coppice::study {
+
+/// Bins of a probability, equally wide: bin b holds [b, b + 1) / probability_bins, the last one 1
+/// too.
+inline constexpr std::size_t probability_bins = 20;
+std::size_t probability_bin(double probability);
+
+/// Bins that halve: bin b holds (2^-(b+1), 2^-b], the last one all below.
+inline constexpr std::size_t octave_bins = 20;
+std::size_t octave_bin(double probability);
+
+/// Deeper nodes and later siblings are counted with these. Depths begin at 1, ranks at 0.
+inline constexpr std::int32_t deepest_counted = 32, last_rank_counted = 31;
+
+/// Draft tokens that the judge examined: children of the root or of an accepted node, none of whose
+/// earlier siblings was accepted.
+struct Examined {
+  std::int64_t examined = 0;
+  std::int64_t accepted = 0;
+  double draft_prob = 0.0;  ///< sum of D(token | path)
+  /// Sum of D(token | path) / (1 - D of the earlier siblings): the chance of acceptance that DySpec
+  /// (eq. 9 to 11) reckons with once a position is reached.
+  double estimate = 0.0;
+
+  Examined& operator+=(const Examined& other);
+};
+
+struct NodeCounts {
+  std::array<Examined, probability_bins> by_draft_prob;  ///< linear bins of D
+  std::array<Examined, octave_bins> by_estimate;         ///< halving bins of the estimate
+  std::map<std::pair<std::int32_t, std::int32_t>, Examined> by_position;  ///< (depth, rank)
+  /// Drafted tokens, examined or not, by linear bins of D and of T(token | path). At target
+  /// temperature 0, where T is all or nothing, T is taken at temperature 1 instead.
+  std::array<std::array<std::int64_t, probability_bins>, probability_bins> joint{};
+
+  void add(const StepView& step);
+  /// A judged tree, its accepted path, and T at a node, [vocab], read before the next call.
+  void add(const TokenTree& tree, std::span<const std::int32_t> path,
+           const std::function<std::span<const float>(std::int32_t node)>& target_row);
+  NodeCounts& operator+=(const NodeCounts& other);
+  Examined total() const;
+};
+
+/// Compact: only what was counted.
+nlohmann::json to_json(const NodeCounts& counts);
+/// Throws what nlohmann::json throws, or Error(failure), for anything that to_json() does not
+/// write.
+NodeCounts node_counts_from(const nlohmann::json& json);
+
+}  // namespace coppice::study

@@ -1,0 +1,100 @@
+#include "study/report.h"
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "study/durable_file.h"
+#include "study/figures/report_page.h"
+#include "study/report_figures.h"
+
+namespace coppice::study {
+namespace {
+
+std::string seeds_of(const StudyRequest& request) {
+  std::vector<std::uint64_t> seeds;
+  std::string text;
+  for (const Cell& cell : request.cells) {
+    if (std::find(seeds.begin(), seeds.end(), cell.seed) != seeds.end()) continue;
+    seeds.push_back(cell.seed);
+    text += cat(text.empty() ? "" : ", ", cell.seed);
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const StudyRequest& request,
+                                                          const std::string& device,
+                                                          const std::string& dtype) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"target", request.engine.target.string()},
+      {"draft", request.engine.draft.empty() ? "none" : request.engine.draft.string()},
+      {"device", cat(device, ", ", dtype)},
+      {"prompts", cat(request.prompts.size(), " of ", request.prompts_file.string())},
+      {"new tokens", cat("at most ", request.shared.max_new_tokens, " each")},
+      {"seeds", seeds_of(request)},
+      {"coppice", version()}};
+  if (request.prompt_tokens > 0) {
+    facts.insert(facts.begin() + 4, {"prompt tokens", cat("at most ", request.prompt_tokens)});
+  }
+  if (request.jobs > 1) {
+    facts.emplace_back("jobs", cat(request.jobs, " at once; times compare within this page only"));
+  }
+  return facts;
+}
+
+Table kinds_table(const Summary& summary) {
+  Summary kinds;
+  kinds.rows = summary.kinds;
+  Table table = summary_table(kinds);
+  table.columns.insert(table.columns.begin(), {"kind", Align::left});
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    table.rows[r].insert(table.rows[r].begin(), summary.kinds[r].kind);
+  }
+  return table;
+}
+
+}  // namespace
+
+void write_report(const std::filesystem::path& folder, const StudyRequest& request,
+                  const std::string& device, const std::string& dtype, const Summary& summary,
+                  const Results& results) {
+  const std::filesystem::path pictures = folder / "figures";
+  std::error_code error;
+  std::filesystem::create_directory(pictures, error);
+  if (error) throw_write_failure(pictures, error.value());
+
+  ReportPage page;
+  page.title = "Speculative decoding: a study of token trees";
+  page.intro = {
+      "Accepted length counts the tokens judged good per target pass after prefill, the target's "
+      "own bonus token included. Speed-up is over plain decoding of the same prompts in the same "
+      "run, under the same temperature and acceptance rule, prefill left out. All figures are "
+      "ratios of sums over prompts; 95% intervals are the percentile bootstrap's over prompts."};
+  page.facts = facts_of(request, device, dtype);
+  page.sections.push_back(
+      {"Results",
+       {CaptionedTable{
+            summary_table(summary),
+            "All prompts. Acceptance rate: accepted draft tokens of those that the judge came to."},
+        CaptionedTable{step_table(summary),
+                       "Means per step, and shares of the time after prefill. Tree: the policy's "
+                       "own work and the tree's order."}}});
+  if (!summary.kinds.empty()) {
+    page.sections[0].blocks.push_back(
+        CaptionedTable{kinds_table(summary), "The same by kind of prompt."});
+  }
+  for (NamedSection& section : report_sections(summary, results)) {
+    Section written{section.heading, {}};
+    for (NamedFigure& figure : section.figures) {
+      write_file(pictures / (figure.name + ".svg"), figure.svg);
+      written.blocks.push_back(Figure{std::move(figure.svg), std::move(figure.caption)});
+    }
+    page.sections.push_back(std::move(written));
+  }
+  write_file(folder / "report.html", to_html(page));
+}
+
+}  // namespace coppice::study

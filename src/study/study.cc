@@ -1,0 +1,122 @@
+#include "study/study.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine_impl.h"
+#include "study/report.h"
+#include "study/runner.h"
+#include "study/study_folder.h"
+
+namespace coppice::study {
+namespace {
+
+std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder& folder,
+                                 const StudyHooks& hooks) {
+  EngineOptions options = request.engine;
+  if (options.cost_table.empty()) options.cost_table = folder.file("costs.json");
+  // Several jobs share the cores.
+  if (request.jobs > 1 && options.threads == 0) options.threads = 1;
+  options.progress = [&](const LoadEvent& event) {
+    if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
+  };
+  std::vector<Engine> engines;
+  for (std::int32_t job = 0; job < request.jobs; ++job) {
+    engines.push_back(Engine::load(options));
+    if (request.jobs > 1 && !engines[0].impl().device->shares_host_memory()) {
+      throw_usage("--jobs: several jobs need a CPU each; a GPU runs one (--jobs 1)");
+    }
+  }
+  return engines;
+}
+
+std::vector<PromptTokens> tokenized(const StudyRequest& request, Engine& engine) {
+  const std::int32_t room =
+      std::min(engine.context_length() - 1, engine.impl().target.pool->layout().slots());
+  std::vector<PromptTokens> all;
+  for (const StudyPrompt& prompt : request.prompts) {
+    const std::string where =
+        cat("prompts ", quote(request.prompts_file.string()), " line ", prompt.line);
+    PromptTokens one{prompt.kind, prompt.tokens};
+    if (one.tokens.empty()) one.tokens = engine.tokenize(prompt.text);
+    const auto most = static_cast<std::size_t>(request.prompt_tokens);
+    if (most > 0 && one.tokens.size() > most) one.tokens.resize(most);
+    for (const TokenId token : one.tokens) {
+      if (token >= engine.vocab_size()) {
+        throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary of ",
+                        engine.vocab_size()));
+      }
+    }
+    if (one.tokens.size() > static_cast<std::size_t>(room)) {
+      throw_usage(cat(where, ": ", one.tokens.size(), " tokens are more than the ", room,
+                      " that the context and the KV memory leave room for; cut prompts with "
+                      "--prompt-tokens, or raise --kv-tokens"));
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+StudyWork work_of(const StudyRequest& request, Engine& engine) {
+  StudyWork work;
+  work.shared = request.shared;
+  work.prompts = tokenized(request, engine);
+  work.oracle_positions = request.oracle_positions;
+  work.oracle_sizes = request.oracle_sizes;
+  work.plan.cells = request.cells;
+  work.plan.prompts = static_cast<std::int32_t>(work.prompts.size());
+  if (work.oracle_positions == 0 || work.oracle_sizes.empty()) return work;
+  std::vector<double>& temperatures = work.plan.oracle_temperatures;
+  for (const Cell& cell : request.cells) {
+    const bool known =
+        std::find(temperatures.begin(), temperatures.end(), cell.temperature) != temperatures.end();
+    if (cell.temperature > 0.0 && !known) temperatures.push_back(cell.temperature);
+  }
+  return work;
+}
+
+// Times of two devices must not meet in one table ("auto" may mean another one today).
+void check_device(const Results& results, const std::string& device, const std::string& dtype) {
+  for (const Record& record : results.records()) {
+    if (record.device == device && record.dtype == dtype) continue;
+    throw_usage(cat("--out holds results of ", record.device, " ", record.dtype, ", this is ",
+                    device, " ", dtype, "; continue there, or name another folder"));
+  }
+}
+
+}  // namespace
+
+StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
+                     const StudyHooks& hooks) {
+  StudyFolder folder(out);
+  folder.settle(settings_of(request));
+  // Read before the models are loaded: damage is told at once.
+  ResultsStore store(folder.file("results.jsonl"));
+  std::vector<Engine> engines = load_engines(request, folder, hooks);
+  const Engine::Impl& engine = engines.front().impl();
+  StudyOutcome outcome;
+  outcome.continued = folder.continued();
+  outcome.device = engine.device->name();
+  outcome.dtype = name_of(engine.device->compute_dtype());
+  const StudyWork work = work_of(request, engines.front());
+  Results results(std::move(store), work.plan);
+  check_device(results, outcome.device, outcome.dtype);
+
+  RunHooks run_hooks;
+  run_hooks.stop = hooks.stop;
+  run_hooks.progress = [&](double fraction) {
+    if (hooks.progress) hooks.progress("studying", fraction);
+  };
+  outcome.finished = run_study(engines, work, results, run_hooks);
+  if (!outcome.finished) return outcome;
+  if (hooks.progress) hooks.progress("summing up", 0.0);
+  outcome.summary = summarise(request.cells, results);
+  write_file(folder.file("summary.csv"), to_csv(summary_csv(outcome.summary)));
+  write_report(folder.path(), request, outcome.device, outcome.dtype, outcome.summary, results);
+  return outcome;
+}
+
+}  // namespace coppice::study

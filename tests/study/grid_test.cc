@@ -1,0 +1,116 @@
+#include "study/grid.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace coppice::study {
+namespace {
+
+std::vector<std::string> keys(const Grid& grid) {
+  std::vector<std::string> all;
+  for (const Cell& cell : grid.cells) all.push_back(cell.key());
+  return all;
+}
+
+void expect_error(const GridLists& lists, const std::string& says) {
+  try {
+    make_grid(lists, {});
+    FAIL() << "no error: " << says;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+  }
+}
+
+TEST(Grid, IsTheCrossProductWithPlainDecoding) {
+  GridLists lists;
+  lists.policies = {Policy::dyspec, Policy::none, Policy::chain};
+  lists.tree_sizes = {16, 0};
+  lists.temperatures = {0.0, 0.6};
+  lists.acceptances = {Acceptance::rejection, Acceptance::coupled};
+  lists.seeds = {1, 2};
+  const Grid grid = make_grid(lists, {});
+  // Per seed: one rule at temperature 0, two at 0.6, each with plain and two policies of two sizes.
+  EXPECT_EQ(grid.cells.size(), 2u * 3u * 5u);
+  const auto all = keys(grid);
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
+  EXPECT_EQ(all[0], "none temperature=0 acceptance=rejection seed=1");
+  EXPECT_NE(std::find(all.begin(), all.end(),
+                      "chain size=auto temperature=0.6 acceptance=coupled seed=2"),
+            all.end());
+  ASSERT_EQ(grid.notes.size(), 1u);
+  EXPECT_NE(grid.notes[0].find("coupled acceptance at temperature 0"), std::string::npos);
+  for (const Cell& cell : grid.cells) {
+    EXPECT_NE(std::find(all.begin(), all.end(), plain_of(cell).key()), all.end()) << cell.key();
+    EXPECT_NO_THROW(cell.request({}).validate());
+  }
+}
+
+TEST(Grid, LeavesOutWhatTheEngineRefusesAndSaysWhy) {
+  GridLists lists;
+  lists.policies = {Policy::expand_rerank, Policy::chain};
+  lists.tree_sizes = {8};
+  lists.temperatures = {0.0, 0.8};
+  const Grid grid = make_grid(lists, {});
+  EXPECT_EQ(grid.cells.size(), 5u);
+  ASSERT_EQ(grid.notes.size(), 1u);
+  EXPECT_NE(grid.notes[0].find("expand-rerank at temperature 0.8"), std::string::npos);
+  EXPECT_NE(grid.notes[0].find("would bias the text"), std::string::npos);
+  lists.temperatures = {0.8};  // refused everywhere
+  expect_error(lists, "--policies expand-rerank");
+}
+
+TEST(Grid, OptionsGoToTheirPolicies) {
+  GridLists lists;
+  lists.policies = {Policy::specinfer, Policy::sequoia, Policy::dyspec_threshold, Policy::dyspec};
+  lists.tree_sizes = {16, 64};
+  lists.widths = {3, 2};
+  lists.tree_depth = 4;
+  lists.threshold = 0.01;
+  lists.draft_temperature = 0.5;
+  const auto all = keys(make_grid(lists, {}));
+  EXPECT_EQ(all,
+            (std::vector<std::string>{"none temperature=0 acceptance=rejection seed=0",
+                                      "specinfer widths=3,2 temperature=0 draft-temperature=0.5 "
+                                      "acceptance=rejection seed=0",
+                                      "sequoia size=16 depth=4 temperature=0 draft-temperature=0.5 "
+                                      "acceptance=rejection seed=0",
+                                      "sequoia size=64 depth=4 temperature=0 draft-temperature=0.5 "
+                                      "acceptance=rejection seed=0",
+                                      "dyspec-threshold size=16 threshold=0.01 temperature=0 "
+                                      "draft-temperature=0.5 acceptance=rejection seed=0",
+                                      "dyspec-threshold size=64 threshold=0.01 temperature=0 "
+                                      "draft-temperature=0.5 acceptance=rejection seed=0",
+                                      "dyspec size=16 temperature=0 draft-temperature=0.5 "
+                                      "acceptance=rejection seed=0",
+                                      "dyspec size=64 temperature=0 draft-temperature=0.5 "
+                                      "acceptance=rejection seed=0"}))
+      << "given widths make one tree, not two";
+}
+
+TEST(Grid, Errors) {
+  GridLists lists;
+  expect_error(lists, "--policies: the list is empty");
+  lists.policies = {Policy::dyspec};
+  lists.temperatures = {-1.0};
+  expect_error(lists, "temperature -1");
+  lists.temperatures = {0.0};
+  lists.tree_sizes = {5000};
+  expect_error(lists, "--tree-sizes 5000");
+  lists.tree_sizes = {8};
+  lists.widths = {2};
+  expect_error(lists, "--widths: it belongs to policy specinfer");
+  lists.widths.clear();
+  lists.draft_temperature = 500.0;
+  expect_error(lists, "draft-temperature 500");
+  lists.draft_temperature = -1.0;
+  lists.policies = {Policy::static_tree};
+  expect_error(lists, "policy static needs one");
+}
+
+}  // namespace
+}  // namespace coppice::study

@@ -1,0 +1,129 @@
+#include "study/node_counts.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "coppice.h"
+#include "engine/pair.h"
+#include "engine_impl.h"
+
+namespace coppice::study {
+namespace {
+
+TEST(NodeCounts, Bins) {
+  EXPECT_EQ(probability_bin(0.0), 0u);
+  EXPECT_EQ(probability_bin(0.049), 0u);
+  EXPECT_EQ(probability_bin(0.05), 1u);
+  EXPECT_EQ(probability_bin(1.0), probability_bins - 1);
+  EXPECT_EQ(octave_bin(1.0), 0u);
+  EXPECT_EQ(octave_bin(0.51), 0u);
+  EXPECT_EQ(octave_bin(0.5), 1u);
+  EXPECT_EQ(octave_bin(1e-30), octave_bins - 1);
+  EXPECT_EQ(octave_bin(0.0), octave_bins - 1);
+}
+
+//  root ── a 0.5 (rejected), b 0.2 (accepted), c 0.1 (never looked at)
+//  b ── d 0.8 (rejected), e 0.15 (rejected)
+//  a ── f 0.9 (its parent was rejected)
+TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
+  TokenTree tree;
+  tree.reset(0);
+  const std::int32_t a = tree.add(0, 1, 0, 0.5f, 1.0);
+  const std::int32_t b = tree.add(0, 2, 1, 0.2f, 0.5);
+  tree.add(0, 3, 2, 0.1f, 0.3);
+  tree.add(b, 4, 0, 0.8f, 0.2);
+  tree.add(a, 6, 0, 0.9f, 0.5);
+  tree.add(b, 5, 1, 0.15f, 0.04);
+  std::array<float, 7> at_root{}, at_a{}, at_b{};
+  at_root[1] = 0.03f;  // a
+  at_root[2] = 0.7f;   // b
+  at_root[3] = 0.2f;   // c
+  at_b[4] = 0.31f;
+  at_b[5] = 0.01f;
+  at_a[6] = 0.95f;
+  NodeCounts counts;
+  const std::array<std::int32_t, 1> path = {b};
+  counts.add(tree, path, [&](std::int32_t node) -> std::span<const float> {
+    if (node == 0) return at_root;
+    return node == a ? std::span<const float>(at_a) : std::span<const float>(at_b);
+  });
+  const Examined total = counts.total();
+  EXPECT_EQ(total.examined, 4);  // a, b, d, e
+  EXPECT_EQ(total.accepted, 1);
+  EXPECT_NEAR(total.draft_prob, 0.5 + 0.2 + 0.8 + 0.15, 1e-6);
+  EXPECT_NEAR(total.estimate, 0.5 + 0.2 / 0.5 + 0.8 + 0.15 / 0.2, 1e-5);
+  EXPECT_EQ(counts.by_draft_prob[4].accepted + counts.by_draft_prob[3].accepted, 1);  // 0.2f
+  EXPECT_EQ(counts.by_position.size(), 4u);
+  EXPECT_EQ(counts.by_position.at({1, 1}).accepted, 1);
+  EXPECT_EQ(counts.by_position.at({2, 0}).accepted, 0);
+  EXPECT_FALSE(counts.by_position.contains({1, 2}));
+  std::int64_t nodes = 0;
+  for (const auto& row : counts.joint) {
+    for (const std::int64_t count : row) nodes += count;
+  }
+  EXPECT_EQ(nodes, 6) << "all drafted tokens";
+  EXPECT_EQ(counts.joint[probability_bin(static_cast<double>(0.9f))]
+                        [probability_bin(static_cast<double>(0.95f))],
+            1);
+}
+
+TEST(NodeCounts, JsonAndBack) {
+  NodeCounts counts;
+  counts.by_draft_prob[19] = {3, 2, 2.9, 2.95};
+  counts.by_estimate[0] = {3, 2, 2.9, 2.95};
+  counts.by_position[{1, 0}] = {3, 2, 2.9, 2.95};
+  counts.joint[19][3] = 7;
+  const NodeCounts back = node_counts_from(nlohmann::json::parse(to_json(counts).dump()));
+  EXPECT_EQ(to_json(back), to_json(counts));
+  NodeCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.total().examined, 6);
+  EXPECT_EQ(twice.joint[19][3], 14);
+  for (const char* bad :
+       {R"([20, 1, 0, 0.1, 0.1])", R"([1, 1, 2, 0.1, 0.1])", R"([1, -1, 0, 0, 0])",
+        R"([1, 1, 0, 7, 0.1])", R"([1, 1, 0, 0.1])", R"(["a", 1, 0, 0.1, 0.1])", "3"}) {
+    nlohmann::json json = to_json(counts);
+    json["by_draft_prob"] = nlohmann::json::array({nlohmann::json::parse(bad)});
+    EXPECT_ANY_THROW(node_counts_from(json)) << bad;
+  }
+}
+
+// Under rejection a draft that is the target has every first child accepted, and every drafted
+// token in the bin of its own draft probability.
+TEST(NodeCounts, APerfectDraftInTheEngine) {
+  const coppice::testing::TinyPair pair({}, 0.0);
+  Engine engine = Engine::load(pair.options());
+  NodeCounts counts;
+  std::int64_t drafted = 0, good = 0, steps = 0;
+  engine.impl().observer = [&](const StepView& step) {
+    counts.add(step);
+    drafted += step.tree.size();
+    good += static_cast<std::int64_t>(step.verdict.path.size());
+    ++steps;
+  };
+  GenerateOptions request;
+  request.temperature = 1.0;
+  request.tree_size = 6;
+  request.max_new_tokens = 60;
+  request.ignore_eos = true;
+  const std::vector<TokenId> prompt = {1, 5, 9};
+  const Generation g = engine.generate(prompt, request);
+  EXPECT_EQ(g.statistics.steps, steps);
+  const Examined total = counts.total();
+  EXPECT_EQ(total.accepted, good);
+  EXPECT_EQ(total.examined, total.accepted) << "the first sibling is always accepted";
+  std::int64_t nodes = 0, off_diagonal = 0;
+  for (std::size_t d = 0; d < probability_bins; ++d) {
+    for (std::size_t t = 0; t < probability_bins; ++t) {
+      nodes += counts.joint[d][t];
+      off_diagonal += d + 1 < t || t + 1 < d ? counts.joint[d][t] : 0;
+    }
+  }
+  EXPECT_EQ(nodes, drafted);
+  EXPECT_EQ(off_diagonal, 0);
+}
+
+}  // namespace
+}  // namespace coppice::study
