@@ -2,13 +2,15 @@
 #include <vector>
 
 #include "drafting/policy.h"
+#include "drafting/position_values.h"
 #include "drafting/positions.h"
 
 namespace coppice {
 namespace {
 
 // DySpec's Algorithm 1 draws the position of the highest value, max_size times, and calls the
-// draft for every new node. The same tree is grown here in one call per depth.
+// draft for every new node. The same tree is grown here in one call per depth, for DySpec's values
+// and for any others that drafting/position_values.h gives.
 //
 // Let F be the first max_size positions, in the order of drafting/positions.h, of all positions
 // that exist (whose parent's D has mass left for them) and that the fixed limits admit.
@@ -21,21 +23,30 @@ namespace {
 //
 // Some tokens are drawn and then dropped. This does not bias what the tree's tokens are: whether
 // a position x is in F is decided by the positions before x, whose tokens determine which of
-// them exist and what they are worth; x's own value and existence follow from its ancestors and
-// earlier siblings, which are among them. Given all of these, x's token is still distributed as
-// D without its earlier siblings' tokens, whether or not x is in F: membership never looks at
-// the token itself. Positions outside F are seen by nobody. (A rule that looks at a token it may
-// drop, say one that picks the best size from the finished list, lacks this property.)
+// them exist and what they are worth; x's own value and existence follow from its ancestors,
+// their earlier siblings and its own, which are among them. Given all of these, x's token is
+// still distributed as D without its earlier siblings' tokens, whether or not x is in F:
+// membership never looks at the token itself. Positions outside F are seen by nobody. (A rule
+// that looks at a token it may drop, say one that picks the best size from the finished list,
+// lacks this property.)
+//
+// Looking ahead, where any tree is exact, lowers a position's value to its drawn child's estimate.
+// F is then the first max_size nodes by these values, and is found in the same way: a value before
+// the draw bounds the one after it, and both those of later siblings and of descendants.
 class DyspecPolicy final : public DraftPolicy {
  public:
+  explicit DyspecPolicy(const PositionValues& values) : values_(values) {}
   std::string name() const override { return "dyspec"; }
 
   std::int32_t arena_nodes(const GrowthLimits& limits) const override {
     // Round r draws at most max_size - r + 1 positions: those before the cut, while the r - 1
-    // ancestors of its deepest ones keep their places.
+    // ancestors of its deepest ones keep their places. Looking ahead, values come out of order and
+    // a new node may lose its place again: at most one of each family, whose next sibling would
+    // else have been the first of all positions left.
     const std::int64_t size = std::max(limits.max_size, 0);
     const std::int64_t rounds = std::min<std::int64_t>(std::max(limits.max_depth, 0), size);
-    const std::int64_t nodes = 1 + rounds * size - rounds * (rounds - 1) / 2;
+    const std::int64_t drawn = rounds * size - rounds * (rounds - 1) / 2;
+    const std::int64_t nodes = 1 + (values_.looks_ahead() ? 2 : 1) * drawn;
     return static_cast<std::int32_t>(std::min<std::int64_t>(nodes, INT32_MAX));
   }
 
@@ -44,7 +55,7 @@ class DyspecPolicy final : public DraftPolicy {
     tree.reset(arena_.token[0]);
     best_.clear();
     next_.clear();
-    drawn_mass_.assign(1, 0.0);
+    values_.reset();
     if (limits.max_size <= 0 || limits.max_depth <= 0) return;
     batch_.assign(1, 0);
     while (!batch_.empty()) {
@@ -78,7 +89,7 @@ class DyspecPolicy final : public DraftPolicy {
   // The position under `node` that is drawn first. Rounding must not lift it above its parent's.
   Position first_child(std::int32_t node) const {
     const auto i = static_cast<std::size_t>(node);
-    return {std::min(arena_.path_prob[i], arena_.value[i]), arena_.depth[i] + 1, node, 0};
+    return {values_.first_child(arena_, node), arena_.depth[i] + 1, node, 0};
   }
 
   // Whether a position has a place among the first max_size. (If a node's child has, so has the
@@ -100,13 +111,18 @@ class DyspecPolicy final : public DraftPolicy {
     dropped_.clear();
     while (!next_.empty() && admits(next_.front(), limits)) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
-      const Position position = next_.back();
+      Position position = next_.back();
       next_.pop_back();
       const auto drawn = source.child(arena_, position.parent, position.rank);
       if (!drawn) continue;
+      if (values_.looks_ahead()) {
+        position.value = std::min(
+            position.value, values_.child(arena_, position.parent, position.rank, drawn->prob));
+        if (!admits(position, limits)) continue;
+      }
       const std::int32_t node =
           arena_.add(position.parent, drawn->token, position.rank, drawn->prob, position.value);
-      drawn_mass_.push_back(0.0);
+      values_.added(arena_);
       if (best_.size() == static_cast<std::size_t>(limits.max_size)) {
         std::pop_heap(best_.begin(), best_.end(), last_on_top());
         dropped_.push_back(best_.back());
@@ -114,12 +130,9 @@ class DyspecPolicy final : public DraftPolicy {
       }
       best_.push_back(node);
       std::push_heap(best_.begin(), best_.end(), last_on_top());
-      const auto parent = static_cast<std::size_t>(position.parent);
-      double& mass = drawn_mass_[parent];
-      mass += static_cast<double>(drawn->prob);
-      const double value = arena_.path_prob[parent] * std::max(0.0, 1.0 - mass);
-      offer({std::min(value, position.value), position.depth, position.parent, position.rank + 1},
-            limits);
+      ++position.rank;
+      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value);
+      offer(position, limits);
     }
     next_.clear();  // what has no place now never will
   }
@@ -137,7 +150,7 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
   TokenTree arena_;                    // every drawn position
-  std::vector<double> drawn_mass_;     // by arena node: D of its drawn children
+  PositionValues values_;              // of its positions
   std::vector<std::int32_t> best_;     // heap: the first max_size positions, last on top
   std::vector<Position> next_;         // heap: undrawn positions, first on top
   std::vector<std::int32_t> batch_;    // nodes of one draft pass
@@ -147,6 +160,13 @@ class DyspecPolicy final : public DraftPolicy {
 
 }  // namespace
 
-std::unique_ptr<DraftPolicy> make_dyspec_policy() { return std::make_unique<DyspecPolicy>(); }
+std::unique_ptr<DraftPolicy> make_dyspec_policy() {
+  return std::make_unique<DyspecPolicy>(PositionValues(nullptr, false));
+}
+
+std::unique_ptr<DraftPolicy> make_calibrated_dyspec_policy(const AcceptanceCalibration& calibration,
+                                                           ChildDraw draw) {
+  return std::make_unique<DyspecPolicy>(PositionValues(&calibration, draw != ChildDraw::sampled));
+}
 
 }  // namespace coppice

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "drafting/policy.h"
+#include "drafting/position_values.h"
 #include "drafting/positions.h"
 
 namespace coppice {
@@ -16,6 +17,7 @@ namespace {
 // on tokens that stay. No token is ever dropped.
 class DyspecThresholdPolicy final : public DraftPolicy {
  public:
+  explicit DyspecThresholdPolicy(const PositionValues& values) : values_(values) {}
   std::string name() const override { return "dyspec-threshold"; }
 
   std::int32_t arena_nodes(const GrowthLimits& limits) const override {
@@ -24,7 +26,7 @@ class DyspecThresholdPolicy final : public DraftPolicy {
 
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     tree.reset(tree.token[0]);
-    drawn_mass_.assign(1, 0.0);
+    values_.reset();
     layer_.assign(1, 0);
     while (!layer_.empty() && tree.size() < limits.max_size) {
       if (tree.depth[static_cast<std::size_t>(layer_[0])] >= limits.max_depth) return;
@@ -45,13 +47,10 @@ class DyspecThresholdPolicy final : public DraftPolicy {
         if (!drawn) continue;
         const std::int32_t node =
             tree.add(position.parent, drawn->token, position.rank, drawn->prob, position.value);
-        drawn_mass_.push_back(0.0);
+        values_.added(tree);
         if (admits(first_child(tree, node), limits)) layer_.push_back(node);
-        const auto parent = static_cast<std::size_t>(position.parent);
-        drawn_mass_[parent] += static_cast<double>(drawn->prob);
-        const double left = std::max(0.0, 1.0 - drawn_mass_[parent]);
-        position.value = std::min(position.value, tree.path_prob[parent] * left);
         ++position.rank;
+        position.value = values_.next_sibling(tree, position.parent, position.rank, position.value);
         next_.push_back(position);
         std::push_heap(next_.begin(), next_.end(), first_on_top);
       }
@@ -59,16 +58,16 @@ class DyspecThresholdPolicy final : public DraftPolicy {
   }
 
  private:
-  static Position first_child(const TokenTree& tree, std::int32_t node) {
+  Position first_child(const TokenTree& tree, std::int32_t node) const {
     const auto i = static_cast<std::size_t>(node);
-    return {std::min(tree.path_prob[i], tree.value[i]), tree.depth[i] + 1, node, 0};
+    return {values_.first_child(tree, node), tree.depth[i] + 1, node, 0};
   }
 
   static bool admits(const Position& position, const GrowthLimits& limits) {
     return position.value > 0.0 && position.value >= limits.min_value;
   }
 
-  std::vector<double> drawn_mass_;   // by node: D of its drawn children
+  PositionValues values_;
   std::vector<std::int32_t> layer_;  // nodes of one draft pass
   std::vector<Position> next_;       // heap: the layer's undrawn positions, first on top
 };
@@ -76,7 +75,12 @@ class DyspecThresholdPolicy final : public DraftPolicy {
 }  // namespace
 
 std::unique_ptr<DraftPolicy> make_dyspec_threshold_policy() {
-  return std::make_unique<DyspecThresholdPolicy>();
+  return std::make_unique<DyspecThresholdPolicy>(PositionValues(nullptr, false));
+}
+
+std::unique_ptr<DraftPolicy> make_calibrated_threshold_policy(
+    const AcceptanceCalibration& calibration) {
+  return std::make_unique<DyspecThresholdPolicy>(PositionValues(&calibration, false));
 }
 
 }  // namespace coppice

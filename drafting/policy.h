@@ -18,6 +18,8 @@ struct GrowthLimits {
   double min_value = 0.0;            ///< positions of lower value are not drawn
 };
 
+class AcceptanceCalibration;
+
 class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
@@ -35,6 +37,14 @@ std::unique_ptr<DraftPolicy> make_dyspec_policy();
 /// DySpec, Algorithm 2: every position of value >= limits.min_value, layer by layer, up to
 /// max_size nodes.
 std::unique_ptr<DraftPolicy> make_dyspec_threshold_policy();
+/// The same two by learned acceptance (drafting/calibration.h) in the place of draft probability.
+/// The calibration outlives the policy and does not change while a tree grows. Where any tree is
+/// exact (`draw` is not ChildDraw::sampled) the first one also goes by the drawn tokens' own
+/// estimates. A node's value is then what its position was valued by.
+std::unique_ptr<DraftPolicy> make_calibrated_dyspec_policy(const AcceptanceCalibration& calibration,
+                                                           ChildDraw draw);
+std::unique_ptr<DraftPolicy> make_calibrated_threshold_policy(
+    const AcceptanceCalibration& calibration);
 /// One path of max_size tokens.
 std::unique_ptr<DraftPolicy> make_chain_policy();
 

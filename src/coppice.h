@@ -44,6 +44,7 @@
 
 #include "base/error.h"
 #include "base/types.h"
+#include "custom_policy.h"
 
 namespace coppice {
 
@@ -58,6 +59,7 @@ enum class Policy {
   specinfer,         ///< SpecInfer (Miao et al. 2024, section 3): so many children in each layer
   sequoia,           ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
   expand_rerank,     ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
+  custom,            ///< a user's own (custom_policy.h): the one that custom_policy names
   none,              ///< plain decoding
 };
 
@@ -123,9 +125,11 @@ struct GenerateOptions {
 
   // Performance only.
   Policy policy = Policy::dyspec;
-  /// Draft tokens a step; chain: its length; 0: automatic. That is chosen from costs by dyspec,
-  /// dyspec_threshold and chain, but 20 for specinfer, 64 for sequoia and 60 for expand_rerank
-  /// (or max_tree_size, where that is less). Must be 0 with `widths` or `tree`, which say it.
+  std::string custom_policy;  ///< custom: the name it was registered by; else empty
+  /// Draft tokens a step; chain: its length; custom: the cap; 0: automatic. That is chosen from
+  /// costs by dyspec, dyspec_threshold and chain, but 20 for specinfer, 64 for sequoia and custom
+  /// and 60 for expand_rerank (or max_tree_size, where that is less). Must be 0 with `widths` or
+  /// `tree`, which say it.
   std::int32_t tree_size = 0;
   /// specinfer: children of each node, by layer; every one at least 1. Empty: <1,1,k,1,1,1,1,1>,
   /// the paper's shape, with the largest k that tree_size admits; below 8 nodes a chain.
@@ -136,25 +140,38 @@ struct GenerateOptions {
   /// (drafting/sequoia.h). Empty: a tree of tree_size and tree_depth by the paper's dynamic
   /// programme, for an acceptance vector measured on the shipped pair (README).
   std::filesystem::path tree;
-  /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6).
+  /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6). custom:
+  /// deepest depth of a node (0: no limit but the text's end).
   std::int32_t tree_depth = 0;
   /// expand_rerank: nodes expanded in a layer, and children drawn of each (0: 10).
   std::int32_t beam_width = 0;
   /// dyspec_threshold: least estimated acceptance of a position, tree_size being the cap
   /// (automatic: max_tree_size); 0: chosen from costs.
   double threshold = 0.0;
+  /// dyspec with a tree_size, dyspec_threshold: value positions by acceptance as learned in this
+  /// generation instead of by draft probability (drafting/calibration.h). Trees of a size grow
+  /// deeper, which mostly accepts more and takes more draft passes.
+  bool calibrate = false;
   double draft_temperature = -1.0;  ///< below 0: the target's, or 0.45 at target temperature 0
   bool sampled_children =
       false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
   /// Throws Error(usage) for a value out of range, for an option of another policy (only none
-  /// ignores them all), for options that contradict each other, and for expand_rerank under
-  /// sampled rejection (temperature above 0 without coupled acceptance, or sampled_children):
-  /// what it keeps it keeps for its probability, which would bias the text. generate() calls it,
-  /// and beside it throws Error(usage) for a tree larger than the engine's max_tree_size and
-  /// Error(failure) for a tree file that cannot be read or holds no tree.
+  /// ignores them all), for options that contradict each other, for a custom policy of a name that
+  /// was not registered, and for expand_rerank under sampled rejection (temperature above 0 without
+  /// coupled acceptance, or sampled_children): what it keeps it keeps for its probability, which
+  /// would bias the text. generate() calls it, and beside it throws Error(usage) for a tree larger
+  /// than the engine's max_tree_size and Error(failure) for a tree file that cannot be read or
+  /// holds no tree, and for a custom policy whose factory or grow() throws.
   void validate() const;
 };
+
+/// Sets options.policy, and custom_policy, by a name: coppice's own, as name_of() gives it, or a
+/// registered one. Throws Error(usage), which lists all names, for any other.
+void choose_policy(GenerateOptions& options, const std::string& name);
+
+/// What choose_policy() takes: coppice's own names, then the registered ones.
+std::vector<std::string> policy_names();
 
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
 struct Piece {
@@ -199,6 +216,7 @@ struct Statistics {
   double decode_tokens_per_second = 0.0;  ///< tokens / (total - load - prefill)
   // As used:
   Policy policy = Policy::none;
+  std::string policy_name;  ///< name_of(policy), or the registered name of a custom one
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
   double draft_temperature = 0.0;

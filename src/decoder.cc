@@ -62,7 +62,10 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   if (automatic) {
     auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds);
   }
-  policy_ = make_policy(options_, plan, auto_size_.get());
+  if (options_.calibrate && options_.policy != Policy::none) {
+    calibration_ = std::make_unique<AcceptanceCalibration>();
+  }
+  policy_ = make_policy(options_, plan, auto_size_.get(), calibration_.get());
   tree_.reserve(engine_.options.max_tree_size + 1);
 }
 
@@ -135,6 +138,9 @@ void Decoder::plan_growth() {
     if (options_.policy == Policy::chain) {
       limits_.max_size = std::min(limits_.max_size, auto_size_->chain_length(32));
     }
+  }
+  if (options_.policy == Policy::custom && options_.tree_depth > 0) {
+    limits_.max_depth = std::min(limits_.max_depth, options_.tree_depth);
   }
   if (options_.policy == Policy::dyspec_threshold) {
     limits_.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options_.threshold;
@@ -245,6 +251,7 @@ void Decoder::accept() {
   }
   if (speculate_) {
     engine_.draft_runner->commit(tree_, verdict_.path);
+    if (calibration_) calibration_->record(tree_, verdict_.path);
     if (auto_size_) {
       auto_size_->record(tree_, verdict_.path, engine_.draft_runner->passes() - passes_before_);
     }
@@ -362,6 +369,8 @@ void Decoder::finish(double seconds) {
     s.decode_tokens_per_second = count / (seconds - s.seconds.prefill);
   }
   s.policy = options_.policy;
+  s.policy_name =
+      options_.policy == Policy::custom ? options_.custom_policy : name_of(options_.policy);
   s.acceptance = options_.acceptance;
   s.temperature = options_.temperature;
   s.draft_temperature = options_.draft_temperature;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "auto_size.h"
+#include "drafting/calibration.h"
 #include "engine_impl.h"
 #include "models/sequence_state.h"
 #include "text_stream.h"
@@ -42,6 +43,7 @@ class Decoder {
   SamplingParams target_params_;
   DraftRunner::Setting draft_setting_;
   std::unique_ptr<AutoSize> auto_size_;
+  std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
   std::unique_ptr<TreeJudge> judge_;
 

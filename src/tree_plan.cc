@@ -9,6 +9,7 @@
 #include "drafting/any_tree.h"
 #include "drafting/expand_rerank.h"
 #include "drafting/specinfer.h"
+#include "policy_registry.h"
 
 namespace coppice {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 // Sizes that "automatic" means where costs are not weighed: SpecInfer's <1,1,3,1,1,1,1,1>, the
 // size at which DySpec (section 5) meets Sequoia, EAGLE-2's total of draft tokens for a 7B target.
 constexpr std::int32_t specinfer_size = 20, sequoia_size = 64, expand_rerank_size = 60;
+constexpr std::int32_t custom_size = 64;
 constexpr std::int32_t sequoia_depth = 10;
 
 std::int64_t nodes_of(const std::vector<std::int32_t>& widths) {
@@ -108,8 +110,17 @@ void check_tree_options(const GenerateOptions& options) {
   check_belongs(options, "widths", has_widths, {Policy::specinfer});
   check_belongs(options, "tree", has_tree, {Policy::static_tree, Policy::sequoia});
   check_belongs(options, "tree-depth", options.tree_depth != 0,
-                {Policy::sequoia, Policy::expand_rerank});
+                {Policy::sequoia, Policy::expand_rerank, Policy::custom});
+  check_belongs(options, "custom-policy", !options.custom_policy.empty(), {Policy::custom});
+  if (options.policy == Policy::custom) require_registered(options.custom_policy);
   check_belongs(options, "beam-width", options.beam_width != 0, {Policy::expand_rerank});
+  check_belongs(options, "calibrate", options.calibrate,
+                {Policy::dyspec, Policy::dyspec_threshold});
+  if (options.calibrate && options.policy == Policy::dyspec && options.tree_size == 0) {
+    throw_usage(
+        "calibrate: automatic sizes of policy dyspec learn acceptance by themselves; give a "
+        "tree-size, or leave it out");
+  }
   check_count("tree-depth", options.tree_depth);
   check_count("beam-width", options.beam_width);
   check_widths(options);
@@ -156,6 +167,9 @@ TreePlan plan_trees(const GenerateOptions& options, std::int32_t most) {
     case Policy::expand_rerank:
       plan.size = usual(expand_rerank_size);
       break;
+    case Policy::custom:
+      plan.size = usual(custom_size);
+      break;
     case Policy::dyspec:
     case Policy::dyspec_threshold:
     case Policy::chain:
@@ -166,14 +180,17 @@ TreePlan plan_trees(const GenerateOptions& options, std::int32_t most) {
 }
 
 std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
-                                         AutoSize* auto_size) {
+                                         AutoSize* auto_size,
+                                         const AcceptanceCalibration* calibration) {
   const ChildDraw draw = child_draw(options);
   switch (options.policy) {
     case Policy::dyspec:
+      if (calibration != nullptr) return make_calibrated_dyspec_policy(*calibration, draw);
       if (auto_size == nullptr) return make_dyspec_policy();
       return std::make_unique<DyspecAutoPolicy>(*auto_size, draw != ChildDraw::sampled);
     case Policy::dyspec_threshold:
-      return make_dyspec_threshold_policy();
+      return calibration != nullptr ? make_calibrated_threshold_policy(*calibration)
+                                    : make_dyspec_threshold_policy();
     case Policy::chain:
       return make_chain_policy();
     case Policy::static_tree:
@@ -188,6 +205,8 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
       if (options.tree_depth > 0) expansion.depth = options.tree_depth;
       return make_expand_rerank_policy(expansion, draw);
     }
+    case Policy::custom:
+      return make_registered_policy(options.custom_policy, draw);
     case Policy::none:
       break;
   }

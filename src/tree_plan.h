@@ -45,8 +45,10 @@ struct TreePlan {
 TreePlan plan_trees(const GenerateOptions& options, std::int32_t most);
 
 /// nullptr for Policy::none. Of the policies with automatic size, dyspec needs `auto_size` for
-/// growing where `plan.size` is 0; it must outlive the policy.
+/// growing where `plan.size` is 0; it must outlive the policy. So must `calibration`, by which
+/// dyspec and dyspec_threshold value positions where options.calibrate says so.
 std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
-                                         AutoSize* auto_size);
+                                         AutoSize* auto_size,
+                                         const AcceptanceCalibration* calibration = nullptr);
 
 }  // namespace coppice

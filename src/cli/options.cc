@@ -215,7 +215,10 @@ po::options_description drafting_options() {
       "the target's if not given; 0.45 where that is 0")(
       "acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
       "rejection or coupled")("sampled-children",
-                              "at temperature 0, draw the children instead of taking the top");
+                              "at temperature 0, draw the children instead of taking the top")(
+      "calibrate",
+      "dyspec with a tree size, dyspec-threshold: grow by acceptance as learned in this text, not "
+      "by draft probability");
   return d;
 }
 
@@ -308,6 +311,7 @@ GenerateOptions generate_options(const po::variables_map& values) {
     }
   }
   options.sampled_children = values.count("sampled-children") != 0;
+  options.calibrate = values.count("calibrate") != 0;
   options.add_bos = values.count("no-bos") == 0;
   return options;
 }

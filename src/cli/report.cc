@@ -40,7 +40,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
     }
     json["logprobs"] = std::move(list);
   }
-  json["policy"] = name_of(s.policy);
+  json["policy"] = s.policy_name;
   json["acceptance"] = name_of(s.acceptance);
   json["temperature"] = s.temperature;
   json["draft_temperature"] = s.draft_temperature;
@@ -76,7 +76,7 @@ std::string to_table(const Generation& generation) {
   add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
-  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s", name_of(s.policy),
+  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s", s.policy_name.c_str(),
       name_of(s.acceptance), s.temperature, s.draft_temperature,
       static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str());
   return text;

@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include "drafting/calibration.h"
 #include "drafting/child_drawer.h"
 #include "drafting/expand_rerank.h"
 #include "drafting/policy.h"
@@ -70,6 +71,25 @@ std::unique_ptr<DraftPolicy> make_expand_rerank() {
   return make_expand_rerank_policy({5, 4}, ChildDraw::top);
 }
 
+const AcceptanceCalibration& calibration() {
+  static const AcceptanceCalibration learned = [] {
+    AcceptanceCalibration calibration;
+    for (int i = 0; i < 40; ++i) calibration.observe(i % 3, 1 + i % 5, 0.02 * i, i % 2 == 0);
+    calibration.update();
+    return calibration;
+  }();
+  return learned;
+}
+std::unique_ptr<DraftPolicy> make_calibrated() {
+  return make_calibrated_dyspec_policy(calibration(), ChildDraw::sampled);
+}
+std::unique_ptr<DraftPolicy> make_looking_ahead() {
+  return make_calibrated_dyspec_policy(calibration(), ChildDraw::top);
+}
+std::unique_ptr<DraftPolicy> make_calibrated_threshold() {
+  return make_calibrated_threshold_policy(calibration());
+}
+
 TEST(Allocation, NoneAfterWarmUp) {
   LogitsSource source;
   TokenTree tree;
@@ -78,7 +98,8 @@ TEST(Allocation, NoneAfterWarmUp) {
   limits.max_size = 40;
   limits.min_value = 1e-3;
   for (auto make : {make_dyspec_policy, make_dyspec_threshold_policy, make_chain_policy,
-                    make_static, make_specinfer, make_expand_rerank}) {
+                    make_static, make_specinfer, make_expand_rerank, make_calibrated,
+                    make_looking_ahead, make_calibrated_threshold}) {
     const auto policy = make();
     for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{0.7, 30, 0.95, 0.01},

@@ -5,80 +5,13 @@
 
 #include <iostream>
 
+#include "engine/exact_law.h"
 #include "engine/pair.h"
 #include "engine_impl.h"
-#include "reference/model_reference.h"
-#include "reference/naive_logits.h"
-#include "reference/statistics.h"
 #include "verify/planted_faults.h"
 
 namespace coppice::testing {
 namespace {
-
-constexpr int vocab = 6;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int usual_draws = 6000;  // sanitizers slow every draw down
-#else
-constexpr int usual_draws = 12000;
-#endif
-const std::vector<TokenId> prompt = {1, 4, 2, 5};
-
-TinyModel target_shape(std::uint64_t seed) {
-  TinyModel model;
-  model.vocab_size = vocab;
-  model.layers = 1;
-  model.logit_scale = 2.0;
-  model.seed = seed;
-  model.bos_token = 0;
-  model.eos_tokens = {};
-  return model;
-}
-
-// Law of the first three tokens, index a * 36 + b * 6 + c.
-std::vector<double> exact_law(const std::filesystem::path& target, const GenerateOptions& o) {
-  const ModelReference model(target);
-  const SamplingParams params{o.temperature, o.top_k, o.top_p, o.min_p, o.repetition_penalty};
-  const auto next = [&](const std::vector<TokenId>& text) {
-    const auto logits = model.logits(text).back();
-    const std::vector<float> row(logits.begin(), logits.end());
-    std::vector<bool> seen(vocab, false);
-    for (const TokenId t : text) seen[static_cast<std::size_t>(t)] = true;
-    return naive_process(row, params, seen);
-  };
-  std::vector<double> law;
-  std::vector<TokenId> text = prompt;
-  const auto first = next(text);
-  for (TokenId a = 0; a < vocab; ++a) {
-    text.push_back(a);
-    const auto second = next(text);
-    for (TokenId b = 0; b < vocab; ++b) {
-      text.push_back(b);
-      const auto third = next(text);
-      for (TokenId c = 0; c < vocab; ++c) {
-        law.push_back(first[static_cast<std::size_t>(a)] * second[static_cast<std::size_t>(b)] *
-                      third[static_cast<std::size_t>(c)]);
-      }
-      text.pop_back();
-    }
-    text.pop_back();
-  }
-  return law;
-}
-
-Fit fit(Engine& engine, const std::filesystem::path& target, GenerateOptions options,
-        double* accepted_length = nullptr, int draws = usual_draws) {
-  options.max_new_tokens = 5;
-  std::vector<std::int64_t> counts(vocab * vocab * vocab, 0);
-  double accepted = 0.0;
-  for (int i = 0; i < draws; ++i) {
-    options.seed = 1000 + static_cast<std::uint64_t>(i);
-    const Generation g = engine.generate(prompt, options);
-    accepted += g.statistics.accepted_length / draws;
-    ++counts[static_cast<std::size_t>((g.tokens[0] * vocab + g.tokens[1]) * vocab + g.tokens[2])];
-  }
-  if (accepted_length != nullptr) *accepted_length = accepted;
-  return compare(counts, exact_law(target, options));
-}
 
 struct Case {
   const char* name;
@@ -92,6 +25,7 @@ struct Case {
   double draft_noise;
   std::vector<std::int32_t> widths = {};
   const char* tree = nullptr;  ///< what the tree file holds
+  bool calibrate = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -100,7 +34,7 @@ class EngineDistribution : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   const Case& c = GetParam();
-  const TinyPair pair(target_shape(5), c.draft_noise);
+  const TinyPair pair(law_shape(5), c.draft_noise);
   EngineOptions load = pair.options();
   if (c.tree_size == 0 && (c.policy == Policy::dyspec || c.policy == Policy::dyspec_threshold ||
                            c.policy == Policy::chain)) {
@@ -109,7 +43,7 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
     load.cost_table = pair.path() / "costs.json";
     GenerateOptions once;
     once.max_new_tokens = 2;
-    Engine::load(load).generate(prompt, once);
+    Engine::load(load).generate(law_prompt, once);
     nlohmann::json table = nlohmann::json::parse(std::ifstream(load.cost_table));
     for (const char* model : {"target", "draft"}) {
       for (auto& point : table[model]["points"]) {
@@ -132,12 +66,13 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   options.repetition_penalty = c.repetition_penalty;
   if (c.policy == Policy::dyspec_threshold && c.tree_size > 0) options.threshold = 0.1;
   options.widths = c.widths;
+  options.calibrate = c.calibrate;
   if (c.tree != nullptr) {
     options.tree = pair.path() / "tree.json";
     std::ofstream(options.tree) << c.tree;
   }
   double accepted = 0.0;
-  const Fit result = fit(engine, pair.path() / "target", options, &accepted);
+  const Fit result = fit_of_three(engine, pair.path() / "target", options, &accepted);
   std::cout << "[ " << c.name << " ] " << result.text() << ", accepted length " << accepted << "\n";
   EXPECT_TRUE(result.fits) << result.text();
   if (c.policy != Policy::none) {
@@ -161,6 +96,43 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"dyspec_auto_bad_draft", Policy::dyspec, rejection, 0, 1.0, 0, 1.0, 1.0, 1.0},
         Case{"dyspec_auto_coupled", Policy::dyspec, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"dyspec_8_coupled", Policy::dyspec, coupled, 8, 1.2, 0, 1.0, 1.0, 0.5},
+        Case{"calibrated", Policy::dyspec, rejection, 6, 0.8, 0, 1.0, 1.0, 0.5, {}, nullptr, true},
+        Case{"calibrated_bad",
+             Policy::dyspec,
+             rejection,
+             4,
+             1.0,
+             4,
+             0.9,
+             1.2,
+             1.0,
+             {},
+             nullptr,
+             true},
+        Case{"calibrated_coupled",
+             Policy::dyspec,
+             coupled,
+             6,
+             0.8,
+             0,
+             1.0,
+             1.0,
+             0.5,
+             {},
+             nullptr,
+             true},
+        Case{"calibrated_threshold",
+             Policy::dyspec_threshold,
+             rejection,
+             12,
+             1.0,
+             0,
+             1.0,
+             1.0,
+             0.3,
+             {},
+             nullptr,
+             true},
         Case{"dyspec_filters", Policy::dyspec, rejection, 6, 1.0, 4, 0.9, 1.0, 0.3},
         Case{"dyspec_penalty", Policy::dyspec, rejection, 8, 1.0, 0, 1.0, 1.4, 0.3},
         Case{"threshold", Policy::dyspec_threshold, rejection, 12, 1.0, 0, 1.0, 1.0, 0.3},
@@ -183,13 +155,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The same check must notice these.
 TEST(EngineDistributionPlanted, FaultsAreCaught) {
-  const TinyPair pair(target_shape(5), 0.6);
+  const TinyPair pair(law_shape(5), 0.6);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
   options.tree_size = 8;
   options.temperature = 1.0;
   const auto expect_caught = [&](const char* name, int draws = usual_draws) {
-    const Fit result = fit(engine, pair.path() / "target", options, nullptr, draws);
+    const Fit result = fit_of_three(engine, pair.path() / "target", options, nullptr, draws);
     std::cout << "[ planted: " << name << " ] " << result.text() << "\n";
     EXPECT_FALSE(result.fits) << name << " was not noticed: " << result.text();
   };
@@ -221,18 +193,19 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
   engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_caught("children from a narrower distribution");
   engine.impl().draft_runner->plant(DrawingFault::none);
-  EXPECT_TRUE(fit(engine, pair.path() / "target", options).fits) << "without faults it must fit";
+  EXPECT_TRUE(fit_of_three(engine, pair.path() / "target", options).fits)
+      << "without faults it must fit";
 }
 
 // Nor may another policy's trees hide a fault.
 TEST(EngineDistributionPlanted, FaultsAreCaughtUnderEveryPolicy) {
-  const TinyPair pair(target_shape(5), 0.6);
+  const TinyPair pair(law_shape(5), 0.6);
   Engine engine = Engine::load(pair.options());
   Engine::Impl& impl = engine.impl();
   GenerateOptions options;
   options.temperature = 1.0;
   const auto fit_of = [&](const std::string& what) {
-    const Fit result = fit(engine, pair.path() / "target", options);
+    const Fit result = fit_of_three(engine, pair.path() / "target", options);
     std::cout << "[ " << name_of(options.policy) << ", " << what << " ] " << result.text() << "\n";
     return result.fits;
   };

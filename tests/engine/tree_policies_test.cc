@@ -186,6 +186,37 @@ TEST_F(TreePolicies, RepeatThePlainText) {
   expect_nothing_leaked(engine);
 }
 
+// Learned acceptance is a generation's own: nothing is left of it in the next.
+TEST_F(TreePolicies, CalibratedTreesRepeatThePlainTextAndThemselves) {
+  if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
+  Engine engine = Engine::load(pair_.options());
+  for (const Policy policy : {Policy::dyspec, Policy::dyspec_threshold}) {
+    GenerateOptions options = request(policy, 80);
+    options.tree_size = 10;
+    if (policy == Policy::dyspec_threshold) options.threshold = 0.1;
+    for (const double temperature : {0.0, 0.9}) {
+      options.temperature = temperature;
+      options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
+      options.calibrate = false;
+      const Generation raw = engine.generate(prompt, options);
+      options.calibrate = true;
+      const Generation first = engine.generate(prompt, options);
+      EXPECT_EQ(first.tokens, raw.tokens) << name_of(policy) << " at " << temperature;
+      EXPECT_LT(first.statistics.steps, 80);
+      EXPECT_LE(first.statistics.tree_size_mean, 10.0);
+      // Other trees, so it did something; the same ones again.
+      EXPECT_NE(first.statistics.draft_passes, raw.statistics.draft_passes) << name_of(policy);
+      const Generation again = engine.generate(prompt, options);
+      EXPECT_EQ(again.statistics.steps, first.statistics.steps);
+      EXPECT_EQ(again.statistics.draft_passes, first.statistics.draft_passes);
+    }
+    options.acceptance = Acceptance::rejection;
+    const Generation sampled = engine.generate(prompt, options);
+    EXPECT_EQ(engine.generate(prompt, options).tokens, sampled.tokens);
+  }
+  expect_nothing_leaked(engine);
+}
+
 TEST_F(TreePolicies, SampledChildrenAtTemperature0) {
   if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
   Engine engine = Engine::load(pair_.options());
@@ -322,6 +353,12 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
       request(Policy::sequoia), [](auto& o) { o.tree_size = 31; }, "tree-size 31");
   expect_refused(
       request(Policy::expand_rerank), [](auto& o) { o.beam_width = -1; }, "beam-width -1");
+  expect_refused(
+      request(Policy::chain), [](auto& o) { o.calibrate = true; },
+      "calibrate: it belongs to policy dyspec or dyspec-threshold, not to chain");
+  expect_refused(
+      request(Policy::dyspec), [](auto& o) { o.calibrate = true; },
+      "calibrate: automatic sizes of policy dyspec learn acceptance by themselves");
   // Bias.
   expect_refused(
       request(Policy::expand_rerank), [](auto& o) { o.temperature = 0.5; },

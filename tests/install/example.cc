@@ -1,7 +1,30 @@
-// example TARGET DRAFT PROMPT: writes 32 tokens with the help of a draft model.
+// example TARGET DRAFT PROMPT: writes 32 tokens with the help of a draft model, whose guesses grow
+// by a policy of this program's own.
 #include <coppice.h>
 
+#include <cstdint>
 #include <iostream>
+#include <memory>
+#include <span>
+
+namespace {
+
+/// One path, as long as the draft is sure of it.
+class SureChain final : public coppice::CustomPolicy {
+ public:
+  void grow(coppice::GrowingTree& tree) override {
+    std::int32_t tip = 0;
+    while (tree.room() > 0 && tree.node(tip).depth < tree.max_depth() &&
+           tree.node(tip).path_prob > 0.3) {
+      tree.evaluate(std::span(&tip, 1));
+      const auto child = tree.draw(tip, 0);
+      if (!child) return;
+      tip = *child;
+    }
+  }
+};
+
+}  // namespace
 
 int main(int argc, char** argv) try {
   if (argc != 4) {
@@ -14,11 +37,15 @@ int main(int argc, char** argv) try {
   auto engine = coppice::Engine::load(options);
   coppice::GenerateOptions request;
   request.max_new_tokens = 32;
+  coppice::register_policy("sure-chain", [] { return std::make_unique<SureChain>(); });
+  coppice::choose_policy(request, "sure-chain");
   const auto result = engine.generate(argv[3], request, [](const coppice::Piece& piece) {
     std::cout << piece.text << std::flush;
     return true;
   });
-  std::cout << "\n" << result.statistics.accepted_length << " tokens per target pass\n";
+  std::cout << "\n"
+            << result.statistics.accepted_length << " tokens per target pass by policy "
+            << result.statistics.policy_name << "\n";
   return 0;
 } catch (const coppice::Error& error) {
   std::cerr << "example: " << error.what() << "\n";

@@ -17,7 +17,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE}/tests/install -B ${SCRATCH}/example ${common}
 run(${CMAKE_COMMAND} --build ${SCRATCH}/example)
 set(stories ${SCRATCH}/prefix/share/coppice/models/stories)
 run(${SCRATCH}/example/example ${stories}/target ${stories}/draft "Once upon a time")
-if(NOT output MATCHES "tokens per target pass")
+if(NOT output MATCHES "tokens per target pass by policy sure-chain")
   message(FATAL_ERROR "the example printed:\n${output}")
 endif()
 # The installed command finds the installed pair.

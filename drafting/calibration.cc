@@ -1,0 +1,118 @@
+#include "drafting/calibration.h"
+
+#include <algorithm>
+
+namespace coppice {
+namespace {
+
+// The non-decreasing values nearest to `values` in the weighted squares.
+template <std::size_t size>
+void make_monotone(std::array<double, size>& values, const std::array<double, size>& weights) {
+  struct Block {
+    double mean;
+    double weight;
+    std::size_t end;
+  };
+  std::array<Block, size> blocks{};
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    blocks[count++] = {values[i], weights[i], i + 1};
+    while (count > 1 && blocks[count - 2].mean > blocks[count - 1].mean) {
+      const Block& last = blocks[count - 1];
+      Block& pooled = blocks[count - 2];
+      const double weight = pooled.weight + last.weight;
+      pooled = {(pooled.mean * pooled.weight + last.mean * last.weight) / weight, weight, last.end};
+      --count;
+    }
+  }
+  std::size_t i = 0;
+  for (std::size_t b = 0; b < count; ++b) {
+    for (; i < blocks[b].end; ++i) values[i] = blocks[b].mean;
+  }
+}
+
+}  // namespace
+
+AcceptanceCalibration::AcceptanceCalibration() { update(); }
+
+void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, double share,
+                                    bool accepted) {
+  auto& counts = seen_[class_of_rank(rank)][class_of_depth(depth)];
+  const auto above = static_cast<std::size_t>(
+      std::upper_bound(knots.begin() + 1, knots.end() - 1, share) - knots.begin());
+  const double part =
+      std::clamp((share - knots[above - 1]) / (knots[above] - knots[above - 1]), 0.0, 1.0);
+  const auto add = [&](Count& count, double weight) {
+    count.seen += weight;
+    count.accepted += accepted ? weight : 0.0;
+  };
+  add(counts[above - 1], 1.0 - part);
+  add(counts[above], part);
+}
+
+void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::int32_t> path) {
+  std::int32_t parent = 0;
+  for (std::size_t step = 0; step <= path.size(); ++step) {
+    const std::int32_t accepted = step < path.size() ? path[step] : -1;
+    double left = 1.0;
+    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
+      const auto n = static_cast<std::size_t>(node);
+      if (tree.parent[n] != parent) continue;
+      const auto prob = static_cast<double>(tree.draft_prob[n]);
+      observe(tree.rank[n], tree.depth[n], left > prob ? prob / left : 1.0, node == accepted);
+      left = std::max(0.0, left - prob);
+      if (node == accepted) break;
+    }
+    parent = accepted;
+  }
+  update();
+}
+
+void AcceptanceCalibration::update() {
+  std::array<Count, knots.size()> of_all{};
+  std::array<std::array<Count, knots.size()>, ranks> of_rank{};
+  Count total;
+  std::array<Count, ranks> total_of_rank{};
+  std::array<std::array<Count, depths>, ranks> total_of_class{};
+  const auto add = [](Count& sum, const Count& count) {
+    sum.accepted += count.accepted;
+    sum.seen += count.seen;
+  };
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t d = 0; d < depths; ++d) {
+      for (std::size_t k = 0; k < knots.size(); ++k) {
+        const Count& count = seen_[r][d][k];
+        add(of_all[k], count);
+        add(of_rank[r][k], count);
+        add(total_of_class[r][d], count);
+      }
+      add(total_of_rank[r], total_of_class[r][d]);
+    }
+    add(total, total_of_rank[r]);
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const double rank_chance = total_of_rank[r].estimate(total.estimate(1.0));
+    for (std::size_t d = 0; d < depths; ++d) {
+      position_[r][d] = total_of_class[r][d].estimate(rank_chance);
+      Curve& curve = curve_[r][d];
+      Curve weights;
+      for (std::size_t k = 0; k < knots.size(); ++k) {
+        const double wider = of_rank[r][k].estimate(of_all[k].estimate(knots[k]));
+        curve[k] = seen_[r][d][k].estimate(wider);
+        weights[k] = seen_[r][d][k].seen + prior_weight;
+      }
+      make_monotone(curve, weights);
+    }
+  }
+}
+
+double AcceptanceCalibration::child(std::int32_t rank, std::int32_t depth, double share) const {
+  const Curve& curve = curve_[class_of_rank(rank)][class_of_depth(depth)];
+  const auto above = static_cast<std::size_t>(
+      std::upper_bound(knots.begin() + 1, knots.end() - 1, share) - knots.begin());
+  const double part =
+      std::clamp((share - knots[above - 1]) / (knots[above] - knots[above - 1]), 0.0, 1.0);
+  return curve[above - 1] + part * (curve[above] - curve[above - 1]);
+}
+
+}  // namespace coppice

@@ -1,0 +1,116 @@
+// A drafting policy of one's own: how the draft's token trees grow.
+//
+//   // The two most promising chains.
+//   class TwoChains : public coppice::CustomPolicy {
+//     void grow(coppice::GrowingTree& tree) override {
+//       std::vector<std::int32_t> tips = {0};  // the root
+//       while (tree.room() >= 2 && tree.node(tips[0]).depth < tree.max_depth()) {
+//         tree.evaluate(tips);  // one pass of the draft
+//         std::vector<std::int32_t> next;
+//         for (const std::int32_t tip : tips) {
+//           for (std::int32_t rank = 0; rank < (tip == 0 ? 2 : 1); ++rank) {
+//             if (const auto child = tree.draw(tip, rank)) next.push_back(*child);
+//           }
+//         }
+//         if (next.empty()) return;
+//         tips = next;
+//       }
+//     }
+//   };
+//
+//   coppice::register_policy("two-chains", [] { return std::make_unique<TwoChains>(); });
+//   options.policy = coppice::Policy::custom;
+//   options.custom_policy = "two-chains";  // or: coppice::choose_policy(options, "two-chains");
+//
+// No policy can change what the text is distributed as. What it draws is in the tree at once and
+// stays there, in the order drawn, so whether a token stays cannot depend on the token, which is
+// what sampled rejection needs; every decision may look at all that was drawn so far. Where any
+// tree is exact (temperature 0 and coupled acceptance), tokens may also be dropped again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+/// One node of a growing tree.
+struct DraftNode {
+  TokenId token = -1;
+  std::int32_t parent = -1;  ///< -1 for the root
+  std::int32_t depth = 0;    ///< edges from the root
+  std::int32_t rank = 0;     ///< among its siblings, in the order drawn
+  double draft_prob = 1.0;   ///< D(token | path), of the processed draft distribution
+  double path_prob = 1.0;    ///< product of draft_prob along the path; the root's is 1
+};
+
+/// The tree of one step while a policy grows it. Node 0 is the root, the text's last token; nodes
+/// are numbered as they are drawn and keep their numbers.
+///
+/// What breaks a rule throws Error(usage), one line that names the policy, the call and the rule,
+/// and ends the generation even where the policy catches it; the engine stays usable.
+class GrowingTree {
+ public:
+  /// Most nodes of the finished tree, the root not counted; at least 1.
+  virtual std::int32_t max_size() const = 0;
+  /// Deepest depth that a node may have; at least 1. Nodes of that depth are not evaluated.
+  virtual std::int32_t max_depth() const = 0;
+  /// Places left: max_size() less the nodes in the tree, at least 0. Where there is none, nothing
+  /// more may be drawn; only where any tree is exact draw() goes on, up to 8 * max_size() nodes in
+  /// all, and keep() must then choose max_size() of them before grow() ends.
+  virtual std::int32_t room() const = 0;
+  /// True at temperature 0 (but for sampled children) and under coupled acceptance.
+  virtual bool any_tree_is_exact() const = 0;
+
+  /// Nodes drawn so far, the root included.
+  virtual std::int32_t nodes() const = 0;
+  virtual DraftNode node(std::int32_t node) const = 0;
+
+  /// Evaluates `nodes` in one pass of the draft, so that their children can be drawn. Each must
+  /// be in the tree, above max_depth(), and not evaluated yet; at most max_size() beside the root
+  /// may be. No nodes: no pass. The first call is for the root.
+  virtual void evaluate(std::span<const std::int32_t> nodes) = 0;
+
+  /// Draws the child of this rank of an evaluated node and adds it to the tree; returns its
+  /// number. Ranks go 0, 1, ... nullopt: the draft has no further token of positive probability.
+  /// Under sampled rejection children come as samples from D without replacement, at temperature
+  /// 0 most probable first, under coupled acceptance by the noise that they share with the target.
+  virtual std::optional<std::int32_t> draw(std::int32_t node, std::int32_t rank) = 0;
+
+  /// Drops all nodes but the root and these, each of whose parents must be the root or among them.
+  /// Refused unless any_tree_is_exact(): choosing tokens for what they are would bias the text.
+  virtual void keep(std::span<const std::int32_t> nodes) = 0;
+
+ protected:
+  ~GrowingTree() = default;
+};
+
+/// Derive from this, and register it. One object serves one generation, step after step, so it
+/// may learn from what it saw, but is told nothing of other generations.
+class CustomPolicy {
+ public:
+  virtual ~CustomPolicy() = default;
+  /// Grows the tree of one step. `tree` is good during the call only. It runs while the engine is
+  /// locked and must not use the engine. What it throws ends the generation: an Error as it is,
+  /// any other exception as Error(failure) with its text.
+  virtual void grow(GrowingTree& tree) = 0;
+};
+
+/// Called once per generation, on the thread that generates; several may call it at once.
+using PolicyFactory = std::function<std::unique_ptr<CustomPolicy>()>;
+
+/// Makes a policy known to the whole process by a name of small letters, digits and dashes. Throws
+/// Error(usage) for any other name, one that is taken (by coppice or by an earlier call), and an
+/// empty factory. Safe to call from several threads.
+void register_policy(const std::string& name, PolicyFactory factory);
+
+/// Names registered so far, in alphabetical order.
+std::vector<std::string> registered_policies();
+
+}  // namespace coppice

@@ -1,0 +1,369 @@
+#include "drafting/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <vector>
+
+#include "drafting/policy.h"
+#include "drafting/positions.h"
+#include "reference/table_draft.h"
+
+namespace coppice {
+namespace {
+
+using testing::TableDraft;
+using testing::TokenPath;
+
+constexpr std::int32_t all_ranks[] = {0, 1, 2, 3, 9};
+constexpr std::int32_t all_depths[] = {1, 2, 3, 4, 20};
+
+// One that has seen acceptance of no particular kind.
+AcceptanceCalibration trained(std::uint64_t seed, int observations) {
+  AcceptanceCalibration calibration;
+  std::mt19937_64 random(seed);
+  const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  for (int i = 0; i < observations; ++i) {
+    const double share = random() % 9 == 0 ? static_cast<double>(random() % 2) : unit();
+    const auto rank = static_cast<std::int32_t>(random() % 5);
+    const auto depth = static_cast<std::int32_t>(1 + random() % 6);
+    calibration.observe(rank, depth, share, random() % (2 + seed % 5) == 0);
+  }
+  calibration.update();
+  return calibration;
+}
+
+TEST(Calibration, NothingObservedIsTheDraftsOwnProbability) {
+  const AcceptanceCalibration calibration;
+  for (const std::int32_t rank : all_ranks) {
+    for (const std::int32_t depth : all_depths) {
+      EXPECT_EQ(calibration.position(rank, depth), 1.0);
+      for (int i = 0; i <= 1000; ++i) {
+        EXPECT_NEAR(calibration.child(rank, depth, i / 1000.0), i / 1000.0, 1e-15);
+      }
+    }
+  }
+}
+
+TEST(Calibration, IsMonotoneWhateverWasObserved) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const AcceptanceCalibration calibration = trained(seed, 1 << static_cast<int>(seed % 12));
+    for (const std::int32_t rank : all_ranks) {
+      for (const std::int32_t depth : all_depths) {
+        EXPECT_GT(calibration.position(rank, depth), 0.0);
+        EXPECT_LE(calibration.position(rank, depth), 1.0);
+        double last = 0.0;
+        for (int i = 0; i <= 500; ++i) {
+          const double chance = calibration.child(rank, depth, i / 500.0);
+          ASSERT_GE(chance, last - 1e-15);
+          ASSERT_LE(chance, 1.0 + 1e-15);
+          last = chance;
+        }
+      }
+    }
+  }
+}
+
+// Acceptance that rises with the share, by rank and depth. Bound: by Hoeffding's inequality the
+// weighted mean at a knot of total weight n (at least 8000 here) is within sqrt(log(2 / a) / (2 n))
+// = 0.037 of its expectation but with probability a = 1e-9, for each of 144 knots; that
+// expectation is within 0.02 of the law at the knot (slope at most 0.4, observations around a knot
+// off centre by at most 0.05), priors of weight 4 move it by 0.0005, and isotonic regression never
+// moves monotone means further from a monotone law.
+TEST(Calibration, FindsTheLawOfAcceptance) {
+  const auto law = [](std::int32_t rank, std::int32_t depth, double share) {
+    const double steep = depth <= 1 ? 0.4 : (depth <= 3 ? 0.3 : 0.2);
+    return (rank == 0 ? 0.55 : 0.3 / rank) + steep * share;
+  };
+  AcceptanceCalibration calibration;
+  std::mt19937_64 random(7);
+  const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  constexpr double knots[] = {0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 1.0};
+  constexpr int per_interval = 16000;
+  for (const std::int32_t rank : {0, 1, 2, 3}) {
+    for (const std::int32_t depth : {1, 3, 5}) {
+      for (std::size_t k = 0; k + 1 < std::size(knots); ++k) {
+        for (int i = 0; i < per_interval; ++i) {
+          const double share = knots[k] + unit() * (knots[k + 1] - knots[k]);
+          calibration.observe(rank, depth, share, unit() < law(rank, depth, share));
+        }
+      }
+    }
+  }
+  calibration.update();
+  double worst = 0.0;
+  for (const std::int32_t rank : {0, 1, 2, 3}) {
+    for (const std::int32_t depth : {1, 2, 3, 4, 50}) {
+      for (int i = 0; i <= 100; ++i) {
+        const double share = i / 100.0;
+        worst = std::max(worst,
+                         std::abs(calibration.child(rank, depth, share) - law(rank, depth, share)));
+      }
+    }
+  }
+  std::cout << "largest difference from the law: " << worst << "\n";
+  EXPECT_LT(worst, 0.037 + 0.02 + 0.0005);
+  // Positions: the mean over what was drawn.
+  const auto mean_share = [&] {
+    double sum = 0.0;
+    for (std::size_t k = 0; k + 1 < std::size(knots); ++k) sum += (knots[k] + knots[k + 1]) / 2;
+    return sum / (std::size(knots) - 1);
+  }();
+  for (const std::int32_t rank : {0, 1, 2, 3}) {
+    EXPECT_NEAR(calibration.position(rank, 1), law(rank, 1, mean_share), 0.012);
+  }
+  // The comparison is not vacuous: what was not observed is as far off as can be.
+  EXPECT_GT(std::abs(AcceptanceCalibration().child(0, 1, 0.0) - law(0, 1, 0.0)), 0.5);
+}
+
+// A few observations of one class speak for others that have none.
+TEST(Calibration, WiderClassesTeachNarrowerOnes) {
+  AcceptanceCalibration calibration;
+  for (int i = 0; i < 50; ++i) calibration.observe(0, 1, 0.2, true);
+  calibration.update();
+  EXPECT_GT(calibration.child(0, 1, 0.2), 0.9);
+  EXPECT_GT(calibration.child(0, 9, 0.2), calibration.child(2, 9, 0.2));
+  EXPECT_GT(calibration.child(2, 9, 0.2), 0.5);
+  EXPECT_GT(calibration.child(0, 1, 0.5), 0.9) << "monotone";
+  EXPECT_NEAR(calibration.child(0, 1, 0.05), 0.05, 1e-12) << "far below: not known";
+}
+
+TEST(Calibration, RecordsWhatWasJudged) {
+  // Of the root's children 1, 2, 3 the second was accepted; of its children 4, 5 none. Node 6,
+  // under node 1, was not reached.
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(0, 10, 0, 0.5f, 1.0);
+  tree.add(0, 11, 1, 0.25f, 0.5);
+  tree.add(0, 12, 2, 0.125f, 0.25);
+  tree.add(2, 13, 0, 0.75f, 0.25);
+  tree.add(2, 14, 1, 0.25f, 0.1);
+  tree.add(1, 15, 0, 1.0f, 0.5);
+  AcceptanceCalibration recorded, expected;
+  recorded.record(tree, std::vector<std::int32_t>{2});
+  expected.observe(0, 1, 0.5, false);
+  expected.observe(1, 1, 0.5, true);
+  expected.observe(0, 2, 0.75, false);
+  expected.observe(1, 2, 1.0, false);
+  expected.update();
+  const AcceptanceCalibration nothing;
+  double difference = 0.0;
+  for (const std::int32_t rank : all_ranks) {
+    for (const std::int32_t depth : all_depths) {
+      EXPECT_EQ(recorded.position(rank, depth), expected.position(rank, depth));
+      for (int i = 0; i <= 100; ++i) {
+        const double share = i / 100.0;
+        EXPECT_EQ(recorded.child(rank, depth, share), expected.child(rank, depth, share));
+        difference = std::max(difference, std::abs(recorded.child(rank, depth, share) -
+                                                   nothing.child(rank, depth, share)));
+      }
+    }
+  }
+  EXPECT_GT(difference, 0.1);
+}
+
+// Best first, one node at a time, each value anew from the tokens that lead to its position.
+class NaiveGrowth {
+ public:
+  NaiveGrowth(TableDraft& source, const AcceptanceCalibration& calibration, bool looks_ahead)
+      : source_(source), calibration_(calibration), looks_ahead_(looks_ahead) {}
+
+  TokenTree grow(const GrowthLimits& limits) {
+    tree_.reset(0);
+    estimate_ = {1.0};
+    children_ = {{}};
+    waiting_.resize(1);
+    while (tree_.size() < limits.max_size) {
+      Position best;
+      for (std::int32_t node = 0; node < tree_.nodes(); ++node) {
+        const Position position = next(node, limits);
+        if (position.parent >= 0 && (best.parent < 0 || before(tree_, position, best))) {
+          best = position;
+        }
+      }
+      if (best.parent < 0) break;
+      const auto parent = static_cast<std::size_t>(best.parent);
+      const DrawnChild drawn = **waiting_[parent];
+      waiting_[parent].reset();
+      estimate_.push_back(estimate(best.parent, drawn.prob));
+      children_[parent].push_back(
+          tree_.add(best.parent, drawn.token, best.rank, drawn.prob, best.value));
+      children_.emplace_back();
+      waiting_.emplace_back();
+    }
+    return tree_;
+  }
+
+ private:
+  double left(std::int32_t node) const {
+    double left = 1.0;
+    for (const std::int32_t child : children_[static_cast<std::size_t>(node)]) {
+      left -= static_cast<double>(tree_.draft_prob[static_cast<std::size_t>(child)]);
+    }
+    return left;
+  }
+  double refused(std::int32_t node) const {
+    double chance = 1.0, left = 1.0;
+    for (const std::int32_t child : children_[static_cast<std::size_t>(node)]) {
+      const auto c = static_cast<std::size_t>(child);
+      const auto prob = static_cast<double>(tree_.draft_prob[c]);
+      chance *= 1.0 - calibration_.child(tree_.rank[c], tree_.depth[c], std::min(1.0, prob / left));
+      left -= prob;
+    }
+    return chance;
+  }
+  double estimate(std::int32_t parent, float prob) const {
+    const auto p = static_cast<std::size_t>(parent);
+    const auto mass = static_cast<double>(prob);
+    const double share = left(parent) > mass ? mass / left(parent) : 1.0;
+    return estimate_[p] * refused(parent) *
+           calibration_.child(static_cast<std::int32_t>(children_[p].size()), tree_.depth[p] + 1,
+                              share);
+  }
+
+  // The next position under a node; parent -1: none.
+  Position next(std::int32_t node, const GrowthLimits& limits) {
+    const auto n = static_cast<std::size_t>(node);
+    const auto rank = static_cast<std::int32_t>(children_[n].size());
+    const std::int32_t depth = tree_.depth[n] + 1;
+    if (depth > limits.max_depth) return {};
+    if (rank == 0 && !source_.evaluated.contains(node))
+      source_.evaluate(tree_, std::span(&node, 1));
+    if (!waiting_[n]) waiting_[n] = source_.child(tree_, node, rank);
+    if (!*waiting_[n]) return {};
+    double value =
+        rank == 0 ? tree_.value[n] : tree_.value[static_cast<std::size_t>(children_[n].back())];
+    if (looks_ahead_) {
+      value = std::min({value, estimate_[n] * refused(node), estimate(node, (*waiting_[n])->prob)});
+    } else {
+      value = std::min(value, estimate_[n] * refused(node) * calibration_.position(rank, depth));
+    }
+    if (!(value > 0.0) || value < limits.min_value) return {};
+    return {value, depth, node, rank};
+  }
+
+  TableDraft& source_;
+  const AcceptanceCalibration& calibration_;
+  const bool looks_ahead_;
+  TokenTree tree_;
+  std::vector<double> estimate_;
+  std::vector<std::vector<std::int32_t>> children_;
+  std::vector<std::optional<std::optional<DrawnChild>>> waiting_;  // the next child, once drawn
+};
+
+TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
+  std::int64_t trees = 0, nodes = 0, passes = 0, heights = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const AcceptanceCalibration calibration = trained(seed, static_cast<int>(seed % 7 * 40));
+    const std::size_t vocab = std::vector<std::size_t>{1, 2, 3, 5, 12}[seed % 5];
+    const TableDraft::Rows draft = [&](const TokenPath& path) {
+      return testing::random_row(seed, vocab, path);
+    };
+    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+      const auto policy = make_calibrated_dyspec_policy(calibration, draw);
+      for (const std::int32_t size : {0, 1, 2, 5, 11, 30}) {
+        GrowthLimits limits;
+        limits.max_size = size;
+        if (seed % 3 == 1) limits.max_depth = 1 + static_cast<std::int32_t>(seed / 3 % 4);
+        if (seed % 4 == 1) limits.min_value = 0.03;
+        const StepKey key{seed, 1, 2, 9};
+        TableDraft source(draft, vocab, key, draw), naive_source(draft, vocab, key, draw);
+        TokenTree tree;
+        tree.reset(0);
+        policy->grow(source, limits, tree);
+        tree.validate(static_cast<std::int32_t>(vocab));
+        ASSERT_FALSE(source.broken);
+        ASSERT_LE(source.most_live, static_cast<std::size_t>(size + 1));
+        for (const std::int32_t node : tree.source) ASSERT_LT(node, policy->arena_nodes(limits));
+        const TokenTree expected =
+            NaiveGrowth(naive_source, calibration, draw != ChildDraw::sampled).grow(limits);
+        // The same nodes; where values tie but for rounding, the last ones may differ.
+        auto paths = testing::paths_of(tree), expected_paths = testing::paths_of(expected);
+        std::sort(paths.begin(), paths.end());
+        std::sort(expected_paths.begin(), expected_paths.end());
+        ASSERT_EQ(paths.size(), expected_paths.size());
+        if (paths != expected_paths) {
+          const double least = *std::min_element(expected.value.begin(), expected.value.end());
+          ASSERT_NEAR(*std::min_element(tree.value.begin(), tree.value.end()), least,
+                      1e-12 * least);
+        }
+        for (std::size_t i = 1; i < tree.value.size(); ++i) {
+          ASSERT_LE(tree.value[i], tree.value[i - 1]);
+          ASSERT_NEAR(tree.value[i], expected.value[i], 1e-12);
+        }
+        // A pass per layer of the tree; looking ahead, one more may find nothing better.
+        ASSERT_GE(source.passes, tree.height());
+        ASSERT_LE(source.passes, tree.height() + (draw == ChildDraw::sampled && vocab > 1 ? 1 : 2));
+        ++trees;
+        nodes += tree.size();
+        passes += source.passes;
+        heights += tree.height();
+      }
+    }
+  }
+  std::cout << trees << " trees of " << nodes << " nodes and " << heights << " layers, " << passes
+            << " draft passes\n";
+}
+
+// While nothing was observed it is DySpec, up to near-ties of rounding.
+TEST(CalibratedDyspec, NothingObservedIsDyspec) {
+  const AcceptanceCalibration nothing;
+  const auto policy = make_calibrated_dyspec_policy(nothing, ChildDraw::sampled);
+  const auto exact = make_dyspec_policy();
+  std::int64_t equal = 0, trees = 0;
+  for (std::uint64_t seed = 1; seed < 300; ++seed) {
+    const std::size_t vocab = 2 + seed % 9;
+    const TableDraft::Rows draft = [&](const TokenPath& path) {
+      return testing::random_row(seed, vocab, path);
+    };
+    GrowthLimits limits;
+    limits.max_size = 1 + static_cast<std::int32_t>(seed % 20);
+    TableDraft source(draft, vocab, {seed, 1, 2, 3}), exact_source(draft, vocab, {seed, 1, 2, 3});
+    TokenTree tree, expected;
+    tree.reset(0);
+    expected.reset(0);
+    policy->grow(source, limits, tree);
+    exact->grow(exact_source, limits, expected);
+    ASSERT_EQ(tree.size(), expected.size());
+    for (std::size_t i = 0; i < tree.value.size(); ++i) {
+      ASSERT_NEAR(tree.value[i], expected.value[i], 1e-6);
+    }
+    if (testing::paths_of(tree) == testing::paths_of(expected)) ++equal;
+    ++trees;
+  }
+  EXPECT_GT(equal, trees * 7 / 10) << "of " << trees;
+}
+
+// A calibrated threshold tree is every position of that value: the unlimited greedy tree.
+TEST(CalibratedThreshold, ExpandsWhatReachesTheThreshold) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const AcceptanceCalibration calibration = trained(seed, 100);
+    const auto policy = make_calibrated_threshold_policy(calibration);
+    const auto greedy = make_calibrated_dyspec_policy(calibration, ChildDraw::sampled);
+    const std::size_t vocab = 2 + seed % 9;
+    const TableDraft::Rows draft = [&](const TokenPath& path) {
+      return testing::random_row(seed, vocab, path);
+    };
+    GrowthLimits limits;
+    limits.max_size = 100000;
+    limits.max_depth = 12;
+    limits.min_value = std::pow(0.5, static_cast<double>(seed % 6 + 1));
+    TableDraft source(draft, vocab, {seed, 1, 2, 3}), greedy_source(draft, vocab, {seed, 1, 2, 3});
+    TokenTree tree, expected;
+    tree.reset(0);
+    expected.reset(0);
+    policy->grow(source, limits, tree);
+    greedy->grow(greedy_source, limits, expected);
+    auto paths = testing::paths_of(tree), expected_paths = testing::paths_of(expected);
+    std::sort(paths.begin(), paths.end());
+    std::sort(expected_paths.begin(), expected_paths.end());
+    ASSERT_EQ(paths, expected_paths);
+    for (std::size_t i = 1; i < tree.value.size(); ++i) ASSERT_GE(tree.value[i], limits.min_value);
+  }
+}
+
+}  // namespace
+}  // namespace coppice

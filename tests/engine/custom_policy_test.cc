@@ -1,0 +1,526 @@
+// Policies written by a user of coppice.h: an example, its law against the target's exact one
+// (chi-square and total variation at significance 1e-9 a test), plain texts repeated, faults that
+// the comparison must notice, and one clear error for everything that a policy may do wrong.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+
+#include "engine/exact_law.h"
+#include "engine/pair.h"
+#include "engine_impl.h"
+#include "verify/planted_faults.h"
+
+namespace coppice::testing {
+namespace {
+
+const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+
+// The example of custom_policy.h: the two most promising chains.
+class TwoChains final : public CustomPolicy {
+ public:
+  void grow(GrowingTree& tree) override {
+    std::vector<std::int32_t> tips = {0};  // the root
+    while (tree.room() >= 2 && tree.node(tips[0]).depth < tree.max_depth()) {
+      tree.evaluate(tips);  // one pass of the draft
+      std::vector<std::int32_t> next;
+      for (const std::int32_t tip : tips) {
+        for (std::int32_t rank = 0; rank < (tip == 0 ? 2 : 1); ++rank) {
+          if (const auto child = tree.draw(tip, rank)) next.push_back(*child);
+        }
+      }
+      if (next.empty()) return;
+      tips = next;
+    }
+  }
+};
+
+// Always the leaf of largest path probability; what it has drawn decides where it goes on.
+class LikeliestFirst final : public CustomPolicy {
+ public:
+  void grow(GrowingTree& tree) override {
+    std::vector<std::int32_t> leaves = {0};
+    while (tree.room() >= 2 && !leaves.empty()) {
+      const auto best =
+          std::max_element(leaves.begin(), leaves.end(), [&](std::int32_t a, std::int32_t b) {
+            return tree.node(a).path_prob < tree.node(b).path_prob;
+          });
+      const std::int32_t leaf = *best;
+      leaves.erase(best);
+      if (tree.node(leaf).depth >= tree.max_depth()) continue;
+      tree.evaluate(std::span(&leaf, 1));
+      for (std::int32_t rank = 0; rank < 2; ++rank) {
+        if (const auto child = tree.draw(leaf, rank)) leaves.push_back(*child);
+      }
+    }
+  }
+};
+
+// Draws four children of every node and keeps the most probable one: for exact trees alone.
+class KeepBest final : public CustomPolicy {
+ public:
+  void grow(GrowingTree& tree) override {
+    std::vector<std::int32_t> chain;
+    std::int32_t tip = 0;
+    while (tree.room() > 0 && tree.node(tip).depth < tree.max_depth()) {
+      tree.evaluate(std::span(&tip, 1));
+      std::int32_t best = -1;
+      for (std::int32_t rank = 0; rank < 4; ++rank) {
+        const auto child = tree.draw(tip, rank);
+        if (!child) break;
+        if (best < 0 || tree.node(*child).draft_prob > tree.node(best).draft_prob) best = *child;
+      }
+      if (best < 0) break;
+      chain.push_back(best);
+      tree.keep(chain);
+      tip = best;
+    }
+  }
+};
+
+// What the policy "scripted" does.
+std::function<void(GrowingTree&)> script;  // NOLINT: one thread sets and runs it
+
+class Scripted final : public CustomPolicy {
+ public:
+  void grow(GrowingTree& tree) override { script(tree); }
+};
+
+void register_all() {
+  static const bool done = [] {
+    register_policy("two-chains", [] { return std::make_unique<TwoChains>(); });
+    register_policy("likeliest-first", [] { return std::make_unique<LikeliestFirst>(); });
+    register_policy("keep-best", [] { return std::make_unique<KeepBest>(); });
+    register_policy("scripted", [] { return std::make_unique<Scripted>(); });
+    register_policy("no-policy", [] { return std::unique_ptr<CustomPolicy>(); });
+    register_policy("bad-factory", []() -> std::unique_ptr<CustomPolicy> {
+      throw std::runtime_error("no licence");
+    });
+    return true;
+  }();
+  ASSERT_TRUE(done);
+}
+
+GenerateOptions request(const std::string& name, std::int32_t size = 8, std::int32_t tokens = 40) {
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  choose_policy(options, name);
+  options.tree_size = size;
+  return options;
+}
+
+void expect_nothing_leaked(Engine& engine) {
+  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
+    EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
+  }
+}
+
+class CustomPolicies : public ::testing::Test {
+ protected:
+  CustomPolicies() : pair_(endless()) { register_all(); }
+
+  static TinyModel endless() {
+    TinyModel model;
+    model.eos_tokens = {};
+    return model;
+  }
+
+  /// The one-line message that a generation ends with; empty where it does not.
+  static std::string refusal(Engine& engine, const GenerateOptions& options, ErrorKind kind) {
+    try {
+      engine.generate(prompt, options);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(error.kind(), kind) << message;
+      EXPECT_EQ(message.find('\n'), message.npos) << message;
+      expect_nothing_leaked(engine);
+      return message;
+    }
+    return "";
+  }
+
+  TinyPair pair_;
+};
+
+TEST(CustomPolicyLaw, MatchesTheTargets) {
+  register_all();
+  const TinyPair pair(law_shape(5), 0.4);
+  Engine engine = Engine::load(pair.options());
+  for (const char* name : {"two-chains", "likeliest-first", "keep-best"}) {
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+      if (name == std::string("keep-best") && acceptance == Acceptance::rejection) continue;
+      GenerateOptions options = request(name, 6);
+      options.temperature = 0.8;
+      options.acceptance = acceptance;
+      double accepted = 0.0;
+      const Fit fit = fit_of_three(engine, pair.path() / "target", options, &accepted);
+      std::cout << "[ " << name << ", " << name_of(acceptance) << " ] " << fit.text()
+                << ", accepted length " << accepted << "\n";
+      EXPECT_TRUE(fit.fits) << name << ": " << fit.text();
+      EXPECT_GT(accepted, 1.2) << "speculation was not exercised";
+    }
+  }
+}
+
+TEST(CustomPolicyLaw, FaultsAreCaught) {
+  register_all();
+  const TinyPair pair(law_shape(5), 0.6);
+  Engine engine = Engine::load(pair.options());
+  const auto fit_of = [&](const GenerateOptions& options, const char* what) {
+    const Fit fit = fit_of_three(engine, pair.path() / "target", options);
+    std::cout << "[ " << what << " ] " << fit.text() << "\n";
+    return fit.fits;
+  };
+  GenerateOptions options = request("two-chains", 6);
+  options.temperature = 0.8;
+  engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
+  EXPECT_FALSE(fit_of(options, "planted: children from a narrower distribution"));
+  engine.impl().draft_runner->plant(DrawingFault::none);
+  if (on_cuda()) return;  // planted rules judge on the host
+  // Why keep() is refused under rejection: what it keeps for its probability, judged as if drawn.
+  options = request("keep-best", 6);
+  options.temperature = 0.8;
+  options.acceptance = Acceptance::coupled;
+  engine.impl().other_rule = [] { return make_rejection_rule(); };
+  EXPECT_FALSE(fit_of(options, "planted: tokens kept for what they are, judged by rejection"));
+  engine.impl().other_rule = nullptr;
+}
+
+TEST_F(CustomPolicies, RepeatThePlainText) {
+  if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
+  Engine engine = Engine::load(pair_.options());
+  for (const char* name : {"two-chains", "likeliest-first", "keep-best"}) {
+    for (const double temperature : {0.0, 0.9}) {
+      for (const double penalty : {1.0, 1.3}) {
+        for (const bool sampled_children : {false, true}) {
+          if (sampled_children && (temperature > 0.0 || name == std::string("keep-best"))) continue;
+          GenerateOptions options = request(name);
+          options.temperature = temperature;
+          options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
+          options.repetition_penalty = penalty;
+          options.sampled_children = sampled_children;
+          const Generation fast = engine.generate(prompt, options);
+          options.policy = Policy::none;  // ignores what else is asked of trees
+          EXPECT_EQ(fast.tokens, engine.generate(prompt, options).tokens) << name;
+          EXPECT_LT(fast.statistics.steps, 40) << name;
+        }
+      }
+    }
+  }
+  expect_nothing_leaked(engine);
+}
+
+TEST_F(CustomPolicies, KeepTheirLimitsAndTheirNames) {
+  Engine engine = Engine::load(pair_.options());
+  for (const std::int32_t size : {0, 1, 3, 10}) {
+    const Generation g = engine.generate(prompt, request("likeliest-first", size));
+    EXPECT_EQ(g.statistics.policy, Policy::custom);
+    EXPECT_EQ(g.statistics.policy_name, "likeliest-first");
+    EXPECT_EQ(g.statistics.tree_size, size == 0 ? 64 : size);
+    EXPECT_LE(g.statistics.tree_size_mean, g.statistics.tree_size);
+    EXPECT_EQ(g.tokens.size(), 40u);
+  }
+  EXPECT_EQ(engine.generate(prompt, request("chain", 2)).statistics.policy_name, "chain");
+  GenerateOptions shallow = request("likeliest-first", 12);
+  shallow.tree_depth = 2;
+  const JudgedTree tree = engine.judge_tree(prompt, shallow);
+  EXPECT_EQ(tree.nodes.size(), 7u);  // two children of every node above depth 2
+  EXPECT_EQ(tree.draft_passes, 3);
+  for (const TreeNode& node : tree.nodes) EXPECT_LE(node.depth, 2);
+
+  EngineOptions small = pair_.options();
+  small.max_tree_size = 5;
+  Engine five = Engine::load(small);
+  EXPECT_EQ(five.generate(prompt, request("two-chains", 0)).statistics.tree_size, 5);
+  EXPECT_NE(refusal(five, request("two-chains", 6), ErrorKind::usage).find("at most 5"),
+            std::string::npos);
+}
+
+TEST_F(CustomPolicies, TightMemoryEndsTextsButNeverFails) {
+  for (const std::int32_t slots : {16, 32, 48, 96}) {
+    EngineOptions load = pair_.options();
+    load.kv_tokens = slots;
+    Engine engine = Engine::load(load);
+    for (const char* name : {"two-chains", "likeliest-first", "keep-best"}) {
+      const Generation g = engine.generate(prompt, request(name, 64, 200));
+      EXPECT_EQ(g.finish_reason, FinishReason::memory) << name;
+      EXPECT_EQ(g.tokens.size() + prompt.size(), static_cast<std::size_t>(slots) + 1) << name;
+      expect_nothing_leaked(engine);
+    }
+  }
+}
+
+std::int32_t draw_some(GrowingTree& tree) {
+  const std::int32_t root = 0;
+  tree.evaluate(std::span(&root, 1));
+  tree.draw(0, 0);
+  return *tree.draw(0, 1);
+}
+
+void evaluate(GrowingTree& tree, std::vector<std::int32_t> nodes) { tree.evaluate(nodes); }
+void keep(GrowingTree& tree, std::vector<std::int32_t> nodes) { tree.keep(nodes); }
+
+TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
+  Engine engine = Engine::load(pair_.options());
+  const std::vector<TokenId> text = engine.generate(prompt, request("two-chains")).tokens;
+  const auto expect_refused = [&](const char* says, const std::function<void(GrowingTree&)>& does,
+                                  GenerateOptions options = request("scripted"),
+                                  ErrorKind kind = ErrorKind::usage) {
+    // At once, in a later step, and where the policy catches what it was told.
+    int steps = 0;
+    const std::vector<std::function<void(GrowingTree&)>> ways = {
+        does,
+        [&](GrowingTree& tree) {
+          if (++steps == 3) does(tree);
+          if (steps < 3) draw_some(tree);
+        },
+        [&](GrowingTree& tree) {
+          try {
+            does(tree);
+          } catch (const Error&) {
+            EXPECT_THROW(tree.nodes() > 0 ? tree.node(0) : DraftNode{}, Error);
+          }
+        }};
+    const std::size_t count = kind == ErrorKind::usage ? ways.size() : 2;
+    for (std::size_t way = 0; way < count; ++way) {
+      script = ways[way];
+      const std::string message = refusal(engine, options, kind);
+      EXPECT_NE(message.find(says), message.npos) << "'" << message << "' instead of " << says;
+      EXPECT_NE(message.find("policy scripted: "), message.npos) << message;
+    }
+    EXPECT_EQ(engine.generate(prompt, request("two-chains")).tokens, text);
+  };
+
+  expect_refused("evaluate: there is no node 1; nodes go from 0 (the root) to 0",
+                 [](auto& tree) { evaluate(tree, {1}); });
+  expect_refused("evaluate: there is no node -1", [](auto& tree) { evaluate(tree, {0, -1}); });
+  expect_refused("evaluate: node 0 is evaluated already", [](auto& tree) {
+    draw_some(tree);
+    evaluate(tree, {1, 0});
+  });
+  expect_refused("evaluate: node 2 stands twice in the list", [](auto& tree) {
+    draw_some(tree);
+    evaluate(tree, {2, 1, 2});
+  });
+  expect_refused("node: there is no node 9", [](auto& tree) { tree.node(9); });
+  expect_refused("draw: there is no node 7", [](auto& tree) { tree.draw(7, 0); });
+  expect_refused("draw: node 0 is not evaluated; evaluate() it before",
+                 [](auto& tree) { tree.draw(0, 0); });
+  expect_refused("draw: node 2 is not evaluated", [](auto& tree) {
+    draw_some(tree);
+    tree.draw(2, 0);
+  });
+  expect_refused("draw: rank 3 of node 0, whose next child has rank 2", [](auto& tree) {
+    draw_some(tree);
+    tree.draw(0, 3);
+  });
+  expect_refused("draw: rank 0 of node 0, whose next child has rank 2", [](auto& tree) {
+    draw_some(tree);
+    tree.draw(0, 0);
+  });
+  expect_refused("draw: rank -1 of node 0", [](auto& tree) {
+    evaluate(tree, {0});
+    tree.draw(0, -1);
+  });
+
+  // Limits.
+  GenerateOptions sampled = request("scripted", 3);
+  sampled.temperature = 1.0;
+  const auto draw_four = [](GrowingTree& tree) {
+    evaluate(tree, {0});
+    for (std::int32_t rank = 0; rank < 4; ++rank) tree.draw(0, rank);
+  };
+  expect_refused("draw: 3 nodes are drawn, at most 3 may be; ask room() before", draw_four,
+                 sampled);
+  expect_refused(
+      "draw: 24 nodes are drawn, at most 24 may be",
+      [](auto& tree) {
+        evaluate(tree, {0});
+        for (std::int32_t rank = 0; rank < 25; ++rank) tree.draw(0, rank);
+      },
+      request("scripted", 3));
+  expect_refused("grow() left 4 nodes in the tree, which holds at most 3; keep() fewer", draw_four,
+                 request("scripted", 3));
+  GenerateOptions shallow = request("scripted");
+  shallow.tree_depth = 1;
+  expect_refused(
+      "evaluate: node 1 has depth 1, the deepest that is allowed",
+      [](auto& tree) {
+        draw_some(tree);
+        evaluate(tree, {1});
+      },
+      shallow);
+  expect_refused(
+      "evaluate: 3 nodes beside the root would be evaluated, at most 2 may be",
+      [](auto& tree) {
+        draw_some(tree);
+        tree.draw(0, 2);
+        evaluate(tree, {1, 2, 3});
+      },
+      request("scripted", 2));
+
+  // Dropping.
+  expect_refused("keep: there is no node 5", [](auto& tree) {
+    draw_some(tree);
+    keep(tree, {5});
+  });
+  expect_refused("keep: node 3 is to stay and its parent 2 is not", [](auto& tree) {
+    draw_some(tree);
+    evaluate(tree, {2});
+    tree.draw(2, 0);
+    keep(tree, {1, 3});
+  });
+  expect_refused("draw: node 1 was dropped by keep()", [](auto& tree) {
+    draw_some(tree);
+    evaluate(tree, {1});
+    keep(tree, {2});
+    tree.draw(1, 0);
+  });
+  const auto drop_one = [](GrowingTree& tree) {
+    draw_some(tree);
+    keep(tree, {2});
+  };
+  expect_refused("keep: sampled rejection needs every drawn token in drawn order", drop_one,
+                 sampled);
+  GenerateOptions sampled_children = request("scripted");
+  sampled_children.sampled_children = true;
+  expect_refused("without sampled children", drop_one, sampled_children);
+
+  // What grow() throws.
+  constexpr ErrorKind failure = ErrorKind::failure;
+  expect_refused(
+      "its grow() threw 'my\\x0amistake'",
+      [](auto& tree) {
+        draw_some(tree);
+        throw std::runtime_error("my\nmistake");
+      },
+      request("scripted"), failure);
+  expect_refused(
+      "its grow() threw what is no std::exception",
+      [](auto& tree) {
+        draw_some(tree);
+        throw 7;
+      },
+      request("scripted"), failure);
+}
+
+TEST_F(CustomPolicies, ATreeIsNotForLater) {
+  Engine engine = Engine::load(pair_.options());
+  GrowingTree* kept = nullptr;
+  std::string message;
+  script = [&](GrowingTree& tree) {
+    draw_some(tree);
+    kept = &tree;
+  };
+  engine.generate(prompt, request("scripted"), [&](const Piece&) {
+    try {
+      kept->draw(0, 2);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    return false;
+  });
+  EXPECT_NE(message.find("the tree is used outside grow()"), message.npos) << message;
+  expect_nothing_leaked(engine);
+}
+
+TEST_F(CustomPolicies, AMistakeLeavesTheSequenceAsItWas) {
+  Engine engine = Engine::load(pair_.options());
+  {
+    Sequence sequence = engine.new_sequence();
+    sequence.generate(prompt, request("two-chains", 8, 10));
+    const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
+    int steps = 0;
+    script = [&](GrowingTree& tree) {
+      draw_some(tree);
+      if (++steps == 3) tree.draw(0, 0);
+    };
+    EXPECT_THROW(sequence.generate(prompt, request("scripted")), Error);
+    EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
+    EXPECT_EQ(sequence.generate(prompt, request("two-chains", 8, 10)).tokens.size(), 10u);
+  }
+  expect_nothing_leaked(engine);
+}
+
+// Steps in which a policy draws nothing, or evaluates and draws nothing, are plain ones.
+TEST_F(CustomPolicies, EmptyTreesAreFine) {
+  Engine engine = Engine::load(pair_.options());
+  GenerateOptions plain = request("two-chains");
+  plain.policy = Policy::none;
+  const auto text = engine.generate(prompt, plain).tokens;
+  for (const bool evaluates : {false, true}) {
+    script = [&](GrowingTree& tree) {
+      evaluate(tree, {});
+      if (evaluates) evaluate(tree, {0});
+    };
+    const Generation g = engine.generate(prompt, request("scripted"));
+    EXPECT_EQ(g.tokens, text);
+    EXPECT_EQ(g.statistics.steps, 40);
+  }
+  expect_nothing_leaked(engine);
+}
+
+TEST_F(CustomPolicies, NamesAreChecked) {
+  const auto says = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << message;
+      EXPECT_EQ(message.find('\n'), message.npos);
+      return message;
+    }
+    return "";
+  };
+  const auto make = [] { return std::make_unique<TwoChains>(); };
+  const auto expect_name_refused = [&](const std::string& name, const char* part) {
+    const std::string message = says([&] { register_policy(name, make); });
+    EXPECT_NE(message.find(part), message.npos) << message;
+  };
+  expect_name_refused("dyspec", "the name is taken by coppice; choose another than dyspec, ");
+  expect_name_refused("custom", "taken by coppice");
+  expect_name_refused("two-chains", "taken by a policy registered before; choose another than ");
+  for (const char* name : {"", "Two", "a b", "a\nb", "ä"}) {
+    expect_name_refused(name, "a name has 1 to 64 small letters");
+  }
+  EXPECT_NE(says([] { register_policy("empty", {}); }).find("the factory is empty"),
+            std::string::npos);
+
+  GenerateOptions options;
+  const std::string unknown = says([&] { choose_policy(options, "three-chains"); });
+  EXPECT_EQ(unknown,
+            "policy 'three-chains' is unknown; use one of dyspec, dyspec-threshold, chain, static, "
+            "specinfer, sequoia, expand-rerank, none, bad-factory, keep-best, likeliest-first, "
+            "no-policy, scripted, two-chains");
+  EXPECT_EQ(options.policy, Policy::dyspec);
+  for (const std::string& name : policy_names()) {
+    choose_policy(options, name);
+    EXPECT_EQ(options.policy == Policy::custom ? options.custom_policy : name_of(options.policy),
+              name);
+  }
+  choose_policy(options, "dyspec");
+  EXPECT_EQ(options.custom_policy, "");
+
+  Engine engine = Engine::load(pair_.options());
+  options.custom_policy = "two-chains";
+  EXPECT_NE(refusal(engine, options, ErrorKind::usage)
+                .find("custom-policy: it belongs to policy custom, not to dyspec"),
+            std::string::npos);
+  options.policy = Policy::custom;
+  options.custom_policy = "three-chains";
+  EXPECT_NE(refusal(engine, options, ErrorKind::usage).find("registered are bad-factory, keep"),
+            std::string::npos);
+  options.custom_policy.clear();
+  EXPECT_NE(refusal(engine, options, ErrorKind::usage).find("needs the name of a registered"),
+            std::string::npos);
+  EXPECT_NE(refusal(engine, request("no-policy"), ErrorKind::failure)
+                .find("policy no-policy: its factory returned nothing"),
+            std::string::npos);
+  EXPECT_NE(refusal(engine, request("bad-factory"), ErrorKind::failure)
+                .find("policy bad-factory: its factory threw 'no licence'"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace coppice::testing

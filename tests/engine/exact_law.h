@@ -1,0 +1,85 @@
+// The exact law of a small random target's first three tokens, and how well an engine's fit it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "engine/pair.h"
+#include "reference/model_reference.h"
+#include "reference/naive_logits.h"
+#include "reference/statistics.h"
+
+namespace coppice::testing {
+
+inline constexpr int law_vocab = 6;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int usual_draws = 6000;  // sanitizers slow every draw down
+#else
+inline constexpr int usual_draws = 12000;
+#endif
+inline const std::vector<TokenId> law_prompt = {1, 4, 2, 5};
+
+inline TinyModel law_shape(std::uint64_t seed) {
+  TinyModel model;
+  model.vocab_size = law_vocab;
+  model.layers = 1;
+  model.logit_scale = 2.0;
+  model.seed = seed;
+  model.bos_token = 0;
+  model.eos_tokens = {};
+  return model;
+}
+
+/// Law of the first three tokens after law_prompt, index a * 36 + b * 6 + c.
+inline std::vector<double> exact_law(const std::filesystem::path& target,
+                                     const GenerateOptions& o) {
+  const ModelReference model(target);
+  const SamplingParams params{o.temperature, o.top_k, o.top_p, o.min_p, o.repetition_penalty};
+  const auto next = [&](const std::vector<TokenId>& text) {
+    const auto logits = model.logits(text).back();
+    const std::vector<float> row(logits.begin(), logits.end());
+    std::vector<bool> seen(law_vocab, false);
+    for (const TokenId t : text) seen[static_cast<std::size_t>(t)] = true;
+    return naive_process(row, params, seen);
+  };
+  std::vector<double> law;
+  std::vector<TokenId> text = law_prompt;
+  const auto first = next(text);
+  for (TokenId a = 0; a < law_vocab; ++a) {
+    text.push_back(a);
+    const auto second = next(text);
+    for (TokenId b = 0; b < law_vocab; ++b) {
+      text.push_back(b);
+      const auto third = next(text);
+      for (TokenId c = 0; c < law_vocab; ++c) {
+        law.push_back(first[static_cast<std::size_t>(a)] * second[static_cast<std::size_t>(b)] *
+                      third[static_cast<std::size_t>(c)]);
+      }
+      text.pop_back();
+    }
+    text.pop_back();
+  }
+  return law;
+}
+
+/// The fit of the first three of five tokens, over `draws` seeds; the mean accepted length beside
+/// it.
+inline Fit fit_of_three(Engine& engine, const std::filesystem::path& target,
+                        GenerateOptions options, double* accepted_length = nullptr,
+                        int draws = usual_draws) {
+  options.max_new_tokens = 5;
+  std::vector<std::int64_t> counts(law_vocab * law_vocab * law_vocab, 0);
+  double accepted = 0.0;
+  for (int i = 0; i < draws; ++i) {
+    options.seed = 1000 + static_cast<std::uint64_t>(i);
+    const Generation g = engine.generate(law_prompt, options);
+    accepted += g.statistics.accepted_length / draws;
+    ++counts[static_cast<std::size_t>((g.tokens[0] * law_vocab + g.tokens[1]) * law_vocab +
+                                      g.tokens[2])];
+  }
+  if (accepted_length != nullptr) *accepted_length = accepted;
+  return compare(counts, exact_law(target, options));
+}
+
+}  // namespace coppice::testing
