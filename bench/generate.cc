@@ -33,6 +33,7 @@ struct Setting {
   Policy policy;
   std::int32_t tree_size;
   Acceptance acceptance;
+  bool calibrate = false;
 };
 
 /// One prompt under one setting.
@@ -164,8 +165,8 @@ int main(int argc, char** argv) try {
       po::value(&settings_text)
           ->default_value("chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,"
                           "dyspec:16,dyspec:0,dyspec:0:coupled"),
-      "policy:size[:coupled], comma-separated; size 0 is auto; plain decoding is always there")(
-      "json", po::value<std::string>(), "file for the figures");
+      "policy:size[:coupled][:calibrated], comma-separated; size 0 is auto; plain decoding is "
+      "always there")("json", po::value<std::string>(), "file for the figures");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   po::notify(values);
@@ -187,20 +188,27 @@ int main(int argc, char** argv) try {
   }
   if (prompts.empty()) throw std::runtime_error("no prompts in " + prompts_file);
 
-  std::vector<Setting> settings = {{"plain", Policy::none, 0, Acceptance::rejection}};
+  std::vector<Setting> settings = {{"plain", Policy::none, 0, Acceptance::rejection, false}};
   std::stringstream list(settings_text);
   for (std::string word; std::getline(list, word, ',');) {
     std::stringstream parts(word);
-    std::string policy, size, acceptance;
+    std::string policy, size;
     std::getline(parts, policy, ':');
     std::getline(parts, size, ':');
-    std::getline(parts, acceptance, ':');
-    Setting s;
+    Setting s{};
     s.policy = policy_named(policy);
     s.tree_size = std::stoi(size);
-    s.acceptance = acceptance == "coupled" ? Acceptance::coupled : Acceptance::rejection;
-    s.name = policy + " " + (s.tree_size == 0 ? "auto" : size) +
-             (acceptance == "coupled" ? " coupled" : "");
+    s.name = policy + " " + (s.tree_size == 0 ? "auto" : size);
+    for (std::string how; std::getline(parts, how, ':');) {
+      if (how == "coupled") {
+        s.acceptance = Acceptance::coupled;
+      } else if (how == "calibrated") {
+        s.calibrate = true;
+      } else {
+        throw std::runtime_error("--settings: " + how + " is neither coupled nor calibrated");
+      }
+      s.name += " " + how;
+    }
     settings.push_back(s);
   }
 
@@ -234,6 +242,7 @@ int main(int argc, char** argv) try {
         request.policy = settings[s].policy;
         request.tree_size = settings[s].tree_size;
         request.acceptance = settings[s].acceptance;
+        request.calibrate = settings[s].calibrate;
         request.temperature = temperature;
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;
@@ -266,7 +275,7 @@ int main(int argc, char** argv) try {
       "coppice %s, %s, %s, %d threads, temperature %g, %zu prompts x %d tokens, %d rounds\n",
       version(), device.c_str(), dtype_used.c_str(), threads, temperature, prompts.size(),
       new_tokens, rounds);
-  std::printf("%-22s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
+  std::printf("%-32s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
               "accepted", "tree", "passes", "draft%", "verify%", "outside%");
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());
   std::printf("\n");
@@ -291,7 +300,7 @@ int main(int argc, char** argv) try {
     const double speed = static_cast<double>(prompts.size()) * new_tokens / seconds;
     const double ratio = ratio_of_sums(runs[0], runs[s], everything);
     const auto [low, high] = interval(runs[0], runs[s], everything);
-    std::printf("%-22s %8.0f %5.3f [%5.3f, %5.3f]  %8.2f %6.1f %7.2f %7.1f %7.1f %8.1f",
+    std::printf("%-32s %8.0f %5.3f [%5.3f, %5.3f]  %8.2f %6.1f %7.2f %7.1f %7.1f %8.1f",
                 settings[s].name.c_str(), speed, ratio, low, high, sum.judged / sum.steps,
                 sum.tree / sum.steps, sum.passes / sum.steps, 100 * sum.draft / sum.decode,
                 100 * sum.verify / sum.decode, 100 * (sum.sampling + sum.other) / sum.decode);
@@ -322,13 +331,13 @@ int main(int argc, char** argv) try {
     std::printf("\n");
     report.push_back(row);
   }
-  std::printf("\n%-22s %8s %8s %8s %8s %8s   us per step\n", "setting", "draft", "verify",
+  std::printf("\n%-32s %8s %8s %8s %8s %8s   us per step\n", "setting", "draft", "verify",
               "sampling", "other", "all");
   for (const auto& row : report) {
     const auto& us = row.at("us_per_step");
     const double draft_us = us.at("draft"), verify_us = us.at("verify");
     const double sampling_us = us.at("sampling"), other_us = us.at("other");
-    std::printf("%-22s %8.0f %8.0f %8.0f %8.0f %8.0f\n",
+    std::printf("%-32s %8.0f %8.0f %8.0f %8.0f %8.0f\n",
                 row.at("setting").get<std::string>().c_str(), draft_us, verify_us, sampling_us,
                 other_us, draft_us + verify_us + sampling_us + other_us);
   }
