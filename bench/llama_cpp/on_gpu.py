@@ -61,6 +61,8 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--limit", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--chains", type=int, nargs="+", default=[4, 6, 8, 12])
+    parser.add_argument("--flash", type=int, nargs="+", default=[0, 1], choices=[0, 1],
+                        help="flash attention off and on")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     if not arguments.decode and not (arguments.source and arguments.libraries):
@@ -80,7 +82,7 @@ def main():
         files = {name: folder / f"{name}.gguf" for name in ("target", "draft")}
         for name, file in files.items():
             to_gguf.convert(pathlib.Path(getattr(arguments, name)), file, "bf16")
-        for flash in (0, 1):
+        for flash in arguments.flash:
             for chain in [0, *arguments.chains]:
                 runs = decode(program, files, lines, arguments.new_tokens, flash, chain)
                 rates = [arguments.new_tokens / run["seconds"] for run in runs]
