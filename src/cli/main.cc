@@ -15,13 +15,16 @@ constexpr const char* help =
     "\n"
     "  coppice generate   continue a text\n"
     "  coppice tree       draw one judged token tree\n"
+    "  coppice record     keep what two models say around texts\n"
+    "  coppice replay     judge policies anew over a recording\n"
     "  coppice info DIR   describe a model folder\n"
     "\n"
     "  coppice COMMAND --help, coppice --version\n";
 
 int run(const std::vector<std::string>& words) {
   using namespace coppice;
-  if (words.empty()) throw_usage("no command; use one of generate, tree, info (see --help)");
+  constexpr const char* commands = "use one of generate, tree, record, replay, info (see --help)";
+  if (words.empty()) throw_usage(cat("no command; ", commands));
   const std::string& command = words[0];
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "--help" || command == "-h" || command == "help") {
@@ -34,8 +37,10 @@ int run(const std::vector<std::string>& words) {
   }
   if (command == "generate") return cli::generate(rest);
   if (command == "tree") return cli::tree(rest);
+  if (command == "record") return cli::record(rest);
+  if (command == "replay") return cli::replay(rest);
   if (command == "info") return cli::info(rest);
-  throw_usage(cat(quote(command), " is no command; use one of generate, tree, info (see --help)"));
+  throw_usage(cat(quote(command), " is no command; ", commands));
 }
 
 }  // namespace
