@@ -9,6 +9,8 @@ namespace coppice::cli {
 /// Each takes the words after its name and returns the exit code; errors are thrown.
 int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
+int record(const std::vector<std::string>& arguments);
+int replay(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);
 int tree(const std::vector<std::string>& arguments);
 

@@ -3,6 +3,8 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -10,35 +12,53 @@
 
 namespace {
 
-constexpr const char* help =
-    "coppice: lossless speculative decoding with dynamic token trees\n"
-    "\n"
-    "  coppice generate   continue a text\n"
-    "  coppice tree       draw one judged token tree\n"
-    "  coppice study      measure policies on prompts\n"
-    "  coppice info DIR   describe a model folder\n"
-    "\n"
-    "  coppice COMMAND --help, coppice --version\n";
+struct Command {
+  std::string name, argument, what;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+
+const std::vector<Command>& commands() {
+  using namespace coppice;
+  static const std::vector<Command> all = {
+      {"generate", "", "continue a text", cli::generate},
+      {"tree", "", "draw one judged token tree", cli::tree},
+      {"study", "", "measure policies on prompts, side by side", cli::study},
+      {"record", "", "keep what draft and target say around texts", cli::record},
+      {"replay", "FILE", "judge policies anew over a recording", cli::replay},
+      {"info", "DIR", "describe a model folder", cli::info},
+  };
+  return all;
+}
+
+std::string help() {
+  std::string text = "coppice: lossless speculative decoding with dynamic token trees\n\n";
+  for (const Command& command : commands()) {
+    std::string call = command.name + " " + command.argument;
+    call.resize(14, ' ');
+    text += "  coppice " + call + command.what + "\n";
+  }
+  return text + "\n  coppice COMMAND --help, coppice --version\n";
+}
 
 int run(const std::vector<std::string>& words) {
   using namespace coppice;
-  if (words.empty()) throw_usage("no command; use one of generate, tree, study, info (see --help)");
-  const std::string& command = words[0];
+  std::string names;
+  for (const Command& command : commands()) names += (names.empty() ? "" : ", ") + command.name;
+  if (words.empty()) throw_usage(cat("no command; use one of ", names, " (see --help)"));
+  const std::string& name = words[0];
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (command == "--help" || command == "-h" || command == "help") {
-    cli::write_out(help);
+  if (name == "--help" || name == "-h" || name == "help") {
+    cli::write_out(help());
     return 0;
   }
-  if (command == "--version") {
+  if (name == "--version") {
     cli::write_out(cat("coppice ", version(), "\n"));
     return 0;
   }
-  if (command == "generate") return cli::generate(rest);
-  if (command == "tree") return cli::tree(rest);
-  if (command == "study") return cli::study(rest);
-  if (command == "info") return cli::info(rest);
-  throw_usage(
-      cat(quote(command), " is no command; use one of generate, tree, study, info (see --help)"));
+  for (const Command& command : commands()) {
+    if (name == command.name) return command.run(rest);
+  }
+  throw_usage(cat(quote(name), " is no command; use one of ", names, " (see --help)"));
 }
 
 }  // namespace

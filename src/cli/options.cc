@@ -267,7 +267,7 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   return options;
 }
 
-GenerateOptions generate_options(const po::variables_map& values) {
+GenerateOptions sampling_request(const po::variables_map& values) {
   GenerateOptions options;
   options.repetition_penalty = values["repetition-penalty"].as<double>();
   options.temperature = values["temperature"].as<double>();
@@ -283,6 +283,11 @@ GenerateOptions generate_options(const po::variables_map& values) {
   } else {
     options.seed = std::random_device()();
   }
+  return options;
+}
+
+GenerateOptions generate_options(const po::variables_map& values) {
+  GenerateOptions options = sampling_request(values);
   options.policy =
       one_of("policy", values["policy"].as<std::string>(),
              {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,

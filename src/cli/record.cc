@@ -1,0 +1,106 @@
+// Records the distributions around texts, for `coppice replay`.
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "study/prompts.h"
+#include "study/replay_recorder.h"
+
+namespace coppice::cli {
+namespace {
+
+constexpr int interrupted_exit = 130;
+
+std::string required(const po::variables_map& values, const char* name, const char* what) {
+  if (values.count(name) == 0 || values[name].as<std::string>().empty()) {
+    throw_usage(cat("--", name, " is missing; name ", what));
+  }
+  return values[name].as<std::string>();
+}
+
+}  // namespace
+
+int record(const std::vector<std::string>& arguments) {
+  po::options_description what("Recording");
+  what.add_options()("prompts", po::value<std::string>()->value_name("FILE"),
+                     "prompts, one a line: JSON objects or plain text")(
+      "out", po::value<std::string>()->value_name("FILE"), "the recording; must not be there yet")(
+      "max-prompts", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "only the first N; 0: all")("max-new-tokens",
+                                  po::value<std::int32_t>()->default_value(64)->value_name("N"),
+                                  "new tokens of each text; end tokens are ignored")(
+      "nodes", po::value<std::int32_t>()->default_value(256)->value_name("N"),
+      "nodes recorded at each position, the root included, at most 1025: four times the largest "
+      "tree to be replayed serves well")(
+      "entries", po::value<std::int32_t>()->default_value(16)->value_name("K"),
+      "tokens recorded of each node's distributions")(
+      "draft-temperature", po::value<double>()->value_name("F"),
+      "the target's if not given; 0.45 where that is 0");
+  po::options_description all;
+  all.add(what).add(sampling_options()).add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             "coppice record: let the target write texts, and keep what draft and target would\n"
+             "have said around every position, for coppice replay. Runs on the CPU.\n\n"
+             "  coppice record --prompts prompts.jsonl --out stories.rec --temperature 0.8\n",
+             values)) {
+    return 0;
+  }
+  study::RecordOptions options;
+  options.generate = sampling_request(values);
+  options.generate.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
+  if (values.count("draft-temperature") != 0) {
+    options.generate.draft_temperature = values["draft-temperature"].as<double>();
+    if (options.generate.draft_temperature < 0.0) {
+      throw_usage(cat("--draft-temperature ", options.generate.draft_temperature,
+                      ": use a number above 0"));
+    }
+  }
+  options.nodes = values["nodes"].as<std::int32_t>();
+  options.top_k = values["entries"].as<std::int32_t>();
+  const std::string out = required(values, "out", "the file to write");
+  auto prompts = study::read_prompts(required(values, "prompts", "a file of prompts"));
+  const std::int32_t most = values["max-prompts"].as<std::int32_t>();
+  if (most < 0) throw_usage(cat("--max-prompts ", most, ": use 1 or more, or 0 for all"));
+  if (most > 0 && prompts.size() > static_cast<std::size_t>(most)) {
+    prompts.resize(static_cast<std::size_t>(most));
+  }
+  if (options.nodes < 1 || options.nodes > 1025) {
+    throw_usage(cat("--nodes ", options.nodes, ": use 1 to 1025"));
+  }
+  options.generate.tree_size = std::max(1, options.nodes - 1);
+  options.generate.validate();
+
+  ProgressLine progress(true);
+  EngineOptions engine_request = engine_options(values, options.generate);
+  if (engine_request.device == "auto") engine_request.device = "cpu";
+  engine_request.progress = [&](const LoadEvent& event) {
+    progress.show(cat("loading ", event.what), event.fraction);
+  };
+  Engine engine = Engine::load(engine_request);
+  study::Recorder recorder(engine, options);
+  std::vector<std::vector<TokenId>> texts;
+  for (const study::StudyPrompt& prompt : prompts) {
+    texts.push_back(prompt.tokens.empty() ? engine.tokenize(prompt.text) : prompt.tokens);
+  }
+  study::RecordingWriter writer(out, recorder.header(static_cast<std::int32_t>(texts.size())));
+  const InterruptWatch interrupts;
+  std::size_t written = 0;
+  for (; written < texts.size() && !InterruptWatch::interrupted(); ++written) {
+    const auto text =
+        recorder.record(static_cast<std::int32_t>(written), texts[written], [&](double done) {
+          progress.show("recording",
+                        (static_cast<double>(written) + done) / static_cast<double>(texts.size()));
+          return !InterruptWatch::interrupted();
+        });
+    if (InterruptWatch::interrupted()) break;
+    writer.append(text);
+  }
+  progress.clear();
+  std::cerr << "coppice: " << written << " of " << texts.size() << " texts recorded in "
+            << quote(out) << ", seed " << options.generate.seed << "\n";
+  return written < texts.size() ? interrupted_exit : 0;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,190 @@
+// Judges policies anew over a recording.
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <sstream>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "study/durable_file.h"
+#include "study/replay_summary.h"
+#include "tree_plan.h"
+
+namespace coppice::cli {
+namespace {
+
+constexpr int interrupted_exit = 130;
+
+std::vector<std::string> words_of(const std::string& option, const std::string& text) {
+  std::vector<std::string> words;
+  std::stringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    if (!word.empty() && std::find(words.begin(), words.end(), word) == words.end()) {
+      words.push_back(word);
+    }
+  }
+  if (words.empty()) throw_usage(cat("--", option, ": it is empty; name one or more, like a,b"));
+  return words;
+}
+
+template <typename Enum>
+Enum named(const std::string& option, const std::string& word, std::initializer_list<Enum> all) {
+  std::string names;
+  for (const Enum value : all) {
+    if (word == name_of(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+  }
+  throw_usage(cat("--", option, " ", quote(word), " is unknown; use some of ", names));
+}
+
+bool knows_tree(Policy policy) {
+  return policy == Policy::static_tree || policy == Policy::sequoia;
+}
+bool knows_depth(Policy policy) {
+  return policy == Policy::sequoia || policy == Policy::expand_rerank;
+}
+
+// Every combination that the lists name; each option goes to the policies that know it.
+std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature) {
+  std::vector<GenerateOptions> requests;
+  GenerateOptions shared;
+  shared.temperature = temperature;
+  const auto has = [&](const char* name) { return values.count(name) != 0; };
+  std::vector<std::int32_t> widths;
+  if (has("widths")) {
+    for (const std::string& word : words_of("widths", values["widths"].as<std::string>())) {
+      widths.push_back(static_cast<std::int32_t>(
+          std::min<std::int64_t>(parse_count("widths", word, 0), largest_tree_size + 1)));
+    }
+  }
+  for (const std::string& policy : words_of("policies", values["policies"].as<std::string>())) {
+    shared.policy =
+        named("policies", policy,
+              {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
+               Policy::specinfer, Policy::sequoia, Policy::expand_rerank});
+    GenerateOptions request = shared;
+    bool fixed = false;
+    if (request.policy == Policy::specinfer && !widths.empty()) {
+      request.widths = widths;
+      fixed = true;
+    }
+    if (knows_tree(request.policy) && has("tree")) {
+      request.tree = values["tree"].as<std::string>();
+      fixed = true;
+    }
+    fixed = fixed || request.policy == Policy::static_tree;
+    if (knows_depth(request.policy) && !fixed) {
+      request.tree_depth = values["tree-depth"].as<std::int32_t>();
+    }
+    if (request.policy == Policy::expand_rerank) {
+      request.beam_width = values["beam-width"].as<std::int32_t>();
+    }
+    if (request.policy == Policy::dyspec_threshold) {
+      request.threshold = values["threshold"].as<double>();
+    }
+    for (const std::string& size : words_of("tree-sizes", values["tree-sizes"].as<std::string>())) {
+      if (!fixed) {
+        request.tree_size = static_cast<std::int32_t>(std::min<std::int64_t>(
+            parse_count("tree-sizes", size, 0), std::int64_t{largest_tree_size} + 1));
+        if (request.tree_size > largest_tree_size) {
+          throw_usage(cat("--tree-sizes ", size, ": use 1 to ", largest_tree_size));
+        }
+      }
+      for (const std::string& rule :
+           words_of("acceptance", values["acceptance"].as<std::string>())) {
+        request.acceptance =
+            named("acceptance", rule, {Acceptance::rejection, Acceptance::coupled});
+        requests.push_back(request);
+        if (temperature == 0.0) break;  // both follow the argmax
+      }
+      if (fixed) break;
+    }
+  }
+  return requests;
+}
+
+}  // namespace
+
+int replay(const std::vector<std::string>& arguments) {
+  po::options_description what("Settings (lists: every combination is replayed)");
+  what.add_options()("policies",
+                     po::value<std::string>()->default_value("dyspec,chain")->value_name("P,P"),
+                     "dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank")(
+      "tree-sizes", po::value<std::string>()->default_value("4,16,64")->value_name("N,N"),
+      "draft tokens per target pass; chain: its length; dyspec-threshold: the cap")(
+      "acceptance", po::value<std::string>()->default_value("rejection,coupled")->value_name("A,A"),
+      "rejection, coupled; at temperature 0 both are the target's argmax")(
+      "seeds", po::value<std::int32_t>()->default_value(4)->value_name("N"),
+      "walks over each text under rejection")(
+      "widths", po::value<std::string>()->value_name("3,2,1"), "specinfer, as in generate")(
+      "tree", po::value<std::string>()->value_name("FILE"), "static, sequoia; as in generate")(
+      "tree-depth", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "sequoia, expand-rerank; as in generate")(
+      "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "expand-rerank; as in generate")(
+      "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+      "dyspec-threshold, which needs it; as in generate");
+  po::options_description output("Output");
+  output.add_options()("csv", po::value<std::string>()->value_name("FILE"),
+                       "all figures as a file, too");
+  po::options_description all, hidden;
+  all.add(what).add(output);
+  hidden.add_options()("recording", po::value<std::string>());
+  po::positional_options_description positional;
+  positional.add("recording", 1);
+  po::variables_map values;
+  if (!parse(
+          arguments, all,
+          "coppice replay FILE: judge policies anew over what coppice record kept\n\n"
+          "  coppice replay stories.rec --policies dyspec,chain --tree-sizes 4,16,64\n\n"
+          "Columns: tokens judged good per step, the bonus token included, with its interval\n"
+          "by bootstrap over prompts; bounds of that mean, for what was not recorded; accepted\n"
+          "share of draft tokens; draft passes and draft tokens a step; steps whose tree was cut\n"
+          "short, or with a decision left open, for want of records.\n",
+          values, hidden, positional)) {
+    return 0;
+  }
+  if (values.count("recording") == 0) {
+    throw_usage("replay: no recording is named; give the file that coppice record wrote");
+  }
+  const std::int32_t seeds = values["seeds"].as<std::int32_t>();
+  if (seeds < 1 || seeds > 100000) throw_usage(cat("--seeds ", seeds, ": use 1 to 100000"));
+  const study::Recording recording = study::read_recording(values["recording"].as<std::string>());
+  if (recording.torn) {
+    std::cerr << "coppice: the recording ends within a block, which was left out\n";
+  }
+  const bool any = std::any_of(recording.texts.begin(), recording.texts.end(),
+                               [](const study::RecordedText& t) { return t.length() > 0; });
+  if (!any) {
+    throw_failure(cat("recording ", quote(values["recording"].as<std::string>()),
+                      ": it holds no positions; record anew"));
+  }
+  const auto requests = requests_of(values, recording.header.target_params.temperature);
+  ProgressLine progress(true);
+  const InterruptWatch interrupts;
+  std::vector<study::ReplayRow> rows;
+  std::string refused;
+  for (std::size_t i = 0; i < requests.size() && !InterruptWatch::interrupted(); ++i) {
+    progress.show("replaying", static_cast<double>(i) / static_cast<double>(requests.size()));
+    try {
+      rows.push_back(study::replay_all(recording, requests[i], seeds, InterruptWatch::interrupted));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      // Of several combinations some may be refused; the rest stands.
+      progress.clear();
+      if (requests.size() > 1) std::cerr << "coppice: left out: " << error.what() << "\n";
+      refused = error.what();
+    }
+  }
+  progress.clear();
+  if (InterruptWatch::interrupted() && !rows.empty()) rows.pop_back();  // cut short
+  if (rows.empty() && !InterruptWatch::interrupted()) throw_usage(refused);
+  if (values.count("csv") != 0) {
+    study::write_file(values["csv"].as<std::string>(), study::replay_csv(rows));
+  }
+  write_out(study::replay_table(rows));
+  return InterruptWatch::interrupted() ? interrupted_exit : 0;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,108 @@
+// A recorded text in the place of the models: what policies and acceptance rules read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/distributions.h"
+#include "drafting/draft_source.h"
+#include "study/replay_recording.h"
+#include "verify/acceptance.h"
+
+namespace coppice::study {
+
+/// A node of a recording: a position of its text, and a node around it. Negative: not recorded.
+struct RecordedPlace {
+  std::int32_t position = -1;
+  std::int32_t node = -1;
+  bool recorded() const { return position >= 0; }
+};
+
+/// Tokens of a replayed tree are not vocabulary entries: a child of a node is named by its entry
+/// there, 0, 1, ..., and three more stand for all tokens that were not recorded, which are never
+/// drawn: one that D and T have alike (the overlap), one that D alone has, one that T alone has. So
+/// masses, and that of max(T - D, 0), are the recorded node's own. The mass of max(T - c D, 0) for
+/// larger c, which judges third and later children, is then at most too large.
+struct LocalVocabulary {
+  static constexpr std::int32_t others = 3;
+  /// Tokens of the largest node.
+  static std::int64_t size(const Recording& recording) { return recording.widest() + others; }
+};
+
+/// Writes D of a recorded node over the local vocabulary; the same for T.
+void write_local_draft(const RecordedPosition& position, std::int32_t node, std::span<float> out);
+void write_local_target(const RecordedPosition& position, std::int32_t node, std::span<float> out);
+
+/// Where growth went beyond the recording.
+struct Shortfall {
+  std::int32_t node = -1;  ///< of the arena
+  /// Value of the first position that is missing below it; an upper bound where it is a later one.
+  double value = 0.0;
+};
+
+/// The draft, out of a recording.
+class RecordedDraft final : public DraftSource {
+ public:
+  /// `recording` must outlive it.
+  explicit RecordedDraft(const Recording& recording);
+
+  /// Starts a step at a position of a text.
+  void begin(const RecordedText& text, std::int32_t position, ChildDraw draw);
+  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                  std::int32_t rank) override;
+
+  RecordedPlace root() const { return {start_, 0}; }
+  /// Where the child with this token leads.
+  RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
+  /// Of an evaluated node, by arena node.
+  RecordedPlace place(std::int32_t node) const { return places_[static_cast<std::size_t>(node)]; }
+  bool evaluated(std::int32_t node) const;
+  const RecordedPosition& position(RecordedPlace place) const {
+    return text_->positions[static_cast<std::size_t>(place.position)];
+  }
+  const RecordedText& text() const { return *text_; }
+
+  /// D of evaluated nodes over the local vocabulary, under ChildDraw::sampled.
+  const DistributionTable& distributions() const { return distributions_; }
+  std::span<const Shortfall> shortfalls() const { return shortfalls_; }
+  std::int64_t passes() const { return passes_; }
+
+ private:
+  const std::vector<std::uint16_t>& ranks_of(const RecordedPosition& position) const;
+  std::optional<DrawnChild> entry_of_rank(RecordedPlace place, std::int32_t rank) const;
+
+  DistributionTable distributions_;
+  const RecordedText* text_ = nullptr;
+  std::int32_t start_ = 0;
+  ChildDraw draw_ = ChildDraw::sampled;
+  std::vector<RecordedPlace> places_;  ///< by arena node
+  std::vector<char> evaluated_;
+  std::vector<Shortfall> shortfalls_;
+  std::int64_t passes_ = 0;
+};
+
+/// The target, out of a recording, at the nodes of a tree that was grown from `draft`. At a node
+/// that is not recorded it gives a distribution of a token that no child is: what ends there has
+/// the right length, but its bonus token means nothing.
+class RecordedTarget final : public TargetSource {
+ public:
+  explicit RecordedTarget(const Recording& recording, const RecordedDraft& draft);
+  /// `settled`: T is the target's own token alone (coupled acceptance, whose noise chose it).
+  void begin(const TokenTree& tree, bool settled);
+  std::span<const float> distribution(std::int32_t node) override;
+  TokenId argmax(std::int32_t node) override;
+  RecordedPlace place(std::int32_t node) const { return places_[static_cast<std::size_t>(node)]; }
+
+ private:
+  TokenId none() const { return static_cast<TokenId>(probs_.size()) - 1; }
+
+  const RecordedDraft& draft_;
+  std::vector<float> probs_;
+  std::vector<RecordedPlace> places_;  ///< by tree node
+  bool settled_ = false;
+};
+
+}  // namespace coppice::study

@@ -1,0 +1,101 @@
+// Every node of every judged tree, in a file that three lines of Python read.
+//
+//   f = open('run.trace', 'rb'); header = json.loads(f.readline()); body = f.read()
+//   dtype = numpy.dtype([tuple(column) for column in header['dtype']])
+//   nodes = numpy.frombuffer(body, dtype, len(body) // dtype.itemsize)
+//
+// The file is one line of JSON, then records of fixed size without padding, little-endian. The
+// header holds "format" ("coppice-trace"), "format_version" (1), "dtype" (numpy's, column by
+// column) and whatever the writer was given. Whole generations are appended at once and then
+// synced, so a kill loses at most the last one; a record cut short at the end is no error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "step_view.h"
+#include "study/durable_file.h"
+
+namespace coppice::study {
+
+enum class Fate : std::uint8_t {
+  root = 0,
+  accepted = 1,
+  rejected = 2,     ///< its parent was reached, and no sibling drawn before it was accepted
+  not_reached = 3,  ///< the parent was not reached, or a sibling drawn before it was accepted
+};
+
+/// A record. The columns have these names and this order.
+struct TraceNode {
+  std::uint32_t run = 0;     ///< whatever the writer's caller numbers, e.g. settings
+  std::uint32_t prompt = 0;  ///< place among the prompts, from 0
+  std::uint32_t step = 0;    ///< of the generation, from 0
+  std::uint16_t node = 0;    ///< of the step's tree, from 0; parents and earlier siblings first
+  std::int32_t token = -1;   ///< of node 0 the last token of the text so far
+  std::int16_t parent = -1;  ///< node, -1 for the root
+  std::uint16_t depth = 0;   ///< edges from the root
+  std::uint16_t rank = 0;    ///< among siblings, in the order drawn, from 0
+  float draft_prob = 1.0f;   ///< D(token | path), processed; 1 for the root
+  float value = 1.0f;        ///< of its position (DySpec, eq. 11)
+  float target_prob = 1.0f;  ///< T(token | path), processed: at temperature 0 it is 0 or 1
+  Fate fate = Fate::root;
+};
+
+/// Bytes of a record in the file.
+inline constexpr std::size_t trace_record_bytes = 37;
+
+/// The nodes of one generation, gathered step by step.
+class TraceRun {
+ public:
+  TraceRun(std::uint32_t run, std::uint32_t prompt) : run_(run), prompt_(prompt) {}
+  /// A step, as an engine's observer sees it. On a GPU a row of logits is downloaded for every
+  /// node that has children.
+  void add(const StepView& step);
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::uint32_t run_, prompt_, step_ = 0;
+  std::string bytes_;
+  std::vector<std::uint8_t> fate_;
+  std::vector<float> target_prob_;
+};
+
+/// Appends to a trace file. append() may be called from several threads.
+class TraceWriter {
+ public:
+  /// Which generations of a file that is there already are to be kept.
+  using Keep = std::function<bool(std::uint32_t run, std::uint32_t prompt)>;
+
+  /// Creates the file with `about` in its header. A file that is there is continued: what `keep`
+  /// does not want is taken out, and a torn record. Throws Error(usage) where that file is no trace
+  /// or has another header, Error(failure) where it cannot be written.
+  TraceWriter(const std::filesystem::path& path, const nlohmann::ordered_json& about,
+              const Keep& keep);
+  /// A generation, whole. Throws Error(failure); the file then ends where it did before.
+  void append(const TraceRun& run);
+
+ private:
+  std::filesystem::path path_;
+  std::mutex mutex_;
+  FileHandle file_;
+  std::uint64_t end_ = 0;  ///< bytes that stand
+};
+
+struct Trace {
+  nlohmann::json header;
+  std::vector<TraceNode> nodes;
+  bool torn = false;  ///< the file ended within a record, which was left out
+};
+
+/// Throws Error(failure): no such file, no trace, another version, or columns that this one does
+/// not know.
+Trace read_trace(const std::filesystem::path& path);
+
+}  // namespace coppice::study

@@ -1,0 +1,103 @@
+// `coppice record` and `coppice replay` as a shell sees them.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "base/utf8.h"
+#include "engine/pair.h"
+#include "study/files.h"
+
+namespace coppice::testing {
+namespace {
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+class ReplayCommand : public ::testing::Test {
+ protected:
+  std::string file(const char* name) const { return (folder_.path() / name).string(); }
+
+  Result run(const std::string& tail) {
+    const std::string command = "COPPICE_MODELS='" + stories().parent_path().string() + "' '" +
+                                COPPICE_BINARY + "' " + tail + " >'" + file("out") + "' 2>'" +
+                                file("err") + "'";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(file("out")),
+            bytes_of(file("err"))};
+  }
+
+  void expect_error(const std::string& tail, int code, const std::string& says) {
+    const Result r = run(tail);
+    EXPECT_EQ(r.code, code) << tail << "\n" << r.err;
+    EXPECT_EQ(r.out, "") << tail;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << tail << "\n" << r.err;
+    EXPECT_NE(r.err.find(says), std::string::npos) << tail << "\n" << r.err;
+    EXPECT_TRUE(is_valid_utf8(r.err));
+  }
+
+  // Two short texts of the shipped pair.
+  std::string record(const std::string& more = "") {
+    write_file(file("prompts.txt"), "The captain looked at\nOnce upon a time\n\n");
+    return "record --prompts '" + file("prompts.txt") + "' --out '" + file("a.rec") +
+           "' --max-new-tokens 6 --nodes 24 --entries 8 --temperature 0.8 --seed 2 --device cpu " +
+           "--threads 1 " + more;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ReplayCommand, RecordsAndReplays) {
+  const Result recorded = run(record());
+  ASSERT_EQ(recorded.code, 0) << recorded.err;
+  EXPECT_EQ(recorded.out, "");
+  EXPECT_NE(recorded.err.find("2 of 2 texts"), std::string::npos);
+  const Result r =
+      run("replay '" + file("a.rec") +
+          "' --policies dyspec,chain,expand-rerank --tree-sizes 3,8 --seeds 2 --csv '" +
+          file("a.csv") + "'");
+  ASSERT_EQ(r.code, 0) << r.err;
+  // Two policies of two sizes by two rules, one policy by one; and the names of the columns.
+  EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 1 + 10) << r.out;
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;  // what was left out
+  const std::string csv = bytes_of(file("a.csv"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 10);
+  EXPECT_NE(csv.find("\nchain,8,coupled,0.8,"), std::string::npos) << csv;
+  expect_error(record(), 2, "there already");
+}
+
+TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
+  ASSERT_EQ(run(record()).code, 0);
+  const std::string replay = "replay '" + file("a.rec") + "' ";
+  expect_error("replay", 2, "no recording is named");
+  expect_error("replay '" + file("none") + "'", 1, "no such file");
+  expect_error("replay '" + file("prompts.txt") + "'", 1, "recording");
+  expect_error(replay + "--policies dyspec,other", 2, "'other' is unknown");
+  expect_error(replay + "--policies none", 2, "'none' is unknown");
+  expect_error(replay + "--policies ,", 2, "--policies");
+  expect_error(replay + "--tree-sizes 0", 2, "--tree-sizes '0'");
+  expect_error(replay + "--tree-sizes auto --policies dyspec --acceptance coupled", 2,
+               "needs a tree-size");
+  expect_error(replay + "--tree-sizes 100000", 2, "use 1 to 1024");
+  expect_error(replay + "--acceptance maybe", 2, "'maybe' is unknown");
+  expect_error(replay + "--seeds 0", 2, "--seeds 0");
+  expect_error(replay + "--policies static --acceptance coupled", 2, "policy static needs one");
+  expect_error(replay + "--policies specinfer --widths 2,x", 2, "widths");
+  expect_error(replay + "--policies chain --csv '" + file("none/a.csv") + "'", 1, "none/a.csv");
+  expect_error("record --out x", 2, "--prompts is missing");
+  expect_error("record --prompts '" + file("prompts.txt") + "'", 2, "--out is missing");
+  expect_error("record --prompts '" + file("none") + "' --out '" + file("b") + "'", 1,
+               "no such file");
+  const std::string other = "record --prompts '" + file("prompts.txt") + "' --out '" + file("b");
+  expect_error(other + "' --nodes 0", 2, "--nodes 0");
+  expect_error(other + "' --entries 5000", 2, "entries 5000");
+  expect_error(other + "' --max-prompts -1", 2, "--max-prompts -1");
+  expect_error(other + "/c'", 1, "b/c");
+  expect_error(other + "' --draft none --target '" + (stories() / "target").string() + "'", 2,
+               "draft model");
+}
+
+}  // namespace
+}  // namespace coppice::testing
