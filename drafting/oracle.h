@@ -1,4 +1,4 @@
-// The best token tree in hindsight, for studies: what no draft can beat.
+// The best token tree in hindsight, for studies: what drafts are measured against.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,12 @@ using DistributionAfter = std::function<std::span<const float>(std::span<const T
 /// product of T along the node's path, so that length is 1 (the bonus token) plus the sum of w_T
 /// over the nodes: the sum of the result's `value`, which holds w_T (the root's is 1).
 ///
-/// A policy cannot know T; under sampled rejection the tree would be biased besides. It bounds
-/// what any tree of its size brings where a child is accepted exactly when it is the target's
-/// token (temperature 0, coupled acceptance).
+/// A policy cannot know T; under sampled rejection the tree would be biased besides. No tree of
+/// its size is expected to bring more along text that knows nothing of the tree's noise: drawn
+/// apart from the tree, or, at temperature 0, not random at all. Coupled acceptance and sampled
+/// rejection do not draw text so. The one shares noise between draft and target, the other takes
+/// the tree's own tokens where it can: a draft that equals the target is always accepted, and a
+/// good one can exceed this length.
 ///
 /// `draft`, if not empty, restricts the tree to tokens of positive D, and gives draft_prob;
 /// without it draft_prob is T. Tokens of probability 0 are never added, so the tree can be

@@ -62,12 +62,6 @@ Enum named(const std::string& option, const std::string& text, std::initializer_
   throw_usage(cat("--", option, " ", quote(text), " is unknown; use ", names));
 }
 
-Policy policy_named(const std::string& text) {
-  return named("policies", text,
-               {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
-                Policy::specinfer, Policy::sequoia, Policy::expand_rerank, Policy::none});
-}
-
 std::int32_t tree_size_in(const std::string& text) {
   const std::int64_t size = parse_count("tree-sizes", text, 0);
   if (size > largest_tree_size) {
@@ -88,7 +82,7 @@ std::string text_in(const po::variables_map& values, const char* option) {
 
 study::GridLists grid_lists(const po::variables_map& values) {
   study::GridLists lists;
-  lists.policies = list_of(values, "policies", policy_named);
+  lists.policies = list_of(values, "policies", [](const std::string& text) { return text; });
   lists.tree_sizes = list_of(values, "tree-sizes", tree_size_in);
   lists.temperatures = list_of(values, "temperatures", [](const std::string& text) {
     const auto temperature = number_in<double>("temperatures", text);
@@ -159,8 +153,11 @@ po::options_description study_policy_options() {
   const auto list = [](const char* usual) {
     return po::value<std::string>()->default_value(usual)->value_name("LIST");
   };
-  d.add_options()("policies", list("dyspec"),
-                  "of dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank")(
+  d.add_options()(
+      "policies", list("dyspec"),
+      "of dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank, and of "
+      "dyspec-calibrated, which needs tree sizes, and dyspec-threshold-calibrated, "
+      "which grow by acceptance as learned in each text")(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
                                                "rejection, coupled or both")(
@@ -178,7 +175,7 @@ po::options_description study_policy_options() {
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "expand-rerank: nodes expanded in a layer; 0: 10")(
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-      "dyspec-threshold: least estimated acceptance; 0: from measured costs")(
+      "dyspec-threshold, calibrated or not: least estimated acceptance; 0: from measured costs")(
       "repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
       "as for generate, and so are the next three")(
       "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(

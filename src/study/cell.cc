@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "study/policy_name.h"
 
 namespace coppice::study {
 
@@ -13,8 +14,10 @@ std::string number_text(double number) {
   return std::string(text.data(), end);
 }
 
+std::string Cell::name() const { return policy_name(policy, custom_policy, calibrate); }
+
 std::string Cell::row_key() const {
-  std::string key = name_of(policy);
+  std::string key = name();
   if (!plain()) {
     if (widths.empty() && tree.empty()) {
       key += cat(" size=", tree_size > 0 ? std::to_string(tree_size) : "auto");
@@ -38,8 +41,8 @@ std::string Cell::key() const { return cat(row_key(), " seed=", seed); }
 
 std::string Cell::label() const {
   if (plain()) return "plain";
-  if (!widths.empty() || !tree.empty()) return name_of(policy);
-  return cat(name_of(policy), " ", tree_size > 0 ? std::to_string(tree_size) : "auto");
+  if (!widths.empty() || !tree.empty()) return name();
+  return cat(name(), " ", tree_size > 0 ? std::to_string(tree_size) : "auto");
 }
 
 Cell plain_of(const Cell& cell) {
@@ -65,6 +68,8 @@ GenerateOptions Cell::request(const SharedOptions& shared) const {
   options.acceptance = acceptance;
   options.seed = seed;
   options.policy = policy;
+  options.custom_policy = custom_policy;
+  options.calibrate = calibrate;
   options.tree_size = tree_size;
   options.tree_depth = tree_depth;
   options.beam_width = beam_width;

@@ -25,6 +25,8 @@ struct SharedOptions {
 
 struct Cell {
   Policy policy = Policy::none;
+  std::string custom_policy;   ///< custom: the name it was registered by
+  bool calibrate = false;      ///< dyspec, dyspec_threshold: as in GenerateOptions
   std::int32_t tree_size = 0;  ///< draft tokens; 0: automatic, or as the tree or widths say
   double temperature = 0.0;
   double draft_temperature = -1.0;  ///< below 0: as the engine chooses it
@@ -38,6 +40,8 @@ struct Cell {
   std::filesystem::path tree;
 
   bool plain() const { return policy == Policy::none; }
+  /// As --policies takes it (policy_name.h): "dyspec-calibrated", or a registered name.
+  std::string name() const;
   /// Names the cell without its seed, which is what tables have rows for: "dyspec size=16
   /// temperature=0.6 acceptance=rejection". Equal cells have equal names.
   std::string row_key() const;

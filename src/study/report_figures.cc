@@ -54,11 +54,11 @@ std::vector<Group> groups_of(const Summary& summary) {
 }
 
 /// Policies in the order studied, and the style that each has in all figures.
-std::vector<Policy> policies_of(const Summary& summary) {
-  std::vector<Policy> policies;
+std::vector<std::string> policies_of(const Summary& summary) {
+  std::vector<std::string> policies;
   for (const SummaryRow& row : summary.rows) {
-    const Policy policy = row.cell.policy;
-    if (policy == Policy::none) continue;
+    if (row.cell.plain()) continue;
+    const std::string policy = row.cell.name();
     if (std::find(policies.begin(), policies.end(), policy) == policies.end()) {
       policies.push_back(policy);
     }
@@ -89,16 +89,15 @@ class Figures {
   std::vector<Series> series_of(Estimate SummaryRow::*figure) const {
     std::vector<Series> series;
     for (std::size_t p = 0; p < policies_.size(); ++p) {
-      Series fixed{name_of(policies_[p]), {}, SeriesKind::measured, p};
-      Series own{
-          cat(name_of(policies_[p]), " auto"), {}, SeriesKind::measured, p + policies_.size()};
+      Series fixed{policies_[p], {}, SeriesKind::measured, p};
+      Series own{cat(policies_[p], " auto"), {}, SeriesKind::measured, p + policies_.size()};
       for (const SummaryRow* row : group_.rows) {
-        if (row->cell.policy != policies_[p]) continue;
+        if (row->cell.name() != policies_[p]) continue;
         const Estimate& e = row->*figure;
         const bool requested = row->cell.tree_size > 0;
         const double x = requested ? row->cell.tree_size : row->tree_size;
         if (!requested && !(row->cell.widths.empty() && row->cell.tree.empty())) {
-          own.name = name_of(policies_[p]);
+          own.name = policies_[p];
         }
         (requested ? fixed : own).points.push_back({x, e.value, e.low, e.high});
       }
@@ -163,7 +162,7 @@ class Figures {
     for (const SummaryRow* row : group_.rows) {
       const Cell& cell = row->cell;
       const bool shaped = !cell.widths.empty() || !cell.tree.empty();
-      add_bar(*row, name_of(cell.policy),
+      add_bar(*row, cell.name(),
               shaped ? "given" : (cell.tree_size > 0 ? cat(cell.tree_size) : "auto"));
     }
     add("time", to_svg(bars),
@@ -263,9 +262,9 @@ class Figures {
     for (std::size_t p = 0; p < policies_.size(); ++p) {
       NodeCounts counts;
       for (const SummaryRow* row : group_.rows) {
-        if (row->cell.policy == policies_[p]) counts += row->nodes;
+        if (row->cell.name() == policies_[p]) counts += row->nodes;
       }
-      Series series{name_of(policies_[p]), {}, SeriesKind::measured, p};
+      Series series{policies_[p], {}, SeriesKind::measured, p};
       for (std::size_t b = octave_bins; b-- > 0;) {
         const Examined& e = counts.by_estimate[b];
         if (e.examined < least_counted) continue;
@@ -277,11 +276,16 @@ class Figures {
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
     if (chart.series.empty()) return;
+    const bool learned = std::any_of(group_.rows.begin(), group_.rows.end(),
+                                     [](const SummaryRow* row) { return row->cell.calibrate; });
     add("calibration", to_svg(chart),
         cat("Calibration of the draft: acceptance rate against the chance that DySpec reckons "
             "with, the draft's probability of the token over what its earlier siblings left "
             "(equations 9 to 11). Bins halve; those of fewer than ",
-            least_counted, " tokens are left out; 95% intervals by Wilson's score."));
+            least_counted, " tokens are left out; 95% intervals by Wilson's score.",
+            learned ? " This chance it is for policies with learned acceptance too, not the one "
+                      "that they grow by."
+                    : ""));
     by_place();
   }
 
@@ -336,10 +340,10 @@ class Figures {
 
   /// Each policy's largest trees.
   void steps() {
-    for (const Policy policy : policies_) {
+    for (const std::string& policy : policies_) {
       const SummaryRow* largest = nullptr;
       for (const SummaryRow* row : group_.rows) {
-        if (row->cell.policy != policy) continue;
+        if (row->cell.name() != policy) continue;
         if (largest == nullptr || row->tree_size > largest->tree_size) largest = row;
       }
       if (largest == nullptr) continue;
@@ -354,9 +358,8 @@ class Figures {
       };
       chart.panels = {{"tree size", {{"tree size", values(record->tree_sizes)}}},
                       {"accepted tokens", {{"accepted", values(record->accepted)}}}};
-      add(cat("steps_", largest->cell.label() == name_of(policy)
-                            ? name_of(policy)
-                            : file_name(largest->cell.label())),
+      add(cat("steps_",
+              largest->cell.label() == policy ? policy : file_name(largest->cell.label())),
           to_svg(chart),
           cat("Draft tokens of the tree and those accepted (the bonus token not counted) in each "
               "step of the first prompt's text: ",
@@ -372,7 +375,7 @@ class Figures {
   const Summary& summary_;
   const Results& results_;
   const Group& group_;
-  std::vector<Policy> policies_;
+  std::vector<std::string> policies_;
   std::vector<NamedFigure> figures_;
 };
 

@@ -28,8 +28,9 @@ struct StudyRequest {
 /// where there are no more, or `count` is 0.
 std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count);
 
-/// Models by path and fingerprint, prompts by hash, every option that changes a figure. Reads the
-/// model folders; throws Error(failure) where it cannot.
+/// Models by path and fingerprint, prompts by hash, every option that changes a figure; of a
+/// registered policy its name alone, for what it does cannot be told. Reads the model folders;
+/// throws Error(failure) where it cannot.
 nlohmann::ordered_json settings_of(const StudyRequest& request);
 
 }  // namespace coppice::study

@@ -53,7 +53,7 @@ std::vector<std::string> csv_row(const SummaryRow& s) {
   const Cell& c = s.cell;
   const bool shaped = !c.widths.empty() || !c.tree.empty();
   std::vector<std::string> row = {
-      name_of(c.policy),
+      c.name(),
       c.plain() ? "0" : (shaped ? "" : (c.tree_size > 0 ? cat(c.tree_size) : "auto")),
       c.tree_depth > 0 ? cat(c.tree_depth) : "",
       c.beam_width > 0 ? cat(c.beam_width) : "",
@@ -90,8 +90,7 @@ std::vector<std::string> names_of(const Cell& c) {
   const bool shaped = !c.widths.empty() || !c.tree.empty();
   std::string size = shaped ? "given" : (c.tree_size > 0 ? cat(c.tree_size) : "auto");
   if (c.plain()) size.clear();
-  return {c.plain() ? "plain" : name_of(c.policy), size, number_text(c.temperature),
-          name_of(c.acceptance)};
+  return {c.plain() ? "plain" : c.name(), size, number_text(c.temperature), name_of(c.acceptance)};
 }
 
 }  // namespace

@@ -108,12 +108,45 @@ TEST_F(StudyCommand, AutomaticSizesAndTreesOfFiles) {
   EXPECT_TRUE(fs::exists(path("out") + "/costs.json"));
 }
 
+TEST_F(StudyCommand, LearnedAcceptance) {
+  const std::string tail =
+      common() +
+      "--policies dyspec,dyspec-calibrated,dyspec-threshold-calibrated --tree-sizes 6,auto "
+      "--temperatures 0,0.7 --max-new-tokens 6 --oracle-positions 0 --limit 2 --out '" +
+      path("out") + "'";
+  const Result r = shell(tail);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.err,
+            "coppice: left out: dyspec-calibrated of automatic size: calibrate: automatic sizes of "
+            "policy dyspec learn acceptance by themselves; give a tree-size, or leave it out\n");
+  // Policy, tree and temperature of the first table's rows.
+  std::vector<std::string> rows;
+  std::istringstream table(r.out.substr(0, r.out.find("\nPer step")));
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string policy, tree, temperature;
+    words >> policy >> tree >> temperature;
+    if (policy.starts_with("dyspec")) rows.push_back(policy + " " + tree + " " + temperature);
+  }
+  std::vector<std::string> expected;
+  for (const char* temperature : {" 0", " 0.7"}) {
+    for (const char* cell : {"dyspec 6", "dyspec auto", "dyspec-calibrated 6",
+                             "dyspec-threshold-calibrated 6", "dyspec-threshold-calibrated auto"}) {
+      expected.push_back(cell + std::string(temperature));
+    }
+  }
+  EXPECT_EQ(rows, expected) << r.out;
+}
+
 TEST_F(StudyCommand, UsageErrors) {
   const std::string out = "--out '" + path("out") + "' ";
   expect_error(" study", 2, "--out DIR");
   expect_error(" study " + out, 2, "--prompts FILE");
   expect_error(common(), 2, "--out DIR");
   expect_error(common() + out + "--policies dance", 2, "--policies 'dance' is unknown");
+  expect_error(common() + out + "--policies dance", 2, "dyspec-threshold-calibrated, chain");
+  expect_error(common() + out + "--policies chain-calibrated", 2, "is unknown");
+  expect_error(common() + out + "--policies dyspec-calibrated", 2, "give a tree-size");
   expect_error(common() + out + "--tree-sizes 4,x", 2, "--tree-sizes 'x'");
   expect_error(common() + out + "--tree-sizes 5000", 2, "use 1 to 1024");
   expect_error(common() + out + "--tree-sizes 4,,5", 2, "an item is empty");

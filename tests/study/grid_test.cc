@@ -28,7 +28,7 @@ void expect_error(const GridLists& lists, const std::string& says) {
 
 TEST(Grid, IsTheCrossProductWithPlainDecoding) {
   GridLists lists;
-  lists.policies = {Policy::dyspec, Policy::none, Policy::chain};
+  lists.policies = {"dyspec", "none", "chain"};
   lists.tree_sizes = {16, 0};
   lists.temperatures = {0.0, 0.6};
   lists.acceptances = {Acceptance::rejection, Acceptance::coupled};
@@ -52,7 +52,7 @@ TEST(Grid, IsTheCrossProductWithPlainDecoding) {
 
 TEST(Grid, LeavesOutWhatTheEngineRefusesAndSaysWhy) {
   GridLists lists;
-  lists.policies = {Policy::expand_rerank, Policy::chain};
+  lists.policies = {"expand-rerank", "chain"};
   lists.tree_sizes = {8};
   lists.temperatures = {0.0, 0.8};
   const Grid grid = make_grid(lists, {});
@@ -66,7 +66,7 @@ TEST(Grid, LeavesOutWhatTheEngineRefusesAndSaysWhy) {
 
 TEST(Grid, OptionsGoToTheirPolicies) {
   GridLists lists;
-  lists.policies = {Policy::specinfer, Policy::sequoia, Policy::dyspec_threshold, Policy::dyspec};
+  lists.policies = {"specinfer", "sequoia", "dyspec-threshold", "dyspec"};
   lists.tree_sizes = {16, 64};
   lists.widths = {3, 2};
   lists.tree_depth = 4;
@@ -92,10 +92,39 @@ TEST(Grid, OptionsGoToTheirPolicies) {
       << "given widths make one tree, not two";
 }
 
+TEST(Grid, LearnedAcceptanceNeedsASizeWhereTheEngineSaysSo) {
+  GridLists lists;
+  lists.policies = {"dyspec-calibrated", "dyspec", "dyspec-threshold-calibrated"};
+  lists.tree_sizes = {0, 16};
+  lists.threshold = 0.1;
+  const Grid grid = make_grid(lists, {});
+  EXPECT_EQ(keys(grid), (std::vector<std::string>{
+                            "none temperature=0 acceptance=rejection seed=0",
+                            "dyspec-calibrated size=16 temperature=0 acceptance=rejection seed=0",
+                            "dyspec size=auto temperature=0 acceptance=rejection seed=0",
+                            "dyspec size=16 temperature=0 acceptance=rejection seed=0",
+                            "dyspec-threshold-calibrated size=auto threshold=0.1 temperature=0 "
+                            "acceptance=rejection seed=0",
+                            "dyspec-threshold-calibrated size=16 threshold=0.1 temperature=0 "
+                            "acceptance=rejection seed=0"}));
+  for (const Cell& cell : grid.cells) {
+    EXPECT_EQ(cell.request({}).calibrate, cell.name().ends_with("-calibrated")) << cell.key();
+  }
+  lists.temperatures = {0.0, 0.8};
+  const Grid more = make_grid(lists, {});
+  EXPECT_EQ(more.cells.size(), 2 * grid.cells.size());
+  EXPECT_EQ(more.notes, grid.notes) << "one line for all temperatures";
+  ASSERT_EQ(grid.notes.size(), 1u);
+  EXPECT_TRUE(grid.notes[0].starts_with("left out: dyspec-calibrated of automatic size: "))
+      << grid.notes[0];
+  lists.tree_sizes = {0};
+  expect_error(lists, "--policies dyspec-calibrated: calibrate");
+}
+
 TEST(Grid, Errors) {
   GridLists lists;
   expect_error(lists, "--policies: the list is empty");
-  lists.policies = {Policy::dyspec};
+  lists.policies = {"dyspec"};
   lists.temperatures = {-1.0};
   expect_error(lists, "temperature -1");
   lists.temperatures = {0.0};
@@ -108,7 +137,9 @@ TEST(Grid, Errors) {
   lists.draft_temperature = 500.0;
   expect_error(lists, "draft-temperature 500");
   lists.draft_temperature = -1.0;
-  lists.policies = {Policy::static_tree};
+  lists.policies = {"custom"};
+  expect_error(lists, "--policies 'custom' is unknown; use dyspec, dyspec-calibrated, ");
+  lists.policies = {"static"};
   expect_error(lists, "policy static needs one");
 }
 

@@ -62,7 +62,7 @@ class Study : public ::testing::Test {
       request_.prompts.push_back({token < 20 ? "low" : "high", "", {1, token, 7}, token});
     }
     request_.shared.max_new_tokens = 14;
-    lists_.policies = {Policy::dyspec, Policy::chain, Policy::specinfer};
+    lists_.policies = {"dyspec", "chain", "specinfer"};
     lists_.tree_sizes = {4, 8};
     lists_.temperatures = {0.0, 0.8};
     lists_.seeds = {3, 4};

@@ -20,7 +20,7 @@ constexpr double margin = 14;
 constexpr double thickness = 17;
 constexpr double pitch = 22;
 constexpr double group_gap = 9;
-constexpr double longest_name = 150;
+constexpr double longest_name = 190;  // dyspec-threshold-calibrated fits
 
 class BarPlot {
  public:

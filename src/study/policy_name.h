@@ -1,0 +1,24 @@
+// What studies call policies.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+
+namespace coppice::study {
+
+/// policy_names(), coppice's own and the registered ones, and "dyspec-calibrated" and
+/// "dyspec-threshold-calibrated": the same policies with GenerateOptions::calibrate. Not those
+/// that policy_named() refuses.
+std::vector<std::string> study_policy_names();
+
+/// Policy, custom_policy and calibrate by such a name, all else as it is by default. Throws
+/// Error(usage), which lists all names, for any other, and for a policy that was registered by a
+/// name which means something else in a study: those two, "oracle" and "plain".
+GenerateOptions policy_named(const std::string& name);
+
+/// The name for which policy_named() gives these.
+std::string policy_name(Policy policy, const std::string& custom_policy, bool calibrate);
+
+}  // namespace coppice::study
