@@ -16,12 +16,15 @@ constexpr const char* help =
     "  coppice generate   continue a text\n"
     "  coppice tree       draw one judged token tree\n"
     "  coppice info DIR   describe a model folder\n"
+    "  coppice advise     measure which policy and tree size pay here\n"
+    "  coppice audit      test whether speculation is lossless here\n"
     "\n"
     "  coppice COMMAND --help, coppice --version\n";
 
 int run(const std::vector<std::string>& words) {
   using namespace coppice;
-  if (words.empty()) throw_usage("no command; use one of generate, tree, info (see --help)");
+  if (words.empty())
+    throw_usage("no command; use one of generate, tree, info, advise, audit (see --help)");
   const std::string& command = words[0];
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "--help" || command == "-h" || command == "help") {
@@ -35,7 +38,10 @@ int run(const std::vector<std::string>& words) {
   if (command == "generate") return cli::generate(rest);
   if (command == "tree") return cli::tree(rest);
   if (command == "info") return cli::info(rest);
-  throw_usage(cat(quote(command), " is no command; use one of generate, tree, info (see --help)"));
+  if (command == "advise") return cli::advise(rest);
+  if (command == "audit") return cli::audit(rest);
+  throw_usage(cat(quote(command),
+                  " is no command; use one of generate, tree, info, advise, audit (see --help)"));
 }
 
 }  // namespace

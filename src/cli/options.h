@@ -28,6 +28,9 @@ po::options_description drafting_options();
 /// Its largest tree is that of `request`, which is valid; a tree file is read for it.
 EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request);
 GenerateOptions generate_options(const po::variables_map& values);
+/// Its part that says what the text is distributed as, with the draft's temperature: for commands
+/// that choose policies themselves. Without a seed a random one.
+GenerateOptions sampling_request(const po::variables_map& values);
 /// The text that standard input or the options give; checked before the models are loaded.
 struct Prompt {
   bool ids = false;
