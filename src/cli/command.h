@@ -7,6 +7,8 @@
 namespace coppice::cli {
 
 /// Each takes the words after its name and returns the exit code; errors are thrown.
+int advise(const std::vector<std::string>& arguments);
+int audit(const std::vector<std::string>& arguments);
 int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);

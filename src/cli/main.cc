@@ -25,6 +25,8 @@ const std::vector<Command>& commands() {
       {"study", "", "measure policies on prompts, side by side", cli::study},
       {"record", "", "keep what draft and target say around texts", cli::record},
       {"replay", "FILE", "judge policies anew over a recording", cli::replay},
+      {"audit", "", "test whether speculation is lossless here", cli::audit},
+      {"advise", "", "measure which policy and tree size pay here", cli::advise},
       {"info", "DIR", "describe a model folder", cli::info},
   };
   return all;

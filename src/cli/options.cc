@@ -283,6 +283,17 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   } else {
     options.seed = std::random_device()();
   }
+  if (values.count("acceptance") != 0) {
+    options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
+                                {Acceptance::rejection, Acceptance::coupled});
+  }
+  if (values.count("draft-temperature") != 0) {
+    options.draft_temperature = values["draft-temperature"].as<double>();
+    if (options.draft_temperature < 0.0) {
+      throw_usage(cat("--draft-temperature ", options.draft_temperature, ": use a number above 0"));
+    }
+  }
+  options.add_bos = values.count("no-bos") == 0;
   return options;
 }
 
@@ -292,8 +303,6 @@ GenerateOptions generate_options(const po::variables_map& values) {
       one_of("policy", values["policy"].as<std::string>(),
              {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
               Policy::specinfer, Policy::sequoia, Policy::expand_rerank, Policy::none});
-  options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
-                              {Acceptance::rejection, Acceptance::coupled});
   const auto size = parse_count("tree-size", values["tree-size"].as<std::string>(), 0);
   if (size > largest_tree_size) {
     throw_usage(cat("--tree-size ", size, ": use 1 to ", largest_tree_size, ", or auto"));
@@ -309,15 +318,8 @@ GenerateOptions generate_options(const po::variables_map& values) {
   options.tree_depth = values["tree-depth"].as<std::int32_t>();
   options.beam_width = values["beam-width"].as<std::int32_t>();
   options.threshold = values["threshold"].as<double>();
-  if (values.count("draft-temperature") != 0) {
-    options.draft_temperature = values["draft-temperature"].as<double>();
-    if (options.draft_temperature < 0.0) {
-      throw_usage(cat("--draft-temperature ", options.draft_temperature, ": use a number above 0"));
-    }
-  }
   options.sampled_children = values.count("sampled-children") != 0;
   options.calibrate = values.count("calibrate") != 0;
-  options.add_bos = values.count("no-bos") == 0;
   return options;
 }
 

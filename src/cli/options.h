@@ -27,7 +27,8 @@ po::options_description drafting_options();
 /// Finds the models and says on standard error what it decided where that is not obvious.
 /// Its largest tree is that of `request`, which is valid; a tree file is read for it.
 EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request);
-/// What sampling_options() say; all else as by default.
+/// What sampling_options() say, and of acceptance, draft-temperature and no-bos those that the
+/// command has: for commands that choose policies themselves. Without a seed a random one.
 GenerateOptions sampling_request(const po::variables_map& values);
 /// The same with what drafting_options() say.
 GenerateOptions generate_options(const po::variables_map& values);

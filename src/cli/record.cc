@@ -50,13 +50,6 @@ int record(const std::vector<std::string>& arguments) {
   study::RecordOptions options;
   options.generate = sampling_request(values);
   options.generate.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
-  if (values.count("draft-temperature") != 0) {
-    options.generate.draft_temperature = values["draft-temperature"].as<double>();
-    if (options.generate.draft_temperature < 0.0) {
-      throw_usage(cat("--draft-temperature ", options.generate.draft_temperature,
-                      ": use a number above 0"));
-    }
-  }
   options.nodes = values["nodes"].as<std::int32_t>();
   options.top_k = values["entries"].as<std::int32_t>();
   const std::string out = required(values, "out", "the file to write");

@@ -60,7 +60,8 @@ TEST_F(Cli, HelpAndVersion) {
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_NE(run("--help").out.find("coppice generate"), std::string::npos);
   EXPECT_EQ(run("--version").out.rfind("coppice ", 0), 0u);
-  for (const char* command : {"generate", "tree", "study", "info"}) {
+  for (const char* command :
+       {"generate", "tree", "study", "record", "replay", "audit", "advise", "info"}) {
     const Result r = run(std::string(command) + " --help");
     EXPECT_EQ(r.code, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);
@@ -369,6 +370,85 @@ TEST_F(Cli, InterruptKeepsWhatWasWritten) {
   EXPECT_GE(out.size(), 20u);
   EXPECT_EQ(out.back(), '\n');
   EXPECT_NE(slurp(folder("err")).find("cancelled"), std::string::npos) << slurp(folder("err"));
+}
+
+TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
+  TinyModel model;
+  model.vocab_size = 16;
+  model.layers = 1;
+  const TinyPair pair(model, 0.5);
+  const std::string pair_words = " --target '" + (pair.path() / "target").string() + "' --draft '" +
+                                 (pair.path() / "draft").string() +
+                                 "' --device cpu --threads 1 --cpu-dtype f32";
+  const std::string quick = " --samples 1500 --compared-tokens 16";
+  const Result good =
+      run("audit --policy dyspec --tree-size 6 --temperature 1 --format json" + pair_words + quick);
+  EXPECT_EQ(good.code, 0) << good.out << good.err;
+  const auto json = nlohmann::json::parse(good.out);
+  EXPECT_EQ(json["lossless"], true);
+  EXPECT_EQ(json["self_check"], true);
+  EXPECT_EQ(json["laws"].size(), 2u);  // both acceptances
+  EXPECT_EQ(json["seed"], 1);
+
+  // So few samples show no planted fault: nothing is shown then, and the exit code says so.
+  std::ofstream(folder("prompts.jsonl")) << R"({"tokens": [1, 4, 2]})"
+                                         << "\n";
+  const Result few =
+      run("audit --policy chain --tree-size 2 --acceptance rejection --samples 4 "
+          "--compared-tokens 4 --prompts '" +
+          folder("prompts.jsonl") + "'" + pair_words);
+  EXPECT_EQ(few.code, 1) << few.out << few.err;
+  EXPECT_NE(few.out.find("no planted fault was caught"), std::string::npos) << few.out;
+  EXPECT_EQ(run("audit --policy chain --tree-size 2 --acceptance rejection --samples 4 "
+                "--compared-tokens 4 --no-self-check" +
+                pair_words)
+                .code,
+            0);
+
+  expect_error("audit --temperature 0", 2, "above 0");
+  expect_error("audit --policy none", 2, "does not speculate");
+  expect_error("audit --samples 0", 2, "use a whole number from 1");
+  expect_error("audit --limit 0", 2, "use 1 or more");
+  expect_error("audit --prompt-tokens 0", 2, "use 1 or more");
+  expect_error("audit --compared-tokens 0", 2, "use 1 or more");
+  expect_error("audit --format xml", 2, "text or json");
+  expect_error("audit --draft none --target x", 2, "needs a draft");
+  expect_error("audit --policy expand-rerank --acceptance rejection", 2, "bias");
+  expect_error("audit --prompts '" + folder("missing") + "'", 1, "missing");
+}
+
+TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
+  const TinyPair pair({}, 0.1);
+  const std::string pair_words = " --target '" + (pair.path() / "target").string() + "' --draft '" +
+                                 (pair.path() / "draft").string() +
+                                 "' --device cpu --threads 1 --cpu-dtype f32";
+  const std::string command =
+      "advise --limit 1 --prompt-tokens 8 --max-new-tokens 24 "
+      "--temperature 0.9" +
+      pair_words;
+  const Result r = run(command + " --format json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  for (const char* name : {"pays", "command", "plain", "candidates", "checks", "advised"}) {
+    EXPECT_TRUE(json.contains(name)) << name;
+  }
+  EXPECT_EQ(json["checks"].size(), 3u);
+  const std::string advised = json["command"];
+  EXPECT_EQ(advised.rfind("coppice generate --policy ", 0), 0u) << advised;
+  EXPECT_NE(advised.find("--temperature 0.9"), std::string::npos) << advised;
+  EXPECT_EQ(
+      run(advised.substr(advised.find(' ') + 1) + " --prompt-ids 1,2 --max-new-tokens 4").code, 0);
+  const Result text = run(command + " --no-check");
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("Advised"), std::string::npos);
+  EXPECT_EQ(text.out.find("against a run"), std::string::npos);
+
+  expect_error("advise --limit 0", 2, "use 1 or more");
+  expect_error("advise --max-new-tokens 3", 2, "or more");
+  expect_error("advise --draft none --target x", 2, "needs a draft");
+  expect_error("advise --policy chain", 2, "policy");
+  expect_error("advise --acceptance never", 2, "rejection, coupled");
+  expect_error("advise --format xml", 2, "text or json");
 }
 
 }  // namespace

@@ -1,0 +1,125 @@
+// Measures the user's own pair and device and recommends how to run it.
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "study/advise_report.h"
+#include "study/audit.h"
+#include "study/prompt_tokens.h"
+
+namespace coppice::cli {
+namespace {
+
+// A word as a shell takes it.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](char c) {
+    return std::string_view("-_./=:,+@%").find(c) != std::string_view::npos ||
+           (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+// Options of `coppice generate` that were given, in the words they were given in.
+std::string given(const po::variables_map& values) {
+  std::string words;
+  for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-tokens",
+                           "gpu-memory-fraction", "temperature", "top-k", "top-p", "min-p",
+                           "repetition-penalty", "acceptance", "draft-temperature"}) {
+    if (values.count(name) == 0 || values[name].defaulted()) continue;
+    const boost::any& value = values[name].value();
+    std::string text;
+    if (const auto* word = boost::any_cast<std::string>(&value)) text = shell_word(*word);
+    if (const auto* number = boost::any_cast<double>(&value)) text = cat(*number);
+    if (const auto* number = boost::any_cast<std::int32_t>(&value)) text = cat(*number);
+    words += cat(" --", name, " ", text);
+  }
+  if (values.count("no-bos") != 0) words += " --no-bos";
+  return words;
+}
+
+po::options_description kept_drafting_options() {
+  po::options_description d("Speculation");
+  d.add_options()("acceptance",
+                  po::value<std::string>()->default_value("rejection")->value_name("A"),
+                  "rejection or coupled")("draft-temperature", po::value<double>()->value_name("F"),
+                                          "if not given, the target's, or 0.45 at temperature 0");
+  return d;
+}
+
+}  // namespace
+
+int advise(const std::vector<std::string>& arguments) {
+  po::options_description measuring("Measuring");
+  measuring.add_options()(
+      "prompts", po::value<std::string>()->value_name("FILE"),
+      "texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"; texts like your "
+      "own make the advice yours. If not given, the target writes them")(
+      "no-bos", "put no beginning-of-sequence token before a text")(
+      "limit", po::value<std::int32_t>()->default_value(4)->value_name("N"), "most prompts")(
+      "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
+      "first tokens of each prompt that are used")(
+      "max-new-tokens", po::value<std::int32_t>()->default_value(96)->value_name("N"),
+      "tokens written behind each prompt, by each kind of tree")("no-check",
+                                                                 "do not run what is advised")(
+      "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
+  po::options_description all;
+  all.add(measuring).add(sampling_options()).add(kept_drafting_options()).add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             "coppice advise: which policy and tree size pay on this pair and this device\n\n"
+             "Times both models, samples acceptance on a few texts, predicts tokens per second of\n"
+             "plain decoding and of each policy and size, and checks the prediction by a run.\n",
+             values)) {
+    return 0;
+  }
+  const std::string format = values["format"].as<std::string>();
+  if (format != "text" && format != "json") {
+    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
+  }
+  const auto limit = values["limit"].as<std::int32_t>();
+  const auto prompt_tokens = values["prompt-tokens"].as<std::int32_t>();
+  if (limit < 1) throw_usage(cat("--limit ", limit, ": use 1 or more"));
+  if (prompt_tokens < 1) throw_usage(cat("--prompt-tokens ", prompt_tokens, ": use 1 or more"));
+  study::AdviceRequest request;
+  request.sampling = sampling_request(values);
+  if (values.count("seed") == 0) request.sampling.seed = 1;
+  request.new_tokens = values["max-new-tokens"].as<std::int32_t>();
+  if (request.new_tokens < study::fewest_new_tokens) {
+    throw_usage(cat("--max-new-tokens ", request.new_tokens, ": use ", study::fewest_new_tokens,
+                    " or more"));
+  }
+  request.check = values.count("no-check") == 0;
+  request.sampling.validate();
+  std::vector<study::StudyPrompt> prompts;
+  if (values.count("prompts") != 0) {
+    prompts = study::read_prompts(values["prompts"].as<std::string>());
+    prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
+  }
+
+  ProgressLine progress(true);
+  EngineOptions engine_request = engine_options(values, request.sampling);
+  if (engine_request.draft.empty()) throw_usage("advise needs a draft model; give --draft DIR");
+  engine_request.max_tree_size = study::largest_advised_tree;
+  engine_request.progress = [&](const LoadEvent& event) {
+    progress.show(cat("loading ", event.what), event.fraction);
+  };
+  Engine engine = Engine::load(engine_request);
+  request.prompts =
+      prompts.empty() ? study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed)
+                      : study::to_tokens(engine, prompts, prompt_tokens, request.sampling.add_bos);
+  request.progress = [&](const std::string& what, double fraction) {
+    progress.show(what, fraction);
+  };
+  const study::Advice advice = study::advise(engine, request);
+  progress.clear();
+  const std::string command =
+      "coppice generate " + study::policy_options(advice.advised) + given(values);
+  write_out(format == "json" ? study::to_json(advice, command) : study::to_text(advice, command));
+  return 0;
+}
+
+}  // namespace coppice::cli

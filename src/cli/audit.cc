@@ -1,0 +1,141 @@
+// Tests whether speculation is lossless on the user's own pair, device and settings.
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "study/audit_report.h"
+#include "study/prompt_tokens.h"
+
+namespace coppice::cli {
+namespace {
+
+/// What is tested where no policy was named.
+struct Usual {
+  Policy policy;
+  std::int32_t tree_size;
+};
+constexpr Usual usual[] = {{Policy::dyspec, 16}, {Policy::chain, 4}, {Policy::sequoia, 16}};
+constexpr double usual_temperature = 0.8;
+
+// The settings that the options name, or the usual ones; both acceptances where none was named.
+std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
+                                             const GenerateOptions& request) {
+  std::vector<GenerateOptions> all;
+  if (values["policy"].defaulted()) {
+    for (const Usual& one : usual) {
+      GenerateOptions options = request;
+      options.policy = one.policy;
+      if (options.tree_size == 0) options.tree_size = one.tree_size;
+      all.push_back(options);
+    }
+  } else {
+    all.push_back(request);
+  }
+  std::vector<study::AuditSetting> settings;
+  for (GenerateOptions& options : all) {
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+      const bool asked = !values["acceptance"].defaulted();
+      if (asked && acceptance != request.acceptance) continue;
+      // Rejection is no choice for what it would bias.
+      if (!asked && options.policy == Policy::expand_rerank &&
+          acceptance == Acceptance::rejection) {
+        continue;
+      }
+      options.acceptance = acceptance;
+      settings.push_back({study::name_setting(options), options});
+    }
+  }
+  return settings;
+}
+
+}  // namespace
+
+int audit(const std::vector<std::string>& arguments) {
+  po::options_description tests("Tests");
+  tests.add_options()(
+      "prompts", po::value<std::string>()->value_name("FILE"),
+      "texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"; if "
+      "not given, the target writes them")("no-bos",
+                                           "put no beginning-of-sequence token before a text")(
+      "limit", po::value<std::int32_t>()->default_value(2)->value_name("N"),
+      "most prompts: of the file, or written")(
+      "prompt-tokens", po::value<std::int32_t>()->default_value(16)->value_name("N"),
+      "first tokens of each prompt that are used")(
+      "samples", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
+      "short texts sampled of each setting; auto: what takes about a minute, at least 500")(
+      "compared-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
+      "tokens of each prompt and setting compared with plain decoding")(
+      "no-self-check", "plant no faults (the tests are then not tested)")(
+      "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
+  po::options_description all;
+  all.add(tests).add(sampling_options()).add(drafting_options()).add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             "coppice audit: test whether speculation is lossless here\n\n"
+             "Draws many short texts and compares their law with the target's own, compares texts\n"
+             "at temperature 0 and under coupled acceptance with plain decoding token for token,\n"
+             "and plants faults to see that the tests would notice. Exit code 0: lossless; 1: not\n"
+             "shown to be; 2: wrong usage. Without --policy: dyspec 16, chain 4 and sequoia 16;\n"
+             "without --acceptance: both; without --temperature: 0.8; without --seed: 1.\n",
+             values)) {
+    return 0;
+  }
+  const std::string format = values["format"].as<std::string>();
+  if (format != "text" && format != "json") {
+    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
+  }
+  study::AuditRequest audit;
+  audit.samples = parse_count("samples", values["samples"].as<std::string>(), 0);
+  audit.compared_tokens = values["compared-tokens"].as<std::int32_t>();
+  const auto limit = values["limit"].as<std::int32_t>();
+  const auto prompt_tokens = values["prompt-tokens"].as<std::int32_t>();
+  if (audit.compared_tokens < 1) {
+    throw_usage(cat("--compared-tokens ", audit.compared_tokens, ": use 1 or more"));
+  }
+  if (limit < 1) throw_usage(cat("--limit ", limit, ": use 1 or more"));
+  if (prompt_tokens < 1) throw_usage(cat("--prompt-tokens ", prompt_tokens, ": use 1 or more"));
+  audit.self_check = values.count("no-self-check") == 0;
+  GenerateOptions request = generate_options(values);
+  if (values["temperature"].defaulted()) request.temperature = usual_temperature;
+  if (values.count("seed") == 0) request.seed = 1;
+  audit.seed = request.seed;
+  if (!(request.temperature > 0.0)) {
+    throw_usage(
+        "--temperature 0 has no law to sample from; use one above 0 (texts at temperature 0 are "
+        "compared in any case)");
+  }
+  if (request.policy == Policy::none) {
+    throw_usage("--policy none does not speculate: nothing to audit; use another policy");
+  }
+  audit.settings = settings_of(values, request);
+  for (const auto& setting : audit.settings) setting.options.validate();
+  const auto& largest =
+      *std::max_element(audit.settings.begin(), audit.settings.end(),
+                        [](const study::AuditSetting& a, const study::AuditSetting& b) {
+                          return a.options.tree_size < b.options.tree_size;
+                        });
+  std::vector<study::StudyPrompt> prompts;
+  if (values.count("prompts") != 0) {
+    prompts = study::read_prompts(values["prompts"].as<std::string>());
+    prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
+  }
+
+  ProgressLine progress(true);
+  EngineOptions engine_request = engine_options(values, largest.options);
+  if (engine_request.draft.empty()) throw_usage("audit needs a draft model; give --draft DIR");
+  engine_request.progress = [&](const LoadEvent& event) {
+    progress.show(cat("loading ", event.what), event.fraction);
+  };
+  Engine engine = Engine::load(engine_request);
+  audit.prompts = prompts.empty()
+                      ? study::draw_prompts(engine, limit, prompt_tokens, audit.seed)
+                      : study::to_tokens(engine, prompts, prompt_tokens, request.add_bos);
+  audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
+  const study::AuditReport report = study::run_audit(engine, audit);
+  progress.clear();
+  write_out(format == "json" ? study::to_json(report) : study::to_text(report, engine));
+  return report.lossless() ? 0 : 1;
+}
+
+}  // namespace coppice::cli

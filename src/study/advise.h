@@ -1,0 +1,105 @@
+// Which policy and tree size pay on this pair and this device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "cost_table.h"
+#include "study/workload.h"
+
+namespace coppice::study {
+
+/// Speculation that promises less than this over plain decoding is not advised.
+inline constexpr double least_speedup = 1.02;
+
+/// Fewest new tokens of a prompt: the last of them are left out, where trees are cut short.
+inline constexpr std::int32_t fewest_new_tokens = 24;
+
+struct AdviceRequest {
+  std::vector<std::vector<TokenId>> prompts;  ///< BOS included
+  /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
+  GenerateOptions sampling;
+  std::int32_t new_tokens = 96;  ///< of each prompt and sampled policy, and of each checked one
+  bool check = true;             ///< run what is advised and compare
+  /// Whether what the sampled steps took by the clock scales the cost table and adds what steps
+  /// cost beside the models. Without, the advice depends on the table and the texts alone.
+  bool follow_clock = true;
+  std::function<void(const std::string& what, double fraction)> progress;
+};
+
+/// Clock over cost table by the rows of a pass: linear between what was seen, constant beyond.
+class ClockRatio {
+ public:
+  /// Adds a pass, or a few of `rows` rows on average.
+  void add(std::int32_t rows, double clock_seconds, double table_seconds);
+  /// 1 where nothing was added.
+  double at(std::int32_t rows) const;
+
+ private:
+  struct Sum {
+    double clock = 0.0, table = 0.0;
+  };
+  std::map<std::int32_t, Sum> seen_;  ///< by rows
+};
+
+/// How the clock of sampled steps compares with the cost table.
+struct Calibration {
+  ClockRatio plain, verify, draft;
+  double step_seconds = 0.0;  ///< of a plain step beside the pass
+  double node_seconds = 0.0;  ///< more for every draft token: drawing, ordering, judging
+};
+
+/// One setting's prediction. Seconds are those of a step.
+struct Prediction {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;
+  double accepted_length = 1.0;
+  double nodes = 0.0;  ///< draft tokens a step
+  double draft_seconds = 0.0, verify_seconds = 0.0, other_seconds = 0.0;
+  double tokens_per_second = 0.0;  ///< prefill not counted
+  double speedup = 1.0;            ///< over plain decoding's prediction
+};
+
+/// Prices a workload at a text of `prefix` tokens.
+Prediction predict(const Workload& workload, const CostTable& costs, std::int32_t prefix,
+                   const Calibration& calibration);
+Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
+                         const Calibration& calibration);
+
+/// A prediction and the run that followed.
+struct CheckedPrediction {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;  ///< 0 with a policy that speculates: automatic, not predicted
+  double predicted = 0.0, measured = 0.0;  ///< tokens per second without prefill
+  double predicted_length = 0.0, measured_length = 0.0;
+};
+
+struct Advice {
+  std::string device, dtype;
+  double temperature = 0.0;
+  Acceptance acceptance = Acceptance::rejection;
+  std::int32_t prefix = 0;                                 ///< text length that is priced
+  double target_seconds = 0.0, target_wide_seconds = 0.0;  ///< table: 1 row, 17 rows
+  double draft_seconds = 0.0;                              ///< table: 1 row
+  Calibration calibration;
+  std::vector<double> rank_acceptance;  ///< by sibling rank, of Sequoia's tree
+  Prediction plain;
+  std::vector<Prediction> candidates;  ///< by policy and size
+  Prediction advised;                  ///< plain where nothing pays
+  bool pays = false;
+  std::vector<CheckedPrediction> checks;
+};
+
+/// Throws Error: usage without prompts or draft, or for sampling options out of range; failure
+/// where there is too little KV memory to measure in.
+Advice advise(Engine& engine, const AdviceRequest& request);
+
+/// Largest tree of a candidate: what engines must be loaded for.
+inline constexpr std::int32_t largest_advised_tree = 64;
+
+}  // namespace coppice::study

@@ -1,0 +1,91 @@
+// Whether samples follow a known law: chi-square, total variation, and what they could have seen.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice::study {
+
+/// Probability that a chi-square variable of `degrees` degrees of freedom is at least
+/// `chi_square`. With no degree of freedom: 1 at 0, else 0.
+double chi_square_tail(double chi_square, double degrees);
+
+/// Least noncentrality at which the chi-square test of `degrees` (above 0) at `significance`
+/// rejects with probability `power`.
+double detectable_noncentrality(double degrees, double significance, double power);
+
+/// The smallest bias, as total variation over the test's bins, that so many samples show with
+/// probability `power`, wherever in the bins it lies. A bias of total variation d has
+/// noncentrality n * sum (q - p)^2 / p >= 4 n d^2 (Cauchy and Schwarz), so d is
+/// sqrt(noncentrality / 4n). 1 where no bias is sure to be seen.
+double detectable_variation(double degrees, double samples, double significance, double power);
+
+/// Which of the hypotheses fall (Holm 1979): the chance that any true one does is at most
+/// `familywise`, whatever the tests share.
+std::vector<bool> holm(std::span<const double> p_values, double familywise);
+
+/// The target's law of one token, prepared for tests.
+struct TokenLaw {
+  std::vector<float> probability;  ///< [vocab]
+  std::vector<TokenId> order;      ///< the most probable tokens, best first
+  /// [vocab] false: no sample may be this token. Tokens that a filter leaves out by less than
+  /// rounding are possible, at probability 0.
+  std::vector<bool> possible;
+};
+/// Most entries of TokenLaw::order.
+inline constexpr std::size_t ordered_tokens = 64;
+/// From probabilities [vocab] and the tokens that rounding alone keeps out.
+TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline);
+
+/// One test's outcome.
+struct Fit {
+  double samples = 0.0;
+  std::int64_t contexts = 0;  ///< laws that samples were compared with
+  double chi_square = 0.0;
+  double degrees = 0.0;
+  double p_value = 1.0;             ///< 0 where an impossible token was seen
+  double total_variation = 0.0;     ///< of the binned counts, contexts weighted by their samples
+  double expected_variation = 0.0;  ///< its expectation without bias, about
+  std::int64_t impossible = 0;      ///< samples that the law rules out
+};
+
+/// Fewest expected samples of a bin.
+inline constexpr double least_expected = 10.0;
+
+/// Single tokens: a context's most probable ones have a bin each, the others share one. Bins
+/// depend on the law and the number of samples alone. The chi-squares of contexts add up, and so
+/// do their degrees of freedom: given who came into which context, contexts are independent. A
+/// context with too few samples for two bins is looked at for impossible tokens alone.
+class TokenTest {
+ public:
+  void add(const TokenLaw& law, std::span<const TokenId> samples);
+  Fit fit() const;
+
+ private:
+  double samples_ = 0.0, chi_square_ = 0.0, degrees_ = 0.0, variation_ = 0.0, expected_ = 0.0;
+  std::int64_t contexts_ = 0, impossible_ = 0;
+};
+
+/// How probable the sampled tokens were: their rank in the target's own order, in a few groups
+/// that all contexts share, rare ones too. Few degrees of freedom, so it sees a smaller bias than
+/// TokenTest where that is of one kind everywhere. The statistic is the quadratic form in the
+/// inverse of the counts' exact covariance, the sum of the contexts' multinomial ones.
+class RankTest {
+ public:
+  void add(const TokenLaw& law, std::span<const TokenId> samples);
+  Fit fit() const;
+
+ private:
+  static constexpr std::array<std::size_t, 6> group_ends = {1, 2, 3, 5, 9, 17};
+  static constexpr std::size_t groups = group_ends.size() + 1;
+  double samples_ = 0.0;
+  std::int64_t contexts_ = 0, impossible_ = 0;
+  std::array<double, groups> counted_{}, expected_{};
+  std::array<std::array<double, groups>, groups> covariance_{};
+};
+
+}  // namespace coppice::study

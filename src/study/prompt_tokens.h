@@ -1,0 +1,18 @@
+// Prompts of a file as tokens.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "coppice.h"
+#include "study/prompts.h"
+
+namespace coppice::study {
+
+/// The first `most` tokens of each prompt, BOS included. Throws Error: failure for texts where the
+/// engine has no tokenizer.
+std::vector<std::vector<TokenId>> to_tokens(const Engine& engine,
+                                            const std::vector<StudyPrompt>& prompts,
+                                            std::int32_t most, bool add_bos);
+
+}  // namespace coppice::study

@@ -1,0 +1,56 @@
+#include "study/sampler_of_texts.h"
+
+#include <cmath>
+
+#include "decoder.h"
+
+namespace coppice::study {
+
+void DrawStatistics::add(const Statistics& one) {
+  const auto n = static_cast<double>(one.steps);
+  steps += one.steps;
+  judged += std::llround(one.accepted_length * n);
+  drafted += std::llround(one.tree_size_mean * n);
+}
+
+double DrawStatistics::accepted_length() const {
+  return steps > 0 ? static_cast<double>(judged) / static_cast<double>(steps) : 0.0;
+}
+
+double DrawStatistics::tree_size() const {
+  return steps > 0 ? static_cast<double>(drafted) / static_cast<double>(steps) : 0.0;
+}
+
+TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt) : engine_(engine) {
+  state_.counts = TokenCounts(engine.impl().target.model->config().vocab_size);
+  engine.impl().append_prompt(state_, prompt);
+  prompt_length_ = state_.length();
+}
+
+TextSampler::~TextSampler() { engine_.impl().cut(state_, 0); }
+
+std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
+                                           DrawStatistics* statistics) {
+  Engine::Impl& impl = engine_.impl();
+  GenerateOptions endless = options;
+  endless.ignore_eos = true;
+  impl.check(endless);
+  const PieceCallback no_callback;
+  try {
+    Generation result = Decoder(impl, state_, endless, no_callback).run();
+    impl.cut(state_, prompt_length_);
+    if (result.finish_reason != FinishReason::length) {
+      throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
+                        prompt_length_, " + ", result.tokens.size(),
+                        " tokens; give shorter prompts or raise --kv-tokens"));
+    }
+    if (statistics != nullptr) statistics->add(result.statistics);
+    tokens_ = std::move(result.tokens);
+  } catch (...) {
+    impl.cut(state_, prompt_length_);
+    throw;
+  }
+  return tokens_;
+}
+
+}  // namespace coppice::study
