@@ -30,6 +30,7 @@ GrowthKind kind_of(const GenerateOptions& options, const TreePlan& plan) {
       kind.depth = static_cast<std::int32_t>(plan.widths.size());
       break;
     case Policy::chain:
+    case Policy::custom:
     case Policy::none:
       break;
   }
@@ -46,6 +47,15 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
   options.draft_temperature = header.draft_params.temperature;
   options.sampled_children = false;
   options.validate();
+  if (options.policy == Policy::custom) {
+    throw_usage(cat("replay: what policy ", quote(options.custom_policy),
+                    " would have made of nodes that are not on record is not known; use the "
+                    "policies that coppice has"));
+  }
+  if (options.calibrate) {
+    throw_usage(
+        "replay: learned acceptance follows the run it was learned in; leave calibrate out");
+  }
   if (options.policy == Policy::none) {
     throw_usage("replay: policy none grows no tree; its accepted length is 1");
   }
