@@ -142,6 +142,8 @@ po::options_description study_options() {
       "oracle-positions", po::value<std::int32_t>()->default_value(8)->value_name("N"),
       "above temperature 0 and for sizes up to 64: steps of each prompt at which the best tree in "
       "hindsight is sought, each for as many target passes as the tree has nodes; 0: none")(
+      "trace", po::value<std::string>()->value_name("FILE"),
+      "also write every node of every tree, for numpy (src/study/trace.h says how it is read)")(
       "jobs", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "prompts at the same time on the CPU, each with its own models and, if --threads is not "
       "given, one thread; speeds then compare within the study only");
@@ -195,6 +197,7 @@ StudyCommand study_command(const po::variables_map& values) {
   if (request.prompts_file.empty()) {
     throw_usage("study needs prompts; give --prompts FILE, such as bench/prompts/prompts.jsonl");
   }
+  request.trace = text_in(values, "trace");
   request.shared = shared_options(values);
   study::Grid grid = study::make_grid(grid_lists(values), request.shared);
   request.cells = std::move(grid.cells);

@@ -32,6 +32,7 @@ std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
     record.judged_good += accepted + 1;
     record.drafted += step.tree.size();
     record.nodes.add(step);
+    if (run.trace != nullptr) run.trace->add(step);
     seconds.draft += step.seconds.draft;
     seconds.drawing += step.seconds.drawing;
     seconds.construction += step.seconds.construction;

@@ -9,6 +9,7 @@
 #include "coppice.h"
 #include "study/cell.h"
 #include "study/record.h"
+#include "study/trace.h"
 
 namespace coppice::study {
 
@@ -20,6 +21,7 @@ struct CellRun {
   std::string kind;
   bool keep_steps = false;  ///< Record::tree_sizes and accepted
   std::function<bool()> stop;
+  TraceRun* trace = nullptr;  ///< receives every step
 };
 
 /// Generates and observes. nullopt where `stop` ended it. No other generation may run on the engine

@@ -72,7 +72,8 @@ class Runner {
             prompt,
             tokens.kind,
             prompt == 0,
-            [this] { return stopped(); }};
+            [this] { return stopped(); },
+            nullptr};
   }
 
   void warm_up(Engine& engine) {
@@ -98,8 +99,14 @@ class Runner {
   void work_on(Engine& engine, const PromptWork& prompt) {
     for (const Cell* cell : prompt.cells) {
       if (stopped()) return;
-      std::optional<Record> record = run_cell(engine, run_of(*cell, work_.shared, prompt.prompt));
+      const auto number = static_cast<std::uint32_t>(cell - work_.plan.cells.data());
+      TraceRun trace(number, static_cast<std::uint32_t>(prompt.prompt));
+      CellRun run = run_of(*cell, work_.shared, prompt.prompt);
+      if (work_.trace != nullptr) run.trace = &trace;
+      std::optional<Record> record = run_cell(engine, run);
       if (!record) return;
+      // First: what the results lack is run, and traced, again.
+      if (work_.trace != nullptr) work_.trace->append(trace);
       note(std::move(*record));
     }
     for (const double temperature : prompt.oracle_temperatures) {

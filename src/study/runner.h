@@ -9,6 +9,7 @@
 #include "coppice.h"
 #include "study/cell.h"
 #include "study/results.h"
+#include "study/trace.h"
 
 namespace coppice::study {
 
@@ -23,6 +24,8 @@ struct StudyWork {
   std::vector<PromptTokens> prompts;  ///< plan.prompts
   std::int32_t oracle_positions = 0;  ///< most steps of a walk; 0: no walks
   std::vector<std::int32_t> oracle_sizes;
+  /// Receives every generation that counts, numbered by its cell's place in the plan; may be null.
+  TraceWriter* trace = nullptr;
 };
 
 struct RunHooks {

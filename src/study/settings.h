@@ -22,6 +22,7 @@ struct StudyRequest {
   std::vector<std::int32_t> oracle_sizes;
   EngineOptions engine;
   std::int32_t jobs = 1;
+  std::filesystem::path trace;  ///< file for every node of every tree (trace.h); empty: none
 };
 
 /// `count` of the prompts, evenly spread over the file, which is often sorted by kind; all of them

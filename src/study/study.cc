@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -87,6 +89,23 @@ void check_device(const Results& results, const std::string& device, const std::
   }
 }
 
+std::optional<TraceWriter> trace_of(const StudyRequest& request, const Results& results) {
+  if (request.trace.empty()) return std::nullopt;
+  if (!results.records().empty() && !std::filesystem::exists(request.trace)) {
+    throw_usage(cat("--trace ", quote(request.trace.string()),
+                    ": it is not there, but --out holds results, of runs that left no trace; name "
+                    "the trace they were begun with, or another folder"));
+  }
+  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+  for (const Cell& cell : request.cells) cells.push_back(cell.key());
+  return std::make_optional<TraceWriter>(
+      request.trace, nlohmann::ordered_json{{"runs", cells}},
+      [&](std::uint32_t run, std::uint32_t prompt) {
+        return run < request.cells.size() && prompt < request.prompts.size() &&
+               results.has(request.cells[run], static_cast<std::int32_t>(prompt));
+      });
+}
+
 }  // namespace
 
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
@@ -101,9 +120,11 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   outcome.continued = folder.continued();
   outcome.device = engine.device->name();
   outcome.dtype = name_of(engine.device->compute_dtype());
-  const StudyWork work = work_of(request, engines.front());
+  StudyWork work = work_of(request, engines.front());
   Results results(std::move(store), work.plan);
   check_device(results, outcome.device, outcome.dtype);
+  std::optional<TraceWriter> trace = trace_of(request, results);
+  if (trace) work.trace = &*trace;
 
   RunHooks run_hooks;
   run_hooks.stop = hooks.stop;

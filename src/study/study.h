@@ -27,7 +27,8 @@ struct StudyOutcome {
 ///   results.jsonl   a line per prompt and cell, and per prompt and temperature for the oracle
 ///   costs.json      measured costs, where a size is automatic and no other file is named for them
 ///   summary.csv, report.html, figures/*.svg
-/// Throws Error(usage) for a request that contradicts the folder, the models or the device, and
+/// and, where a trace is asked for, that file; its header lists the cells that runs are numbered
+/// by. Throws Error(usage) for a request that contradicts the folder, the models or the device, and
 /// Error(failure) for a full disk and the like; results on the disk stay, and the next run goes on.
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
                      const StudyHooks& hooks);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/pair.h"
 #include "study/grid.h"
+#include "study/trace.h"
 
 namespace coppice::study {
 namespace {
@@ -79,6 +80,41 @@ class Study : public ::testing::Test {
   GridLists lists_;
   StudyRequest request_;
 };
+
+TEST_F(Study, TracesWhatItCountsAlsoWhenItGoesOn) {
+  lists_.policies = {"dyspec"};
+  lists_.tree_sizes = {4};
+  lists_.seeds = {3};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.oracle_positions = 0;
+  request_.trace = folder_.path() / "nodes.trace";
+  int asked = 0;
+  StudyHooks hooks;
+  hooks.stop = [&] { return ++asked > 40; };  // somewhere in the middle
+  ASSERT_FALSE(conduct(request_, out(), hooks).finished);
+  const StudyOutcome outcome = run();
+  ASSERT_TRUE(outcome.finished);
+
+  const Trace trace = read_trace(request_.trace);
+  EXPECT_FALSE(trace.torn);
+  ASSERT_EQ(trace.header["runs"].size(), request_.cells.size());
+  std::int64_t expected = 0, good = 0, traced_good = 0;
+  for (const SummaryRow& row : outcome.summary.rows) {
+    expected += row.steps + std::llround(row.tree_size * static_cast<double>(row.steps));
+    good += std::llround(row.accepted_length.value * static_cast<double>(row.steps));
+  }
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> generations;
+  for (const TraceNode& node : trace.nodes) {
+    traced_good += node.fate == Fate::root || node.fate == Fate::accepted ? 1 : 0;
+    ++generations[{node.run, node.prompt}];
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(trace.nodes.size()), expected);
+  EXPECT_EQ(traced_good, good);
+  EXPECT_EQ(generations.size(), request_.cells.size() * request_.prompts.size());
+
+  request_.trace = folder_.path() / "late.trace";
+  EXPECT_THROW(run(), Error);
+}
 
 TEST_F(Study, CountsWhatGenerateCounts) {
   const StudyOutcome outcome = run();
