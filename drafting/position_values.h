@@ -36,8 +36,10 @@ class PositionValues {
   /// A tree of its root alone.
   void reset() { nodes_.assign(1, {1.0, 1.0, 0.0}); }
 
-  /// Of the first position under a node.
+  /// Of the first position under a node. The root's is 1, as DySpec has it, whatever was learned:
+  /// every tree has a node, so that refusals cannot keep a threshold from ever trying again.
   double first_child(const TokenTree& tree, std::int32_t node) const {
+    if (node == 0) return 1.0;
     const auto i = static_cast<std::size_t>(node);
     if (calibration_ == nullptr) return std::min(tree.path_prob[i], tree.value[i]);
     return std::min(nodes_[i].estimate * chance(0, tree.depth[i] + 1), tree.value[i]);

@@ -20,7 +20,7 @@ struct SequenceState {
   std::vector<KvSlot> draft_slots;
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
-  std::uint64_t steps = 0;    ///< verify passes so far: no step's noise is used twice
+  std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
 
   std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
   void append(TokenId token) {

@@ -13,7 +13,7 @@ namespace coppice {
 /// messages. Of GrowthLimits, min_value is not passed on. Where children are drawn by
 /// ChildDraw::sampled every token drawn stays, at its rank: recursive rejection is then exact
 /// whatever the policy decides, because it can only decide by tokens that are kept, by past steps
-/// and by noise of its own.
+/// and by noise of its own (custom_policy.h says where a policy could get round that).
 std::unique_ptr<DraftPolicy> adapt_policy(std::string name, std::unique_ptr<CustomPolicy> policy,
                                           ChildDraw draw);
 

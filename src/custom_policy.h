@@ -22,10 +22,14 @@
 //   options.policy = coppice::Policy::custom;
 //   options.custom_policy = "two-chains";  // or: coppice::choose_policy(options, "two-chains");
 //
-// No policy can change what the text is distributed as. What it draws is in the tree at once and
-// stays there, in the order drawn, so whether a token stays cannot depend on the token, which is
-// what sampled rejection needs; every decision may look at all that was drawn so far. Where any
-// tree is exact (temperature 0 and coupled acceptance), tokens may also be dropped again.
+// What a policy decides does not change what the text is distributed as. What it draws is in the
+// tree at once and stays there, in the order drawn, so whether a token stays cannot depend on the
+// token, which is what sampled rejection needs; every decision may look at all that was drawn so
+// far. Where any tree is exact (temperature 0 and coupled acceptance), tokens may also be dropped
+// again. Two things are left to the policy under sampled rejection. It must not throw because of
+// tokens it saw: a caller who then tries again drops them for what they are. And it must not rest
+// on what another generation of the same seed and stream drew, which draws the same again: what is
+// learned may be shared between different streams.
 #pragma once
 
 #include <cstdint>

@@ -150,7 +150,8 @@ void Decoder::plan_growth() {
 
 void Decoder::grow() {
   plan_growth();
-  key_ = {options_.seed, options_.stream, state_.steps,
+  // Counted before anything can fail: a step that did has used its noise.
+  key_ = {options_.seed, options_.stream, state_.steps++,
           static_cast<std::uint64_t>(state_.length())};
   tree_.reset(state_.tokens.back());
   step_seconds_ = {};
@@ -239,7 +240,6 @@ void Decoder::note_logprobs() {
 }
 
 void Decoder::accept() {
-  ++state_.steps;
   ++result_.statistics.steps;
   judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
   drafted_ += tree_.size();

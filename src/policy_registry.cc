@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -21,7 +22,7 @@ constexpr std::array built_in = {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, PolicyFactory> factories;
+  std::map<std::string, std::shared_ptr<const PolicyFactory>> factories;  // never copied
 };
 
 // Made on first use, so that registering from another file's static initialiser works.
@@ -47,7 +48,7 @@ bool is_name(const std::string& name) {
   });
 }
 
-PolicyFactory factory_of(const std::string& name) {
+std::shared_ptr<const PolicyFactory> factory_of(const std::string& name) {
   Registry& all = registry();
   {
     const std::lock_guard lock(all.mutex);
@@ -81,11 +82,12 @@ void register_policy(const std::string& name, PolicyFactory factory) {
     if (name == name_of(policy)) refuse("coppice");
   }
   if (name == name_of(Policy::custom)) refuse("coppice");
+  auto shared = std::make_shared<const PolicyFactory>(std::move(factory));
   bool added = false;
   {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    added = all.factories.try_emplace(name, std::move(factory)).second;
+    added = all.factories.try_emplace(name, std::move(shared)).second;
   }
   if (!added) refuse("a policy registered before");
 }
@@ -124,10 +126,10 @@ void choose_policy(GenerateOptions& options, const std::string& name) {
 void require_registered(const std::string& name) { factory_of(name); }
 
 std::unique_ptr<DraftPolicy> make_registered_policy(const std::string& name, ChildDraw draw) {
-  const PolicyFactory factory = factory_of(name);
+  const std::shared_ptr<const PolicyFactory> factory = factory_of(name);
   std::unique_ptr<CustomPolicy> policy;
   try {
-    policy = factory();
+    policy = (*factory)();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drafting/policy.h"
+#include "drafting/position_values.h"
 #include "drafting/positions.h"
 #include "reference/table_draft.h"
 
@@ -46,6 +47,18 @@ TEST(Calibration, NothingObservedIsTheDraftsOwnProbability) {
       }
     }
   }
+}
+
+// Else a threshold above what was learned would grow empty trees, which teach nothing, for good.
+TEST(Calibration, RefusalsLeaveTheRootItsFirstChild) {
+  AcceptanceCalibration calibration;
+  for (int i = 0; i < 100; ++i) calibration.observe(0, 1, 0.6, false);
+  calibration.update();
+  EXPECT_LT(calibration.position(0, 1), 0.3);
+  const PositionValues values(&calibration, false);
+  TokenTree tree;
+  tree.reset(3);
+  EXPECT_EQ(values.first_child(tree, 0), 1.0);
 }
 
 TEST(Calibration, IsMonotoneWhateverWasObserved) {

@@ -443,6 +443,30 @@ TEST_F(CustomPolicies, AMistakeLeavesTheSequenceAsItWas) {
   expect_nothing_leaked(engine);
 }
 
+// Else a policy that failed once would know what its next try draws. That 20 first children are
+// equal twice by chance has a probability below 1e-6 where none is more probable than a half.
+TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
+  Engine engine = Engine::load(pair_.options());
+  int equal = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Sequence sequence = engine.new_sequence();
+    std::vector<TokenId> first;
+    script = [&](GrowingTree& tree) {
+      tree.evaluate(std::vector<std::int32_t>{0});
+      first.push_back(tree.node(*tree.draw(0, 0)).token);
+      throw std::runtime_error("enough");
+    };
+    GenerateOptions options = request("scripted", 8, 10);
+    options.temperature = 1.5;
+    options.seed = seed;
+    EXPECT_THROW(sequence.generate(prompt, options), Error);
+    EXPECT_THROW(sequence.generate(prompt, options), Error);
+    ASSERT_EQ(first.size(), 2u);
+    equal += first[0] == first[1] ? 1 : 0;
+  }
+  EXPECT_LT(equal, 20);
+}
+
 // Steps in which a policy draws nothing, or evaluates and draws nothing, are plain ones.
 TEST_F(CustomPolicies, EmptyTreesAreFine) {
   Engine engine = Engine::load(pair_.options());
