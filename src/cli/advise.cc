@@ -98,6 +98,9 @@ int advise(const std::vector<std::string>& arguments) {
   if (values.count("prompts") != 0) {
     prompts = study::read_prompts(values["prompts"].as<std::string>());
     prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
+  } else if (limit > study::most_drawn_prompts) {
+    throw_usage(cat("--limit ", limit, ": without --prompts the target writes them; use ",
+                    study::most_drawn_prompts, " or fewer"));
   }
 
   ProgressLine progress(true);
@@ -108,9 +111,14 @@ int advise(const std::vector<std::string>& arguments) {
     progress.show(cat("loading ", event.what), event.fraction);
   };
   Engine engine = Engine::load(engine_request);
-  request.prompts =
-      prompts.empty() ? study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed)
-                      : study::to_tokens(engine, prompts, prompt_tokens, request.sampling.add_bos);
+  if (prompts.empty()) {
+    study::require_room(engine, prompt_tokens, request.new_tokens);
+    request.prompts =
+        study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed);
+  } else {
+    request.prompts = study::to_tokens(engine, values["prompts"].as<std::string>(), prompts,
+                                       prompt_tokens, request.sampling.add_bos);
+  }
   request.progress = [&](const std::string& what, double fraction) {
     progress.show(what, fraction);
   };

@@ -100,7 +100,7 @@ int audit(const std::vector<std::string>& arguments) {
   if (values["temperature"].defaulted()) request.temperature = usual_temperature;
   if (values.count("seed") == 0) request.seed = 1;
   audit.seed = request.seed;
-  if (!(request.temperature > 0.0)) {
+  if (request.temperature == 0.0) {
     throw_usage(
         "--temperature 0 has no law to sample from; use one above 0 (texts at temperature 0 are "
         "compared in any case)");
@@ -119,6 +119,9 @@ int audit(const std::vector<std::string>& arguments) {
   if (values.count("prompts") != 0) {
     prompts = study::read_prompts(values["prompts"].as<std::string>());
     prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
+  } else if (limit > study::most_drawn_prompts) {
+    throw_usage(cat("--limit ", limit, ": without --prompts the target writes them; use ",
+                    study::most_drawn_prompts, " or fewer"));
   }
 
   ProgressLine progress(true);
@@ -130,7 +133,8 @@ int audit(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   audit.prompts = prompts.empty()
                       ? study::draw_prompts(engine, limit, prompt_tokens, audit.seed)
-                      : study::to_tokens(engine, prompts, prompt_tokens, request.add_bos);
+                      : study::to_tokens(engine, values["prompts"].as<std::string>(), prompts,
+                                         prompt_tokens, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const study::AuditReport report = study::run_audit(engine, audit);
   progress.clear();

@@ -30,6 +30,12 @@ std::string table_text(const study::StudyRequest& request, const study::StudyOut
   text += cat(outcome.device, " ", outcome.dtype, ", ", request.prompts.size(),
               request.prompts.size() == 1 ? " prompt" : " prompts", ", at most ",
               request.shared.max_new_tokens, " new tokens.\n");
+  if (outcome.cut_short > 0) {
+    text +=
+        cat(outcome.cut_short, " of ", outcome.texts,
+            " texts ended early because the context or the KV memory was full; cut prompts with "
+            "--prompt-tokens, or raise --kv-tokens.\n");
+  }
   if (request.jobs > 1) {
     text += cat(request.jobs,
                 " jobs at once: times compare within this table, not with runs of one job.\n");

@@ -162,7 +162,7 @@ po::options_description study_policy_options() {
       "which grow by acceptance as learned in each text")(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
-                                               "rejection, coupled or both")(
+                                               "rejection, or coupled, or rejection,coupled")(
       "seeds", list("0"), "each prompt runs with each; a table's row holds all")(
       "draft-temperature", po::value<double>()->value_name("F"),
       "the target's if not given; 0.45 where that is 0")(

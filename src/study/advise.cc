@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -67,6 +68,9 @@ class Adviser {
     options_.logprobs = false;
     options_.policy = Policy::none;
     engine.impl().check(options_);
+    for (const auto& prompt : request.prompts) {
+      require_room(engine, static_cast<std::int64_t>(prompt.size()), request.new_tokens);
+    }
     costs_ = find_costs(engine.impl());
     if (costs_ == nullptr) {
       throw_failure("advise: too few free KV slots to measure costs in; raise --kv-tokens");
@@ -76,6 +80,8 @@ class Adviser {
     advice_.prefix = static_cast<std::int32_t>(
         length / static_cast<double>(request.prompts.size()) + 0.5 * request.new_tokens);
     largest_ = std::min(largest_advised_tree, engine.impl().options.max_tree_size);
+    require_positive("target", costs_->target);
+    require_positive("draft", costs_->draft);
   }
 
   Advice run() {
@@ -89,6 +95,24 @@ class Adviser {
   }
 
  private:
+  // Of every pass that is priced. Seconds beyond the table go by its last slope.
+  void require_positive(const char* model, const PassCosts& costs) const {
+    for (std::int32_t rows = 1; rows <= largest_ + 1; ++rows) {
+      const double seconds = costs.seconds(rows, advice_.prefix);
+      if (seconds > 0.0 && std::isfinite(seconds)) continue;
+      throw_failure(cat("advise: the ", model, "'s cost of a pass of ", rows, " tokens came out as ",
+                        seconds, " s; run it again on a quiet machine, or raise --kv-tokens"));
+    }
+  }
+
+  // A text that was cut short says nothing of whole ones.
+  void require_whole(const Generation& text, const std::vector<TokenId>& prompt) const {
+    if (text.finish_reason == FinishReason::length) return;
+    throw_failure(cat("advise: ", name_of(text.finish_reason), " ended a text after ",
+                      prompt.size(), " + ", text.tokens.size(),
+                      " tokens; raise --kv-tokens or lower --prompt-tokens"));
+  }
+
   void tell(const std::string& what, std::size_t done, std::size_t all) const {
     if (request_.progress) {
       request_.progress(what, static_cast<double>(done) / static_cast<double>(all));
@@ -193,6 +217,7 @@ class Adviser {
                        priced(step.draft_passes, costs_->draft, prefix, {}));
     });
     const Generation text = engine_.generate(prompt, with(policy, size));
+    require_whole(text, prompt);
     if (plain) rest.seconds += text.statistics.seconds.other;
   }
 
@@ -261,8 +286,10 @@ class Adviser {
       options_.stream = request_.prompts.size() + p;
       for (std::size_t c = 0; c < advice_.checks.size(); ++c) {
         const CheckedPrediction& one = advice_.checks[c];
-        const Statistics s =
-            engine_.generate(request_.prompts[p], with(one.policy, one.tree_size)).statistics;
+        const Generation text =
+            engine_.generate(request_.prompts[p], with(one.policy, one.tree_size));
+        require_whole(text, request_.prompts[p]);
+        const Statistics& s = text.statistics;
         const double decode = s.seconds.total - s.seconds.load - s.seconds.prefill;
         tokens[c] += s.decode_tokens_per_second * decode;
         seconds[c] += decode;
@@ -344,6 +371,22 @@ Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
   p.other_seconds = calibration.step_seconds;
   p.tokens_per_second = 1.0 / (p.verify_seconds + p.other_seconds);
   return p;
+}
+
+void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens) {
+  const Engine::Impl& impl = engine.impl();
+  const std::int32_t context = engine.context_length();
+  std::int32_t slots = impl.target.pool->layout().slots();
+  if (impl.draft.pool != nullptr) slots = std::min(slots, impl.draft.pool->layout().slots());
+  if (prompt_tokens + new_tokens <= std::min(context, slots)) return;
+  // A small --kv-tokens may have cut the context too.
+  const bool whole = context == impl.target.model->config().context_length;
+  throw_usage(cat("advise: a prompt of ", prompt_tokens, " tokens and ", new_tokens,
+                  " new ones do not fit ",
+                  slots < context ? cat("the ", slots, " KV slots")
+                                  : cat("the context of ", context, " tokens"),
+                  "; lower --prompt-tokens or --max-new-tokens",
+                  slots < context || !whole ? ", or raise --kv-tokens" : ""));
 }
 
 Advice advise(Engine& engine, const AdviceRequest& request) {

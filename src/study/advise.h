@@ -95,8 +95,13 @@ struct Advice {
   std::vector<CheckedPrediction> checks;
 };
 
-/// Throws Error: usage without prompts or draft, or for sampling options out of range; failure
-/// where there is too little KV memory to measure in.
+/// Throws Error(usage) where so many tokens of prompt and new ones do not fit the target's context
+/// or the KV slots of both models.
+void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens);
+
+/// Throws Error: usage without prompts or draft, for sampling options out of range, or as
+/// require_room(), before anything is measured; failure where there is too little free KV memory to
+/// measure in, where measured costs are not positive, or where memory or context ends a text.
 Advice advise(Engine& engine, const AdviceRequest& request);
 
 /// Largest tree of a candidate: what engines must be loaded for.

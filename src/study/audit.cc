@@ -14,6 +14,17 @@
 namespace coppice::study {
 namespace {
 
+// Empty where some bias was sure to be seen.
+std::string why_untested(const std::vector<EventFinding>& events) {
+  bool contexts = false;
+  for (const EventFinding& event : events) {
+    if (event.tested()) return "";
+    contexts = contexts || event.fit.contexts > 0;
+  }
+  return contexts ? "no bias is sure to be seen in so few texts; draw more --samples"
+                  : "no context has samples enough; draw more --samples";
+}
+
 class Audit {
  public:
   Audit(Engine& engine, const AuditRequest& request) : engine_(engine), request_(request) {
@@ -27,7 +38,7 @@ class Audit {
       if (setting.options.policy == Policy::none) {
         throw_usage("audit: policy none does not speculate; name another one");
       }
-      if (!(setting.options.temperature > 0.0)) {
+      if (setting.options.temperature == 0.0) {
         throw_usage(
             "audit: temperature 0 has no law to sample from; give one above 0 (texts at "
             "temperature 0 are compared in any case)");
@@ -114,6 +125,8 @@ class Audit {
       finding.accepted_length = sampling.statistics().accepted_length();
       finding.tree_size = sampling.statistics().tree_size();
       finding.events = sampling.test(report_.significance);
+      finding.not_tested = why_untested(finding.events);
+      report_.all_tested = report_.all_tested && finding.not_tested.empty();
       sampling.check_passes(finding);
       for (const EventFinding& event : finding.events) p_values.push_back(event.fit.p_value);
       report_.laws.push_back(std::move(finding));
@@ -150,6 +163,7 @@ class Audit {
                           ticker("comparing texts, " + name, report_.prompts));
         finding.setting = std::move(name);
         report_.texts_hold = report_.texts_hold && finding.holds;
+        report_.all_tested = report_.all_tested && finding.not_tested.empty();
         report_.texts.push_back(std::move(finding));
       }
     }
@@ -230,6 +244,13 @@ AuditReport run_audit(Engine& engine, const AuditRequest& request) {
 
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed) {
+  const std::int32_t slots = engine.impl().target.pool->layout().slots();
+  const std::int32_t room = std::min(engine.context_length(), slots);
+  if (length >= room) {
+    throw_usage(cat("--prompt-tokens ", length, ": the context holds ", engine.context_length(),
+                    " tokens and KV memory ", slots, "; use ", room - 1,
+                    " or fewer, or raise --kv-tokens"));
+  }
   const TokenId bos = engine.impl().target.model->config().bos_token;
   const std::vector<TokenId> start = {std::max(0, bos)};
   GenerateOptions options;
@@ -244,6 +265,11 @@ std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t coun
     std::vector<TokenId> prompt = start;
     if (length > 1) {
       const Generation text = engine.generate(start, options);
+      if (text.finish_reason != FinishReason::length) {
+        throw_failure(cat("prompts: ", name_of(text.finish_reason), " ended one that the target ",
+                          "wrote after ", text.tokens.size() + 1, " of ", length,
+                          " tokens; lower --prompt-tokens or raise --kv-tokens"));
+      }
       prompt.insert(prompt.end(), text.tokens.begin(), text.tokens.end());
     }
     prompts.push_back(std::move(prompt));

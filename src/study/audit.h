@@ -48,6 +48,8 @@ struct EventFinding {
   Fit fit;
   double smallest_bias = 1.0;  ///< total variation; detectable_variation
   bool biased = false;         ///< Holm over all tests of the audit
+  /// Whether some bias was sure to be seen.
+  bool tested() const { return smallest_bias < 1.0; }
 };
 
 struct LawFinding {
@@ -61,6 +63,8 @@ struct LawFinding {
   double mean_variation = 0.0, largest_variation = 0.0;
   double variation_bound = 1.0;  ///< what rounding allows; 1 where a filter may cut elsewhere
   bool holds = true;
+  /// Why nothing is shown where nothing was seen: no event is tested. Empty: some are.
+  std::string not_tested;
 };
 
 struct FaultFinding {
@@ -86,10 +90,13 @@ struct Divergence {
 /// One setting's texts against plain decoding, token for token.
 struct TextFinding {
   std::string setting;
-  std::int64_t tokens = 0;
+  std::int64_t asked = 0;   ///< tokens of all prompts
+  std::int64_t tokens = 0;  ///< compared: fewer where context or KV memory ended texts
   double accepted_length = 0.0;
   std::vector<Divergence> divergences;
-  bool holds = true;  ///< all are near-ties
+  bool holds = true;        ///< all are near-ties
+  std::string not_tested;   ///< why nothing was compared; empty: something was
+  std::string ended_early;  ///< what ended texts before all asked tokens; empty: nothing
 };
 
 struct AuditReport {
@@ -104,7 +111,8 @@ struct AuditReport {
   bool law_holds = true;
   bool self_check_done = false, self_check_holds = true;  ///< a planted fault was caught
   bool texts_hold = true;
-  bool lossless() const { return law_holds && self_check_holds && texts_hold; }
+  bool all_tested = true;  ///< no setting's law or texts went without a test
+  bool lossless() const { return law_holds && self_check_holds && texts_hold && all_tested; }
 };
 
 /// Runs all tests. Throws Error: usage for a request that the engine does not take or no setting
@@ -113,8 +121,12 @@ struct AuditReport {
 /// afterwards where the self-check ran.
 AuditReport run_audit(Engine& engine, const AuditRequest& request);
 
+/// Most prompts that commands let the target write.
+inline constexpr std::int32_t most_drawn_prompts = 1000;
+
 /// Prompts that the target writes itself at temperature 1 from its BOS (token 0 where it has none):
-/// `count` of `length` tokens.
+/// `count` of `length` tokens. Throws Error: usage for a length that leaves no room behind it in
+/// context or KV memory, before anything is written; failure where other texts take up that memory.
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed);
 

@@ -18,6 +18,11 @@ std::string shown(const Engine& engine, TokenId token) {
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string state_of(const LawFinding& law) {
+  if (!law.holds) return "BIASED";
+  return law.not_tested.empty() ? "no bias seen" : "not tested: " + law.not_tested;
+}
+
 std::string law_section(const AuditReport& report) {
   std::string text = line(
       "The law of sampled text, at temperature %g. The first %d tokens behind %lld prompts are "
@@ -30,14 +35,15 @@ std::string law_section(const AuditReport& report) {
   for (const LawFinding& law : report.laws) {
     text += line("%s: %lld texts, accepted length %.2f, tree size %.1f: %s\n", law.setting.c_str(),
                  static_cast<long long>(law.samples), law.accepted_length, law.tree_size,
-                 law.holds ? "no bias seen" : "BIASED");
+                 state_of(law).c_str());
     text += line("  %-16s %8s %5s %10s %5s %9s  %-15s %s\n", "event", "samples", "laws",
                  "chi-square", "df", "p", "TV", "smallest bias");
     for (const EventFinding& e : law.events) {
-      text += line("  %-16s %8.0f %5lld %10.1f %5.0f %9.2g  %.4f (%.4f) %.4f%s", e.event.c_str(),
+      text += line("  %-16s %8.0f %5lld %10.1f %5.0f %9.2g  %.4f (%.4f) ", e.event.c_str(),
                    e.fit.samples, static_cast<long long>(e.fit.contexts), e.fit.chi_square,
-                   e.fit.degrees, e.fit.p_value, e.fit.total_variation, e.fit.expected_variation,
-                   e.smallest_bias, e.biased ? "  BIASED" : "");
+                   e.fit.degrees, e.fit.p_value, e.fit.total_variation, e.fit.expected_variation);
+      text += e.tested() ? line("%.4f", e.smallest_bias) : "not tested";
+      if (e.biased) text += "  BIASED";
       if (e.fit.impossible > 0) {
         text += line(", %lld impossible", static_cast<long long>(e.fit.impossible));
       }
@@ -79,12 +85,21 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
       "logit\ngap rounding explains (2 u sqrt(4 layers + 1) times the best logit's distance from "
       "the mean).\n\n";
   for (const TextFinding& t : report.texts) {
+    if (!t.not_tested.empty()) {
+      text += line("%s: not tested: %s\n", t.setting.c_str(), t.not_tested.c_str());
+      continue;
+    }
     const auto ties = std::count_if(t.divergences.begin(), t.divergences.end(),
                                     [](const Divergence& d) { return d.near_tie; });
     text +=
         line("%s: %lld tokens, accepted length %.2f, %zu divergences, %lld of them near-ties%s\n",
              t.setting.c_str(), static_cast<long long>(t.tokens), t.accepted_length,
              t.divergences.size(), static_cast<long long>(ties), t.holds ? "" : ": WRONG");
+    if (t.tokens < t.asked) {
+      text += line("  only %lld of %lld tokens were compared: %s ended texts\n",
+                   static_cast<long long>(t.tokens), static_cast<long long>(t.asked),
+                   t.ended_early.c_str());
+    }
     for (const Divergence& d : t.divergences) {
       text += line("  prompt %d, token %d: ", d.prompt + 1, d.position + 1) +
               shown(engine, d.plain) + " became " + shown(engine, d.speculative) +
@@ -105,6 +120,7 @@ std::string verdict(const AuditReport& report) {
   std::string text = "NOT shown lossless:";
   if (!report.law_holds) text += " the law of sampled text is not the target's;";
   if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
+  if (!report.all_tested) text += " what is \"not tested\" above may be anything;";
   if (!report.self_check_holds) {
     text += " no planted fault was caught, so the tests prove nothing here (more --samples help);";
   }
@@ -114,6 +130,9 @@ std::string verdict(const AuditReport& report) {
 
 // JSON has no infinity.
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(x > 0 ? "inf" : "-inf"); }
+
+// null for none.
+Json reason(const std::string& why) { return why.empty() ? Json() : Json(why); }
 
 Json json_of(const Fit& fit) {
   return {{"samples", fit.samples},
@@ -155,7 +174,8 @@ std::string to_json(const AuditReport& report) {
                     {"pass_variation_mean", law.mean_variation},
                     {"pass_variation_largest", law.largest_variation},
                     {"pass_variation_bound", law.variation_bound},
-                    {"holds", law.holds}});
+                    {"holds", law.holds},
+                    {"not_tested", reason(law.not_tested)}});
   }
   for (const FaultFinding& f : report.faults) {
     Json fault = {{"setting", f.setting},
@@ -178,14 +198,18 @@ std::string to_json(const AuditReport& report) {
                              {"near_tie", d.near_tie}});
     }
     texts.push_back({{"setting", t.setting},
+                     {"asked_tokens", t.asked},
                      {"tokens", t.tokens},
                      {"accepted_length", t.accepted_length},
                      {"divergences", std::move(divergences)},
-                     {"holds", t.holds}});
+                     {"holds", t.holds},
+                     {"not_tested", reason(t.not_tested)},
+                     {"ended_early", reason(t.ended_early)}});
   }
   return Json{{"lossless", report.lossless()},
               {"law_holds", report.law_holds},
               {"texts_hold", report.texts_hold},
+              {"all_tested", report.all_tested},
               {"self_check", report.self_check_done ? Json(report.self_check_holds) : Json()},
               {"device", report.device},
               {"dtype", report.dtype},

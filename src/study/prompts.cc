@@ -76,7 +76,7 @@ StudyPrompt prompt_in(std::string_view line, const std::string& where) {
 bool is_json(const std::filesystem::path& file, std::string_view text) {
   if (file.extension() == ".jsonl" || file.extension() == ".json") return true;
   const auto first = text.find_first_not_of(" \t\r\n");
-  return first != text.npos && text[first] == '{';
+  return first != text.npos && (text[first] == '{' || text[first] == '[');
 }
 
 }  // namespace

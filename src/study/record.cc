@@ -25,7 +25,9 @@ double seconds_in(const nlohmann::json& json, const char* name) {
 }
 
 std::int64_t count_in(const nlohmann::json& json, const char* name) {
-  const auto count = json.at(name).get<std::int64_t>();
+  const nlohmann::json& value = json.at(name);
+  if (!value.is_number_integer()) throw_failure(cat(name, " is no whole number"));
+  const auto count = value.get<std::int64_t>();
   if (count < 0) throw_failure(cat(name, " is negative"));
   return count;
 }
@@ -65,10 +67,28 @@ std::string to_line(const Record& record) {
   return json.dump();
 }
 
+namespace {
+
+// What is kept step by step, if anything is, against the sums.
+bool steps_add_up(const Record& record) {
+  if (record.tree_sizes.size() != record.accepted.size()) return false;
+  if (record.tree_sizes.empty()) return true;
+  std::int64_t drafted = 0, good = record.steps;
+  for (std::size_t i = 0; i < record.accepted.size(); ++i) {
+    if (record.accepted[i] < 0 || record.accepted[i] > record.tree_sizes[i]) return false;
+    drafted += record.tree_sizes[i];
+    good += record.accepted[i];
+  }
+  return drafted == record.drafted && good == record.judged_good;
+}
+
+}  // namespace
+
 Record record_from(const nlohmann::json& json) try {
   Record record;
   record.cell = json.at("cell").get<std::string>();
-  record.prompt = json.at("prompt").get<std::int32_t>();
+  record.prompt = static_cast<std::int32_t>(count_in(json, "prompt"));
+  if (record.prompt != count_in(json, "prompt")) throw_failure("its prompt is out of range");
   record.kind = json.at("kind").get<std::string>();
   record.prompt_tokens = json.at("prompt_tokens").get<std::int32_t>();
   record.tokens = count_in(json, "tokens");
@@ -87,7 +107,7 @@ Record record_from(const nlohmann::json& json) try {
   record.accepted = json.at("accepted").get<std::vector<std::int32_t>>();
   record.device = json.at("device").get<std::string>();
   record.dtype = json.at("dtype").get<std::string>();
-  if (record.judged_good < record.steps || record.tree_sizes.size() != record.accepted.size()) {
+  if (record.judged_good < record.steps || !steps_add_up(record)) {
     throw_failure("its counts contradict each other");
   }
   return record;

@@ -26,7 +26,8 @@ std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder&
     if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
   };
   std::vector<Engine> engines;
-  for (std::int32_t job = 0; job < request.jobs; ++job) {
+  const auto prompts = static_cast<std::int32_t>(request.prompts.size());
+  for (std::int32_t job = 0; job < std::min(request.jobs, prompts); ++job) {
     engines.push_back(Engine::load(options));
     if (request.jobs > 1 && !engines[0].impl().device->shares_host_memory()) {
       throw_usage("--jobs: several jobs need a CPU each; a GPU runs one (--jobs 1)");
@@ -135,6 +136,13 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   if (!outcome.finished) return outcome;
   if (hooks.progress) hooks.progress("summing up", 0.0);
   outcome.summary = summarise(request.cells, results);
+  for (const Record& record : results.records()) {
+    const std::string& reason = record.finish_reason;
+    const bool cut =
+        reason == name_of(FinishReason::memory) || reason == name_of(FinishReason::context);
+    outcome.cut_short += cut ? 1 : 0;
+  }
+  outcome.texts = static_cast<std::int64_t>(results.records().size());
   write_file(folder.file("summary.csv"), to_csv(summary_csv(outcome.summary)));
   write_report(folder.path(), request, outcome.device, outcome.dtype, outcome.summary, results);
   return outcome;

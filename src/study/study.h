@@ -1,6 +1,7 @@
 // A study from its request to its files.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -20,6 +21,8 @@ struct StudyOutcome {
   bool continued = false;
   Summary summary;
   std::string device, dtype;
+  /// Generations, and those that ended because the KV memory or the context was full.
+  std::int64_t texts = 0, cut_short = 0;
 };
 
 /// Runs what the folder `out` lacks of the study (runner.h), then writes there

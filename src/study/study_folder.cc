@@ -75,7 +75,10 @@ StudyFolder::StudyFolder(const fs::path& path) : path_(path) {
 void StudyFolder::settle(const Json& settings) {
   const fs::path file = path_ / settings_name;
   std::error_code ignored;
-  continued_ = fs::exists(file, ignored);
+  // Settings without results bind nobody: what was wrong with them may be mended.
+  const auto results = fs::file_size(path_ / "results.jsonl", ignored);
+  const bool empty = ignored || results == 0;
+  continued_ = fs::exists(file, ignored) && !empty;
   if (!continued_) {
     write_file(file, settings.dump(1) + "\n");
     return;
