@@ -113,8 +113,7 @@ int advise(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   if (prompts.empty()) {
     study::require_room(engine, prompt_tokens, request.new_tokens);
-    request.prompts =
-        study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed);
+    request.prompts = study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed);
   } else {
     request.prompts = study::to_tokens(engine, values["prompts"].as<std::string>(), prompts,
                                        prompt_tokens, request.sampling.add_bos);

@@ -131,10 +131,9 @@ int audit(const std::vector<std::string>& arguments) {
     progress.show(cat("loading ", event.what), event.fraction);
   };
   Engine engine = Engine::load(engine_request);
-  audit.prompts = prompts.empty()
-                      ? study::draw_prompts(engine, limit, prompt_tokens, audit.seed)
-                      : study::to_tokens(engine, values["prompts"].as<std::string>(), prompts,
-                                         prompt_tokens, request.add_bos);
+  audit.prompts = prompts.empty() ? study::draw_prompts(engine, limit, prompt_tokens, audit.seed)
+                                  : study::to_tokens(engine, values["prompts"].as<std::string>(),
+                                                     prompts, prompt_tokens, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const study::AuditReport report = study::run_audit(engine, audit);
   progress.clear();

@@ -1,4 +1,5 @@
 // Records the distributions around texts, for `coppice replay`.
+#include <algorithm>
 #include <iostream>
 
 #include "cli/command.h"
@@ -17,6 +18,33 @@ std::string required(const po::variables_map& values, const char* name, const ch
     throw_usage(cat("--", name, " is missing; name ", what));
   }
   return values[name].as<std::string>();
+}
+
+// Every prompt is known to fit before the first text is written, which may take long.
+std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::string& file,
+                                            const std::vector<study::StudyPrompt>& prompts,
+                                            std::int32_t new_tokens) {
+  const std::int32_t room =
+      std::min(engine.context_length(), engine.impl().target.pool->layout().slots());
+  std::vector<std::vector<TokenId>> all;
+  for (const study::StudyPrompt& prompt : prompts) {
+    const std::string where = cat("prompts ", quote(file), " line ", prompt.line);
+    all.push_back(prompt.tokens.empty() ? engine.tokenize(prompt.text) : prompt.tokens);
+    const std::vector<TokenId>& tokens = all.back();
+    for (const TokenId token : tokens) {
+      if (token >= 0 && token < engine.vocab_size()) continue;
+      throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary; give 0 to ",
+                      engine.vocab_size() - 1));
+    }
+    if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
+    if (tokens.size() + static_cast<std::size_t>(new_tokens) > static_cast<std::size_t>(room)) {
+      throw_usage(cat(where, ": ", tokens.size(), " tokens and ", new_tokens,
+                      " new ones are more than the ", room,
+                      " that the context and the KV memory hold; shorten it, lower "
+                      "--max-new-tokens, or raise --kv-tokens"));
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -53,7 +81,8 @@ int record(const std::vector<std::string>& arguments) {
   options.nodes = values["nodes"].as<std::int32_t>();
   options.top_k = values["entries"].as<std::int32_t>();
   const std::string out = required(values, "out", "the file to write");
-  auto prompts = study::read_prompts(required(values, "prompts", "a file of prompts"));
+  const std::string file = required(values, "prompts", "a file of prompts");
+  auto prompts = study::read_prompts(file);
   const std::int32_t most = values["max-prompts"].as<std::int32_t>();
   if (most < 0) throw_usage(cat("--max-prompts ", most, ": use 1 or more, or 0 for all"));
   if (most > 0 && prompts.size() > static_cast<std::size_t>(most)) {
@@ -73,10 +102,7 @@ int record(const std::vector<std::string>& arguments) {
   };
   Engine engine = Engine::load(engine_request);
   study::Recorder recorder(engine, options);
-  std::vector<std::vector<TokenId>> texts;
-  for (const study::StudyPrompt& prompt : prompts) {
-    texts.push_back(prompt.tokens.empty() ? engine.tokenize(prompt.text) : prompt.tokens);
-  }
+  const auto texts = tokenized(engine, file, prompts, options.generate.max_new_tokens);
   study::RecordingWriter writer(out, recorder.header(static_cast<std::int32_t>(texts.size())));
   const InterruptWatch interrupts;
   std::size_t written = 0;
@@ -91,6 +117,10 @@ int record(const std::vector<std::string>& arguments) {
     writer.append(text);
   }
   progress.clear();
+  if (written == 0) {
+    std::cerr << "coppice: interrupted within the first text; nothing was kept\n";
+    return interrupted_exit;
+  }
   std::cerr << "coppice: " << written << " of " << texts.size() << " texts recorded in "
             << quote(out) << ", seed " << options.generate.seed << "\n";
   return written < texts.size() ? interrupted_exit : 0;

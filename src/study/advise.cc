@@ -100,8 +100,9 @@ class Adviser {
     for (std::int32_t rows = 1; rows <= largest_ + 1; ++rows) {
       const double seconds = costs.seconds(rows, advice_.prefix);
       if (seconds > 0.0 && std::isfinite(seconds)) continue;
-      throw_failure(cat("advise: the ", model, "'s cost of a pass of ", rows, " tokens came out as ",
-                        seconds, " s; run it again on a quiet machine, or raise --kv-tokens"));
+      throw_failure(cat("advise: the ", model, "'s cost of a pass of ", rows,
+                        " tokens came out as ", seconds,
+                        " s; run it again on a quiet machine, or raise --kv-tokens"));
     }
   }
 

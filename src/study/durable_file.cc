@@ -31,19 +31,18 @@ FileHandle::~FileHandle() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void throw_write_failure(const fs::path& path, int error) {
+void throw_write_failure(const fs::path& path, int error, const char* when_full) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw_failure(cat(path.string(), ": ", std::strerror(error),
-                    full ? "; free some space and start again: what was done is kept"
-                         : "; check the folder and its permissions"));
+  throw_failure(cat(path.string(), ": ", std::strerror(error), "; ",
+                    full ? when_full : "check the folder and its permissions"));
 }
 
-FileHandle open_file(const fs::path& path, int flags) {
+FileHandle open_file(const fs::path& path, int flags, const char* when_full) {
   int descriptor = -1;
   do {
     descriptor = ::open(path.c_str(), flags | O_CLOEXEC, usual_mode);
   } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) throw_write_failure(path, errno);
+  if (descriptor < 0) throw_write_failure(path, errno, when_full);
   return FileHandle(descriptor);
 }
 
@@ -65,15 +64,15 @@ void sync_folder(const fs::path& folder) {
   }
 }
 
-void write_file(const fs::path& path, std::string_view text) {
+void write_file(const fs::path& path, std::string_view text, const char* when_full) {
   fs::path beside = path;
   beside += ".part";
   const auto fail = [&](int error) {
     ::unlink(beside.c_str());
-    throw_write_failure(path, error);
+    throw_write_failure(path, error, when_full);
   };
   {
-    const FileHandle file = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
+    const FileHandle file = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC, when_full);
     if (!write_all(file.get(), text) || ::fsync(file.get()) != 0) fail(errno);
   }
   if (::rename(beside.c_str(), path.c_str()) != 0) fail(errno);

@@ -21,8 +21,13 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
+/// The remedy for a full disk where a request that is started again goes on from its files.
+inline constexpr const char* resumes_when_free =
+    "free some space and start again: what was done is kept";
+
 /// Opens `path` with open(2)'s flags, never for child processes. Throws Error(failure).
-FileHandle open_file(const std::filesystem::path& path, int flags);
+FileHandle open_file(const std::filesystem::path& path, int flags,
+                     const char* when_full = resumes_when_free);
 
 /// Writes all of `text` at the file's end or position. False, with errno set, where it cannot.
 bool write_all(int descriptor, std::string_view text);
@@ -32,14 +37,17 @@ void sync_folder(const std::filesystem::path& folder);
 
 /// Writes beside the file, to the disk, then renames: a full disk or a kill leaves the old file.
 /// Throws Error(failure).
-void write_file(const std::filesystem::path& path, std::string_view text);
+void write_file(const std::filesystem::path& path, std::string_view text,
+                const char* when_full = resumes_when_free);
 
 /// The whole file. Throws Error(failure) where it is not a regular file, cannot be read, or is
 /// larger than `most` bytes. `what` names it in messages.
 std::string read_file(const std::filesystem::path& path, const std::string& what,
                       std::uintmax_t most);
 
-/// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`.
-[[noreturn]] void throw_write_failure(const std::filesystem::path& path, int error);
+/// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`, which
+/// for a full disk is `when_full`.
+[[noreturn]] void throw_write_failure(const std::filesystem::path& path, int error,
+                                      const char* when_full = resumes_when_free);
 
 }  // namespace coppice::study

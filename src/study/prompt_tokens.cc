@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/utf8.h"
 
 namespace coppice::study {
 
-std::vector<std::vector<TokenId>> to_tokens(const Engine& engine,
-                                            const std::filesystem::path& file,
+std::vector<std::vector<TokenId>> to_tokens(const Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             std::int32_t most, bool add_bos) {
   std::vector<std::vector<TokenId>> all;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
@@ -26,10 +27,27 @@ constexpr std::size_t longest_header = std::size_t{1} << 20;
 constexpr std::uint32_t text_block = 1, position_block = 2;
 constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
+// Recordings are not continued.
+constexpr const char* when_full = "free some space and start again with another --out";
+
 std::uint32_t checksum(std::string_view bytes) {
   std::uint32_t hash = 0x811c9dc5u;
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
   return hash;
+}
+
+// What ends a first line that begins with `members`.
+std::string line_end(std::string_view members) {
+  char digits[16];
+  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(checksum(members)));
+  return cat(R"(,"checksum":")", digits, R"("})");
+}
+
+bool fits_its_checksum(std::string_view line) {
+  const std::size_t length = line_end({}).size();
+  if (line.size() < length) return false;
+  const std::string_view members = line.substr(0, line.size() - length);
+  return line.substr(members.size()) == line_end(members);
 }
 
 void put_block(std::string& out, std::uint32_t kind, const std::string& payload) {
@@ -174,6 +192,11 @@ class RecordingReader {
                         shown(json.value("format_version", nlohmann::json())),
                         "; this program reads version ", format_version));
     }
+    if (!fits_its_checksum(line)) {
+      throw_failure(cat(where_,
+                        ": its first line does not fit its checksum, or has none; the file "
+                        "is damaged, record anew or copy it again"));
+    }
     RecordingHeader& h = recording_.header;
     h.top_k = number(json, "top_k", 1, most_top_k);
     h.nodes = number(json, "nodes", 1, most_nodes);
@@ -310,6 +333,21 @@ std::int32_t Recording::widest() const {
   return widest;
 }
 
+std::string Recording::missing() const {
+  const auto early = std::count_if(texts.begin(), texts.end(), [&](const RecordedText& text) {
+    return text.length() < header.max_new_tokens;
+  });
+  if (early == 0 && texts.size() >= static_cast<std::size_t>(header.prompts)) return {};
+  return cat("holds ", texts.size(), " of ", header.prompts, " texts",
+             early > 0 ? cat(", ", early, " of them ended early") : std::string());
+}
+
+std::string first_line(const Json& header) {
+  std::string line = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  line.pop_back();  // the brace that line_end() closes
+  return line + line_end(line) + "\n";
+}
+
 Json to_json(const RecordingHeader& h) {
   return {{"format", format_name},
           {"format_version", format_version},
@@ -333,11 +371,18 @@ RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& he
     throw_usage(cat("recording ", quote(path.string()),
                     ": the file is there already; remove it or name another"));
   }
-  const std::string line =
-      to_json(header).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  file_ = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (!write_all(file_.get(), line) || ::fsync(file_.get()) != 0) throw_write_failure(path_, errno);
+  const std::string line = first_line(to_json(header));
+  file_ = open_file(path, O_WRONLY | O_CREAT | O_EXCL, when_full);
+  if (!write_all(file_.get(), line) || ::fsync(file_.get()) != 0) {
+    const int error = errno;
+    ::unlink(path_.c_str());
+    throw_write_failure(path_, error, when_full);
+  }
   end_ = line.size();
+}
+
+RecordingWriter::~RecordingWriter() {
+  if (empty_) ::unlink(path_.c_str());
 }
 
 void RecordingWriter::append(const RecordedText& text) {
@@ -350,9 +395,10 @@ void RecordingWriter::append(const RecordedText& text) {
     const int error = errno;
     // If taking back fails too, readers leave the torn block out.
     [[maybe_unused]] const int cut = ::ftruncate(file_.get(), static_cast<off_t>(end_));
-    throw_write_failure(path_, error);
+    throw_write_failure(path_, error, when_full);
   }
   end_ += blocks.size();
+  empty_ = false;
 }
 
 Recording read_recording(const fs::path& path) { return RecordingReader(path).read(); }

@@ -15,7 +15,8 @@
 // and of largest product of acceptance by sibling rank, whichever is larger, on paths that are
 // drawn in one order throughout.
 //
-// The file: a line of JSON (the members of RecordingHeader), then blocks
+// The file: a line of JSON (the members of RecordingHeader; the last one is "checksum", FNV-1a in 8
+// hexadecimal digits of the line's bytes before `,"checksum"`), then blocks
 //   u32 kind (1: text, 2: position)   u32 bytes of payload   u32 FNV-1a of payload   payload
 // little-endian throughout.
 //   text      u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n]
@@ -56,6 +57,9 @@ struct RecordingHeader {
 
 nlohmann::ordered_json to_json(const RecordingHeader& header);
 
+/// The file's first line: `header`, the checksum and a newline.
+std::string first_line(const nlohmann::ordered_json& header);
+
 inline constexpr std::uint16_t no_rank = 0xffff;
 
 /// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
@@ -93,14 +97,20 @@ struct Recording {
 
   /// Most entries of a node.
   std::int32_t widest() const;
+  /// "holds 2 of 24 texts, 1 of them ended early"; empty where all that was asked for is there.
+  std::string missing() const;
 };
 
-/// Writes a recording text by text. What has been appended stays whatever happens next.
+/// Writes a recording text by text. What has been appended stays whatever happens next; a file
+/// without a text goes with its writer.
 class RecordingWriter {
  public:
   /// Throws Error(usage) where the file is there already, Error(failure) where it cannot be
   /// written.
   RecordingWriter(const std::filesystem::path& path, const RecordingHeader& header);
+  ~RecordingWriter();
+  RecordingWriter(const RecordingWriter&) = delete;
+  RecordingWriter& operator=(const RecordingWriter&) = delete;
   /// Throws Error(failure); the file then ends where it did before.
   void append(const RecordedText& text);
 
@@ -108,6 +118,7 @@ class RecordingWriter {
   std::filesystem::path path_;
   FileHandle file_;
   std::uint64_t end_ = 0;
+  bool empty_ = true;
 };
 
 /// Throws Error(failure) that names the place: no such file, no recording, another version, a

@@ -94,7 +94,10 @@ std::string replay_table(const std::vector<ReplayRow>& rows) {
     }
     cells.push_back({row.policy, size_text(row), row.acceptance, interval,
                      formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest),
-                     formatted("%.3f", row.accepted_share.value),
+                     // No number where nothing was drafted.
+                     std::isfinite(row.accepted_share.value)
+                         ? formatted("%.3f", row.accepted_share.value)
+                         : "-",
                      formatted("%.2f", row.draft_passes), formatted("%.1f", row.tree_size),
                      formatted("%.2f%%", 100.0 * row.short_share),
                      formatted("%.2f%%", 100.0 * row.doubtful_share), std::to_string(row.steps),

@@ -399,13 +399,21 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
           folder("prompts.jsonl") + "'" + pair_words);
   EXPECT_EQ(few.code, 1) << few.out << few.err;
   EXPECT_NE(few.out.find("no planted fault was caught"), std::string::npos) << few.out;
-  EXPECT_EQ(run("audit --policy chain --tree-size 2 --acceptance rejection --samples 4 "
-                "--compared-tokens 4 --no-self-check" +
-                pair_words)
-                .code,
-            0);
+  EXPECT_NE(few.out.find("not tested"), std::string::npos) << few.out;
+  const std::string unchecked =
+      "audit --policy chain --tree-size 2 --acceptance rejection --compared-tokens 4 "
+      "--no-self-check" +
+      pair_words;
+  EXPECT_EQ(run(unchecked + " --samples 1").code, 1);
+  EXPECT_EQ(run(unchecked + " --samples 1500").code, 0);
+  expect_error(unchecked + " --prompt-tokens 256", 2, "--prompt-tokens 256");
+  std::ofstream(folder("prompts.jsonl"), std::ios::app) << R"({"tokens": [1, 16]})"
+                                                        << "\n";
+  expect_error(unchecked + " --prompts '" + folder("prompts.jsonl") + "'", 1, "line 2: token 16");
 
   expect_error("audit --temperature 0", 2, "above 0");
+  expect_error("audit --temperature nan", 2, "nan");
+  expect_error("audit --limit 2000000000", 2, "use 1000 or fewer");
   expect_error("audit --policy none", 2, "does not speculate");
   expect_error("audit --samples 0", 2, "use a whole number from 1");
   expect_error("audit --limit 0", 2, "use 1 or more");
@@ -443,7 +451,10 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   EXPECT_NE(text.out.find("Advised"), std::string::npos);
   EXPECT_EQ(text.out.find("against a run"), std::string::npos);
 
+  expect_error(command + " --kv-tokens 16", 2, "raise --kv-tokens");
+  expect_error("advise --prompt-tokens 240" + pair_words, 2, "lower --prompt-tokens");
   expect_error("advise --limit 0", 2, "use 1 or more");
+  expect_error("advise --limit 2000000000", 2, "use 1000 or fewer");
   expect_error("advise --max-new-tokens 3", 2, "or more");
   expect_error("advise --draft none --target x", 2, "needs a draft");
   expect_error("advise --policy chain", 2, "policy");

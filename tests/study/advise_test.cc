@@ -225,6 +225,43 @@ TEST(Advise, ChecksAreRun) {
   EXPECT_NE(to_text(advice, "COMMAND").find("run on other texts"), std::string::npos);
 }
 
+TEST(Advise, TextsThatDoNotFitAreRefusedBeforeMeasuring) {
+  const TinyPair pair(model(), 0.2);
+  const auto expect_refused = [](Engine& engine, const AdviceRequest& asked, const char* names) {
+    try {
+      advise(engine, asked);
+      ADD_FAILURE() << "was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      EXPECT_NE(std::string(error.what()).find(names), std::string::npos) << error.what();
+    }
+    EXPECT_FALSE(engine.impl().costs.has_value()) << "nothing was measured";
+  };
+  EngineOptions small = pair.options();
+  small.kv_tokens = 16;
+  Engine little_memory = Engine::load(small);
+  expect_refused(little_memory, request(), "--kv-tokens");
+  Engine engine = Engine::load(pair.options());
+  AdviceRequest full = request();
+  const std::int32_t room = engine.context_length() - full.new_tokens;
+  full.prompts.emplace_back(static_cast<std::size_t>(room) + 1, 4);
+  expect_refused(engine, full, "--prompt-tokens");
+  EXPECT_NO_THROW(require_room(engine, room, full.new_tokens));
+}
+
+TEST(Advise, CostsThatAreNotPositiveAreRefused) {
+  const TinyPair pair(model(), 0.2);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-5, 1e-3, -1e-3);
+  try {
+    advise(engine, request());
+    ADD_FAILURE() << "was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::failure);
+    EXPECT_NE(std::string(error.what()).find("draft's cost"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Advise, WrongRequestsAreRefused) {
   const TinyPair pair(model(), 0.2);
   Engine engine = Engine::load(pair.options());

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/pair.h"
 #include "engine_impl.h"
 #include "study/audit_report.h"
 #include "study/audit_texts.h"
+#include "study/prompt_tokens.h"
 #include "study/target_laws.h"
 #include "verify/planted_faults.h"
 
@@ -176,6 +178,63 @@ TEST(Audit, AutomaticSamplesAreNeverTooFew) {
   EXPECT_EQ(run_audit(engine, request).laws.at(0).samples, fewest_samples);
 }
 
+TEST(Audit, WithoutATestNothingIsShown) {
+  const TinyPair pair(small_model(), 0.6);
+  Engine engine = Engine::load(pair.options());
+  AuditRequest request = small_request({setting(Policy::chain, Acceptance::rejection, 2)});
+  for (const std::int64_t samples : {1, 16}) {  // no context at all; contexts that show no bias
+    request.samples = samples;
+    const AuditReport report = run_audit(engine, request);
+    EXPECT_TRUE(report.law_holds);
+    EXPECT_FALSE(report.laws.at(0).not_tested.empty());
+    EXPECT_FALSE(report.lossless());
+    const std::string text = to_text(report, engine);
+    EXPECT_NE(text.find("not tested: no "), std::string::npos) << text;
+    EXPECT_NE(text.find("NOT shown lossless"), std::string::npos) << text;
+    EXPECT_TRUE(nlohmann::json::parse(to_json(report))["laws"][0]["not_tested"].is_string());
+  }
+}
+
+TEST(Audit, TextsThatMemoryEndsAreComparedAsFarAsTheyGo) {
+  const TinyPair pair(small_model(), 0.6);
+  EngineOptions options = pair.options();
+  options.kv_tokens = 32;
+  Engine engine = Engine::load(options);
+  GenerateOptions request = setting(Policy::chain, Acceptance::rejection, 2).options;
+  request.temperature = 0.0;
+  const std::vector<std::vector<TokenId>> prompts = {{0, 4, 2, 5}};
+  AuditReport report;
+  report.texts.push_back(compare_texts(engine, prompts, request, 60, [] {}));
+  const TextFinding& texts = report.texts[0];
+  EXPECT_TRUE(texts.holds);
+  EXPECT_EQ(texts.asked, 60);
+  EXPECT_GT(texts.tokens, 16);
+  EXPECT_LT(texts.tokens, 60);
+  EXPECT_FALSE(texts.ended_early.empty());
+  EXPECT_TRUE(texts.not_tested.empty());
+  EXPECT_NE(to_text(report, engine).find("of 60 tokens were compared"), std::string::npos);
+  EXPECT_TRUE(compare_texts(engine, prompts, request, 8, [] {}).ended_early.empty());
+}
+
+TEST(Audit, TokensOutsideTheVocabularyNameFileAndLine) {
+  const TinyPair pair(small_model(), 0.6);
+  const Engine engine = Engine::load(pair.options());
+  StudyPrompt good, bad;
+  good.tokens = {0, 11};
+  good.line = 1;
+  bad.tokens = {0, 12};
+  bad.line = 3;
+  EXPECT_EQ(to_tokens(engine, "mine.jsonl", {good}, 1, true).at(0).size(), 1u);
+  try {
+    to_tokens(engine, "mine.jsonl", {good, bad}, 8, true);
+    ADD_FAILURE() << "was taken";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("mine.jsonl"), std::string::npos) << what;
+    EXPECT_NE(what.find("line 3: token 12"), std::string::npos) << what;
+  }
+}
+
 TEST(Audit, LawsAreThoseOfPlainPasses) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
@@ -217,6 +276,7 @@ TEST(Audit, PromptsOfTheTargetsOwn) {
   EXPECT_NE(prompts[0], prompts[1]);
   EXPECT_EQ(prompts, draw_prompts(engine, 3, 6, 9));
   EXPECT_EQ(draw_prompts(engine, 1, 1, 9)[0].size(), 1u);
+  EXPECT_THROW(draw_prompts(engine, 1, engine.context_length(), 9), Error);
 }
 
 TEST(Audit, WrongRequestsAreRefused) {
@@ -233,6 +293,9 @@ TEST(Audit, WrongRequestsAreRefused) {
   auto good = small_request({setting(Policy::dyspec, Acceptance::rejection, 8)});
   auto request = good;
   request.settings[0].options.temperature = 0.0;
+  expect_usage(request);
+  request = good;
+  request.settings[0].options.temperature = std::nan("");
   expect_usage(request);
   request = good;
   request.settings[0].options.policy = Policy::none;

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/utf8.h"
 #include "engine/pair.h"
@@ -61,11 +63,35 @@ TEST_F(ReplayCommand, RecordsAndReplays) {
   ASSERT_EQ(r.code, 0) << r.err;
   // Two policies of two sizes by two rules, one policy by one; and the names of the columns.
   EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 1 + 10) << r.out;
-  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;  // what was left out
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;  // what was left out, once
+  EXPECT_NE(r.err.find("left out: "), std::string::npos) << r.err;
   const std::string csv = bytes_of(file("a.csv"));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 10);
   EXPECT_NE(csv.find("\nchain,8,coupled,0.8,"), std::string::npos) << csv;
   expect_error(record(), 2, "there already");
+}
+
+TEST_F(ReplayCommand, WidthsMayRepeat) {
+  ASSERT_EQ(run(record()).code, 0);
+  const std::string replay = "replay '" + file("a.rec") + "' --policies specinfer --widths ";
+  ASSERT_EQ(run(replay + "2,2 --csv '" + file("twice") + "'").code, 0);
+  ASSERT_EQ(run(replay + "2 --csv '" + file("once") + "'").code, 0);
+  // Draft passes a step and all else, bar the clock in the last column.
+  const auto figures = [&](const char* name) {
+    const std::string row = bytes_of(file(name)).substr(bytes_of(file(name)).find('\n') + 1);
+    return row.substr(0, row.find('\n')).substr(0, row.substr(0, row.find('\n')).rfind(','));
+  };
+  EXPECT_NE(figures("twice"), figures("once"));
+}
+
+TEST_F(ReplayCommand, AnIncompleteRecordingIsToldOnce) {
+  ASSERT_EQ(run(record()).code, 0);
+  const std::string bytes = bytes_of(file("a.rec"));
+  write_file(file("cut.rec"), bytes.substr(0, bytes.size() - 1));
+  const Result r = run("replay '" + file("cut.rec") + "' --policies chain --tree-sizes 3");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+  EXPECT_NE(r.err.find("holds 2 of 2 texts, 1 of them ended early"), std::string::npos) << r.err;
 }
 
 TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
@@ -78,14 +104,35 @@ TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
   expect_error(replay + "--policies none", 2, "'none' is unknown");
   expect_error(replay + "--policies ,", 2, "--policies");
   expect_error(replay + "--tree-sizes 0", 2, "--tree-sizes '0'");
+  EXPECT_EQ(run(replay + "--tree-sizes 0").err.find("auto"), std::string::npos);
   expect_error(replay + "--tree-sizes auto --policies dyspec --acceptance coupled", 2,
-               "needs a tree-size");
+               "costs, which are not recorded");
   expect_error(replay + "--tree-sizes 100000", 2, "use 1 to 1024");
   expect_error(replay + "--acceptance maybe", 2, "'maybe' is unknown");
   expect_error(replay + "--seeds 0", 2, "--seeds 0");
   expect_error(replay + "--policies static --acceptance coupled", 2, "policy static needs one");
   expect_error(replay + "--policies specinfer --widths 2,x", 2, "widths");
-  expect_error(replay + "--policies chain --csv '" + file("none/a.csv") + "'", 1, "none/a.csv");
+  expect_error(replay + "--policies chain --widths 2,2", 2, "--widths: it belongs to");
+  expect_error(replay + "--tree '" + file("none") + "'", 2, "--tree: it belongs to");
+  expect_error(replay + "--threshold 0.1", 2, "--threshold: it belongs to");
+  expect_error(replay + "--policies sequoia --beam-width 2", 2, "--beam-width: it belongs to");
+  expect_error(replay + "--tree-depth 2", 2, "--tree-depth: it belongs to");
+  // Refused in every combination: told once.
+  expect_error(replay + "--policies expand-rerank --tree-sizes 3,8 --acceptance rejection", 2,
+               "expand-rerank");
+  // The recording stays, by whatever name it goes.
+  const std::string before = bytes_of(file("a.rec"));
+  expect_error(replay + "--csv '" + file("./a.rec") + "'", 2, "would replace the recording");
+  std::filesystem::copy_file(file("a.rec"), file("b.csv.part"));
+  expect_error("replay '" + file("b.csv.part") + "' --csv '" + file("b.csv") + "'", 2,
+               "would replace the recording");
+  EXPECT_EQ(bytes_of(file("a.rec")), before);
+  EXPECT_EQ(bytes_of(file("b.csv.part")), before);
+  // What could not be filed is printed all the same.
+  const Result unfiled = run(replay + "--policies chain --csv '" + file("none/a.csv") + "'");
+  EXPECT_EQ(unfiled.code, 1);
+  EXPECT_NE(unfiled.out.find("chain"), std::string::npos) << unfiled.out;
+  EXPECT_NE(unfiled.err.find("none/a.csv"), std::string::npos) << unfiled.err;
   expect_error("record --out x", 2, "--prompts is missing");
   expect_error("record --prompts '" + file("prompts.txt") + "'", 2, "--out is missing");
   expect_error("record --prompts '" + file("none") + "' --out '" + file("b") + "'", 1,
@@ -95,6 +142,11 @@ TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
   expect_error(other + "' --entries 5000", 2, "entries 5000");
   expect_error(other + "' --max-prompts -1", 2, "--max-prompts -1");
   expect_error(other + "/c'", 1, "b/c");
+  expect_error(other + "' --max-new-tokens 1000000", 2, "prompts.txt' line 1");
+  write_file(file("ids.jsonl"), "{\"tokens\": [1, 5]}\n{\"tokens\": [1, 99999999]}\n");
+  expect_error("record --prompts '" + file("ids.jsonl") + "' --out '" + file("b") + "'", 2,
+               "line 2: token 99999999");
+  EXPECT_FALSE(std::filesystem::exists(file("b")));
   expect_error(other + "' --draft none --target '" + (stories() / "target").string() + "'", 2,
                "draft model");
 }

@@ -138,7 +138,8 @@ TEST_F(RecordingFile, CutAnywhereIsAPrefixOrOneError) {
   EXPECT_EQ(most, all.size());
 }
 
-// Every byte of every block is under a checksum, or its change cannot be missed.
+// Every byte of the first line and of every block is under a checksum, or its change cannot be
+// missed.
 TEST_F(RecordingFile, DamageIsFound) {
   write();
   const std::string bytes = bytes_of(file());
@@ -151,7 +152,8 @@ TEST_F(RecordingFile, DamageIsFound) {
     write_file(file("damaged"), damaged);
     Recording read;
     const std::string error = error_of([&] { read = study::read_recording(file("damaged")); });
-    if (at < body || !error.empty()) continue;  // a number in the header may be another one now
+    EXPECT_TRUE(at >= body || !error.empty()) << at;
+    if (!error.empty()) continue;
     // A longer block than there is: a torn end.
     EXPECT_TRUE(read.torn) << at;
     EXPECT_LT(positions_of(read).size(), all) << at;
@@ -162,7 +164,12 @@ TEST_F(RecordingFile, WrongHeadersAreOneError) {
   write();
   const std::string bytes = bytes_of(file());
   const auto end = bytes.find('\n');
-  const auto header = nlohmann::ordered_json::parse(bytes.substr(0, end));
+  auto header = nlohmann::ordered_json::parse(bytes.substr(0, end));
+  EXPECT_NE(error_with(header.dump() + " " + bytes.substr(end)).find("does not fit its checksum"),
+            std::string::npos);
+  header.erase("checksum");
+  EXPECT_NE(error_with(header.dump() + bytes.substr(end)).find("does not fit its checksum"),
+            std::string::npos);
   const auto with = [&](const char* key, const nlohmann::ordered_json& value) {
     auto changed = header;
     if (value.is_discarded()) {
@@ -170,7 +177,7 @@ TEST_F(RecordingFile, WrongHeadersAreOneError) {
     } else {
       changed[key] = value;
     }
-    return error_with(changed.dump() + bytes.substr(end));
+    return error_with(study::first_line(changed) + bytes.substr(end + 1));
   };
   EXPECT_EQ(with("seed", 4), "");
   const nlohmann::ordered_json absent(nlohmann::detail::value_t::discarded);
@@ -192,16 +199,46 @@ TEST_F(RecordingFile, NeverWritesOverAFileAndKeepsWhatFits) {
   write();
   const auto again = [&] { study::RecordingWriter(file(), recording_.header); };
   EXPECT_NE(error_of(again, ErrorKind::usage).find("there already"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(file()));
   study::RecordingWriter writer(file("b"), recording_.header);
   writer.append(recording_.texts[0]);
   const std::string before = bytes_of(file("b"));
   {
     const FileSizeLimit limit(before.size() + 100);
-    EXPECT_NE(error_of([&] { writer.append(recording_.texts[1]); }).find("free some space"),
-              std::string::npos);
+    const std::string error = error_of([&] { writer.append(recording_.texts[1]); });
+    EXPECT_NE(error.find("free some space"), std::string::npos) << error;
+    EXPECT_NE(error.find("another --out"), std::string::npos) << error;
   }
   EXPECT_EQ(study::read_recording(file("b")).texts.size(), 1u);
   EXPECT_EQ(bytes_of(file("b")), before);
+}
+
+TEST_F(RecordingFile, WithoutATextLeavesNoFile) {
+  {
+    const FileSizeLimit limit(10);
+    const auto open = [&] { study::RecordingWriter(file("b"), recording_.header); };
+    EXPECT_NE(error_of(open).find("another --out"), std::string::npos);
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("b")));
+  {
+    study::RecordingWriter writer(file("b"), recording_.header);
+    const FileSizeLimit limit(bytes_of(file("b")).size() + 10);
+    EXPECT_NE(error_of([&] { writer.append(recording_.texts[0]); }), "");
+    EXPECT_TRUE(std::filesystem::exists(file("b")));
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("b")));
+}
+
+TEST_F(RecordingFile, TellsWhatIsMissing) {
+  EXPECT_EQ(recording_.missing(), "");
+  Recording part = recording_;
+  part.texts.pop_back();
+  EXPECT_EQ(part.missing(), "holds 1 of 2 texts");
+  part.texts[0].positions.pop_back();
+  EXPECT_EQ(part.missing(), "holds 1 of 2 texts, 1 of them ended early");
+  part = recording_;
+  part.texts[1].positions.clear();
+  EXPECT_EQ(part.missing(), "holds 2 of 2 texts, 1 of them ended early");
 }
 
 TEST_F(RecordingFile, RefusesWhatItCannotRecord) {

@@ -480,5 +480,19 @@ TEST_F(Replay, RefusesWhatItCannotJudge) {
   EXPECT_NE(refusal([](auto& o) { o.tree_size = 2000; }), "");
 }
 
+TEST(ReplayTable, ShareOfNothingDraftedIsNoNumber) {
+  study::ReplayRow row;
+  row.policy = "chain";
+  row.acceptance = "greedy";
+  row.requested_size = 4;
+  row.accepted_share.value = std::nan("");
+  const std::string table = study::replay_table({row});
+  EXPECT_EQ(table.find("nan"), std::string::npos) << table;
+  EXPECT_NE(table.find("  -  "), std::string::npos) << table;
+  EXPECT_EQ(study::replay_csv({row}).find("nan"), std::string::npos);
+  row.accepted_share.value = 0.25;
+  EXPECT_EQ(study::replay_table({row}).find("  -  "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace coppice::testing
