@@ -39,8 +39,8 @@ Record some_record(std::int32_t prompt) {
   record.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
   record.nodes.by_draft_prob[3] = {20, 14, 3.5, 4.25};
   record.nodes.joint[3][4] = 56;
-  record.tree_sizes = {8, 8, 0};
-  record.accepted = {2, 8, 0};
+  record.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
+  record.accepted = {2, 8, 1, 1, 1, 1, 0};
   record.device = "cpu";
   record.dtype = "f32";
   return record;

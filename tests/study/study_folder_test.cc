@@ -48,6 +48,15 @@ TEST(StudyFolder, OtherSettingsAreRefusedByName) {
   }
   {
     StudyFolder folder(path);
+    Json other = settings;
+    other["limit"] = 5;
+    EXPECT_NO_THROW(folder.settle(other)) << "no result is bound to the settings";
+    EXPECT_FALSE(folder.continued());
+    EXPECT_NO_THROW(folder.settle(settings));
+    std::ofstream(folder.file("results.jsonl")) << "{}\n";
+  }
+  {
+    StudyFolder folder(path);
     EXPECT_NO_THROW(folder.settle(settings));
     EXPECT_TRUE(folder.continued());
   }
