@@ -170,7 +170,6 @@ void Decoder::grow() {
   }
   const double forward = draft.forward_seconds() - draft_before;
   const double rest = now_seconds() - start - forward;
-  step_draft_seconds_ = forward;
   step_seconds_.draft = forward;
   step_seconds_.drawing = draft.sampling_seconds() - drawing_before;
   step_seconds_.construction = rest - step_seconds_.drawing;
@@ -192,8 +191,7 @@ bool Decoder::judge() {
   bool fits = false;
   try {
     fits = judge_->judge(state_, tree_, target_params_, evidence, key_, verdict_);
-    step_verify_seconds_ = judge_->forward_seconds() - forward_before;
-    step_seconds_.verify = step_verify_seconds_;
+    step_seconds_.verify = judge_->forward_seconds() - forward_before;
     step_seconds_.judging = judge_->judging_seconds() - judging_before;
     step_seconds_.construction += engine_.target_runner->ordering_seconds() - ordering_before;
     if (fits) note_logprobs();
@@ -203,7 +201,7 @@ bool Decoder::judge() {
     throw;
   }
   if (!fits && speculate_) engine_.draft_runner->abandon();
-  result_.statistics.seconds.verify += step_verify_seconds_;
+  result_.statistics.seconds.verify += step_seconds_.verify;
   sampling_seconds_ += step_seconds_.judging;
   return fits;
 }
@@ -245,9 +243,9 @@ void Decoder::accept() {
   drafted_ += tree_.size();
   engine_.target_runner->commit(verdict_.path);
   if (auto_size_ && !engine_.costs_are_saved) {
-    auto_size_->observe(tree_.nodes(), step_verify_seconds_,
+    auto_size_->observe(tree_.nodes(), step_seconds_.verify,
                         speculate_ ? engine_.draft_runner->passes() - passes_before_ : 0,
-                        step_draft_seconds_);
+                        step_seconds_.draft);
   }
   if (speculate_) {
     engine_.draft_runner->commit(tree_, verdict_.path);

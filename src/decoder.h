@@ -55,7 +55,6 @@ class Decoder {
   Verdict verdict_;
   std::vector<TokenLogprob> step_logprobs_;
   std::int64_t passes_before_ = 0;
-  double step_verify_seconds_ = 0.0, step_draft_seconds_ = 0.0;
   StepSeconds step_seconds_;
 
   TextStream text_;
