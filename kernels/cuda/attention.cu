@@ -52,17 +52,22 @@ constexpr int shared_bytes() {
   return static_cast<int>(sizeof(flatten::SharedTiles<flatten::Variant<head_dim, warps>>));
 }
 
-/// Sets the kernel's attributes and returns how many of its blocks the device holds.
 template <int head_dim, int warps>
-std::int32_t prepare() {
+void let_use_shared_memory(void (*kernel)(flatten::Arguments)) {
   static_assert(shared_bytes<head_dim, warps>() <= 99 * 1024);
-  constexpr auto kernel = flatten::attend<head_dim, warps>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shared_bytes<head_dim, warps>()),
         "shared memory of attention");
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "shared memory carveout of attention");
+}
+
+/// Sets the kernel's attributes and returns how many of its blocks the device holds.
+template <int head_dim, int warps>
+std::int32_t prepare() {
+  constexpr auto kernel = flatten::attend<head_dim, warps>;
+  let_use_shared_memory<head_dim, warps>(kernel);
   int per_multiprocessor = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, 32 * warps,
                                                       shared_bytes<head_dim, warps>()),
@@ -79,13 +84,8 @@ std::int32_t prepare() {
 template <int head_dim>
 bool prepare_clusters() {
   if (!has_clusters()) return false;
-  constexpr auto kernel = flatten::attend_in_clusters<head_dim, narrow_warps>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<head_dim, narrow_warps>()),
-        "shared memory of attention in clusters");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "shared memory carveout of attention in clusters");
+  let_use_shared_memory<head_dim, narrow_warps>(
+      flatten::attend_in_clusters<head_dim, narrow_warps>);
   return true;
 }
 
