@@ -1,12 +1,12 @@
 // Measures the user's own pair and device and recommends how to run it.
 #include <algorithm>
 
+#include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "study/advise_report.h"
 #include "study/audit.h"
-#include "study/prompt_tokens.h"
 
 namespace coppice::cli {
 namespace {
@@ -76,14 +76,8 @@ int advise(const std::vector<std::string>& arguments) {
              values)) {
     return 0;
   }
-  const std::string format = values["format"].as<std::string>();
-  if (format != "text" && format != "json") {
-    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
-  }
-  const auto limit = values["limit"].as<std::int32_t>();
-  const auto prompt_tokens = values["prompt-tokens"].as<std::int32_t>();
-  if (limit < 1) throw_usage(cat("--limit ", limit, ": use 1 or more"));
-  if (prompt_tokens < 1) throw_usage(cat("--prompt-tokens ", prompt_tokens, ": use 1 or more"));
+  const bool json = wants_json(values);
+  ChosenPrompts prompts(values);
   study::AdviceRequest request;
   request.sampling = sampling_request(values);
   if (values.count("seed") == 0) request.sampling.seed = 1;
@@ -94,14 +88,7 @@ int advise(const std::vector<std::string>& arguments) {
   }
   request.check = values.count("no-check") == 0;
   request.sampling.validate();
-  std::vector<study::StudyPrompt> prompts;
-  if (values.count("prompts") != 0) {
-    prompts = study::read_prompts(values["prompts"].as<std::string>());
-    prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
-  } else if (limit > study::most_drawn_prompts) {
-    throw_usage(cat("--limit ", limit, ": without --prompts the target writes them; use ",
-                    study::most_drawn_prompts, " or fewer"));
-  }
+  prompts.read();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request.sampling);
@@ -111,13 +98,10 @@ int advise(const std::vector<std::string>& arguments) {
     progress.show(cat("loading ", event.what), event.fraction);
   };
   Engine engine = Engine::load(engine_request);
-  if (prompts.empty()) {
-    study::require_room(engine, prompt_tokens, request.new_tokens);
-    request.prompts = study::draw_prompts(engine, limit, prompt_tokens, request.sampling.seed);
-  } else {
-    request.prompts = study::to_tokens(engine, values["prompts"].as<std::string>(), prompts,
-                                       prompt_tokens, request.sampling.add_bos);
+  if (prompts.written_by_target()) {
+    study::require_room(engine, prompts.tokens(), request.new_tokens);
   }
+  request.prompts = prompts.tokens_of(engine, request.sampling.seed, request.sampling.add_bos);
   request.progress = [&](const std::string& what, double fraction) {
     progress.show(what, fraction);
   };
@@ -125,7 +109,7 @@ int advise(const std::vector<std::string>& arguments) {
   progress.clear();
   const std::string command =
       "coppice generate " + study::policy_options(advice.advised) + given(values);
-  write_out(format == "json" ? study::to_json(advice, command) : study::to_text(advice, command));
+  write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }
 

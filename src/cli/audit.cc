@@ -1,11 +1,11 @@
 // Tests whether speculation is lossless on the user's own pair, device and settings.
 #include <algorithm>
 
+#include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "study/audit_report.h"
-#include "study/prompt_tokens.h"
 
 namespace coppice::cli {
 namespace {
@@ -81,20 +81,14 @@ int audit(const std::vector<std::string>& arguments) {
              values)) {
     return 0;
   }
-  const std::string format = values["format"].as<std::string>();
-  if (format != "text" && format != "json") {
-    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
-  }
+  const bool json = wants_json(values);
   study::AuditRequest audit;
   audit.samples = parse_count("samples", values["samples"].as<std::string>(), 0);
   audit.compared_tokens = values["compared-tokens"].as<std::int32_t>();
-  const auto limit = values["limit"].as<std::int32_t>();
-  const auto prompt_tokens = values["prompt-tokens"].as<std::int32_t>();
   if (audit.compared_tokens < 1) {
     throw_usage(cat("--compared-tokens ", audit.compared_tokens, ": use 1 or more"));
   }
-  if (limit < 1) throw_usage(cat("--limit ", limit, ": use 1 or more"));
-  if (prompt_tokens < 1) throw_usage(cat("--prompt-tokens ", prompt_tokens, ": use 1 or more"));
+  ChosenPrompts prompts(values);
   audit.self_check = values.count("no-self-check") == 0;
   GenerateOptions request = generate_options(values);
   if (values["temperature"].defaulted()) request.temperature = usual_temperature;
@@ -115,14 +109,7 @@ int audit(const std::vector<std::string>& arguments) {
                         [](const study::AuditSetting& a, const study::AuditSetting& b) {
                           return a.options.tree_size < b.options.tree_size;
                         });
-  std::vector<study::StudyPrompt> prompts;
-  if (values.count("prompts") != 0) {
-    prompts = study::read_prompts(values["prompts"].as<std::string>());
-    prompts.resize(std::min(prompts.size(), static_cast<std::size_t>(limit)));
-  } else if (limit > study::most_drawn_prompts) {
-    throw_usage(cat("--limit ", limit, ": without --prompts the target writes them; use ",
-                    study::most_drawn_prompts, " or fewer"));
-  }
+  prompts.read();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, largest.options);
@@ -131,13 +118,11 @@ int audit(const std::vector<std::string>& arguments) {
     progress.show(cat("loading ", event.what), event.fraction);
   };
   Engine engine = Engine::load(engine_request);
-  audit.prompts = prompts.empty() ? study::draw_prompts(engine, limit, prompt_tokens, audit.seed)
-                                  : study::to_tokens(engine, values["prompts"].as<std::string>(),
-                                                     prompts, prompt_tokens, request.add_bos);
+  audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const study::AuditReport report = study::run_audit(engine, audit);
   progress.clear();
-  write_out(format == "json" ? study::to_json(report) : study::to_text(report, engine));
+  write_out(json ? study::to_json(report) : study::to_text(report, engine));
   return report.lossless() ? 0 : 1;
 }
 

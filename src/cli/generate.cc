@@ -7,11 +7,7 @@
 #include "cli/terminal.h"
 
 namespace coppice::cli {
-namespace {
-
-constexpr int interrupted_exit = 130;
-
-}  // namespace
+namespace {}  // namespace
 
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
@@ -36,11 +32,7 @@ int generate(const std::vector<std::string>& arguments) {
              values)) {
     return 0;
   }
-  const std::string format = values["format"].as<std::string>();
-  if (format != "text" && format != "json") {
-    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
-  }
-  const bool json = format == "json";
+  const bool json = wants_json(values);
   GenerateOptions request = generate_options(values);
   request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
   if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();

@@ -222,6 +222,14 @@ po::options_description drafting_options() {
   return d;
 }
 
+bool wants_json(const po::variables_map& values) {
+  const std::string& format = values["format"].as<std::string>();
+  if (format != "text" && format != "json") {
+    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
+  }
+  return format == "json";
+}
+
 std::int64_t parse_count(const std::string& option, const std::string& text,
                          std::int64_t automatic) {
   if (text == "auto") return automatic;

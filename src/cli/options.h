@@ -40,6 +40,9 @@ struct Prompt {
 };
 Prompt read_prompt(const po::variables_map& values);
 
+/// Whether --format says json. Error(usage) where it says neither that nor text.
+bool wants_json(const po::variables_map& values);
+
 /// A whole number, or `automatic` for "auto". Error(usage) names `option`.
 std::int64_t parse_count(const std::string& option, const std::string& text,
                          std::int64_t automatic);

@@ -11,8 +11,6 @@
 namespace coppice::cli {
 namespace {
 
-constexpr int interrupted_exit = 130;
-
 std::string required(const po::variables_map& values, const char* name, const char* what) {
   if (values.count(name) == 0 || values[name].as<std::string>().empty()) {
     throw_usage(cat("--", name, " is missing; name ", what));

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int interrupted_exit = 130;
-
 std::vector<std::string> words_of(const std::string& option, const std::string& text) {
   std::vector<std::string> words;
   std::stringstream in(text);

@@ -10,8 +10,6 @@
 namespace coppice::cli {
 namespace {
 
-constexpr int interrupted_exit = 130;
-
 std::string table_text(const study::StudyRequest& request, const study::StudyOutcome& outcome) {
   std::string text = to_text(study::summary_table(outcome.summary)) + "\nPer step:\n" +
                      to_text(study::step_table(outcome.summary));

@@ -45,6 +45,8 @@ class InterruptWatch {
   ~InterruptWatch();
   static bool interrupted();
 };
+/// Of a command that Ctrl-C ended early.
+inline constexpr int interrupted_exit = 130;
 
 /// Text for one line: control characters visible, quotes as they are.
 std::string visible(std::string_view text);

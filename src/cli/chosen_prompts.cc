@@ -1,0 +1,35 @@
+#include "cli/chosen_prompts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "study/audit.h"
+#include "study/prompt_tokens.h"
+
+namespace coppice::cli {
+
+ChosenPrompts::ChosenPrompts(const po::variables_map& values)
+    : limit_(values["limit"].as<std::int32_t>()),
+      tokens_(values["prompt-tokens"].as<std::int32_t>()) {
+  if (values.count("prompts") != 0) file_ = values["prompts"].as<std::string>();
+  if (limit_ < 1) throw_usage(cat("--limit ", limit_, ": use 1 or more"));
+  if (tokens_ < 1) throw_usage(cat("--prompt-tokens ", tokens_, ": use 1 or more"));
+}
+
+void ChosenPrompts::read() {
+  if (!written_by_target()) {
+    prompts_ = study::read_prompts(*file_);
+    prompts_.resize(std::min(prompts_.size(), static_cast<std::size_t>(limit_)));
+  } else if (limit_ > study::most_drawn_prompts) {
+    throw_usage(cat("--limit ", limit_, ": without --prompts the target writes them; use ",
+                    study::most_drawn_prompts, " or fewer"));
+  }
+}
+
+std::vector<std::vector<TokenId>> ChosenPrompts::tokens_of(Engine& engine, std::uint64_t seed,
+                                                           bool add_bos) const {
+  if (written_by_target()) return study::draw_prompts(engine, limit_, tokens_, seed);
+  return study::to_tokens(engine, *file_, prompts_, tokens_, add_bos);
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,36 @@
+// Prompts of commands that try a pair out: the first ones of a file, or, where none is named, texts
+// that the target writes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "study/prompts.h"
+
+namespace coppice::cli {
+
+class ChosenPrompts {
+ public:
+  /// Takes --prompts, --limit and --prompt-tokens. Throws Error(usage) for counts out of range.
+  explicit ChosenPrompts(const po::variables_map& values);
+  /// Reads the file, if one is named. Throws as study::read_prompts() does, and Error(usage) for
+  /// more prompts than the target writes.
+  void read();
+
+  bool written_by_target() const { return !file_; }
+  /// Most tokens of a prompt.
+  std::int32_t tokens() const { return tokens_; }
+  /// Each prompt's tokens; `seed` is for those that the target writes, `add_bos` for texts.
+  std::vector<std::vector<TokenId>> tokens_of(Engine& engine, std::uint64_t seed,
+                                              bool add_bos) const;
+
+ private:
+  std::optional<std::string> file_;
+  std::int32_t limit_, tokens_;
+  std::vector<study::StudyPrompt> prompts_;
+};
+
+}  // namespace coppice::cli
