@@ -19,7 +19,7 @@ struct StudyPrompt {
 
 /// Reads a file of prompts, one a line; blank lines are passed over.
 ///
-/// Where the file's name ends in .jsonl or .json, or its first line begins with '{', every line is
+/// Where the file's name ends in .jsonl or .json, or it begins with '{' or '[', every line is
 /// a JSON object, and the prompt is the first of these keys that it has:
 ///   "turns"     list of texts, of which the first is taken (Spec-Bench, MT-Bench)
 ///   "prompt"    text (HumanEval, this project's bench/prompts)

@@ -32,6 +32,19 @@ std::int64_t count_in(const nlohmann::json& json, const char* name) {
   return count;
 }
 
+// What is kept step by step, if anything is, against the sums.
+bool steps_add_up(const Record& record) {
+  if (record.tree_sizes.size() != record.accepted.size()) return false;
+  if (record.tree_sizes.empty()) return true;
+  std::int64_t drafted = 0, good = record.steps;
+  for (std::size_t i = 0; i < record.accepted.size(); ++i) {
+    if (record.accepted[i] < 0 || record.accepted[i] > record.tree_sizes[i]) return false;
+    drafted += record.tree_sizes[i];
+    good += record.accepted[i];
+  }
+  return drafted == record.drafted && good == record.judged_good;
+}
+
 }  // namespace
 
 Components& Components::operator+=(const Components& other_components) {
@@ -67,28 +80,12 @@ std::string to_line(const Record& record) {
   return json.dump();
 }
 
-namespace {
-
-// What is kept step by step, if anything is, against the sums.
-bool steps_add_up(const Record& record) {
-  if (record.tree_sizes.size() != record.accepted.size()) return false;
-  if (record.tree_sizes.empty()) return true;
-  std::int64_t drafted = 0, good = record.steps;
-  for (std::size_t i = 0; i < record.accepted.size(); ++i) {
-    if (record.accepted[i] < 0 || record.accepted[i] > record.tree_sizes[i]) return false;
-    drafted += record.tree_sizes[i];
-    good += record.accepted[i];
-  }
-  return drafted == record.drafted && good == record.judged_good;
-}
-
-}  // namespace
-
 Record record_from(const nlohmann::json& json) try {
   Record record;
   record.cell = json.at("cell").get<std::string>();
-  record.prompt = static_cast<std::int32_t>(count_in(json, "prompt"));
-  if (record.prompt != count_in(json, "prompt")) throw_failure("its prompt is out of range");
+  const std::int64_t prompt = count_in(json, "prompt");
+  record.prompt = static_cast<std::int32_t>(prompt);
+  if (record.prompt != prompt) throw_failure("its prompt is out of range");
   record.kind = json.at("kind").get<std::string>();
   record.prompt_tokens = json.at("prompt_tokens").get<std::int32_t>();
   record.tokens = count_in(json, "tokens");

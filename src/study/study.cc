@@ -114,7 +114,7 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   StudyFolder folder(out);
   folder.settle(settings_of(request));
   // Read before the models are loaded: damage is told at once.
-  ResultsStore store(folder.file("results.jsonl"));
+  ResultsStore store(folder.file(results_name));
   std::vector<Engine> engines = load_engines(request, folder, hooks);
   const Engine::Impl& engine = engines.front().impl();
   StudyOutcome outcome;

@@ -76,7 +76,7 @@ void StudyFolder::settle(const Json& settings) {
   const fs::path file = path_ / settings_name;
   std::error_code ignored;
   // Settings without results bind nobody: what was wrong with them may be mended.
-  const auto results = fs::file_size(path_ / "results.jsonl", ignored);
+  const auto results = fs::file_size(path_ / results_name, ignored);
   const bool empty = ignored || results == 0;
   continued_ = fs::exists(file, ignored) && !empty;
   if (!continued_) {

@@ -8,6 +8,9 @@
 
 namespace coppice::study {
 
+/// The file of results in the folder (results_store.h).
+inline constexpr const char* results_name = "results.jsonl";
+
 /// Holds the folder for this process alone, and makes sure that all runs in it are of one study.
 class StudyFolder {
  public:
