@@ -26,11 +26,6 @@ TinyModel endless() {
   return model;
 }
 
-void expect_nothing_leaked(Engine& engine) {
-  EXPECT_EQ(engine.impl().target.pool->free_slots(), engine.impl().target.pool->layout().slots());
-  EXPECT_EQ(engine.impl().draft.pool->free_slots(), engine.impl().draft.pool->layout().slots());
-}
-
 TEST(Engine, CountsAddUp) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());

@@ -110,12 +110,6 @@ GenerateOptions request(const std::string& name, std::int32_t size = 8, std::int
   return options;
 }
 
-void expect_nothing_leaked(Engine& engine) {
-  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
-    EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
-  }
-}
-
 class CustomPolicies : public ::testing::Test {
  protected:
   CustomPolicies() : pair_(endless()) { register_all(); }

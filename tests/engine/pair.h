@@ -1,6 +1,8 @@
 // Pairs of models for the engine's tests.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "engine_impl.h"
 #include "reference/test_device.h"
 #include "reference/tiny_model.h"
 
@@ -38,6 +41,13 @@ class TinyPair {
  private:
   TemporaryFolder folder_;
 };
+
+/// All KV slots of both models are free.
+inline void expect_nothing_leaked(Engine& engine) {
+  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
+    EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
+  }
+}
 
 inline std::filesystem::path stories() {
   return std::filesystem::path(COPPICE_SOURCE_DIR) / "models" / "stories";

@@ -18,12 +18,6 @@ namespace {
 const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
 const std::vector<RankPath> paths = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}};
 
-void expect_nothing_leaked(Engine& engine) {
-  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
-    EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
-  }
-}
-
 class TreePolicies : public ::testing::Test {
  protected:
   explicit TreePolicies(double draft_noise = 0.3) : pair_(endless(), draft_noise) {

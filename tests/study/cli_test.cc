@@ -11,18 +11,13 @@
 
 #include "base/utf8.h"
 #include "engine/pair.h"
+#include "study/files.h"
 #include "study/study_folder.h"
 
 namespace coppice::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string slurp(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 struct Result {
   int code = -1;
@@ -51,8 +46,8 @@ class StudyCommand : public ::testing::Test {
     const int status = std::system(command.c_str());
     Result result;
     result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    result.out = slurp(path("stdout"));
-    result.err = slurp(path("stderr"));
+    result.out = testing::bytes_of(path("stdout"));
+    result.err = testing::bytes_of(path("stderr"));
     return result;
   }
   void expect_error(const std::string& tail, int code, const std::string& says) const {
@@ -83,10 +78,10 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
   EXPECT_NE(r.out.find(path("out") + "/report.html\n"), std::string::npos);
   EXPECT_TRUE(fs::exists(path("out") + "/report.html"));
   // Once more: nothing is run again.
-  const std::string results = slurp(path("out") + "/results.jsonl");
+  const std::string results = testing::bytes_of(path("out") + "/results.jsonl");
   const Result again = shell(common() + grid + "--limit 4 --out '" + path("out") + "'");
   EXPECT_EQ(again.out, r.out);
-  EXPECT_EQ(slurp(path("out") + "/results.jsonl"), results);
+  EXPECT_EQ(testing::bytes_of(path("out") + "/results.jsonl"), results);
   expect_error(common() + grid + "--limit 5 --out '" + path("out") + "'", 2,
                "prompts: it was 4, now 5");
   expect_error(common() + grid + "--limit 4 --top-k 3 --out '" + path("out") + "'", 2,
@@ -193,7 +188,8 @@ TEST_F(StudyCommand, KilledOrInterruptedItGoesOn) {
       _exit(98);
     }
     // Once it has got on a bit.
-    for (int i = 0; i < 3000 && slurp(results).size() < before + 3000; ++i) usleep(10000);
+    for (int i = 0; i < 3000 && testing::bytes_of(results).size() < before + 3000; ++i)
+      usleep(10000);
     kill(child, signal);
     int status = 0;
     waitpid(child, &status, 0);
@@ -201,14 +197,14 @@ TEST_F(StudyCommand, KilledOrInterruptedItGoesOn) {
       ASSERT_TRUE(WIFEXITED(status));
       EXPECT_EQ(WEXITSTATUS(status), 130);
     }
-    const std::string now = slurp(results);
+    const std::string now = testing::bytes_of(results);
     EXPECT_GE(now.size(), before);
     before = now.size();
   }
-  const std::string kept = slurp(results);
+  const std::string kept = testing::bytes_of(results);
   const Result r = shell(tail);
   ASSERT_EQ(r.code, 0) << r.err;
-  const std::string whole = slurp(results);
+  const std::string whole = testing::bytes_of(results);
   EXPECT_EQ(whole.substr(0, kept.rfind('\n') + 1), kept.substr(0, kept.rfind('\n') + 1));
   EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 6 * (8 * 2 * 3 + 1));
 }
@@ -221,12 +217,12 @@ TEST_F(StudyCommand, AFullDiskIsAnErrorAndNoLoss) {
   EXPECT_NE(full.err.find("results.jsonl: "), std::string::npos) << full.err;
   EXPECT_NE(full.err.find("free some space"), std::string::npos) << full.err;
   EXPECT_EQ(full.out, "");
-  const std::string kept = slurp(path("out") + "/results.jsonl");
+  const std::string kept = testing::bytes_of(path("out") + "/results.jsonl");
   EXPECT_GT(kept.size(), 1000u);
   EXPECT_EQ(kept.back(), '\n');
   const Result r = shell(tail);
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_EQ(slurp(path("out") + "/results.jsonl").substr(0, kept.size()), kept);
+  EXPECT_EQ(testing::bytes_of(path("out") + "/results.jsonl").substr(0, kept.size()), kept);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/pair.h"
+#include "study/files.h"
 #include "study/grid.h"
 #include "study/study.h"
 
@@ -44,12 +45,6 @@ class Twos final : public CustomPolicy {
 void know(const std::string& name) {
   static std::set<std::string> known;
   if (known.insert(name).second) register_policy(name, [] { return std::make_unique<Twos>(); });
-}
-
-std::string slurp(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 TEST(PolicyName, EveryNameComesBack) {
@@ -171,8 +166,8 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   EXPECT_NE(length["dyspec"], length["twos"]) << "both grew the same trees";
 
   // Under its name everywhere.
-  const std::string csv = slurp(folder.path() / "out" / "summary.csv");
-  const std::string page = slurp(folder.path() / "out" / "report.html");
+  const std::string csv = testing::bytes_of(folder.path() / "out" / "summary.csv");
+  const std::string page = testing::bytes_of(folder.path() / "out" / "report.html");
   const Table table = summary_table(summary);
   const fs::path figures = folder.path() / "out" / "figures";
   for (std::size_t r = 1; r < summary.rows.size(); ++r) {
@@ -182,7 +177,8 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     EXPECT_NE(page.find(">" + name + "</td>"), std::string::npos) << name;
     EXPECT_TRUE(fs::exists(figures / ("steps_" + name + "_6_t0.8_rejection.svg"))) << name;
     for (const char* figure : {"accepted_length", "speedup", "calibration", "time"}) {
-      const std::string svg = slurp(figures / (std::string(figure) + "_t0.8_rejection.svg"));
+      const std::string svg =
+          testing::bytes_of(figures / (std::string(figure) + "_t0.8_rejection.svg"));
       EXPECT_NE(svg.find(">" + name + "<"), std::string::npos) << figure << " lacks " << name;
     }
   }

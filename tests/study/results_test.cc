@@ -12,17 +12,12 @@
 
 #include "base/error.h"
 #include "reference/tiny_model.h"
+#include "study/files.h"
 
 namespace coppice::study {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string slurp(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 Record some_record(std::int32_t prompt) {
   Record record;
@@ -59,7 +54,7 @@ class ResultsFile : public ::testing::Test {
       EXPECT_NE(std::string(error.what()).find("results.jsonl line"), std::string::npos)
           << error.what();
     }
-    EXPECT_EQ(slurp(file_), contents) << "damage is left for a person to look at";
+    EXPECT_EQ(testing::bytes_of(file_), contents) << "damage is left for a person to look at";
   }
 
   coppice::testing::TemporaryFolder folder_;
@@ -93,7 +88,7 @@ TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
     Results results = open();
     for (const std::int32_t prompt : {0, 1}) results.add(some_record(prompt));
   }
-  const std::string whole = slurp(file_);
+  const std::string whole = testing::bytes_of(file_);
   const std::size_t first_line = whole.find('\n') + 1;
   for (std::size_t bytes = 0; bytes <= whole.size(); ++bytes) {
     // Every byte near the ends of lines, every seventh elsewhere.
@@ -104,7 +99,7 @@ TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
     Results results = open();
     ASSERT_EQ(static_cast<std::int32_t>(results.records().size()), lines) << bytes;
     for (std::int32_t prompt = lines; prompt < 2; ++prompt) results.add(some_record(prompt));
-    ASSERT_EQ(slurp(file_), whole) << "cut at byte " << bytes;
+    ASSERT_EQ(testing::bytes_of(file_), whole) << "cut at byte " << bytes;
   }
 }
 
@@ -157,7 +152,7 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(slurp(file_), first) << "the part of a line that fitted is taken back";
+  EXPECT_EQ(testing::bytes_of(file_), first) << "the part of a line that fitted is taken back";
   Results results = open();
   EXPECT_NO_THROW(results.add(some_record(1)));
 }

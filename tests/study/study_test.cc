@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/pair.h"
+#include "study/files.h"
 #include "study/grid.h"
 #include "study/trace.h"
 
@@ -21,12 +22,6 @@ namespace fs = std::filesystem;
 using coppice::testing::TemporaryFolder;
 using coppice::testing::TinyModel;
 using coppice::testing::TinyPair;
-
-std::string slurp(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 /// Table of a study without what depends on the clock.
 std::string timeless(const Summary& summary) {
@@ -205,8 +200,8 @@ TEST_F(Study, OracleTreesOfOneNode) {
 
 TEST_F(Study, KilledAtAnyPointItEndsWithTheSameTables) {
   const std::string whole = timeless(run().summary);
-  const std::string results = slurp(out() / "results.jsonl");
-  const std::string settings = slurp(out() / "study.json");
+  const std::string results = testing::bytes_of(out() / "results.jsonl");
+  const std::string settings = testing::bytes_of(out() / "study.json");
   const auto lines = std::count(results.begin(), results.end(), '\n');
   EXPECT_EQ(lines, 4 * (2 * 2 * 7 + 1));
   for (std::size_t part = 0; part <= 12; ++part) {
@@ -219,7 +214,7 @@ TEST_F(Study, KilledAtAnyPointItEndsWithTheSameTables) {
     const StudyOutcome again = run();
     EXPECT_EQ(again.continued, bytes > 0);
     ASSERT_EQ(timeless(again.summary), whole) << "cut at byte " << bytes;
-    const std::string now = slurp(out() / "results.jsonl");
+    const std::string now = testing::bytes_of(out() / "results.jsonl");
     const std::size_t kept = results.substr(0, bytes).rfind('\n') + 1;
     EXPECT_EQ(now.substr(0, kept), results.substr(0, kept)) << "what is done is not done again";
     EXPECT_EQ(std::count(now.begin(), now.end(), '\n'), lines);
@@ -283,10 +278,10 @@ TEST_F(Study, OtherModelsAreRefused) {
 
 TEST_F(Study, WritesItsFiles) {
   run();
-  const std::string csv = slurp(out() / "summary.csv");
+  const std::string csv = testing::bytes_of(out() / "summary.csv");
   EXPECT_EQ(csv.rfind("policy,tree_size,", 0), 0u);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 3 * 14 + 1);
-  const std::string page = slurp(out() / "report.html");
+  const std::string page = testing::bytes_of(out() / "report.html");
   for (const char* foreign : {"<script", "<link", "src=", "@import", "url(http"}) {
     EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
   }
@@ -296,13 +291,14 @@ TEST_F(Study, WritesItsFiles) {
         "steps_dyspec_8", "steps_chain_8"}) {
     for (const char* group : {"_t0_rejection", "_t0.8_rejection"}) {
       const fs::path file = out() / "figures" / (std::string(figure) + group + ".svg");
-      const std::string svg = slurp(file);
+      const std::string svg = testing::bytes_of(file);
       EXPECT_NE(svg.find("<svg"), std::string::npos) << file;
       EXPECT_EQ(svg.find("nan"), std::string::npos) << file;
     }
   }
-  EXPECT_NE(slurp(out() / "figures" / "accepted_length_t0.8_rejection.svg").find("oracle"),
-            std::string::npos);
+  EXPECT_NE(
+      testing::bytes_of(out() / "figures" / "accepted_length_t0.8_rejection.svg").find("oracle"),
+      std::string::npos);
 }
 
 }  // namespace
