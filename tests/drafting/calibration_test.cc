@@ -251,7 +251,7 @@ class NaiveGrowth {
         rank == 0 ? tree_.value[n] : tree_.value[static_cast<std::size_t>(children_[n].back())];
     if (looks_ahead_) {
       value = std::min({value, estimate_[n] * refused(node), estimate(node, (*waiting_[n])->prob)});
-    } else {
+    } else if (node != 0 || rank != 0) {  // the root's first child is worth 1, to be drawn at all
       value = std::min(value, estimate_[n] * refused(node) * calibration_.position(rank, depth));
     }
     if (!(value > 0.0) || value < limits.min_value) return {};
