@@ -85,11 +85,6 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
 
 const char* version() { return COPPICE_VERSION; }
 
-const char* name_of(Policy policy) {
-  constexpr std::array names = {"dyspec",  "dyspec-threshold", "chain",  "static", "specinfer",
-                                "sequoia", "expand-rerank",    "custom", "none"};
-  return names[static_cast<std::size_t>(policy)];
-}
 const char* name_of(Acceptance acceptance) {
   constexpr std::array names = {"rejection", "coupled"};
   return names[static_cast<std::size_t>(acceptance)];

@@ -1,7 +1,6 @@
 #include "policy_registry.h"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <map>
 #include <memory>
@@ -12,13 +11,10 @@
 #include "base/error.h"
 #include "coppice.h"
 #include "custom_drafting.h"
+#include "policy_table.h"
 
 namespace coppice {
 namespace {
-
-constexpr std::array built_in = {
-    Policy::dyspec,    Policy::dyspec_threshold, Policy::chain,         Policy::static_tree,
-    Policy::specinfer, Policy::sequoia,          Policy::expand_rerank, Policy::none};
 
 struct Registry {
   std::mutex mutex;
@@ -78,7 +74,7 @@ void register_policy(const std::string& name, PolicyFactory factory) {
     throw_usage(cat("register_policy ", quote(name), ": the name is taken by ", by,
                     "; choose another than ", joined(policy_names()), ", custom"));
   };
-  for (const Policy policy : built_in) {
+  for (const Policy policy : named_policies()) {
     if (name == name_of(policy)) refuse("coppice");
   }
   if (name == name_of(Policy::custom)) refuse("coppice");
@@ -102,14 +98,14 @@ std::vector<std::string> registered_policies() {
 
 std::vector<std::string> policy_names() {
   std::vector<std::string> names;
-  for (const Policy policy : built_in) names.emplace_back(name_of(policy));
+  for (const Policy policy : named_policies()) names.emplace_back(name_of(policy));
   const std::vector<std::string> registered = registered_policies();
   names.insert(names.end(), registered.begin(), registered.end());
   return names;
 }
 
 void choose_policy(GenerateOptions& options, const std::string& name) {
-  for (const Policy policy : built_in) {
+  for (const Policy policy : named_policies()) {
     if (name != name_of(policy)) continue;
     options.policy = policy;
     options.custom_policy.clear();

@@ -1,7 +1,6 @@
 #include "tree_plan.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 
 #include "auto_size.h"
@@ -10,6 +9,7 @@
 #include "drafting/expand_rerank.h"
 #include "drafting/specinfer.h"
 #include "policy_registry.h"
+#include "policy_table.h"
 
 namespace coppice {
 namespace {
@@ -41,15 +41,10 @@ std::string text_of(const std::vector<std::int32_t>& widths) {
   return text;
 }
 
-void check_belongs(const GenerateOptions& options, const char* option, bool given,
-                   std::initializer_list<Policy> owners) {
-  if (!given || std::find(owners.begin(), owners.end(), options.policy) != owners.end()) return;
-  std::string names;
-  for (const Policy owner : owners) {
-    names += (names.empty() ? "" : " or ") + std::string(name_of(owner));
-  }
-  throw_usage(cat(option, ": it belongs to policy ", names, ", not to ", name_of(options.policy),
-                  "; leave it out, or change the policy"));
+void check_belongs(const GenerateOptions& options, PolicyOption option, bool given) {
+  if (!given || takes(options.policy, option)) return;
+  throw_usage(cat(name_of(option), ": it belongs to policy ", names_of(takers_of(option), " or "),
+                  ", not to ", name_of(options.policy), "; leave it out, or change the policy"));
 }
 
 void check_count(const char* option, std::int32_t count) {
@@ -106,16 +101,14 @@ ChildDraw child_draw(const GenerateOptions& options) {
 void check_tree_options(const GenerateOptions& options) {
   if (options.policy == Policy::none) return;
   const bool has_tree = !options.tree.empty(), has_widths = !options.widths.empty();
-  check_belongs(options, "threshold", options.threshold != 0.0, {Policy::dyspec_threshold});
-  check_belongs(options, "widths", has_widths, {Policy::specinfer});
-  check_belongs(options, "tree", has_tree, {Policy::static_tree, Policy::sequoia});
-  check_belongs(options, "tree-depth", options.tree_depth != 0,
-                {Policy::sequoia, Policy::expand_rerank, Policy::custom});
-  check_belongs(options, "custom-policy", !options.custom_policy.empty(), {Policy::custom});
+  check_belongs(options, PolicyOption::threshold, options.threshold != 0.0);
+  check_belongs(options, PolicyOption::widths, has_widths);
+  check_belongs(options, PolicyOption::tree, has_tree);
+  check_belongs(options, PolicyOption::tree_depth, options.tree_depth != 0);
+  check_belongs(options, PolicyOption::custom_policy, !options.custom_policy.empty());
   if (options.policy == Policy::custom) require_registered(options.custom_policy);
-  check_belongs(options, "beam-width", options.beam_width != 0, {Policy::expand_rerank});
-  check_belongs(options, "calibrate", options.calibrate,
-                {Policy::dyspec, Policy::dyspec_threshold});
+  check_belongs(options, PolicyOption::beam_width, options.beam_width != 0);
+  check_belongs(options, PolicyOption::calibrate, options.calibrate);
   if (options.calibrate && options.policy == Policy::dyspec && options.tree_size == 0) {
     throw_usage(
         "calibrate: automatic sizes of policy dyspec learn acceptance by themselves; give a "
@@ -133,8 +126,8 @@ void check_tree_options(const GenerateOptions& options) {
                     has_tree ? "tree file says" : "widths say",
                     " what the tree is; leave one of the two out"));
   }
-  if (options.policy == Policy::expand_rerank) {
-    require_any_tree_exact("policy expand-rerank", child_draw(options));
+  if (needs_any_tree_exact(options.policy)) {
+    require_any_tree_exact(cat("policy ", name_of(options.policy)), child_draw(options));
   }
 }
 

@@ -6,7 +6,6 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "study/advise_report.h"
-#include "study/audit.h"
 
 namespace coppice::cli {
 namespace {

@@ -1,10 +1,12 @@
 // Tests whether speculation is lossless on the user's own pair, device and settings.
 #include <algorithm>
+#include <limits>
 
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "policy_table.h"
 #include "study/audit_report.h"
 
 namespace coppice::cli {
@@ -34,12 +36,11 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
   }
   std::vector<study::AuditSetting> settings;
   for (GenerateOptions& options : all) {
-    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+    for (const Acceptance acceptance : all_acceptances) {
       const bool asked = !values["acceptance"].defaulted();
       if (asked && acceptance != request.acceptance) continue;
       // Rejection is no choice for what it would bias.
-      if (!asked && options.policy == Policy::expand_rerank &&
-          acceptance == Acceptance::rejection) {
+      if (!asked && needs_any_tree_exact(options.policy) && acceptance == Acceptance::rejection) {
         continue;
       }
       options.acceptance = acceptance;
@@ -83,7 +84,8 @@ int audit(const std::vector<std::string>& arguments) {
   }
   const bool json = wants_json(values);
   study::AuditRequest audit;
-  audit.samples = parse_count("samples", values["samples"].as<std::string>(), 0);
+  audit.samples = count_or_auto("samples", values["samples"].as<std::string>(),
+                                std::numeric_limits<std::int64_t>::max());
   audit.compared_tokens = values["compared-tokens"].as<std::int32_t>();
   if (audit.compared_tokens < 1) {
     throw_usage(cat("--compared-tokens ", audit.compared_tokens, ": use 1 or more"));

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "study/audit.h"
+#include "study/drawn_prompts.h"
 #include "study/prompt_tokens.h"
 
 namespace coppice::cli {
@@ -29,7 +29,10 @@ void ChosenPrompts::read() {
 std::vector<std::vector<TokenId>> ChosenPrompts::tokens_of(Engine& engine, std::uint64_t seed,
                                                            bool add_bos) const {
   if (written_by_target()) return study::draw_prompts(engine, limit_, tokens_, seed);
-  return study::to_tokens(engine, *file_, prompts_, tokens_, add_bos);
+  study::PromptUse use;
+  use.most = tokens_;
+  use.add_bos = add_bos;
+  return study::to_tokens(engine, *file_, prompts_, use);
 }
 
 }  // namespace coppice::cli

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -11,8 +10,10 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "kernels/device.h"
+#include "policy_table.h"
 #include "tree_plan.h"
 
 namespace coppice::cli {
@@ -71,37 +72,6 @@ std::string read_file(const std::string& name) {
         cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
   }
   return read_all(in, cat("prompt file ", quote(name)));
-}
-
-/// Whole numbers from 0, separated by commas. `what` names one of them in messages.
-std::vector<std::int32_t> parse_list(const std::string& option, const std::string& what,
-                                     const std::string& text) {
-  std::vector<std::int32_t> numbers;
-  std::stringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
-    const auto first = part.find_first_not_of(" \t\n");
-    const auto last = part.find_last_not_of(" \t\n");
-    part = first == std::string::npos ? "" : part.substr(first, last - first + 1);
-    std::int32_t number = -1;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (error != std::errc() || end != part.data() + part.size() || number < 0) {
-      throw_usage(cat(option, ": ", quote(part), " is not ", what, "; give numbers like 1,2,3"));
-    }
-    numbers.push_back(number);
-  }
-  if (numbers.empty())
-    throw_usage(cat(option, ": no number is given; give ", what, " or more, like 1,2,3"));
-  return numbers;
-}
-
-template <typename Enum>
-Enum one_of(const std::string& option, const std::string& text, std::initializer_list<Enum> all) {
-  std::string names;
-  for (const Enum value : all) {
-    if (text == name_of(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
-  }
-  throw_usage(cat("--", option, " ", quote(text), " is unknown; use one of ", names));
 }
 
 }  // namespace
@@ -196,9 +166,9 @@ po::options_description drafting_options() {
       "root; sequoia: a grow map, or, if not given, the best tree of --tree-size and --tree-depth "
       "for acceptance by sibling rank as measured on the shipped pair:";
   for (const double rate : usual_acceptance) tree_help += cat(' ', rate);
+  const std::string policies = names_of(named_policies());
   d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
-                  "dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank or "
-                  "none")(
+                  policies.c_str())(
       "tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
       "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap; "
       "auto: from measured costs, but specinfer 20, sequoia 64, expand-rerank 60")(
@@ -230,15 +200,13 @@ bool wants_json(const po::variables_map& values) {
   return format == "json";
 }
 
-std::int64_t parse_count(const std::string& option, const std::string& text,
-                         std::int64_t automatic) {
-  if (text == "auto") return automatic;
-  std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 1) {
-    throw_usage(cat("--", option, " ", quote(text), ": use a whole number from 1, or auto"));
-  }
-  return count;
+std::int64_t count_or_auto(const std::string& option, const std::string& text, std::int64_t most) {
+  if (text == "auto") return 0;
+  return number_in<std::int64_t>(option, text, 1, most, ", or auto");
+}
+
+std::int32_t tree_size_in(const std::string& option, const std::string& text) {
+  return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
 EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request) {
@@ -283,17 +251,13 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   options.top_p = values["top-p"].as<double>();
   options.min_p = values["min-p"].as<double>();
   if (values.count("seed") != 0) {
-    const std::string& text = values["seed"].as<std::string>();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.seed);
-    if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
-      throw_usage(cat("--seed ", quote(text), ": use a whole number from 0 to 2^64 - 1"));
-    }
+    options.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
   } else {
     options.seed = std::random_device()();
   }
   if (values.count("acceptance") != 0) {
-    options.acceptance = one_of("acceptance", values["acceptance"].as<std::string>(),
-                                {Acceptance::rejection, Acceptance::coupled});
+    options.acceptance =
+        named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
   }
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();
@@ -305,19 +269,9 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   return options;
 }
 
-GenerateOptions generate_options(const po::variables_map& values) {
-  GenerateOptions options = sampling_request(values);
-  options.policy =
-      one_of("policy", values["policy"].as<std::string>(),
-             {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
-              Policy::specinfer, Policy::sequoia, Policy::expand_rerank, Policy::none});
-  const auto size = parse_count("tree-size", values["tree-size"].as<std::string>(), 0);
-  if (size > largest_tree_size) {
-    throw_usage(cat("--tree-size ", size, ": use 1 to ", largest_tree_size, ", or auto"));
-  }
-  options.tree_size = static_cast<std::int32_t>(size);
+void read_tree_options(const po::variables_map& values, GenerateOptions& options) {
   if (values.count("widths") != 0) {
-    options.widths = parse_list("widths", "a layer's width", values["widths"].as<std::string>());
+    options.widths = numbers_in<std::int32_t>("widths", values["widths"].as<std::string>(), 0);
   }
   if (values.count("tree") != 0) {
     options.tree = values["tree"].as<std::string>();
@@ -326,6 +280,13 @@ GenerateOptions generate_options(const po::variables_map& values) {
   options.tree_depth = values["tree-depth"].as<std::int32_t>();
   options.beam_width = values["beam-width"].as<std::int32_t>();
   options.threshold = values["threshold"].as<double>();
+}
+
+GenerateOptions generate_options(const po::variables_map& values) {
+  GenerateOptions options = sampling_request(values);
+  options.policy = named("policy", values["policy"].as<std::string>(), named_policies());
+  options.tree_size = tree_size_in("tree-size", values["tree-size"].as<std::string>());
+  read_tree_options(values, options);
   options.sampled_children = values.count("sampled-children") != 0;
   options.calibrate = values.count("calibrate") != 0;
   return options;
@@ -339,7 +300,7 @@ Prompt read_prompt(const po::variables_map& values) {
   const char* where = "prompt";
   if (values.count("prompt-ids") != 0) {
     prompt.ids = true;
-    prompt.tokens = parse_list("prompt-ids", "a token id", values["prompt-ids"].as<std::string>());
+    prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
     return prompt;
   }
   if (values.count("prompt") != 0) {

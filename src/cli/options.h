@@ -1,6 +1,7 @@
 // Options that several commands share, and how their values become requests.
 #pragma once
 
+#include <array>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,9 @@
 namespace coppice::cli {
 
 namespace po = boost::program_options;
+
+/// What --acceptance may name.
+inline constexpr std::array all_acceptances = {Acceptance::rejection, Acceptance::coupled};
 
 /// Parses `arguments`; an unknown option, a missing or malformed value or a stray word is
 /// Error(usage). `--help` prints `usage` and the options to standard output and returns false.
@@ -32,6 +36,8 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
 GenerateOptions sampling_request(const po::variables_map& values);
 /// The same with what drafting_options() say.
 GenerateOptions generate_options(const po::variables_map& values);
+/// Puts in what --widths, --tree, --tree-depth, --beam-width and --threshold say.
+void read_tree_options(const po::variables_map& values, GenerateOptions& options);
 /// The text that standard input or the options give; checked before the models are loaded.
 struct Prompt {
   bool ids = false;
@@ -43,8 +49,9 @@ Prompt read_prompt(const po::variables_map& values);
 /// Whether --format says json. Error(usage) where it says neither that nor text.
 bool wants_json(const po::variables_map& values);
 
-/// A whole number, or `automatic` for "auto". Error(usage) names `option`.
-std::int64_t parse_count(const std::string& option, const std::string& text,
-                         std::int64_t automatic);
+/// A whole number from 1 to `most`, or 0 for "auto". Error(usage) names `option`.
+std::int64_t count_or_auto(const std::string& option, const std::string& text, std::int64_t most);
+/// Draft tokens of a tree, or 0 for "auto". Error(usage) names `option`.
+std::int32_t tree_size_in(const std::string& option, const std::string& text);
 
 }  // namespace coppice::cli

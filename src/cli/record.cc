@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "study/prompt_tokens.h"
 #include "study/prompts.h"
 #include "study/replay_recorder.h"
 
@@ -16,33 +17,6 @@ std::string required(const po::variables_map& values, const char* name, const ch
     throw_usage(cat("--", name, " is missing; name ", what));
   }
   return values[name].as<std::string>();
-}
-
-// Every prompt is known to fit before the first text is written, which may take long.
-std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::string& file,
-                                            const std::vector<study::StudyPrompt>& prompts,
-                                            std::int32_t new_tokens) {
-  const std::int32_t room =
-      std::min(engine.context_length(), engine.impl().target.pool->layout().slots());
-  std::vector<std::vector<TokenId>> all;
-  for (const study::StudyPrompt& prompt : prompts) {
-    const std::string where = cat("prompts ", quote(file), " line ", prompt.line);
-    all.push_back(prompt.tokens.empty() ? engine.tokenize(prompt.text) : prompt.tokens);
-    const std::vector<TokenId>& tokens = all.back();
-    for (const TokenId token : tokens) {
-      if (token >= 0 && token < engine.vocab_size()) continue;
-      throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary; give 0 to ",
-                      engine.vocab_size() - 1));
-    }
-    if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
-    if (tokens.size() + static_cast<std::size_t>(new_tokens) > static_cast<std::size_t>(room)) {
-      throw_usage(cat(where, ": ", tokens.size(), " tokens and ", new_tokens,
-                      " new ones are more than the ", room,
-                      " that the context and the KV memory hold; shorten it, lower "
-                      "--max-new-tokens, or raise --kv-tokens"));
-    }
-  }
-  return all;
 }
 
 }  // namespace
@@ -100,7 +74,11 @@ int record(const std::vector<std::string>& arguments) {
   };
   Engine engine = Engine::load(engine_request);
   study::Recorder recorder(engine, options);
-  const auto texts = tokenized(engine, file, prompts, options.generate.max_new_tokens);
+  // Every prompt is known to fit before the first text is written, which may take long.
+  study::PromptUse use;
+  use.new_tokens = options.generate.max_new_tokens;
+  use.remedy = "shorten it, lower --max-new-tokens";
+  const auto texts = study::to_tokens(engine, file, prompts, use);
   study::RecordingWriter writer(out, recorder.header(static_cast<std::int32_t>(texts.size())));
   const InterruptWatch interrupts;
   std::size_t written = 0;

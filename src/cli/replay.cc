@@ -1,16 +1,18 @@
 // Judges policies anew over a recording.
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
+#include <span>
 #include <system_error>
 
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "policy_table.h"
 #include "study/durable_file.h"
+#include "study/policy_name.h"
 #include "study/replay_summary.h"
 #include "tree_plan.h"
 
@@ -19,80 +21,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> words_of(const std::string& option, const std::string& text) {
-  std::vector<std::string> words;
-  std::stringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) {
-    if (!word.empty()) words.push_back(word);
-  }
-  if (words.empty()) throw_usage(cat("--", option, ": it is empty; name one or more, like a,b"));
-  return words;
+// No trees are grown without speculation, and what a user's own policy does is not known here.
+std::vector<Policy> replayable(std::span<const Policy> policies) {
+  std::vector<Policy> some(policies.begin(), policies.end());
+  std::erase(some, Policy::none);
+  std::erase(some, Policy::custom);
+  return some;
 }
 
-// Of a list whose order and repetitions mean nothing.
-std::vector<std::string> choices_of(const std::string& option, const std::string& text) {
-  std::vector<std::string> choices;
-  for (const std::string& word : words_of(option, text)) {
-    if (std::find(choices.begin(), choices.end(), word) == choices.end()) choices.push_back(word);
+std::int32_t size_of(const std::string& word) {
+  if (word == "auto") {
+    throw_usage(cat("--tree-sizes ", quote(word), ": use 1 to ", largest_tree_size,
+                    "; automatic sizes weigh costs, which are not recorded"));
   }
-  return choices;
-}
-
-std::int32_t size_of(const std::string& option, const std::string& word) {
-  std::int32_t size = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-  const bool whole = error == std::errc() && end == word.data() + word.size();
-  if (!whole || size < 1 || size > largest_tree_size) {
-    throw_usage(cat("--", option, " ", quote(word), ": use 1 to ", largest_tree_size,
-                    word == "auto" ? "; automatic sizes weigh costs, which are not recorded" : ""));
-  }
-  return size;
-}
-
-template <typename Enum>
-Enum named(const std::string& option, const std::string& word, std::initializer_list<Enum> all) {
-  std::string names;
-  for (const Enum value : all) {
-    if (word == name_of(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
-  }
-  throw_usage(cat("--", option, " ", quote(word), " is unknown; use some of ", names));
-}
-
-bool knows_tree(Policy policy) {
-  return policy == Policy::static_tree || policy == Policy::sequoia;
-}
-bool knows_depth(Policy policy) {
-  return policy == Policy::sequoia || policy == Policy::expand_rerank;
+  return number_in<std::int32_t>("tree-sizes", word, 1, largest_tree_size);
 }
 
 // An option that would change nothing is refused.
-void check_belongs(const po::variables_map& values, const char* option,
-                   const std::vector<Policy>& replayed, std::initializer_list<Policy> owners) {
-  if (values.count(option) == 0 || values[option].defaulted()) return;
-  std::string names;
-  for (const Policy owner : owners) {
-    if (std::find(replayed.begin(), replayed.end(), owner) != replayed.end()) return;
-    names += (names.empty() ? "" : " or ") + std::string(name_of(owner));
-  }
-  throw_usage(cat("--", option, ": it belongs to policy ", names,
-                  ", which is not replayed; leave it out, or name the policy in --policies"));
-}
-
-std::vector<Policy> policies_of(const po::variables_map& values) {
-  std::vector<Policy> policies;
-  for (const std::string& word : choices_of("policies", values["policies"].as<std::string>())) {
-    policies.push_back(
-        named("policies", word,
-              {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::static_tree,
-               Policy::specinfer, Policy::sequoia, Policy::expand_rerank}));
-  }
-  check_belongs(values, "widths", policies, {Policy::specinfer});
-  check_belongs(values, "tree", policies, {Policy::static_tree, Policy::sequoia});
-  check_belongs(values, "tree-depth", policies, {Policy::sequoia, Policy::expand_rerank});
-  check_belongs(values, "beam-width", policies, {Policy::expand_rerank});
-  check_belongs(values, "threshold", policies, {Policy::dyspec_threshold});
-  return policies;
+void check_belongs(const GenerateOptions& given, const std::vector<Policy>& policies) {
+  const auto check = [&](PolicyOption option, bool is_given) {
+    if (is_given) {
+      study::require_chosen(name_of(option), replayable(takers_of(option)), policies);
+    }
+  };
+  check(PolicyOption::widths, !given.widths.empty());
+  check(PolicyOption::tree, !given.tree.empty());
+  check(PolicyOption::tree_depth, given.tree_depth != 0);
+  check(PolicyOption::beam_width, given.beam_width != 0);
+  check(PolicyOption::threshold, given.threshold != 0.0);
 }
 
 // Writing goes through a file beside the one named.
@@ -107,51 +63,41 @@ void check_keeps(const fs::path& recording, const fs::path& csv) {
   }
 }
 
-// Every combination that the lists name; each option goes to the policies that know it.
+// Every combination that the lists name; each option goes to the policies that take it.
 std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature) {
+  const auto list = [&](const char* option, auto parse) {
+    return choices_in(option, values[option].as<std::string>(), parse);
+  };
+  const std::vector<Policy> known = replayable(named_policies());
+  const auto policies =
+      list("policies", [&](const std::string& word) { return named("policies", word, known); });
+  const auto sizes = list("tree-sizes", size_of);
+  auto rules = list("acceptance", [](const std::string& word) {
+    return named("acceptance", word, all_acceptances);
+  });
+  if (temperature == 0.0) rules.resize(1);  // both follow the argmax
+  GenerateOptions given;
+  read_tree_options(values, given);
+  check_belongs(given, policies);
+
   std::vector<GenerateOptions> requests;
-  GenerateOptions shared;
-  shared.temperature = temperature;
-  const auto has = [&](const char* name) { return values.count(name) != 0; };
-  std::vector<std::int32_t> widths;
-  if (has("widths")) {
-    for (const std::string& word : words_of("widths", values["widths"].as<std::string>())) {
-      widths.push_back(size_of("widths", word));
-    }
-  }
-  for (const Policy policy : policies_of(values)) {
-    GenerateOptions request = shared;
+  for (const Policy policy : policies) {
+    GenerateOptions request;
+    request.temperature = temperature;
     request.policy = policy;
-    bool fixed = false;
-    if (request.policy == Policy::specinfer && !widths.empty()) {
-      request.widths = widths;
-      fixed = true;
-    }
-    if (knows_tree(request.policy) && has("tree")) {
-      request.tree = values["tree"].as<std::string>();
-      fixed = true;
-    }
-    fixed = fixed || request.policy == Policy::static_tree;
-    if (knows_depth(request.policy) && !fixed) {
-      request.tree_depth = values["tree-depth"].as<std::int32_t>();
-    }
-    if (request.policy == Policy::expand_rerank) {
-      request.beam_width = values["beam-width"].as<std::int32_t>();
-    }
-    if (request.policy == Policy::dyspec_threshold) {
-      request.threshold = values["threshold"].as<double>();
-    }
-    for (const std::string& size :
-         choices_of("tree-sizes", values["tree-sizes"].as<std::string>())) {
-      if (!fixed) request.tree_size = size_of("tree-sizes", size);
-      for (const std::string& rule :
-           choices_of("acceptance", values["acceptance"].as<std::string>())) {
-        request.acceptance =
-            named("acceptance", rule, {Acceptance::rejection, Acceptance::coupled});
+    if (takes(policy, PolicyOption::widths)) request.widths = given.widths;
+    if (takes(policy, PolicyOption::tree)) request.tree = given.tree;
+    if (takes(policy, PolicyOption::beam_width)) request.beam_width = given.beam_width;
+    if (takes(policy, PolicyOption::threshold)) request.threshold = given.threshold;
+    const bool fixed =
+        !request.widths.empty() || !request.tree.empty() || policy == Policy::static_tree;
+    if (takes(policy, PolicyOption::tree_depth) && !fixed) request.tree_depth = given.tree_depth;
+    for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
+      request.tree_size = size;
+      for (const Acceptance rule : rules) {
+        request.acceptance = rule;
         requests.push_back(request);
-        if (temperature == 0.0) break;  // both follow the argmax
       }
-      if (fixed) break;
     }
   }
   return requests;
@@ -161,9 +107,10 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
+  const std::string policies = names_of(replayable(named_policies()));
   what.add_options()("policies",
                      po::value<std::string>()->default_value("dyspec,chain")->value_name("P,P"),
-                     "dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank")(
+                     policies.c_str())(
       "tree-sizes", po::value<std::string>()->default_value("4,16,64")->value_name("N,N"),
       "draft tokens per target pass; chain: its length; dyspec-threshold: the cap")(
       "acceptance", po::value<std::string>()->default_value("rejection,coupled")->value_name("A,A"),

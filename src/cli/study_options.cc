@@ -1,74 +1,17 @@
 #include "cli/study_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
-#include <initializer_list>
-#include <limits>
 
 #include "base/error.h"
+#include "cli/option_values.h"
 #include "study/grid.h"
+#include "study/policy_name.h"
 #include "study/prompts.h"
 #include "tree_plan.h"
 
 namespace coppice::cli {
 namespace {
-
-/// The parts between commas, without blanks around them.
-std::vector<std::string> parts_of(const std::string& option, const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', from), text.size());
-    const std::string part = text.substr(from, comma - from);
-    const auto first = part.find_first_not_of(" \t\n");
-    if (first == part.npos) {
-      throw_usage(cat("--", option, " ", quote(text), ": an item is empty; give items like 1,2,3"));
-    }
-    parts.push_back(part.substr(first, part.find_last_not_of(" \t\n") - first + 1));
-    from = comma + 1;
-  }
-  return parts;
-}
-
-template <typename Number>
-Number number_in(const std::string& option, const std::string& text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw_usage(cat("--", option, " ", quote(text), ": not a number that it takes; see --help"));
-  }
-  return number;
-}
-
-/// One value of each part, equal ones once.
-template <typename Parse>
-auto list_of(const po::variables_map& values, const char* option, Parse parse) {
-  std::vector<decltype(parse(std::string()))> list;
-  for (const std::string& part : parts_of(option, values[option].as<std::string>())) {
-    const auto value = parse(part);
-    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
-  }
-  return list;
-}
-
-template <typename Enum>
-Enum named(const std::string& option, const std::string& text, std::initializer_list<Enum> all) {
-  std::string names;
-  for (const Enum value : all) {
-    if (text == name_of(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
-  }
-  throw_usage(cat("--", option, " ", quote(text), " is unknown; use ", names));
-}
-
-std::int32_t tree_size_in(const std::string& text) {
-  const std::int64_t size = parse_count("tree-sizes", text, 0);
-  if (size > largest_tree_size) {
-    throw_usage(cat("--tree-sizes ", size, ": use 1 to ", largest_tree_size, ", or auto"));
-  }
-  return static_cast<std::int32_t>(size);
-}
 
 std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least) {
   const auto count = values[option].as<std::int32_t>();
@@ -82,33 +25,34 @@ std::string text_in(const po::variables_map& values, const char* option) {
 
 study::GridLists grid_lists(const po::variables_map& values) {
   study::GridLists lists;
-  lists.policies = list_of(values, "policies", [](const std::string& text) { return text; });
-  lists.tree_sizes = list_of(values, "tree-sizes", tree_size_in);
-  lists.temperatures = list_of(values, "temperatures", [](const std::string& text) {
+  const auto list = [&](const char* option, auto parse) {
+    return choices_in(option, values[option].as<std::string>(), parse);
+  };
+  lists.policies = list("policies", [](const std::string& text) { return text; });
+  lists.tree_sizes =
+      list("tree-sizes", [](const std::string& text) { return tree_size_in("tree-sizes", text); });
+  lists.temperatures = list("temperatures", [](const std::string& text) {
     const auto temperature = number_in<double>("temperatures", text);
     return temperature == 0.0 ? 0.0 : temperature;  // -0 is 0
   });
-  lists.acceptances = list_of(values, "acceptance", [](const std::string& text) {
-    return named("acceptance", text, {Acceptance::rejection, Acceptance::coupled});
+  lists.acceptances = list("acceptance", [](const std::string& text) {
+    return named("acceptance", text, all_acceptances);
   });
-  lists.seeds = list_of(values, "seeds", [](const std::string& text) {
-    return number_in<std::uint64_t>("seeds", text);
-  });
+  lists.seeds = list(
+      "seeds", [](const std::string& text) { return number_in<std::uint64_t>("seeds", text); });
   if (values.count("draft-temperature") != 0) {
     lists.draft_temperature = values["draft-temperature"].as<double>();
     if (!(lists.draft_temperature > 0.0)) {
       throw_usage(cat("--draft-temperature ", lists.draft_temperature, ": use a number above 0"));
     }
   }
-  lists.tree_depth = values["tree-depth"].as<std::int32_t>();
-  lists.beam_width = values["beam-width"].as<std::int32_t>();
-  lists.threshold = values["threshold"].as<double>();
-  if (values.count("widths") != 0) {
-    for (const std::string& part : parts_of("widths", text_in(values, "widths"))) {
-      lists.widths.push_back(number_in<std::int32_t>("widths", part));
-    }
-  }
-  lists.tree = text_in(values, "tree");
+  GenerateOptions trees;
+  read_tree_options(values, trees);
+  lists.tree_depth = trees.tree_depth;
+  lists.beam_width = trees.beam_width;
+  lists.threshold = trees.threshold;
+  lists.widths = trees.widths;
+  lists.tree = trees.tree;
   lists.grow_map = text_in(values, "grow-map");
   return lists;
 }
@@ -155,11 +99,14 @@ po::options_description study_policy_options() {
   const auto list = [](const char* usual) {
     return po::value<std::string>()->default_value(usual)->value_name("LIST");
   };
-  d.add_options()(
-      "policies", list("dyspec"),
-      "of dyspec, dyspec-threshold, chain, static, specinfer, sequoia, expand-rerank, and of "
-      "dyspec-calibrated, which needs tree sizes, and dyspec-threshold-calibrated, "
-      "which grow by acceptance as learned in each text")(
+  std::string policies;
+  for (const std::string& name : study::study_policy_names()) {
+    policies += (policies.empty() ? "of " : ", ") + name;
+  }
+  policies +=
+      "; calibrated ones grow by acceptance as learned in each text, and dyspec-calibrated needs "
+      "tree sizes";
+  d.add_options()("policies", list("dyspec"), policies.c_str())(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
                                                "rejection, or coupled, or rejection,coupled")(

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "engine_impl.h"
+#include "policy_table.h"
 #include "study/audit_faults.h"
 #include "study/audit_law.h"
 #include "study/audit_texts.h"
@@ -230,8 +231,7 @@ std::string name_setting(const GenerateOptions& options) {
   std::string size;
   if (options.tree_size > 0) {
     size = cat(" ", options.tree_size);
-  } else if (options.policy == Policy::dyspec || options.policy == Policy::chain ||
-             options.policy == Policy::dyspec_threshold) {
+  } else if (sized_by_costs(options.policy)) {
     size = " auto";
   }
   return cat(name_of(options.policy), size,
@@ -240,41 +240,6 @@ std::string name_setting(const GenerateOptions& options) {
 
 AuditReport run_audit(Engine& engine, const AuditRequest& request) {
   return Audit(engine, request).run();
-}
-
-std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
-                                               std::int32_t length, std::uint64_t seed) {
-  const std::int32_t slots = engine.impl().target.pool->layout().slots();
-  const std::int32_t room = std::min(engine.context_length(), slots);
-  if (length >= room) {
-    throw_usage(cat("--prompt-tokens ", length, ": the context holds ", engine.context_length(),
-                    " tokens and KV memory ", slots, "; use ", room - 1,
-                    " or fewer, or raise --kv-tokens"));
-  }
-  const TokenId bos = engine.impl().target.model->config().bos_token;
-  const std::vector<TokenId> start = {std::max(0, bos)};
-  GenerateOptions options;
-  options.temperature = 1.0;
-  options.policy = Policy::none;
-  options.ignore_eos = true;
-  options.max_new_tokens = length - 1;
-  options.seed = seed;
-  std::vector<std::vector<TokenId>> prompts;
-  for (std::int32_t i = 0; i < count; ++i) {
-    options.stream = static_cast<std::uint64_t>(i);
-    std::vector<TokenId> prompt = start;
-    if (length > 1) {
-      const Generation text = engine.generate(start, options);
-      if (text.finish_reason != FinishReason::length) {
-        throw_failure(cat("prompts: ", name_of(text.finish_reason), " ended one that the target ",
-                          "wrote after ", text.tokens.size() + 1, " of ", length,
-                          " tokens; lower --prompt-tokens or raise --kv-tokens"));
-      }
-      prompt.insert(prompt.end(), text.tokens.begin(), text.tokens.end());
-    }
-    prompts.push_back(std::move(prompt));
-  }
-  return prompts;
 }
 
 }  // namespace coppice::study

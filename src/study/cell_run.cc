@@ -1,26 +1,22 @@
 #include "study/cell_run.h"
 
 #include <algorithm>
-#include <cmath>
+#include <vector>
 
-#include "engine_impl.h"
+#include "study/observed.h"
+#include "study/token_probs.h"
 
 namespace coppice::study {
 namespace {
 
-/// Observes an engine while it lives.
-class Observation {
- public:
-  Observation(Engine::Impl& engine, StepObserver observer) : engine_(engine) {
-    engine_.observer = std::move(observer);
-  }
-  ~Observation() { engine_.observer = nullptr; }
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
-
- private:
-  Engine::Impl& engine_;
-};
+void note_nodes(const StepView& step, NodeCounts& counts, TraceRun* trace) {
+  std::vector<float> target_prob = token_probs(step, counted_params(step.target_params));
+  counts.add(step.tree, step.verdict.path, target_prob);
+  if (trace == nullptr) return;
+  // What is counted is what the step was judged by, but for temperature 0.
+  if (step.target_params.temperature == 0.0) target_prob = token_probs(step, step.target_params);
+  trace->add(step, target_prob);
+}
 
 }  // namespace
 
@@ -31,8 +27,7 @@ std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
     const auto accepted = static_cast<std::int32_t>(step.verdict.path.size());
     record.judged_good += accepted + 1;
     record.drafted += step.tree.size();
-    record.nodes.add(step);
-    if (run.trace != nullptr) run.trace->add(step);
+    note_nodes(step, record.nodes, run.trace);
     seconds.draft += step.seconds.draft;
     seconds.drawing += step.seconds.drawing;
     seconds.construction += step.seconds.construction;
@@ -46,7 +41,7 @@ std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
   GenerateOptions request = run.cell.request(run.shared);
   request.stream = static_cast<std::uint64_t>(run.prompt_index);
   const PieceCallback callback = [&](const Piece&) { return !run.stop || !run.stop(); };
-  const Observation observation(engine.impl(), note_step);
+  const Observed observed(engine, note_step);
   const Generation generation = engine.generate(run.prompt, request, callback);
   if (generation.finish_reason == FinishReason::cancelled) return std::nullopt;
 

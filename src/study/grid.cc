@@ -1,12 +1,11 @@
 #include "study/grid.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "policy_table.h"
 #include "study/policy_name.h"
 #include "tree_plan.h"
 
@@ -27,22 +26,6 @@ Policies policies_of(const GridLists& lists) {
   return policies;
 }
 
-void check_belongs(const Policies& studied, const char* option, bool given,
-                   std::initializer_list<Policy> owners) {
-  if (!given) return;
-  std::string names;
-  for (const Policy owner : owners) {
-    if (std::any_of(studied.begin(), studied.end(),
-                    [&](const GenerateOptions& one) { return one.policy == owner; })) {
-      return;
-    }
-    names += cat(names.empty() ? "" : " or ",
-                 owner == Policy::custom ? "a registered one" : name_of(owner));
-  }
-  throw_usage(cat(option, ": it belongs to policy ", names,
-                  ", which is not studied; leave it out, or name the policy in --policies"));
-}
-
 void check_lists(const GridLists& lists, const Policies& policies) {
   require_some(lists.policies, "--policies");
   require_some(lists.tree_sizes, "--tree-sizes");
@@ -54,13 +37,18 @@ void check_lists(const GridLists& lists, const Policies& policies) {
       throw_usage(cat("--tree-sizes ", size, ": use 1 to ", largest_tree_size, ", or auto"));
     }
   }
-  check_belongs(policies, "--threshold", lists.threshold != 0.0, {Policy::dyspec_threshold});
-  check_belongs(policies, "--widths", !lists.widths.empty(), {Policy::specinfer});
-  check_belongs(policies, "--tree", !lists.tree.empty(), {Policy::static_tree});
-  check_belongs(policies, "--grow-map", !lists.grow_map.empty(), {Policy::sequoia});
-  check_belongs(policies, "--tree-depth", lists.tree_depth != 0,
-                {Policy::sequoia, Policy::expand_rerank, Policy::custom});
-  check_belongs(policies, "--beam-width", lists.beam_width != 0, {Policy::expand_rerank});
+  std::vector<Policy> chosen;
+  for (const GenerateOptions& one : policies) chosen.push_back(one.policy);
+  const auto check = [&](PolicyOption option, bool given) {
+    if (given) require_chosen(name_of(option), takers_of(option), chosen);
+  };
+  check(PolicyOption::threshold, lists.threshold != 0.0);
+  check(PolicyOption::widths, !lists.widths.empty());
+  check(PolicyOption::tree_depth, lists.tree_depth != 0);
+  check(PolicyOption::beam_width, lists.beam_width != 0);
+  // One option of a request, but a study may have both policies, each with its own file.
+  if (!lists.tree.empty()) require_chosen("tree", {Policy::static_tree}, chosen);
+  if (!lists.grow_map.empty()) require_chosen("grow-map", {Policy::sequoia}, chosen);
 }
 
 /// The cell of `policy` at `size`; `base` has what does not depend on the policy.
@@ -72,16 +60,14 @@ Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& ch
   cell.custom_policy = chosen.custom_policy;
   cell.calibrate = chosen.calibrate;
   cell.draft_temperature = lists.draft_temperature;
-  if (policy == Policy::specinfer) cell.widths = lists.widths;
-  if (policy == Policy::static_tree) cell.tree = lists.tree;
-  if (policy == Policy::sequoia) cell.tree = lists.grow_map;
-  if (policy == Policy::dyspec_threshold) cell.threshold = lists.threshold;
-  if (policy == Policy::expand_rerank) cell.beam_width = lists.beam_width;
-  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
-  if ((policy == Policy::sequoia && !shaped) || policy == Policy::expand_rerank ||
-      policy == Policy::custom) {
-    cell.tree_depth = lists.tree_depth;
+  if (takes(policy, PolicyOption::widths)) cell.widths = lists.widths;
+  if (takes(policy, PolicyOption::tree)) {
+    cell.tree = policy == Policy::sequoia ? lists.grow_map : lists.tree;
   }
+  if (takes(policy, PolicyOption::threshold)) cell.threshold = lists.threshold;
+  if (takes(policy, PolicyOption::beam_width)) cell.beam_width = lists.beam_width;
+  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
+  if (takes(policy, PolicyOption::tree_depth) && !shaped) cell.tree_depth = lists.tree_depth;
   cell.tree_size = shaped ? 0 : size;
   return cell;
 }

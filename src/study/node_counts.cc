@@ -13,13 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The distribution that a node's children are compared with.
-std::span<const float> row_of_target(const StepView& step, std::int32_t node) {
-  const SamplingParams& params = step.target_params;
-  if (params.temperature > 0.0) return step.target.distribution(node);
-  return step.target.distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
-}
-
 Json json_of(const Examined& e) {
   return Json::array({e.examined, e.accepted, e.draft_prob, e.estimate});
 }
@@ -83,12 +76,13 @@ Examined& Examined::operator+=(const Examined& other) {
   return *this;
 }
 
-void NodeCounts::add(const StepView& step) {
-  add(step.tree, step.verdict.path, [&](std::int32_t node) { return row_of_target(step, node); });
+SamplingParams counted_params(const SamplingParams& target) {
+  if (target.temperature > 0.0) return target;
+  return {1.0, 0, 1.0, 0.0, target.repetition_penalty};
 }
 
 void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
-                     const std::function<std::span<const float>(std::int32_t node)>& target_row) {
+                     std::span<const float> target_prob) {
   if (tree.size() == 0) return;
   ChildLinks links;
   links.assign(tree);
@@ -98,15 +92,13 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
   for (const std::int32_t node : path) walked[static_cast<std::size_t>(node)] = 1;
   for (std::int32_t parent = 0; parent < tree.nodes(); ++parent) {
     if (links.first_child(parent) < 0) continue;
-    const std::span<const float> target = target_row(parent);
     bool examined = walked[static_cast<std::size_t>(parent)] != 0;
     double earlier = 0.0;  // D of the siblings before
     for (std::int32_t child = links.first_child(parent); child >= 0;
          child = links.next_sibling(child)) {
       const auto c = static_cast<std::size_t>(child);
       const auto draft_prob = static_cast<double>(tree.draft_prob[c]);
-      const auto target_prob = static_cast<double>(target[static_cast<std::size_t>(tree.token[c])]);
-      ++joint[probability_bin(draft_prob)][probability_bin(target_prob)];
+      ++joint[probability_bin(draft_prob)][probability_bin(static_cast<double>(target_prob[c]))];
       if (!examined) continue;
       const bool accepted = walked[c] != 0;
       const double left = 1.0 - earlier;

@@ -5,13 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "step_view.h"
+#include "base/sampling_params.h"
+#include "base/token_tree.h"
 
 namespace coppice::study {
 
@@ -40,6 +40,9 @@ struct Examined {
   Examined& operator+=(const Examined& other);
 };
 
+/// What T is taken under where a step was judged by `target`.
+SamplingParams counted_params(const SamplingParams& target);
+
 struct NodeCounts {
   std::array<Examined, probability_bins> by_draft_prob;  ///< linear bins of D
   std::array<Examined, octave_bins> by_estimate;         ///< halving bins of the estimate
@@ -48,10 +51,9 @@ struct NodeCounts {
   /// temperature 0, where T is all or nothing, T is taken at temperature 1 instead.
   std::array<std::array<std::int64_t, probability_bins>, probability_bins> joint{};
 
-  void add(const StepView& step);
-  /// A judged tree, its accepted path, and T at a node, [vocab], read before the next call.
+  /// A judged tree, its accepted path, and T(token | path) of every node, [nodes].
   void add(const TokenTree& tree, std::span<const std::int32_t> path,
-           const std::function<std::span<const float>(std::int32_t node)>& target_row);
+           std::span<const float> target_prob);
   NodeCounts& operator+=(const NodeCounts& other);
   Examined total() const;
 };

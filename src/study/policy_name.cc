@@ -1,19 +1,17 @@
 #include "study/policy_name.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 
 namespace coppice::study {
 namespace {
 
-constexpr std::array calibrated = {Policy::dyspec, Policy::dyspec_threshold};
-
 std::string calibrated_name(Policy policy) { return cat(name_of(policy), "-calibrated"); }
 
 /// Names of rows and lines that no policy of a user may pass for.
 bool is_taken(const std::string& name) {
+  const std::vector<Policy> calibrated = takers_of(PolicyOption::calibrate);
   return name == "oracle" || name == "plain" ||
          std::any_of(calibrated.begin(), calibrated.end(),
                      [&](Policy policy) { return name == calibrated_name(policy); });
@@ -28,7 +26,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 std::vector<std::string> study_policy_names() {
   std::vector<std::string> names = policy_names();
   names.erase(std::remove_if(names.begin(), names.end(), is_taken), names.end());
-  for (const Policy policy : calibrated) {
+  for (const Policy policy : takers_of(PolicyOption::calibrate)) {
     const auto same = std::find(names.begin(), names.end(), name_of(policy));
     names.insert(same + 1, calibrated_name(policy));
   }
@@ -41,7 +39,7 @@ GenerateOptions policy_named(const std::string& name) {
     throw_usage(cat("--policies ", quote(name), ": a policy was registered by a name that means ",
                     "something else in a study; register it by another"));
   }
-  for (const Policy policy : calibrated) {
+  for (const Policy policy : takers_of(PolicyOption::calibrate)) {
     if (name != calibrated_name(policy)) continue;
     options.policy = policy;
     options.calibrate = true;
@@ -60,6 +58,18 @@ GenerateOptions policy_named(const std::string& name) {
 std::string policy_name(Policy policy, const std::string& custom_policy, bool calibrate) {
   if (policy == Policy::custom) return custom_policy;
   return calibrate ? calibrated_name(policy) : name_of(policy);
+}
+
+void require_chosen(const std::string& option, const std::vector<Policy>& takers,
+                    const std::vector<Policy>& chosen) {
+  std::string names;
+  for (const Policy taker : takers) {
+    if (std::find(chosen.begin(), chosen.end(), taker) != chosen.end()) return;
+    names += cat(names.empty() ? "" : " or ",
+                 taker == Policy::custom ? "a registered one" : name_of(taker));
+  }
+  throw_usage(cat("--", option, ": it belongs to policy ", names,
+                  ", which --policies does not name; leave it out, or name the policy there"));
 }
 
 }  // namespace coppice::study

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "coppice.h"
+#include "policy_table.h"
 
 namespace coppice::study {
 
@@ -20,5 +20,10 @@ GenerateOptions policy_named(const std::string& name);
 
 /// The name for which policy_named() gives these.
 std::string policy_name(Policy policy, const std::string& custom_policy, bool calibrate);
+
+/// Throws Error(usage) where none of the `chosen` policies is among the `takers` of an option that
+/// was given, and would change nothing. `option` names it, without dashes.
+void require_chosen(const std::string& option, const std::vector<Policy>& takers,
+                    const std::vector<Policy>& chosen);
 
 }  // namespace coppice::study

@@ -1,24 +1,38 @@
 #include "study/prompt_tokens.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/error.h"
+#include "engine_impl.h"
 
 namespace coppice::study {
 
-std::vector<std::vector<TokenId>> to_tokens(const Engine& engine, const std::filesystem::path& file,
+std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
-                                            std::int32_t most, bool add_bos) {
+                                            const PromptUse& use) {
+  const std::int32_t room =
+      std::min(engine.context_length(), engine.impl().target.pool->layout().slots());
   std::vector<std::vector<TokenId>> all;
   for (const StudyPrompt& prompt : prompts) {
-    for (const TokenId token : prompt.tokens) {
+    const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
+    std::vector<TokenId> tokens =
+        prompt.tokens.empty() ? engine.tokenize(prompt.text, use.add_bos) : prompt.tokens;
+    const auto most = static_cast<std::size_t>(use.most);
+    if (most > 0 && tokens.size() > most) tokens.resize(most);
+    if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
+    for (const TokenId token : tokens) {
       if (token >= 0 && token < engine.vocab_size()) continue;
-      throw_failure(cat("prompts ", quote(file.string()), " line ", prompt.line, ": token ", token,
-                        " is outside the target's vocabulary; give 0 to ",
-                        engine.vocab_size() - 1));
+      throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary; give 0 to ",
+                      engine.vocab_size() - 1));
     }
-    all.push_back(prompt.tokens.empty() ? engine.tokenize(prompt.text, add_bos) : prompt.tokens);
-    all.back().resize(std::min(all.back().size(), static_cast<std::size_t>(most)));
+    if (tokens.size() + static_cast<std::size_t>(use.new_tokens) > static_cast<std::size_t>(room)) {
+      throw_usage(cat(where, ": ", tokens.size(), " tokens and ", use.new_tokens, " new ",
+                      use.new_tokens == 1 ? "one" : "ones", " are more than the ", room,
+                      " that the context and the KV memory hold; ", use.remedy,
+                      ", or raise --kv-tokens"));
+    }
+    all.push_back(std::move(tokens));
   }
   return all;
 }

@@ -10,11 +10,21 @@
 
 namespace coppice::study {
 
-/// The first `most` tokens of each prompt of `file`, BOS included. Throws Error: failure for texts
-/// where the engine has no tokenizer, and for a token id outside the target's vocabulary, which
-/// names file and line.
-std::vector<std::vector<TokenId>> to_tokens(const Engine& engine, const std::filesystem::path& file,
+/// What a command does with prompts, and what it can be told where they are too long.
+struct PromptUse {
+  std::int32_t most = 0;        ///< only the first so many tokens of each; 0: all
+  std::int32_t new_tokens = 1;  ///< for which each must leave room
+  bool add_bos = true;          ///< before texts; ids have theirs
+  /// The options that make room, beside --kv-tokens.
+  const char* remedy = "cut prompts with --prompt-tokens";
+};
+
+/// The tokens of each prompt of `file`, BOS included; none is empty, and each leaves room for the
+/// new ones in the target's context and KV memory. Throws Error: failure for texts where the engine
+/// has no tokenizer; usage, which names file and line, for a prompt that is empty or too long and
+/// for a token id outside the target's vocabulary.
+std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
-                                            std::int32_t most, bool add_bos);
+                                            const PromptUse& use);
 
 }  // namespace coppice::study

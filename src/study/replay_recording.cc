@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "models/json_file.h"
+#include "study/file_header.h"
 #include "study/trace_bytes.h"
 
 namespace coppice::study {
@@ -20,10 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* format_name = "coppice-recording";
-constexpr int format_version = 1;
+constexpr FileFormat format = {"recording", "coppice-recording", 1, "coppice record"};
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
-constexpr std::size_t longest_header = std::size_t{1} << 20;
 constexpr std::uint32_t text_block = 1, position_block = 2;
 constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
@@ -107,12 +106,8 @@ class RecordingReader {
         text_(read_file(path, "recording", largest_file)) {}
 
   Recording read() {
-    const std::size_t end = std::min(text_.find('\n'), text_.size());
-    if (end == text_.size() || end > longest_header) {
-      throw_failure(cat(where_, ": its first line does not end; it is no recording, or cut off"));
-    }
-    read_header(std::string_view(text_).substr(0, end));
-    std::size_t at = end + 1;
+    take_header(read_header(format, text_, where_));
+    std::size_t at = header_line(text_)->size() + 1;
     constexpr std::size_t block_header = 12;
     while (text_.size() - at >= block_header) {
       place_ = at;
@@ -181,18 +176,8 @@ class RecordingReader {
     return found->get<std::string>();
   }
 
-  void read_header(std::string_view line) {
-    const nlohmann::json json = parse_json_object(line, where_);
-    if (json.value("format", nlohmann::json()) != format_name) {
-      throw_failure(cat(where_, R"(: its first line names no "format" )", quote(format_name),
-                        "; name a file that coppice record wrote"));
-    }
-    if (json.value("format_version", nlohmann::json()) != format_version) {
-      throw_failure(cat(where_, ": format version ",
-                        shown(json.value("format_version", nlohmann::json())),
-                        "; this program reads version ", format_version));
-    }
-    if (!fits_its_checksum(line)) {
+  void take_header(const nlohmann::json& json) {
+    if (!fits_its_checksum(*header_line(text_))) {
       throw_failure(cat(where_,
                         ": its first line does not fit its checksum, or has none; the file "
                         "is damaged, record anew or copy it again"));
@@ -349,19 +334,19 @@ std::string first_line(const Json& header) {
 }
 
 Json to_json(const RecordingHeader& h) {
-  return {{"format", format_name},
-          {"format_version", format_version},
-          {"top_k", h.top_k},
-          {"nodes", h.nodes},
-          {"vocab_size", h.vocab_size},
-          {"draft_context", h.draft_context},
-          {"target_params", params_json(h.target_params)},
-          {"draft_params", params_json(h.draft_params)},
-          {"seed", h.seed},
-          {"max_new_tokens", h.max_new_tokens},
-          {"prompts", h.prompts},
-          {"target", h.target},
-          {"draft", h.draft}};
+  Json json = header_of(format);
+  json.update({{"top_k", h.top_k},
+               {"nodes", h.nodes},
+               {"vocab_size", h.vocab_size},
+               {"draft_context", h.draft_context},
+               {"target_params", params_json(h.target_params)},
+               {"draft_params", params_json(h.draft_params)},
+               {"seed", h.seed},
+               {"max_new_tokens", h.max_new_tokens},
+               {"prompts", h.prompts},
+               {"target", h.target},
+               {"draft", h.draft}});
+  return json;
 }
 
 RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& header)

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "engine_impl.h"
+#include "study/prompt_tokens.h"
 #include "study/report.h"
 #include "study/runner.h"
 #include "study/study_folder.h"
@@ -37,28 +38,12 @@ std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder&
 }
 
 std::vector<PromptTokens> tokenized(const StudyRequest& request, Engine& engine) {
-  const std::int32_t room =
-      std::min(engine.context_length() - 1, engine.impl().target.pool->layout().slots());
+  PromptUse use;
+  use.most = request.prompt_tokens;
+  auto tokens = to_tokens(engine, request.prompts_file, request.prompts, use);
   std::vector<PromptTokens> all;
-  for (const StudyPrompt& prompt : request.prompts) {
-    const std::string where =
-        cat("prompts ", quote(request.prompts_file.string()), " line ", prompt.line);
-    PromptTokens one{prompt.kind, prompt.tokens};
-    if (one.tokens.empty()) one.tokens = engine.tokenize(prompt.text);
-    const auto most = static_cast<std::size_t>(request.prompt_tokens);
-    if (most > 0 && one.tokens.size() > most) one.tokens.resize(most);
-    for (const TokenId token : one.tokens) {
-      if (token >= engine.vocab_size()) {
-        throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary of ",
-                        engine.vocab_size()));
-      }
-    }
-    if (one.tokens.size() > static_cast<std::size_t>(room)) {
-      throw_usage(cat(where, ": ", one.tokens.size(), " tokens are more than the ", room,
-                      " that the context and the KV memory leave room for; cut prompts with "
-                      "--prompt-tokens, or raise --kv-tokens"));
-    }
-    all.push_back(std::move(one));
+  for (std::size_t p = 0; p < tokens.size(); ++p) {
+    all.push_back({request.prompts[p].kind, std::move(tokens[p])});
   }
   return all;
 }

@@ -5,12 +5,11 @@
 
 #include <cerrno>
 #include <initializer_list>
-#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "study/file_header.h"
 #include "study/trace_bytes.h"
 #include "verify/children.h"
 
@@ -20,10 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* format_name = "coppice-trace";
-constexpr int format_version = 1;
+constexpr FileFormat format = {"trace", "coppice-trace", 1, "coppice study --trace"};
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
-constexpr std::size_t longest_header = std::size_t{1} << 24;
 
 Json columns() {
   // Spelled out as a list: pairs of texts would be taken for an object.
@@ -78,29 +75,11 @@ TraceNode take_record(ByteReader& in) {
   return n;
 }
 
-// The header's line, without its end; nullopt where the text holds no whole line.
-std::optional<std::string_view> header_line(std::string_view text) {
-  const auto end = text.substr(0, longest_header).find('\n');
-  if (end == text.npos) return std::nullopt;
-  return text.substr(0, end);
-}
-
-nlohmann::json parse_header(std::string_view text, const fs::path& path) {
+nlohmann::json checked_header(std::string_view text, const fs::path& path) {
   const std::string where = cat("trace ", quote(path.string()));
-  const auto line = header_line(text);
-  if (!line) throw_failure(cat(where, ": its first line does not end; it is no trace, or cut off"));
-  nlohmann::json header = parse_json_object(*line, where);
-  if (header.value("format", nlohmann::json()) != format_name) {
-    throw_failure(cat(where, R"(: its first line names no "format" )", quote(format_name),
-                      "; name a file that coppice wrote as a trace"));
-  }
-  if (header.value("format_version", nlohmann::json()) != format_version) {
-    throw_failure(cat(where, ": format version ",
-                      shown(header.value("format_version", nlohmann::json())),
-                      "; this program reads version ", format_version));
-  }
+  nlohmann::json header = read_header(format, text, where);
   if (header.value("dtype", nlohmann::json()) != nlohmann::json(columns())) {
-    throw_failure(cat(where, ": its columns are not those of version ", format_version,
+    throw_failure(cat(where, ": its columns are not those of version ", format.version,
                       "; read it with the program that wrote it"));
   }
   return header;
@@ -108,14 +87,13 @@ nlohmann::json parse_header(std::string_view text, const fs::path& path) {
 
 }  // namespace
 
-void TraceRun::add(const StepView& step) {
+void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
   const TokenTree& tree = step.tree;
   const auto nodes = static_cast<std::size_t>(tree.nodes());
   const auto at = [](auto& values, std::int32_t i) -> auto& {
     return values[static_cast<std::size_t>(i)];
   };
   fate_.assign(nodes, static_cast<std::uint8_t>(Fate::not_reached));
-  target_prob_.assign(nodes, 1.0f);
   fate_[0] = static_cast<std::uint8_t>(Fate::root);
   for (const std::int32_t node : step.verdict.path) {
     at(fate_, node) = static_cast<std::uint8_t>(Fate::accepted);
@@ -125,10 +103,8 @@ void TraceRun::add(const StepView& step) {
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     std::int32_t child = links.first_child(node);
     if (child < 0) continue;
-    const std::span<const float> probs = step.target.distribution(node);
     bool judged = at(fate_, node) <= static_cast<std::uint8_t>(Fate::accepted);
     for (; child >= 0; child = links.next_sibling(child)) {
-      at(target_prob_, child) = probs[static_cast<std::size_t>(at(tree.token, child))];
       if (at(fate_, child) == static_cast<std::uint8_t>(Fate::accepted)) {
         judged = false;
       } else if (judged) {
@@ -142,13 +118,14 @@ void TraceRun::add(const StepView& step) {
         {run_, prompt_, step_, static_cast<std::uint16_t>(i), tree.token[i],
          static_cast<std::int16_t>(tree.parent[i]), static_cast<std::uint16_t>(tree.depth[i]),
          static_cast<std::uint16_t>(tree.rank[i]), tree.draft_prob[i],
-         static_cast<float>(tree.value[i]), target_prob_[i], static_cast<Fate>(fate_[i])});
+         static_cast<float>(tree.value[i]), target_prob[i], static_cast<Fate>(fate_[i])});
   }
   ++step_;
 }
 
 TraceWriter::TraceWriter(const fs::path& path, const Json& about, const Keep& keep) : path_(path) {
-  Json header = {{"format", format_name}, {"format_version", format_version}, {"dtype", columns()}};
+  Json header = header_of(format);
+  header["dtype"] = columns();
   header.update(about);
   const std::string line = header.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::error_code ignored;
@@ -194,7 +171,7 @@ void TraceWriter::append(const TraceRun& run) {
 Trace read_trace(const fs::path& path) {
   const std::string text = read_file(path, "trace", largest_file);
   Trace trace;
-  trace.header = parse_header(text, path);
+  trace.header = checked_header(text, path);
   const std::string_view body = std::string_view(text).substr(text.find('\n') + 1);
   ByteReader in(body);
   trace.nodes.reserve(body.size() / trace_record_bytes);

@@ -16,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,16 +56,15 @@ inline constexpr std::size_t trace_record_bytes = 37;
 class TraceRun {
  public:
   TraceRun(std::uint32_t run, std::uint32_t prompt) : run_(run), prompt_(prompt) {}
-  /// A step, as an engine's observer sees it. On a GPU a row of logits is downloaded for every
-  /// node that has children.
-  void add(const StepView& step);
+  /// A step, as an engine's observer sees it, and T(token | path) of every node of its tree,
+  /// [nodes] (token_probs.h).
+  void add(const StepView& step, std::span<const float> target_prob);
   std::string_view bytes() const { return bytes_; }
 
  private:
   std::uint32_t run_, prompt_, step_ = 0;
   std::string bytes_;
   std::vector<std::uint8_t> fate_;
-  std::vector<float> target_prob_;
 };
 
 /// Appends to a trace file. append() may be called from several threads.

@@ -206,13 +206,13 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--calibrate", 2, "give a tree-size, or leave it out");
   expect_error(x + "--policy sequoia --calibrate", 2, "calibrate: it belongs to policy dyspec or");
   expect_error(x + "--policy custom", 2, "is unknown; use one of");
-  expect_error(x + "--policy specinfer --widths 2,x", 2, "'x' is not a layer's width");
-  expect_error(x + "--policy specinfer --widths ''", 2, "widths: no number is given");
+  expect_error(x + "--policy specinfer --widths 2,x", 2, "--widths 'x': use a whole number");
+  expect_error(x + "--policy specinfer --widths ''", 2, "--widths '': it is empty");
   expect_error(x + "--policy specinfer --widths 2,0", 2, "a layer of width 0");
   expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 1024 draft tokens");
   expect_error(x + "--policy specinfer --widths 2 --tree-size 8", 2, "the widths say");
   expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
-  expect_error(x + "--policy sequoia --tree-size 5000", 2, "use 1 to 1024");
+  expect_error(x + "--policy sequoia --tree-size 5000", 2, "from 1 to 1024, or auto");
   expect_error(x + "--policy static", 2, "policy static needs one");
   expect_error(x + "--policy static --tree ''", 2, "--tree: it is empty");
   expect_error(x + "--policy static --tree '" + folder("none.json") + "'", 1, "no such file");
@@ -254,8 +254,9 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt ''", 2, "empty");
   expect_error("generate < /dev/null", 2, "empty");
   expect_error("generate --prompt x --prompt-ids 1", 2, "only one");
-  expect_error("generate --prompt-ids 1,x", 2, "'x'");
-  expect_error("generate --prompt-ids ''", 2, "token id");
+  expect_error("generate --prompt-ids 1,x", 2, "--prompt-ids 'x': use a whole number");
+  expect_error("generate --prompt-ids 1,2,", 2, "--prompt-ids '1,2,': an item is empty");
+  expect_error("generate --prompt-ids ''", 2, "--prompt-ids '': it is empty");
   expect_error("generate --prompt-ids 1,99999", 2, "99999");
   expect_error("generate --prompt-ids 99999999999999", 2, "99999999999999");
   expect_error("generate --prompt-file '" + folder("none.txt") + "'", 1, "none.txt");
@@ -266,7 +267,9 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt x --temperature warm", 2, "temperature");
   expect_error("generate --prompt x --top-p 0", 2, "top-p");
   expect_error("generate --prompt x --top-k -3", 2, "top-k");
-  expect_error("generate --prompt x --policy wood", 2, "'wood'");
+  expect_error("generate --prompt x --policy wood", 2,
+               "--policy 'wood' is unknown; use one of dyspec, dyspec-threshold, chain, static, "
+               "specinfer, sequoia, expand-rerank, none");
   expect_error("generate --prompt x --acceptance maybe", 2, "'maybe'");
   expect_error("generate --prompt x --tree-size 0", 2, "tree-size");
   expect_error("generate --prompt x --tree-size 5000", 2, "tree-size");
@@ -409,7 +412,7 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
   expect_error(unchecked + " --prompt-tokens 256", 2, "--prompt-tokens 256");
   std::ofstream(folder("prompts.jsonl"), std::ios::app) << R"({"tokens": [1, 16]})"
                                                         << "\n";
-  expect_error(unchecked + " --prompts '" + folder("prompts.jsonl") + "'", 1, "line 2: token 16");
+  expect_error(unchecked + " --prompts '" + folder("prompts.jsonl") + "'", 2, "line 2: token 16");
 
   expect_error("audit --temperature 0", 2, "above 0");
   expect_error("audit --temperature nan", 2, "nan");

@@ -10,7 +10,6 @@
 #include "engine_impl.h"
 #include "study/audit_report.h"
 #include "study/audit_texts.h"
-#include "study/prompt_tokens.h"
 #include "study/target_laws.h"
 #include "verify/planted_faults.h"
 
@@ -216,25 +215,6 @@ TEST(Audit, TextsThatMemoryEndsAreComparedAsFarAsTheyGo) {
   EXPECT_TRUE(compare_texts(engine, prompts, request, 8, [] {}).ended_early.empty());
 }
 
-TEST(Audit, TokensOutsideTheVocabularyNameFileAndLine) {
-  const TinyPair pair(small_model(), 0.6);
-  const Engine engine = Engine::load(pair.options());
-  StudyPrompt good, bad;
-  good.tokens = {0, 11};
-  good.line = 1;
-  bad.tokens = {0, 12};
-  bad.line = 3;
-  EXPECT_EQ(to_tokens(engine, "mine.jsonl", {good}, 1, true).at(0).size(), 1u);
-  try {
-    to_tokens(engine, "mine.jsonl", {good, bad}, 8, true);
-    ADD_FAILURE() << "was taken";
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    EXPECT_NE(what.find("mine.jsonl"), std::string::npos) << what;
-    EXPECT_NE(what.find("line 3: token 12"), std::string::npos) << what;
-  }
-}
-
 TEST(Audit, LawsAreThoseOfPlainPasses) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
@@ -262,21 +242,6 @@ TEST(Audit, LawsAreThoseOfPlainPasses) {
   EXPECT_EQ(law.order[0], top.first);
   EXPECT_NEAR(std::log(static_cast<double>(law.probability[static_cast<std::size_t>(top.first)])),
               top.second, 1e-6);
-}
-
-TEST(Audit, PromptsOfTheTargetsOwn) {
-  const TinyPair pair(small_model(), 0.6);
-  Engine engine = Engine::load(pair.options());
-  const auto prompts = draw_prompts(engine, 3, 6, 9);
-  ASSERT_EQ(prompts.size(), 3u);
-  for (const auto& prompt : prompts) {
-    EXPECT_EQ(prompt.size(), 6u);
-    EXPECT_EQ(prompt[0], 0);
-  }
-  EXPECT_NE(prompts[0], prompts[1]);
-  EXPECT_EQ(prompts, draw_prompts(engine, 3, 6, 9));
-  EXPECT_EQ(draw_prompts(engine, 1, 1, 9)[0].size(), 1u);
-  EXPECT_THROW(draw_prompts(engine, 1, engine.context_length(), 9), Error);
 }
 
 TEST(Audit, WrongRequestsAreRefused) {

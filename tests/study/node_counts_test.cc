@@ -8,6 +8,7 @@
 #include "coppice.h"
 #include "engine/pair.h"
 #include "engine_impl.h"
+#include "study/token_probs.h"
 
 namespace coppice::study {
 namespace {
@@ -36,19 +37,11 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
   tree.add(b, 4, 0, 0.8f, 0.2);
   tree.add(a, 6, 0, 0.9f, 0.5);
   tree.add(b, 5, 1, 0.15f, 0.04);
-  std::array<float, 7> at_root{}, at_a{}, at_b{};
-  at_root[1] = 0.03f;  // a
-  at_root[2] = 0.7f;   // b
-  at_root[3] = 0.2f;   // c
-  at_b[4] = 0.31f;
-  at_b[5] = 0.01f;
-  at_a[6] = 0.95f;
+  //                                          a      b     c     d      f      e
+  const std::array<float, 7> target_prob = {1, 0.03f, 0.7f, 0.2f, 0.31f, 0.95f, 0.01f};
   NodeCounts counts;
   const std::array<std::int32_t, 1> path = {b};
-  counts.add(tree, path, [&](std::int32_t node) -> std::span<const float> {
-    if (node == 0) return at_root;
-    return node == a ? std::span<const float>(at_a) : std::span<const float>(at_b);
-  });
+  counts.add(tree, path, target_prob);
   const Examined total = counts.total();
   EXPECT_EQ(total.examined, 4);  // a, b, d, e
   EXPECT_EQ(total.accepted, 1);
@@ -98,7 +91,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   NodeCounts counts;
   std::int64_t drafted = 0, good = 0, steps = 0;
   engine.impl().observer = [&](const StepView& step) {
-    counts.add(step);
+    counts.add(step.tree, step.verdict.path, token_probs(step, counted_params(step.target_params)));
     drafted += step.tree.size();
     good += static_cast<std::int64_t>(step.verdict.path.size());
     ++steps;

@@ -102,21 +102,25 @@ TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
   expect_error("replay '" + file("prompts.txt") + "'", 1, "recording");
   expect_error(replay + "--policies dyspec,other", 2, "'other' is unknown");
   expect_error(replay + "--policies none", 2, "'none' is unknown");
-  expect_error(replay + "--policies ,", 2, "--policies");
+  expect_error(replay + "--policies ,", 2, "--policies ',': an item is empty");
+  expect_error(replay + "--tree-sizes 4,,5", 2, "--tree-sizes '4,,5': an item is empty");
   expect_error(replay + "--tree-sizes 0", 2, "--tree-sizes '0'");
   EXPECT_EQ(run(replay + "--tree-sizes 0").err.find("auto"), std::string::npos);
   expect_error(replay + "--tree-sizes auto --policies dyspec --acceptance coupled", 2,
                "costs, which are not recorded");
-  expect_error(replay + "--tree-sizes 100000", 2, "use 1 to 1024");
+  expect_error(replay + "--tree-sizes 100000", 2, "from 1 to 1024");
   expect_error(replay + "--acceptance maybe", 2, "'maybe' is unknown");
   expect_error(replay + "--seeds 0", 2, "--seeds 0");
   expect_error(replay + "--policies static --acceptance coupled", 2, "policy static needs one");
   expect_error(replay + "--policies specinfer --widths 2,x", 2, "widths");
   expect_error(replay + "--policies chain --widths 2,2", 2, "--widths: it belongs to");
-  expect_error(replay + "--tree '" + file("none") + "'", 2, "--tree: it belongs to");
+  expect_error(replay + "--tree '" + file("none") + "'", 2,
+               "--tree: it belongs to policy static or sequoia");
   expect_error(replay + "--threshold 0.1", 2, "--threshold: it belongs to");
   expect_error(replay + "--policies sequoia --beam-width 2", 2, "--beam-width: it belongs to");
-  expect_error(replay + "--tree-depth 2", 2, "--tree-depth: it belongs to");
+  expect_error(replay + "--tree-depth 2", 2,
+               "--tree-depth: it belongs to policy sequoia or expand-rerank, which --policies does "
+               "not name");
   // Refused in every combination: told once.
   expect_error(replay + "--policies expand-rerank --tree-sizes 3,8 --acceptance rejection", 2,
                "expand-rerank");

@@ -106,6 +106,22 @@ TEST_F(Study, TracesWhatItCountsAlsoWhenItGoesOn) {
   EXPECT_EQ(static_cast<std::int64_t>(trace.nodes.size()), expected);
   EXPECT_EQ(traced_good, good);
   EXPECT_EQ(generations.size(), request_.cells.size() * request_.prompts.size());
+  // Counts and trace see the same probabilities, but at temperature 0, where those of the trace
+  // are all or nothing.
+  for (const SummaryRow& row : outcome.summary.rows) {
+    if (row.cell.plain()) continue;
+    decltype(NodeCounts::joint) joint{};
+    std::int64_t neither = 0;
+    for (const TraceNode& node : trace.nodes) {
+      const Cell& cell = request_.cells[node.run];
+      if (node.fate == Fate::root || cell.row_key() != row.cell.row_key()) continue;
+      const auto target_prob = static_cast<double>(node.target_prob);
+      ++joint[probability_bin(static_cast<double>(node.draft_prob))][probability_bin(target_prob)];
+      neither += target_prob > 0.0 && target_prob < 1.0 ? 1 : 0;
+    }
+    EXPECT_EQ(joint == row.nodes.joint, row.cell.temperature > 0.0) << row.cell.row_key();
+    EXPECT_EQ(neither > 0, row.cell.temperature > 0.0) << row.cell.row_key();
+  }
 
   request_.trace = folder_.path() / "late.trace";
   EXPECT_THROW(run(), Error);

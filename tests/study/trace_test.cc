@@ -10,6 +10,7 @@
 #include "engine/pair.h"
 #include "engine_impl.h"
 #include "study/files.h"
+#include "study/token_probs.h"
 
 namespace coppice::testing {
 namespace {
@@ -37,7 +38,7 @@ class TraceFile : public ::testing::Test {
       TraceRun run(r, 7);
       std::uint32_t step = 0;
       engine.impl().observer = [&](const StepView& view) {
-        run.add(view);
+        run.add(view, study::token_probs(view, view.target_params));
         note(view, r, step++);
       };
       GenerateOptions options;
@@ -218,7 +219,9 @@ TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   TraceWriter writer(file(), {{"seed", 5}}, keep_all);
   Engine engine = Engine::load(pair_.options());
   TraceRun run(2, 0);
-  engine.impl().observer = [&](const StepView& view) { run.add(view); };
+  engine.impl().observer = [&](const StepView& view) {
+    run.add(view, study::token_probs(view, view.target_params));
+  };
   GenerateOptions options;
   options.max_new_tokens = 20;
   options.tree_size = 4;

@@ -1,0 +1,23 @@
+#include "cli/option_values.h"
+
+namespace coppice::cli {
+
+std::vector<std::string> items_in(const std::string& option, const std::string& list) {
+  constexpr const char* blanks = " \t\n";
+  std::vector<std::string> items;
+  for (std::size_t from = 0; from <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', from), list.size());
+    const std::string item = list.substr(from, comma - from);
+    const auto first = item.find_first_not_of(blanks);
+    if (first == item.npos) {
+      throw_usage(cat("--", option, " ", quote(list), ": ",
+                      comma == list.size() && from == 0 ? "it is empty" : "an item is empty",
+                      "; give one or more, with a comma between two"));
+    }
+    items.push_back(item.substr(first, item.find_last_not_of(blanks) - first + 1));
+    from = comma + 1;
+  }
+  return items;
+}
+
+}  // namespace coppice::cli

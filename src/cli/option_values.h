@@ -1,0 +1,73 @@
+// Words of options as values: numbers, names, and lists with commas like "16,64,auto".
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.h"
+
+namespace coppice::cli {
+
+/// The items of a list, without blanks around them. Throws Error(usage) where one is empty.
+/// `option` is named in messages, here and below; it has no dashes.
+std::vector<std::string> items_in(const std::string& option, const std::string& list);
+
+/// All of `text` as a number from `least` to `most`. Throws Error(usage) for anything else;
+/// `or_else` says what the caller takes beside numbers.
+template <typename Number>
+Number number_in(const std::string& option, const std::string& text,
+                 Number least = std::numeric_limits<Number>::lowest(),
+                 Number most = std::numeric_limits<Number>::max(), const char* or_else = "") {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stopped == end) {
+    // Whether NaN or an infinity will do is for whoever takes the number to say.
+    if (std::is_floating_point_v<Number> || (number >= least && number <= most)) return number;
+  }
+  throw_usage(cat("--", option, " ", quote(text), ": use a ",
+                  std::is_floating_point_v<Number> ? std::string("number")
+                                                   : cat("whole number from ", least, " to ", most),
+                  or_else));
+}
+
+/// A list of whole numbers from `least`.
+template <typename Number>
+std::vector<Number> numbers_in(const std::string& option, const std::string& list, Number least) {
+  std::vector<Number> numbers;
+  for (const std::string& item : items_in(option, list)) {
+    numbers.push_back(number_in<Number>(option, item, least));
+  }
+  return numbers;
+}
+
+/// The one of `all` that name_of() calls so. Throws Error(usage), which lists their names.
+template <typename Values>
+auto named(const std::string& option, const std::string& text, const Values& all) {
+  std::string names;
+  for (const auto value : all) {
+    if (text == name_of(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+  }
+  throw_usage(cat("--", option, " ", quote(text), " is unknown; use one of ", names));
+}
+
+/// What `parse` makes of each item of a list whose repetitions mean nothing: equal ones once.
+template <typename Parse>
+auto choices_in(const std::string& option, const std::string& list, Parse parse) {
+  std::vector<decltype(parse(std::string()))> choices;
+  for (const std::string& item : items_in(option, list)) {
+    const auto choice = parse(item);
+    if (std::find(choices.begin(), choices.end(), choice) == choices.end()) {
+      choices.push_back(choice);
+    }
+  }
+  return choices;
+}
+
+}  // namespace coppice::cli
