@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "drafting/policy.h"
@@ -34,6 +35,24 @@ namespace {
 // F is then the first max_size nodes by these values, and is found in the same way: a value before
 // the draw bounds the one after it, and both those of later siblings and of descendants.
 class DyspecPolicy final : public DraftPolicy {
+  // A drawn position that has a place. Its value stands here too, which settles nearly all
+  // comparisons.
+  struct Placed {
+    double value;
+    std::int32_t node;
+  };
+
+  // Heap order: the first position on top.
+  auto first_on_top() const {
+    return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
+  }
+  auto in_order() const {
+    return [this](const Placed& a, const Placed& b) {
+      if (a.value != b.value) return a.value > b.value;
+      return before(arena_, position_of(arena_, a.node), position_of(arena_, b.node));
+    };
+  }
+
  public:
   explicit DyspecPolicy(const PositionValues& values) : values_(values) {}
   std::string name() const override { return "dyspec"; }
@@ -54,13 +73,19 @@ class DyspecPolicy final : public DraftPolicy {
     arena_.reset(tree.token[0]);
     tree.reset(arena_.token[0]);
     best_.clear();
-    next_.clear();
+    drawn_.clear();
+    cut_ = {0.0, 0};
     values_.reset();
     if (limits.max_size <= 0 || limits.max_depth <= 0) return;
     batch_.assign(1, 0);
     while (!batch_.empty()) {
       source.evaluate(arena_, batch_);
-      for (const std::int32_t node : batch_) offer(first_child(node), limits);
+      next_.clear();
+      for (const std::int32_t node : batch_) {
+        const Position position = first_child(node);
+        if (admits(position, limits)) next_.push_back(position);
+      }
+      std::make_heap(next_.begin(), next_.end(), first_on_top());
       const std::int32_t first_new = arena_.nodes();
       draw(source, limits);
       source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
@@ -76,82 +101,124 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
  private:
-  // Heap orders: the first position, or the last, on top.
-  auto first_on_top() const {
-    return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
-  }
-  auto last_on_top() const {
-    return [this](std::int32_t a, std::int32_t b) {
-      return before(arena_, position_of(arena_, a), position_of(arena_, b));
-    };
-  }
-
   // The position under `node` that is drawn first. Rounding must not lift it above its parent's.
   Position first_child(std::int32_t node) const {
     const auto i = static_cast<std::size_t>(node);
     return {values_.first_child(arena_, node), arena_.depth[i] + 1, node, 0};
   }
 
+  bool full(const GrowthLimits& limits) const {
+    return best_.size() + drawn_.size() >= static_cast<std::size_t>(limits.max_size);
+  }
+
+  // The list that ends with the last of all places; one has a place at least.
+  std::vector<Placed>& last_list() {
+    if (best_.empty() || drawn_.empty()) return best_.empty() ? drawn_ : best_;
+    return in_order()(best_.back(), drawn_.back()) ? drawn_ : best_;
+  }
+
   // Whether a position has a place among the first max_size. (If a node's child has, so has the
   // node, which comes before it.)
   bool admits(const Position& position, const GrowthLimits& limits) const {
     if (!(position.value > 0.0) || position.value < limits.min_value) return false;
-    return best_.size() < static_cast<std::size_t>(limits.max_size) ||
-           before(arena_, position, position_of(arena_, best_.front()));
-  }
-
-  void offer(const Position& position, const GrowthLimits& limits) {
-    if (!admits(position, limits)) return;
-    next_.push_back(position);
-    std::push_heap(next_.begin(), next_.end(), first_on_top());
+    if (position.value != cut_.value) return position.value > cut_.value;
+    return before(arena_, position, position_of(arena_, cut_.node));
   }
 
   // Draws positions, best first, while they have a place.
   void draw(DraftSource& source, const GrowthLimits& limits) {
     dropped_.clear();
     while (!next_.empty() && admits(next_.front(), limits)) {
+      Position position = next_.front();
+      if (add(position, source, limits)) {
+        ++position.rank;
+        position.value =
+            values_.next_sibling(arena_, position.parent, position.rank, position.value);
+        if (admits(position, limits)) {
+          replace_first(position);
+          continue;
+        }
+      }
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
-      Position position = next_.back();
       next_.pop_back();
-      const auto drawn = source.child(arena_, position.parent, position.rank);
-      if (!drawn) continue;
-      if (values_.looks_ahead()) {
-        position.value = std::min(
-            position.value, values_.child(arena_, position.parent, position.rank, drawn->prob));
-        if (!admits(position, limits)) continue;
-      }
-      const std::int32_t node =
-          arena_.add(position.parent, drawn->token, position.rank, drawn->prob, position.value);
-      values_.added(arena_);
-      if (best_.size() == static_cast<std::size_t>(limits.max_size)) {
-        std::pop_heap(best_.begin(), best_.end(), last_on_top());
-        dropped_.push_back(best_.back());
-        best_.pop_back();
-      }
-      best_.push_back(node);
-      std::push_heap(best_.begin(), best_.end(), last_on_top());
-      ++position.rank;
-      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value);
-      offer(position, limits);
     }
-    next_.clear();  // what has no place now never will
+    keep_drawn();  // what is left has no place now, and never will
+  }
+
+  // Puts a position in the place of the first one, and the first of all on top again. Siblings
+  // are often next in order, so that one or two comparisons do.
+  void replace_first(const Position& position) {
+    std::size_t hole = 0;
+    for (std::size_t child = 1; child < next_.size(); child = 2 * hole + 1) {
+      if (child + 1 < next_.size() && before(arena_, next_[child + 1], next_[child])) ++child;
+      if (before(arena_, position, next_[child])) break;
+      next_[hole] = next_[child];
+      hole = child;
+    }
+    next_[hole] = position;
+  }
+
+  // Draws the token of an admitted position. False: there is none, or it has lost its place, and
+  // so have its siblings.
+  bool add(Position& position, DraftSource& source, const GrowthLimits& limits) {
+    const auto drawn = source.child(arena_, position.parent, position.rank);
+    if (!drawn) return false;
+    if (values_.looks_ahead()) {
+      position.value = std::min(position.value,
+                                values_.child(arena_, position.parent, position.rank, drawn->prob));
+      if (!admits(position, limits)) return false;
+    }
+    const std::int32_t node =
+        arena_.add(position.parent, drawn->token, position.rank, drawn->prob, position.value);
+    values_.added(arena_);
+    if (full(limits)) {
+      std::vector<Placed>& last = last_list();
+      dropped_.push_back(last.back().node);
+      last.pop_back();
+    }
+    // Positions come in order, except where looking ahead has lowered their values.
+    const Placed placed{position.value, node};
+    drawn_.insert(values_.looks_ahead()
+                      ? std::upper_bound(drawn_.begin(), drawn_.end(), placed, in_order())
+                      : drawn_.end(),
+                  placed);
+    if (full(limits)) cut_ = last_list().back();
+    return true;
+  }
+
+  // Merges this round's positions into all, from the back: most of them stand there.
+  void keep_drawn() {
+    std::size_t old = best_.size();
+    best_.resize(old + drawn_.size());
+    for (std::size_t from = drawn_.size(); from > 0; --from) {
+      const Placed placed = drawn_[from - 1];
+      for (; old > 0 && best_[old - 1].value < placed.value; --old) {
+        best_[old - 1 + from] = best_[old - 1];
+      }
+      for (; old > 0 && in_order()(placed, best_[old - 1]); --old) {  // ties
+        best_[old - 1 + from] = best_[old - 1];
+      }
+      best_[old - 1 + from] = placed;
+    }
+    drawn_.clear();
   }
 
   void finish(TokenTree& tree) {
-    std::sort_heap(best_.begin(), best_.end(), last_on_top());
     index_.assign(static_cast<std::size_t>(arena_.nodes()), 0);
-    for (const std::int32_t node : best_) {
-      const auto i = static_cast<std::size_t>(node);
+    for (const Placed& placed : best_) {
+      const auto i = static_cast<std::size_t>(placed.node);
       const std::int32_t parent = index_[static_cast<std::size_t>(arena_.parent[i])];
       index_[i] =
           tree.add(parent, arena_.token[i], arena_.rank[i], arena_.draft_prob[i], arena_.value[i]);
-      tree.source.back() = node;
+      tree.source.back() = placed.node;
     }
   }
 
   TokenTree arena_;                    // every drawn position
   PositionValues values_;              // of its positions
-  std::vector<std::int32_t> best_;     // heap: the first max_size positions, last on top
+  std::vector<Placed> best_;           // the first max_size positions, in order
+  std::vector<Placed> drawn_;          // those of this round, which are not in best_ yet, in order
+  Placed cut_{0.0, 0};                 // the last of max_size positions; below all values before
   std::vector<Position> next_;         // heap: undrawn positions, first on top
   std::vector<std::int32_t> batch_;    // nodes of one draft pass
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out

@@ -170,12 +170,14 @@ int replay(const std::vector<std::string>& arguments) {
   }
   ProgressLine progress(true);
   const InterruptWatch interrupts;
+  cpu::Workers workers(cpu::usable_threads());
   std::vector<study::ReplayRow> rows;
   std::vector<std::string> refused;  // each reason once
   for (std::size_t i = 0; i < requests.size() && !InterruptWatch::interrupted(); ++i) {
     progress.show("replaying", static_cast<double>(i) / static_cast<double>(requests.size()));
     try {
-      rows.push_back(study::replay_all(recording, requests[i], seeds, InterruptWatch::interrupted));
+      rows.push_back(
+          study::replay_all(recording, requests[i], seeds, InterruptWatch::interrupted, &workers));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       // Of several combinations some may be refused; the rest stands.

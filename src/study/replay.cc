@@ -1,10 +1,10 @@
 #include "study/replay.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "drafting/expand_rerank.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {
@@ -64,70 +64,102 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
 
 }  // namespace
 
-Replayer::Replayer(const Recording& recording, const GenerateOptions& options)
-    : recording_(recording),
-      options_(settled(options, recording.header)),
-      draw_(child_draw(options_)),
-      noise_(LocalVocabulary::size(recording)),
-      draft_(recording),
-      target_(recording, draft_) {
-  const TreePlan plan = plan_trees(options_, largest_tree_size);
-  if (plan.size == 0) {
-    throw_usage(cat("replay: policy ", name_of(options_.policy),
+Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
+  Setting setting;
+  setting.options = settled(options, recording.header);
+  setting.draw = child_draw(setting.options);
+  setting.local_vocab = LocalVocabulary::size(recording);
+  setting.plan = plan_trees(setting.options, largest_tree_size);
+  const std::int32_t size = setting.plan.size;
+  const Policy policy = setting.options.policy;
+  if (size == 0) {
+    throw_usage(cat("replay: policy ", name_of(policy),
                     " needs a tree-size; automatic sizes weigh costs, which are not recorded"));
   }
-  if (plan.size > largest_tree_size) {
-    throw_usage(cat("replay: tree-size ", plan.size, ": use 1 to ", largest_tree_size));
+  if (size > largest_tree_size) {
+    throw_usage(cat("replay: tree-size ", size, ": use 1 to ", largest_tree_size));
   }
-  if (options_.policy == Policy::dyspec_threshold) {
-    if (options_.threshold == 0.0) {
+  if (policy == Policy::dyspec_threshold) {
+    if (setting.options.threshold == 0.0) {
       throw_usage(
           "replay: policy dyspec-threshold needs a threshold; automatic ones weigh costs, which "
           "are not recorded");
     }
-    limits_.min_value = options_.threshold;
+    setting.limits.min_value = setting.options.threshold;
   }
-  limits_.max_size = plan.size;
-  kind_ = kind_of(options_, plan);
-  policy_ = make_policy(options_, plan, nullptr);
-  rule_ = draw_ == ChildDraw::top       ? make_greedy_rule()
-          : draw_ == ChildDraw::coupled ? make_coupled_rule(noise_)
-                                        : make_rejection_rule();
+  setting.limits.max_size = size;
+  setting.kind = kind_of(setting.options, setting.plan);
+  return setting;
 }
+
+// Under coupled acceptance the noise has chosen the target's token when the text was recorded.
+// What is left of the rule is to follow it, as at temperature 0.
+Replayer::Replayer(const Recording& recording, Setting setting)
+    : recording_(recording),
+      setting_(std::move(setting)),
+      policy_(make_policy(setting_.options, setting_.plan, nullptr)),
+      rule_(setting_.draw == ChildDraw::sampled ? make_rejection_rule() : make_greedy_rule()),
+      draft_(setting_.local_vocab),
+      target_(setting_.local_vocab, draft_) {}
+
+Replayer::Replayer(const Recording& recording, const GenerateOptions& options)
+    : Replayer(recording, setting_of(recording, options)) {}
+
+Replayer::Replayer(const Replayer& like) : Replayer(like.recording_, like.setting_) {}
 
 Replayer::~Replayer() = default;
 
 std::vector<ReplayedStep> Replayer::replay(const RecordedText& text, std::uint64_t seed) {
   std::vector<ReplayedStep> steps;
-  for (std::int32_t position = 0; position < text.length();) {
-    // A walk comes to a position once at most, so that it can stand for the step in the noise:
-    // settings that meet at a position judge there by the same numbers.
-    const auto place = static_cast<std::uint64_t>(text.prompt_tokens + position);
-    const StepKey key{seed, static_cast<std::uint64_t>(text.prompt), place, place};
-    steps.push_back(step(text, position, key));
-    position += steps.back().accepted_length;
-  }
+  replay(text, seed, 1, [&](std::uint64_t, const ReplayedStep& step) { steps.push_back(step); });
   return steps;
 }
 
-ReplayedStep Replayer::step(const RecordedText& text, std::int32_t position, const StepKey& key) {
+void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
+                      const Visit& visit) {
+  next_.assign(static_cast<std::size_t>(seeds), 0);
+  for (std::int32_t position = 0; position < text.length(); ++position) {
+    bool grown = false;
+    for (std::size_t walk = 0; walk < next_.size(); ++walk) {
+      if (next_[walk] != position) continue;
+      if (!grown) grow(text, position);
+      grown = true;
+      const std::uint64_t seed = first_seed + walk;
+      const ReplayedStep step = judge(text, position, seed);
+      next_[walk] += step.accepted_length;
+      visit(seed, step);
+    }
+  }
+}
+
+// The recorded draws are all that growth depends on, so that every walk finds the same tree.
+void Replayer::grow(const RecordedText& text, std::int32_t position) {
   // As the engine bounds a step of a text of this length.
-  GrowthLimits limits = limits_;
+  GrowthLimits limits = setting_.limits;
   limits.max_depth = std::min(text.length() - position - 1,
                               recording_.header.draft_context - (text.prompt_tokens + position));
   tree_.reset(0);
-  draft_.begin(text, position, draw_);
+  draft_.begin(text, position, setting_.draw);
   const std::int64_t passes_before = draft_.passes();
   if (limits.max_depth > 0) policy_->grow(draft_, limits, tree_);
-  target_.begin(tree_, draw_ != ChildDraw::sampled);
+  passes_ = static_cast<std::int32_t>(draft_.passes() - passes_before);
+  target_.begin(tree_);
+  bounds_.begin(tree_, limits, setting_.kind, draft_);
+}
+
+ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, std::uint64_t seed) {
+  // A walk comes to a position once at most, so that it can stand for the step in the noise:
+  // settings that meet at a position judge there by the same numbers.
+  const auto place = static_cast<std::uint64_t>(text.prompt_tokens + position);
+  const StepKey key{seed, static_cast<std::uint64_t>(text.prompt), place, place};
   rule_->judge(tree_, target_, draft_.distributions(), key, verdict_);
   ReplayedStep step;
   step.position = position;
   step.accepted_length = static_cast<std::int32_t>(verdict_.path.size()) + 1;
-  step.bounds = bounds_.find(tree_, limits, kind_, verdict_, draft_, target_,
-                             draw_ == ChildDraw::sampled, key);
+  step.bounds = bounds_.find(tree_, setting_.kind, verdict_, draft_, target_,
+                             setting_.draw == ChildDraw::sampled, key);
   step.tree_size = tree_.size();
-  step.draft_passes = static_cast<std::int32_t>(draft_.passes() - passes_before);
+  step.draft_passes = passes_;
   step.complete = draft_.shortfalls().empty();
   return step;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "study/replay_bounds.h"
 #include "study/replay_recording.h"
 #include "study/replay_sources.h"
+#include "tree_plan.h"
 
 namespace coppice::study {
 
@@ -37,34 +39,54 @@ struct ReplayedStep {
 /// can be from the models' own.
 class Replayer {
  public:
+  /// Of the walk with this seed, in order; steps of several walks come interleaved.
+  using Visit = std::function<void(std::uint64_t seed, const ReplayedStep& step)>;
+
   /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
   /// All that bears on distributions comes from the recording, which must outlive this object.
   /// Throws Error(usage) for what generate() refuses, for automatic sizes, and for policy none.
   Replayer(const Recording& recording, const GenerateOptions& options);
+  /// One that makes the same steps, for another thread. The tree is not planned anew.
+  Replayer(const Replayer& like);
+  Replayer& operator=(const Replayer&) = delete;
   ~Replayer();
 
   /// One walk over a text. `seed` is of judging under rejection; all other noise is the
   /// recording's.
   std::vector<ReplayedStep> replay(const RecordedText& text, std::uint64_t seed);
+  /// Walks with seeds first_seed, first_seed + 1, ..., each the same as by itself. Where walks come
+  /// to the same position, its tree is grown once.
+  void replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
+              const Visit& visit);
 
-  const GenerateOptions& options() const { return options_; }
+  const GenerateOptions& options() const { return setting_.options; }
 
  private:
-  ReplayedStep step(const RecordedText& text, std::int32_t position, const StepKey& key);
+  struct Setting {
+    GenerateOptions options;
+    ChildDraw draw;
+    std::int64_t local_vocab;
+    TreePlan plan;
+    GrowthLimits limits;
+    GrowthKind kind;
+  };
+
+  static Setting setting_of(const Recording& recording, const GenerateOptions& options);
+  Replayer(const Recording& recording, Setting setting);
+  void grow(const RecordedText& text, std::int32_t position);
+  ReplayedStep judge(const RecordedText& text, std::int32_t position, std::uint64_t seed);
 
   const Recording& recording_;
-  GenerateOptions options_;
-  GrowthLimits limits_;
-  GrowthKind kind_;
-  ChildDraw draw_;
+  Setting setting_;
   std::unique_ptr<DraftPolicy> policy_;
-  NoiseCache noise_;
   std::unique_ptr<AcceptanceRule> rule_;
   RecordedDraft draft_;
   RecordedTarget target_;
   BoundsFinder bounds_;
   TokenTree tree_;
+  std::int32_t passes_ = 0;  ///< of tree_
   Verdict verdict_;
+  std::vector<std::int32_t> next_;  ///< by walk: the position of its next step
 };
 
 }  // namespace coppice::study

@@ -65,8 +65,8 @@ std::int32_t BoundsFinder::room_below(const TokenTree& tree, const GrowthLimits&
   return std::max(0, std::min(places, levels));
 }
 
-void BoundsFinder::note_shortfalls(const TokenTree& tree, const GrowthLimits& limits,
-                                   const GrowthKind& kind, const RecordedDraft& draft) {
+void BoundsFinder::begin(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
+                         const RecordedDraft& draft) {
   extra_.assign(static_cast<std::size_t>(tree.nodes()), 0);
   largest_missing_ = 0.0;
   first_short_depth_ = std::numeric_limits<std::int32_t>::max();
@@ -98,6 +98,8 @@ void BoundsFinder::note_shortfalls(const TokenTree& tree, const GrowthLimits& li
 bool BoundsFinder::in_doubt(const TokenTree& tree, std::int32_t node, std::uint64_t node_key,
                             std::int32_t accepted, const RecordedDraft& draft,
                             const RecordedTarget& target, const StepKey& key) const {
+  // The first two children are judged exactly.
+  if (accepted >= 0 && tree.rank[static_cast<std::size_t>(accepted)] < 2) return false;
   const RecordedPlace at = target.place(node);
   if (!at.recorded()) return false;  // it has no children
   const RecordedResidual records(draft.position(at), at.node);
@@ -107,30 +109,32 @@ bool BoundsFinder::in_doubt(const TokenTree& tree, std::int32_t node, std::uint6
   for (std::int32_t child = node + 1; child < tree.nodes(); ++child) {
     const auto i = static_cast<std::size_t>(child);
     if (tree.parent[i] != node) continue;
+    if (rank > 0) {
+      mass = records.mass(c);
+      if (mass.high <= no_mass) return false;
+    }
     const double draft_prob = static_cast<double>(tree.draft_prob[i]);
-    const double target_prob = records.target(static_cast<std::size_t>(tree.token[i]));
     const double left = std::max(1.0 - drawn, draft_prob);
-    const double scale = left / draft_prob;
-    const Interval chance{
-        ratio(scale * std::max(0.0, target_prob - c.high * draft_prob), mass.high),
-        ratio(scale * std::max(0.0, target_prob - c.low * draft_prob), mass.low)};
-    const double u = uniform(RandomStream::accept, key, node_key, rank);
-    if (rank >= 2 && u >= chance.low && u < chance.high) return true;
+    if (rank >= 2) {
+      const double target_prob = records.target(static_cast<std::size_t>(tree.token[i]));
+      const double scale = left / draft_prob;
+      const Interval chance{
+          ratio(scale * std::max(0.0, target_prob - c.high * draft_prob), mass.high),
+          ratio(scale * std::max(0.0, target_prob - c.low * draft_prob), mass.low)};
+      const double u = uniform(RandomStream::accept, key, node_key, rank);
+      if (u >= chance.low && u < chance.high) return true;
+    }
     if (child == accepted) return false;
     c = {c.low + mass.low / left, c.high + mass.high / left};
     drawn += draft_prob;
-    mass = records.mass(c);
-    if (mass.high <= no_mass) return false;
     ++rank;
   }
   return false;
 }
 
-StepBounds BoundsFinder::find(const TokenTree& tree, const GrowthLimits& limits,
-                              const GrowthKind& kind, const Verdict& verdict,
+StepBounds BoundsFinder::find(const TokenTree& tree, const GrowthKind& kind, const Verdict& verdict,
                               const RecordedDraft& draft, const RecordedTarget& target,
-                              bool rejection, const StepKey& key) {
-  note_shortfalls(tree, limits, kind, draft);
+                              bool rejection, const StepKey& key) const {
   StepBounds bounds;
   // Along the walk: what could not be displaced, up to the first doubt.
   const auto stays = [&](std::int32_t node) {

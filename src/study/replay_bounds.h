@@ -45,13 +45,15 @@ struct StepBounds {
 /// within it is a doubt, and from there on all below that node is open.
 class BoundsFinder {
  public:
-  StepBounds find(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
-                  const Verdict& verdict, const RecordedDraft& draft, const RecordedTarget& target,
-                  bool rejection, const StepKey& key);
+  /// Looks at a tree as it was grown from `draft`.
+  void begin(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
+             const RecordedDraft& draft);
+  /// Of a verdict on that tree; there may be several.
+  StepBounds find(const TokenTree& tree, const GrowthKind& kind, const Verdict& verdict,
+                  const RecordedDraft& draft, const RecordedTarget& target, bool rejection,
+                  const StepKey& key) const;
 
  private:
-  void note_shortfalls(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
-                       const RecordedDraft& draft);
   std::int32_t room_below(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
                           std::int32_t node) const;
   bool in_doubt(const TokenTree& tree, std::int32_t node, std::uint64_t node_key,

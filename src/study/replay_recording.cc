@@ -6,13 +6,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <exception>
+#include <mutex>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
 
 #include "base/error.h"
+#include "kernels/cpu/workers.h"
 #include "models/json_file.h"
 #include "study/file_header.h"
+#include "study/replay_position.h"
 #include "study/trace_bytes.h"
 
 namespace coppice::study {
@@ -24,21 +28,18 @@ using Json = nlohmann::ordered_json;
 constexpr FileFormat format = {"recording", "coppice-recording", 1, "coppice record"};
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
 constexpr std::uint32_t text_block = 1, position_block = 2;
-constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
+
+// Starting a thread costs about what reading this much does.
+constexpr std::size_t bytes_per_thread = std::size_t{1} << 20;
+constexpr std::size_t most_threads = 64;
 
 // Recordings are not continued.
 constexpr const char* when_full = "free some space and start again with another --out";
 
-std::uint32_t checksum(std::string_view bytes) {
-  std::uint32_t hash = 0x811c9dc5u;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
-  return hash;
-}
-
 // What ends a first line that begins with `members`.
 std::string line_end(std::string_view members) {
   char digits[16];
-  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(checksum(members)));
+  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(recording_checksum(members)));
   return cat(R"(,"checksum":")", digits, R"("})");
 }
 
@@ -52,7 +53,7 @@ bool fits_its_checksum(std::string_view line) {
 void put_block(std::string& out, std::uint32_t kind, const std::string& payload) {
   put(out, kind);
   put(out, static_cast<std::uint32_t>(payload.size()));
-  put(out, checksum(payload));
+  put(out, recording_checksum(payload));
   out += payload;
 }
 
@@ -109,36 +110,36 @@ class RecordingReader {
     take_header(read_header(format, text_, where_));
     std::size_t at = header_line(text_)->size() + 1;
     constexpr std::size_t block_header = 12;
-    while (text_.size() - at >= block_header) {
-      place_ = at;
-      ByteReader in(std::string_view(text_).substr(at, block_header));
-      const auto kind = in.take<std::uint32_t>();
-      const std::size_t bytes = in.take<std::uint32_t>();
-      const auto sum = in.take<std::uint32_t>();
-      if (kind != text_block && kind != position_block) refuse("no block begins here");
-      if (text_.size() - at - block_header < bytes) break;
-      const std::string_view payload = std::string_view(text_).substr(at + block_header, bytes);
-      if (checksum(payload) != sum) refuse("the block's checksum does not fit it");
-      if (kind == text_block) {
-        read_text(payload);
-      } else {
-        read_position(payload);
+    std::exception_ptr failure;  // that ends the scan
+    try {
+      while (text_.size() - at >= block_header) {
+        ByteReader in(std::string_view(text_).substr(at, block_header));
+        const auto kind = in.take<std::uint32_t>();
+        const std::size_t bytes = in.take<std::uint32_t>();
+        const auto sum = in.take<std::uint32_t>();
+        const bool whole = text_.size() - at - block_header >= bytes;
+        const BlockReader block(where_, at,
+                                std::string_view(text_).substr(at + block_header, bytes));
+        if (kind != text_block && kind != position_block) block.refuse("no block begins here");
+        if (!whole) break;
+        if (kind == text_block) {
+          block.require_checksum(sum);
+          add_text(block);
+        } else {
+          add_position(block, sum);
+        }
+        at += block_header + bytes;
       }
-      at += block_header + bytes;
+    } catch (const Error&) {
+      failure = std::current_exception();
     }
+    read_positions();
+    if (failure) std::rethrow_exception(failure);
     recording_.torn = at != text_.size();
     return std::move(recording_);
   }
 
  private:
-  [[noreturn]] void refuse(const char* what) const {
-    throw_failure(cat(where_, " byte ", place_, ": ", what,
-                      "; the file is damaged, record anew or copy it again"));
-  }
-  void require(bool good, const char* what) const {
-    if (!good) refuse(what);
-  }
-
   template <typename T>
   T number(const nlohmann::json& json, const char* key, T least, T most) const {
     const auto found = json.find(key);
@@ -183,8 +184,8 @@ class RecordingReader {
                         "is damaged, record anew or copy it again"));
     }
     RecordingHeader& h = recording_.header;
-    h.top_k = number(json, "top_k", 1, most_top_k);
-    h.nodes = number(json, "nodes", 1, most_nodes);
+    h.top_k = number(json, "top_k", 1, most_recorded_top_k);
+    h.nodes = number(json, "nodes", 1, most_recorded_nodes);
     h.vocab_size = number<std::int64_t>(json, "vocab_size", 1, INT32_MAX);
     h.draft_context = number(json, "draft_context", 1, INT32_MAX);
     h.target_params = params(json, "target_params");
@@ -196,115 +197,68 @@ class RecordingReader {
     h.draft = folder(json, "draft");
   }
 
-  template <typename T>
-  void take_all(ByteReader& in, std::size_t count, std::vector<T>& values) const {
-    require(in.left() / sizeof(T) >= count, "the block is shorter than it says");
-    values.resize(count);
-    for (T& value : values) value = in.take<T>();
-  }
-
-  void read_text(std::string_view payload) {
-    ByteReader in(payload);
+  void add_text(BlockReader in) {
     RecordedText text;
     text.prompt = static_cast<std::int32_t>(in.take<std::uint32_t>());
     text.prompt_tokens = static_cast<std::int32_t>(in.take<std::uint32_t>());
     const auto count = in.take<std::uint32_t>();
-    take_all(in, count, text.tokens);
-    require(in.ok() && in.left() == 0, "a text of another length than it says");
-    require(text.prompt >= 0 && text.prompt_tokens > 0, "a text without a prompt");
+    in.take_all(count, text.tokens);
+    in.require(in.left() == 0, "a text of another length than it says");
+    in.require(text.prompt >= 0 && text.prompt_tokens > 0, "a text without a prompt");
     recording_.texts.push_back(std::move(text));
   }
 
-  static bool is_prob(float p) { return p >= 0.0f && p <= 1.001f; }  // false for NaN
-
-  void read_position(std::string_view payload) {
-    require(!recording_.texts.empty(), "a position without a text");
+  void add_position(const BlockReader& block, std::uint32_t sum) {
+    const bool expected = !recording_.texts.empty() && recording_.texts.back().positions.size() <
+                                                           recording_.texts.back().tokens.size();
+    if (!expected) {
+      block.require_checksum(sum);
+      block.require(!recording_.texts.empty(), "a position without a text");
+      block.refuse("more positions than tokens");
+    }
     RecordedText& text = recording_.texts.back();
-    require(text.positions.size() < text.tokens.size(), "more positions than tokens");
-    ByteReader in(payload);
-    RecordedPosition p;
-    const auto nodes = static_cast<std::size_t>(in.take<std::uint32_t>());
-    require(nodes >= 1 && nodes <= static_cast<std::size_t>(most_nodes), "too many nodes or none");
-    take_all(in, nodes, p.parent);
-    take_all(in, nodes, p.parent_entry);
-    std::vector<std::uint16_t> entries;
-    take_all(in, nodes, entries);
-    p.first_entry.assign(1, 0);
-    for (const std::uint16_t count : entries) {
-      require(count <= 3 * most_top_k, "too many entries");
-      p.first_entry.push_back(p.first_entry.back() + count);
-    }
-    const auto m = static_cast<std::size_t>(p.first_entry.back());
-    take_all(in, nodes, p.target_token);
-    take_all(in, nodes, p.draft_rest);
-    take_all(in, nodes, p.target_rest);
-    take_all(in, nodes, p.overlap);
-    take_all(in, m, p.token);
-    take_all(in, m, p.draft);
-    take_all(in, m, p.target);
-    take_all(in, m, p.settled_rank);
-    take_all(in, m, p.sampled_rank);
-    require(in.left() == 0, "a position of another length than it says");
-    check(p);
-    p.child.assign(m, -1);
-    for (std::size_t node = 1; node < nodes; ++node) {
-      const auto parent = static_cast<std::size_t>(p.parent[node]);
-      require(parent < node && p.parent_entry[node] < entries[parent],
-              "a node whose parent is not there");
-      std::int32_t& child = p.child[p.first_entry[parent] + p.parent_entry[node]];
-      require(child < 0, "two nodes in one place");
-      child = static_cast<std::int32_t>(node);
-    }
-    text.positions.push_back(std::move(p));
+    positions_.push_back({block, sum, recording_.texts.size() - 1, text.positions.size()});
+    text.positions.emplace_back();
   }
 
-  void check(const RecordedPosition& p) const {
-    for (const auto* probs : {&p.draft_rest, &p.target_rest, &p.overlap, &p.draft, &p.target}) {
-      require(std::all_of(probs->begin(), probs->end(), is_prob), "a probability outside [0, 1]");
-    }
-    const auto in_vocabulary = [&](TokenId token) {
-      return token >= 0 && token < recording_.header.vocab_size;
-    };
-    require(std::all_of(p.token.begin(), p.token.end(), in_vocabulary) &&
-                std::all_of(p.target_token.begin(), p.target_token.end(), in_vocabulary),
-            "a token outside the vocabulary");
-    for (std::int32_t node = 0; node < p.nodes(); ++node) {
-      const std::size_t first = p.first_entry[static_cast<std::size_t>(node)];
-      const auto entries = static_cast<std::size_t>(p.entries(node));
-      require_order(std::span(p.settled_rank).subspan(first, entries));
-      require_order(std::span(p.sampled_rank).subspan(first, entries));
-      for (std::size_t e = 1; e < entries; ++e) {
-        require(p.token[first + e - 1] < p.token[first + e], "entries out of order");
+  // Nearly all of a recording. Of several errors the first in the file is told.
+  void read_positions() {
+    std::mutex mutex;
+    std::size_t first_bad = positions_.size();
+    std::exception_ptr failure;
+    const auto worth = static_cast<int>(std::min(text_.size() / bytes_per_thread, most_threads));
+    cpu::Workers workers(std::clamp(worth, 1, cpu::usable_threads()));
+    const auto count = static_cast<std::int64_t>(positions_.size());
+    workers.run(count, workers.threads(), [&](std::int64_t item, int) {
+      const auto i = static_cast<std::size_t>(item);
+      try {
+        const PositionBlock& position = positions_[i];
+        position.block.require_checksum(position.sum);
+        RecordedText& text = recording_.texts[position.text];
+        text.positions[position.number] = read_position(
+            position.block, recording_.header.vocab_size, text.tokens[position.number]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < first_bad) failure = std::current_exception();
+        first_bad = std::min(first_bad, i);
       }
-    }
+    });
+    if (failure) std::rethrow_exception(failure);
   }
 
-  // Ranks 0, 1, ..., each once, in any places.
-  void require_order(std::span<const std::uint16_t> ranks) const {
-    std::vector<char> seen(ranks.size(), 0);
-    std::ptrdiff_t ranked = 0;
-    for (const std::uint16_t rank : ranks) {
-      if (rank == no_rank) continue;
-      require(rank < ranks.size() && seen[rank] == 0, "sibling ranks that are no order");
-      seen[rank] = 1;
-      ++ranked;
-    }
-    require(std::find(seen.begin(), seen.begin() + ranked, 0) == seen.begin() + ranked,
-            "sibling ranks with a gap");
-  }
+  struct PositionBlock {
+    BlockReader block;
+    std::uint32_t sum;
+    std::size_t text, number;
+  };
 
   std::string where_;
   std::string text_;
-  std::size_t place_ = 0;
   Recording recording_;
+  std::vector<PositionBlock> positions_;
 };
 
 }  // namespace
-
-std::int32_t RecordedPosition::entries(std::int32_t node) const {
-  const auto i = static_cast<std::size_t>(node);
-  return static_cast<std::int32_t>(first_entry[i + 1] - first_entry[i]);
-}
 
 std::int32_t Recording::widest() const {
   std::int32_t widest = 0;

@@ -40,6 +40,7 @@
 #include "base/sampling_params.h"
 #include "base/types.h"
 #include "study/durable_file.h"
+#include "study/replay_children.h"
 
 namespace coppice::study {
 
@@ -60,8 +61,6 @@ nlohmann::ordered_json to_json(const RecordingHeader& header);
 /// The file's first line: `header`, the checksum and a newline.
 std::string first_line(const nlohmann::ordered_json& header);
 
-inline constexpr std::uint16_t no_rank = 0xffff;
-
 /// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
 struct RecordedPosition {
   std::vector<std::uint32_t> parent;
@@ -73,11 +72,14 @@ struct RecordedPosition {
   std::vector<TokenId> token;
   std::vector<float> draft, target;
   std::vector<std::uint16_t> settled_rank, sampled_rank;
-  // Not in the file:
-  std::vector<std::int32_t> child;  ///< by entry: the node that it leads to, -1: none is recorded
+  // Not in the file, made in reading:
+  ChildTable settled, sampled;
 
   std::int32_t nodes() const { return static_cast<std::int32_t>(parent.size()); }
-  std::int32_t entries(std::int32_t node) const;
+  std::int32_t entries(std::int32_t node) const {
+    const auto i = static_cast<std::size_t>(node);
+    return static_cast<std::int32_t>(first_entry[i + 1] - first_entry[i]);
+  }
 };
 
 struct RecordedText {

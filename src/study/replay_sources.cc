@@ -39,70 +39,72 @@ void write_local_target(const RecordedPosition& position, std::int32_t node, std
   others[2] = positive(position.target_rest[n] - position.overlap[n]);
 }
 
-RecordedDraft::RecordedDraft(const Recording& recording)
-    : distributions_(0, LocalVocabulary::size(recording)) {}
-
 void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw) {
   text_ = &text;
   start_ = position;
   draw_ = draw;
   distributions_.reset();
-  places_.clear();
-  evaluated_.clear();
+  nodes_.clear();
   shortfalls_.clear();
 }
 
-bool RecordedDraft::evaluated(std::int32_t node) const {
-  const auto n = static_cast<std::size_t>(node);
-  return n < evaluated_.size() && evaluated_[n] != 0;
+RecordedPlace RecordedDraft::led_to(RecordedPlace parent, const ChildTable::Child& child) const {
+  if (child.node == ChildTable::no_node) return {};
+  if (child.node != 0) return {parent.position, child.node};
+  const std::int32_t next = parent.position + 1;
+  return next < text_->length() ? RecordedPlace{next, 0} : RecordedPlace{};
 }
 
 RecordedPlace RecordedDraft::place_below(RecordedPlace parent, TokenId local_token) const {
   if (!parent.recorded()) return {};
-  const RecordedPosition& p = position(parent);
-  const Span entries = entries_of(p, parent.node);
-  const auto entry = static_cast<std::size_t>(local_token);
-  if (entry >= entries.count) return {};
-  const auto next = static_cast<std::size_t>(parent.position) + 1;
-  if (parent.node == 0 && p.token[entries.first + entry] == text_->tokens[next - 1]) {
-    if (next >= text_->positions.size()) return {};
-    return {parent.position + 1, 0};
-  }
-  const std::int32_t node = p.child[entries.first + entry];
-  return node < 0 ? RecordedPlace{} : RecordedPlace{parent.position, node};
+  const auto children = children_of(position(parent)).of(parent.node);
+  const auto found = std::find_if(children.begin(), children.end(),
+                                  [&](const auto& child) { return child.entry == local_token; });
+  return found == children.end() ? RecordedPlace{} : led_to(parent, *found);
 }
 
 void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
   ++passes_;
-  const auto size = static_cast<std::size_t>(arena.nodes());
-  places_.resize(size);
-  evaluated_.resize(size, 0);
+  nodes_.resize(static_cast<std::size_t>(arena.nodes()));
   for (const std::int32_t node : nodes) {
     const auto n = static_cast<std::size_t>(node);
-    RecordedPlace& at = places_[n];
-    at = node == 0 ? root() : place_below(place(arena.parent[n]), arena.token[n]);
-    evaluated_[n] = 1;
-    if (!at.recorded()) {
+    Node& at = nodes_[n];
+    at.evaluated = true;
+    if (node == 0) {
+      at.place = root();
+    } else {
+      const Node& parent = nodes_[static_cast<std::size_t>(arena.parent[n])];
+      const auto rank = static_cast<std::size_t>(arena.rank[n]);
+      if (rank < parent.children.size()) at.place = led_to(parent.place, parent.children[rank]);
+    }
+    if (at.place.recorded()) {
+      at.children = children_of(position(at.place)).of(at.place.node);
+      // Needed soon, and seldom in a cache.
+      __builtin_prefetch(at.children.data());
+    } else {
       shortfalls_.push_back({node, arena.path_prob[n]});
-    } else if (draw_ == ChildDraw::sampled) {
-      distributions_.grow_to(node + 1);
-      write_local_draft(position(at), at.node, distributions_.row(node));
     }
   }
 }
 
 std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int32_t node,
                                                std::int32_t rank) {
+  const Node& at = nodes_[static_cast<std::size_t>(node)];
+  const auto r = static_cast<std::size_t>(rank);
+  if (r < at.children.size()) return DrawnChild{at.children[r].entry, at.children[r].draft};
+  if (at.place.recorded()) note_used_up(arena, node);
+  return std::nullopt;
+}
+
+// A node's recorded children are used up. Are there others?
+void RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
   const RecordedPlace at = place(node);
-  if (!at.recorded()) return std::nullopt;
-  const auto drawn = entry_of_rank(at, rank);
-  if (drawn) return drawn;
-  // Its recorded children are used up. Are there others?
   const RecordedPosition& p = position(at);
   const Span entries = entries_of(p, at.node);
+  const std::vector<std::uint16_t>& ranks =
+      draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
   double mass_of_others = static_cast<double>(p.draft_rest[static_cast<std::size_t>(at.node)]);
   double used = 0.0;
-  const std::vector<std::uint16_t>& ranks = ranks_of(p);
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
     (ranks[e] == no_rank ? mass_of_others : used) += static_cast<double>(p.draft[e]);
   }
@@ -110,43 +112,23 @@ std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int3
     shortfalls_.push_back(
         {node, arena.path_prob[static_cast<std::size_t>(node)] * std::max(0.0, 1.0 - used)});
   }
-  return std::nullopt;
 }
 
-const std::vector<std::uint16_t>& RecordedDraft::ranks_of(const RecordedPosition& position) const {
-  return draw_ == ChildDraw::sampled ? position.sampled_rank : position.settled_rank;
+void RecordedDraft::write_distribution(std::int32_t node) {
+  if (distributions_.has(node)) return;
+  distributions_.grow_to(node + 1);
+  const RecordedPlace at = place(node);
+  write_local_draft(position(at), at.node, distributions_.row(node));
 }
 
-std::optional<DrawnChild> RecordedDraft::entry_of_rank(RecordedPlace place,
-                                                       std::int32_t rank) const {
-  const RecordedPosition& p = position(place);
-  const Span entries = entries_of(p, place.node);
-  const auto first = ranks_of(p).begin() + static_cast<std::ptrdiff_t>(entries.first);
-  const auto last = first + static_cast<std::ptrdiff_t>(entries.count);
-  const auto found = std::find(first, last, static_cast<std::uint16_t>(rank));
-  if (found == last) return std::nullopt;
-  const auto entry = static_cast<std::size_t>(found - first);
-  return DrawnChild{static_cast<TokenId>(entry), p.draft[entries.first + entry]};
-}
-
-RecordedTarget::RecordedTarget(const Recording& recording, const RecordedDraft& draft)
-    : draft_(draft), probs_(static_cast<std::size_t>(LocalVocabulary::size(recording))) {}
-
-void RecordedTarget::begin(const TokenTree& tree, bool settled) {
-  settled_ = settled;
-  places_.clear();
-  for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-    const auto n = static_cast<std::size_t>(node);
-    const std::int32_t source = tree.source[n];
-    if (node == 0) {
-      places_.push_back(draft_.root());
-    } else if (draft_.evaluated(source)) {
-      places_.push_back(draft_.place(source));
-    } else {
-      places_.push_back(
-          draft_.place_below(places_[static_cast<std::size_t>(tree.parent[n])], tree.token[n]));
-    }
-  }
+RecordedPlace RecordedTarget::place(std::int32_t node) const {
+  const auto n = static_cast<std::size_t>(node);
+  const std::int32_t source = tree_->source[n];
+  if (draft_.evaluated(source)) return draft_.place(source);
+  if (node == 0) return draft_.root();
+  // Its parent has been, or it could not have been drawn.
+  const auto parent = static_cast<std::size_t>(tree_->parent[n]);
+  return draft_.place_below(draft_.place(tree_->source[parent]), tree_->token[n]);
 }
 
 TokenId RecordedTarget::argmax(std::int32_t node) {
@@ -165,12 +147,14 @@ TokenId RecordedTarget::argmax(std::int32_t node) {
 
 std::span<const float> RecordedTarget::distribution(std::int32_t node) {
   const RecordedPlace at = place(node);
-  if (settled_ || !at.recorded()) {
+  if (!at.recorded()) {
     std::fill(probs_.begin(), probs_.end(), 0.0f);
-    probs_[static_cast<std::size_t>(argmax(node))] = 1.0f;
-  } else {
-    write_local_target(draft_.position(at), at.node, probs_);
+    probs_[static_cast<std::size_t>(none())] = 1.0f;
+    return probs_;
   }
+  const std::int32_t source = tree_->source[static_cast<std::size_t>(node)];
+  if (draft_.evaluated(source)) draft_.write_distribution(source);
+  write_local_target(draft_.position(at), at.node, probs_);
   return probs_;
 }
 

@@ -45,10 +45,10 @@ struct Shortfall {
 /// The draft, out of a recording.
 class RecordedDraft final : public DraftSource {
  public:
-  /// `recording` must outlive it.
-  explicit RecordedDraft(const Recording& recording);
+  /// `vocab_size`: LocalVocabulary's.
+  explicit RecordedDraft(std::int64_t vocab_size) : distributions_(0, vocab_size) {}
 
-  /// Starts a step at a position of a text.
+  /// Starts a step at a position of a text, which must outlive the step.
   void begin(const RecordedText& text, std::int32_t position, ChildDraw draw);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
@@ -58,28 +58,44 @@ class RecordedDraft final : public DraftSource {
   /// Where the child with this token leads.
   RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
   /// Of an evaluated node, by arena node.
-  RecordedPlace place(std::int32_t node) const { return places_[static_cast<std::size_t>(node)]; }
-  bool evaluated(std::int32_t node) const;
+  RecordedPlace place(std::int32_t node) const {
+    return nodes_[static_cast<std::size_t>(node)].place;
+  }
+  bool evaluated(std::int32_t node) const {
+    const auto n = static_cast<std::size_t>(node);
+    return n < nodes_.size() && nodes_[n].evaluated;
+  }
   const RecordedPosition& position(RecordedPlace place) const {
     return text_->positions[static_cast<std::size_t>(place.position)];
   }
   const RecordedText& text() const { return *text_; }
 
-  /// D of evaluated nodes over the local vocabulary, under ChildDraw::sampled.
+  /// D over the local vocabulary, of those nodes that it was written for.
   const DistributionTable& distributions() const { return distributions_; }
+  /// Writes D of an evaluated and recorded node, unless this step has done so already. Of a grown
+  /// tree's nodes few are judged.
+  void write_distribution(std::int32_t node);
   std::span<const Shortfall> shortfalls() const { return shortfalls_; }
   std::int64_t passes() const { return passes_; }
 
  private:
-  const std::vector<std::uint16_t>& ranks_of(const RecordedPosition& position) const;
-  std::optional<DrawnChild> entry_of_rank(RecordedPlace place, std::int32_t rank) const;
+  struct Node {
+    RecordedPlace place;
+    std::span<const ChildTable::Child> children;  ///< none where it is not recorded
+    bool evaluated = false;
+  };
+
+  const ChildTable& children_of(const RecordedPosition& position) const {
+    return draw_ == ChildDraw::sampled ? position.sampled : position.settled;
+  }
+  RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
+  void note_used_up(const TokenTree& arena, std::int32_t node);
 
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
   std::int32_t start_ = 0;
   ChildDraw draw_ = ChildDraw::sampled;
-  std::vector<RecordedPlace> places_;  ///< by arena node
-  std::vector<char> evaluated_;
+  std::vector<Node> nodes_;  ///< by arena node
   std::vector<Shortfall> shortfalls_;
   std::int64_t passes_ = 0;
 };
@@ -89,20 +105,22 @@ class RecordedDraft final : public DraftSource {
 /// the right length, but its bonus token means nothing.
 class RecordedTarget final : public TargetSource {
  public:
-  explicit RecordedTarget(const Recording& recording, const RecordedDraft& draft);
-  /// `settled`: T is the target's own token alone (coupled acceptance, whose noise chose it).
-  void begin(const TokenTree& tree, bool settled);
+  explicit RecordedTarget(std::int64_t vocab_size, RecordedDraft& draft)
+      : draft_(draft), probs_(static_cast<std::size_t>(vocab_size)) {}
+  /// `tree` must outlive its judging.
+  void begin(const TokenTree& tree) { tree_ = &tree; }
+  /// T, and in the draft's table the node's D, if it may have children: rules look at D only where
+  /// they have asked for T.
   std::span<const float> distribution(std::int32_t node) override;
   TokenId argmax(std::int32_t node) override;
-  RecordedPlace place(std::int32_t node) const { return places_[static_cast<std::size_t>(node)]; }
+  RecordedPlace place(std::int32_t node) const;
 
  private:
   TokenId none() const { return static_cast<TokenId>(probs_.size()) - 1; }
 
-  const RecordedDraft& draft_;
+  RecordedDraft& draft_;
   std::vector<float> probs_;
-  std::vector<RecordedPlace> places_;  ///< by tree node
-  bool settled_ = false;
+  const TokenTree* tree_ = nullptr;
 };
 
 }  // namespace coppice::study

@@ -1,17 +1,16 @@
 #include "study/replay_summary.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <initializer_list>
 
 #include "base/stopwatch.h"
+#include "study/replay_sums.h"
 
 namespace coppice::study {
 namespace {
-
-enum Column : std::size_t { steps, tokens, lowest, highest, drafted, passes, cut_short, doubtful };
-constexpr std::size_t column_count = doubtful + 1;
 
 std::string formatted(const char* format, double number) {
   char text[64];
@@ -31,8 +30,8 @@ std::string size_text(const ReplayRow& row) {
 }  // namespace
 
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
-                     const std::function<bool()>& stop) {
-  Replayer replayer(recording, options);
+                     const std::function<bool()>& stop, cpu::Workers* workers) {
+  const Replayer replayer(recording, options);
   const GenerateOptions& settled = replayer.options();
   const bool greedy = settled.temperature == 0.0;
   const bool sampled = !greedy && settled.acceptance == Acceptance::rejection;
@@ -41,37 +40,23 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
   row.requested_size = settled.tree_size;
   row.temperature = settled.temperature;
-  std::vector<std::vector<double>> columns(column_count);
   const double start = now_seconds();
-  for (const RecordedText& text : recording.texts) {
-    if (stop && stop()) break;
-    std::vector<double> sums(column_count, 0.0);
-    for (std::int32_t seed = 0; seed < (sampled ? seeds : 1); ++seed) {
-      for (const ReplayedStep& step : replayer.replay(text, static_cast<std::uint64_t>(seed))) {
-        sums[steps] += 1.0;
-        sums[tokens] += step.accepted_length;
-        sums[lowest] += step.bounds.lowest;
-        sums[highest] += step.bounds.highest;
-        sums[drafted] += step.tree_size;
-        sums[passes] += step.draft_passes;
-        sums[cut_short] += step.bounds.ended_short ? 1.0 : 0.0;
-        sums[doubtful] += step.bounds.doubtful ? 1.0 : 0.0;
-      }
-    }
-    for (std::size_t c = 0; c < column_count; ++c) columns[c].push_back(sums[c]);
-  }
+  cpu::Workers alone(1);
+  const StepSums columns = sum_steps(replayer, recording, sampled ? seeds : 1, stop,
+                                     workers != nullptr ? *workers : alone);
   const double seconds = now_seconds() - start;
-  std::vector<double> totals(column_count, 0.0);
-  for (std::size_t c = 0; c < column_count; ++c) {
+  std::array<double, step_columns> totals{};
+  for (std::size_t c = 0; c < step_columns; ++c) {
     for (const double value : columns[c]) totals[c] += value;
   }
-  const auto per_step = [&](Column c) { return totals[c] / totals[steps]; };
+  const auto per_step = [&](StepColumn c) { return totals[c] / totals[steps]; };
   row.steps = static_cast<std::int64_t>(totals[steps]);
+  const std::array made = {columns[steps], columns[tokens]};
   row.accepted_length =
-      bootstrap(columns, [](std::span<const double> sums) { return sums[tokens] / sums[steps]; });
-  row.accepted_share = bootstrap(columns, [](std::span<const double> sums) {
-    return (sums[tokens] - sums[steps]) / sums[drafted];
-  });
+      bootstrap(made, [](std::span<const double> sums) { return sums[1] / sums[0]; });
+  const std::array used = {columns[steps], columns[tokens], columns[drafted]};
+  row.accepted_share =
+      bootstrap(used, [](std::span<const double> sums) { return (sums[1] - sums[0]) / sums[2]; });
   row.lowest = per_step(lowest);
   row.highest = per_step(highest);
   row.draft_passes = per_step(passes);

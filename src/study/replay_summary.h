@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/workers.h"
 #include "study/replay.h"
 #include "study/statistics.h"
 
@@ -29,9 +30,10 @@ struct ReplayRow {
 };
 
 /// Replays every text `seeds` times (seeds 0, 1, ...; once where the noise is the recording's).
-/// `stop` is asked between texts. Throws Error(usage) as Replayer does.
+/// `stop` is asked between texts, by one thread at a time. `workers`: none means this thread alone;
+/// all but the clock's figure is the same for any number. Throws Error(usage) as Replayer does.
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
-                     const std::function<bool()>& stop = {});
+                     const std::function<bool()>& stop = {}, cpu::Workers* workers = nullptr);
 
 /// Aligned columns for a terminal; and all figures, comma-separated. Lines end in newlines.
 std::string replay_table(const std::vector<ReplayRow>& rows);

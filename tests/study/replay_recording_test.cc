@@ -160,6 +160,35 @@ TEST_F(RecordingFile, DamageIsFound) {
   }
 }
 
+// A file that several threads read.
+TEST_F(RecordingFile, OfSeveralDamagesTheFirstIsTold) {
+  RecordedText& text = recording_.texts[0];
+  recording_.texts.resize(1);
+  const RecordedPosition position = text.positions[0];
+  const TokenId token = text.tokens[0];
+  text.positions.assign(20000, position);
+  text.tokens.assign(20000, token);
+  write();
+  const std::string whole = bytes_of(file());
+  ASSERT_GT(whole.size(), std::size_t{1} << 22);
+  const std::size_t blocks = whole.size() - whole.size() % 2;
+  EXPECT_EQ(study::read_recording(file()).texts[0].length(), 20000);
+  std::string bytes = whole;
+  std::string before;
+  // From the back, so that the error must come from ever earlier places.
+  for (const std::size_t share : {15, 11, 6, 3}) {
+    bytes[blocks / 16 * share] ^= 0x10;
+    const std::string error = error_with(bytes);
+    EXPECT_NE(error.find("record anew"), std::string::npos) << error;
+    EXPECT_NE(error, before);
+    const std::size_t at = error.find(" byte ") + 6;
+    const std::size_t place = std::stoull(error.substr(at));
+    EXPECT_LE(place, blocks / 16 * share);
+    EXPECT_GT(place + 4096, blocks / 16 * share);
+    before = error;
+  }
+}
+
 TEST_F(RecordingFile, WrongHeadersAreOneError) {
   write();
   const std::string bytes = bytes_of(file());

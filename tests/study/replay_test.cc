@@ -459,6 +459,84 @@ TEST_F(Replay, SummariesAreSumsOfSteps) {
   EXPECT_EQ(figures.rfind("dyspec,6,rejection,0.9,", 0), 0u);
 }
 
+// Walks that are made together share grown trees, and no more.
+TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
+  Engine engine = Engine::load(pair_.options());
+  const Recording recording =
+      through_file(record_all(engine, record_options(0.9, 48, 8), tiny_prompts(2)));
+  constexpr std::uint64_t first_seed = 5, seeds = 7;
+  const auto figures = [](const ReplayedStep& s) {
+    return std::vector<std::int32_t>{s.position,
+                                     s.accepted_length,
+                                     s.bounds.lowest,
+                                     s.bounds.highest,
+                                     s.bounds.ended_short ? 1 : 0,
+                                     s.bounds.doubtful ? 1 : 0,
+                                     s.tree_size,
+                                     s.draft_passes,
+                                     s.complete ? 1 : 0};
+  };
+  std::int64_t shared = 0;
+  for (const GenerateOptions& options : sampled_settings(0.9)) {
+    Replayer together(recording, options), alone(together);
+    for (const RecordedText& text : recording.texts) {
+      std::map<std::uint64_t, std::vector<ReplayedStep>> walks;
+      std::map<std::int32_t, std::int64_t> met;
+      together.replay(text, first_seed, seeds, [&](std::uint64_t seed, const ReplayedStep& step) {
+        walks[seed].push_back(step);
+        shared += met[step.position]++ > 0 ? 1 : 0;
+      });
+      ASSERT_EQ(walks.size(), seeds);
+      for (const auto& [seed, steps] : walks) {
+        const auto wanted = alone.replay(text, seed);
+        ASSERT_EQ(steps.size(), wanted.size()) << name_of(options);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          EXPECT_EQ(figures(steps[i]), figures(wanted[i])) << name_of(options) << " step " << i;
+        }
+      }
+    }
+  }
+  EXPECT_GT(shared, 100);
+}
+
+TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
+  Engine engine = Engine::load(pair_.options());
+  const Recording recording =
+      through_file(record_all(engine, record_options(0.9, 32, 8), tiny_prompts(3)));
+  GenerateOptions options;
+  options.tree_size = 6;
+  for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+    options.acceptance = acceptance;
+    const auto figures = [&](cpu::Workers* workers) {
+      study::ReplayRow row = study::replay_all(recording, options, 5, {}, workers);
+      row.steps_per_second = 0.0;
+      return study::replay_csv({row});
+    };
+    const std::string alone = figures(nullptr);
+    for (const int threads : {2, 3, 8}) {  // fewer than texts, as many, and more
+      cpu::Workers workers(threads);
+      EXPECT_EQ(figures(&workers), alone) << threads;
+    }
+    // It is able to fail.
+    EXPECT_NE(study::replay_csv({study::replay_all(recording, options, 5, [] { return true; })}),
+              alone);
+  }
+}
+
+TEST_F(Replay, TextsThatStopLeavesOutAreNotSummed) {
+  Engine engine = Engine::load(pair_.options());
+  Recording recording =
+      through_file(record_all(engine, record_options(0.9, 16, 8), tiny_prompts(3)));
+  GenerateOptions options;
+  options.tree_size = 4;
+  int asked = 0;
+  const auto row = study::replay_all(recording, options, 2, [&] { return ++asked > 2; });
+  recording.texts.pop_back();
+  const auto two = study::replay_all(recording, options, 2);
+  EXPECT_EQ(row.steps, two.steps);
+  EXPECT_EQ(row.accepted_length.value, two.accepted_length.value);
+}
+
 TEST_F(Replay, RefusesWhatItCannotJudge) {
   Engine engine = Engine::load(pair_.options());
   const Recording recording =
