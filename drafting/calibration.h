@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/token_tree.h"
+#include "base/types.h"
 
 namespace coppice {
 
@@ -15,7 +17,8 @@ namespace coppice {
 ///   - of a drawn child, by its share of the draft's mass: D(token) / (1 - sum of D over earlier
 ///     siblings). It never decreases with the share. DySpec (section 5) takes the share itself;
 ///   - of a position whose token is not drawn yet, where DySpec takes 1.
-/// Both go by sibling rank and depth, in classes, and are DySpec's while nothing was observed.
+/// Both go by sibling rank and depth, in classes. While nothing was observed they are DySpec's, or
+/// what is usual for a pair.
 /// Then the chances below are products: a path's estimate is the product of its nodes' chances and
 /// of their earlier siblings' chances to be refused.
 ///
@@ -23,7 +26,7 @@ namespace coppice {
 /// (At temperature 0 and under coupled acceptance the later ones are known as well: they are not
 /// the target's token. Of the chance to be accepted once the earlier are not, that says nothing.)
 /// Observations are spread over the two nearest of a few knots. A class starts from what its wider
-/// class has learned (all depths, all ranks, at last DySpec's own estimate) as so many
+/// class has learned (all depths, all ranks, at last what it starts from) as so many
 /// pseudo-observations, and the curve is then made monotone: weighted isotonic regression by
 /// pool-adjacent-violators (Ayer et al., 1955; Zadrozny and Elkan, 2002, for calibration).
 ///
@@ -35,7 +38,9 @@ namespace coppice {
 /// drafting/position_values.h and drafting/dyspec.cc.
 class AcceptanceCalibration {
  public:
-  AcceptanceCalibration();
+  /// Starts from DySpec's own estimates or, with `usual`, from what is usual where children are
+  /// drawn in that way.
+  explicit AcceptanceCalibration(std::optional<ChildDraw> usual = std::nullopt);
 
   /// After a step: the tree as it was judged, siblings in drawn order without gaps, and its
   /// accepted nodes.
@@ -77,6 +82,7 @@ class AcceptanceCalibration {
     return depth <= 1 ? 0 : (depth <= 3 ? 1 : 2);
   }
 
+  const std::optional<ChildDraw> usual_;
   std::array<std::array<std::array<Count, knots.size()>, depths>, ranks> seen_{};
   std::array<std::array<Curve, depths>, ranks> curve_{};
   std::array<std::array<double, depths>, ranks> position_{};

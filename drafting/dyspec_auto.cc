@@ -16,12 +16,17 @@ bool lower(const Position& a, const Position& b) {
 
 }  // namespace
 
-DyspecAutoPolicy::DyspecAutoPolicy(const GrowthEconomics& economics, bool hindsight)
-    : economics_(economics), hindsight_(hindsight) {}
+DyspecAutoPolicy::DyspecAutoPolicy(const GrowthEconomics& economics,
+                                   const AcceptanceCalibration& calibration, bool hindsight)
+    : economics_(economics),
+      calibration_(calibration),
+      values_(&calibration, hindsight),
+      hindsight_(hindsight) {}
 
 void DyspecAutoPolicy::grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) {
   frontier_.assign(1, 0);
   estimate_.assign(1, 1.0);
+  values_.reset();
   for (std::int32_t passes = 0; select_frontier(tree, limits, passes); ++passes) {
     source.evaluate(tree, selected_);
     draw_children(source, limits, tree);
@@ -39,9 +44,10 @@ bool DyspecAutoPolicy::select_frontier(const TokenTree& tree, const GrowthLimits
     selected_ = frontier_;
     return true;
   }
-  const double first_child = economics_.position_acceptance(0, 1.0);
   double surplus = 0.0;
   for (const std::int32_t node : frontier_) {
+    const double first_child =
+        calibration_.position(0, tree.depth[static_cast<std::size_t>(node)] + 1);
     const double net = estimate_of(node) * first_child - economics_.node_cost(tree.size());
     if (net <= 0.0) continue;
     surplus += net;
@@ -51,9 +57,8 @@ bool DyspecAutoPolicy::select_frontier(const TokenTree& tree, const GrowthLimits
          surplus > economics_.pass_cost(static_cast<std::int32_t>(selected_.size()));
 }
 
-void DyspecAutoPolicy::push_position(std::int32_t node, std::int32_t rank, double left) {
-  heap_.push_back(
-      {estimate_of(node) * economics_.position_acceptance(rank, left), left, node, rank});
+void DyspecAutoPolicy::push_position(double gain, std::int32_t node, std::int32_t rank) {
+  heap_.push_back({gain, node, rank});
   std::push_heap(heap_.begin(), heap_.end(), lower<Position>);
 }
 
@@ -61,24 +66,24 @@ void DyspecAutoPolicy::draw_children(DraftSource& source, const GrowthLimits& li
                                      TokenTree& tree) {
   frontier_.clear();
   heap_.clear();
-  for (const std::int32_t node : selected_) push_position(node, 0, 1.0);
+  for (const std::int32_t node : selected_) push_position(values_.first_child(tree, node), node, 0);
   while (!heap_.empty() && tree.size() < limits.max_size) {
     std::pop_heap(heap_.begin(), heap_.end(), lower<Position>);
     const Position position = heap_.back();
     heap_.pop_back();
     const double cost = economics_.node_cost(tree.size());
-    if (!hindsight_ && position.gain <= cost) break;
+    if (position.gain <= cost) break;
     const auto drawn = source.child(tree, position.node, position.rank);
     if (!drawn) continue;
-    const auto prob = static_cast<double>(drawn->prob);
-    const double estimate =
-        estimate_of(position.node) * economics_.child_acceptance(position.rank, prob);
+    const double estimate = values_.child(tree, position.node, position.rank, drawn->prob);
     // In hindsight children come in falling order: the first that does not pay ends its family.
     if (hindsight_ && estimate <= cost) continue;
-    const double value = tree.path_prob[static_cast<std::size_t>(position.node)] * position.left;
-    frontier_.push_back(tree.add(position.node, drawn->token, position.rank, drawn->prob, value));
+    frontier_.push_back(
+        tree.add(position.node, drawn->token, position.rank, drawn->prob, position.gain));
+    values_.added(tree);
     estimate_.push_back(estimate);
-    push_position(position.node, position.rank + 1, std::max(0.0, position.left - prob));
+    push_position(values_.next_sibling(tree, position.node, position.rank + 1, position.gain),
+                  position.node, position.rank + 1);
   }
 }
 

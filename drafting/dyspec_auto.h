@@ -5,7 +5,9 @@
 #include <memory>
 #include <span>
 
+#include "drafting/calibration.h"
 #include "drafting/policy.h"
+#include "drafting/position_values.h"
 
 namespace coppice {
 
@@ -13,12 +15,8 @@ namespace coppice {
 class GrowthEconomics {
  public:
   virtual ~GrowthEconomics() = default;
-  /// Chance that the child to be drawn with this rank is accepted, given that its parent is.
-  /// `left`: the draft's mass that earlier siblings leave (1 for the first child).
-  virtual double position_acceptance(std::int32_t rank, double left) const = 0;
-  /// The same for a child whose token is known to have this draft probability.
-  virtual double child_acceptance(std::int32_t rank, double draft_prob) const = 0;
-  /// Cost, in tokens, of a verify pass with one more node than `size`; not decreasing in it.
+  /// Cost, in tokens, of one more node than `size`; not decreasing in it, infinite where there is
+  /// no room.
   virtual double node_cost(std::int32_t size) const = 0;
   /// Cost, in tokens, of a draft pass over `rows` rows.
   virtual double pass_cost(std::int32_t rows) const = 0;
@@ -27,11 +25,11 @@ class GrowthEconomics {
   virtual double verify_cost(std::int32_t size) const = 0;
 };
 
-/// DySpec's greedy rule with learned acceptance in the place of draft probability: an estimate
-/// of a node is the product, along its path, of what children like it have been accepted by.
+/// DySpec's greedy rule with learned acceptance in the place of draft probability: values and
+/// estimates are those of drafting/position_values.h with a calibration.
 ///
 /// Layer by layer: a draft pass over the frontier is made where the tokens it can be expected
-/// to bring exceed its cost, a position is drawn where its gain exceeds its row's cost.
+/// to bring exceed its cost, a position is drawn where its value exceeds its row's cost.
 ///
 /// `hindsight` false (sampled rejection): every token that is drawn is kept, so a decision may
 /// look at any drawn token; whether a position is drawn depends on tokens above it and on its
@@ -41,7 +39,9 @@ class GrowthEconomics {
 /// judged by their own probability, and cut afterwards to the size that pays best.
 class DyspecAutoPolicy : public DraftPolicy {
  public:
-  DyspecAutoPolicy(const GrowthEconomics& economics, bool hindsight);
+  /// Both outlive the policy, and the calibration does not change while a tree grows.
+  DyspecAutoPolicy(const GrowthEconomics& economics, const AcceptanceCalibration& calibration,
+                   bool hindsight);
   std::string name() const override { return "dyspec"; }
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override;
   std::int32_t arena_nodes(const GrowthLimits& limits) const override {
@@ -51,17 +51,18 @@ class DyspecAutoPolicy : public DraftPolicy {
  private:
   struct Position {
     double gain;  ///< estimated acceptance
-    double left;  ///< draft mass that its earlier siblings leave
     std::int32_t node;
     std::int32_t rank;
   };
   double estimate_of(std::int32_t node) const { return estimate_[static_cast<std::size_t>(node)]; }
-  void push_position(std::int32_t node, std::int32_t rank, double left);
+  void push_position(double gain, std::int32_t node, std::int32_t rank);
   bool select_frontier(const TokenTree& tree, const GrowthLimits& limits, std::int32_t passes);
   void draw_children(DraftSource& source, const GrowthLimits& limits, TokenTree& tree);
   void cut_in_hindsight(TokenTree& tree);
 
   const GrowthEconomics& economics_;
+  const AcceptanceCalibration& calibration_;
+  PositionValues values_;
   bool hindsight_;
   std::vector<Position> heap_;
   std::vector<double> estimate_;  ///< by node: chance that it is accepted

@@ -1,7 +1,7 @@
 #include "auto_size.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 namespace coppice {
 namespace {
@@ -17,12 +17,12 @@ constexpr std::int32_t most_barren = 3;
 constexpr double useless_fit = 0.02, first_credit = 3.0;
 // Its first trial comes after this many plain steps.
 constexpr std::int32_t useless_wait = 160;
-// Priors and their weights in pseudo-observations: what the shipped pair does on 48 prompts, a
-// start for any pair. At temperature 0.8 a first child is accepted by 0.56 at draft probability
-// 0.01, 0.74 at 0.4, 0.91 at 0.93, and a second one, after the first was refused, by 0.11 of
-// whatever probability: in sampled trees depth pays sooner than breadth.
-constexpr std::array<double, 3> unknown_prior = {0.75, 0.12, 0.05};
-constexpr double unknown_weight = 8.0, known_weight = 6.0;
+// Of a node's first child, and its weight in pseudo-observations: what the shipped pair does.
+constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
+// Larger trees are not planned for: where they pay, cost tables do not reach.
+constexpr std::int32_t most_planned = 256;
+// Steps between plans, once the first ones have been made.
+constexpr std::int32_t plan_every = 4, first_plans = 4;
 
 // Draft rows of a pass, on average, when a tree of `size` nodes took `passes`.
 std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
@@ -32,47 +32,36 @@ std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
 
 }  // namespace
 
-AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds)
-    : costs_(costs), draw_(draw), overhead_(step_overhead_seconds) {}
+AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds,
+                   std::int32_t most)
+    : costs_(costs),
+      draw_(draw),
+      overhead_(step_overhead_seconds),
+      most_(std::min(most, most_planned)),
+      calibration_(draw) {}
 
-// Finer towards 0 and 1, where small differences decide.
-std::size_t AutoSize::bin_of(double probability) {
-  constexpr std::array<double, bins - 1> edges = {0.02, 0.05, 0.1, 0.2,  0.35, 0.5,
-                                                  0.65, 0.8,  0.9, 0.96, 0.99};
-  return static_cast<std::size_t>(std::upper_bound(edges.begin(), edges.end(), probability) -
-                                  edges.begin());
-}
-
-std::size_t AutoSize::class_of(std::int32_t rank) {
-  return std::min(static_cast<std::size_t>(rank), rank_classes - 1);
-}
-
-double AutoSize::prior(std::size_t rank_class, double draft_prob) const {
-  const double p = draft_prob;
-  if (draw_ == ChildDraw::top) {
-    return rank_class == 0 ? 1.0 - std::pow(1.0 - p, 1.6) : 0.85 * p;
-  }
-  if (rank_class == 0) return 0.57 + 0.4 * p;
-  return rank_class == 1 ? 0.09 + 0.15 * p : 0.05;
-}
-
-double AutoSize::position_acceptance(std::int32_t rank, double left) const {
-  const std::size_t c = class_of(rank);
-  const double rate = unknown_[c].estimate(unknown_prior[c], unknown_weight);
-  return c == 0 ? rate : rate * (0.4 + 0.6 * left);
-}
-
-double AutoSize::child_acceptance(std::int32_t rank, double draft_prob) const {
-  const std::size_t c = class_of(rank);
-  return known_[c][bin_of(draft_prob)].estimate(prior(c, draft_prob), known_weight);
+// What the first node costs over plain decoding is sunk once a step speculates.
+double AutoSize::hull_cost(std::int32_t size) const {
+  const std::int32_t rows = std::max(size, 1) + 1;
+  return tokens_per_second_ *
+         (node_seconds + verify_scale_ * (costs_.target.hull_seconds(rows + 1, prefix_) -
+                                          costs_.target.hull_seconds(rows, prefix_)));
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
-  // What the first node costs over plain decoding is sunk once a step speculates.
-  const std::int32_t rows = std::max(size, 1) + 1;
-  return tokens_per_second_ * verify_scale_ *
-         (costs_.target.hull_seconds(rows + 1, prefix_) -
-          costs_.target.hull_seconds(rows, prefix_));
+  // Where trees are cut in hindsight, it is then that steps of the costs count.
+  if (draw_ != ChildDraw::sampled) return hull_cost(size);
+  return size < plan_.cap ? plan_.price : std::numeric_limits<double>::infinity();
+}
+
+void AutoSize::plan() {
+  verify_prices_.resize(static_cast<std::size_t>(most_) + 1);
+  pass_prices_.resize(verify_prices_.size());
+  for (std::int32_t n = 0; n <= most_; ++n) {
+    verify_prices_[static_cast<std::size_t>(n)] = verify_cost(n);
+    pass_prices_[static_cast<std::size_t>(n)] = pass_cost(std::max(1, n));
+  }
+  planner_.replan(calibration_, {verify_prices_, pass_prices_}, plan_);
 }
 
 double AutoSize::pass_cost(std::int32_t rows) const {
@@ -99,9 +88,10 @@ bool AutoSize::begin_step(std::int32_t prefix) {
   // pays at this price leaves the rate unchanged (Dinkelbach, 1967).
   tokens_per_second_ = 1.0 / plain_seconds();
   if (seconds_ > 0.0) tokens_per_second_ = std::max(tokens_per_second_, tokens_ / seconds_);
-  // The most probable children are looked at because they look best: their estimates are high.
-  // A quarter on prices is what served best at temperature 0.
-  if (draw_ == ChildDraw::top) tokens_per_second_ *= 1.25;
+  if (draw_ == ChildDraw::sampled && most_ > 0 && --steps_to_plan_ < 0) {
+    plan();
+    steps_to_plan_ = ++plans_ < first_plans ? 0 : plan_every - 1;
+  }
   return wait_ == 0;
 }
 
@@ -109,24 +99,24 @@ void AutoSize::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
+void AutoSize::record_first_children(const TokenTree& tree, std::span<const std::int32_t> path) {
+  std::int32_t reached = 0;
+  for (std::size_t step = 0; step <= path.size(); ++step) {
+    for (std::int32_t node = reached + 1; node < tree.nodes(); ++node) {
+      const auto n = static_cast<std::size_t>(node);
+      if (tree.parent[n] != reached || tree.rank[n] != 0) continue;
+      first_child_.seen += 1.0;
+      first_child_.accepted += step < path.size() && path[step] == node ? 1.0 : 0.0;
+      break;
+    }
+    if (step < path.size()) reached = path[step];
+  }
+}
+
 void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                       std::int64_t passes) {
-  const auto on_path = [&](std::int32_t node) {
-    return node == 0 || std::find(path.begin(), path.end(), node) != path.end();
-  };
-  const auto add = [](Rate& rate, bool accepted) {
-    rate.seen += 1.0;
-    rate.accepted += accepted ? 1.0 : 0.0;
-  };
-  for (std::int32_t node = 1; node < tree.nodes(); ++node) {
-    const auto n = static_cast<std::size_t>(node);
-    if (!on_path(tree.parent[n])) continue;
-    const bool accepted = on_path(node);
-    const std::size_t c = class_of(tree.rank[n]);
-    add(unknown_[c], accepted);
-    add(known_[c][bin_of(static_cast<double>(tree.draft_prob[n]))], accepted);
-  }
-
+  calibration_.record(tree, path);
+  record_first_children(tree, path);
   const double seconds =
       overhead_ + verify_seconds(tree.nodes()) +
       static_cast<double>(passes) * draft_seconds(rows_per_pass(tree.size(), passes));
@@ -162,7 +152,7 @@ void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t pa
 }
 
 std::int32_t AutoSize::chain_length(std::int32_t most) const {
-  const double rate = position_acceptance(0, 1.0);
+  const double rate = first_child_.estimate(first_child_prior, first_child_weight);
   double best = 0.0;
   std::int32_t best_length = 1;
   double expected = 1.0, reach = 1.0;
@@ -178,6 +168,6 @@ std::int32_t AutoSize::chain_length(std::int32_t most) const {
   return best_length;
 }
 
-double AutoSize::threshold() const { return std::clamp(node_cost(8), 1e-3, 0.5); }
+double AutoSize::threshold() const { return std::clamp(hull_cost(8), 1e-3, 0.5); }
 
 }  // namespace coppice

@@ -1,23 +1,26 @@
 // When to speculate, and how far: measured costs against observed acceptance.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/token_tree.h"
 #include "cost_table.h"
+#include "drafting/calibration.h"
 #include "drafting/dyspec_auto.h"
+#include "drafting/size_plan.h"
 
 namespace coppice {
 
-/// Learns, within one sequence, how often children are accepted whose parent is, and prices
-/// growth in tokens. Decisions depend on past steps, the cost table and the tree at hand alone,
-/// and on the clock only where observe() is called.
+/// Learns, within one sequence, how often children are accepted, and prices growth in tokens.
+/// Decisions depend on past steps, the cost table and the tree at hand alone, and on the clock only
+/// where observe() is called.
 class AutoSize : public GrowthEconomics {
  public:
   /// `step_overhead_seconds`: what a speculative step costs beside the two models' passes.
-  AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds);
+  /// `most`: draft tokens of trees that grow by node_cost(); 0 where none do.
+  AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds, std::int32_t most);
 
   /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
   void begin_text(double fit);
@@ -37,9 +40,9 @@ class AutoSize : public GrowthEconomics {
   std::int32_t chain_length(std::int32_t most) const;
   /// Least value of a position that pays for its row.
   double threshold() const;
+  /// What has been learned so far.
+  const AcceptanceCalibration& calibration() const { return calibration_; }
 
-  double position_acceptance(std::int32_t rank, double left) const override;
-  double child_acceptance(std::int32_t rank, double draft_prob) const override;
   double node_cost(std::int32_t size) const override;
   double pass_cost(std::int32_t rows) const override;
   double verify_cost(std::int32_t size) const override;
@@ -53,28 +56,33 @@ class AutoSize : public GrowthEconomics {
       return (accepted + weight * prior) / (seen + weight);
     }
   };
-  static constexpr std::size_t bins = 12;
-  static constexpr std::size_t rank_classes = 3;  ///< first, second, later children
-  static std::size_t bin_of(double probability);
-  static std::size_t class_of(std::int32_t rank);
-  double prior(std::size_t rank_class, double draft_prob) const;
+  /// What a node costs beside its row of the passes: heap, order, results from the device.
+  static constexpr double node_seconds = 2e-6;
 
   const CostTable& costs_;
   ChildDraw draw_;
   double overhead_;
-  /// Children before their tokens are known, by rank class.
-  std::array<Rate, rank_classes> unknown_{};
-  /// Children by rank class and draft probability.
-  std::array<std::array<Rate, bins>, rank_classes> known_{};
+  std::int32_t most_;
+  AcceptanceCalibration calibration_;
+  Rate first_child_;  ///< of nodes that were reached
+  /// Under sampled rejection a token that was drawn stays: the size to aim for is planned.
+  SizePlanner planner_;
+  SizePlan plan_;
+  std::int32_t steps_to_plan_ = 0, plans_ = 0;
+  std::vector<double> verify_prices_, pass_prices_;  ///< for the planner
   /// Clock over table, running means: a shared machine's speed changes.
   double plain_scale_ = 1.0, verify_scale_ = 1.0, draft_scale_ = 1.0;
   double plain_seconds() const { return plain_scale_ * costs_.target.seconds(1, prefix_); }
   double verify_seconds(std::int32_t rows) const {
-    return rows == 1 ? plain_seconds() : verify_scale_ * costs_.target.seconds(rows, prefix_);
+    if (rows == 1) return plain_seconds();
+    return verify_scale_ * costs_.target.seconds(rows, prefix_) + node_seconds * (rows - 1);
   }
   double draft_seconds(std::int32_t rows) const {
     return draft_scale_ * costs_.draft.seconds(rows, prefix_);
   }
+  double hull_cost(std::int32_t size) const;
+  void plan();
+  void record_first_children(const TokenTree& tree, std::span<const std::int32_t> path);
   std::int32_t prefix_ = 0;
   double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted

@@ -212,15 +212,21 @@ double time_in_turn(ProbePasses& model, std::int32_t rows, std::int32_t prefix, 
   return least;
 }
 
+// Products run in buckets of rows (kernels/linear.h): where a bucket ends, the next row is timed as
+// well, so that a step of the costs stays a step.
+std::vector<std::int32_t> timed_rows(std::int32_t most) {
+  std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6,  7,  8,  10, 12, 14,  16,
+                                   17, 24, 32, 33, 48, 64, 65, 80, 81, 96, 128, 129};
+  for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
+  std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
+  return all;
+}
+
 PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target,
                           double budget_seconds) {
   const double stop_at = now_seconds() + budget_seconds;
   std::vector<PassCosts::Point> points;
-  for (std::int32_t rows = 1; rows <= model.most_rows(); rows += rows < 8    ? 1
-                                                                 : rows < 16 ? 2
-                                                                 : rows < 32 ? 4
-                                                                 : rows < 64 ? 16
-                                                                             : rows / 2) {
+  for (const std::int32_t rows : timed_rows(model.most_rows())) {
     if (points.size() >= 2 && now_seconds() > stop_at) break;
     const auto time = [&](std::int32_t prefix) {
       if (is_target) {

@@ -60,7 +60,9 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
 
   const bool automatic = sizes_itself(options_);
   if (automatic) {
-    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds);
+    const bool by_node = options_.policy == Policy::dyspec;
+    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds,
+                                            by_node ? engine_.options.max_tree_size : 0);
   }
   if (options_.calibrate && options_.policy != Policy::none) {
     calibration_ = std::make_unique<AcceptanceCalibration>();

@@ -180,7 +180,8 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
     case Policy::dyspec:
       if (calibration != nullptr) return make_calibrated_dyspec_policy(*calibration, draw);
       if (auto_size == nullptr) return make_dyspec_policy();
-      return std::make_unique<DyspecAutoPolicy>(*auto_size, draw != ChildDraw::sampled);
+      return std::make_unique<DyspecAutoPolicy>(*auto_size, auto_size->calibration(),
+                                                draw != ChildDraw::sampled);
     case Policy::dyspec_threshold:
       return calibration != nullptr ? make_calibrated_threshold_policy(*calibration)
                                     : make_dyspec_threshold_policy();

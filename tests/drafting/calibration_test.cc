@@ -50,6 +50,32 @@ TEST(Calibration, NothingObservedIsTheDraftsOwnProbability) {
 }
 
 // Else a threshold above what was learned would grow empty trees, which teach nothing, for good.
+// What is usual is where learning starts, and as monotone; it weighs as little as DySpec's.
+TEST(Calibration, StartsFromWhatIsUsual) {
+  for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+    AcceptanceCalibration calibration(draw);
+    for (const std::int32_t depth : all_depths) {
+      for (const std::int32_t rank : all_ranks) {
+        double last = 0.0;
+        for (int i = 0; i <= 100; ++i) {
+          const double chance = calibration.child(rank, depth, i / 100.0);
+          ASSERT_GE(chance, last);
+          ASSERT_LE(chance, 1.0);
+          last = chance;
+        }
+        EXPECT_GT(last, 0.8);
+      }
+      EXPECT_GT(calibration.position(0, depth), 2.0 * calibration.position(3, depth));
+    }
+    const double before = calibration.position(0, 1);
+    for (int i = 0; i < 100; ++i) calibration.observe(0, 1, 0.5, false);
+    calibration.update();
+    EXPECT_LT(calibration.position(0, 1), 0.1 * before);
+    // Pooled with the six knots below, each of weight 4 and at most 0.8.
+    EXPECT_LT(calibration.child(0, 1, 0.5), 6 * 4 * 0.8 / (100 + 6 * 4));
+  }
+}
+
 TEST(Calibration, RefusalsLeaveTheRootItsFirstChild) {
   AcceptanceCalibration calibration;
   for (int i = 0; i < 100; ++i) calibration.observe(0, 1, 0.6, false);

@@ -79,7 +79,7 @@ TokenTree chain_of(int length, float prob) {
 
 TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 0.0);
+  AutoSize size(costs, ChildDraw::sampled, 0.0, 64);
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
@@ -98,7 +98,7 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
 TEST(AutoSize, FollowsTheClockWhereItIsToldOf) {
   // By the table a pass of the draft costs a third of the target's; by the clock a tenth.
   const CostTable costs{"x", steps(1e-3, 1e-6), steps(3e-4, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 0.0);
+  AutoSize size(costs, ChildDraw::sampled, 0.0, 64);
   const TokenTree tree = chain_of(2, 0.9f);
   ASSERT_TRUE(size.begin_step(50));
   const std::int32_t before = size.chain_length(32);
@@ -119,7 +119,7 @@ TEST(AutoSize, FollowsTheClockWhereItIsToldOf) {
 
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 0.0);
+  AutoSize size(costs, ChildDraw::sampled, 0.0, 64);
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "drafting/dyspec_auto.h"
@@ -21,20 +22,31 @@ using testing::TabularGenerator;
 // Prices under which trees of a few nodes pay.
 class FixedPrices final : public GrowthEconomics {
  public:
-  double position_acceptance(std::int32_t rank, double left) const override {
-    return (rank == 0 ? 0.7 : 0.5) * left;
-  }
-  double child_acceptance(std::int32_t, double draft_prob) const override {
-    return std::sqrt(draft_prob);
-  }
   double node_cost(std::int32_t size) const override { return 0.05 + 0.01 * size; }
   double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };
 
+// Acceptance that rises with the share of the draft's mass and falls with rank, so that trees have
+// breadth and depth.
+AcceptanceCalibration learned(ChildDraw draw) {
+  AcceptanceCalibration calibration(draw);
+  std::mt19937_64 random(3);
+  const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  for (int i = 0; i < 400; ++i) {
+    const double share = unit();
+    const auto rank = static_cast<std::int32_t>(random() % 4);
+    const auto depth = static_cast<std::int32_t>(1 + random() % 5);
+    calibration.observe(rank, depth, share, unit() < std::sqrt(share) * (rank == 0 ? 0.95 : 0.7));
+  }
+  calibration.update();
+  return calibration;
+}
+
 TEST(AutomaticSize, FitsTheTargetUnderRejection) {
+  const AcceptanceCalibration calibration = learned(ChildDraw::sampled);
   const FixedPrices prices;
-  DyspecAutoPolicy policy(prices, false);
+  DyspecAutoPolicy policy(prices, calibration, false);
   const auto rule = make_rejection_rule();
   std::uint64_t seed = 9000;
   for (const ModelPair& pair : testing::model_pairs()) {
@@ -49,8 +61,9 @@ TEST(AutomaticSize, FitsTheTargetUnderRejection) {
 
 // The same policy in hindsight would bias rejection: that the check notices shows its power.
 TEST(AutomaticSize, HindsightUnderRejectionIsCaught) {
+  const AcceptanceCalibration calibration = learned(ChildDraw::sampled);
   const FixedPrices prices;
-  DyspecAutoPolicy policy(prices, true);
+  DyspecAutoPolicy policy(prices, calibration, true);
   const auto rule = make_rejection_rule();
   int caught = 0;
   Fit worst;
@@ -88,7 +101,8 @@ class ValidatingPolicy final : public DraftPolicy {
 
 TEST(AutomaticSize, InHindsightRepeatsThePlainTextWithValidTrees) {
   const FixedPrices prices;
-  DyspecAutoPolicy policy(prices, true);
+  const AcceptanceCalibration calibration = learned(ChildDraw::top);
+  DyspecAutoPolicy policy(prices, calibration, true);
   const auto none = make_dyspec_policy();
   for (const ModelPair& pair : testing::model_pairs()) {
     ValidatingPolicy validating(policy, pair.target.vocab);

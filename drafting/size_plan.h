@@ -1,0 +1,58 @@
+// What size of tree to aim for, from what is known before any token is drawn.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "drafting/calibration.h"
+
+namespace coppice {
+
+/// Prices of a step in tokens.
+struct StepPrices {
+  std::span<const double> verify;  ///< of a tree of n nodes, n from 0 to the most that may grow
+  std::span<const double> pass;    ///< of a draft pass over r rows at r; as long as `verify`
+};
+
+/// Where to stop.
+struct SizePlan {
+  std::int32_t nodes = 0;  ///< that pay best
+  std::int32_t depth = 0;  ///< draft passes of that tree
+  /// A position that is worth less does not pay for its row: it stands between the last node that
+  /// does and the first that does not.
+  double price = 0.0;
+  /// Most nodes before the next one costs more than `price`: the end of a bucket of the matrix
+  /// products' rows, which a tree that turns out well may fill but not cross.
+  std::int32_t cap = 0;
+};
+
+/// The tree that is best by classes of positions alone (Sequoia's positional acceptance, but
+/// learned by rank and depth), and best in tokens less their price rather than by size: positions
+/// best first under a bound on depth, for every size and for depths around `plan.depth`, 0 for all.
+class SizePlanner {
+ public:
+  /// `plan`: the last one, or a new one; replaced.
+  void replan(const AcceptanceCalibration& calibration, const StepPrices& prices, SizePlan& plan);
+
+ private:
+  struct Place {
+    double value;  // that it is accepted
+    double reach;  // that its parent is, and its earlier siblings are not
+    std::int32_t depth, rank;
+    bool operator<(const Place& other) const { return value < other.value; }
+  };
+  struct Best {
+    double net;
+    SizePlan plan;
+  };
+  void offer(const AcceptanceCalibration& calibration, double bound, double reach,
+             std::int32_t depth, std::int32_t rank);
+  /// Improves `best` by trees of so many layers; false where none of them did.
+  bool try_depth(const AcceptanceCalibration& calibration, const StepPrices& prices,
+                 std::int32_t depth, Best& best);
+
+  std::vector<Place> heap_;
+};
+
+}  // namespace coppice
