@@ -10,6 +10,12 @@ constexpr std::int32_t most_rank = 7;
 // Learned chances move slowly: the best depth stays near.
 constexpr std::int32_t depths_around = 3;
 
+// What the n-th node's row costs.
+double step_to(const StepPrices& prices, std::int32_t n) {
+  return prices.verify[static_cast<std::size_t>(n)] -
+         prices.verify[static_cast<std::size_t>(n) - 1];
+}
+
 }  // namespace
 
 // Values are held down to the parent's and the earlier sibling's, as where trees are grown
@@ -44,8 +50,11 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
     const double net = gain - prices.verify[static_cast<std::size_t>(n)] -
                        depth * prices.pass[static_cast<std::size_t>(std::max(1, n / depth))];
     if (net > best.net) {
+      // The next row's cost, or between the two nodes where a step of the costs ends growth.
       const double next = heap_.empty() ? 0.0 : heap_.front().value;
-      best = {net, {n, depth, 0.5 * (place.value + next), n}};
+      const double row = n < most ? step_to(prices, n + 1) : place.value;
+      const double price = row < place.value ? std::max(row, next) : 0.5 * (place.value + next);
+      best = {net, {n, depth, price, n}};
       better = true;
     }
     if (heap_.empty()) break;
@@ -64,12 +73,8 @@ void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPri
     in_vain = try_depth(calibration, prices, depth, best) ? 0 : in_vain + 1;
   }
   plan = best.plan;
-  const auto step_to = [&](std::int32_t n) {
-    return prices.verify[static_cast<std::size_t>(n)] -
-           prices.verify[static_cast<std::size_t>(n) - 1];
-  };
   const auto most = static_cast<std::int32_t>(prices.verify.size()) - 1;
-  while (plan.cap < most && step_to(plan.cap + 1) <= plan.price) ++plan.cap;
+  while (plan.cap < most && step_to(prices, plan.cap + 1) <= plan.price) ++plan.cap;
 }
 
 }  // namespace coppice
