@@ -4,7 +4,8 @@
 // Every prompt runs under every setting, one after the other, `rounds` times; a setting's time
 // for a prompt is the median of its rounds. Speed-up is plain decoding's time over the
 // setting's, summed over prompts (decode time: prefill left out, as for plain decoding), with a
-// 95% interval by bootstrap over prompts.
+// 95% interval by bootstrap over prompts. With --priced-by, time is what a table of another
+// device's costs says, while texts and acceptance are real.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cmath>
@@ -17,6 +18,8 @@
 
 #include "cli/terminal.h"
 #include "coppice.h"
+#include "engine_impl.h"
+#include "priced_steps.h"
 #include "reference/tiny_model.h"
 
 namespace {
@@ -125,6 +128,14 @@ std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<Pr
   return all;
 }
 
+void use_prices(const StepSeconds& steps, Statistics& st) {
+  st.seconds = {};
+  st.seconds.draft = steps.draft;
+  st.seconds.verify = steps.verify;
+  st.seconds.sampling = steps.judging;
+  st.seconds.total = steps.draft + steps.verify + steps.judging;
+}
+
 void write_prompts(const std::vector<PromptLine>& prompts,
                    const std::vector<std::vector<TokenId>>& ids, const std::string& file) {
   std::ofstream out(file);
@@ -138,7 +149,8 @@ void write_prompts(const std::vector<PromptLine>& prompts,
 
 int main(int argc, char** argv) try {
   std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
-  int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0;
+  std::string priced_by;
+  int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0, seeds = 0;
   double temperature = 0, draft_temperature = -1;
   po::options_description options("bench/generate");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
@@ -156,7 +168,12 @@ int main(int argc, char** argv) try {
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "device", po::value(&device)->default_value("cpu"), "cpu, cuda or auto")(
       "rounds", po::value(&rounds)->default_value(3), "")(
-      "threads", po::value(&threads)->default_value(2), "")(
+      "seeds", po::value(&seeds)->default_value(1),
+      "texts of each prompt, with seeds of their own")(
+      "priced-by", po::value(&priced_by),
+      "price steps, and choose automatic sizes, by this table of another device's costs "
+      "(bench/costs) "
+      "instead of the clock")("threads", po::value(&threads)->default_value(2), "")(
       "dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
       "temperature", po::value(&temperature)->default_value(0.0), "")(
       "draft-temperature", po::value(&draft_temperature), "")("cost-table", po::value(&cost_table),
@@ -187,6 +204,7 @@ int main(int argc, char** argv) try {
     prompts.push_back({kind, json.at("prompt")});
   }
   if (prompts.empty()) throw std::runtime_error("no prompts in " + prompts_file);
+  const std::size_t texts = prompts.size();
 
   std::vector<Setting> settings = {{"plain", Policy::none, 0, Acceptance::rejection, false}};
   std::stringstream list(settings_text);
@@ -226,9 +244,22 @@ int main(int argc, char** argv) try {
   load.cost_table = cost_table;
   Engine engine = Engine::load(load);
 
-  const std::vector<std::vector<TokenId>> prompt_ids =
+  std::vector<std::vector<TokenId>> prompt_ids =
       tokenized(engine, prompts, static_cast<std::size_t>(prompt_tokens));
   if (!prompts_out.empty()) write_prompts(prompts, prompt_ids, prompts_out);
+  // Every seed of a prompt is a prompt of its own from here.
+  for (std::size_t i = texts; i < texts * static_cast<std::size_t>(seeds); ++i) {
+    prompts.push_back(prompts[i - texts]);
+    prompt_ids.push_back(prompt_ids[i - texts]);
+  }
+  std::unique_ptr<bench::PricedSteps> priced;
+  if (!priced_by.empty()) {
+    priced = std::make_unique<bench::PricedSteps>(priced_by);
+    engine.impl().costs = priced->costs();
+    engine.impl().costs_are_saved = true;
+    engine.impl().observer = [&](const StepView& step) { priced->add(step); };
+    rounds = 1;
+  }
   std::vector<std::vector<Run>> runs(settings.size(), std::vector<Run>(prompts.size()));
   cli::ProgressLine progress(true);
   const std::size_t all = static_cast<std::size_t>(rounds) * prompts.size() * settings.size();
@@ -248,9 +279,10 @@ int main(int argc, char** argv) try {
         request.max_new_tokens = new_tokens;
         request.ignore_eos = true;
         request.seed = p;
-        const Generation g = engine.generate(prompt_ids[p], request);
+        Generation g = engine.generate(prompt_ids[p], request);
+        Statistics& st = g.statistics;
+        if (priced) use_prices(priced->take(), st);
         if (round < 0) continue;
-        const Statistics& st = g.statistics;
         dtype_used = st.dtype;
         Run& run = runs[s][p];
         const double decode = st.seconds.total - st.seconds.load - st.seconds.prefill;
@@ -275,6 +307,7 @@ int main(int argc, char** argv) try {
       "coppice %s, %s, %s, %d threads, temperature %g, %zu prompts x %d tokens, %d rounds\n",
       version(), device.c_str(), dtype_used.c_str(), threads, temperature, prompts.size(),
       new_tokens, rounds);
+  if (priced) std::printf("priced by %s\n", priced->costs().fingerprint.c_str());
   std::printf("%-32s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
               "accepted", "tree", "passes", "draft%", "verify%", "outside%");
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());
