@@ -26,7 +26,7 @@ namespace coppice {
 /// (At temperature 0 and under coupled acceptance the later ones are known as well: they are not
 /// the target's token. Of the chance to be accepted once the earlier are not, that says nothing.)
 /// Observations are spread over the two nearest of a few knots. A class starts from what its wider
-/// class has learned (all depths, all ranks, at last what it starts from) as so many
+/// class has learned (all depths; DySpec's start: all ranks; at last the start itself) as so many
 /// pseudo-observations, and the curve is then made monotone: weighted isotonic regression by
 /// pool-adjacent-violators (Ayer et al., 1955; Zadrozny and Elkan, 2002, for calibration).
 ///

@@ -20,8 +20,8 @@ class GrowthEconomics {
   virtual double node_cost(std::int32_t size) const = 0;
   /// Cost, in tokens, of a draft pass over `rows` rows.
   virtual double pass_cost(std::int32_t rows) const = 0;
-  /// Cost, in tokens, of a verify pass over a tree of `size` nodes, as measured (it may have
-  /// steps that node_cost smooths).
+  /// Cost, in tokens, of a verify pass over a tree of `size` nodes, as measured (node_cost
+  /// may smooth its steps).
   virtual double verify_cost(std::int32_t size) const = 0;
 };
 

@@ -54,7 +54,7 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
       const double next = heap_.empty() ? 0.0 : heap_.front().value;
       const double row = n < most ? step_to(prices, n + 1) : place.value;
       const double price = row < place.value ? std::max(row, next) : 0.5 * (place.value + next);
-      best = {net, {n, depth, price, n}};
+      best = {net, n, depth, price};
       better = true;
     }
     if (heap_.empty()) break;
@@ -64,7 +64,7 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
 
 void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPrices& prices,
                          SizePlan& plan) {
-  Best best{-1e300, {}};
+  Best best{-1e300, 0, 0, 0.0};
   const std::int32_t first = plan.depth == 0 ? 1 : std::max(1, plan.depth - depths_around);
   const std::int32_t last =
       plan.depth == 0 ? deepest : std::min(deepest, plan.depth + depths_around);
@@ -72,9 +72,15 @@ void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPri
   for (std::int32_t depth = first; depth <= last && in_vain <= depths_around; ++depth) {
     in_vain = try_depth(calibration, prices, depth, best) ? 0 : in_vain + 1;
   }
-  plan = best.plan;
-  const auto most = static_cast<std::int32_t>(prices.verify.size()) - 1;
-  while (plan.cap < most && step_to(prices, plan.cap + 1) <= plan.price) ++plan.cap;
+  plan.nodes = best.nodes;
+  plan.depth = best.depth;
+  plan.price = best.price;
+  plan.node_prices.assign(prices.verify.size() - 1, best.price);
+  double dearest = best.price;
+  for (auto n = static_cast<std::size_t>(best.nodes); n < plan.node_prices.size(); ++n) {
+    dearest = std::max(dearest, step_to(prices, static_cast<std::int32_t>(n) + 1));
+    plan.node_prices[n] = dearest;
+  }
 }
 
 }  // namespace coppice

@@ -22,9 +22,10 @@ struct SizePlan {
   /// A position that is worth less does not pay for its row: it stands between the last node that
   /// does and the first that does not.
   double price = 0.0;
-  /// Most nodes before the next one costs more than `price`: the end of a bucket of the matrix
-  /// products' rows, which a tree that turns out well may fill but not cross.
-  std::int32_t cap = 0;
+  /// What a node costs where the tree has so many, none to one less than the most: `price`, and
+  /// beyond `nodes` the dearest row so far. So a tree that turns out well may fill a bucket of the
+  /// matrix products' rows, and crosses its end only for a position worth the step.
+  std::vector<double> node_prices;
 };
 
 /// The tree that is best by classes of positions alone (Sequoia's positional acceptance, but
@@ -44,7 +45,8 @@ class SizePlanner {
   };
   struct Best {
     double net;
-    SizePlan plan;
+    std::int32_t nodes, depth;
+    double price;
   };
   void offer(const AcceptanceCalibration& calibration, double bound, double reach,
              std::int32_t depth, std::int32_t rank);

@@ -19,7 +19,7 @@ constexpr double useless_fit = 0.02, first_credit = 3.0;
 constexpr std::int32_t useless_wait = 160;
 // Of a node's first child, and its weight in pseudo-observations: what the shipped pair does.
 constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
-// Larger trees are not planned for: where they pay, cost tables do not reach.
+// Sampled trees grow no larger: a plan looks at every size.
 constexpr std::int32_t most_planned = 256;
 // Steps between plans, once the first ones have been made.
 constexpr std::int32_t plan_every = 4, first_plans = 4;
@@ -51,7 +51,9 @@ double AutoSize::hull_cost(std::int32_t size) const {
 double AutoSize::node_cost(std::int32_t size) const {
   // Where trees are cut in hindsight, it is then that steps of the costs count.
   if (draw_ != ChildDraw::sampled) return hull_cost(size);
-  return size < plan_.cap ? plan_.price : std::numeric_limits<double>::infinity();
+  const auto n = static_cast<std::size_t>(size);
+  return n < plan_.node_prices.size() ? plan_.node_prices[n]
+                                      : std::numeric_limits<double>::infinity();
 }
 
 void AutoSize::plan() {
@@ -88,7 +90,7 @@ bool AutoSize::begin_step(std::int32_t prefix) {
   // pays at this price leaves the rate unchanged (Dinkelbach, 1967).
   tokens_per_second_ = 1.0 / plain_seconds();
   if (seconds_ > 0.0) tokens_per_second_ = std::max(tokens_per_second_, tokens_ / seconds_);
-  if (draw_ == ChildDraw::sampled && most_ > 0 && --steps_to_plan_ < 0) {
+  if (draw_ == ChildDraw::sampled && most_ > 0 && wait_ == 0 && --steps_to_plan_ < 0) {
     plan();
     steps_to_plan_ = ++plans_ < first_plans ? 0 : plan_every - 1;
   }

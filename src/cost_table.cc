@@ -14,6 +14,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+std::vector<PassCosts::Point> without_dips(std::vector<PassCosts::Point> points) {
+  double least = std::numeric_limits<double>::infinity(), least_growth = least;
+  for (auto p = points.rbegin(); p != points.rend(); ++p) {
+    const double growth = std::max(0.0, p->seconds_long - p->seconds_short);
+    least = std::min(least, p->seconds_short);
+    least_growth = std::min(least_growth, growth);
+    p->seconds_short = least;
+    p->seconds_long = least + least_growth;
+  }
+  return points;
+}
+
 // Lower hull, from two rows on, by mean cost of both prefixes (Andrew's monotone chain).
 std::vector<PassCosts::Point> lower_hull(const std::vector<PassCosts::Point>& points) {
   std::vector<PassCosts::Point> hull;
@@ -76,7 +88,7 @@ PassCosts from_json(const Json& json) {
 PassCosts::PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points)
     : prefix_short_(prefix_short),
       prefix_long_(prefix_long),
-      points_(std::move(points)),
+      points_(without_dips(std::move(points))),
       hull_(lower_hull(points_)) {}
 
 double PassCosts::interpolate(const std::vector<Point>& points, std::int32_t rows,
@@ -90,8 +102,13 @@ double PassCosts::interpolate(const std::vector<Point>& points, std::int32_t row
   auto upper = std::lower_bound(points.begin(), points.end(), rows,
                                 [](const Point& p, std::int32_t r) { return p.rows < r; });
   if (upper == points.begin()) return at(*upper);
-  if (upper == points.end()) --upper;  // beyond the table: its last slope
-  const auto lower = upper - 1;
+  auto lower = upper - 1;
+  if (upper == points.end()) {
+    // Beyond the table, the slope of its upper half: the last two rows may be a bucket's end.
+    --upper;
+    lower = points.begin();
+    while (lower + 1 < upper && (lower + 1)->rows <= upper->rows / 2) ++lower;
+  }
   const double share = static_cast<double>(rows - lower->rows) / (upper->rows - lower->rows);
   return at(*lower) + share * (at(*upper) - at(*lower));
 }
@@ -183,40 +200,46 @@ class ProbePasses {
   std::vector<TokenId> tokens_;
 };
 
-// Of so many repetitions the least counts: on a shared machine noise only adds.
-constexpr int repetitions = 7;
+// Of so many repetitions the least counts: on a shared machine noise only adds. Long passes are
+// repeated less: their noise is a smaller part of them.
+constexpr int repetitions = 7, least_repetitions = 2;
+constexpr double enough_seconds = 0.008;
 
 // One row alone, as plain decoding runs it.
 double time_alone(ProbePasses& model, std::int32_t prefix) {
   // Caches take a few dozen passes of a small model to settle on what they keep of the weights.
   constexpr double settling_seconds = 0.012;
-  const double settled = now_seconds() + settling_seconds;
+  const double start = now_seconds();
   do {
     model.seconds(1, prefix);
-  } while (now_seconds() < settled);
+  } while (now_seconds() < start + settling_seconds);
   double least = model.seconds(1, prefix);
-  for (int i = 1; i < 2 * repetitions; ++i) least = std::min(least, model.seconds(1, prefix));
+  for (int i = 1; i < 2 * repetitions; ++i) {
+    if (i >= least_repetitions && now_seconds() > start + settling_seconds + enough_seconds) break;
+    least = std::min(least, model.seconds(1, prefix));
+  }
   return least;
 }
 
 // `rows` rows of `model` between `others` one-row passes of the other model.
 double time_in_turn(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
-                    int others, double stop_at) {
+                    int others) {
   double least = std::numeric_limits<double>::infinity();
   model.seconds(rows, prefix);
+  const double start = now_seconds();
   for (int i = 0; i < repetitions; ++i) {
+    if (i >= least_repetitions && now_seconds() > start + enough_seconds) break;
     for (int k = 0; k < others; ++k) other.seconds(1, std::min(prefix, other.far()));
     least = std::min(least, model.seconds(rows, prefix));
-    if (now_seconds() > stop_at && i > 0) break;
   }
   return least;
 }
 
-// Products run in buckets of rows (kernels/linear.h): where a bucket ends, the next row is timed as
-// well, so that a step of the costs stays a step.
+// In the order of what is most worth knowing. Products run in buckets of rows (kernels/linear.h):
+// where one ends, the next row is timed as well, so that a step of the costs stays a step.
 std::vector<std::int32_t> timed_rows(std::int32_t most) {
-  std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6,  7,  8,  10, 12, 14,  16,
-                                   17, 24, 32, 33, 48, 64, 65, 80, 81, 96, 128, 129};
+  std::vector<std::int32_t> all = {1,  2,  8,  64, 16, 17, 65, 32, 4,  33, 128, 129,
+                                   12, 24, 48, 80, 81, 6,  96, 10, 14, 3,  5,   7};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
   std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
   return all;
@@ -232,21 +255,17 @@ PassCosts measure_in_turn(ProbePasses& model, ProbePasses& other, bool is_target
       if (is_target) {
         // A row's place in the caches differs between plain decoding and a step: the plain row
         // is what speculation is held against.
-        if (rows == 1) return time_alone(model, prefix);
-        return time_in_turn(model, rows, prefix, other, 3, stop_at);
+        return rows == 1 ? time_alone(model, prefix) : time_in_turn(model, rows, prefix, other, 3);
       }
       // Of a step's draft passes the first finds cold caches, the others warm ones.
-      const double cold = time_in_turn(model, rows, prefix, other, 1, stop_at);
-      const double warm = time_in_turn(model, rows, prefix, other, 0, stop_at);
+      const double cold = time_in_turn(model, rows, prefix, other, 1);
+      const double warm = time_in_turn(model, rows, prefix, other, 0);
       return (cold + 2.0 * warm) / 3.0;
     };
     points.push_back({rows, time(model.near()), time(model.far())});
   }
-  // More rows never cost less: a dip is noise.
-  for (std::size_t i = points.size() - 1; i-- > 0;) {
-    points[i].seconds_short = std::min(points[i].seconds_short, points[i + 1].seconds_short);
-    points[i].seconds_long = std::min(points[i].seconds_long, points[i + 1].seconds_long);
-  }
+  std::sort(points.begin(), points.end(),
+            [](const auto& a, const auto& b) { return a.rows < b.rows; });
   return PassCosts(model.near(), model.far(), std::move(points));
 }
 
@@ -267,6 +286,11 @@ CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool
       sampler ? make_draw_probe(*sampler, draft.config().vocab_size, most_rows) : nullptr,
       most_rows);
   if (sampler != nullptr) draft_passes.warm_up_roots();
+  // Large models load for many seconds: half a second more for costs that reach far enough.
+  constexpr double passes_worth = 250.0, most_budget_seconds = 1.5;
+  target_passes.seconds(1, target_passes.near());
+  const double pass = target_passes.seconds(1, target_passes.near());
+  budget_seconds = std::max(budget_seconds, std::min(passes_worth * pass, most_budget_seconds));
   CostTable table;
   table.fingerprint = cost_fingerprint(target, draft);
   table.target = measure_in_turn(target_passes, draft_passes, true, budget_seconds / 2);

@@ -22,11 +22,14 @@ class PassCosts {
     double seconds_long;
   };
   PassCosts() = default;
+  /// Points by rising rows. More rows never cost less, and a longer prefix never less, nor less the
+  /// more rows there are: a dip is noise, and is taken out.
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
   double seconds(std::int32_t rows, std::int32_t prefix) const;
   /// Cost of `rows` rows, two or more, on the lower convex hull of the table: what one row more
-  /// costs when steps of the matrix products' row buckets are smoothed. Its increments never fall.
+  /// costs when steps of the matrix products' row buckets are smoothed. Within the table its
+  /// increments, on average over the table's two prefixes, never fall.
   double hull_seconds(std::int32_t rows, std::int32_t prefix) const;
 
   std::int32_t prefix_short() const { return prefix_short_; }
@@ -49,7 +52,8 @@ struct CostTable {
 /// Times passes of growing row counts over free slots of the pools, as a step runs them: the
 /// target's after passes of the draft (whose weights have then pushed some of the target's out
 /// of the caches) and the other way round; one target row also alone, as plain decoding runs
-/// it. Few repetitions, and no more rows once `budget_seconds` are spent. Where the device samples
+/// it. Few repetitions, and no more rows once `budget_seconds`, or 250 passes if these are longer
+/// (up to 1.5 s), are spent. Where the device samples
 /// (`sampler` not null), passes are timed with drawing or judging behind them.
 CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
                         DeviceSampler* sampler, std::int32_t most_rows, double budget_seconds);

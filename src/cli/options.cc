@@ -271,7 +271,7 @@ GenerateOptions sampling_request(const po::variables_map& values) {
 
 void read_tree_options(const po::variables_map& values, GenerateOptions& options) {
   if (values.count("widths") != 0) {
-    options.widths = numbers_in<std::int32_t>("widths", values["widths"].as<std::string>(), 0);
+    options.widths = numbers_in<std::int32_t>("widths", values["widths"].as<std::string>(), 1);
   }
   if (values.count("tree") != 0) {
     options.tree = values["tree"].as<std::string>();

@@ -81,16 +81,28 @@ TEST(SizePlan, IsTheBestOfAllSizesAndDepths) {
   }
 }
 
-TEST(SizePlan, EndsWhereTheNextRowCostsMore) {
+TEST(SizePlan, CrossesAStepOnlyForWhatItCosts) {
   const AcceptanceCalibration calibration(ChildDraw::sampled);
   const std::vector<double> pass(41, 0.05);
   SizePlan small, large;
   SizePlanner().replan(calibration, {verify_prices(0.5, 3.0), pass}, small);
   EXPECT_LE(small.nodes, 15);
-  EXPECT_EQ(small.cap, 15);
+  ASSERT_EQ(small.node_prices.size(), 40u);
+  for (std::size_t n = 0; n < 15; ++n) EXPECT_EQ(small.node_prices[n], small.price);
+  for (std::size_t n = 15; n < 40; ++n) EXPECT_NEAR(small.node_prices[n], 3.005, 1e-12);
   SizePlanner().replan(calibration, {verify_prices(0.5, 0.0), pass}, large);
   EXPECT_GT(large.nodes, 16);
-  EXPECT_EQ(large.cap, 40);
+  for (const double price : large.node_prices) EXPECT_NEAR(price, large.price, 1e-12);
+}
+
+TEST(SizePlan, OneNodeIsTheLeast) {
+  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const std::vector<double> verify = {0.0, 50.0}, pass = {1.0, 1.0};
+  SizePlan plan;
+  SizePlanner().replan(calibration, {verify, pass}, plan);
+  EXPECT_EQ(plan.nodes, 1);
+  EXPECT_EQ(plan.depth, 1);
+  EXPECT_EQ(plan.node_prices.size(), 1u);
 }
 
 // From one plan to the next only depths around the last one are tried.

@@ -28,6 +28,27 @@ TEST(PassCosts, InterpolatesRowsAndPrefix) {
   EXPECT_NEAR(costs.seconds(128, 0), 1e-3 + 128e-5, 1e-9);
 }
 
+TEST(PassCosts, BeyondTheTableTheUpperHalfGoesOn) {
+  const PassCosts costs(0, 1,
+                        {{1, 1e-3, 1e-3}, {8, 1e-3, 1e-3}, {16, 2e-3, 2e-3}, {17, 9e-3, 9e-3}});
+  EXPECT_NEAR(costs.seconds(17, 0), 9e-3, 1e-12);
+  EXPECT_NEAR(costs.seconds(26, 0), 9e-3 + 8e-3, 1e-12) << "as from 8 rows to 17";
+}
+
+TEST(PassCosts, DipsAreTakenOut) {
+  // A dip in rows at the short prefix, one row that the long prefix makes cheaper, and a growth
+  // with the prefix that falls with rows: far beyond the table these would make costs negative.
+  const PassCosts costs(1, 10, {{1, 7.5e-3, 9.5e-3}, {2, 9.0e-3, 9.6e-3}, {8, 8.5e-3, 8.0e-3}});
+  for (const std::int32_t prefix : {1, 5, 10, 100, 5000}) {
+    double before = 0.0;
+    for (std::int32_t rows = 1; rows <= 40; ++rows) {
+      EXPECT_GE(costs.seconds(rows, prefix), before) << rows << " rows over " << prefix;
+      EXPECT_GE(costs.seconds(rows, prefix), costs.seconds(rows, 1));
+      before = costs.seconds(rows, prefix);
+    }
+  }
+}
+
 TEST(PassCosts, HullIncrementsNeverFall) {
   // A staircase: the hull touches its lower corners.
   std::vector<PassCosts::Point> points;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <random>
 #include <vector>
@@ -19,10 +20,12 @@ using testing::ModelPair;
 using testing::Setting;
 using testing::TabularGenerator;
 
-// Prices under which trees of a few nodes pay.
+// Prices under which trees of a few nodes pay, and none of more than nine.
 class FixedPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t size) const override { return 0.05 + 0.01 * size; }
+  double node_cost(std::int32_t size) const override {
+    return size < 9 ? 0.05 + 0.01 * size : std::numeric_limits<double>::infinity();
+  }
   double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };
