@@ -425,16 +425,17 @@ TEST(UsualAcceptance, IsTheShippedPairs) {
   std::int64_t nodes = 0;
   write_tree_shape(folder.path() / "star.json", TreeShape(star));
   for (const std::string& text : prompts()) {
-    std::vector<TokenId> tokens = engine.tokenize(text);
-    for (int i = 0; i < 8; ++i) {
-      options.policy = Policy::none;
-      options.max_new_tokens = 8;
+    const std::vector<TokenId> beginning = engine.tokenize(text);
+    options.policy = Policy::none;
+    options.max_new_tokens = 64;
+    const std::vector<TokenId> written = engine.generate(beginning, options).tokens;
+    options.policy = Policy::static_tree;
+    options.tree = folder.path() / "star.json";
+    options.max_new_tokens = 128;
+    for (std::ptrdiff_t length = 8; length <= 64; length += 8) {
+      std::vector<TokenId> tokens = beginning;
+      tokens.insert(tokens.end(), written.begin(), written.begin() + length);
       ++options.seed;
-      const auto more = engine.generate(tokens, options).tokens;
-      tokens.insert(tokens.end(), more.begin(), more.end());
-      options.policy = Policy::static_tree;
-      options.tree = folder.path() / "star.json";
-      options.max_new_tokens = 128;
       const JudgedTree tree = engine.judge_tree(tokens, options);
       ++nodes;
       for (const TreeNode& node : tree.nodes) {
