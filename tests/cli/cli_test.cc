@@ -208,7 +208,7 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy custom", 2, "is unknown; use one of");
   expect_error(x + "--policy specinfer --widths 2,x", 2, "--widths 'x': use a whole number");
   expect_error(x + "--policy specinfer --widths ''", 2, "--widths '': it is empty");
-  expect_error(x + "--policy specinfer --widths 2,0", 2, "a layer of width 0");
+  expect_error(x + "--policy specinfer --widths 2,0", 2, "--widths '0': use a whole number from 1");
   expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 1024 draft tokens");
   expect_error(x + "--policy specinfer --widths 2 --tree-size 8", 2, "the widths say");
   expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
