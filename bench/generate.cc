@@ -171,9 +171,8 @@ int main(int argc, char** argv) try {
       "seeds", po::value(&seeds)->default_value(1),
       "texts of each prompt, with seeds of their own")(
       "priced-by", po::value(&priced_by),
-      "price steps, and choose automatic sizes, by this table of another device's costs "
-      "(bench/costs) "
-      "instead of the clock")("threads", po::value(&threads)->default_value(2), "")(
+      "price steps, and choose automatic sizes, by this table of another device's costs, not by "
+      "the clock (bench/costs)")("threads", po::value(&threads)->default_value(2), "")(
       "dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
       "temperature", po::value(&temperature)->default_value(0.0), "")(
       "draft-temperature", po::value(&draft_temperature), "")("cost-table", po::value(&cost_table),

@@ -1,8 +1,7 @@
 #include "priced_steps.h"
 
 #include <cstdint>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,13 +14,10 @@ namespace {
 // with 64 (README, last column).
 constexpr double seconds_a_step = 10e-6, seconds_a_node = 2e-6;
 
-std::string fingerprint_of(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  const auto json = nlohmann::json::parse(in, nullptr, false);
-  if (!json.is_object() || !json.contains("fingerprint") || !json["fingerprint"].is_string()) {
-    throw_failure(cat(file.string(), ": no table of costs; --cost-table writes one"));
-  }
-  return json["fingerprint"];
+CostTable read(const std::filesystem::path& file) {
+  auto costs = read_cost_table(file, std::nullopt);
+  if (!costs) throw_failure(cat(file.string(), ": no table of costs; --cost-table writes one"));
+  return *std::move(costs);
 }
 
 // Nodes that a step's draft passes evaluated, by depth: those with children. (A last pass whose
@@ -42,8 +38,7 @@ std::vector<std::int32_t> rows_by_depth(const TokenTree& tree) {
 
 }  // namespace
 
-PricedSteps::PricedSteps(const std::filesystem::path& costs)
-    : costs_(read_cost_table(costs, fingerprint_of(costs)).value()) {}
+PricedSteps::PricedSteps(const std::filesystem::path& costs) : costs_(read(costs)) {}
 
 void PricedSteps::add(const StepView& step) {
   const std::int32_t prefix = step.state.length();

@@ -32,36 +32,35 @@ void make_monotone(std::array<double, size>& values, const std::array<double, si
   }
 }
 
-double squared(double x) { return x * x; }
-
 // What the shipped pair does at temperatures 0 (top) and 0.6 on 24 texts (coppice study), a start
-// for any pair: by sibling rank, and by a child's share of the draft's mass.
-double usual_child(ChildDraw draw, std::size_t rank, double share) {
+// for any pair, by sibling rank.
+struct Usual {
+  std::array<double, 4> position;
+  std::array<double, 4> least, most;  ///< of a child that has none, and all, of the draft's mass
+};
+
+const Usual& usual_of(ChildDraw draw) {
+  static constexpr Usual sampled = {
+      {0.78, 0.36, 0.3, 0.11}, {0.48, 0.2, 0.17, 0.06}, {0.98, 0.87, 0.96, 0.96}};
+  static constexpr Usual top = {{0.85, 0.5, 0.35, 0.3}, {0.0, 0.2, 0.2, 0.2}, {1.0, 1.0, 1.0, 1.0}};
+  static constexpr Usual coupled = {
+      {0.79, 0.53, 0.4, 0.15}, {0.57, 0.42, 0.32, 0.1}, {0.98, 0.96, 0.96, 0.96}};
   switch (draw) {
     case ChildDraw::top:
-      return rank == 0 ? 1.0 - std::pow(1.0 - share, 1.6) : 0.2 + 0.8 * squared(share);
-    case ChildDraw::coupled: {
-      constexpr std::array<double, 4> least = {0.57, 0.42, 0.32, 0.1};
-      return rank == 0 ? 0.57 + 0.41 * share : least[rank] + (0.96 - least[rank]) * squared(share);
-    }
+      return top;
+    case ChildDraw::coupled:
+      return coupled;
     case ChildDraw::sampled:
       break;
   }
-  constexpr std::array<double, 4> least = {0.48, 0.2, 0.17, 0.06};
-  constexpr std::array<double, 4> most = {0.98, 0.87, 0.96, 0.96};
-  return least[rank] + (most[rank] - least[rank]) * (rank == 0 ? share : squared(share));
+  return sampled;
 }
 
-double usual_position(ChildDraw draw, std::size_t rank) {
-  switch (draw) {
-    case ChildDraw::top:
-      return std::array<double, 4>{0.85, 0.5, 0.35, 0.3}[rank];
-    case ChildDraw::coupled:
-      return std::array<double, 4>{0.79, 0.53, 0.4, 0.15}[rank];
-    case ChildDraw::sampled:
-      break;
-  }
-  return std::array<double, 4>{0.78, 0.36, 0.3, 0.11}[rank];
+double usual_child(ChildDraw draw, std::size_t rank, double share) {
+  double part = rank == 0 ? share : share * share;
+  if (rank == 0 && draw == ChildDraw::top) part = 1.0 - std::pow(1.0 - share, 1.6);
+  const Usual& usual = usual_of(draw);
+  return usual.least[rank] + (usual.most[rank] - usual.least[rank]) * part;
 }
 
 }  // namespace
@@ -127,7 +126,7 @@ void AcceptanceCalibration::update() {
   }
   for (std::size_t r = 0; r < ranks; ++r) {
     const double rank_chance =
-        total_of_rank[r].estimate(usual_ ? usual_position(*usual_, r) : total.estimate(1.0));
+        total_of_rank[r].estimate(usual_ ? usual_of(*usual_).position[r] : total.estimate(1.0));
     for (std::size_t d = 0; d < depths; ++d) {
       position_[r][d] = total_of_class[r][d].estimate(rank_chance);
       Curve& curve = curve_[r][d];
@@ -142,6 +141,17 @@ void AcceptanceCalibration::update() {
       make_monotone(curve, weights);
     }
   }
+}
+
+double AcceptanceCalibration::first_child(double prior, double weight) const {
+  Count first;
+  for (const auto& of_depth : seen_[0]) {
+    for (const Count& count : of_depth) {
+      first.accepted += count.accepted;
+      first.seen += count.seen;
+    }
+  }
+  return first.estimate(prior, weight);
 }
 
 double AcceptanceCalibration::child(std::int32_t rank, std::int32_t depth, double share) const {

@@ -55,6 +55,9 @@ class AcceptanceCalibration {
   double position(std::int32_t rank, std::int32_t depth) const {
     return position_[class_of_rank(rank)][class_of_depth(depth)];
   }
+  /// Of all first children judged so far, what share was accepted, with `weight` observations of
+  /// `prior` before them.
+  double first_child(double prior, double weight) const;
 
  private:
   static constexpr std::size_t ranks = 4;   ///< first, second, third, later children
@@ -68,8 +71,8 @@ class AcceptanceCalibration {
   struct Count {
     double accepted = 0.0;
     double seen = 0.0;
-    double estimate(double prior) const {
-      return (accepted + prior_weight * prior) / (seen + prior_weight);
+    double estimate(double prior, double weight = prior_weight) const {
+      return (accepted + weight * prior) / (seen + weight);
     }
   };
   using Curve = std::array<double, knots.size()>;

@@ -25,7 +25,6 @@ DyspecAutoPolicy::DyspecAutoPolicy(const GrowthEconomics& economics,
 
 void DyspecAutoPolicy::grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) {
   frontier_.assign(1, 0);
-  estimate_.assign(1, 1.0);
   values_.reset();
   for (std::int32_t passes = 0; select_frontier(tree, limits, passes); ++passes) {
     source.evaluate(tree, selected_);
@@ -48,7 +47,7 @@ bool DyspecAutoPolicy::select_frontier(const TokenTree& tree, const GrowthLimits
   for (const std::int32_t node : frontier_) {
     const double first_child =
         calibration_.position(0, tree.depth[static_cast<std::size_t>(node)] + 1);
-    const double net = estimate_of(node) * first_child - economics_.node_cost(tree.size());
+    const double net = values_.estimate(node) * first_child - economics_.node_cost(tree.size());
     if (net <= 0.0) continue;
     surplus += net;
     selected_.push_back(node);
@@ -81,7 +80,6 @@ void DyspecAutoPolicy::draw_children(DraftSource& source, const GrowthLimits& li
     frontier_.push_back(
         tree.add(position.node, drawn->token, position.rank, drawn->prob, position.gain));
     values_.added(tree);
-    estimate_.push_back(estimate);
     push_position(values_.next_sibling(tree, position.node, position.rank + 1, position.gain),
                   position.node, position.rank + 1);
   }
@@ -93,24 +91,26 @@ void DyspecAutoPolicy::draw_children(DraftSource& source, const GrowthLimits& li
 void DyspecAutoPolicy::cut_in_hindsight(TokenTree& tree) {
   // Learned acceptance need not fall with rank, nor with depth once an elder sibling has held a
   // parent down: hold every node below both. (new_index_: the youngest child so far.)
+  const auto held = [&](std::int32_t node) { return held_[static_cast<std::size_t>(node)]; };
+  held_.assign(1, 1.0);
   new_index_.assign(static_cast<std::size_t>(tree.nodes()), -1);
   for (std::int32_t node = 1; node < tree.nodes(); ++node) {
     const std::int32_t parent = tree.parent[static_cast<std::size_t>(node)];
     const std::int32_t elder = new_index_[static_cast<std::size_t>(parent)];
-    double& mine = estimate_[static_cast<std::size_t>(node)];
-    mine = std::min({mine, estimate_of(parent), estimate_of(elder < 0 ? parent : elder)});
+    held_.push_back(
+        std::min({values_.estimate(node), held(parent), held(elder < 0 ? parent : elder)}));
     new_index_[static_cast<std::size_t>(parent)] = node;
   }
   ranking_.resize(static_cast<std::size_t>(tree.size()));
   std::iota(ranking_.begin(), ranking_.end(), 1);
   std::sort(ranking_.begin(), ranking_.end(), [&](std::int32_t a, std::int32_t b) {
-    return estimate_of(a) != estimate_of(b) ? estimate_of(a) > estimate_of(b) : a < b;
+    return held(a) != held(b) ? held(a) > held(b) : a < b;
   });
   double gain = 0.0;
   double best = -economics_.verify_cost(0);
   std::size_t keep = 0;
   for (std::size_t i = 0; i < ranking_.size(); ++i) {
-    gain += estimate_of(ranking_[i]);
+    gain += held(ranking_[i]);
     const double net = gain - economics_.verify_cost(static_cast<std::int32_t>(i) + 1);
     if (net > best) {
       best = net;

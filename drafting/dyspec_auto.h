@@ -54,7 +54,6 @@ class DyspecAutoPolicy : public DraftPolicy {
     std::int32_t node;
     std::int32_t rank;
   };
-  double estimate_of(std::int32_t node) const { return estimate_[static_cast<std::size_t>(node)]; }
   void push_position(double gain, std::int32_t node, std::int32_t rank);
   bool select_frontier(const TokenTree& tree, const GrowthLimits& limits, std::int32_t passes);
   void draw_children(DraftSource& source, const GrowthLimits& limits, TokenTree& tree);
@@ -65,7 +64,7 @@ class DyspecAutoPolicy : public DraftPolicy {
   PositionValues values_;
   bool hindsight_;
   std::vector<Position> heap_;
-  std::vector<double> estimate_;  ///< by node: chance that it is accepted
+  std::vector<double> held_;  ///< by node: its estimate, held below its parent's and elder's
   std::vector<std::int32_t> frontier_, selected_, ranking_, new_index_;
   TokenTree cut_;
 };

@@ -45,6 +45,11 @@ class PositionValues {
     return std::min(nodes_[i].estimate * chance(0, tree.depth[i] + 1), tree.value[i]);
   }
 
+  /// That an added node is accepted.
+  double estimate(std::int32_t node) const {
+    return nodes_[static_cast<std::size_t>(node)].estimate;
+  }
+
   /// Estimate of a child that is drawn and not added: D `prob`, of the next rank.
   double child(const TokenTree& tree, std::int32_t parent, std::int32_t rank, float prob) const {
     const auto i = static_cast<std::size_t>(parent);

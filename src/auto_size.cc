@@ -101,24 +101,9 @@ void AutoSize::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
-void AutoSize::record_first_children(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::int32_t reached = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    for (std::int32_t node = reached + 1; node < tree.nodes(); ++node) {
-      const auto n = static_cast<std::size_t>(node);
-      if (tree.parent[n] != reached || tree.rank[n] != 0) continue;
-      first_child_.seen += 1.0;
-      first_child_.accepted += step < path.size() && path[step] == node ? 1.0 : 0.0;
-      break;
-    }
-    if (step < path.size()) reached = path[step];
-  }
-}
-
 void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                       std::int64_t passes) {
   calibration_.record(tree, path);
-  record_first_children(tree, path);
   const double seconds =
       overhead_ + verify_seconds(tree.nodes()) +
       static_cast<double>(passes) * draft_seconds(rows_per_pass(tree.size(), passes));
@@ -154,7 +139,7 @@ void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t pa
 }
 
 std::int32_t AutoSize::chain_length(std::int32_t most) const {
-  const double rate = first_child_.estimate(first_child_prior, first_child_weight);
+  const double rate = calibration_.first_child(first_child_prior, first_child_weight);
   double best = 0.0;
   std::int32_t best_length = 1;
   double expected = 1.0, reach = 1.0;

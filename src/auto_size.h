@@ -48,14 +48,6 @@ class AutoSize : public GrowthEconomics {
   double verify_cost(std::int32_t size) const override;
 
  private:
-  /// Accepted of seen, beginning with `weight` pseudo-observations of the prior.
-  struct Rate {
-    double accepted = 0.0;
-    double seen = 0.0;
-    double estimate(double prior, double weight) const {
-      return (accepted + weight * prior) / (seen + weight);
-    }
-  };
   /// What a node costs beside its row of the passes: heap, order, results from the device.
   static constexpr double node_seconds = 2e-6;
 
@@ -64,7 +56,6 @@ class AutoSize : public GrowthEconomics {
   double overhead_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
-  Rate first_child_;  ///< of nodes that were reached
   /// Under sampled rejection a token that was drawn stays: the size to aim for is planned.
   SizePlanner planner_;
   SizePlan plan_;
@@ -82,7 +73,6 @@ class AutoSize : public GrowthEconomics {
   }
   double hull_cost(std::int32_t size) const;
   void plan();
-  void record_first_children(const TokenTree& tree, std::span<const std::int32_t> path);
   std::int32_t prefix_ = 0;
   double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted

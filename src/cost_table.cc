@@ -205,34 +205,37 @@ class ProbePasses {
 constexpr int repetitions = 7, least_repetitions = 2;
 constexpr double enough_seconds = 0.008;
 
+// The least of `most` repetitions, fewer where they have taken long enough.
+template <typename Pass>
+double least_seconds(int most, Pass pass) {
+  const double start = now_seconds();
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < most; ++i) {
+    if (i >= least_repetitions && now_seconds() > start + enough_seconds) break;
+    least = std::min(least, pass());
+  }
+  return least;
+}
+
 // One row alone, as plain decoding runs it.
 double time_alone(ProbePasses& model, std::int32_t prefix) {
   // Caches take a few dozen passes of a small model to settle on what they keep of the weights.
   constexpr double settling_seconds = 0.012;
-  const double start = now_seconds();
+  const double settled = now_seconds() + settling_seconds;
   do {
     model.seconds(1, prefix);
-  } while (now_seconds() < start + settling_seconds);
-  double least = model.seconds(1, prefix);
-  for (int i = 1; i < 2 * repetitions; ++i) {
-    if (i >= least_repetitions && now_seconds() > start + settling_seconds + enough_seconds) break;
-    least = std::min(least, model.seconds(1, prefix));
-  }
-  return least;
+  } while (now_seconds() < settled);
+  return least_seconds(2 * repetitions, [&] { return model.seconds(1, prefix); });
 }
 
 // `rows` rows of `model` between `others` one-row passes of the other model.
 double time_in_turn(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
                     int others) {
-  double least = std::numeric_limits<double>::infinity();
   model.seconds(rows, prefix);
-  const double start = now_seconds();
-  for (int i = 0; i < repetitions; ++i) {
-    if (i >= least_repetitions && now_seconds() > start + enough_seconds) break;
+  return least_seconds(repetitions, [&] {
     for (int k = 0; k < others; ++k) other.seconds(1, std::min(prefix, other.far()));
-    least = std::min(least, model.seconds(rows, prefix));
-  }
-  return least;
+    return model.seconds(rows, prefix);
+  });
 }
 
 // In the order of what is most worth knowing. Products run in buckets of rows (kernels/linear.h):
@@ -309,7 +312,7 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
 }
 
 std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
-                                         const std::string& fingerprint) {
+                                         const std::optional<std::string>& fingerprint) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   const auto complain = [&](const std::string& what) {
@@ -329,8 +332,8 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
   } catch (const std::exception&) {
     complain("not a cost table as this program writes them");
   }
-  if (table.fingerprint != fingerprint) {
-    complain(cat("measured for ", quote(table.fingerprint), ", this is ", quote(fingerprint)));
+  if (fingerprint && table.fingerprint != *fingerprint) {
+    complain(cat("measured for ", quote(table.fingerprint), ", this is ", quote(*fingerprint)));
   }
   return table;
 }

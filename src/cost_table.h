@@ -64,9 +64,9 @@ bool can_measure(const Model& model, const KvPool& pool);
 std::string cost_fingerprint(const Model& target, const Model& draft);
 
 /// nullopt where there is no such file. Throws Error(failure) for one that cannot be read or
-/// was measured for other models or another device.
+/// was measured for other models or another device than `fingerprint` says (nullopt: any will do).
 std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
-                                         const std::string& fingerprint);
+                                         const std::optional<std::string>& fingerprint);
 /// Writes beside the file and renames, so that a full disk leaves no half table.
 void write_cost_table(const std::filesystem::path& file, const CostTable& table);
 

@@ -49,7 +49,6 @@ TEST(Calibration, NothingObservedIsTheDraftsOwnProbability) {
   }
 }
 
-// Else a threshold above what was learned would grow empty trees, which teach nothing, for good.
 // What is usual is where learning starts, and as monotone; it weighs as little as DySpec's.
 TEST(Calibration, StartsFromWhatIsUsual) {
   for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
@@ -76,6 +75,7 @@ TEST(Calibration, StartsFromWhatIsUsual) {
   }
 }
 
+// Else a threshold above what was learned would grow empty trees, which teach nothing, for good.
 TEST(Calibration, RefusalsLeaveTheRootItsFirstChild) {
   AcceptanceCalibration calibration;
   for (int i = 0; i < 100; ++i) calibration.observe(0, 1, 0.6, false);

@@ -43,7 +43,7 @@ std::vector<double> all_values(const AcceptanceCalibration& calibration, std::in
   return values;
 }
 
-// What a second costs, rising by rows with a step after the 16th.
+// Of trees of 0 to 40 nodes, with a step after 15 nodes, 16 rows.
 std::vector<double> verify_prices(double tokens, double step) {
   std::vector<double> prices;
   for (int n = 0; n <= 40; ++n) prices.push_back(tokens * (1.0 + 0.01 * n) + (n > 15 ? step : 0.0));

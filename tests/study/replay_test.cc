@@ -71,6 +71,12 @@ class Replay : public ::testing::Test {
     model.logit_scale = 3.0;
     return model;
   }
+  /// Texts of the pair after so many prompts, as they come back from a file.
+  Recording recorded(const study::RecordOptions& options, int prompts) const {
+    Engine engine = Engine::load(pair_.options());
+    return through_file(record_all(engine, options, tiny_prompts(prompts)));
+  }
+
   TinyPair pair_{peaked(), 0.25};
 };
 
@@ -425,9 +431,7 @@ TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
 }
 
 TEST_F(Replay, SummariesAreSumsOfSteps) {
-  Engine engine = Engine::load(pair_.options());
-  const Recording recording =
-      through_file(record_all(engine, record_options(0.9, 32, 8), tiny_prompts(3)));
+  const Recording recording = recorded(record_options(0.9, 32, 8), 3);
   GenerateOptions options;
   options.tree_size = 6;
   const study::ReplayRow row = study::replay_all(recording, options, 2);
@@ -461,9 +465,7 @@ TEST_F(Replay, SummariesAreSumsOfSteps) {
 
 // Walks that are made together share grown trees, and no more.
 TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
-  Engine engine = Engine::load(pair_.options());
-  const Recording recording =
-      through_file(record_all(engine, record_options(0.9, 48, 8), tiny_prompts(2)));
+  const Recording recording = recorded(record_options(0.9, 48, 8), 2);
   constexpr std::uint64_t first_seed = 5, seeds = 7;
   const auto figures = [](const ReplayedStep& s) {
     return std::vector<std::int32_t>{s.position,
@@ -500,9 +502,7 @@ TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
 }
 
 TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
-  Engine engine = Engine::load(pair_.options());
-  const Recording recording =
-      through_file(record_all(engine, record_options(0.9, 32, 8), tiny_prompts(3)));
+  const Recording recording = recorded(record_options(0.9, 32, 8), 3);
   GenerateOptions options;
   options.tree_size = 6;
   for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
@@ -524,9 +524,7 @@ TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
 }
 
 TEST_F(Replay, TextsThatStopLeavesOutAreNotSummed) {
-  Engine engine = Engine::load(pair_.options());
-  Recording recording =
-      through_file(record_all(engine, record_options(0.9, 16, 8), tiny_prompts(3)));
+  Recording recording = recorded(record_options(0.9, 16, 8), 3);
   GenerateOptions options;
   options.tree_size = 4;
   int asked = 0;
@@ -538,9 +536,7 @@ TEST_F(Replay, TextsThatStopLeavesOutAreNotSummed) {
 }
 
 TEST_F(Replay, RefusesWhatItCannotJudge) {
-  Engine engine = Engine::load(pair_.options());
-  const Recording recording =
-      through_file(record_all(engine, record_options(0.9, 8, 4), tiny_prompts(1)));
+  const Recording recording = recorded(record_options(0.9, 8, 4), 1);
   const auto refusal = [&](auto change) {
     GenerateOptions options;
     options.tree_size = 4;
