@@ -71,7 +71,7 @@ def main():
             options = {**options, **sampling}
             torch.manual_seed(0)
             for _ in range(2):
-                seconds(target, prompts[0], 16, options)
+                seconds(target, prompts[0], arguments.new_tokens, options)
             rates = []
             for ids in prompts:
                 first = seconds(target, ids, 1, options)

@@ -1,12 +1,13 @@
-// Greedy decoding with llama.cpp through its C API, timed with a monotonic clock.
+// Decoding with llama.cpp through its C API, timed with a monotonic clock.
 //
 // Each line of standard input is a prompt as token ids (BOS included). Prefill runs all of them
 // but the last; the clock runs from there until the last new token has been picked by llama.cpp's
-// own greedy sampler. Ends of sequence do not stop it. One JSON object a line goes to standard
-// output. With --draft, a chain of --chain tokens is drafted greedily and checked in one pass of
-// the target. A line "prompt ids : new ids" is not timed: the new ids are fed one by one, and each
-// that llama.cpp would not have picked is reported with its place and how far its logit is below
-// the best.
+// own sampler: greedy, or, with --temperature, sampled. Ends of sequence do not stop it. One JSON
+// object a line goes to standard output. With --draft, a chain of --chain tokens is drafted
+// greedily and checked in one pass of the target: a guess stays when it is what the target's
+// sampler picks there, llama.cpp's own rule. A line "prompt ids : new ids" is not timed: the new
+// ids are fed one by one, and each that llama.cpp would not have picked greedily is reported with
+// its place and how far its logit is below the best.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct options {
   int context;     // tokens; 0: as the model says
   enum ggml_type kv;
   int sample_in_graph;
+  float temperature;  // the target's; 0: greedy
 };
 
 struct runner {
@@ -54,14 +56,20 @@ static void quiet(enum ggml_log_level level, const char* text, void* data) {
   if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
 }
 
-static void open_runner(struct runner* r, const char* file, const struct options* o) {
+static void open_runner(struct runner* r, const char* file, float temperature,
+                        const struct options* o) {
   memset(r, 0, sizeof *r);
   struct llama_model_params m = llama_model_default_params();
   m.n_gpu_layers = o->gpu_layers;
   r->model = llama_model_load_from_file(file, m);
   if (!r->model) die("the model could not be loaded");
   r->sampler = llama_sampler_chain_init(llama_sampler_chain_default_params());
-  llama_sampler_chain_add(r->sampler, llama_sampler_init_greedy());
+  if (temperature > 0.0f) {
+    llama_sampler_chain_add(r->sampler, llama_sampler_init_temp(temperature));
+    llama_sampler_chain_add(r->sampler, llama_sampler_init_dist(1));
+  } else {
+    llama_sampler_chain_add(r->sampler, llama_sampler_init_greedy());
+  }
 
   struct llama_context_params p = llama_context_default_params();
   p.n_ctx = (uint32_t)o->context;
@@ -211,6 +219,7 @@ int main(int argc, char** argv) {
   o.context = atoi(value_of(argc, argv, "--context", "0"));
   o.kv = strcmp(value_of(argc, argv, "--kv", "f16"), "f32") == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
   o.sample_in_graph = strcmp(value_of(argc, argv, "--sampler", "host"), "graph") == 0;
+  o.temperature = (float)atof(value_of(argc, argv, "--temperature", "0"));
   if (!o.model) die("--model is missing");
   if (o.draft && o.sample_in_graph)
     die("--sampler graph does not go with a chain: it takes one output a pass");
@@ -221,8 +230,8 @@ int main(int argc, char** argv) {
   llama_log_set(quiet, NULL);
   llama_backend_init();
   struct runner target, draft;
-  open_runner(&target, o.model, &o);
-  if (o.draft) open_runner(&draft, o.draft, &o);
+  open_runner(&target, o.model, o.temperature, &o);
+  if (o.draft) open_runner(&draft, o.draft, 0.0f, &o);
 
   static llama_token ids[kMaxTokens], out[kMaxTokens];
   static char line[1 << 20];

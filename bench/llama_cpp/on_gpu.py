@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times llama.cpp on a GPU over the prompts of bench/generate: greedy plain decoding and drafted
-chains, bf16, on the same model folders.
+"""Times llama.cpp on a GPU over the prompts of bench/generate: plain decoding and drafted chains,
+bf16, on the same model folders.
 
     build/bench/generate --device cuda ... --prompts-out prompts.jsonl
     python3 bench/llama_cpp/on_gpu.py --target DIR --draft DIR --prompts prompts.jsonl \\
@@ -37,9 +37,9 @@ def build(source, libraries, cuda, program):
                     "-lcublas", "-lcublasLt", "-lcuda", "-lpthread", "-ldl", "-lm"], check=True)
 
 
-def decode(program, files, lines, new_tokens, flash, chain):
+def decode(program, files, lines, new_tokens, flash, chain, temperature):
     command = [program, "--model", files["target"], "--new", str(new_tokens), "--flash", str(flash),
-               "--gpu-layers", "999", "--context", "1024"]
+               "--gpu-layers", "999", "--context", "1024", "--temperature", str(temperature)]
     if chain:
         command += ["--draft", files["draft"], "--chain", str(chain)]
     done = subprocess.run(list(map(str, command)), input="\n".join(lines) + "\n",
@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--limit", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--chains", type=int, nargs="+", default=[4, 6, 8, 12])
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--flash", type=int, nargs="+", default=[0, 1], choices=[0, 1],
                         help="flash attention off and on")
     parser.add_argument("--json")
@@ -84,17 +85,18 @@ def main():
             to_gguf.convert(pathlib.Path(getattr(arguments, name)), file, "bf16")
         for flash in arguments.flash:
             for chain in [0, *arguments.chains]:
-                runs = decode(program, files, lines, arguments.new_tokens, flash, chain)
+                runs = decode(program, files, lines, arguments.new_tokens, flash, chain,
+                              arguments.temperature)
                 rates = [arguments.new_tokens / run["seconds"] for run in runs]
                 row = {"method": f"chain {chain}" if chain else "plain", "flash": flash,
-                       "prompts": len(rates), "tokens_per_second": statistics.median(rates),
-                       "low": min(rates), "high": max(rates)}
+                       "temperature": arguments.temperature, "prompts": len(rates),
+                       "tokens_per_second": statistics.median(rates), "low": min(rates), "high": max(rates)}
                 if chain:
                     row["accepted_length"] = (sum(len(run["tokens"]) for run in runs) /
                                               sum(run["target_passes"] for run in runs))
                 rows.append(row)
-                print("llama.cpp {method}, flash attention {flash}: {tokens_per_second:.1f} tok/s "
-                      "({low:.1f} to {high:.1f}, {prompts} prompts)".format(**row), flush=True)
+                print("llama.cpp {method}, temperature {temperature}, flash attention {flash}: "
+                      "{tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}, {prompts} prompts)".format(**row), flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)
