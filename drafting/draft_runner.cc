@@ -83,27 +83,14 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     return;
   }
 
-  const auto count = static_cast<std::int32_t>(nodes.size());
-  // Depth-first order of everything evaluated so far and now: every KV token is then seen by
-  // one run of the new rows.
-  order_.assign(arena);
-  kv_nodes_.assign(evaluated_.begin(), evaluated_.end());
-  kv_nodes_.insert(kv_nodes_.end(), nodes.begin(), nodes.end());
-  const auto row_of = [&](std::int32_t node) {
-    return order_.row_of_node[static_cast<std::size_t>(node)];
-  };
-  const auto by_row = [&](std::int32_t a, std::int32_t b) { return row_of(a) < row_of(b); };
-  std::sort(kv_nodes_.begin(), kv_nodes_.end(), by_row);
-  rows_.assign(nodes.begin(), nodes.end());
-  std::sort(rows_.begin(), rows_.end(), by_row);
-
+  order_rows(arena, nodes);
   // Slots are noted as soon as they are taken, in memory that is there already.
   write_slots_.resize(nodes.size());
   evaluated_.reserve(evaluated_.size() + nodes.size());
   freed_.reserve(evaluated_.capacity());
   if (!pool_.take(write_slots_)) {
-    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
-                      " are free; raise kv_tokens"));
+    throw_failure(cat("draft: ", nodes.size(), " KV slots wanted for tree nodes, ",
+                      pool_.free_slots(), " are free; raise kv_tokens"));
   }
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     slot_of_node_[static_cast<std::size_t>(rows_[i])] = write_slots_[i];
@@ -115,23 +102,18 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
-  for (std::int32_t i = 0; i < count; ++i) {
-    const auto node = static_cast<std::size_t>(rows_[static_cast<std::size_t>(i)]);
+  for (const std::int32_t id : rows_) {
+    const auto node = static_cast<std::size_t>(id);
+    row_index_.push_back(static_cast<std::int32_t>(tokens_.size()));
     tokens_.push_back(arena.token[node]);
     positions_.push_back(prefix - 1 + arena.depth[node]);
-    row_index_.push_back(i);
   }
-  for (const std::int32_t node : kv_nodes_) {
-    const std::int32_t row = row_of(node);
-    const std::int32_t past = row + order_.subtree_rows[static_cast<std::size_t>(row)];
-    const auto first = std::partition_point(rows_.begin(), rows_.end(),
-                                            [&](std::int32_t n) { return row_of(n) < row; });
-    const auto last =
-        std::partition_point(first, rows_.end(), [&](std::int32_t n) { return row_of(n) < past; });
-    if (first == last) continue;  // no new row descends from it
-    visible_.push_back({slot_of_node_[static_cast<std::size_t>(node)],
-                        static_cast<std::int32_t>(first - rows_.begin()),
-                        static_cast<std::int32_t>(last - rows_.begin())});
+  for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
+    const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
+    if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
+    const auto node =
+        static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
+    visible_.push_back({slot_of_node_[node], new_before_[row], new_before_[past]});
   }
   const std::span<const KvSlot> seen_by_all =
       std::span<const KvSlot>(state_->draft_slots).first(static_cast<std::size_t>(prefix));
@@ -143,6 +125,36 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     logits = model_.forward(batch, pool_, tail);
   }
   take(arena, rows_, logits);
+}
+
+// Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
+// one run of the new rows. The arena's other nodes, which are many, have no part in it.
+void DraftRunner::order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes) {
+  kv_nodes_.assign(1, 0);
+  kv_nodes_.insert(kv_nodes_.end(), evaluated_.begin(), evaluated_.end());
+  kv_nodes_.insert(kv_nodes_.end(), nodes.begin(), nodes.end());
+  if (!std::is_sorted(kv_nodes_.begin(), kv_nodes_.end())) {
+    std::sort(kv_nodes_.begin(), kv_nodes_.end());
+  }
+  // Parents are evaluated before their children.
+  place_of_node_.resize(static_cast<std::size_t>(arena.nodes()));
+  kv_parent_.assign(1, -1);
+  place_of_node_[0] = 0;
+  for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
+    const auto node = static_cast<std::size_t>(kv_nodes_[i]);
+    place_of_node_[node] = static_cast<std::int32_t>(i);
+    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(arena.parent[node])]);
+  }
+  order_.assign(kv_parent_);
+
+  rows_.clear();
+  new_before_.clear();
+  for (const std::int32_t place : order_.node_of_row) {
+    const std::int32_t node = kv_nodes_[static_cast<std::size_t>(place)];
+    new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
+    if (node != 0 && slot_of_node_[static_cast<std::size_t>(node)] < 0) rows_.push_back(node);
+  }
+  new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
 }
 
 // Where the device draws, waiting for it is waiting for the pass.

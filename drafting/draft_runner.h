@@ -57,6 +57,7 @@ class DraftRunner : public DraftSource {
 
  private:
   void skip_long_lag();
+  void order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes);
   void take(const TokenTree& arena, std::span<const std::int32_t> nodes, const float* logits);
 
   Model& model_;
@@ -68,9 +69,14 @@ class DraftRunner : public DraftSource {
   std::vector<KvSlot> slot_of_node_;     ///< by arena node, -1: not evaluated
   std::vector<std::int32_t> evaluated_;  ///< arena nodes with a slot, the root excluded
   // Scratch of evaluate().
-  TreeOrder order_;
+  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by arena node
+  std::vector<std::int32_t> kv_parent_;  ///< by place among these
+  std::vector<std::int32_t> place_of_node_;
+  TreeOrder order_;                       ///< of these
+  std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
+  std::vector<std::int32_t> rows_;        ///< new nodes, in this order
   std::vector<VisibleKv> visible_;
-  std::vector<std::int32_t> rows_, positions_, row_index_, kv_nodes_;
+  std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
   std::vector<KvSlot> write_slots_, freed_;
   std::int64_t passes_ = 0;

@@ -4,21 +4,21 @@
 
 namespace coppice {
 
-void TreeOrder::assign(const TokenTree& tree, ChildOrder order) {
-  const auto n = static_cast<std::size_t>(tree.nodes());
+void TreeOrder::assign(std::span<const std::int32_t> parent, ChildOrder order) {
+  const std::size_t n = parent.size();
   node_of_row.clear();
   row_of_node.assign(n, 0);
   subtree_rows.assign(n, 0);
   size_of_node_.assign(n, 1);
   // Parents precede children, so one backward sweep sums the subtrees.
   for (std::size_t i = n; i-- > 1;) {
-    size_of_node_[static_cast<std::size_t>(tree.parent[i])] += size_of_node_[i];
+    size_of_node_[static_cast<std::size_t>(parent[i])] += size_of_node_[i];
   }
   first_child_.assign(n, -1);
   last_child_.assign(n, -1);
   next_sibling_.assign(n, -1);
   for (std::size_t i = 1; i < n; ++i) {
-    const auto p = static_cast<std::size_t>(tree.parent[i]);
+    const auto p = static_cast<std::size_t>(parent[i]);
     const auto node = static_cast<std::int32_t>(i);
     if (first_child_[p] < 0) {
       first_child_[p] = node;

@@ -26,7 +26,11 @@ struct TreeOrder {
   std::int32_t rows() const { return static_cast<std::int32_t>(node_of_row.size()); }
 
   /// Fills this order from `tree`, reusing its memory.
-  void assign(const TokenTree& tree, ChildOrder order = ChildOrder::drawn);
+  void assign(const TokenTree& tree, ChildOrder order = ChildOrder::drawn) {
+    assign(tree.parent, order);
+  }
+  /// From the nodes' parents, which precede them (-1 for the root, node 0).
+  void assign(std::span<const std::int32_t> parent, ChildOrder order = ChildOrder::drawn);
 
  private:
   std::vector<std::int32_t> first_child_, next_sibling_, last_child_, stack_, size_of_node_;
