@@ -73,7 +73,9 @@ void launch(const StreamedProduct& product, const CUtensorMap& weights, const Ou
 
 void launch_for_rows(const StreamedProduct& product, const CUtensorMap& weights,
                      const Output& output, const Tiling& tiling, cudaStream_t stream) {
-  const auto launch_rows = product.rows <= 8 ? launch<1> : launch<2>;
+  const auto launch_rows = product.rows <= 8    ? launch<1>
+                           : product.rows <= 16 ? launch<2>
+                                                : launch<4>;
   launch_rows(product, weights, output, tiling, stream);
 }
 
@@ -89,7 +91,7 @@ std::int32_t prepare_streamed_linear() {
         "compute capability");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
-  if (major != 9 || !prepare<1>() || !prepare<2>()) return 0;
+  if (major != 9 || !prepare<1>() || !prepare<2>() || !prepare<4>()) return 0;
   return multiprocessors;
 }
 

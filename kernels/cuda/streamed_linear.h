@@ -18,7 +18,7 @@ namespace coppice::cuda {
 struct RopeTensors;
 
 /// With more rows what a block reads of x is no longer little beside its weights.
-inline constexpr std::int32_t most_streamed_rows = 16;
+inline constexpr std::int32_t most_streamed_rows = 32;
 
 /// Blocks that run at a time on the current device, 0 where it or this build has no such kernel;
 /// sets the kernels' attributes.

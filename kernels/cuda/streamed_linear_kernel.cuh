@@ -39,7 +39,7 @@ constexpr int parts_of_stage(int round_tiles) {
 constexpr int stage_bytes(int round_tiles, int row_blocks) {
   return parts_of_stage(round_tiles) * (round_tiles * tile_bytes + row_blocks * side_bytes);
 }
-static_assert(shared_bytes / stage_bytes(most_tiles, 2) >= 2);
+static_assert(shared_bytes / stage_bytes(most_tiles, 4) >= 2);
 
 struct Arguments {
   /// x and plain weights as [64 inputs][row][in / 64]; gated weights with [side] before the last,
@@ -61,7 +61,7 @@ struct SharedState {
 /// and all of its stages are read.
 template <int row_blocks>
 using Shares = float[consumer_warps][tile_outputs][8 * row_blocks];
-static_assert(sizeof(Shares<2>) <= shared_bytes);
+static_assert(sizeof(Shares<4>) <= shared_bytes);
 
 /// From one part, tile or side of the weights in a stage to the next, in bytes.
 struct StageLayout {

@@ -291,9 +291,9 @@ TEST_F(CudaLinear, StreamedShapes) {
     for (const bool integers : {false, true}) {
       const Layer layer = make_layer(out, in, out % 2 == 1, integers, random_);
       const auto packed = pack(layer);
-      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16, 17, 40}) {
+      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16, 17, 32, 33, 40}) {
         EXPECT_EQ(engine_->implementation(*packed, rows, false) == "streamed",
-                  rows <= 16 && cuda::prepare_streamed_linear() > 0);
+                  rows <= cuda::most_streamed_rows && cuda::prepare_streamed_linear() > 0);
         check(layer, *packed, rows, rows % 2 == 0);
       }
     }
@@ -305,9 +305,9 @@ TEST_F(CudaLinear, StreamedRowsDoNotDependOnOthers) {
   for (const std::int64_t out : {48, 2117, 22656}) {
     const Layer layer = make_layer(out, 640, true, false, random_);
     const auto packed = pack(layer);
-    const GuardedArray<std::uint16_t> x(as_bf16(operands(16 * layer.in, false, random_)));
-    const std::vector<float> all = product(*engine_, *packed, x, 16);
-    for (const std::int32_t rows : {1, 2, 4, 8}) {
+    const GuardedArray<std::uint16_t> x(as_bf16(operands(32 * layer.in, false, random_)));
+    const std::vector<float> all = product(*engine_, *packed, x, 32);
+    for (const std::int32_t rows : {1, 2, 4, 8, 16}) {
       const std::vector<float> some = product(*engine_, *packed, x, rows);
       EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
     }

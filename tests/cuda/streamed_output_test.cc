@@ -67,7 +67,7 @@ TEST_F(StreamedOutput, GatedIsTheProductThenSwiglu) {
   using Shape = std::pair<std::int64_t, std::int64_t>;
   for (const auto& [n, in] : std::vector<Shape>{
            {8, 64}, {5, 128}, {36, 192}, {1007, 320}, {1500, 128}, {7744, 768}, {11328, 512}}) {
-    for (const std::int32_t rows : {1, 3, 8, 9, 16}) {
+    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31}) {
       SCOPED_TRACE(::testing::Message() << n << " x " << in << " at " << rows);
       const Layer layer = make_layer(2 * n, in, rows, rows % 2 == 1);
       const std::int64_t padded = cuda::padded_row_count(rows);
@@ -94,7 +94,7 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
                                                                         {12, 12, 64, 768},
                                                                         {32, 8, 128, 512},
                                                                         {40, 40, 128, 320}}) {
-    for (const std::int32_t rows : {1, 3, 8, 9, 16}) {
+    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31}) {
       SCOPED_TRACE(::testing::Message() << heads << " heads of " << head_dim << " at " << rows);
       constexpr std::int32_t table_rows = 50, layer_index = 1;
       const KvLayout layout{2, kv_heads, head_dim, 16, 3};
@@ -162,10 +162,10 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
 }
 
 TEST_F(StreamedOutput, IsRefusedWhereWeightsAreNotStreamed) {
-  const Layer wide = make_layer(64, 128, 17, false), odd = make_layer(64, 72, 1, false);
+  const Layer wide = make_layer(64, 128, 33, false), odd = make_layer(64, 72, 1, false);
   const GuardedArray<std::uint16_t> x(wide.x);
-  GuardedArray<std::uint16_t> out(32 * 64);
-  EXPECT_FALSE(engine_->run_gated(*wide.weights, x.data(), 17, out.data(), stream_));
+  GuardedArray<std::uint16_t> out(48 * 64);
+  EXPECT_FALSE(engine_->run_gated(*wide.weights, x.data(), 33, out.data(), stream_));
   EXPECT_FALSE(engine_->run_gated(*odd.weights, x.data(), 1, out.data(), stream_));
   cuda::RopeTensors heads{};
   heads.half_dim = 12;  // two sides of a tile would cross heads

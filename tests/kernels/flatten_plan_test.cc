@@ -96,7 +96,10 @@ TEST(FlattenPlan, ClustersTakeFewRowsAndHeadsOverFewTokens) {
   EXPECT_EQ(kernel(16, 16, most_cluster_tokens), AttentionKernel::clusters);
   EXPECT_EQ(kernel(16, 17, most_cluster_tokens), AttentionKernel::items);
   EXPECT_EQ(kernel(16, 16, most_cluster_tokens + 1), AttentionKernel::items);
-  EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::ranges);
+  EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::items);
+  EXPECT_EQ(kernel(32, 32, 1024), AttentionKernel::items);
+  EXPECT_EQ(kernel(32, 32, 2048), AttentionKernel::ranges);
+  EXPECT_EQ(kernel(33, 12, 100), AttentionKernel::ranges);
   blocks.ranges = 0;
   EXPECT_EQ(kernel(16, 12, 100), AttentionKernel::clusters);
   EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::items);
