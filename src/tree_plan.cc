@@ -1,7 +1,9 @@
 #include "tree_plan.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "auto_size.h"
 #include "base/error.h"
@@ -89,6 +91,20 @@ GrowMap read_map(const GenerateOptions& options) {
   return map;
 }
 
+// Kept from the last call: large trees take milliseconds, and a program's requests are mostly
+// alike.
+GrowMap usual_sequoia_map(std::int32_t size, std::int32_t depth) {
+  static std::mutex mutex;
+  static std::pair<std::int32_t, std::int32_t> planned{-1, -1};
+  static GrowMap map;
+  const std::lock_guard lock(mutex);
+  if (planned != std::pair(size, depth)) {
+    map = plan_sequoia(usual_acceptance, {size, depth});
+    planned = {size, depth};
+  }
+  return map;
+}
+
 }  // namespace
 
 ChildDraw child_draw(const GenerateOptions& options) {
@@ -143,10 +159,8 @@ TreePlan plan_trees(const GenerateOptions& options, std::int32_t most) {
       if (!options.tree.empty()) {
         plan.map = read_map(options);
       } else {
-        SequoiaLimits limits;
-        limits.size = usual(sequoia_size);
-        limits.depth = options.tree_depth > 0 ? options.tree_depth : sequoia_depth;
-        plan.map = plan_sequoia(usual_acceptance, limits);
+        plan.map = usual_sequoia_map(usual(sequoia_size),
+                                     options.tree_depth > 0 ? options.tree_depth : sequoia_depth);
       }
       plan.size = plan.map.shape.size();
       check_fits(options.tree.string(), plan.size, most);

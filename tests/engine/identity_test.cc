@@ -65,7 +65,7 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   const Case& c = GetParam();
   if (on_cuda() && std::string(c.dtype) == "f32") GTEST_SKIP() << "the GPU computes in bf16";
   Engine engine = Engine::load(shipped_options(c.dtype));
-  if (!on_cuda() && !c.coupled && std::string(c.dtype) == "auto" &&
+  if (!on_cuda() && std::string(c.dtype) == "auto" &&
       engine.impl().device->compute_dtype() == DType::f32) {
     GTEST_SKIP() << "auto is f32 on this processor, as in the other test";
   }
