@@ -42,7 +42,7 @@ struct Setting {
 /// One prompt under one setting.
 struct Run {
   std::vector<double> seconds;  ///< decode, by round
-  double tokens = 0, steps = 0, judged = 0, tree = 0, passes = 0, decode = 0;
+  double steps = 0, judged = 0, tree = 0, passes = 0, decode = 0;
   double draft = 0, verify = 0, sampling = 0, other = 0;  ///< seconds
   double median() const {
     auto s = seconds;
@@ -203,6 +203,7 @@ int main(int argc, char** argv) try {
     prompts.push_back({kind, json.at("prompt")});
   }
   if (prompts.empty()) throw std::runtime_error("no prompts in " + prompts_file);
+  if (new_tokens < 2) throw std::runtime_error("--max-new-tokens: the first comes with the prompt");
   const std::size_t texts = prompts.size();
 
   std::vector<Setting> settings = {{"plain", Policy::none, 0, Acceptance::rejection, false}};
@@ -285,9 +286,9 @@ int main(int argc, char** argv) try {
         dtype_used = st.dtype;
         Run& run = runs[s][p];
         const double decode = st.seconds.total - st.seconds.load - st.seconds.prefill;
-        run.seconds.push_back(decode * new_tokens / static_cast<double>(g.tokens.size()));
+        const auto decoded = static_cast<double>(g.tokens.size()) - st.prefill_tokens;
+        run.seconds.push_back(decode * new_tokens / decoded);
         run.decode += decode;
-        run.tokens += static_cast<double>(g.tokens.size());
         run.steps += static_cast<double>(st.steps);
         run.judged += st.accepted_length * static_cast<double>(st.steps);
         run.tree += st.tree_size_mean * static_cast<double>(st.steps);

@@ -41,6 +41,7 @@ std::vector<std::int32_t> rows_by_depth(const TokenTree& tree) {
 PricedSteps::PricedSteps(const std::filesystem::path& costs) : costs_(read(costs)) {}
 
 void PricedSteps::add(const StepView& step) {
+  if (!step.is_step()) return;
   const std::int32_t prefix = step.state.length();
   sum_.verify += costs_.target.seconds(step.tree.nodes(), prefix);
   if (step.draft == nullptr) return;

@@ -194,7 +194,8 @@ struct TokenLogprob {
 struct Seconds {
   /// Of the engine, once and for all, with the costs that the first automatic size measures.
   double load = 0.0;
-  double prefill = 0.0;   ///< both models' passes over the prompt
+  /// Both models' passes over the prompt, the first token included where it comes with them.
+  double prefill = 0.0;
   double draft = 0.0;     ///< the draft's forward passes
   double verify = 0.0;    ///< the target's forward passes after prefill
   double sampling = 0.0;  ///< drawing children, processing logits, accepting
@@ -204,16 +205,20 @@ struct Seconds {
 
 struct Statistics {
   std::int32_t prompt_tokens = 0;  ///< BOS included
-  std::int64_t steps = 0;          ///< target passes after prefill
-  double accepted_length = 0.0;    ///< tokens judged good per step, the bonus token included
-  double emitted_per_step = 0.0;   ///< tokens returned per step
+  /// Of the tokens returned, those that came with prefill and not from a step: the first one, where
+  /// the target had to be run over more of the prompt than its last token, and else none.
+  std::int32_t prefill_tokens = 0;
+  std::int64_t steps = 0;         ///< target passes after prefill
+  double accepted_length = 0.0;   ///< tokens judged good per step, the bonus token included
+  double emitted_per_step = 0.0;  ///< tokens returned per step, but for prefill_tokens
   /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
   std::int32_t tree_size = 0;
   double tree_size_mean = 0.0;  ///< used
   std::int64_t draft_passes = 0;
   Seconds seconds;
-  double tokens_per_second = 0.0;         ///< tokens / (total - load)
-  double decode_tokens_per_second = 0.0;  ///< tokens / (total - load - prefill)
+  double tokens_per_second = 0.0;  ///< tokens / (total - load)
+  /// (tokens - prefill_tokens) / (total - load - prefill)
+  double decode_tokens_per_second = 0.0;
   // As used:
   Policy policy = Policy::none;
   std::string policy_name;  ///< name_of(policy), or the registered name of a custom one

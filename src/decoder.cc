@@ -77,7 +77,7 @@ Generation Decoder::run() {
     finished_ = FinishReason::context;
   }
   if (options_.max_new_tokens == 0 && !finished_) finished_ = FinishReason::length;
-  if (!finished_ && !prefill()) finished_ = FinishReason::memory;
+  if (!finished_) prefill();
   while (!finished_) {
     {
       const std::lock_guard lock(engine_.mutex);
@@ -88,6 +88,7 @@ Generation Decoder::run() {
         break;
       }
       accept();
+      count_step();
     }
     emit();
   }
@@ -95,23 +96,48 @@ Generation Decoder::run() {
   return std::move(result_);
 }
 
-bool Decoder::prefill() {
+// The draft's turn comes when the first token, which does not need it, has been handed on.
+void Decoder::prefill() {
+  {
+    const std::lock_guard lock(engine_.mutex);
+    const DeviceScope scope(*engine_.device);
+    const double start = now_seconds(), observed_before = observer_seconds_;
+    if (!prefill_target()) finished_ = FinishReason::memory;
+    result_.statistics.seconds.prefill +=
+        now_seconds() - start - (observer_seconds_ - observed_before);
+  }
+  if (first_with_prefill_) emit();
+  if (finished_) return;
   const std::lock_guard lock(engine_.mutex);
   const DeviceScope scope(*engine_.device);
-  double& seconds = result_.statistics.seconds.prefill;
-  const double target_before = engine_.target_runner->prefill_seconds();
-  const bool done = engine_.target_runner->prefill(state_);
-  seconds += engine_.target_runner->prefill_seconds() - target_before;
-  if (!done || policy_ == nullptr || !draft_can_follow()) return done;
+  prefill_draft();
+}
+
+// Where tokens before the root lack KV, the last of them and the root take one pass, and the first
+// token is sampled from the root's row, as in a plain step. Else there is nothing to do. False: too
+// few slots.
+bool Decoder::prefill_target() {
+  TargetRunner& target = *engine_.target_runner;
+  if (TargetRunner::late_rows(state_) == 0) return true;
+  if (!target.prefill_to_last_pass(state_)) return false;
+  begin_step();
+  speculate_ = false;
+  if (!judge()) return false;
+  accept();
+  first_with_prefill_ = true;
+  return true;
+}
+
+void Decoder::prefill_draft() {
+  if (policy_ == nullptr || !draft_can_follow()) return;
   DraftRunner& draft = *engine_.draft_runner;
   const double draft_before = draft.prefill_seconds();
   const std::int64_t passes_before = draft.passes();
   double fit = 1.0;
   draft.prefill(state_, draft_setting_.params, fit);  // short of slots: steps will be plain
   if (auto_size_ != nullptr) auto_size_->begin_text(fit);
-  seconds += draft.prefill_seconds() - draft_before;
+  result_.statistics.seconds.prefill += draft.prefill_seconds() - draft_before;
   result_.statistics.draft_passes += draft.passes() - passes_before;
-  return true;
 }
 
 // Not past its own context, and not over tokens that it has no vocabulary row for.
@@ -150,13 +176,18 @@ void Decoder::plan_growth() {
   speculate_ = speculate_ && limits_.max_depth > 0 && limits_.max_size > 0;
 }
 
-void Decoder::grow() {
-  plan_growth();
+// Also before the pass that ends a prefill: its noise is a step's.
+void Decoder::begin_step() {
   // Counted before anything can fail: a step that did has used its noise.
   key_ = {options_.seed, options_.stream, state_.steps++,
           static_cast<std::uint64_t>(state_.length())};
   tree_.reset(state_.tokens.back());
   step_seconds_ = {};
+}
+
+void Decoder::grow() {
+  plan_growth();
+  begin_step();
   if (!speculate_) return;
   DraftRunner& draft = *engine_.draft_runner;
   passes_before_ = draft.passes();
@@ -203,8 +234,6 @@ bool Decoder::judge() {
     throw;
   }
   if (!fits && speculate_) engine_.draft_runner->abandon();
-  result_.statistics.seconds.verify += step_seconds_.verify;
-  sampling_seconds_ += step_seconds_.judging;
   return fits;
 }
 
@@ -215,7 +244,8 @@ void Decoder::show_step() {
     engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
                       draft != nullptr ? &draft->sampler() : nullptr, target_params_,
                       draft_setting_.params, key_,
-                      draft != nullptr ? draft->passes() - passes_before_ : 0, step_seconds_});
+                      draft != nullptr ? draft->passes() - passes_before_ : 0, step_seconds_,
+                      engine_.target_runner->late_rows()});
   } catch (...) {
     engine_.target_runner->abandon();
     throw;
@@ -240,28 +270,29 @@ void Decoder::note_logprobs() {
 }
 
 void Decoder::accept() {
-  ++result_.statistics.steps;
-  judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
-  drafted_ += tree_.size();
   engine_.target_runner->commit(verdict_.path);
-  if (auto_size_ && !engine_.costs_are_saved) {
-    auto_size_->observe(tree_.nodes(), step_seconds_.verify,
-                        speculate_ ? engine_.draft_runner->passes() - passes_before_ : 0,
-                        step_seconds_.draft);
-  }
-  if (speculate_) {
-    engine_.draft_runner->commit(tree_, verdict_.path);
-    if (calibration_) calibration_->record(tree_, verdict_.path);
-    if (auto_size_) {
-      auto_size_->record(tree_, verdict_.path, engine_.draft_runner->passes() - passes_before_);
-    }
-  } else if (auto_size_) {
-    auto_size_->record_plain();
-  }
+  if (speculate_) engine_.draft_runner->commit(tree_, verdict_.path);
   for (const std::int32_t node : verdict_.path) {
     state_.append(tree_.token[static_cast<std::size_t>(node)]);
   }
   state_.append(verdict_.bonus);
+}
+
+// What the first token's pass, which is no step, must not count in.
+void Decoder::count_step() {
+  Statistics& s = result_.statistics;
+  ++s.steps;
+  s.seconds.verify += step_seconds_.verify;
+  sampling_seconds_ += step_seconds_.judging;
+  judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
+  drafted_ += tree_.size();
+  const std::int64_t passes = speculate_ ? engine_.draft_runner->passes() - passes_before_ : 0;
+  if (auto_size_ && !engine_.costs_are_saved) {
+    auto_size_->observe(tree_.nodes(), step_seconds_.verify, passes, step_seconds_.draft);
+  }
+  if (auto_size_ && speculate_) auto_size_->record(tree_, verdict_.path, passes);
+  if (auto_size_ && !speculate_) auto_size_->record_plain();
+  if (calibration_ && speculate_) calibration_->record(tree_, verdict_.path);
 }
 
 void Decoder::note_logprob(std::int32_t node, TokenId token) {
@@ -352,10 +383,12 @@ void Decoder::finish(double seconds) {
   Statistics& s = result_.statistics;
   const auto count = static_cast<double>(result_.tokens.size());
   const auto steps = static_cast<double>(s.steps);
+  s.prefill_tokens = first_with_prefill_ && !result_.tokens.empty() ? 1 : 0;
+  const double of_steps = count - s.prefill_tokens;
   result_.finish_reason = *finished_;
   if (s.steps > 0) {
     s.accepted_length = static_cast<double>(judged_) / steps;
-    s.emitted_per_step = count / steps;
+    s.emitted_per_step = of_steps / steps;
     s.tree_size_mean = static_cast<double>(drafted_) / steps;
   }
   s.tree_size = options_.policy == Policy::none ? 0 : options_.tree_size;
@@ -366,7 +399,7 @@ void Decoder::finish(double seconds) {
       0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify - s.seconds.sampling);
   if (seconds > 0.0) s.tokens_per_second = count / seconds;
   if (seconds > s.seconds.prefill) {
-    s.decode_tokens_per_second = count / (seconds - s.seconds.prefill);
+    s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
   s.policy = options_.policy;
   s.policy_name =
@@ -380,9 +413,12 @@ void Decoder::finish(double seconds) {
 }
 
 JudgedTree Decoder::judge_first_tree() {
-  if (!prefill()) throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   const std::lock_guard lock(engine_.mutex);
   const DeviceScope scope(*engine_.device);
+  if (!engine_.target_runner->prefill(state_)) {
+    throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
+  }
+  prefill_draft();
   const std::int64_t passes_of_prompt = result_.statistics.draft_passes;
   grow();
   if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");

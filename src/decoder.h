@@ -1,4 +1,5 @@
-// One generation: prefill, then step after step, until something ends it.
+// One generation: prefill, which brings the first token with it, then step after step, until
+// something ends it.
 #pragma once
 
 #include <memory>
@@ -22,14 +23,18 @@ class Decoder {
   JudgedTree judge_first_tree();
 
  private:
-  bool prefill();
+  void prefill();
+  bool prefill_target();
+  void prefill_draft();
   bool draft_can_follow() const;
+  void begin_step();
   void plan_growth();
   void grow();
   bool judge();
   void note_logprobs();
   void show_step();
   void accept();
+  void count_step();
   void emit();
   bool emit_token(TokenId token);
   void note_logprob(std::int32_t node, TokenId token);
@@ -60,8 +65,9 @@ class Decoder {
   TextStream text_;
   Generation result_;
   std::optional<FinishReason> finished_;
-  std::size_t handed_out_ = 0;  ///< tokens that the callback has seen
-  std::int64_t judged_ = 0;     ///< accepted and bonus tokens of all steps
+  std::size_t handed_out_ = 0;       ///< tokens that the callback has seen
+  bool first_with_prefill_ = false;  ///< the first token: no step brought it
+  std::int64_t judged_ = 0;          ///< accepted and bonus tokens of all steps
   std::int64_t drafted_ = 0;
   double planning_seconds_ = 0.0;  ///< of the tree, before the text
   double sampling_seconds_ = 0.0;

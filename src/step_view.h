@@ -23,7 +23,8 @@ struct StepSeconds {
   double judging = 0.0;
 };
 
-/// One judged step, before its path is committed. Valid during the call that hands it over.
+/// One judged step, before its path is committed, or the pass that brings a text's first token with
+/// the end of its prompt, which looks like a plain step. Valid during the call that hands it over.
 struct StepView {
   const SequenceState& state;  ///< the text so far; its last token is the root
   const TokenTree& tree;       ///< the root alone where the step was plain
@@ -35,10 +36,15 @@ struct StepView {
   const StepKey& key;
   std::int64_t draft_passes;
   StepSeconds seconds;
+  /// Tokens of the prompt that went through the pass before the root. Above 0 it is no step:
+  /// neither statistics nor studies count it as one.
+  std::int32_t late_rows = 0;
+  bool is_step() const { return late_rows == 0; }
 };
 
-/// Called for every judged step while the engine is locked: it must not use the engine. Its time is
-/// left out of a generation's statistics. What it throws ends the generation.
+/// Called for every judged step, and for the pass before them, while the engine is locked: it must
+/// not use the engine. Its time is left out of a generation's statistics. What it throws ends the
+/// generation.
 using StepObserver = std::function<void(const StepView&)>;
 
 }  // namespace coppice

@@ -1,5 +1,7 @@
 #include "verify/target_runner.h"
 
+#include <algorithm>
+
 #include "base/stopwatch.h"
 #include "models/path_counts.h"
 
@@ -11,19 +13,28 @@ TargetRunner::TargetRunner(Model& model, KvPool& pool)
       prefix_(model, pool),
       probs_(static_cast<std::size_t>(model.config().vocab_size)) {}
 
-bool TargetRunner::prefill(SequenceState& state) {
-  const std::int32_t end = state.length() - 1;
+bool TargetRunner::extend(SequenceState& state, std::int32_t end) {
   if (static_cast<std::int32_t>(state.target_slots.size()) >= end) return true;
-  const Stopwatch timing(prefill_seconds_);
-  const bool done = prefix_.extend(state.tokens, end, state.target_slots);
+  return prefix_.extend(state.tokens, end, state.target_slots);
+}
+
+bool TargetRunner::prefill(SequenceState& state) {
+  const bool done = extend(state, state.length() - 1);
   wait();
   return done;
 }
 
+bool TargetRunner::prefill_to_last_pass(SequenceState& state) {
+  const std::int32_t rows = late_rows(state) + 1, most = model_.options().max_rows;
+  const std::int32_t passes = (rows + most - 1) / most;
+  // Not all that fits: a pass of the few rows left over would cost about as much as one of many.
+  return extend(state, state.length() - (rows + passes - 1) / passes);
+}
+
 bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
                         const Prepare& prepare) {
-  const std::int32_t rows = tree.nodes();
-  write_slots_.resize(static_cast<std::size_t>(rows));
+  late_ = late_rows(state);
+  write_slots_.resize(static_cast<std::size_t>(late_ + tree.nodes()));
   freed_.reserve(write_slots_.size());  // so that giving slots back cannot fail
   if (!pool_.take(write_slots_)) {
     write_slots_.clear();
@@ -40,7 +51,6 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
 
 void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
                          const Prepare& prepare) {
-  const std::int32_t rows = tree.nodes();
   state_ = &state;
   tree_ = &tree;
   params_ = params;
@@ -49,21 +59,29 @@ void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const Samp
     order_.assign(tree);
   }
 
-  const std::int32_t prefix = state.length() - 1;
   visible_.clear();
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
-  for (std::int32_t row = 0; row < rows; ++row) {
-    const auto r = static_cast<std::size_t>(row);
-    const auto node = static_cast<std::size_t>(order_.node_of_row[r]);
-    visible_.push_back({write_slots_[r], row, row + order_.subtree_rows[r]});
-    tokens_.push_back(tree.token[node]);
-    positions_.push_back(prefix + (fault_ == PassFault::rope_by_index ? row : tree.depth[node]));
-    row_index_.push_back(row);
+  const std::int32_t root = state.length() - 1, rows = late_ + tree.nodes();
+  for (std::int32_t row = 0; row < late_; ++row) {
+    const std::int32_t position = root - late_ + row;
+    const std::int32_t first = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
+    const std::int32_t end = fault_ == PassFault::late_rows_hidden ? late_ : rows;
+    visible_.push_back({write_slots_[static_cast<std::size_t>(row)], first, end});
+    tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
+    positions_.push_back(position);
   }
-  const std::span<const KvSlot> seen_by_all =
-      std::span<const KvSlot>(state.target_slots).first(static_cast<std::size_t>(prefix));
+  for (std::int32_t r = 0; r < tree.nodes(); ++r) {
+    const std::int32_t row = late_ + r;
+    const auto node = static_cast<std::size_t>(order_.node_of_row[static_cast<std::size_t>(r)]);
+    visible_.push_back({write_slots_[static_cast<std::size_t>(row)], row,
+                        row + order_.subtree_rows[static_cast<std::size_t>(r)]});
+    tokens_.push_back(tree.token[node]);
+    positions_.push_back(root + (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
+    row_index_.push_back(fault_ == PassFault::logits_by_batch ? r : row);
+  }
+  const std::span<const KvSlot> seen_by_all(state.target_slots);
   const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
   PassTail* tail = prepare ? prepare(order_) : nullptr;
   penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
@@ -103,13 +121,15 @@ TokenId TargetRunner::argmax(std::int32_t node) {
 }
 
 void TargetRunner::commit(std::span<const std::int32_t> path) {
-  const auto keep = [&](std::int32_t node) {
-    const auto row = static_cast<std::size_t>(order_.row_of_node[static_cast<std::size_t>(node)]);
-    state_->target_slots.push_back(write_slots_[row]);
-    write_slots_[row] = -1;
+  const auto keep = [&](std::int32_t row) {
+    KvSlot& slot = write_slots_[static_cast<std::size_t>(row)];
+    state_->target_slots.push_back(slot);
+    slot = -1;
   };
-  keep(0);
-  for (const std::int32_t node : path) keep(node);
+  for (std::int32_t row = 0; row <= late_; ++row) keep(row);  // the root's follows the late ones
+  for (const std::int32_t node : path) {
+    keep(late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+  }
   abandon();
 }
 

@@ -16,11 +16,15 @@ namespace coppice {
 /// Faults of the target pass, for tests that must notice.
 enum class PassFault {
   none,
-  rope_by_index,  ///< rows are rotated by their place in the batch, not by their depth
+  rope_by_index,     ///< rows are rotated by their place in the batch, not by their depth
+  late_rows_ahead,   ///< a late row is seen by the row before it too
+  late_rows_hidden,  ///< a late row is seen by late rows alone, not by root and tree
+  logits_by_batch,   ///< logits are taken from rows counted from the pass's first, late or not
 };
 
 /// Prefills a text and judges trees over it: one target pass over root and tree in depth-first
-/// order, each row at the position its depth gives.
+/// order, each row at the position its depth gives. Tokens before the root that have no KV yet go
+/// first in that pass, as late rows: the root hangs from the last of them as from a chain.
 class TargetRunner : public TargetSource {
  public:
   TargetRunner(Model& model, KvPool& pool);
@@ -28,17 +32,28 @@ class TargetRunner : public TargetSource {
   /// Computes the KV of all tokens but the last. False: the pool has too few slots (what was
   /// computed stays).
   bool prefill(SequenceState& state);
+  /// The same, but for the last of those tokens, which pass() can take together with the root, as
+  /// late rows. The text then needs no more passes in all than its length asks for, and that last
+  /// one is no smaller than their mean. Does not wait.
+  bool prefill_to_last_pass(SequenceState& state);
+  /// How many tokens before the root pass() would take as late rows.
+  static std::int32_t late_rows(const SequenceState& state) {
+    return state.length() - 1 - static_cast<std::int32_t>(state.target_slots.size());
+  }
 
   /// Work behind the pass, for which it is told the order of the rows before they are queued.
   using Prepare = std::function<PassTail*(const TreeOrder& order)>;
 
-  /// Queues `tree` over `state`, all of whose tokens but the last have KV. False, with nothing
-  /// changed, when the pool has too few slots. `prepare`d work may apply the repetition penalty
+  /// Queues `tree` over `state`, whose late rows and the tree must fit one pass of the model.
+  /// False, with nothing changed, when the pool has too few slots. Logits, and the rows that
+  /// `prepare`d work is told of, are the tree's alone. That work may apply the repetition penalty
   /// to the logits; nothing else may change them.
   bool pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
             const Prepare& prepare = {});
   void wait() { model_.device().synchronize(); }
   const TreeOrder& order() const { return order_; }
+  /// Of the last pass.
+  std::int32_t late_rows() const { return late_; }
 
   // Of the last pass, by node; the spans are valid until the next call:
   std::span<const float> distribution(std::int32_t node) override;
@@ -47,7 +62,7 @@ class TargetRunner : public TargetSource {
   std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
   std::span<const float> logits(std::int32_t node);
 
-  /// Keeps the KV of root and accepted path, frees the rest. Nothing is moved.
+  /// Keeps the KV of late rows, root and accepted path, frees the rest. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
   /// Frees what the last pass took.
   void abandon();
@@ -56,11 +71,11 @@ class TargetRunner : public TargetSource {
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
-  double prefill_seconds() const { return prefill_seconds_; }
   /// Of putting trees in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
 
  private:
+  bool extend(SequenceState& state, std::int32_t end);
   void queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
              const Prepare& prepare);
 
@@ -77,11 +92,11 @@ class TargetRunner : public TargetSource {
   std::vector<float> downloaded_;  ///< a row of logits, where the host does not see them
   bool penalised_ = false;         ///< the logits hold the repetition penalty already
   TreeOrder order_;
+  std::int32_t late_ = 0;
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
-  std::vector<KvSlot> write_slots_, freed_;
-  double prefill_seconds_ = 0.0;
+  std::vector<KvSlot> write_slots_, freed_;  ///< by row of the pass, late rows first
   double ordering_seconds_ = 0.0;
 };
 

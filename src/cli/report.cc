@@ -13,6 +13,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["tokens"] = generation.tokens;
   json["prompt_tokens"] = s.prompt_tokens;
   json["finish_reason"] = name_of(generation.finish_reason);
+  json["prefill_tokens"] = s.prefill_tokens;
   json["steps"] = s.steps;
   json["accepted_length"] = s.accepted_length;
   json["emitted_per_step"] = s.emitted_per_step;
@@ -63,10 +64,14 @@ std::string to_table(const Generation& generation) {
   };
   add("tokens", "%zu new after %d of prompt, ended by %s", generation.tokens.size(),
       s.prompt_tokens, name_of(generation.finish_reason));
-  add("speed", "%.1f tokens/s, %.1f without prefill", s.tokens_per_second,
-      s.decode_tokens_per_second);
-  add("accepted length", "%.2f tokens per target pass, the bonus token included (%lld passes)",
-      s.accepted_length, static_cast<long long>(s.steps));
+  if (s.steps > 0) {
+    add("speed", "%.1f tokens/s, %.1f without prefill", s.tokens_per_second,
+        s.decode_tokens_per_second);
+    add("accepted length", "%.2f tokens per target pass, the bonus token included (%lld passes)",
+        s.accepted_length, static_cast<long long>(s.steps));
+  } else {
+    add("speed", "%.1f tokens/s, all prefill", s.tokens_per_second);
+  }
   if (s.policy != Policy::none) {
     char requested[16] = "auto";
     if (s.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", s.tree_size);

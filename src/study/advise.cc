@@ -200,6 +200,7 @@ class Adviser {
     const Observed observed(engine_, [&](const StepView& view) {
       const TokenTree& tree = view.tree;
       const std::int32_t prefix = view.state.length();
+      if (!view.is_step()) return;
       if (!plain && (prefix + end_margin > end || tree.size() == 0)) return;
       Workload step;
       count(tree, view.verdict.path, step);

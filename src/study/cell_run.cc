@@ -24,6 +24,7 @@ std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
   Record record;
   Components& seconds = record.seconds;
   const auto note_step = [&](const StepView& step) {
+    if (!step.is_step()) return;
     const auto accepted = static_cast<std::int32_t>(step.verdict.path.size());
     record.judged_good += accepted + 1;
     record.drafted += step.tree.size();
@@ -51,6 +52,7 @@ std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
   record.kind = run.kind;
   record.prompt_tokens = s.prompt_tokens;
   record.tokens = static_cast<std::int64_t>(generation.tokens.size());
+  record.prefill_tokens = s.prefill_tokens;
   record.finish_reason = name_of(generation.finish_reason);
   record.steps = s.steps;
   record.draft_passes = s.draft_passes;

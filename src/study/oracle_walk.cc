@@ -77,6 +77,10 @@ OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
   SequenceState& state = sequence.state;
   OracleWalk walk;
   walk.size = size;
+  if (prompt.size() > 1 && !text.empty()) {
+    state.append(text.front());
+    text = text.subspan(1);
+  }
   while (walk.positions < positions && !text.empty()) {
     const std::lock_guard lock(impl.mutex);
     const DeviceScope scope(*impl.device);

@@ -19,8 +19,9 @@ struct OracleWalk {
 
 /// Walks along `text`, which the target wrote after `prompt` at a temperature above 0, in steps of
 /// the oracle's tree (drafting/oracle.h): at each step the tree of at most `size` nodes that is
-/// worth most by the target's own probabilities; the step ends where the text leaves it. So steps
-/// begin where a decoder with these trees would begin them. At most `positions` steps are walked,
+/// worth most by the target's own probabilities; the step ends where the text leaves it. The text's
+/// first token comes before, with the prompt, unless that is a single token. So steps begin where a
+/// decoder with these trees would begin them. At most `positions` steps are walked,
 /// for each costs about `size` target passes.
 ///
 /// It bounds trees that are chosen without knowing the randomness of the target's choice. Sampled

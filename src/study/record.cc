@@ -66,6 +66,7 @@ std::string to_line(const Record& record) {
   json["kind"] = record.kind;
   json["prompt_tokens"] = record.prompt_tokens;
   json["tokens"] = record.tokens;
+  json["prefill_tokens"] = record.prefill_tokens;
   json["finish_reason"] = record.finish_reason;
   json["steps"] = record.steps;
   json["judged_good"] = record.judged_good;
@@ -89,6 +90,7 @@ Record record_from(const nlohmann::json& json) try {
   record.kind = json.at("kind").get<std::string>();
   record.prompt_tokens = json.at("prompt_tokens").get<std::int32_t>();
   record.tokens = count_in(json, "tokens");
+  record.prefill_tokens = count_in(json, "prefill_tokens");
   record.finish_reason = json.at("finish_reason").get<std::string>();
   record.steps = count_in(json, "steps");
   record.judged_good = count_in(json, "judged_good");
@@ -104,7 +106,7 @@ Record record_from(const nlohmann::json& json) try {
   record.accepted = json.at("accepted").get<std::vector<std::int32_t>>();
   record.device = json.at("device").get<std::string>();
   record.dtype = json.at("dtype").get<std::string>();
-  if (record.judged_good < record.steps || !steps_add_up(record)) {
+  if (record.judged_good < record.steps || record.decoded() < 0 || !steps_add_up(record)) {
     throw_failure("its counts contradict each other");
   }
   return record;

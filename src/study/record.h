@@ -13,7 +13,7 @@ namespace coppice::study {
 
 /// Seconds of wall clock by component; their sum is the generation, loading left out.
 struct Components {
-  double prefill = 0.0;       ///< both models' passes over the prompt
+  double prefill = 0.0;       ///< both models' passes over the prompt, first token included
   double draft = 0.0;         ///< the draft's forward passes
   double drawing = 0.0;       ///< children out of the draft's logits
   double construction = 0.0;  ///< the policy's own work, and the tree's order
@@ -31,7 +31,8 @@ struct Record {
   std::int32_t prompt = 0;  ///< place in the study's prompts, from 0
   std::string kind;
   std::int32_t prompt_tokens = 0;
-  std::int64_t tokens = 0;  ///< new ones
+  std::int64_t tokens = 0;          ///< new ones
+  std::int64_t prefill_tokens = 0;  ///< of these, those that came with prefill
   std::string finish_reason;
   std::int64_t steps = 0;
   std::int64_t judged_good = 0;  ///< accepted and bonus tokens of all steps
@@ -44,6 +45,8 @@ struct Record {
   std::vector<std::int32_t> accepted;  ///< draft tokens, the bonus token not counted
   std::string device, dtype;
 
+  /// What decoding brought, of all new tokens.
+  std::int64_t decoded() const { return tokens - prefill_tokens; }
   std::int64_t accepted_drafts() const { return judged_good - steps; }
 };
 

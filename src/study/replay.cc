@@ -117,8 +117,9 @@ std::vector<ReplayedStep> Replayer::replay(const RecordedText& text, std::uint64
 
 void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
                       const Visit& visit) {
-  next_.assign(static_cast<std::size_t>(seeds), 0);
-  for (std::int32_t position = 0; position < text.length(); ++position) {
+  const std::int32_t first = text.prompt_tokens > 1 ? 1 : 0;
+  next_.assign(static_cast<std::size_t>(seeds), first);
+  for (std::int32_t position = first; position < text.length(); ++position) {
     bool grown = false;
     for (std::size_t walk = 0; walk < next_.size(); ++walk) {
       if (next_[walk] != position) continue;

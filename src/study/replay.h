@@ -27,7 +27,9 @@ struct ReplayedStep {
 /// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
 /// make_policy() and the rules of verify/acceptance.h, over a RecordedDraft and a RecordedTarget.
 ///
-/// A step at position t that accepts L tokens (bonus included) is followed by one at t + L.
+/// A step at position t that accepts L tokens (bonus included) is followed by one at t + L. The
+/// first is at position 1: a text's first token comes with its prompt and is no step's. Only where
+/// the prompt is a single token is there nothing for it to come with, and the first step is at 0.
 /// At temperature 0 and under coupled acceptance the text that a run writes is the recorded one,
 /// so that the replay makes the run's very steps where nothing that it asks for is missing. Under
 /// rejection the recorded text stands for the one that the steps would have written: both are

@@ -18,6 +18,11 @@ std::string formatted(const char* format, double number) {
   return text;
 }
 
+// For a table.
+std::string shown(const char* format, double number) {
+  return std::isfinite(number) ? formatted(format, number) : "-";
+}
+
 // As JSON and numpy read it; empty where there is no number.
 std::string csv_number(double number) {
   return std::isfinite(number) ? formatted("%.9g", number) : "";
@@ -73,19 +78,18 @@ std::string replay_table(const std::vector<ReplayRow>& rows) {
        "passes", "tree", "cut short", "doubtful", "steps", "steps/s"}};
   for (const ReplayRow& row : rows) {
     const Estimate& length = row.accepted_length;
-    std::string interval = formatted("%.3f", length.value);
+    std::string interval = shown("%.3f", length.value);
     if (std::isfinite(length.low)) {
       interval += formatted(" [%.3f, ", length.low) + formatted("%.3f]", length.high);
     }
     cells.push_back({row.policy, size_text(row), row.acceptance, interval,
-                     formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest),
-                     // No number where nothing was drafted.
-                     std::isfinite(row.accepted_share.value)
-                         ? formatted("%.3f", row.accepted_share.value)
+                     std::isfinite(row.lowest)
+                         ? formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest)
                          : "-",
-                     formatted("%.2f", row.draft_passes), formatted("%.1f", row.tree_size),
-                     formatted("%.2f%%", 100.0 * row.short_share),
-                     formatted("%.2f%%", 100.0 * row.doubtful_share), std::to_string(row.steps),
+                     // No number where nothing was drafted, and none at all without a step.
+                     shown("%.3f", row.accepted_share.value), shown("%.2f", row.draft_passes),
+                     shown("%.1f", row.tree_size), shown("%.2f%%", 100.0 * row.short_share),
+                     shown("%.2f%%", 100.0 * row.doubtful_share), std::to_string(row.steps),
                      formatted("%.0f", row.steps_per_second)});
   }
   std::vector<std::size_t> widths(cells[0].size(), 0);

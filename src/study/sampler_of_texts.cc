@@ -29,6 +29,15 @@ TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt) : engi
 
 TextSampler::~TextSampler() { engine_.impl().cut(state_, 0); }
 
+// Short of slots, the Decoder says so.
+void TextSampler::prefill() {
+  Engine::Impl& impl = engine_.impl();
+  if (TargetRunner::late_rows(state_) == 0) return;
+  const std::lock_guard lock(impl.mutex);
+  const DeviceScope scope(*impl.device);
+  impl.target_runner->prefill(state_);
+}
+
 std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
                                            DrawStatistics* statistics) {
   Engine::Impl& impl = engine_.impl();
@@ -37,6 +46,7 @@ std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
   impl.check(endless);
   const PieceCallback no_callback;
   try {
+    prefill();
     Generation result = Decoder(impl, state_, endless, no_callback).run();
     impl.cut(state_, prompt_length_);
     if (result.finish_reason != FinishReason::length) {

@@ -21,7 +21,8 @@ struct DrawStatistics {
 };
 
 /// Continues a prompt again and again and keeps the prompt's KV in between, so that a
-/// continuation costs its steps alone.
+/// continuation costs its steps alone, and has no token that did not come from one: speculation
+/// begins with the first.
 class TextSampler {
  public:
   /// Throws Error(usage) for a prompt that the engine does not take. `engine` outlives this.
@@ -35,6 +36,8 @@ class TextSampler {
   std::span<const TokenId> draw(const GenerateOptions& options, DrawStatistics* statistics);
 
  private:
+  void prefill();
+
   Engine& engine_;
   std::int32_t prompt_length_ = 0;
   SequenceState state_;

@@ -21,7 +21,7 @@ struct PromptSums {
     examined += static_cast<double>(record.nodes.total().examined);
     accepted += static_cast<double>(record.accepted_drafts());
     drafted += static_cast<double>(record.drafted);
-    tokens += static_cast<double>(record.tokens);
+    tokens += static_cast<double>(record.decoded());
     decode_seconds += record.seconds.decode();
   }
 };

@@ -24,7 +24,7 @@ struct SummaryRow {
   Estimate accepted_length;
   Estimate acceptance_rate;    ///< accepted draft tokens of those that the judge examined
   Estimate accepted_share;     ///< accepted draft tokens of all drafted
-  Estimate tokens_per_second;  ///< new tokens by decode time, prefill left out
+  Estimate tokens_per_second;  ///< new tokens by decode time; prefill and its token are left out
   /// tokens_per_second over plain decoding's in the same prompts, under the same temperature and
   /// acceptance.
   Estimate speedup;

@@ -85,6 +85,7 @@ TEST_F(Cli, JsonKeepsItsContract) {
                            "tokens",
                            "prompt_tokens",
                            "finish_reason",
+                           "prefill_tokens",
                            "steps",
                            "accepted_length",
                            "emitted_per_step",
@@ -113,6 +114,28 @@ TEST_F(Cli, JsonKeepsItsContract) {
   EXPECT_EQ(json["logprobs"].size(), json["tokens"].size());
   EXPECT_EQ(json["logprobs"][0]["top"].size(), 5u);
   EXPECT_EQ(json["tree_size"], "auto");
+}
+
+// It came with the prompt, and there is no step to divide by.
+TEST_F(Cli, ASingleTokenIsReportedInNumbers) {
+  for (const char* policy : {"none", "dyspec", "chain"}) {
+    const std::string command =
+        cat("generate --prompt 'It was late' --max-new-tokens 1 --seed 1 --policy ", policy);
+    const auto json = nlohmann::json::parse(run(command + " --format json").out);
+    EXPECT_EQ(json["tokens"].size(), 1u);
+    EXPECT_EQ(json["prefill_tokens"], 1);
+    EXPECT_EQ(json["steps"], 0);
+    for (const char* name : {"accepted_length", "emitted_per_step", "tree_size_mean",
+                             "draft_passes", "decode_tokens_per_second"}) {
+      EXPECT_EQ(json[name], 0) << name;
+    }
+    EXPECT_GT(json["tokens_per_second"], 0.0);
+    const Result table = run(command + " --stats");
+    EXPECT_EQ(table.code, 0);
+    EXPECT_NE(table.err.find("tokens/s, all prefill"), std::string::npos) << table.err;
+    EXPECT_EQ(table.err.find("nan"), std::string::npos) << table.err;
+    EXPECT_EQ(table.err.find("inf"), std::string::npos) << table.err;
+  }
 }
 
 TEST_F(Cli, TextEqualsJsonAndPromptsComeFromEverywhere) {

@@ -44,18 +44,19 @@ TEST(Engine, CountsAddUp) {
     EXPECT_EQ(streamed, g.tokens);
     EXPECT_EQ(g.finish_reason, FinishReason::length);
     EXPECT_EQ(s.prompt_tokens, 5);
-    EXPECT_NEAR(s.emitted_per_step, 40.0 / static_cast<double>(s.steps), 1e-12);
+    EXPECT_EQ(s.prefill_tokens, 1);
+    EXPECT_NEAR(s.emitted_per_step, 39.0 / static_cast<double>(s.steps), 1e-12);
     EXPECT_GE(s.accepted_length, s.emitted_per_step - 1e-12);
     EXPECT_EQ(s.policy, policy);
     const Seconds& t = s.seconds;
     EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
     if (policy == Policy::none) {
-      EXPECT_EQ(s.steps, 40);
+      EXPECT_EQ(s.steps, 39);
       EXPECT_EQ(s.draft_passes, 0);
       EXPECT_EQ(s.accepted_length, 1.0);
       EXPECT_EQ(s.tree_size_mean, 0.0);
     } else {
-      EXPECT_LT(s.steps, 40);
+      EXPECT_LT(s.steps, 39);
       EXPECT_GT(s.draft_passes, 0);
       EXPECT_LE(s.tree_size_mean, options.tree_size);
     }
@@ -68,10 +69,18 @@ TEST(Engine, StepsCanBeObserved) {
   Engine engine = Engine::load(pair.options());
   const Generation unseen = engine.generate(prompt, greedy(40));
   std::vector<TokenId> seen;
-  std::int64_t steps = 0, judged = 0, nodes = 0, passes = 0;
+  std::int64_t steps = 0, judged = 0, nodes = 0, passes = 0, before_steps = 0;
   engine.impl().observer = [&](const StepView& step) {
-    ++steps;
-    judged += static_cast<std::int64_t>(step.verdict.path.size()) + 1;
+    if (step.is_step()) {
+      ++steps;
+      judged += static_cast<std::int64_t>(step.verdict.path.size()) + 1;
+    } else {
+      ++before_steps;
+      EXPECT_EQ(steps, 0);
+      EXPECT_EQ(step.late_rows, 4);
+      EXPECT_EQ(step.tree.size(), 0);
+      EXPECT_EQ(step.draft, nullptr);
+    }
     nodes += step.tree.size();
     passes += step.draft_passes;
     for (const std::int32_t node : step.verdict.path) {
@@ -91,14 +100,19 @@ TEST(Engine, StepsCanBeObserved) {
   ASSERT_GE(seen.size(), g.tokens.size());
   EXPECT_TRUE(std::equal(g.tokens.begin(), g.tokens.end(), seen.begin()));
   EXPECT_EQ(steps, s.steps);
+  EXPECT_EQ(before_steps, 1);
   EXPECT_NEAR(static_cast<double>(judged), s.accepted_length * static_cast<double>(steps), 1e-9);
   EXPECT_NEAR(static_cast<double>(nodes), s.tree_size_mean * static_cast<double>(steps), 1e-9);
   EXPECT_LE(passes, s.draft_passes);
-  EXPECT_LT(steps, 40);
+  EXPECT_LT(steps, 39);
 
-  engine.impl().observer = [](const StepView&) { throw std::runtime_error("enough"); };
-  EXPECT_THROW(engine.generate(prompt, greedy(40)), std::runtime_error);
-  expect_nothing_leaked(engine);
+  for (const bool at_step : {false, true}) {
+    engine.impl().observer = [&](const StepView& step) {
+      if (step.is_step() == at_step) throw std::runtime_error("enough");
+    };
+    EXPECT_THROW(engine.generate(prompt, greedy(40)), std::runtime_error);
+    expect_nothing_leaked(engine);
+  }
   engine.impl().observer = {};
   EXPECT_EQ(engine.generate(prompt, greedy(40)).tokens, unseen.tokens);
 }

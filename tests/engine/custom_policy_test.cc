@@ -408,6 +408,7 @@ TEST_F(CustomPolicies, ATreeIsNotForLater) {
     kept = &tree;
   };
   engine.generate(prompt, request("scripted"), [&](const Piece&) {
+    if (kept == nullptr) return true;  // the first token comes before any tree
     try {
       kept->draw(0, 2);
     } catch (const Error& error) {
@@ -442,6 +443,7 @@ TEST_F(CustomPolicies, AMistakeLeavesTheSequenceAsItWas) {
 TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
   Engine engine = Engine::load(pair_.options());
   int equal = 0;
+  const std::vector<TokenId> root = {7};  // of both trees: no token comes with it
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Sequence sequence = engine.new_sequence();
     std::vector<TokenId> first;
@@ -453,8 +455,8 @@ TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
     GenerateOptions options = request("scripted", 8, 10);
     options.temperature = 1.5;
     options.seed = seed;
-    EXPECT_THROW(sequence.generate(prompt, options), Error);
-    EXPECT_THROW(sequence.generate(prompt, options), Error);
+    EXPECT_THROW(sequence.generate(root, options), Error);
+    EXPECT_THROW(sequence.generate(root, options), Error);
     ASSERT_EQ(first.size(), 2u);
     equal += first[0] == first[1] ? 1 : 0;
   }
@@ -474,7 +476,7 @@ TEST_F(CustomPolicies, EmptyTreesAreFine) {
     };
     const Generation g = engine.generate(prompt, request("scripted"));
     EXPECT_EQ(g.tokens, text);
-    EXPECT_EQ(g.statistics.steps, 40);
+    EXPECT_EQ(g.statistics.steps, 39);
   }
   expect_nothing_leaked(engine);
 }

@@ -64,16 +64,18 @@ inline std::vector<double> exact_law(const std::filesystem::path& target,
 }
 
 /// The fit of the first three of five tokens, over `draws` seeds; the mean accepted length beside
-/// it.
+/// it. All three come from steps, unless every text's prompt is `fresh`.
 inline Fit fit_of_three(Engine& engine, const std::filesystem::path& target,
                         GenerateOptions options, double* accepted_length = nullptr,
-                        int draws = usual_draws) {
+                        int draws = usual_draws, bool fresh = false) {
   options.max_new_tokens = 5;
   std::vector<std::int64_t> counts(law_vocab * law_vocab * law_vocab, 0);
   double accepted = 0.0;
+  KeptPrompt kept(engine, law_prompt);
   for (int i = 0; i < draws; ++i) {
     options.seed = 1000 + static_cast<std::uint64_t>(i);
-    const Generation g = engine.generate(law_prompt, options);
+    const Generation g = fresh ? engine.generate(law_prompt, options) : kept.generate(options);
+    EXPECT_EQ(g.statistics.prefill_tokens, fresh ? 1 : 0);
     accepted += g.statistics.accepted_length / draws;
     ++counts[static_cast<std::size_t>((g.tokens[0] * law_vocab + g.tokens[1]) * law_vocab +
                                       g.tokens[2])];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "decoder.h"
 #include "engine_impl.h"
 #include "reference/test_device.h"
 #include "reference/tiny_model.h"
@@ -40,6 +41,36 @@ class TinyPair {
 
  private:
   TemporaryFolder folder_;
+};
+
+/// A prompt whose KV is there, but for the last token's: no text after it begins with a token that
+/// came with prefill, and speculation begins with the first.
+class KeptPrompt {
+ public:
+  KeptPrompt(Engine& engine, std::span<const TokenId> prompt) : impl_(engine.impl()) {
+    state_.counts = TokenCounts(engine.vocab_size());
+    impl_.append_prompt(state_, prompt);
+    length_ = state_.length();
+    const std::lock_guard lock(impl_.mutex);
+    const DeviceScope scope(*impl_.device);
+    EXPECT_TRUE(impl_.target_runner->prefill(state_));
+  }
+  ~KeptPrompt() { impl_.cut(state_, 0); }
+  KeptPrompt(const KeptPrompt&) = delete;
+  KeptPrompt& operator=(const KeptPrompt&) = delete;
+
+  Generation generate(const GenerateOptions& options) {
+    impl_.check(options);
+    const PieceCallback no_callback;
+    Generation result = Decoder(impl_, state_, options, no_callback).run();
+    impl_.cut(state_, length_);
+    return result;
+  }
+
+ private:
+  Engine::Impl& impl_;
+  SequenceState state_;
+  std::int32_t length_ = 0;
 };
 
 /// All KV slots of both models are free.

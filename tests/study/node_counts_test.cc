@@ -91,6 +91,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   NodeCounts counts;
   std::int64_t drafted = 0, good = 0, steps = 0;
   engine.impl().observer = [&](const StepView& step) {
+    if (!step.is_step()) return;
     counts.add(step.tree, step.verdict.path, token_probs(step, counted_params(step.target_params)));
     drafted += step.tree.size();
     good += static_cast<std::int64_t>(step.verdict.path.size());

@@ -439,7 +439,7 @@ TEST_F(Replay, SummariesAreSumsOfSteps) {
   double steps = 0.0, tokens = 0.0, drafted = 0.0;
   for (const RecordedText& text : recording.texts) {
     for (const std::uint64_t seed : {0u, 1u}) {
-      std::int32_t position = 0;
+      std::int32_t position = 1;
       for (const ReplayedStep& step : replayer.replay(text, seed)) {
         EXPECT_EQ(step.position, position);
         position += step.accepted_length;
@@ -566,6 +566,36 @@ TEST(ReplayTable, ShareOfNothingDraftedIsNoNumber) {
   EXPECT_EQ(study::replay_csv({row}).find("nan"), std::string::npos);
   row.accepted_share.value = 0.25;
   EXPECT_EQ(study::replay_table({row}).find("  -  "), std::string::npos);
+}
+
+// A text of one token, which came with its prompt.
+TEST_F(Replay, WithoutAStepThereAreNoFigures) {
+  study::RecordOptions options = record_options(0.9, 8, 4);
+  options.generate.max_new_tokens = 1;
+  const Recording recording = recorded(options, 2);
+  GenerateOptions setting;
+  setting.tree_size = 4;
+  const study::ReplayRow row = study::replay_all(recording, setting, 2);
+  EXPECT_EQ(row.steps, 0);
+  EXPECT_EQ(study::replay_table({row}).find("nan"), std::string::npos);
+  EXPECT_EQ(study::replay_csv({row}).find("nan"), std::string::npos);
+}
+
+// A prompt of one token has nothing for the first token to come with: its steps begin there.
+TEST_F(Replay, BeginsWhereRunsBegin) {
+  Engine engine = Engine::load(pair_.options());
+  const std::vector<std::vector<TokenId>> prompts = {{7}, {7, 9}, {7, 9, 11}};
+  const Recording recording =
+      through_file(record_all(engine, record_options(0.0, 64, 96), prompts));
+  GenerateOptions setting = settings().front();
+  setting.acceptance = Acceptance::coupled;
+  Replayer replayer(recording, setting);
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    setting.stream = p;
+    const std::int32_t first = p == 0 ? 0 : 1;
+    EXPECT_EQ(replayer.replay(recording.texts[p], 0).front().position, first);
+    EXPECT_EQ(real_steps(engine, prompts[p], setting).front().position, first);
+  }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ Record some_record(std::int32_t prompt) {
   record.kind = "tales \"quoted\"\n";
   record.prompt_tokens = 9;
   record.tokens = 20;
+  record.prefill_tokens = 1;
   record.finish_reason = "length";
   record.steps = 7;
   record.judged_good = 21;

@@ -185,8 +185,9 @@ TEST_F(Study, TheOracleIsWalkedAboveTemperatureZero) {
   EXPECT_LT(oracle.accepted_length.value, 5.0);
 }
 
-// A tree of one node is worth the target's largest probability; the step ends with the text's
-// second token where the first was foreseen, else with the first.
+// A tree of one node is worth the target's largest probability; the step ends with the second token
+// of what is left where the first was foreseen, else with the first. The text's first token comes
+// with the prompt.
 TEST_F(Study, OracleTreesOfOneNode) {
   Engine engine = Engine::load(request_.engine);
   GenerateOptions options;
@@ -199,7 +200,7 @@ TEST_F(Study, OracleTreesOfOneNode) {
   const Generation text = engine.generate(prompt, options);
   double expected = 0.0;
   std::int32_t steps = 0;
-  for (std::size_t at = 0; at < text.tokens.size(); ++steps) {
+  for (std::size_t at = 1; at < text.tokens.size(); ++steps) {
     const auto& [token, logprob] = text.logprobs[at].top[0];
     expected += 1.0 + std::exp(logprob);
     at += text.tokens[at] == token ? 2 : 1;

@@ -38,6 +38,7 @@ class TraceFile : public ::testing::Test {
       TraceRun run(r, 7);
       std::uint32_t step = 0;
       engine.impl().observer = [&](const StepView& view) {
+        if (!view.is_step()) return;
         run.add(view, study::token_probs(view, view.target_params));
         note(view, r, step++);
       };
@@ -220,6 +221,7 @@ TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   Engine engine = Engine::load(pair_.options());
   TraceRun run(2, 0);
   engine.impl().observer = [&](const StepView& view) {
+    if (!view.is_step()) return;
     run.add(view, study::token_probs(view, view.target_params));
   };
   GenerateOptions options;
