@@ -27,8 +27,7 @@ void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting&
 std::int32_t DraftRunner::room(const SequenceState& state) const {
   const auto missing =
       std::min(state.length() - static_cast<std::int32_t>(state.draft_slots.size()), longest_lag);
-  return std::min(pool_.free_slots() - missing,
-                  std::min(model_.options().max_rows, model_.max_positions()) - 1);
+  return std::min(pool_.free_slots() - missing, model_.options().max_rows - 1);
 }
 
 bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {

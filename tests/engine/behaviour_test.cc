@@ -64,6 +64,28 @@ TEST(Engine, CountsAddUp) {
   expect_nothing_leaked(engine);
 }
 
+// Positions are by depth: a wide tree has many nodes at each.
+TEST(Engine, TreesMayHoldMoreNodesThanTheContextHasPositions) {
+  TinyModel model = endless();
+  model.context_length = 32;
+  const TinyPair pair(model);
+  EngineOptions loaded = pair.options();
+  loaded.max_tree_size = 100;
+  Engine engine = Engine::load(loaded);
+  GenerateOptions options = greedy(12);
+  options.policy = Policy::none;
+  const Generation plain = engine.generate(prompt, options);
+  options.policy = Policy::dyspec;
+  options.tree_size = 100;
+  options.draft_temperature = 2.0;
+  const Generation g = engine.generate(prompt, options);
+  if (!on_cuda()) {  // near-ties of bf16
+    EXPECT_EQ(g.tokens, plain.tokens);
+  }
+  EXPECT_GT(g.statistics.tree_size_mean, 60.0);
+  expect_nothing_leaked(engine);
+}
+
 TEST(Engine, StepsCanBeObserved) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
