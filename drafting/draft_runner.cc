@@ -87,6 +87,7 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   write_slots_.resize(nodes.size());
   evaluated_.reserve(evaluated_.size() + nodes.size());
   freed_.reserve(evaluated_.capacity());
+  make_room(state_->draft_slots, evaluated_.size() + nodes.size());
   if (!pool_.take(write_slots_)) {
     throw_failure(cat("draft: ", nodes.size(), " KV slots wanted for tree nodes, ",
                       pool_.free_slots(), " are free; raise kv_tokens"));

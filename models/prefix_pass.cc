@@ -11,12 +11,12 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end,
   while (static_cast<std::int32_t>(slots.size()) < end) {
     const auto begin = static_cast<std::int32_t>(slots.size());
     const std::int32_t rows = std::min(most, end - begin);
+    // So that nothing but the pass itself can fail once `slots` holds more than it did.
+    tail_.reserve(static_cast<std::size_t>(rows));
+    positions_.reserve(static_cast<std::size_t>(rows));
+    logit_rows_.reserve(static_cast<std::size_t>(rows));
     slots.resize(static_cast<std::size_t>(begin + rows));
     const std::span<KvSlot> fresh(slots.data() + begin, static_cast<std::size_t>(rows));
-    // So that nothing but the pass itself can fail once slots are taken.
-    tail_.reserve(fresh.size());
-    positions_.reserve(fresh.size());
-    logit_rows_.reserve(fresh.size());
     if (!pool_.take(fresh)) {
       slots.resize(static_cast<std::size_t>(begin));
       return false;

@@ -11,6 +11,12 @@
 
 namespace coppice {
 
+/// Room for `more` slots, so that noting them cannot fail; memory grows as by push_back.
+inline void make_room(std::vector<KvSlot>& slots, std::size_t more) {
+  const std::size_t needed = slots.size() + more;
+  if (needed > slots.capacity()) slots.reserve(std::max(needed, 2 * slots.capacity()));
+}
+
 struct SequenceState {
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
   /// KV slots of tokens [0, size()). Both are shorter than `tokens`: the last token's KV is

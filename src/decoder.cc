@@ -129,7 +129,8 @@ bool Decoder::prefill_target() {
 }
 
 void Decoder::prefill_draft() {
-  if (policy_ == nullptr || !draft_can_follow()) return;
+  // A tree is for two tokens at least.
+  if (policy_ == nullptr || !draft_can_follow() || tokens_left() < 2) return;
   DraftRunner& draft = *engine_.draft_runner;
   const double draft_before = draft.prefill_seconds();
   const std::int64_t passes_before = draft.passes();
@@ -140,6 +141,11 @@ void Decoder::prefill_draft() {
   result_.statistics.draft_passes += draft.passes() - passes_before;
 }
 
+std::int32_t Decoder::tokens_left() const {
+  return std::min(options_.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
+                  engine_.target.model->max_positions() - state_.length());
+}
+
 // Not past its own context, and not over tokens that it has no vocabulary row for.
 bool Decoder::draft_can_follow() const {
   return state_.largest_token < engine_.draft.model->config().vocab_size &&
@@ -148,9 +154,7 @@ bool Decoder::draft_can_follow() const {
 
 // Bounds of this step's tree. They depend on what is known before the step alone.
 void Decoder::plan_growth() {
-  const std::int32_t left =
-      std::min(options_.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
-               engine_.target.model->max_positions() - state_.length());
+  const std::int32_t left = tokens_left();
   limits_ = {};
   speculate_ = policy_ != nullptr && draft_can_follow();
   if (!speculate_) return;

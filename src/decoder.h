@@ -26,6 +26,7 @@ class Decoder {
   void prefill();
   bool prefill_target();
   void prefill_draft();
+  std::int32_t tokens_left() const;
   bool draft_can_follow() const;
   void begin_step();
   void plan_growth();

@@ -355,9 +355,9 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
                               const PieceCallback& callback) {
   impl_->engine.check(options);
   const std::int32_t before = impl_->state.length();
-  impl_->engine.append_prompt(impl_->state, prompt);
-  const auto prompt_tokens = impl_->state.length();
   try {
+    impl_->engine.append_prompt(impl_->state, prompt);
+    const auto prompt_tokens = impl_->state.length();
     Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
     result.statistics.prompt_tokens = prompt_tokens;
     return result;

@@ -35,7 +35,9 @@ bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const Sampl
                         const Prepare& prepare) {
   late_ = late_rows(state);
   write_slots_.resize(static_cast<std::size_t>(late_ + tree.nodes()));
-  freed_.reserve(write_slots_.size());  // so that giving slots back cannot fail
+  // So that neither giving slots back nor keeping them can fail.
+  freed_.reserve(write_slots_.size());
+  make_room(state.target_slots, write_slots_.size());
   if (!pool_.take(write_slots_)) {
     write_slots_.clear();
     return false;
