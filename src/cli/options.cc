@@ -239,7 +239,9 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.cost_table = text("cost-table");
-  options.max_tree_size = std::max(64, plan_trees(request, largest_tree_size).size);
+  // Policies with fixed widths may grow less than is asked for.
+  options.max_tree_size =
+      std::max({64, request.tree_size, plan_trees(request, largest_tree_size).size});
   return options;
 }
 

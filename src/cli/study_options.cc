@@ -162,7 +162,7 @@ StudyCommand study_command(const po::variables_map& values) {
   for (const study::Cell& cell : request.cells) {
     speculates = speculates || !cell.plain();
     const std::int32_t planned = plan_trees(cell.request(request.shared), largest_tree_size).size;
-    largest = std::max(largest, planned);
+    largest = std::max({largest, planned, cell.tree_size});
     // Of trees that are given the oracle's has their size.
     const bool given = !cell.widths.empty() || !cell.tree.empty();
     const std::int32_t size = given ? planned : cell.tree_size;

@@ -31,6 +31,18 @@ Json json_of(const Prediction& p) {
           {"speedup", p.speedup}};
 }
 
+// Of dyspec's sizes in the check, where a fixed one is advised.
+bool automatic_is_faster(const Advice& advice) {
+  double automatic = 0.0, advised = 0.0;
+  for (const CheckedPrediction& c : advice.checks) {
+    if (c.policy == Policy::dyspec && c.tree_size == 0) automatic = c.measured;
+    if (c.policy == advice.advised.policy && c.tree_size == advice.advised.tree_size) {
+      advised = c.measured;
+    }
+  }
+  return advice.pays && advice.advised.tree_size > 0 && advised > 0.0 && automatic > advised;
+}
+
 }  // namespace
 
 std::string policy_options(const Prediction& advised) {
@@ -83,6 +95,11 @@ std::string to_text(const Advice& advice, const std::string& command) {
                    c.measured_length, c.predicted_length, c.measured, c.predicted,
                    c.predicted > 0.0 ? c.measured / c.predicted : 0.0);
     }
+  }
+  if (automatic_is_faster(advice)) {
+    text +=
+        "\nAutomatic sizes, the default, were faster there than the fixed one advised: leave "
+        "--policy\nand --tree-size out.\n";
   }
   return text;
 }

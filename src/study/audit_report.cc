@@ -112,10 +112,17 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
 
 std::string verdict(const AuditReport& report) {
   if (report.lossless()) {
-    return report.self_check_done
-               ? "Lossless: no bias seen, planted faults were caught, texts equal plain "
-                 "decoding's.\n"
-               : "Lossless as far as tested: the tests themselves were not checked.\n";
+    if (!report.self_check_done) {
+      return "Lossless as far as tested: the tests themselves were not checked.\n";
+    }
+    const auto caught = std::count_if(report.faults.begin(), report.faults.end(),
+                                      [](const FaultFinding& fault) { return fault.caught; });
+    const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
+    return line(
+        "Lossless: no bias seen, texts equal plain decoding's; %td of %td planted faults "
+        "caught%s.\n",
+        caught, planted,
+        caught < planted ? " (more --samples, or other prompts, show more of them)" : "");
   }
   std::string text = "NOT shown lossless:";
   if (!report.law_holds) text += " the law of sampled text is not the target's;";

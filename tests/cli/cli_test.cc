@@ -116,6 +116,16 @@ TEST_F(Cli, JsonKeepsItsContract) {
   EXPECT_EQ(json["tree_size"], "auto");
 }
 
+// SpecInfer's widths may hold fewer nodes than were asked for.
+TEST_F(Cli, SpecinferTakesAnySize) {
+  const auto json = nlohmann::json::parse(
+      run("generate --prompt 'It was late' --max-new-tokens 3 --format json --policy specinfer "
+          "--tree-size 100")
+          .out);
+  EXPECT_LE(json["tree_size"], 100);
+  EXPECT_GT(json["tree_size"], 64);
+}
+
 // It came with the prompt, and there is no step to divide by.
 TEST_F(Cli, ASingleTokenIsReportedInNumbers) {
   for (const char* policy : {"none", "dyspec", "chain"}) {
