@@ -90,13 +90,15 @@ def main():
                 rates = [arguments.new_tokens / run["seconds"] for run in runs]
                 row = {"method": f"chain {chain}" if chain else "plain", "flash": flash,
                        "temperature": arguments.temperature, "prompts": len(rates),
-                       "tokens_per_second": statistics.median(rates), "low": min(rates), "high": max(rates)}
+                       "tokens_per_second": statistics.median(rates), "low": min(rates),
+                       "high": max(rates)}
                 if chain:
                     row["accepted_length"] = (sum(len(run["tokens"]) for run in runs) /
                                               sum(run["target_passes"] for run in runs))
                 rows.append(row)
                 print("llama.cpp {method}, temperature {temperature}, flash attention {flash}: "
-                      "{tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}, {prompts} prompts)".format(**row), flush=True)
+                      "{tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}, {prompts} prompts)"
+                      .format(**row), flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)
