@@ -1,6 +1,7 @@
 #include "drafting/static_tree.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <tuple>

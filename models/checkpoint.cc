@@ -1,5 +1,6 @@
 #include "models/checkpoint.h"
 
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"

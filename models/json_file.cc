@@ -1,6 +1,7 @@
 #include "models/json_file.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 #include <vector>

@@ -1,6 +1,7 @@
 // What a study sees of a step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -46,5 +47,11 @@ struct StepView {
 /// not use the engine. Its time is left out of a generation's statistics. What it throws ends the
 /// generation.
 using StepObserver = std::function<void(const StepView&)>;
+
+/// How many tokens of a text come with the prefill of its prompt, of which nothing has KV yet, and
+/// are therefore no step: the first, where the prompt has tokens before the root.
+constexpr std::int32_t tokens_with_prefill(std::size_t prompt_tokens) {
+  return prompt_tokens > 1 ? 1 : 0;
+}
 
 }  // namespace coppice

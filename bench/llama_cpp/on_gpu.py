@@ -11,6 +11,7 @@ time is decode.c's; medians over prompts. Needs numpy and gguf.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import statistics
@@ -56,18 +57,20 @@ def main():
     parser.add_argument("--prompts", required=True)
     parser.add_argument("--source", help="llama.cpp's source tree")
     parser.add_argument("--libraries", help="where its static libraries are")
-    parser.add_argument("--decode", help="decode.c as built before, in place of these two")
+    parser.add_argument("--decode", help="decode.c built; where there is none yet, it is left here")
+    parser.add_argument("--gguf", help="folder for the converted models, which are used again")
     parser.add_argument("--cuda", default="/usr/local/cuda")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--limit", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--chains", type=int, nargs="+", default=[4, 6, 8, 12])
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.6])
     parser.add_argument("--flash", type=int, nargs="+", default=[0, 1], choices=[0, 1],
                         help="flash attention off and on")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    if not arguments.decode and not (arguments.source and arguments.libraries):
-        parser.error("name --source and --libraries, or --decode")
+    built = arguments.decode and pathlib.Path(arguments.decode).exists()
+    if not built and not (arguments.source and arguments.libraries):
+        parser.error("name --source and --libraries, or --decode as built before")
 
     with open(arguments.prompts) as file:
         prompts = [json.loads(line)["tokens"] for line in file]
@@ -76,29 +79,34 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        program = arguments.decode
-        if program is None:
-            program = folder / "decode"
+        program = pathlib.Path(arguments.decode or folder / "decode")
+        if not built:
             build(arguments.source, arguments.libraries, arguments.cuda, program)
-        files = {name: folder / f"{name}.gguf" for name in ("target", "draft")}
+        gguf = pathlib.Path(arguments.gguf or folder)
+        gguf.mkdir(parents=True, exist_ok=True)
+        files = {name: gguf / f"{name}.gguf" for name in ("target", "draft")}
         for name, file in files.items():
-            to_gguf.convert(pathlib.Path(getattr(arguments, name)), file, "bf16")
-        for flash in arguments.flash:
-            for chain in [0, *arguments.chains]:
-                runs = decode(program, files, lines, arguments.new_tokens, flash, chain,
-                              arguments.temperature)
-                rates = [arguments.new_tokens / run["seconds"] for run in runs]
-                row = {"method": f"chain {chain}" if chain else "plain", "flash": flash,
-                       "temperature": arguments.temperature, "prompts": len(rates),
-                       "tokens_per_second": statistics.median(rates), "low": min(rates),
-                       "high": max(rates)}
-                if chain:
-                    row["accepted_length"] = (sum(len(run["tokens"]) for run in runs) /
-                                              sum(run["target_passes"] for run in runs))
-                rows.append(row)
-                print("llama.cpp {method}, temperature {temperature}, flash attention {flash}: "
-                      "{tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}, {prompts} prompts)"
-                      .format(**row), flush=True)
+            if not file.exists():
+                # Under another name until it is whole.
+                part = file.with_suffix(".part")
+                to_gguf.convert(pathlib.Path(getattr(arguments, name)), part, "bf16")
+                part.rename(file)
+        chains = [0, *arguments.chains]
+        for temperature, flash, chain in itertools.product(arguments.temperatures, arguments.flash,
+                                                           chains):
+            runs = decode(program, files, lines, arguments.new_tokens, flash, chain, temperature)
+            rates = [arguments.new_tokens / run["seconds"] for run in runs]
+            row = {"method": f"chain {chain}" if chain else "plain", "flash": flash,
+                   "temperature": temperature, "prompts": len(rates),
+                   "tokens_per_second": statistics.median(rates), "low": min(rates),
+                   "high": max(rates)}
+            if chain:
+                row["accepted_length"] = (sum(len(run["tokens"]) for run in runs) /
+                                          sum(run["target_passes"] for run in runs))
+            rows.append(row)
+            print("llama.cpp {method}, temperature {temperature}, flash attention {flash}: "
+                  "{tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}, {prompts} prompts)"
+                  .format(**row), flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)

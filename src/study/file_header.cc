@@ -1,6 +1,7 @@
 #include "study/file_header.h"
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/json_file.h"

@@ -1,7 +1,7 @@
 // The line of JSON that traces and recordings begin with.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "drafting/oracle.h"
 #include "engine_impl.h"
+#include "step_view.h"
 #include "verify/children.h"
 
 namespace coppice::study {
@@ -77,10 +78,9 @@ OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
   SequenceState& state = sequence.state;
   OracleWalk walk;
   walk.size = size;
-  if (prompt.size() > 1 && !text.empty()) {
-    state.append(text.front());
-    text = text.subspan(1);
-  }
+  const auto with_prefill = static_cast<std::size_t>(tokens_with_prefill(prompt.size()));
+  for (const TokenId token : text.first(std::min(with_prefill, text.size()))) state.append(token);
+  text = text.subspan(std::min(with_prefill, text.size()));
   while (walk.positions < positions && !text.empty()) {
     const std::lock_guard lock(impl.mutex);
     const DeviceScope scope(*impl.device);

@@ -1,6 +1,7 @@
 #include "study/record.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "drafting/expand_rerank.h"
+#include "step_view.h"
 
 namespace coppice::study {
 namespace {
@@ -117,7 +118,7 @@ std::vector<ReplayedStep> Replayer::replay(const RecordedText& text, std::uint64
 
 void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
                       const Visit& visit) {
-  const std::int32_t first = text.prompt_tokens > 1 ? 1 : 0;
+  const std::int32_t first = tokens_with_prefill(static_cast<std::size_t>(text.prompt_tokens));
   next_.assign(static_cast<std::size_t>(seeds), first);
   for (std::int32_t position = first; position < text.length(); ++position) {
     bool grown = false;

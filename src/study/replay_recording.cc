@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 #include <type_traits>

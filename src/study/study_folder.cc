@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"

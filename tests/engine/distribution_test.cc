@@ -3,7 +3,9 @@
 // from an independent implementation of the model and of the filters, in double.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "engine/exact_law.h"
 #include "engine/pair.h"

@@ -3,17 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
-#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "engine/exact_logits.h"
 #include "engine/pair.h"
 #include "reference/all_trees.h"
-#include "reference/chain_runner.h"
-#include "reference/model_reference.h"
 
 namespace coppice::testing {
 namespace {
@@ -63,7 +60,7 @@ class LateRows : public ::testing::Test {
     counting_ = std::make_unique<CountingModel>(*model_);
     pool_ = std::make_unique<KvPool>(*device_, model_->kv_layout(slots, 4));
     runner_ = std::make_unique<TargetRunner>(*counting_, *pool_);
-    reference_ = std::make_unique<ModelReference>(folder_.path());
+    exact_ = std::make_unique<ExactLogits>(folder_.path(), model_->config());
   }
 
   /// A text of which all but the last `late` tokens before the root have KV.
@@ -78,23 +75,12 @@ class LateRows : public ::testing::Test {
     return state;
   }
 
-  double error_after(const std::vector<TokenId>& text, std::int32_t node) {
-    auto& exact = known_[text];
-    if (exact.empty()) exact = reference_->logits(text).back();
-    const std::span<const float> logits = runner_->logits(node);
-    double worst = 0.0, squares = 0.0;
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - exact[i]));
-      squares += exact[i] * exact[i] / static_cast<double>(exact.size());
-    }
-    // As in slots_test.cc.
-    tolerance_ =
-        on_cuda() ? logit_tolerance(model_->config(), DType::bf16, std::sqrt(squares)) : 1e-4;
-    return worst;
+  ExactLogits::Comparison compare_after(const std::vector<TokenId>& text, std::int32_t node) {
+    return exact_->compare(runner_->logits(node), text);
   }
   void expect_logits(const std::vector<TokenId>& text, std::int32_t node) {
-    const double error = error_after(text, node);
-    ASSERT_LT(error, tolerance_);
+    const ExactLogits::Comparison found = compare_after(text, node);
+    ASSERT_LT(found.error, found.tolerance);
   }
 
   TemporaryFolder folder_;
@@ -103,9 +89,7 @@ class LateRows : public ::testing::Test {
   std::unique_ptr<CountingModel> counting_;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<TargetRunner> runner_;
-  std::unique_ptr<ModelReference> reference_;
-  std::map<std::vector<TokenId>, std::vector<double>> known_;
-  double tolerance_ = 0.0;
+  std::unique_ptr<ExactLogits> exact_;
 };
 
 TEST_F(LateRows, EveryTreeRidesBehindThem) {
@@ -176,11 +160,11 @@ TEST_F(LateRows, FaultsAreNoticed) {
     runner_->plant(fault);
     ASSERT_TRUE(runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{}));
     runner_->plant(PassFault::none);
-    const double error = error_after(prompt, 0);
+    const ExactLogits::Comparison found = compare_after(prompt, 0);
     if (fault == PassFault::none) {
-      EXPECT_LT(error, tolerance_);
+      EXPECT_LT(found.error, found.tolerance);
     } else {
-      EXPECT_GT(error, on_cuda() ? 0.02 : 1e-3) << static_cast<int>(fault);
+      EXPECT_GT(found.error, on_cuda() ? 0.02 : 1e-3) << static_cast<int>(fault);
     }
     runner_->abandon();
     pool_->give_back(state.target_slots);

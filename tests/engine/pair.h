@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "coppice.h"
 #include "decoder.h"
 #include "engine_impl.h"
+#include "reference/shipped_prompts.h"
 #include "reference/test_device.h"
 #include "reference/tiny_model.h"
 
@@ -89,19 +87,9 @@ inline EngineOptions shipped_options(const std::string& dtype) {
   options.target = stories() / "target";
   options.draft = stories() / "draft";
   options.device = test_device();
-  options.threads = 2;
+  options.threads = 1;
   options.cpu_dtype = dtype;
   return options;
-}
-
-/// The project's 100 prompts.
-inline std::vector<std::string> prompts() {
-  std::ifstream in(std::filesystem::path(COPPICE_SOURCE_DIR) / "bench/prompts/prompts.jsonl");
-  std::vector<std::string> all;
-  for (std::string line; std::getline(in, line);) {
-    all.push_back(nlohmann::json::parse(line).at("prompt"));
-  }
-  return all;
 }
 
 }  // namespace coppice::testing

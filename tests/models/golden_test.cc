@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/json_file.h"
@@ -161,8 +162,8 @@ TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
 
 const auto name_of_backend = [](const auto& backend) { return backend.param.name; };
 INSTANTIATE_TEST_SUITE_P(Devices, TinyGolden, ::testing::ValuesIn(backends), name_of_backend);
-INSTANTIATE_TEST_SUITE_P(Devices, ShippedGolden, ::testing::Values(backends[1], backends[2], backends[3]),
-                         name_of_backend);
+INSTANTIATE_TEST_SUITE_P(Devices, ShippedGolden,
+                         ::testing::Values(backends[1], backends[2], backends[3]), name_of_backend);
 
 }  // namespace
 }  // namespace coppice

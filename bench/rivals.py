@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Times coppice, transformers and llama.cpp on a GPU by turns, on one pair and its prompts.
+
+    python3 bench/rivals.py --target DIR --draft DIR --llama-source LLAMA_CPP \\
+        --llama-libraries LLAMA_CPP/build
+
+Every round runs each program once, in rotating order; the table gives the median over rounds, the
+least and the largest, and how many times as fast the best setting of coppice was in the same round.
+What a program's tokens/s are of is said in bench/generate, hf_generate.py and llama_cpp/on_gpu.py,
+which do the work; programs that are not there are left out, and said to be.
+"""
+
+import argparse
+import collections
+import importlib.util
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def run(command, name):
+    start = time.monotonic()
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"rivals.py: {name} failed:\n{done.stdout}")
+    print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+
+
+def coppice_rows(arguments, folder):
+    """Rows {method, temperature, tokens_per_second}; also writes the prompts for the others."""
+    rows = []
+    for temperature in arguments.temperatures:
+        out = folder / "coppice.json"
+        run([arguments.coppice, "--device", "cuda", "--target", arguments.target, "--draft",
+             arguments.draft, "--prompt-tokens", "128", "--per-kind", arguments.per_kind,
+             "--rounds", 3, "--max-new-tokens", arguments.new_tokens, "--temperature", temperature,
+             "--settings", arguments.settings, "--prompts-out", folder / "prompts.jsonl", "--json",
+             out], f"coppice at {temperature:g}")
+        rows += [{"method": row["setting"], "temperature": temperature,
+                  "tokens_per_second": row["tokens_per_second"]}
+                 for row in json.loads(out.read_text())]
+    return rows
+
+
+def script_rows(script, options, arguments, folder, name):
+    out = folder / "rows.json"
+    run([sys.executable, HERE / script, "--target", arguments.target, "--draft", arguments.draft,
+         "--prompts", folder / "prompts.jsonl", "--limit", 4 * arguments.per_kind, "--new-tokens",
+         arguments.new_tokens, "--temperatures", *arguments.temperatures, "--json", out, *options],
+        name)
+    return json.loads(out.read_text())
+
+
+def missing(modules):
+    return [name for name in modules if importlib.util.find_spec(name) is None]
+
+
+def programs(arguments, folder):
+    """By name, what times it; coppice first, since it writes the prompts."""
+    sides = {"coppice": lambda: coppice_rows(arguments, folder)}
+    lacking = missing(["torch", "transformers"])
+    if lacking:
+        print(f"transformers is left out: no module {', '.join(lacking)}")
+    else:
+        sides["transformers"] = lambda: script_rows("hf_generate.py", ["--static"], arguments,
+                                                    folder, "transformers")
+    lacking = missing(["numpy", "gguf"])
+    if not (arguments.llama_source and arguments.llama_libraries):
+        print("llama.cpp is left out: --llama-source and --llama-libraries do not name it")
+    elif lacking:
+        print(f"llama.cpp is left out: no module {', '.join(lacking)}")
+    else:
+        options = ["--source", arguments.llama_source, "--libraries", arguments.llama_libraries,
+                   "--decode", folder / "decode", "--gguf", folder / "gguf", "--flash", 1,
+                   "--chains", *arguments.llama_chains]
+        sides["llama.cpp"] = lambda: script_rows("llama_cpp/on_gpu.py", options, arguments, folder,
+                                                 "llama.cpp")
+    return sides
+
+
+def print_table(rates, best):
+    """`rates` by (temperature, program, method): tokens/s of every round; `best` by temperature."""
+    print(f"{'temperature':<12}{'program':<14}{'setting':<28}{'tokens/s':>9}{'least':>9}"
+          f"{'largest':>9}{'best / it':>11}")
+    for (temperature, program, method), values in sorted(rates.items()):
+        ratios = [mine / its for mine, its in zip(best[temperature], values)]
+        print(f"{temperature:<12g}{program:<14}{method:<28}{statistics.median(values):>9.1f}"
+              f"{min(values):>9.1f}{max(values):>9.1f}{statistics.median(ratios):>11.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--draft", required=True)
+    parser.add_argument("--coppice", default="build-gpu/bench/generate",
+                        help="bench/generate as built")
+    parser.add_argument("--settings", default="chain:0,dyspec:0,dyspec:0:coupled")
+    parser.add_argument("--llama-source", help="llama.cpp's source tree, as on_gpu.py wants it")
+    parser.add_argument("--llama-libraries", help="where its static libraries are")
+    parser.add_argument("--llama-chains", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--per-kind", type=int, default=1, help="prompts of each of four kinds")
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.6])
+    parser.add_argument("--scratch", help="folder for llama.cpp's copies of the models")
+    parser.add_argument("--json", help="file for every round's rows")
+    arguments = parser.parse_args()
+
+    rates = collections.defaultdict(list)
+    best = collections.defaultdict(list)
+    every = []
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
+        sides = programs(arguments, pathlib.Path(folder))
+        names = list(sides)
+        for turn in range(arguments.rounds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                rows = sides[name]()
+                every += [{"round": turn, "program": name, **row} for row in rows]
+                for row in rows:
+                    rates[row["temperature"], name, row["method"]].append(row["tokens_per_second"])
+            for temperature in arguments.temperatures:
+                best[temperature].append(max(row["tokens_per_second"] for row in every
+                                             if row["round"] == turn and row["program"] == "coppice"
+                                             and row["temperature"] == temperature))
+    print_table(rates, best)
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps(every, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
