@@ -80,7 +80,7 @@ def main():
                              (seconds(target, ids, arguments.new_tokens, options) - first))
             row = {"method": name, "temperature": temperature, "prompts": len(prompts),
                    "tokens_per_second": statistics.median(rates), "low": min(rates),
-                   "high": max(rates)}
+                   "high": max(rates), "overall": statistics.harmonic_mean(rates)}
             rows.append(row)
             print("transformers {method}, temperature {temperature}: {tokens_per_second:.1f} tok/s "
                   "({low:.1f} to {high:.1f}, {prompts} prompts)".format(**row), flush=True)

@@ -6,8 +6,9 @@
 
 Every round runs each program once, in rotating order; the table gives the median over rounds, the
 least and the largest, and how many times as fast the best setting of coppice was in the same round.
-What a program's tokens/s are of is said in bench/generate, hf_generate.py and llama_cpp/on_gpu.py,
-which do the work; programs that are not there are left out, and said to be.
+Tokens/s are those of decoding, all tokens by all seconds, one text of each prompt a round;
+bench/generate, hf_generate.py and llama_cpp/on_gpu.py do the work. Programs that are not there or
+fail are left out, and said to be.
 """
 
 import argparse
@@ -24,12 +25,19 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+class Failed(Exception):
+    pass
+
+
 def run(command, name):
     start = time.monotonic()
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
+    try:
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+    except OSError as error:
+        raise Failed(f"{name}: {error}") from None
     if done.returncode != 0:
-        sys.exit(f"rivals.py: {name} failed:\n{done.stdout}")
+        raise Failed(f"{name} ended with {done.returncode}:\n{done.stdout}")
     print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -40,7 +48,7 @@ def coppice_rows(arguments, folder):
         out = folder / "coppice.json"
         run([arguments.coppice, "--device", "cuda", "--target", arguments.target, "--draft",
              arguments.draft, "--prompt-tokens", "128", "--per-kind", arguments.per_kind,
-             "--rounds", 3, "--max-new-tokens", arguments.new_tokens, "--temperature", temperature,
+             "--rounds", 1, "--max-new-tokens", arguments.new_tokens, "--temperature", temperature,
              "--settings", arguments.settings, "--prompts-out", folder / "prompts.jsonl", "--json",
              out], f"coppice at {temperature:g}")
         rows += [{"method": row["setting"], "temperature": temperature,
@@ -55,7 +63,7 @@ def script_rows(script, options, arguments, folder, name):
          "--prompts", folder / "prompts.jsonl", "--limit", 4 * arguments.per_kind, "--new-tokens",
          arguments.new_tokens, "--temperatures", *arguments.temperatures, "--json", out, *options],
         name)
-    return json.loads(out.read_text())
+    return [{**row, "tokens_per_second": row["overall"]} for row in json.loads(out.read_text())]
 
 
 def missing(modules):
@@ -65,7 +73,7 @@ def missing(modules):
 def programs(arguments, folder):
     """By name, what times it; coppice first, since it writes the prompts."""
     sides = {"coppice": lambda: coppice_rows(arguments, folder)}
-    lacking = missing(["torch", "transformers"])
+    lacking = missing(["torch", "transformers", "accelerate"])
     if lacking:
         print(f"transformers is left out: no module {', '.join(lacking)}")
     else:
@@ -85,36 +93,44 @@ def programs(arguments, folder):
     return sides
 
 
-def print_table(rates, best):
-    """`rates` by (temperature, program, method): tokens/s of every round; `best` by temperature."""
+def print_table(every):
+    """`every`: rows {round, program, method, temperature, tokens_per_second}."""
+    rates = collections.defaultdict(dict)  # of a setting, by round
+    best = {}                              # of coppice, by temperature and round
+    for row in every:
+        turn, temperature, rate = row["round"], row["temperature"], row["tokens_per_second"]
+        rates[temperature, row["program"], row["method"]][turn] = rate
+        if row["program"] == "coppice":
+            best[temperature, turn] = max(rate, best.get((temperature, turn), 0.0))
     print(f"{'temperature':<12}{'program':<14}{'setting':<28}{'tokens/s':>9}{'least':>9}"
           f"{'largest':>9}{'best / it':>11}")
-    for (temperature, program, method), values in sorted(rates.items()):
-        ratios = [mine / its for mine, its in zip(best[temperature], values)]
+    for (temperature, program, method), by_round in sorted(rates.items()):
+        values = list(by_round.values())
+        ratios = [best[temperature, turn] / rate for turn, rate in by_round.items()
+                  if (temperature, turn) in best]
+        ratio = f"{statistics.median(ratios):.2f}" if ratios else "-"
         print(f"{temperature:<12g}{program:<14}{method:<28}{statistics.median(values):>9.1f}"
-              f"{min(values):>9.1f}{max(values):>9.1f}{statistics.median(ratios):>11.2f}")
+              f"{min(values):>9.1f}{max(values):>9.1f}{ratio:>11}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
-    parser.add_argument("--coppice", default="build-gpu/bench/generate",
+    parser.add_argument("--coppice", default="build/bench/generate",
                         help="bench/generate as built")
     parser.add_argument("--settings", default="chain:0,dyspec:0,dyspec:0:coupled")
     parser.add_argument("--llama-source", help="llama.cpp's source tree, as on_gpu.py wants it")
     parser.add_argument("--llama-libraries", help="where its static libraries are")
-    parser.add_argument("--llama-chains", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--llama-chains", type=int, nargs="+", default=[3, 4, 6, 8, 12])
     parser.add_argument("--per-kind", type=int, default=1, help="prompts of each of four kinds")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.6])
     parser.add_argument("--scratch", help="folder for llama.cpp's copies of the models")
-    parser.add_argument("--json", help="file for every round's rows")
+    parser.add_argument("--json", help="file for every round's rows, written after each program")
     arguments = parser.parse_args()
 
-    rates = collections.defaultdict(list)
-    best = collections.defaultdict(list)
     every = []
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
         sides = programs(arguments, pathlib.Path(folder))
@@ -122,17 +138,20 @@ def main():
         for turn in range(arguments.rounds):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
-                rows = sides[name]()
+                if name not in sides:
+                    continue
+                try:
+                    rows = sides[name]()
+                except Failed as failure:
+                    if name == "coppice" and not every:
+                        sys.exit(f"rivals.py: {failure}")
+                    print(f"{name} is left out from round {turn + 1} on: {failure}")
+                    del sides[name]
+                    continue
                 every += [{"round": turn, "program": name, **row} for row in rows]
-                for row in rows:
-                    rates[row["temperature"], name, row["method"]].append(row["tokens_per_second"])
-            for temperature in arguments.temperatures:
-                best[temperature].append(max(row["tokens_per_second"] for row in every
-                                             if row["round"] == turn and row["program"] == "coppice"
-                                             and row["temperature"] == temperature))
-    print_table(rates, best)
-    if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(every, indent=1) + "\n")
+                if arguments.json:
+                    pathlib.Path(arguments.json).write_text(json.dumps(every, indent=1) + "\n")
+    print_table(every)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ constexpr std::int64_t item_cost = 64;
 constexpr std::int64_t join_cost = 64;
 constexpr std::int64_t chunks_joined_per_token = 4;
 
-// With more packed rows than this ranges take less time than items (measured on an H200); with few
-// queries, whose heads share keys, only from more on.
+// From more packed rows on ranges take less time than items; from more queries on where up to four
+// heads share keys (measured on an H200 with groups of one and four).
 constexpr std::int32_t most_item_rows = 32;
-constexpr std::int32_t few_queries = 16;
-constexpr std::int32_t most_item_rows_of_few_queries = 64;
+constexpr std::int32_t most_item_queries = 16;
+constexpr std::int32_t most_sharing_heads = 4;
 // Over more KV tokens, times KV heads, ranges take less time than items even for few rows
 // (measured on an H200).
 constexpr std::int64_t most_item_tokens = 48 * 1024;
@@ -53,9 +53,8 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
     return AttentionKernel::clusters;
   }
   if (blocks.ranges == 0) return AttentionKernel::items;
-  const bool many_rows =
-      padded_rows * group >
-      (padded_rows <= few_queries ? most_item_rows_of_few_queries : most_item_rows);
+  const bool few_queries = padded_rows <= most_item_queries && group <= most_sharing_heads;
+  const bool many_rows = padded_rows * group > most_item_rows && !few_queries;
   const bool many_tokens = std::int64_t{tokens} * shape.kv_heads > most_item_tokens;
   return many_rows || many_tokens ? AttentionKernel::ranges : AttentionKernel::items;
 }

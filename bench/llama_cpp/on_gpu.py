@@ -11,6 +11,7 @@ time is decode.c's; medians over prompts. Needs numpy and gguf.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import pathlib
@@ -79,18 +80,22 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        program = pathlib.Path(arguments.decode or folder / "decode")
+        program = pathlib.Path(arguments.decode or folder / "decode").resolve()
         if not built:
             build(arguments.source, arguments.libraries, arguments.cuda, program)
         gguf = pathlib.Path(arguments.gguf or folder)
         gguf.mkdir(parents=True, exist_ok=True)
-        files = {name: gguf / f"{name}.gguf" for name in ("target", "draft")}
-        for name, file in files.items():
-            if not file.exists():
+        files = {}
+        for name in ("target", "draft"):
+            model = pathlib.Path(getattr(arguments, name)).resolve()
+            made = (model / "config.json").stat().st_mtime_ns
+            key = hashlib.sha256(f"{model} {made}".encode()).hexdigest()[:16]
+            files[name] = gguf / f"{name}-{key}.gguf"
+            if not files[name].exists():
                 # Under another name until it is whole.
-                part = file.with_suffix(".part")
-                to_gguf.convert(pathlib.Path(getattr(arguments, name)), part, "bf16")
-                part.rename(file)
+                part = files[name].with_suffix(".part")
+                to_gguf.convert(model, part, "bf16")
+                part.rename(files[name])
         chains = [0, *arguments.chains]
         for temperature, flash, chain in itertools.product(arguments.temperatures, arguments.flash,
                                                            chains):
@@ -99,7 +104,7 @@ def main():
             row = {"method": f"chain {chain}" if chain else "plain", "flash": flash,
                    "temperature": temperature, "prompts": len(rates),
                    "tokens_per_second": statistics.median(rates), "low": min(rates),
-                   "high": max(rates)}
+                   "high": max(rates), "overall": statistics.harmonic_mean(rates)}
             if chain:
                 row["accepted_length"] = (sum(len(run["tokens"]) for run in runs) /
                                           sum(run["target_passes"] for run in runs))

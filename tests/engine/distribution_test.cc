@@ -158,32 +158,45 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"expand_rerank_filters", Policy::expand_rerank, coupled, 8, 0.8, 4, 0.9, 1.3, 0.6}),
     [](const auto& one) { return std::string(one.param.name); });
 
-// Texts whose first token came with the prompt, and what the check must notice of that pass.
+// Texts whose first token came with the prompt.
+Fit fit_of_fresh(Engine& engine, const TinyPair& pair, const GenerateOptions& options,
+                 const std::string& what) {
+  const Fit fit = fit_of_three(engine, pair.path() / "target", options, nullptr, usual_draws, true);
+  std::cout << "[ fresh prompts, " << what << " ] " << fit.text() << "\n";
+  return fit;
+}
+
 TEST(EngineDistribution, FreshPromptsMatchTheTargetsLaw) {
   const TinyPair pair(law_shape(5), 0.3);
   Engine engine = Engine::load(pair.options());
-  TargetRunner& target = *engine.impl().target_runner;
   GenerateOptions options;
   options.temperature = 1.0;
-  const auto fit_of = [&](const std::string& what) {
-    const Fit fit =
-        fit_of_three(engine, pair.path() / "target", options, nullptr, usual_draws, true);
-    std::cout << "[ fresh prompts, " << what << " ] " << fit.text() << "\n";
-    return fit;
-  };
   for (const Acceptance acceptance : {rejection, coupled}) {
     for (const Policy policy : {Policy::none, Policy::dyspec}) {
       options.acceptance = acceptance;
       options.policy = policy;
       options.tree_size = policy == Policy::none ? 0 : 8;
-      const Fit fit = fit_of(cat(name_of(policy), " ", name_of(acceptance)));
+      const Fit fit =
+          fit_of_fresh(engine, pair, options, cat(name_of(policy), " ", name_of(acceptance)));
       EXPECT_TRUE(fit.fits) << fit.text();
     }
   }
+}
+
+// What the check must notice of that pass.
+TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
+  const TinyPair pair(law_shape(5), 0.3);
+  Engine engine = Engine::load(pair.options());
+  TargetRunner& target = *engine.impl().target_runner;
+  GenerateOptions options;
+  options.temperature = 1.0;
+  options.policy = Policy::dyspec;
+  options.acceptance = coupled;
+  options.tree_size = 8;
   target.plant(PassFault::logits_by_batch);
-  EXPECT_FALSE(fit_of("planted: logits of the prompt's first row").fits);
+  EXPECT_FALSE(fit_of_fresh(engine, pair, options, "logits of the prompt's first row").fits);
   target.plant(PassFault::late_rows_hidden);
-  EXPECT_FALSE(fit_of("planted: the root does not see the prompt").fits);
+  EXPECT_FALSE(fit_of_fresh(engine, pair, options, "the root does not see the prompt").fits);
   target.plant(PassFault::none);
 }
 

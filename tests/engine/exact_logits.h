@@ -34,7 +34,8 @@ class ExactLogits {
     Comparison found;
     double squares = 0.0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
-      found.error = std::max(found.error, std::abs(static_cast<double>(logits[i]) - exact[i]));
+      const double difference = std::abs(static_cast<double>(logits[i]) - exact[i]);
+      found.error = std::max(found.error, std::isnan(difference) ? HUGE_VAL : difference);
       squares += exact[i] * exact[i] / static_cast<double>(exact.size());
     }
     found.tolerance = on_cuda() ? logit_tolerance(config_, DType::bf16, std::sqrt(squares)) : 1e-4;

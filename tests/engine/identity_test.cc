@@ -22,6 +22,7 @@ struct Case {
   const char* dtype;
   bool coupled;
   int prompt_count;
+  int threads;
   /// Bound on the rounding of a difference of two logits. f32: sums of 512 to 1376 products
   /// through 5 layers; relative 1e-5 of logits below 30. bf16: activations are rounded to 8
   /// bits before each of 20 products (relative 2^-9 each, errors adding as a random walk:
@@ -65,7 +66,7 @@ double noise_of(const GenerateOptions& options, std::size_t position, TokenId to
 TEST_P(Identity, TokensEqualPlainDecoding) {
   const Case& c = GetParam();
   if (on_cuda() && std::string(c.dtype) == "f32") GTEST_SKIP() << "the GPU computes in bf16";
-  Engine engine = Engine::load(shipped_options(c.dtype));
+  Engine engine = Engine::load(shipped_options(c.dtype, c.threads));
   if (!on_cuda() && std::string(c.dtype) == "auto" &&
       engine.impl().device->compute_dtype() == DType::f32) {
     GTEST_SKIP() << "auto is f32 on this processor, as in the other test";
@@ -139,13 +140,15 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   RecordProperty("near_ties", static_cast<int>(flips));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shipped, Identity,
-    ::testing::Values(Case{"f32", false, all_prompts, 6e-4}, Case{"auto", false, all_prompts, 0.2},
-                      Case{"f32", true, some_prompts, 6e-4}, Case{"auto", true, all_prompts, 0.25}),
-    [](const auto& one) {
-      return std::string(one.param.dtype) + (one.param.coupled ? "_coupled" : "_greedy");
-    });
+INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
+                         ::testing::Values(Case{"f32", false, all_prompts, 1, 6e-4},
+                                           Case{"auto", false, all_prompts, 2, 0.2},
+                                           Case{"f32", true, some_prompts, 2, 6e-4},
+                                           Case{"auto", true, all_prompts, 1, 0.25}),
+                         [](const auto& one) {
+                           return std::string(one.param.dtype) +
+                                  (one.param.coupled ? "_coupled" : "_greedy");
+                         });
 
 }  // namespace
 }  // namespace coppice::testing

@@ -82,12 +82,12 @@ inline std::filesystem::path stories() {
   return std::filesystem::path(COPPICE_SOURCE_DIR) / "models" / "stories";
 }
 
-inline EngineOptions shipped_options(const std::string& dtype) {
+inline EngineOptions shipped_options(const std::string& dtype, int threads = 1) {
   EngineOptions options;
   options.target = stories() / "target";
   options.draft = stories() / "draft";
   options.device = test_device();
-  options.threads = 1;
+  options.threads = threads;
   options.cpu_dtype = dtype;
   return options;
 }

@@ -105,15 +105,15 @@ TEST(FlattenPlan, ClustersTakeFewRowsAndHeadsOverFewTokens) {
   EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::items);
 }
 
-TEST(FlattenPlan, ItemsTakeMorePackedRowsOfFewQueries) {
+TEST(FlattenPlan, ItemsTakeFewQueriesOfHeadsThatShareKeys) {
   const ResidentBlocks blocks{792, 396, 132};
   const auto kernel = [&](std::int32_t rows, std::int32_t kv_heads) {
     return attention_kernel_for({32, kv_heads, 128}, rows, 1024, blocks);
   };
   EXPECT_EQ(kernel(16, 8), AttentionKernel::items);
   EXPECT_EQ(kernel(17, 8), AttentionKernel::ranges);
-  EXPECT_EQ(kernel(16, 4), AttentionKernel::ranges);
-  EXPECT_EQ(kernel(8, 4), AttentionKernel::items);
+  EXPECT_EQ(kernel(4, 4), AttentionKernel::items);
+  EXPECT_EQ(kernel(8, 4), AttentionKernel::ranges);
 }
 
 TEST(FlattenPlan, PartialResultsStayWithinCapacity) {
