@@ -14,7 +14,8 @@ namespace coppice::testing {
 
 inline constexpr int law_vocab = 6;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Sanitizers slow every draw down, and what they look for shows in a few; no fault is planted there.
+// Sanitizers slow every draw down, and what they look for shows in a few; no fault is planted
+// there.
 inline constexpr int usual_draws = 600;
 #else
 inline constexpr int usual_draws = 12000;
