@@ -1,6 +1,8 @@
 #include "tree_plan.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@ namespace {
 constexpr std::int32_t specinfer_size = 20, sequoia_size = 64, expand_rerank_size = 60;
 constexpr std::int32_t custom_size = 64;
 constexpr std::int32_t sequoia_depth = 10;
+constexpr std::size_t most_usual_maps = 64;
 
 std::int64_t nodes_of(const std::vector<std::int32_t>& widths) {
   constexpr std::int64_t enough = std::int64_t{1} << 31;  // so that no product overflows
@@ -91,18 +94,16 @@ GrowMap read_map(const GenerateOptions& options) {
   return map;
 }
 
-// Kept from the last call: large trees take milliseconds, and a program's requests are mostly
-// alike.
+// Kept: large trees take milliseconds, and a program's requests, or the cells of a study, come back
+// to the same few.
 GrowMap usual_sequoia_map(std::int32_t size, std::int32_t depth) {
   static std::mutex mutex;
-  static std::pair<std::int32_t, std::int32_t> planned{-1, -1};
-  static GrowMap map;
+  static std::map<std::pair<std::int32_t, std::int32_t>, GrowMap> planned;
   const std::lock_guard lock(mutex);
-  if (planned != std::pair(size, depth)) {
-    map = plan_sequoia(usual_acceptance, {size, depth});
-    planned = {size, depth};
-  }
-  return map;
+  const auto known = planned.find({size, depth});
+  if (known != planned.end()) return known->second;
+  if (planned.size() == most_usual_maps) planned.clear();
+  return planned[{size, depth}] = plan_sequoia(usual_acceptance, {size, depth});
 }
 
 }  // namespace
