@@ -1,14 +1,13 @@
 #include "drafting/shape_json.h"
 
 #include <cstdint>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "models/json_file.h"
 
 namespace coppice {
@@ -42,24 +41,7 @@ nlohmann::json read_shape_file(const std::filesystem::path& file) {
 }
 
 void write_shape_file(const std::filesystem::path& file, const nlohmann::ordered_json& json) {
-  std::filesystem::path temporary = file;
-  temporary += ".new";
-  std::error_code error;
-  {
-    std::ofstream out(temporary);
-    out << json.dump() << '\n';
-    out.close();
-    if (!out) {
-      std::filesystem::remove(temporary, error);
-      throw_failure(cat(file.string(), ": cannot be written; check the folder and free space"));
-    }
-  }
-  std::filesystem::rename(temporary, file, error);
-  if (error) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw_failure(cat(file.string(), ": cannot be written: ", error.message()));
-  }
+  write_file(file, json.dump() + "\n");
 }
 
 TreeShape shape_from_json(const nlohmann::json& object, const std::string& file) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/stopwatch.h"
 #include "probe_sampling.h"
 
@@ -342,24 +343,7 @@ void write_cost_table(const std::filesystem::path& file, const CostTable& table)
   const Json json = {{"fingerprint", table.fingerprint},
                      {"target", to_json(table.target)},
                      {"draft", to_json(table.draft)}};
-  std::filesystem::path temporary = file;
-  temporary += ".new";
-  {
-    std::ofstream out(temporary);
-    out << json.dump(1) << '\n';
-    out.close();
-    if (!out) {
-      std::error_code ignored;
-      std::filesystem::remove(temporary, ignored);
-      throw_failure(cat("cost table ", quote(file.string()),
-                        ": cannot be written; check the folder and the disk's free space"));
-    }
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, file, error);
-  if (error) {
-    throw_failure(cat("cost table ", quote(file.string()), ": ", error.message()));
-  }
+  write_file(file, json.dump(1) + "\n");
 }
 
 }  // namespace coppice

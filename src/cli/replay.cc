@@ -6,12 +6,13 @@
 #include <span>
 #include <system_error>
 
+#include "base/error.h"
+#include "base/files.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "policy_table.h"
-#include "study/durable_file.h"
 #include "study/policy_name.h"
 #include "study/replay_summary.h"
 #include "tree_plan.h"
@@ -201,8 +202,8 @@ int replay(const std::vector<std::string>& arguments) {
     unwritten = std::current_exception();
   }
   if (has_csv) {
-    study::write_file(values["csv"].as<std::string>(), study::replay_csv(rows),
-                      "free some space and start again with another --csv");
+    write_file(values["csv"].as<std::string>(), study::replay_csv(rows),
+               "free some space and start again with another --csv");
   }
   if (unwritten) std::rethrow_exception(unwritten);
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

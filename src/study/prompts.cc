@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "models/json_file.h"
-#include "study/durable_file.h"
+#include "base/files.h"
 
 namespace coppice::study {
 namespace {

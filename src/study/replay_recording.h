@@ -39,7 +39,7 @@
 
 #include "base/sampling_params.h"
 #include "base/types.h"
-#include "study/durable_file.h"
+#include "base/files.h"
 #include "study/replay_children.h"
 
 namespace coppice::study {

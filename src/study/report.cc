@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "study/durable_file.h"
+#include "base/files.h"
 #include "study/figures/report_page.h"
 #include "study/report_figures.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "study/durable_file.h"
+#include "base/files.h"
 
 namespace coppice::study {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "study/durable_file.h"
+#include "base/files.h"
 #include "study/fingerprint.h"
 
 namespace coppice::study {

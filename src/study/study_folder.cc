@@ -24,7 +24,7 @@ constexpr const char* settings_name = "study.json";
 constexpr std::uintmax_t largest_settings = std::uintmax_t{16} << 20;
 
 // A run that was killed before it wrote its settings leaves no more than this.
-bool is_of_a_start(const fs::path& name) { return name == lock_name || name == "study.json.part"; }
+bool is_of_a_start(const fs::path& name) { return name == lock_name || is_unfinished(name); }
 
 void refuse_other_content(const fs::path& path) {
   if (fs::exists(path / settings_name)) return;

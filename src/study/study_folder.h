@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 
-#include "study/durable_file.h"
+#include "base/files.h"
 
 namespace coppice::study {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "step_view.h"
-#include "study/durable_file.h"
+#include "base/files.h"
 
 namespace coppice::study {
 

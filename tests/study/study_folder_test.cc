@@ -92,7 +92,7 @@ TEST(StudyFolder, ABarelyBegunOneGoesOn) {
   const fs::path path = scratch.path() / "study";
   fs::create_directory(path);
   std::ofstream(path / "lock").close();
-  std::ofstream(path / "study.json.part") << "{\"lim";
+  std::ofstream(path / ".study.json.4711-0.coppice-part") << "{\"lim";
   StudyFolder folder(path);
   folder.settle({{"limit", 4}});
   EXPECT_FALSE(folder.continued());

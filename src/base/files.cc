@@ -1,0 +1,180 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What umask(2) leaves of it is a new file's mode.
+constexpr mode_t usual_mode = 0666;
+
+int open_again(const fs::path& path, int flags) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, usual_mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// What a chain of symbolic links leads to: a path, which need not exist, or (as /dev/stdout does)
+// a descriptor that this process holds. Opening the latter's file anew would write from its start.
+struct Resolved {
+  fs::path path;
+  int descriptor = -1;
+};
+
+Resolved resolve(fs::path path) {
+  constexpr int most_links = 40;
+  std::error_code error;
+  const fs::path own_descriptors = fs::canonical("/proc/self/fd", error);
+  for (int links = 0; links < most_links && fs::is_symlink(path, error); ++links) {
+    const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".", error);
+    if (!error && folder == own_descriptors) return {path, std::stoi(path.filename())};
+    const fs::path to = fs::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / to;  // `to` alone, if it is absolute
+  }
+  return {path};
+}
+
+void write_into(int descriptor, const fs::path& path, std::string_view text,
+                const char* when_full) {
+  if (!write_all(descriptor, text)) throw_write_failure(path, errno, when_full);
+}
+
+constexpr const char* unfinished = ".coppice-part";
+
+// In the same folder, so that it can be renamed.
+fs::path name_beside(const fs::path& path) {
+  static std::atomic<unsigned> count = 0;
+  return path.parent_path() / cat(".", path.filename().string().substr(0, 200), ".", ::getpid(),
+                                  "-", count++, unfinished);
+}
+
+}  // namespace
+
+FileHandle::FileHandle(FileHandle&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+FileHandle::~FileHandle() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void throw_write_failure(const fs::path& path, int error, const char* when_full) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  throw_failure(cat(path.string(), ": ", std::strerror(error), "; ",
+                    full ? when_full : "check the folder and its permissions"));
+}
+
+FileHandle open_file(const fs::path& path, int flags, const char* when_full) {
+  const int descriptor = open_again(path, flags);
+  if (descriptor < 0) throw_write_failure(path, errno, when_full);
+  return FileHandle(descriptor);
+}
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(descriptor, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+void sync_folder(const fs::path& folder) {
+  const FileHandle handle = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  // Some file systems cannot sync a folder; its names are then as safe as they make them.
+  if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != EROFS) {
+    throw_write_failure(folder, errno);
+  }
+}
+
+void write_file(const fs::path& path, std::string_view text, const char* when_full) {
+  const Resolved place = resolve(path);
+  if (place.descriptor >= 0) return write_into(place.descriptor, path, text, when_full);
+  struct stat old = {};
+  const bool exists = ::stat(path.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) throw_write_failure(path, errno, when_full);
+  if (exists && !S_ISREG(old.st_mode)) {
+    return write_into(open_file(path, O_WRONLY, when_full).get(), path, text, when_full);
+  }
+  // Renaming asks the folder alone: a file that may not be written stays as it is.
+  if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) {
+    throw_write_failure(path, errno, when_full);
+  }
+  fs::path beside;
+  const auto fail = [&](int error) {
+    if (!beside.empty()) ::unlink(beside.c_str());
+    throw_write_failure(path, error, when_full);
+  };
+  {
+    int descriptor = -1;
+    do {
+      beside = name_beside(place.path);
+      descriptor = open_again(beside, O_WRONLY | O_CREAT | O_EXCL);
+    } while (descriptor < 0 && errno == EEXIST);  // another machine's, on a shared disk
+    const FileHandle file(descriptor);
+    if (descriptor < 0) {
+      const int error = std::exchange(errno, 0);
+      beside.clear();
+      fail(error);
+    }
+    if (exists) {
+      // Of another's file the owner may not be ours to set; then its mode alone stays.
+      [[maybe_unused]] const int owned = ::fchown(descriptor, old.st_uid, old.st_gid);
+      if (::fchmod(descriptor, old.st_mode & 0777) != 0) fail(errno);
+    }
+    if (!write_all(descriptor, text) || ::fsync(descriptor) != 0) fail(errno);
+  }
+  if (::rename(beside.c_str(), place.path.c_str()) != 0) fail(errno);
+  sync_folder(place.path.parent_path());
+}
+
+bool is_unfinished(const fs::path& name) { return name.extension() == unfinished; }
+
+std::string read_file(const fs::path& path, const std::string& what, std::uintmax_t most,
+                      const char* remedy) {
+  const std::string name = what.empty() ? path.string() : cat(what, " ", quote(path.string()));
+  const auto refuse = [&](const std::string& why) { throw_failure(cat(name, ": ", why)); };
+  struct stat about = {};
+  // A pipe that nobody writes to must not be waited for.
+  const FileHandle file(open_again(path, O_RDONLY | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENOENT) refuse(cat("no such file; ", remedy));
+  if (file.get() < 0 || ::fstat(file.get(), &about) != 0) {
+    refuse(cat("cannot be read: ", std::strerror(errno), "; check its permissions"));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    refuse(cat(S_ISDIR(about.st_mode) ? "is a folder" : "not a regular file", "; name a file"));
+  }
+  const auto bytes = static_cast<std::uintmax_t>(about.st_size);
+  if (bytes > most) {
+    refuse(cat(bytes, " bytes are more than the ", most, " that it may have; name another file"));
+  }
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::read(file.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse(cat("cannot be read: ", std::strerror(errno), "; check the disk"));
+    if (n == 0) refuse("became shorter while it was read; start again");
+    done += static_cast<std::size_t>(n);
+  }
+  return text;
+}
+
+}  // namespace coppice

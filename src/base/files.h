@@ -1,0 +1,63 @@
+// Files read and written whole: what stands under a name is the old text or the new one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace coppice {
+
+/// An open file descriptor, closed with its owner. Move-only.
+class FileHandle {
+ public:
+  FileHandle() = default;
+  explicit FileHandle(int descriptor) : descriptor_(descriptor) {}
+  FileHandle(FileHandle&& other) noexcept;
+  FileHandle& operator=(FileHandle&& other) noexcept;
+  ~FileHandle();
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Remedies for a full disk: of any output, and of a request that goes on from its files when it
+/// is started again.
+inline constexpr const char* free_space = "free some space, or write elsewhere";
+inline constexpr const char* resumes_when_free =
+    "free some space and start again: what was done is kept";
+
+/// Opens `path` with open(2)'s flags, never for child processes. Throws Error(failure).
+FileHandle open_file(const std::filesystem::path& path, int flags,
+                     const char* when_full = resumes_when_free);
+
+/// Writes all of `text` at the file's end or position. False, with errno set, if it cannot.
+bool write_all(int descriptor, std::string_view text);
+
+/// Makes the names in `folder` last.
+void sync_folder(const std::filesystem::path& folder);
+
+/// Writes a whole output file, to the disk. A regular file, or a name that is free, gets its new
+/// text in one step: written beside it under a name of its own, then renamed, so that a full disk,
+/// a kill or a second writer leaves the old file or a new one. It keeps its permissions, and a
+/// symbolic link stays: what it leads to is replaced. Anything else (a device, a pipe, an open
+/// file under /dev/fd) is written into. Throws Error(failure).
+void write_file(const std::filesystem::path& path, std::string_view text,
+                const char* when_full = free_space);
+
+/// Whether a file of this name is what a killed write_file() left behind.
+bool is_unfinished(const std::filesystem::path& name);
+
+/// The whole file. Throws Error(failure) if it is not a regular file, cannot be read, or is
+/// larger than `most` bytes. `what`, which may be empty, names it in messages; `remedy` is for a
+/// file that is not there.
+std::string read_file(const std::filesystem::path& path, const std::string& what,
+                      std::uintmax_t most, const char* remedy = "check its name");
+
+/// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`, which
+/// for a full disk is `when_full`.
+[[noreturn]] void throw_write_failure(const std::filesystem::path& path, int error,
+                                      const char* when_full = resumes_when_free);
+
+}  // namespace coppice
