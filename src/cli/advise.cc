@@ -93,9 +93,7 @@ int advise(const std::vector<std::string>& arguments) {
   EngineOptions engine_request = engine_options(values, request.sampling);
   if (engine_request.draft.empty()) throw_usage("advise needs a draft model; give --draft DIR");
   engine_request.max_tree_size = study::largest_advised_tree;
-  engine_request.progress = [&](const LoadEvent& event) {
-    progress.show(cat("loading ", event.what), event.fraction);
-  };
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   if (prompts.written_by_target()) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);

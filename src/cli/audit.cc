@@ -116,9 +116,7 @@ int audit(const std::vector<std::string>& arguments) {
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, largest.options);
   if (engine_request.draft.empty()) throw_usage("audit needs a draft model; give --draft DIR");
-  engine_request.progress = [&](const LoadEvent& event) {
-    progress.show(cat("loading ", event.what), event.fraction);
-  };
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };

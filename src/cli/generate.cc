@@ -7,8 +7,6 @@
 #include "cli/terminal.h"
 
 namespace coppice::cli {
-namespace {}  // namespace
-
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
   po::options_description output("Length and output");
@@ -44,9 +42,7 @@ int generate(const std::vector<std::string>& arguments) {
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request);
-  engine_request.progress = [&](const LoadEvent& event) {
-    progress.show(cat("loading ", event.what), event.fraction);
-  };
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
   if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {

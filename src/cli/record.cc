@@ -69,9 +69,7 @@ int record(const std::vector<std::string>& arguments) {
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, options.generate);
   if (engine_request.device == "auto") engine_request.device = "cpu";
-  engine_request.progress = [&](const LoadEvent& event) {
-    progress.show(cat("loading ", event.what), event.fraction);
-  };
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   study::Recorder recorder(engine, options);
   // Every prompt is known to fit before the first text is written, which may take long.

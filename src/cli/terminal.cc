@@ -1,7 +1,9 @@
 #include "cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -17,6 +19,10 @@ namespace coppice::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_seen = 0;
+
+// What is on the terminal, which standard output and standard error share.
+ProgressLine* progress_on_screen = nullptr;
+bool text_within_line = false;
 
 extern "C" void on_interrupt(int) {
   interrupt_seen = 1;
@@ -35,6 +41,11 @@ bool stdout_takes_colour() {
 }
 
 void write_out(std::string_view text) {
+  if (text.empty()) return;
+  if (stdout_is_terminal()) {
+    if (progress_on_screen != nullptr) progress_on_screen->clear();
+    text_within_line = text.back() != '\n';
+  }
   while (!text.empty()) {
     const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
@@ -48,11 +59,13 @@ void write_out(std::string_view text) {
   }
 }
 
-ProgressLine::ProgressLine(bool enabled) : enabled_(enabled && stderr_is_terminal()) {}
+ProgressLine::ProgressLine(bool enabled) : enabled_(enabled && stderr_is_terminal()) {
+  if (const char* after = std::getenv("COPPICE_PROGRESS_AFTER")) after_seconds_ = std::atof(after);
+}
 ProgressLine::~ProgressLine() { clear(); }
 
 void ProgressLine::show(const std::string& what, double fraction) {
-  if (!enabled_) return;
+  if (!enabled_ || text_within_line) return;
   const double now = now_seconds();
   if (what != what_) {
     what_ = what;
@@ -60,23 +73,34 @@ void ProgressLine::show(const std::string& what, double fraction) {
     last_ = 0.0;
   }
   const double elapsed = now - start_;
-  if (elapsed < 1.0 || now - last_ < 0.1) return;
+  if (elapsed < after_seconds_ || now - last_ < 0.1) return;
   last_ = now;
   char left[48] = "";
-  if (fraction > 0.0) {
+  if (fraction > 0.0 && fraction < 1.0) {
     std::snprintf(left, sizeof left, ", about %.0f s left",
                   std::ceil(elapsed * (1.0 - fraction) / fraction));
   }
-  std::fprintf(stderr, "\r\033[K%s: %.0f%%%s", what.c_str(), 100.0 * fraction, left);
+  std::string line = cat(what, ": ", std::lround(100.0 * fraction), "%", left);
+  // A line that wraps could not be taken off again.
+  winsize screen{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 0) {
+    line.resize(std::min<std::size_t>(line.size(), screen.ws_col - 1U));
+  }
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
-  shown_ = true;
+  progress_on_screen = this;
+}
+
+void ProgressLine::show(const LoadEvent& event) {
+  const bool costs = std::strcmp(event.what, "costs") == 0;
+  show(costs ? "measuring costs" : cat("loading ", event.what), event.fraction);
 }
 
 void ProgressLine::clear() {
-  if (!shown_) return;
+  if (progress_on_screen != this) return;
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);
-  shown_ = false;
+  progress_on_screen = nullptr;
 }
 
 InterruptWatch::InterruptWatch() {

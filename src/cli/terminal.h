@@ -17,22 +17,27 @@ bool stdout_takes_colour();
 /// Thrown when the reader of standard output has gone: the program ends quietly.
 struct ClosedPipe {};
 
-/// Writes all of `text` to standard output at once. Throws ClosedPipe, or Error(failure) for a
-/// full disk and the like.
+/// Writes all of `text` to standard output at once, in place of a progress line that is shown.
+/// Throws ClosedPipe, or Error(failure) for a full disk and the like.
 void write_out(std::string_view text);
 
 /// A line on standard error that is written over: what is done, how far, the time left. Shown
-/// only on a terminal and only after a second.
+/// only on a terminal, cut to its width, and only after a second (COPPICE_PROGRESS_AFTER: another
+/// number of seconds), never over text that write_out() left within a line.
 class ProgressLine {
  public:
   explicit ProgressLine(bool enabled);
   ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
   void show(const std::string& what, double fraction);
+  /// What an engine reports while it loads or measures.
+  void show(const LoadEvent& event);
   void clear();
 
  private:
   bool enabled_;
-  bool shown_ = false;
+  double after_seconds_ = 1.0;
   std::string what_;
   double start_ = 0.0;
   double last_ = 0.0;
