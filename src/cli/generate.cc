@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/generation_text.h"
 #include "cli/options.h"
-#include "cli/report.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {

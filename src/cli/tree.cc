@@ -1,10 +1,14 @@
 // Draws one judged token tree.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "study/figures/text.h"
 
 namespace coppice::cli {
 namespace {
@@ -56,25 +60,75 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
   return out + summary;
 }
 
+/// A token for graphviz's HTML-like labels: blanks can be seen, markup is escaped.
+std::string dot_token(const Engine& engine, TokenId token) {
+  std::string shown;
+  for (const char c : visible(token_text(engine, token))) {
+    if (c == ' ') {
+      shown += "␣";
+    } else {
+      shown += c;
+    }
+  }
+  return study::escape_markup(shown);
+}
+
+std::string dot_node(const std::string& name, const std::string& token, const std::string& numbers,
+                     const std::string& look) {
+  return cat("  ", name, " [label=<<b>", token, "</b>",
+             numbers.empty()
+                 ? ""
+                 : cat("<br/><font point-size=\"8\" color=\"#555555\">", numbers, "</font>"),
+             ">", look, "];\n");
+}
+
+/// Whether a drawing is smaller from left to right: labels are wider than high, so wide trees are,
+/// long chains are not.
+bool smaller_sideways(const JudgedTree& tree) {
+  constexpr double node_width = 150, node_height = 36, gap = 24;  // pixels, as graphviz draws them
+  std::vector<bool> has_child(tree.nodes.size(), false);
+  std::int32_t depth = 0;
+  for (const TreeNode& n : tree.nodes) {
+    depth = std::max(depth, n.depth);
+    if (n.parent >= 0) has_child[static_cast<std::size_t>(n.parent)] = true;
+  }
+  const auto leaves = static_cast<double>(std::count(has_child.begin(), has_child.end(), false));
+  const double levels = depth + 2.0;  // the root's and the bonus token's too
+  return std::max(leaves * node_height, levels * (node_width + gap)) <=
+         std::max(leaves * node_width, levels * (node_height + gap));
+}
+
 std::string as_dot(const Engine& engine, const JudgedTree& tree) {
-  std::string out = "digraph tree {\n  node [shape=box, fontname=\"monospace\"];\n";
+  const std::string accepted_look = ", style=filled, fillcolor=palegreen";
+  const bool sideways = smaller_sideways(tree);
+  std::string out =
+      cat("digraph tree {\n  graph [rankdir=", sideways ? "LR" : "TB",
+          ", ordering=out, splines=line, nodesep=0.05, ranksep=0.45, fontname=\"sans-serif\", "
+          "fontsize=9,\n"
+          "         label=\"D: the draft's probability. v: estimated acceptance of the place.\\l"
+          "T: the target's probability. Green: accepted.\\lDouble frame: the target's own "
+          "token.\\l\"];\n"
+          "  node [shape=box, fontname=\"monospace\", fontsize=11, margin=\"0.08,0.03\", width=0, "
+          "height=0];\n"
+          "  edge [arrowhead=none, tailport=",
+          sideways ? "e, headport=w" : "s, headport=n", "];\n");
+  std::size_t last_accepted = 0;
   for (std::size_t i = 0; i < tree.nodes.size(); ++i) {
     const TreeNode& n = tree.nodes[i];
-    std::string label;
-    for (const char c : visible(token_text(engine, n.token))) {
-      if (c == '"' || c == '\\') label += '\\';
-      label += c;
-    }
+    const auto parent = static_cast<std::size_t>(n.parent);
+    if (n.accepted && i > 0 && parent == last_accepted) last_accepted = i;
     char numbers[80] = "";
     if (i > 0) {
-      std::snprintf(numbers, sizeof numbers, "\\nD %.4f  v %.4f  T %.4f", n.draft_prob, n.value,
+      std::snprintf(numbers, sizeof numbers, "D %.2f  v %.2f  T %.2f", n.draft_prob, n.value,
                     n.target_prob);
     }
-    out += cat("  n", i, " [label=\"", label, numbers, "\"",
-               n.accepted ? ", style=filled, fillcolor=palegreen" : "", "];\n");
-    if (i > 0) out += cat("  n", n.parent, " -> n", i, n.accepted ? " [penwidth=2]" : "", ";\n");
+    out +=
+        dot_node(cat("n", i), dot_token(engine, n.token), numbers, n.accepted ? accepted_look : "");
+    if (i > 0) out += cat("  n", parent, " -> n", i, n.accepted ? " [penwidth=2]" : "", ";\n");
   }
-  return out + "}\n";
+  out += dot_node("bonus", dot_token(engine, tree.bonus), "from the target",
+                  accepted_look + ", peripheries=2");
+  return out + cat("  n", last_accepted, " -> bonus [penwidth=2];\n}\n");
 }
 
 std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t seed) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "study/law_test.h"
+#include "study/goodness_of_fit.h"
 
 namespace coppice::study {
 

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "engine_impl.h"
 #include "study/prompt_tokens.h"
-#include "study/report.h"
 #include "study/runner.h"
 #include "study/study_folder.h"
+#include "study/study_report.h"
 
 namespace coppice::study {
 namespace {

@@ -195,13 +195,29 @@ TEST_F(Cli, TreeInEveryFormat) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("└─"), std::string::npos);
   EXPECT_NE(text.out.find("10 draft tokens"), std::string::npos);
-  EXPECT_NE(run(common + "--format dot").out.find("digraph"), std::string::npos);
+  const std::string dot = run(common + "--format dot").out;
+  EXPECT_EQ(dot.rfind("digraph tree {", 0), 0u);
+  const auto count = [&](const std::string& what) {
+    std::size_t found = 0;
+    for (auto at = dot.find(what); at != std::string::npos; at = dot.find(what, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count(" [label=<<b>"), 12u) << "the root, 10 draft tokens, the target's token";
+  EXPECT_EQ(count(" -> "), 11u);
+  EXPECT_EQ(count("peripheries=2"), 1u);
+  EXPECT_EQ(count(" -> bonus"), 1u);
+  EXPECT_NE(dot.find("<b>␣said</b>"), std::string::npos) << "blanks can be seen: " << dot;
+  EXPECT_EQ(dot.find("<b> "), std::string::npos);
   const auto json = nlohmann::json::parse(run(common + "--format json").out);
   EXPECT_EQ(json["nodes"].size(), 11u);
   for (const auto& node : json["nodes"]) {
     const double t = node["target_prob"];
     EXPECT_TRUE(t >= 0.0 && t <= 1.0);
   }
+  // A wide tree grows sideways, where labels take least room, a chain downwards.
+  const std::string drawn = "tree --prompt 'The old woman said' --format dot --policy ";
+  EXPECT_NE(run(drawn + "specinfer --widths 12,1").out.find("rankdir=LR"), std::string::npos);
+  EXPECT_NE(run(drawn + "chain --tree-size 12").out.find("rankdir=TB"), std::string::npos);
 }
 
 TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {

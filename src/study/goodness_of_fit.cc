@@ -1,4 +1,4 @@
-#include "study/law_test.h"
+#include "study/goodness_of_fit.h"
 
 #include <algorithm>
 #include <boost/math/distributions/chi_squared.hpp>

@@ -1,4 +1,4 @@
-#include "study/report_figures.h"
+#include "study/study_figures.h"
 
 #include <algorithm>
 #include <cmath>

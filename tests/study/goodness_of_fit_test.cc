@@ -1,6 +1,6 @@
 // The audit's statistics against tables and simulation. Bounds on counts of rejections are
 // binomial, at 1e-6 a test.
-#include "study/law_test.h"
+#include "study/goodness_of_fit.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ double most(int trials, double probability) {
       boost::math::complement(boost::math::binomial(trials, probability), 1e-6));
 }
 
-TEST(LawTest, TailsMatchTables) {
+TEST(GoodnessOfFit, TailsMatchTables) {
   EXPECT_NEAR(chi_square_tail(3.841459, 1), 0.05, 1e-7);
   EXPECT_NEAR(chi_square_tail(23.20925, 10), 0.01, 1e-7);
   EXPECT_EQ(chi_square_tail(0.0, 0), 1.0);
@@ -45,7 +45,7 @@ TEST(LawTest, TailsMatchTables) {
   EXPECT_NEAR(detectable_noncentrality(10, 0.05, 0.9), 20.532, 2e-3);
 }
 
-TEST(LawTest, HolmStepsDown) {
+TEST(GoodnessOfFit, HolmStepsDown) {
   const std::vector<double> p = {0.012, 0.5, 0.001, 0.02};
   // 0.001 <= 0.05/4, 0.012 <= 0.05/3, 0.02 <= 0.05/2, 0.5 > 0.05.
   EXPECT_EQ(holm(p, 0.05), (std::vector<bool>{true, false, true, true}));
@@ -53,7 +53,7 @@ TEST(LawTest, HolmStepsDown) {
   EXPECT_TRUE(holm({}, 0.05).empty());
 }
 
-TEST(LawTest, TrueLawsRarelyAlarm) {
+TEST(GoodnessOfFit, TrueLawsRarelyAlarm) {
   std::mt19937_64 random(1);
   constexpr int trials = 500;
   int token_alarms = 0, rank_alarms = 0;
@@ -82,7 +82,7 @@ TEST(LawTest, TrueLawsRarelyAlarm) {
 }
 
 // A bias of the stated size, shaped to be hardest to see, is seen as often as stated.
-TEST(LawTest, StatedBiasIsSeen) {
+TEST(GoodnessOfFit, StatedBiasIsSeen) {
   std::mt19937_64 random(2);
   constexpr std::size_t vocab = 12, count = 4000;
   constexpr int trials = 300;
@@ -106,7 +106,7 @@ TEST(LawTest, StatedBiasIsSeen) {
   EXPECT_LT(half_seen, trials / 2);
 }
 
-TEST(LawTest, RanksSeeASmallBiasInManyRareContexts) {
+TEST(GoodnessOfFit, RanksSeeASmallBiasInManyRareContexts) {
   std::mt19937_64 random(3);
   RankTest ranks;
   TokenTest tokens;
@@ -124,7 +124,7 @@ TEST(LawTest, RanksSeeASmallBiasInManyRareContexts) {
   EXPECT_LT(tokens.fit().samples, 4800) << "contexts without two bins say nothing";
 }
 
-TEST(LawTest, ImpossibleTokensFallAtOnceUnlessRoundingExplainsThem) {
+TEST(GoodnessOfFit, ImpossibleTokensFallAtOnceUnlessRoundingExplainsThem) {
   std::vector<float> law = {0.5f, 0.5f, 0.0f, 0.0f};
   const std::vector<TokenId> borderline = {3};
   const TokenLaw prepared = make_token_law(law, borderline);

@@ -1,4 +1,4 @@
-#include "cli/report.h"
+#include "cli/generation_text.h"
 
 #include <cstdio>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "study/report.h"
+#include "study/study_report.h"
 
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "study/figures/report_page.h"
-#include "study/report_figures.h"
+#include "study/study_figures.h"
 
 namespace coppice::study {
 namespace {
