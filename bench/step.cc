@@ -5,9 +5,10 @@
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
 // and back to back (queued, then waited for once), which is the device's own time. On a GPU the
-// share of the read bandwidth is the weights' bytes over that time, the bandwidth being measured
-// in the same run, and prefill's share of the matrix rate is two operations for each weight and
-// token over its time.
+// share of the read bandwidth is the bytes of the weights that a pass reads (not the embedding
+// table's) over that time, the bandwidth being measured in the same run. Prefill's share of the
+// matrix rate is two operations for each of the layers' weights and token, and for each of the
+// head's once, over its time.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -115,8 +116,8 @@ struct Bench {
 
   void passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
     Model& model = *loaded.model;
-    std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights)\n", what, prefix,
-                static_cast<double>(model.weight_bytes()) / (1 << 20));
+    std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights read)\n", what,
+                prefix, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
     std::printf("%6s %14s %14s %18s\n", "rows", "us, waited", "us, queued", "of read bandwidth");
     Passes work(model, *loaded.pool, prefix);
     for (const std::int32_t rows : {1, 2, 4, 8, 16, 17, 33, 65, 129, 257}) {
@@ -133,8 +134,9 @@ struct Bench {
                                              model.device().synchronize();
                                            }) /
                             many;
-      const double share =
-          bandwidth > 0.0 ? static_cast<double>(model.weight_bytes()) / queued / bandwidth : 0.0;
+      const double share = bandwidth > 0.0
+                               ? static_cast<double>(model.weight_bytes_read()) / queued / bandwidth
+                               : 0.0;
       std::printf("%6d %14.1f %14.1f %17.1f%%\n", rows, waited * 1e6, queued * 1e6, 100 * share);
       json["passes"].push_back({{"model", what},
                                 {"rows", rows},
@@ -274,9 +276,11 @@ struct Bench {
         steps.push_back((s.total - s.load - s.prefill) / 2);
       }
       const double prefill = median(prefills), step = median(steps);
-      const double weights =
-          static_cast<double>(model.weight_bytes()) / size_of(model.device().compute_dtype());
-      const double share = operations > 0.0 ? 2.0 * weights * length / prefill / operations : 0.0;
+      const auto weights = static_cast<double>(model.weight_bytes_read()) /
+                           static_cast<double>(size_of(model.device().compute_dtype()));
+      const auto head = static_cast<double>(model.config().vocab_size * model.config().hidden_size);
+      const double work = 2.0 * ((weights - head) * length + head);
+      const double share = operations > 0.0 ? work / prefill / operations : 0.0;
       std::printf("%14d %16.0f %15.2f %11.1f%%\n", length, prefill * 1e6, prefill / step,
                   100 * share);
       json["prefill"].push_back({{"tokens", length},

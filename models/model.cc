@@ -92,7 +92,7 @@ class LlamaModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   Device& device() const override { return device_; }
   const ModelOptions& options() const override { return options_; }
-  std::size_t weight_bytes() const override { return weights_.bytes; }
+  std::size_t weight_bytes_read() const override { return weights_.bytes_read; }
   std::int32_t max_positions() const override { return options_.max_positions; }
 
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {

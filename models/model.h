@@ -57,7 +57,9 @@ class Model {
   virtual const ModelOptions& options() const = 0;
   /// Positions 0 to max_positions() - 1 can be run.
   virtual std::int32_t max_positions() const { return config().context_length; }
-  virtual std::size_t weight_bytes() const = 0;
+  /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which it
+  /// gathers a row per token. A table that is also the head's counts, as the head.
+  virtual std::size_t weight_bytes_read() const = 0;
   /// Layout of a pool with room for at least `slots` tokens of this model.
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
 

@@ -103,7 +103,7 @@ class Loader {
     const auto norm_count = static_cast<std::size_t>(2 * config_.layers + 1);
     const auto width = static_cast<std::size_t>(hidden_);
     weights_.norms = device_.allocate(norm_count * width * sizeof(float), "norm weights");
-    weights_.bytes = weights_.norms.bytes();
+    weights_.bytes_read = weights_.norms.bytes();
     const bool tied = config_.tie_word_embeddings;
     weights_.head = linear({{tied ? "model.embed_tokens" : "lm_head", config_.vocab_size}}, hidden_,
                            false, options_.max_logit_rows);
@@ -209,7 +209,7 @@ class Loader {
                         "range of ",
                         name_of(device_.compute_dtype())));
     }
-    weights_.bytes += packed->bytes();
+    weights_.bytes_read += packed->bytes();
     report();
     return packed;
   }
@@ -248,7 +248,6 @@ class Loader {
     }
     const auto bytes = found.tensor->bytes;
     weights_.embedding_dtype = found.dtype;
-    weights_.bytes += bytes.size();
     const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % size_of(found.dtype) == 0;
     if (aligned && device_.shares_host_memory()) {
       weights_.embedding = bytes.data();

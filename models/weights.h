@@ -32,7 +32,7 @@ struct ModelWeights {
   DType embedding_dtype = DType::f32;
   DeviceBuffer embedding_copy;
   DeviceBuffer norms;
-  std::size_t bytes = 0;  ///< packed, the embedding table included
+  std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
 };
 
 /// Bytes that load_weights will take beside the mapped files, roughly.

@@ -23,7 +23,7 @@ class CountingModel final : public Model {
   Device& device() const override { return model_.device(); }
   const ModelOptions& options() const override { return model_.options(); }
   std::int32_t max_positions() const override { return model_.max_positions(); }
-  std::size_t weight_bytes() const override { return model_.weight_bytes(); }
+  std::size_t weight_bytes_read() const override { return model_.weight_bytes_read(); }
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
     return model_.kv_layout(slots, page_size);
   }
