@@ -14,13 +14,8 @@
 #include <cstdint>
 
 #include "kernels/device.h"
+#include "kernels/host_device.h"
 #include "kernels/visible_kv.h"
-
-#ifdef __CUDACC__
-#define COPPICE_HOST_DEVICE __host__ __device__
-#else
-#define COPPICE_HOST_DEVICE
-#endif
 
 namespace coppice {
 
