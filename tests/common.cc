@@ -1,0 +1,1 @@
+// Exists to compile the header that the tests share.
