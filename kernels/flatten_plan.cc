@@ -29,29 +29,12 @@ std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
   return std::int64_t{max_item_waves} * blocks.of(tile_rows);
 }
 
-FlattenPlan uncut_plan(const AttentionShape& shape, std::int32_t rows, std::int32_t padded_rows,
-                       std::int32_t prefix, std::int32_t tail) {
-  FlattenPlan plan;
-  plan.rows = rows;
-  plan.kv_heads = shape.kv_heads;
-  plan.group = shape.heads / shape.kv_heads;
-  plan.tile_rows = row_tile_for(padded_rows, plan.group);
-  plan.prefix = prefix;
-  plan.tail = tail;
-  return plan;
-}
-
 }  // namespace
 
 AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
                                      std::int32_t tokens, const ResidentBlocks& blocks) {
   if (blocks.range_tokens != 0 && blocks.ranges != 0) return AttentionKernel::ranges;
   const std::int32_t group = shape.heads / shape.kv_heads;
-  const bool one_tile = row_tile_for(padded_rows, group) == narrow_row_tile;
-  if (blocks.clusters && one_tile && tokens <= most_cluster_tokens &&
-      shape.kv_heads * cluster_chunks <= most_cluster_blocks) {
-    return AttentionKernel::clusters;
-  }
   if (blocks.ranges == 0) return AttentionKernel::items;
   const bool few_queries = padded_rows <= most_item_queries && group <= most_sharing_heads;
   const bool many_rows = padded_rows * group > most_item_rows && !few_queries;
@@ -62,7 +45,13 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
                               const ResidentBlocks& blocks) {
-  FlattenPlan plan = uncut_plan(shape, rows, padded_rows, prefix, tail);
+  FlattenPlan plan;
+  plan.rows = rows;
+  plan.kv_heads = shape.kv_heads;
+  plan.group = shape.heads / shape.kv_heads;
+  plan.tile_rows = row_tile_for(padded_rows, plan.group);
+  plan.prefix = prefix;
+  plan.tail = tail;
   const std::int64_t tokens = std::max<std::int64_t>(1, std::int64_t{prefix} + tail);
   const std::int64_t resident = blocks.of(plan.tile_rows);
   const std::int64_t items_per_chunk =
@@ -85,16 +74,6 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
   for (std::int64_t items = resident; items <= limit; items += resident) {
     if (items >= 2 * items_per_chunk) consider(items / items_per_chunk);
   }
-  return plan;
-}
-
-FlattenPlan make_cluster_plan(const AttentionShape& shape, std::int32_t rows,
-                              std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail) {
-  FlattenPlan plan = uncut_plan(shape, rows, padded_rows, prefix, tail);
-  const std::int64_t tokens = std::max<std::int64_t>(1, std::int64_t{prefix} + tail);
-  const std::int64_t steps = ceil_div(tokens, std::int64_t{cluster_chunks} * cluster_chunk_step);
-  plan.chunk_tokens = static_cast<std::int32_t>(steps * cluster_chunk_step);
-  plan.chunks = static_cast<std::int32_t>(ceil_div(tokens, plan.chunk_tokens));
   return plan;
 }
 

@@ -123,23 +123,12 @@ inline constexpr std::int32_t chunk_step = 64;
 inline constexpr std::int32_t max_item_waves = 4;
 
 /// Which kernel runs a pass: the one that takes items, followed by the one that joins partial
-/// results or, where each item has all tokens, alone; one whose blocks join the results of their
-/// items among themselves, in clusters; or one that takes ranges of the work, over KV tiles of
-/// range_tile_tokens or of range_half_tokens.
-enum class AttentionKernel { items, whole_items, clusters, ranges, fine_ranges };
+/// results or, if each item has all tokens, alone; or one that takes ranges of the work, over KV
+/// tiles of range_tile_tokens or of range_half_tokens.
+enum class AttentionKernel { items, whole_items, ranges, fine_ranges };
 constexpr bool takes_ranges(AttentionKernel kernel) {
   return kernel == AttentionKernel::ranges || kernel == AttentionKernel::fine_ranges;
 }
-
-/// Blocks of a cluster, which take the chunks of one KV head and row tile.
-inline constexpr std::int32_t cluster_chunks = 4;
-/// Clusters are taken where there are at most so many KV tokens and blocks. More blocks, 128 of 32
-/// KV heads, find no room beside those of the products before and behind them and are no faster
-/// than two kernels (measured on an H200).
-inline constexpr std::int32_t most_cluster_tokens = 64 * cluster_chunks;
-inline constexpr std::int32_t most_cluster_blocks = 64;
-/// Chunk lengths of clusters are multiples of it.
-inline constexpr std::int32_t cluster_chunk_step = 32;
 
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {
@@ -150,7 +139,6 @@ struct ResidentBlocks {
   /// 0: what suits the pass. Otherwise ranges wherever there are any, with KV tiles of this many
   /// tokens (range_tile_tokens or range_half_tokens).
   std::int32_t range_tokens = 0;
-  bool clusters = false;  ///< the device has clusters of blocks
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;
@@ -167,10 +155,6 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
                               const ResidentBlocks& blocks);
-
-/// The plan of a pass that clusters run: at most cluster_chunks chunks.
-FlattenPlan make_cluster_plan(const AttentionShape& shape, std::int32_t rows,
-                              std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail);
 
 /// What partial results need at most.
 struct PartialCapacity {

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_cluster.cuh"
 #include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_kernel.cuh"
 #include "kernels/cuda/early_launch.h"
@@ -52,8 +51,10 @@ constexpr int shared_bytes() {
   return static_cast<int>(sizeof(flatten::SharedTiles<flatten::Variant<head_dim, warps>>));
 }
 
+/// Sets the kernel's attributes and returns how many of its blocks the device holds.
 template <int head_dim, int warps>
-void let_use_shared_memory(void (*kernel)(flatten::Arguments)) {
+std::int32_t prepare() {
+  constexpr auto kernel = flatten::attend<head_dim, warps>;
   static_assert(shared_bytes<head_dim, warps>() <= 99 * 1024);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shared_bytes<head_dim, warps>()),
@@ -61,13 +62,6 @@ void let_use_shared_memory(void (*kernel)(flatten::Arguments)) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "shared memory carveout of attention");
-}
-
-/// Sets the kernel's attributes and returns how many of its blocks the device holds.
-template <int head_dim, int warps>
-std::int32_t prepare() {
-  constexpr auto kernel = flatten::attend<head_dim, warps>;
-  let_use_shared_memory<head_dim, warps>(kernel);
   int per_multiprocessor = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, 32 * warps,
                                                       shared_bytes<head_dim, warps>()),
@@ -78,15 +72,6 @@ std::int32_t prepare() {
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "multiprocessor count");
   return std::max(1, per_multiprocessor * multiprocessors);
-}
-
-/// Whether the current device runs the kernel whose blocks join in clusters; sets its attributes.
-template <int head_dim>
-bool prepare_clusters() {
-  if (!has_clusters()) return false;
-  let_use_shared_memory<head_dim, narrow_warps>(
-      flatten::attend_in_clusters<head_dim, narrow_warps>);
-  return true;
 }
 
 template <int head_dim, int warps>
@@ -104,7 +89,6 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
     constexpr int dim = decltype(constant)::head_dim;
     blocks.narrow = prepare<dim, narrow_warps>();
     blocks.wide = prepare<dim, wide_warps>();
-    blocks.clusters = prepare_clusters<dim>();
   });
   blocks.ranges = prepare_hopper_attention(head_dim);
   return blocks;
@@ -124,16 +108,13 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   const AttentionKernel kernel =
       attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
   const FlattenPlan plan =
-      kernel == AttentionKernel::clusters
-          ? make_cluster_plan(shape, rows, padded_rows, prefix, tail_tokens)
-          : make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
+      make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;
   scalars.tail = tail_tokens;
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
-  if (kernel == AttentionKernel::clusters) return kernel;
   if (kernel == AttentionKernel::items) {
     return plan.chunks == 1 ? AttentionKernel::whole_items : kernel;
   }
@@ -177,13 +158,6 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
   const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
   with_head_dim(shape.head_dim, [&](auto constant) {
     constexpr int dim = decltype(constant)::head_dim;
-    if (kernel == AttentionKernel::clusters) {
-      launch_clusters_early(flatten::attend_in_clusters<dim, narrow_warps>, cluster_chunks,
-                            dim3(cluster_chunks, 1, static_cast<unsigned>(shape.kv_heads)),
-                            32 * narrow_warps, shared_bytes<dim, narrow_warps>(), stream,
-                            arguments);
-      return check_launch("tree attention in clusters");
-    }
     if (row_tile == narrow_row_tile) {
       launch<dim, narrow_warps>(arguments, blocks.narrow, stream);
     } else {

@@ -105,8 +105,6 @@ struct SharedTiles {
   /// Where its key and value lie, in rows of head_dim from the layer's first; -1 where none sees
   /// it.
   std::int32_t pool_row[3][V::tile_tokens];
-  /// By packed row: largest score and sum of weights, for a cluster's other blocks.
-  float2 weights[V::tile_rows];
   FlattenPlan plan;              ///< here because the accumulators leave few registers
   IndexRange visible[V::warps];  ///< by warp: span of the tail tokens that the row tile sees
 };

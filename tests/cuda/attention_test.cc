@@ -18,7 +18,7 @@ using testing::DeviceAttention;
 using testing::worst_error;
 
 std::string name_of(const ResidentBlocks& blocks) {
-  if (blocks.ranges == 0) return blocks.clusters ? "clusters" : "items";
+  if (blocks.ranges == 0) return "items";
   return "ranges, KV tiles of " + std::to_string(blocks.range_tokens);
 }
 
@@ -43,12 +43,7 @@ class CudaAttention : public testing::KernelTest {
     const ResidentBlocks blocks = prepare_attention(head_dim);
     ResidentBlocks portable = blocks;
     portable.ranges = 0;
-    portable.clusters = false;
     std::vector<ResidentBlocks> all = {portable};
-    if (blocks.clusters) {
-      all.push_back(portable);
-      all.back().clusters = true;  // over few tokens
-    }
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       ResidentBlocks by_ranges = blocks;
       by_ranges.range_tokens = tokens;

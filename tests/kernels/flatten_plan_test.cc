@@ -70,39 +70,18 @@ TEST(FlattenPlan, ChunksCoverTheTokensOnce) {
   });
 }
 
-TEST(FlattenPlan, ClustersCoverTheTokensOnce) {
-  for (std::int32_t tokens = 1; tokens <= most_cluster_tokens; ++tokens) {
-    const FlattenPlan plan = make_cluster_plan({4, 2, 64}, 1, 1, tokens - 1, 1);
-    ASSERT_LE(plan.chunks, cluster_chunks) << tokens;
-    std::int32_t next = 0;
-    for (std::int32_t chunk = 0; chunk < plan.chunks; ++chunk) {
-      const IndexRange range = plan.tokens_of(chunk);
-      ASSERT_EQ(range.begin, next) << tokens;
-      ASSERT_FALSE(range.empty()) << tokens;
-      next = range.end;
-    }
-    ASSERT_EQ(next, tokens);
-  }
-}
-
-TEST(FlattenPlan, ClustersTakeFewRowsAndHeadsOverFewTokens) {
+TEST(FlattenPlan, ItemsTakeFewRowsOverFewTokens) {
   ResidentBlocks blocks{792, 396, 132};
   const auto kernel = [&](std::int32_t rows, std::int32_t heads, std::int32_t tokens) {
     return attention_kernel_for({heads, heads, 128}, rows, tokens, blocks);
   };
   EXPECT_EQ(kernel(1, 12, 100), AttentionKernel::items);
-  blocks.clusters = true;
-  EXPECT_EQ(kernel(1, 12, 100), AttentionKernel::clusters);
-  EXPECT_EQ(kernel(16, 16, most_cluster_tokens), AttentionKernel::clusters);
-  EXPECT_EQ(kernel(16, 17, most_cluster_tokens), AttentionKernel::items);
-  EXPECT_EQ(kernel(16, 16, most_cluster_tokens + 1), AttentionKernel::items);
   EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::items);
   EXPECT_EQ(kernel(32, 32, 1024), AttentionKernel::items);
   EXPECT_EQ(kernel(32, 32, 2048), AttentionKernel::ranges);
   EXPECT_EQ(kernel(33, 12, 100), AttentionKernel::ranges);
   blocks.ranges = 0;
-  EXPECT_EQ(kernel(16, 12, 100), AttentionKernel::clusters);
-  EXPECT_EQ(kernel(17, 12, 100), AttentionKernel::items);
+  EXPECT_EQ(kernel(33, 12, 100), AttentionKernel::items);
 }
 
 TEST(FlattenPlan, ItemsTakeFewQueriesOfHeadsThatShareKeys) {
