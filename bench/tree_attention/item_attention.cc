@@ -30,23 +30,14 @@ ItemAttention::ItemAttention(ItemPlan plan, const InputSets& inputs, cudaStream_
 }
 
 void ItemAttention::queue(std::int32_t set) const {
-  const KvLayout layout = inputs_.layout();
-  const std::int64_t set_begin =
-      std::int64_t{set} * layout.slots() * layout.kv_heads * layout.head_dim;
-  const ItemView view{items_.data(),       slots_.data(),
-                      masks_.data(),       partials_begin_.data(),
-                      partials_.data(),    partial_out_.data(),
-                      partial_lse_.data(), static_cast<std::int32_t>(plan_.items.size()),
-                      plan_.tile_rows,     plan_.rows,
-                      plan_.group(),       plan_.shape.kv_heads,
-                      plan_.direct};
-  const ItemOperands operands{inputs_.q(set),
-                              inputs_.q_stride(),
-                              static_cast<const std::uint16_t*>(inputs_.keys()) + set_begin,
-                              static_cast<const std::uint16_t*>(inputs_.values()) + set_begin,
-                              inputs_.out(set),
-                              layout.page_size,
-                              inputs_.scale()};
+  const ItemView view{
+      items_.data(),          slots_.data(),    masks_.data(),
+      partials_begin_.data(), partials_.data(), static_cast<std::int32_t>(plan_.items.size()),
+      plan_.tile_rows,        plan_.rows,       plan_.direct};
+  const cuda::Operands operands =
+      cuda::make_operands(inputs_.q(set), inputs_.q_stride(), plan_.shape, inputs_.scale(),
+                          inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
+                          {partial_out_.data(), partial_lse_.data(), nullptr});
   item_attention(view, operands, stream_);
 }
 

@@ -3,9 +3,9 @@
 
 #include <functional>
 
+#include "bench/timing.h"
 #include "input_sets.h"
 #include "item_kernel.h"
-#include "bench/timing.h"
 
 namespace coppice::bench {
 

@@ -1,111 +1,123 @@
 #include <algorithm>
 
 #include "item_kernel.h"
-#include "item_tiles.cuh"
+#include "kernels/cuda/attention_item.cuh"
+#include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/error.h"
 
 namespace coppice::bench {
 namespace {
 
+namespace flatten = coppice::cuda::flatten;
 using cuda::check;
 
 constexpr int narrow_warps = narrow_item_rows / 16;
 constexpr int wide_warps = wide_item_rows / 16;
-constexpr int join_threads = 128;
 constexpr std::int32_t most_join_blocks = 4096;
 
-/// One (query, head) at a time, as the library joins, over a list of partial results.
-__global__ void __launch_bounds__(join_threads) join_items(ItemArguments arguments) {
-  constexpr int columns = head_dim / 4;
-  constexpr int groups = join_threads / columns;
-  constexpr int loads_in_flight = 4;
-  __shared__ float maxima[join_threads / 32];
-  __shared__ float weights[groups];
-  __shared__ float4 sums[groups][columns];
+struct Arguments : cuda::Operands {
+  ItemView view;
+};
 
-  const ItemView& view = arguments.view;
-  const std::int32_t heads = view.group * view.kv_heads;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int group = thread / columns;
-  const int column = thread % columns;
-  for (auto pair = static_cast<std::int32_t>(blockIdx.x); pair < view.rows * heads;
-       pair += static_cast<std::int32_t>(gridDim.x)) {
-    const std::int32_t query = pair / heads;
-    const std::int32_t head = pair % heads;
-    const std::int32_t begin = view.partials_begin[query];
-    const std::int32_t end = view.partials_begin[query + 1];
-    const auto partial = [&](std::int32_t at) {
-      return std::int64_t{view.partials[at]} * heads + head;
-    };
-
-    float maximum = -INFINITY;
-    for (std::int32_t at = begin + thread; at < end; at += join_threads) {
-      maximum = fmaxf(maximum, view.partial_lse[partial(at)]);
-    }
-    for (int step = 16; step > 0; step /= 2) {
-      maximum = fmaxf(maximum, __shfl_xor_sync(flatten::all_lanes, maximum, step));
-    }
-    if (thread % 32 == 0) maxima[thread / 32] = maximum;
-    __syncthreads();
-    for (const float other : maxima) maximum = fmaxf(maximum, other);
-    if (maximum == -INFINITY) maximum = 0.0f;
-
-    float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
-    float weight_sum = 0.0f;
-    for (std::int32_t first = begin + group; first < end; first += groups * loads_in_flight) {
-      float weight[loads_in_flight];
-      float4 part[loads_in_flight];
-#pragma unroll
-      for (int i = 0; i < loads_in_flight; ++i) {
-        const std::int32_t at = first + i * groups;
-        weight[i] =
-            at < end ? flatten::power_of_two(view.partial_lse[partial(at)] - maximum) : 0.0f;
-        part[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-        // Where the query sees nothing of the item, nothing was written.
-        if (weight[i] != 0.0f) {
-          part[i] = *reinterpret_cast<const float4*>(view.partial_out + partial(at) * head_dim +
-                                                     4 * column);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < loads_in_flight; ++i) {
-        weight_sum += weight[i];
-        sum.x += weight[i] * part[i].x;
-        sum.y += weight[i] * part[i].y;
-        sum.z += weight[i] * part[i].z;
-        sum.w += weight[i] * part[i].w;
-      }
-    }
-    sums[group][column] = sum;
-    if (column == 0) weights[group] = weight_sum;
-    __syncthreads();
-    if (group == 0) {
-      for (int other = 1; other < groups; ++other) {
-        const float4 part = sums[other][column];
-        sum.x += part.x;
-        sum.y += part.y;
-        sum.z += part.z;
-        sum.w += part.w;
-        weight_sum += weights[other];
-      }
-      const float inverse = weight_sum == 0.0f ? 0.0f : 1.0f / weight_sum;
-      *reinterpret_cast<uint2*>(arguments.out + std::int64_t{pair} * head_dim + 4 * column) =
-          uint2{flatten::pack(sum.x * inverse, sum.y * inverse),
-                flatten::pack(sum.z * inverse, sum.w * inverse)};
-    }
-  }
+/// Ones in bits [begin, end), 0 <= begin <= end <= 64.
+__device__ std::uint64_t bits_between(std::int32_t begin, std::int32_t end) {
+  return begin == end ? 0 : (~std::uint64_t{0} >> (64 - (end - begin))) << begin;
 }
 
+/// An Item for attention_item.cuh. Bit i: the item's query i sees the token.
+class ListedItem {
+ public:
+  using SeenBy = std::uint64_t;
+  using Queries = std::uint64_t;
+
+  __device__ explicit ListedItem(const Arguments& arguments)
+      : view_(arguments.view),
+        group_(arguments.group),
+        heads_(arguments.heads()),
+        item_(view_.items[blockIdx.x]),
+        first_query_(item_.row_begin / group_),
+        all_(bits_between(0, (item_.row_end - 1) / group_ + 1 - first_query_)) {}
+
+  __device__ std::int32_t first_row() const { return item_.row_begin; }
+  __device__ std::int32_t row_end() const { return item_.row_end; }
+  __device__ std::int32_t query_of(std::int32_t row) const { return row / group_; }
+  __device__ std::int32_t head_of(std::int32_t row) const {
+    return item_.kv_head * group_ + row % group_;
+  }
+  __device__ IndexRange tokens() const { return {item_.token_begin, item_.token_end}; }
+  __device__ std::int32_t former_end() const { return item_.token_end; }
+  __device__ std::uint64_t queries_of(std::int32_t row, std::int32_t count) const {
+    const std::int32_t end = min(row + count, item_.row_end);
+    return row < end ? bits_between(mark_of(row), mark_of(end - 1) + 1) : 0;
+  }
+  __device__ static bool any_sees(std::uint64_t seen_by, std::uint64_t queries) {
+    return (seen_by & queries) != 0;
+  }
+  __device__ static bool all_see(std::uint64_t seen_by, std::uint64_t queries) {
+    return (seen_by & queries) == queries;
+  }
+  __device__ std::int32_t mark_of(std::int32_t row) const { return query_of(row) - first_query_; }
+  __device__ static bool sees(std::uint64_t seen_by, std::int32_t bit) {
+    return (seen_by >> bit & 1) != 0;
+  }
+  __device__ bool direct() const { return view_.direct; }
+  __device__ std::int64_t partial(std::int32_t query, std::int32_t head) const {
+    return std::int64_t{query + item_.partial_shift} * heads_ + head;
+  }
+  __device__ flatten::TokenEntry<std::uint64_t> token(const cuda::Operands& operands,
+                                                      std::int32_t at) const {
+    const std::uint64_t seen_by =
+        at < item_.first_masked ? all_ : view_.masks[item_.masks + at - item_.first_masked];
+    if (seen_by == 0) return {0, -1};
+    return {seen_by, flatten::pool_row_of(operands, item_.kv_head, view_.slots[at])};
+  }
+
+ private:
+  const ItemView& view_;
+  const std::int32_t group_, heads_;
+  const Item item_;
+  const std::int32_t first_query_;
+  const std::uint64_t all_;
+};
+
+/// Partial results of a (query, head), as the plan lists them.
+struct ListedPartials {
+  const std::int32_t* rows;
+  std::int32_t count;
+  std::int32_t heads;
+  std::int32_t head;
+
+  __device__ std::int64_t at(std::int32_t i) const { return std::int64_t{rows[i]} * heads + head; }
+};
+
 template <int warps>
-constexpr int shared_bytes() {
-  return static_cast<int>(sizeof(ItemTiles<flatten::Variant<head_dim, warps>>));
+using Tiles = flatten::SharedTiles<flatten::Variant<head_dim, warps>, ListedItem::SeenBy>;
+
+/// Grid: a block per item.
+template <int warps>
+__global__ void __launch_bounds__(flatten::Variant<head_dim, warps>::threads,
+                                  flatten::Variant<head_dim, warps>::blocks_per_sm)
+    run_items(Arguments arguments) {
+  extern __shared__ uint4 item_shared[];
+  flatten::run_item(arguments, ListedItem(arguments),
+                    *reinterpret_cast<Tiles<warps>*>(item_shared));
+}
+
+__global__ void __launch_bounds__(flatten::join_threads) join_items(Arguments arguments) {
+  const ItemView& view = arguments.view;
+  const std::int32_t heads = arguments.heads();
+  flatten::join_pairs<head_dim>(arguments, view.rows, [&](std::int32_t pair) {
+    const std::int32_t begin = view.partials_begin[pair / heads];
+    const std::int32_t end = view.partials_begin[pair / heads + 1];
+    return ListedPartials{view.partials + begin, end - begin, heads, pair % heads};
+  });
 }
 
 template <int warps>
 void prepare() {
-  static_assert(shared_bytes<warps>() <= 99 * 1024);
+  static_assert(sizeof(Tiles<warps>) <= 99 * 1024);
   check(cudaFuncSetAttribute(run_items<warps>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<warps>()),
+                             sizeof(Tiles<warps>)),
         "shared memory of item attention");
   check(cudaFuncSetAttribute(run_items<warps>, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
@@ -113,9 +125,9 @@ void prepare() {
 }
 
 template <int warps>
-void launch(const ItemArguments& arguments, cudaStream_t stream) {
+void launch(const Arguments& arguments, cudaStream_t stream) {
   run_items<warps><<<static_cast<unsigned>(arguments.view.item_count), 32 * warps,
-                     shared_bytes<warps>(), stream>>>(arguments);
+                     sizeof(Tiles<warps>), stream>>>(arguments);
   cuda::check_launch("item attention");
 }
 
@@ -126,25 +138,16 @@ void prepare_item_attention() {
   prepare<wide_warps>();
 }
 
-void item_attention(const ItemView& view, const ItemOperands& operands, cudaStream_t stream) {
-  constexpr double log2_e = 1.4426950408889634;
-  ItemArguments arguments{};
-  arguments.view = view;
-  arguments.q = operands.q;
-  arguments.q_stride = operands.q_stride;
-  arguments.keys = static_cast<const __nv_bfloat16*>(operands.keys);
-  arguments.values = static_cast<const __nv_bfloat16*>(operands.values);
-  arguments.out = static_cast<__nv_bfloat16*>(operands.out);
-  arguments.page_size = operands.page_size;
-  arguments.score_scale = static_cast<float>(log2_e * static_cast<double>(operands.scale));
+void item_attention(const ItemView& view, const cuda::Operands& operands, cudaStream_t stream) {
+  const Arguments arguments{operands, view};
   if (view.tile_rows == narrow_item_rows) {
     launch<narrow_warps>(arguments, stream);
   } else {
     launch<wide_warps>(arguments, stream);
   }
   if (view.direct) return;
-  const std::int32_t blocks = std::min(view.rows * view.group * view.kv_heads, most_join_blocks);
-  join_items<<<static_cast<unsigned>(blocks), join_threads, 0, stream>>>(arguments);
+  const std::int32_t blocks = std::min(view.rows * operands.heads(), most_join_blocks);
+  join_items<<<static_cast<unsigned>(blocks), flatten::join_threads, 0, stream>>>(arguments);
   cuda::check_launch("join of items");
 }
 

@@ -48,7 +48,7 @@ void with_head_dim(std::int32_t head_dim, Visit visit) {
 
 template <int head_dim, int warps>
 constexpr int shared_bytes() {
-  return static_cast<int>(sizeof(flatten::SharedTiles<flatten::Variant<head_dim, warps>>));
+  return static_cast<int>(sizeof(flatten::BlockMemory<flatten::Variant<head_dim, warps>>));
 }
 
 /// Sets the kernel's attributes and returns how many of its blocks the device holds.
@@ -107,8 +107,7 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   const auto tail_tokens = static_cast<std::int32_t>(tail.size());
   const AttentionKernel kernel =
       attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
-  const FlattenPlan plan =
-      make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
+  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;
@@ -137,23 +136,8 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
     return hopper_attention(range_tokens_of(kernel), pass, padded_rows, q, q_stride, shape, scale,
                             layout, keys, values, layer, out, scratch, blocks.ranges, stream);
   }
-  constexpr double log2_e = 1.4426950408889634;
-  const std::int64_t layer_begin =
-      std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
-  flatten::Arguments arguments{};
-  arguments.pass = pass;
-  arguments.q = q;
-  arguments.q_stride = q_stride;
-  arguments.keys = static_cast<const __nv_bfloat16*>(keys) + layer_begin;
-  arguments.values = static_cast<const __nv_bfloat16*>(values) + layer_begin;
-  arguments.page_size = layout.page_size;
-  arguments.kv_heads = shape.kv_heads;
-  arguments.group = shape.heads / shape.kv_heads;
-  arguments.score_scale = static_cast<float>(log2_e * static_cast<double>(scale));
-  arguments.out = static_cast<__nv_bfloat16*>(out);
-  arguments.partial_out = scratch.partial_out;
-  arguments.partial_lse = scratch.partial_lse;
-
+  const flatten::Arguments arguments{
+      make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch), pass};
   const std::int32_t row_tile = row_tile_for(padded_rows, arguments.group);
   const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
   with_head_dim(shape.head_dim, [&](auto constant) {

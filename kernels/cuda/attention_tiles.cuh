@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention_operands.h"
 #include "kernels/flatten_plan.h"
 
 namespace coppice::cuda::flatten {
@@ -95,18 +96,23 @@ struct Variant {
 
 /// Two KV tiles, one read while the other is filled, and three tiles' worth of token descriptions,
 /// which run one tile ahead of the copies.
-template <typename V>
+template <typename V, typename SeenBy>
 struct SharedTiles {
   /// With an odd number of vectors, eight rows of a matrix lie in different banks.
   uint4 keys[2][V::tile_tokens][V::vectors + 1];
   uint4 values[2][V::tile_tokens][V::vectors + 1];
-  /// Queries of the row tile that see the token: [x, y), both 0 where none does.
-  int2 seen_by[3][V::tile_tokens];
+  /// Queries of the row tile that see the token.
+  SeenBy seen_by[3][V::tile_tokens];
   /// Where its key and value lie, in rows of head_dim from the layer's first; -1 where none sees
   /// it.
   std::int32_t pool_row[3][V::tile_tokens];
-  FlattenPlan plan;              ///< here because the accumulators leave few registers
-  IndexRange visible[V::warps];  ///< by warp: span of the tail tokens that the row tile sees
+};
+
+/// Two descriptions that lie side by side, read at once.
+template <typename SeenBy>
+struct alignas(16) Neighbours {
+  SeenBy first, second;
+  static_assert(sizeof(SeenBy) == 8);
 };
 
 }  // namespace coppice::cuda::flatten

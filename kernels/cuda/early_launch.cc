@@ -12,8 +12,7 @@ bool overlaps_kernels() {
         cudaGetDevice(&device) == cudaSuccess &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
         cudaDriverGetVersion(&driver) == cudaSuccess;
-    return asked && major >= 9 && driver >= 12030 &&
-           (code_version() == 0 || code_version() >= 90);
+    return asked && major >= 9 && driver >= 12030 && (code_version() == 0 || code_version() >= 90);
   }();
   return does;
 }

@@ -71,10 +71,9 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
                          const AttentionShape& shape, float scale, const KvLayout& layout,
                          const void* keys, const void* values, std::int32_t layer, void* out,
                          const AttentionScratch& scratch) {
-  constexpr double log2_e = 1.4426950408889634;
-  const std::int64_t layer_begin =
-      std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
   Arguments arguments{};
+  static_cast<Operands&>(arguments) =
+      make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
   const std::int64_t layer_rows = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size;
   const std::int64_t pool_rows = layer_rows * layout.layers;
   arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
@@ -84,23 +83,12 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
     arguments.first_pool_row = static_cast<std::int32_t>(layer_rows * layer);
   }
   arguments.pass = pass;
-  arguments.q = q;
-  arguments.q_stride = q_stride;
-  arguments.keys = static_cast<const __nv_bfloat16*>(keys) + layer_begin;
-  arguments.values = static_cast<const __nv_bfloat16*>(values) + layer_begin;
-  arguments.page_size = layout.page_size;
   arguments.page_shift = std::has_single_bit(static_cast<unsigned>(layout.page_size))
                              ? std::countr_zero(static_cast<unsigned>(layout.page_size))
                              : -1;
-  arguments.kv_heads = shape.kv_heads;
-  arguments.group = shape.heads / shape.kv_heads;
   arguments.group_inverse = static_cast<std::uint32_t>(
       ((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(arguments.group) - 1) /
       static_cast<std::uint64_t>(arguments.group));
-  arguments.score_scale = static_cast<float>(log2_e * static_cast<double>(scale));
-  arguments.out = static_cast<__nv_bfloat16*>(out);
-  arguments.partial_out = scratch.partial_out;
-  arguments.partial_lse = scratch.partial_lse;
   arguments.tickets = scratch.tickets;
   return arguments;
 }

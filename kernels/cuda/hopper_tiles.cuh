@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/attention_operands.h"
 #include "kernels/cuda/hopper_ptx.cuh"
 #include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/pass_view.h"
@@ -26,25 +27,14 @@ inline constexpr int page_box = 16;
 /// Hardware barriers; 0 is that of the whole block.
 enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
 
-struct Arguments {
+struct Arguments : Operands {
   /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows and 64 columns.
   CUtensorMap key_boxes, value_boxes;
   std::int32_t first_pool_row;  ///< of the layer
   bool has_boxes;               ///< whether pages are made of whole boxes
   PassView pass;
-  const float* q;
-  std::int64_t q_stride;
-  const __nv_bfloat16* keys;    ///< first page of the layer
-  const __nv_bfloat16* values;  ///< first page of the layer
-  std::int32_t page_size;
-  std::int32_t page_shift;  ///< where page_size is a power of two, else -1
-  std::int32_t kv_heads;
-  std::int32_t group;
+  std::int32_t page_shift;      ///< where page_size is a power of two, else -1
   std::uint32_t group_inverse;  ///< ceil(2^32 / group)
-  float score_scale;            ///< log2(e) * scale
-  __nv_bfloat16* out;
-  float* partial_out;
-  float* partial_lse;
   unsigned* tickets;
 };
 
