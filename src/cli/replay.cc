@@ -141,8 +141,10 @@ int replay(const std::vector<std::string>& arguments) {
           "  coppice replay stories.rec --policies dyspec,chain --tree-sizes 4,16,64\n\n"
           "Columns: tokens judged good per step, the bonus token included, with its interval\n"
           "by bootstrap over prompts; bounds of that mean, for what was not recorded; accepted\n"
-          "share of draft tokens; draft passes and draft tokens a step; steps whose tree was cut\n"
-          "short, or with a decision left open, for want of records.\n",
+          "share of draft tokens; draft passes (the prompt's left out) and draft tokens a step,\n"
+          "with ~ if the policy grows by probability and not all nodes were recorded; steps\n"
+          "whose tree has nodes that were not recorded; steps whose accepted path ended at such\n"
+          "nodes, or with a decision left open for want of records.\n",
           values, hidden, positional)) {
     return 0;
   }

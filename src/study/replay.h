@@ -19,6 +19,8 @@ struct ReplayedStep {
   std::int32_t position = 0;         ///< of the recorded text
   std::int32_t accepted_length = 1;  ///< the bonus token included
   StepBounds bounds;
+  /// As a run's where the policy's shape is fixed, whatever is on record; else of what could be
+  /// grown.
   std::int32_t tree_size = 0;
   std::int32_t draft_passes = 0;
   bool complete = true;  ///< growth asked for nothing that was not recorded
@@ -62,6 +64,8 @@ class Replayer {
               const Visit& visit);
 
   const GenerateOptions& options() const { return setting_.options; }
+  /// Whether sizes and passes depend on the text's end alone.
+  bool has_fixed_shape() const { return setting_.kind.displacement == Displacement::none; }
 
  private:
   struct Setting {
@@ -76,6 +80,7 @@ class Replayer {
   static Setting setting_of(const Recording& recording, const GenerateOptions& options);
   Replayer(const Recording& recording, Setting setting);
   void grow(const RecordedText& text, std::int32_t position);
+  void leave_out_stand_ins();
   ReplayedStep judge(const RecordedText& text, std::int32_t position, std::uint64_t seed);
 
   const Recording& recording_;
@@ -85,8 +90,11 @@ class Replayer {
   RecordedDraft draft_;
   RecordedTarget target_;
   BoundsFinder bounds_;
-  TokenTree tree_;
-  std::int32_t passes_ = 0;  ///< of tree_
+  TokenTree tree_;                   ///< what can be judged of the grown tree
+  std::int32_t size_ = 0;            ///< of the grown tree
+  std::int32_t passes_ = 0;          ///< likewise
+  TokenTree grown_;                  ///< scratch: with its stand-ins
+  std::vector<std::int32_t> place_;  ///< scratch: in tree_ of each node of grown_, -1: left out
   Verdict verdict_;
   std::vector<std::int32_t> next_;  ///< by walk: the position of its next step
 };

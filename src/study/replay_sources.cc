@@ -39,10 +39,12 @@ void write_local_target(const RecordedPosition& position, std::int32_t node, std
   others[2] = positive(position.target_rest[n] - position.overlap[n]);
 }
 
-void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw) {
+void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
+                          bool stand_ins) {
   text_ = &text;
   start_ = position;
   draw_ = draw;
+  stand_ins_ = stand_ins;
   distributions_.reset();
   nodes_.clear();
   shortfalls_.clear();
@@ -92,12 +94,14 @@ std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int3
   const Node& at = nodes_[static_cast<std::size_t>(node)];
   const auto r = static_cast<std::size_t>(rank);
   if (r < at.children.size()) return DrawnChild{at.children[r].entry, at.children[r].draft};
-  if (at.place.recorded()) note_used_up(arena, node);
-  return std::nullopt;
+  const bool has_more = !at.place.recorded() || note_used_up(arena, node);
+  if (!has_more || !stand_ins_) return std::nullopt;
+  // Of so small a D that no policy finds its node's mass or its path's probability used up.
+  return DrawnChild{stand_in, rank == 0 ? 0.9f : 1e-9f};
 }
 
-// A node's recorded children are used up. Are there others?
-void RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
+// A node's recorded children are used up. Returns whether there are others.
+bool RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
   const RecordedPlace at = place(node);
   const RecordedPosition& p = position(at);
   const Span entries = entries_of(p, at.node);
@@ -108,10 +112,10 @@ void RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
     (ranks[e] == no_rank ? mass_of_others : used) += static_cast<double>(p.draft[e]);
   }
-  if (mass_of_others > 0.0) {
-    shortfalls_.push_back(
-        {node, arena.path_prob[static_cast<std::size_t>(node)] * std::max(0.0, 1.0 - used)});
-  }
+  if (!(mass_of_others > 0.0)) return false;
+  shortfalls_.push_back(
+      {node, arena.path_prob[static_cast<std::size_t>(node)] * std::max(0.0, 1.0 - used)});
+  return true;
 }
 
 void RecordedDraft::write_distribution(std::int32_t node) {

@@ -48,8 +48,16 @@ class RecordedDraft final : public DraftSource {
   /// `vocab_size`: LocalVocabulary's.
   explicit RecordedDraft(std::int64_t vocab_size) : distributions_(0, vocab_size) {}
 
-  /// Starts a step at a position of a text, which must outlive the step.
-  void begin(const RecordedText& text, std::int32_t position, ChildDraw draw);
+  /// Token of a child that stands for one that is not on record.
+  static constexpr TokenId stand_in = -1;
+  static bool is_stand_in(const TokenTree& tree, std::int32_t node) {
+    return node > 0 && tree.token[static_cast<std::size_t>(node)] == stand_in;
+  }
+
+  /// Starts a step at a position of a text, which must outlive the step. `stand_ins`: children
+  /// that are not on record are drawn as stand-ins, below which all are, so that a tree whose shape
+  /// is fixed gets the size and takes the passes that it would have had. They cannot be judged.
+  void begin(const RecordedText& text, std::int32_t position, ChildDraw draw, bool stand_ins);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
@@ -89,12 +97,13 @@ class RecordedDraft final : public DraftSource {
     return draw_ == ChildDraw::sampled ? position.sampled : position.settled;
   }
   RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
-  void note_used_up(const TokenTree& arena, std::int32_t node);
+  bool note_used_up(const TokenTree& arena, std::int32_t node);
 
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
   std::int32_t start_ = 0;
   ChildDraw draw_ = ChildDraw::sampled;
+  bool stand_ins_ = false;
   std::vector<Node> nodes_;  ///< by arena node
   std::vector<Shortfall> shortfalls_;
   std::int64_t passes_ = 0;

@@ -45,6 +45,7 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
   row.requested_size = settled.tree_size;
   row.temperature = settled.temperature;
+  row.fixed_shape = replayer.has_fixed_shape();
   const double start = now_seconds();
   cpu::Workers alone(1);
   const StepSums columns = sum_steps(replayer, recording, sampled ? seeds : 1, stop,
@@ -66,7 +67,8 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.highest = per_step(highest);
   row.draft_passes = per_step(passes);
   row.tree_size = per_step(drafted);
-  row.short_share = per_step(cut_short);
+  row.unrecorded_share = per_step(unrecorded);
+  row.short_share = per_step(ended_short);
   row.doubtful_share = per_step(doubtful);
   row.steps_per_second = seconds > 0.0 ? totals[steps] / seconds : 0.0;
   return row;
@@ -75,22 +77,25 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
 std::string replay_table(const std::vector<ReplayRow>& rows) {
   std::vector<std::vector<std::string>> cells = {
       {"policy", "size", "acceptance", "accepted length [95%]", "bounds", "per draft token",
-       "passes", "tree", "cut short", "doubtful", "steps", "steps/s"}};
+       "passes", "tree", "unrecorded", "ended short", "doubtful", "steps", "steps/s"}};
   for (const ReplayRow& row : rows) {
     const Estimate& length = row.accepted_length;
+    const bool as_grown = !row.fixed_shape && row.unrecorded_share > 0.0;
+    const std::string about = as_grown ? "~" : "";
     std::string interval = shown("%.3f", length.value);
     if (std::isfinite(length.low)) {
       interval += formatted(" [%.3f, ", length.low) + formatted("%.3f]", length.high);
     }
-    cells.push_back({row.policy, size_text(row), row.acceptance, interval,
-                     std::isfinite(row.lowest)
-                         ? formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest)
-                         : "-",
-                     // No number where nothing was drafted, and none at all without a step.
-                     shown("%.3f", row.accepted_share.value), shown("%.2f", row.draft_passes),
-                     shown("%.1f", row.tree_size), shown("%.2f%%", 100.0 * row.short_share),
-                     shown("%.2f%%", 100.0 * row.doubtful_share), std::to_string(row.steps),
-                     formatted("%.0f", row.steps_per_second)});
+    cells.push_back(
+        {row.policy, size_text(row), row.acceptance, interval,
+         std::isfinite(row.lowest)
+             ? formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest)
+             : "-",
+         // No number where nothing was drafted, and none at all without a step.
+         shown("%.3f", row.accepted_share.value), about + shown("%.2f", row.draft_passes),
+         about + shown("%.1f", row.tree_size), shown("%.2f%%", 100.0 * row.unrecorded_share),
+         shown("%.2f%%", 100.0 * row.short_share), shown("%.2f%%", 100.0 * row.doubtful_share),
+         std::to_string(row.steps), formatted("%.0f", row.steps_per_second)});
   }
   std::vector<std::size_t> widths(cells[0].size(), 0);
   for (const auto& line : cells) {
@@ -112,15 +117,15 @@ std::string replay_table(const std::vector<ReplayRow>& rows) {
 std::string replay_csv(const std::vector<ReplayRow>& rows) {
   std::string out =
       "policy,tree_size,acceptance,temperature,steps,accepted_length,accepted_length_low,"
-      "accepted_length_high,lowest,highest,accepted_share,draft_passes,tree_size_mean,short_share,"
-      "doubtful_share,steps_per_second\n";
+      "accepted_length_high,lowest,highest,accepted_share,draft_passes,tree_size_mean,"
+      "unrecorded_share,short_share,doubtful_share,steps_per_second\n";
   for (const ReplayRow& row : rows) {
     out += row.policy + "," + size_text(row) + "," + row.acceptance;
     for (const double number :
          {row.temperature, static_cast<double>(row.steps), row.accepted_length.value,
           row.accepted_length.low, row.accepted_length.high, row.lowest, row.highest,
-          row.accepted_share.value, row.draft_passes, row.tree_size, row.short_share,
-          row.doubtful_share, row.steps_per_second}) {
+          row.accepted_share.value, row.draft_passes, row.tree_size, row.unrecorded_share,
+          row.short_share, row.doubtful_share, row.steps_per_second}) {
       out += "," + csv_number(number);
     }
     out += "\n";

@@ -22,9 +22,11 @@ struct ReplayRow {
   Estimate accepted_length;
   double lowest = 0.0, highest = 0.0;  ///< means of the steps' bounds
   Estimate accepted_share;             ///< accepted draft tokens of all drafted
-  double draft_passes = 0.0;           ///< per step, as far as trees could be grown
+  bool fixed_shape = false;            ///< the policy's: the next two are then a run's own
+  double draft_passes = 0.0;           ///< per step; else of what could be grown
   double tree_size = 0.0;              ///< likewise
-  double short_share = 0.0;            ///< of steps that ended where records do
+  double unrecorded_share = 0.0;       ///< of steps whose tree wants nodes that are not on record
+  double short_share = 0.0;            ///< of steps whose accepted path ended at such a place
   double doubtful_share = 0.0;         ///< of steps with a decision that it leaves open
   double steps_per_second = 0.0;       ///< of this replay, by the clock
 };

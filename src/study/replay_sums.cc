@@ -18,7 +18,8 @@ void add(const ReplayedStep& step, TextSums& sums) {
   sums[highest] += step.bounds.highest;
   sums[drafted] += step.tree_size;
   sums[passes] += step.draft_passes;
-  sums[cut_short] += step.bounds.ended_short ? 1.0 : 0.0;
+  sums[unrecorded] += step.complete ? 0.0 : 1.0;
+  sums[ended_short] += step.bounds.ended_short ? 1.0 : 0.0;
   sums[doubtful] += step.bounds.doubtful ? 1.0 : 0.0;
 }
 

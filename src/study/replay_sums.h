@@ -19,7 +19,8 @@ enum StepColumn : std::size_t {
   highest,
   drafted,
   passes,
-  cut_short,
+  unrecorded,   ///< its tree wants nodes that are not on record
+  ended_short,  ///< the accepted path ended at one that lacks such nodes
   doubtful
 };
 inline constexpr std::size_t step_columns = doubtful + 1;

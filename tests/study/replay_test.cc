@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 
+#include "study/cell_run.h"
 #include "study/files.h"
 #include "study/recorded_pair.h"
 #include "study/replay_summary.h"
@@ -141,7 +142,77 @@ TEST_F(Replay, MakesTheVeryStepsOfGreedyAndCoupledRuns) {
   }
 }
 
-// The comparison above is able to fail: the target's rows moved by one node.
+// What runs of fixed shapes cost does not depend on what is on record, nor on how far it goes: a
+// study's sizes and passes of the same texts, and its steps, out of eight nodes a position.
+TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
+  Engine engine = Engine::load(pair_.options());
+  const auto prompts = tiny_prompts(3);
+  std::vector<study::Cell> cells(4);
+  cells[0].policy = Policy::chain;
+  cells[0].tree_size = 20;
+  cells[1].policy = Policy::chain;
+  cells[1].tree_size = 6;
+  cells[2].policy = Policy::specinfer;
+  cells[2].widths = {2, 2, 1, 1, 1, 1};
+  cells[3].policy = Policy::sequoia;
+  cells[3].tree_size = 40;
+  study::SharedOptions shared;
+  shared.max_new_tokens = text_length;
+  shared.ignore_eos = true;
+  for (const double temperature : {0.0, 0.9}) {
+    const Recording recording =
+        through_file(record_all(engine, record_options(temperature, 8, 4), prompts));
+    for (study::Cell& cell : cells) {
+      cell.temperature = temperature;
+      cell.acceptance = Acceptance::coupled;
+      cell.seed = recording.header.seed;
+      const study::ReplayRow row = study::replay_all(recording, cell.request(shared), 1);
+      double steps = 0.0, drafted = 0.0, passes = 0.0;
+      std::int64_t together = 0;
+      Replayer replayer(recording, cell.request(shared));
+      for (std::size_t p = 0; p < prompts.size(); ++p) {
+        const auto record = study::run_cell(
+            engine,
+            {cell, shared, prompts[p], static_cast<std::int32_t>(p), "", false, {}, nullptr});
+        steps += static_cast<double>(record->steps);
+        drafted += static_cast<double>(record->drafted);
+        passes += static_cast<double>(record->draft_passes) - 1.0;  // the prompt's is no step's
+        GenerateOptions options = cell.request(shared);
+        options.stream = p;
+        std::map<std::int32_t, RealStep> real;
+        for (const RealStep& step : real_steps(engine, prompts[p], options)) {
+          real[step.position] = step;
+        }
+        for (const ReplayedStep& step : replayer.replay(recording.texts[p], 0)) {
+          const auto found = real.find(step.position);
+          if (found == real.end()) continue;
+          ++together;
+          EXPECT_EQ(step.tree_size, found->second.tree_size) << cell.key();
+          EXPECT_EQ(step.draft_passes, found->second.draft_passes) << cell.key();
+        }
+      }
+      EXPECT_GT(together, 10) << cell.key();
+      if (cell.tree_size == 20) {
+        EXPECT_GT(row.unrecorded_share, 0.5) << cell.key();
+      }
+      EXPECT_LE(row.short_share, row.unrecorded_share) << cell.key();
+      if (cell.policy == Policy::chain) {  // one path: all that is accepted is on record
+        EXPECT_EQ(row.steps, static_cast<std::int64_t>(steps)) << cell.key();
+        EXPECT_DOUBLE_EQ(row.tree_size, drafted / steps) << cell.key();
+        EXPECT_DOUBLE_EQ(row.draft_passes, passes / steps) << cell.key();
+      }
+      const std::string table = study::replay_table({row});
+      EXPECT_EQ(table.find('~'), std::string::npos) << table;
+    }
+    GenerateOptions by_value = settings()[2];
+    by_value.temperature = temperature;
+    by_value.acceptance = Acceptance::coupled;
+    const std::string table = study::replay_table({study::replay_all(recording, by_value, 1)});
+    EXPECT_NE(table.find('~'), std::string::npos) << table;
+  }
+}
+
+// The comparison of steps is able to fail: the target's rows moved by one node.
 TEST_F(Replay, ShiftedTargetRowsAreNoticed) {
   Engine engine = Engine::load(pair_.options());
   const auto prompts = tiny_prompts(1);
