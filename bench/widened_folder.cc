@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "models/config.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice::bench {
 namespace {
@@ -125,7 +125,7 @@ std::string config_text(const SmallModel& small, const WideModel& wide) {
 }  // namespace
 
 SmallModel::SmallModel(const fs::path& dir)
-    : dir_(dir), config_(read_json_object(dir / "config.json", largest_config)), checkpoint_(dir) {
+    : dir_(dir), config_(*read_json_object(dir / "config.json", largest_config)), checkpoint_(dir) {
   const ModelConfig config = read_config(dir);
   const auto refuse = [&](const std::string& what) {
     throw_failure(cat((dir / "config.json").string(), ": ", what,

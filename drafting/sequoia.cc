@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "drafting/shape_json.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice {
 namespace {
@@ -279,7 +279,8 @@ std::vector<double> estimate_acceptance(std::span<const std::int64_t> accepted,
 
 GrowMap read_grow_map(const std::filesystem::path& file) {
   const std::string name = file.string();
-  const nlohmann::json json = read_shape_file(file);
+  const JsonObject parsed = read_shape_file(file);
+  const nlohmann::json& json = *parsed;
   GrowMap map;
   map.acceptance = acceptance_from(json, name);
   map.shape = shape_from_json(json, name);

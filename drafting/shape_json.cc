@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "models/json_file.h"
 
 namespace coppice {
 namespace {
@@ -32,12 +31,8 @@ RankPath path_from_json(const nlohmann::json& json, const std::string& place) {
 
 }  // namespace
 
-nlohmann::json read_shape_file(const std::filesystem::path& file) {
-  std::error_code status;
-  if (!std::filesystem::exists(file, status)) {
-    throw_failure(cat(file.string(), R"(: no such file; name one of {"paths": [[0], [0, 0]]})"));
-  }
-  return read_json_object(file, largest_file);
+JsonObject read_shape_file(const std::filesystem::path& file) {
+  return read_json_object(file, largest_file, R"(name one of {"paths": [[0], [0, 0]]})");
 }
 
 void write_shape_file(const std::filesystem::path& file, const nlohmann::ordered_json& json) {

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/json_file.h"
 #include "drafting/static_tree.h"
 
 namespace coppice {
 
 /// Reads a file of one JSON object. Throws Error(failure) that names the file and the place.
-nlohmann::json read_shape_file(const std::filesystem::path& file);
+JsonObject read_shape_file(const std::filesystem::path& file);
 /// Writes the file in one step: it is the old one or the new one, never a part. Throws
 /// Error(failure).
 void write_shape_file(const std::filesystem::path& file, const nlohmann::ordered_json& json);

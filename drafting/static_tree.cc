@@ -227,7 +227,7 @@ std::vector<RankPath> TreeShape::paths() const {
 }
 
 TreeShape read_tree_shape(const std::filesystem::path& file) {
-  return shape_from_json(read_shape_file(file), file.string());
+  return shape_from_json(*read_shape_file(file), file.string());
 }
 
 void write_tree_shape(const std::filesystem::path& file, const TreeShape& shape) {

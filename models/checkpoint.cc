@@ -1,17 +1,17 @@
 #include "models/checkpoint.h"
 
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t largest_index = 256u << 20;
+// That of 405 billion weights takes a hundredth.
+constexpr std::uint64_t largest_index = 16u << 20;
 
 [[noreturn]] void no_weights(const fs::path& dir) {
   std::error_code status;
@@ -52,8 +52,8 @@ Checkpoint::Checkpoint(const fs::path& dir) {
 
 void Checkpoint::open_shards(const fs::path& dir, const fs::path& index) {
   const auto object = read_json_object(index, largest_index);
-  const auto map = object.find("weight_map");
-  if (map == object.end() || !map->is_object() || map->empty()) {
+  const auto map = object->find("weight_map");
+  if (map == object->end() || !map->is_object() || map->empty()) {
     throw_failure(cat(index.string(),
                       ": weight_map is missing, empty or not an object; fetch "
                       "the file again"));

@@ -7,14 +7,16 @@
 #include <string>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "base/files.h"
+#include "base/json_file.h"
 
 namespace coppice {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t largest_config = 16u << 20;
+constexpr std::uint64_t largest_config = 4u << 20;
+constexpr std::size_t most_special_tokens = 1024;
 
 // Beyond any model, and small enough that products of three stay far inside 64 bits.
 constexpr std::int64_t most_vocab = 1 << 24;
@@ -217,6 +219,9 @@ void add_tokens(const Fields& fields, const char* name, std::int64_t vocab_size,
     if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
   };
   if (value->is_array()) {
+    if (value->size() > most_special_tokens) {
+      fields.refuse(name, *value, cat("a list of at most ", most_special_tokens, " token ids"));
+    }
     for (const Json& id : *value) add(id);
   } else {
     add(*value);
@@ -229,10 +234,9 @@ void read_special_tokens(const std::filesystem::path& dir, const Fields& fields,
   add_tokens(fields, "bos_token_id", config.vocab_size, bos);
   add_tokens(fields, "eos_token_id", config.vocab_size, config.eos_tokens);
   const auto path = dir / "generation_config.json";
-  std::error_code status;
-  if (std::filesystem::exists(path, status)) {
-    const Json object = read_json_object(path, largest_config);
-    const Fields generation(object, path.string());
+  if (is_there(path)) {
+    const JsonObject object = read_json_object(path, largest_config);
+    const Fields generation(*object, path.string());
     add_tokens(generation, "bos_token_id", config.vocab_size, bos);
     add_tokens(generation, "eos_token_id", config.vocab_size, config.eos_tokens);
   }
@@ -298,8 +302,8 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   }
   const auto path = dir / "config.json";
   const std::string where = path.string();
-  const Json object = read_json_object(path, largest_config);
-  const Fields fields(object, where);
+  const JsonObject object = read_json_object(path, largest_config);
+  const Fields fields(*object, where);
 
   ModelConfig config;
   config.model_type = fields.text("model_type", "");

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice {
 namespace {
@@ -40,9 +40,9 @@ class HeaderReader {
 
   std::map<std::string, StoredTensor> read() {
     const std::string_view text = header_text();
-    const Json header = parse_json_object(text, cat(name_, ": header"));
+    const JsonObject header = parse_json_object(text, cat(name_, ": header"));
     data_ = bytes_.subspan(8 + text.size());
-    for (const auto& [key, value] : header.items()) {
+    for (const auto& [key, value] : header->items()) {
       if (key == "__metadata__") {
         check_metadata(value);
       } else {

@@ -1,12 +1,12 @@
 #include "cost_table.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_file.h"
 #include "base/stopwatch.h"
 #include "probe_sampling.h"
 
@@ -314,22 +314,19 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
 
 std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
                                          const std::optional<std::string>& fingerprint) {
+  constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 20;
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   const auto complain = [&](const std::string& what) {
     throw_failure(cat("cost table ", quote(file.string()), ": ", what,
                       "; delete the file to have the costs measured again"));
   };
-  if (!std::filesystem::is_regular_file(file, ignored)) {
-    throw_failure(cat("cost table ", quote(file.string()), ": not a regular file; name one"));
-  }
   CostTable table;
+  const JsonObject json = read_json_object(file, largest_file);
   try {
-    std::ifstream in(file);
-    const Json json = Json::parse(in);
-    table.fingerprint = json.at("fingerprint").get<std::string>();
-    table.target = from_json(json.at("target"));
-    table.draft = from_json(json.at("draft"));
+    table.fingerprint = json->at("fingerprint").get<std::string>();
+    table.target = from_json(json->at("target"));
+    table.draft = from_json(json->at("draft"));
   } catch (const std::exception&) {
     complain("not a cost table as this program writes them");
   }

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace coppice {
 
@@ -12,10 +13,16 @@ enum class ErrorKind {
   failure,  ///< the request was right and could not be carried out (exit code 1)
 };
 
-/// what() is one line: what went wrong, where, and the remedy.
+/// Text from outside (names in files, paths, options) for one line of a terminal. What would break
+/// the line, act on the terminal, turn or hide the direction of text, or is not UTF-8 is escaped:
+/// \n, \t, \x1b, \u009b, \u202e, \xff. Everything else stands.
+std::string printable(std::string_view text);
+
+/// what() is one line: what went wrong, where, and the remedy; printable() whatever it holds.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message)
+      : std::runtime_error(printable(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
  private:
@@ -33,8 +40,7 @@ std::string cat(const Args&... args) {
 [[noreturn]] void throw_usage(const std::string& message);
 [[noreturn]] void throw_failure(const std::string& message);
 
-/// Quotes text that came from outside for use inside a one-line message: control
-/// characters and invalid UTF-8 are escaped, long text is shortened in the middle.
-std::string quote(const std::string& text);
+/// printable() text in quotes, for use inside a message; long text is shortened in the middle.
+std::string quote(std::string_view text);
 
 }  // namespace coppice

@@ -146,6 +146,11 @@ void write_file(const fs::path& path, std::string_view text, const char* when_fu
   sync_folder(place.path.parent_path());
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code unknown;
+  return fs::symlink_status(path, unknown).type() != fs::file_type::not_found;
+}
+
 bool is_unfinished(const fs::path& name) { return name.extension() == unfinished; }
 
 std::string read_file(const fs::path& path, const std::string& what, std::uintmax_t most,
@@ -155,6 +160,9 @@ std::string read_file(const fs::path& path, const std::string& what, std::uintma
   struct stat about = {};
   // A pipe that nobody writes to must not be waited for.
   const FileHandle file(open_again(path, O_RDONLY | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENOENT && is_there(path)) {
+    refuse("a symbolic link to what is not there; mend or remove it");
+  }
   if (file.get() < 0 && errno == ENOENT) refuse(cat("no such file; ", remedy));
   if (file.get() < 0 || ::fstat(file.get(), &about) != 0) {
     refuse(cat("cannot be read: ", std::strerror(errno), "; check its permissions"));

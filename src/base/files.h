@@ -46,6 +46,10 @@ void sync_folder(const std::filesystem::path& folder);
 void write_file(const std::filesystem::path& path, std::string_view text,
                 const char* when_full = free_space);
 
+/// Whether the folder has such an entry, if only a symbolic link to nothing or a file that may not
+/// be looked at: what is there must not be taken for absent.
+bool is_there(const std::filesystem::path& path);
+
 /// Whether a file of this name is what a killed write_file() left behind.
 bool is_unfinished(const std::filesystem::path& name);
 

@@ -1,10 +1,8 @@
 #include "study/file_header.h"
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "models/json_file.h"
 
 namespace coppice::study {
 namespace {
@@ -23,19 +21,18 @@ std::optional<std::string_view> header_line(std::string_view text) {
   return text.substr(0, end);
 }
 
-nlohmann::json read_header(const FileFormat& format, std::string_view text,
-                           const std::string& where) {
+JsonObject read_header(const FileFormat& format, std::string_view text, const std::string& where) {
   const auto line = header_line(text);
   if (!line) {
     throw_failure(
         cat(where, ": its first line does not end; it is no ", format.what, ", or cut off"));
   }
-  nlohmann::json header = parse_json_object(*line, where);
-  if (header.value("format", nlohmann::json()) != format.name) {
+  JsonObject header = parse_json_object(*line, where);
+  if (header->value("format", nlohmann::json()) != format.name) {
     throw_failure(cat(where, R"(: its first line names no "format" )", quote(format.name),
                       "; name a file that ", format.writer, " wrote"));
   }
-  const nlohmann::json version = header.value("format_version", nlohmann::json());
+  const nlohmann::json version = header->value("format_version", nlohmann::json());
   if (version != format.version) {
     throw_failure(cat(where, ": format version ", shown(version), "; this program reads version ",
                       format.version));

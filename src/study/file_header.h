@@ -1,10 +1,11 @@
 // The line of JSON that traces and recordings begin with.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/json_file.h"
 
 namespace coppice::study {
 
@@ -24,7 +25,7 @@ std::optional<std::string_view> header_line(std::string_view text);
 
 /// The first line of `text`, a file that messages call `where`. Throws Error(failure): no whole
 /// line of JSON, another format, or another version of it.
-nlohmann::json read_header(const FileFormat& format, std::string_view text,
-                           const std::string& where);
+JsonObject read_header(const FileFormat& format, std::string_view text,
+                       const std::string& where);
 
 }  // namespace coppice::study

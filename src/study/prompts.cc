@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 #include "base/files.h"
 
 namespace coppice::study {
@@ -44,7 +44,8 @@ std::vector<TokenId> tokens_in(const Json& value, const std::string& where) {
 }
 
 StudyPrompt prompt_in(std::string_view line, const std::string& where) {
-  const Json object = parse_json_object(line, where);
+  const JsonObject parsed = parse_json_object(line, where);
+  const Json& object = *parsed;
   StudyPrompt prompt;
   for (const char* key : {"kind", "category"}) {
     if (!object.contains(key) || object[key].is_null()) continue;

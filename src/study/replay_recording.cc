@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/workers.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 #include "study/file_header.h"
 #include "study/replay_position.h"
 #include "study/trace_bytes.h"
@@ -108,7 +108,7 @@ class RecordingReader {
         text_(read_file(path, "recording", largest_file)) {}
 
   Recording read() {
-    take_header(read_header(format, text_, where_));
+    take_header(*read_header(format, text_, where_));
     std::size_t at = header_line(text_)->size() + 1;
     constexpr std::size_t block_header = 12;
     std::exception_ptr failure;  // that ends the scan

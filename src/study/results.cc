@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice::study {
 namespace {
@@ -61,7 +61,8 @@ Results::Results(ResultsStore store, const StudyPlan& plan) : store_(std::move(s
     std::string name;
     std::int32_t prompt = 0;
     try {
-      const nlohmann::json json = parse_json_object(line.text, "the line");
+      const JsonObject parsed = parse_json_object(line.text, "the line");
+      const nlohmann::json& json = *parsed;
       if (json.contains("oracle_temperature")) {
         oracle_.push_back(oracle_from(json));
         name = oracle_name(oracle_.back().temperature);

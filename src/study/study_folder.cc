@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 
 namespace coppice::study {
 namespace {
@@ -86,7 +86,7 @@ void StudyFolder::settle(const Json& settings) {
   }
   const std::string text = read_file(file, "study settings", largest_settings);
   const std::string changed =
-      difference(parse_json_object(text, file.string()), nlohmann::json(settings));
+      difference(*parse_json_object(text, file.string()), nlohmann::json(settings));
   if (!changed.empty()) {
     throw_usage(cat("--out ", quote(path_.string()), " holds another study (", changed,
                     "); start with the settings it was begun with, or name another folder"));

@@ -77,12 +77,12 @@ TraceNode take_record(ByteReader& in) {
 
 nlohmann::json checked_header(std::string_view text, const fs::path& path) {
   const std::string where = cat("trace ", quote(path.string()));
-  nlohmann::json header = read_header(format, text, where);
-  if (header.value("dtype", nlohmann::json()) != nlohmann::json(columns())) {
+  const JsonObject header = read_header(format, text, where);
+  if (header->value("dtype", nlohmann::json()) != nlohmann::json(columns())) {
     throw_failure(cat(where, ": its columns are not those of version ", format.version,
                       "; read it with the program that wrote it"));
   }
-  return header;
+  return *header;
 }
 
 }  // namespace

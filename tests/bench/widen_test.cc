@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "models/config.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
 #include "reference/model_reference.h"
@@ -261,8 +261,8 @@ TEST(Widen, TheFolderIsWholeAndOrdinary) {
   EXPECT_EQ(slurp(out / "generation_config.json"), "{\"eos_token_id\": 2}");
   EXPECT_FALSE(fs::exists(out / "training.log"));
   const auto index = read_json_object(out / "model.safetensors.index.json", 1 << 20);
-  const auto& map = index.at("weight_map");
-  EXPECT_EQ(index.at("metadata").at("total_size"), wide.tensors.back().tensor.end());
+  const auto& map = index->at("weight_map");
+  EXPECT_EQ(index->at("metadata").at("total_size"), wide.tensors.back().tensor.end());
   EXPECT_EQ(map.size(), wide.tensors.size());
   std::set<std::string> files;
   for (const auto& [name, file] : map.items()) files.insert(file);
@@ -301,8 +301,8 @@ TEST(Widen, TheFolderIsWholeAndOrdinary) {
   EXPECT_EQ(config.vocab_size, 96);
   EXPECT_FALSE(config.tie_word_embeddings);
   const auto json = read_json_object(out / "config.json", 1 << 20);
-  EXPECT_EQ(json.at("torch_dtype"), "bfloat16");
-  EXPECT_EQ(json.at("coppice_widened").at("r"), 2);
+  EXPECT_EQ(json->at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(json->at("coppice_widened").at("r"), 2);
   EXPECT_EQ(2 * config.parameters(), static_cast<std::int64_t>(wide.tensors.back().tensor.end()));
 }
 

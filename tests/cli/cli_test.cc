@@ -266,7 +266,7 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy static", 2, "policy static needs one");
   expect_error(x + "--policy static --tree ''", 2, "--tree: it is empty");
   expect_error(x + "--policy static --tree '" + folder("none.json") + "'", 1, "no such file");
-  expect_error(x + "--policy static --tree /tmp", 1, "not a regular file");
+  expect_error(x + "--policy static --tree /tmp", 1, "is a folder; name a file");
   std::ofstream(folder("bad.json")) << R"({"paths": [[0], [0)";
   expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 1, "not valid JSON");
   std::ofstream(folder("bad.json"), std::ios::trunc).close();

@@ -374,7 +374,7 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
   constexpr ErrorKind failure = ErrorKind::failure;
   for (const Policy policy : {Policy::static_tree, Policy::sequoia}) {
     expect_refused(with(policy, "none.json", ""), none, "none.json: no such file", failure);
-    expect_refused(with(policy, "", ""), none, "not a regular file", failure);
+    expect_refused(with(policy, "", ""), none, "is a folder; name a file", failure);
     expect_refused(with(policy, "cut.json", R"({"paths": [[0], [0)"), none, "not valid JSON",
                    failure);
     std::ofstream(file("nothing.json"), std::ios::trunc).close();

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "models/json_file.h"
+#include "base/json_file.h"
 #include "models/safetensors.h"
 #include "models/tokenizer.h"
 #include "reference/backend.h"
@@ -90,7 +90,7 @@ TEST_P(TinyGolden, EveryVariantAgreesWithTransformers) {
     const auto about = read_json_object(folder.path() / "golden.json", 1 << 20);
     const SafetensorsFile stored(folder.path() / "golden.safetensors");
     int index = 0;
-    for (const auto& sequence : about.at("sequences")) {
+    for (const auto& sequence : about->at("sequences")) {
       ChainRunner run(folder.path(), GetParam().make(), {.max_rows = 40});
       const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
       const auto wanted = floats_of(stored.tensors().at("logits_" + std::to_string(index++)));
@@ -126,7 +126,7 @@ TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
     ChainRunner run(model, GetParam().make(), {.max_rows = 64}, 2048, 16);
     int index = 0, steps = 0, near_ties = 0;
     double worst = 0.0;
-    for (const auto& sequence : about.at("sequences")) {
+    for (const auto& sequence : about->at("sequences")) {
       EXPECT_EQ(tokenizer->encode(sequence.at("text").get<std::string>()),
                 sequence.at("text_tokens").get<std::vector<TokenId>>());
       const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();

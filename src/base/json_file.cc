@@ -1,0 +1,143 @@
+#include "base/json_file.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t deepest_nesting = 64;
+
+// Empties a value from its leaves up, so that no destructor finds children that it would have to
+// move into memory of its own. Recursion ends at deepest_nesting.
+void dismantle(Json& value) noexcept {
+  if (value.is_array()) {
+    auto& items = value.get_ref<Json::array_t&>();
+    for (Json& item : items) dismantle(item);
+    items.clear();
+  } else if (value.is_object()) {
+    auto& items = value.get_ref<Json::object_t&>();
+    for (auto& [key, item] : items) dismantle(item);
+    items.clear();
+  }
+}
+
+// Builds the value from the parser's events, and stops it at the first thing that is refused.
+// (nlohmann's own parser with a callback takes quadratic time: at every object's end it walks the
+// parent's elements.)
+class Builder {
+ public:
+  Builder() = default;
+  ~Builder() { dismantle(root_); }
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  Json take() { return std::move(root_); }
+  /// What was refused and its remedy, once an event has returned false.
+  const std::string& problem() const { return problem_; }
+
+  bool null() { return add(nullptr) != nullptr; }
+  bool boolean(bool value) { return add(value) != nullptr; }
+  bool number_integer(Json::number_integer_t value) { return add(value) != nullptr; }
+  bool number_unsigned(Json::number_unsigned_t value) { return add(value) != nullptr; }
+  bool number_float(Json::number_float_t value, const std::string&) {
+    return add(value) != nullptr;
+  }
+  bool string(std::string& value) { return add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t&) { return refuse("holds binary data; fetch the file again"); }
+
+  bool start_object(std::size_t) { return open(Json::object()); }
+  bool start_array(std::size_t) { return open(Json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    const auto [entry, is_new] =
+        open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
+    if (!is_new) return refuse(cat("key ", quote(entry->first), " appears twice; remove one"));
+    named_ = &entry->second;
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) {
+    constexpr int out_of_range = 406;
+    if (error.id == out_of_range) {
+      return refuse(cat("holds a number out of range before byte ", byte, "; correct it"));
+    }
+    return refuse(cat("not valid JSON at byte ", byte, "; correct it or fetch the file again"));
+  }
+
+ private:
+  bool refuse(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+
+  // Elements do not move while a child of theirs is open: only the innermost array grows.
+  Json* add(Json&& value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      auto& items = open_.back()->get_ref<Json::array_t&>();
+      items.push_back(std::move(value));
+      return &items.back();
+    }
+    *named_ = std::move(value);
+    return named_;
+  }
+  bool open(Json&& empty) {
+    if (open_.size() == deepest_nesting) {
+      return refuse(cat("nested deeper than ", deepest_nesting, " levels; fetch the file again"));
+    }
+    open_.push_back(add(std::move(empty)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json root_;
+  std::vector<Json*> open_;  ///< the containers that are not closed yet, outermost first
+  Json* named_ = nullptr;    ///< where the value of the last key goes
+  std::string problem_;
+};
+
+}  // namespace
+
+JsonObject::~JsonObject() { dismantle(value_); }
+
+JsonObject parse_json_object(std::string_view text, const std::string& file) {
+  // The parser takes a NUL byte for the end of its input.
+  if (const auto nul = text.find('\0'); nul != text.npos) {
+    throw_failure(cat(file, ": not JSON: NUL byte at ", nul, "; fetch the file again"));
+  }
+  Builder builder;
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+    throw_failure(cat(file, ": ", builder.problem()));
+  }
+  JsonObject value(builder.take());
+  if (!value->is_object()) {
+    throw_failure(
+        cat(file, ": holds a JSON ", value->type_name(), ", not an object; name the right file"));
+  }
+  return value;
+}
+
+JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t largest,
+                            const char* remedy) {
+  return parse_json_object(read_file(path, "", largest, remedy), path.string());
+}
+
+std::string shown(const nlohmann::json& value) {
+  if (value.is_string()) return quote(value.get_ref<const std::string&>());
+  if (value.is_structured() && value.size() > 16) return cat("a JSON ", value.type_name());
+  const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+}
+
+}  // namespace coppice

@@ -1,0 +1,40 @@
+// Every JSON text that coppice reads: strict, bounded, in time linear in its length.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace coppice {
+
+/// A parsed object. Its destruction allocates nothing: nlohmann::json's own does, and ends the
+/// program where it cannot. Move-only.
+class JsonObject {
+ public:
+  explicit JsonObject(nlohmann::json&& value) noexcept : value_(std::move(value)) {}
+  JsonObject(JsonObject&&) noexcept = default;
+  JsonObject& operator=(JsonObject&&) = delete;
+  ~JsonObject();
+  const nlohmann::json& operator*() const { return value_; }
+  const nlohmann::json* operator->() const { return &value_; }
+
+ private:
+  nlohmann::json value_;
+};
+
+/// Parses `text`, which came from `file` (for the message). Throws Error(failure): no JSON, not
+/// UTF-8, a key twice in one object, nesting beyond 64 levels, a number out of range, not an
+/// object.
+JsonObject parse_json_object(std::string_view text, const std::string& file);
+
+/// Reads and parses a file of at most `largest` bytes; `remedy` is for one that is not there.
+JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t largest,
+                            const char* remedy = "name a Hugging Face model folder");
+
+/// A value as it stands in its file, shortened, for messages.
+std::string shown(const nlohmann::json& value);
+
+}  // namespace coppice
