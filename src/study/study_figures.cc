@@ -12,6 +12,7 @@
 #include "study/figures/line_chart.h"
 #include "study/figures/stacked_bars.h"
 #include "study/figures/step_chart.h"
+#include "study/figures/style.h"
 
 namespace coppice::study {
 namespace {
@@ -89,8 +90,9 @@ class Figures {
   std::vector<Series> series_of(Estimate SummaryRow::*figure) const {
     std::vector<Series> series;
     for (std::size_t p = 0; p < policies_.size(); ++p) {
-      Series fixed{policies_[p], {}, SeriesKind::measured, p};
-      Series own{cat(policies_[p], " auto"), {}, SeriesKind::measured, p + policies_.size()};
+      const std::size_t style = style_number(policies_[p], policies_);
+      Series fixed{policies_[p], {}, SeriesKind::measured, style};
+      Series own{cat(policies_[p], " auto"), {}, SeriesKind::measured, style, true};
       for (const SummaryRow* row : group_.rows) {
         if (row->cell.name() != policies_[p]) continue;
         const Estimate& e = row->*figure;
@@ -135,10 +137,12 @@ class Figures {
     } else if (group_.temperature == 0.0) {
       caption += " At temperature 0 the ceiling is the tree size plus one.";
     }
+    accepted.side_by_side = true;
     add("accepted_length", to_svg(accepted), caption);
 
     LineChart speed;
     speed.x = accepted.x;
+    speed.side_by_side = true;
     speed.y = {"speed-up over plain decoding"};
     speed.series = series_of(&SummaryRow::speedup);
     speed.references = {{ReferenceLine::Kind::horizontal, 1.0, "plain decoding"}};
@@ -258,13 +262,14 @@ class Figures {
     LineChart chart;
     chart.x = {"estimated chance of acceptance", Scale::log2, {}, 1.0};
     chart.y = {"acceptance rate", Scale::log2, {}, 1.0};
+    chart.side_by_side = true;
     chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as estimated"}};
     for (std::size_t p = 0; p < policies_.size(); ++p) {
       NodeCounts counts;
       for (const SummaryRow* row : group_.rows) {
         if (row->cell.name() == policies_[p]) counts += row->nodes;
       }
-      Series series{policies_[p], {}, SeriesKind::measured, p};
+      Series series{policies_[p], {}, SeriesKind::measured, style_number(policies_[p], policies_)};
       for (std::size_t b = octave_bins; b-- > 0;) {
         const Examined& e = counts.by_estimate[b];
         if (e.examined < least_counted) continue;
@@ -321,6 +326,7 @@ class Figures {
     rate.cells.assign(static_cast<std::size_t>(depths * ranks), nan);
     HeatMap ratio = rate;
     ratio.value = {"acceptance rate / estimate"};
+    ratio.centre = 1.0;
     for (const auto& [place, e] : counts.by_position) {
       const auto [depth, rank] = place;
       if (depth > depths || rank >= ranks || e.examined < least_counted) continue;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "study/figures/report_page.h"
+#include "study/figures/svg.h"
 #include "study/study_figures.h"
 
 namespace coppice::study {
@@ -89,7 +90,7 @@ void write_report(const std::filesystem::path& folder, const StudyRequest& reque
   for (NamedSection& section : report_sections(summary, results)) {
     Section written{section.heading, {}};
     for (NamedFigure& figure : section.figures) {
-      write_file(pictures / (figure.name + ".svg"), figure.svg);
+      write_file(pictures / (figure.name + ".svg"), stand_alone(figure.svg));
       written.blocks.push_back(Figure{std::move(figure.svg), std::move(figure.caption)});
     }
     page.sections.push_back(std::move(written));

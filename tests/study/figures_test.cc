@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "study/figure_elements.h"
 #include "study/figures/axis.h"
 #include "study/figures/colour_scale.h"
 #include "study/figures/heat_map.h"
@@ -21,52 +22,14 @@
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
-#include "study/xml_reader.h"
 
 namespace coppice::study {
 namespace {
 
-using test::read_xml;
-using test::XmlElement;
-using Elements = std::vector<XmlElement>;
+using namespace test;
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double print_error = 0.011;  // of coordinates with two decimals
-
-Elements named(const Elements& elements, const std::string& name) {
-  Elements out;
-  for (const XmlElement& e : elements) {
-    if (e.name == name) out.push_back(e);
-  }
-  return out;
-}
-
-bool has_text(const Elements& elements, const std::string& text) {
-  return std::any_of(elements.begin(), elements.end(),
-                     [&](const XmlElement& e) { return e.name == "text" && e.text == text; });
-}
-
-// The tick label (y labels are anchored at their end).
-XmlElement tick(const Elements& elements, const std::string& label, bool vertical) {
-  for (const XmlElement& e : elements) {
-    if (e.name == "text" && e.text == label && e.has("font-size", coordinate(tick_font)) &&
-        e.has("text-anchor", vertical ? "end" : "middle")) {
-      return e;
-    }
-  }
-  ADD_FAILURE() << "no tick " << label;
-  return {"text", {{"x", "0"}, {"y", "0"}}, "", 0};
-}
-
-double tick_x(const Elements& elements, const std::string& label) {
-  return tick(elements, label, false).number("x");
-}
-
-double tick_y(const Elements& elements, const std::string& label) {
-  return tick(elements, label, true).number("y") - 0.35 * tick_font;
-}
-
 LineChart sizes_chart() {
   LineChart chart;
   chart.x = {.label = "tree size", .scale = Scale::log2};
@@ -245,57 +208,7 @@ TEST(Axis, PassesOverWhatItCannotShow) {
   EXPECT_EQ(axis.high(), 1000);
 }
 
-// --- looks
-
-double to_linear(int byte) {
-  const double c = byte / 255.0;
-  return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
-}
-
-// OKLab of "#rrggbb" by the inverse route: sRGB to the cone responses (Ottosson, 2020).
-std::array<double, 3> oklab(const std::string& colour) {
-  const double r = to_linear(std::stoi(colour.substr(1, 2), nullptr, 16));
-  const double g = to_linear(std::stoi(colour.substr(3, 2), nullptr, 16));
-  const double b = to_linear(std::stoi(colour.substr(5, 2), nullptr, 16));
-  const double l = std::cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b);
-  const double m = std::cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b);
-  const double s = std::cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
-  return {0.2104542553 * l + 0.7936177850 * m - 0.0040720468 * s,
-          1.9779984951 * l - 2.4285922050 * m + 0.4505937099 * s,
-          0.0259040371 * l + 0.7827717662 * m - 0.8086757660 * s};
-}
-
-TEST(ColourScale, StepsAreEvenAndDarken) {
-  constexpr int steps = 16;
-  std::vector<double> distances;
-  for (int i = 1; i <= steps; ++i) {
-    const auto a = oklab(heat_colour((i - 1.0) / steps));
-    const auto b = oklab(heat_colour(static_cast<double>(i) / steps));
-    EXPECT_LT(b[0], a[0] - 0.015) << i;
-    distances.push_back(std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]));
-  }
-  // Eight bits a channel move a colour by about 0.002; leaving the gamut would cost far more.
-  const auto [least, most] = std::minmax_element(distances.begin(), distances.end());
-  EXPECT_LT(*most / *least, 1.15);
-  EXPECT_GT(oklab(heat_colour(0))[0], 0.9);
-  EXPECT_LT(oklab(heat_colour(1))[0], 0.4);
-  EXPECT_EQ(heat_colour(-1), heat_colour(0));
-  EXPECT_EQ(heat_colour(7), heat_colour(1));
-}
-
-TEST(Style, TwelveSeriesDiffer) {
-  for (std::size_t i = 0; i < 12; ++i) {
-    for (std::size_t k = 0; k < i; ++k) {
-      const SeriesStyle a = series_style(i), b = series_style(k);
-      // Without colour too.
-      EXPECT_TRUE(a.marker != b.marker || a.open != b.open) << i << " and " << k;
-      EXPECT_TRUE(a.colour != b.colour || a.dash != b.dash) << i << " and " << k;
-    }
-  }
-  EXPECT_EQ(ink_on("#ffffff"), "#000");
-  EXPECT_EQ(ink_on("#0072b2"), "#fff");
-  EXPECT_NE(area_colour(0), area_colour(8));
-}
+// --- charts
 
 TEST(Legend, LabelsSpreadAsLittleAsPossible) {
   EXPECT_EQ(spread_labels({50, 10}, 10, 0, 100), (std::vector<double>{50, 10}));
@@ -305,8 +218,6 @@ TEST(Legend, LabelsSpreadAsLittleAsPossible) {
   EXPECT_EQ(spread_labels({99, 99, 0}, 10, 0, 100), (std::vector<double>{90, 100, 0}));
   EXPECT_TRUE(spread_labels({}, 10, 0, 100).empty());
 }
-
-// --- charts
 
 TEST(LineChart, PointsLieWhereTicksSay) {
   const Elements elements = read_xml(to_svg(sizes_chart()));
@@ -467,15 +378,6 @@ HeatMap counts_map() {
   return map;
 }
 
-// Rectangles of cells: inside a group that has a tooltip.
-Elements cell_boxes(const Elements& elements) {
-  Elements boxes;
-  for (std::size_t i = 2; i < elements.size(); ++i) {
-    if (elements[i].name == "rect" && elements[i - 1].name == "title") boxes.push_back(elements[i]);
-  }
-  return boxes;
-}
-
 TEST(HeatMap, CellsLieBetweenTheirEdges) {
   const Elements elements = read_xml(to_svg(counts_map()));
   const Elements boxes = cell_boxes(elements);
@@ -560,21 +462,6 @@ TEST(HeatMap, EmptyAndEqual) {
   map.value.scale = Scale::log10;
   map.cells = {-1, 0, 1e-12, 1e12};
   EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 2u);
-}
-
-// The points of a polyline or polygon.
-std::vector<Xy> points_of(const XmlElement& element) {
-  std::vector<Xy> points;
-  const std::string& text = element.attributes.at("points");
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t used = 0;
-    const double x = std::stod(text.substr(at), &used);
-    at += used + 1;
-    const double y = std::stod(text.substr(at), &used);
-    at += used + 1;
-    points.push_back({x, y});
-  }
-  return points;
 }
 
 TEST(StepChart, StepsLieWhereTicksSay) {

@@ -1,7 +1,12 @@
 // Tables in their four forms, and the report page.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -104,9 +109,30 @@ TEST(Table, HtmlIsEscapedAndAligned) {
                                              "naïve | a\nb", "1.5", "<b>&", ""}));
 }
 
+TEST(Table, LatexIsEscapedAndAligned) {
+  const Table table = {{{"policy", Align::left}, {"share %"}},
+                       {{"a_b & {c}", "-0.5 [-0.6, 0.1]"}, {"[x] <1> ~\\^#$", "1"}, {"*"}}};
+  // Runs of blanks align the source and mean one.
+  std::string latex = to_latex(table);
+  latex.erase(
+      std::unique(latex.begin(), latex.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+      latex.end());
+  EXPECT_EQ(latex, R"(\begin{tabular}{@{}lr@{}}
+\toprule
+policy & share \% \\
+\midrule
+a\_b \& \{c\} & $-$0.5 [$-$0.6, 0.1] \\
+{[}x] $<$1$>$ \textasciitilde{}\textbackslash{}\textasciicircum{}\#\$ & 1 \\
+{*} & \\
+\bottomrule
+\end{tabular}
+)");
+}
+
 TEST(Table, RefusesCellsWithoutColumn) {
   const Table table = {{{"a"}}, {{"1"}, {"1", "2"}}};
-  for (auto* form : {&to_text, &to_markdown, &to_csv}) EXPECT_THROW((*form)(table), Error);
+  for (auto* form : {&to_text, &to_markdown, &to_csv, &to_latex})
+    EXPECT_THROW((*form)(table), Error);
   EXPECT_THROW(static_cast<void>(to_html(table)), Error);
 }
 
@@ -134,7 +160,7 @@ TEST(ReportPage, IsWellFormedAndEscaped) {
     return std::count_if(elements.begin(), elements.end(),
                          [&](const XmlElement& e) { return e.name == name; });
   };
-  EXPECT_EQ(count("script"), 0);
+  EXPECT_EQ(count("script"), 1);
   EXPECT_EQ(count("figure"), 4);
   EXPECT_EQ(count("section"), 3);
   for (const XmlElement& e : elements) {
@@ -155,6 +181,51 @@ TEST(ReportPage, NumbersFiguresAndTablesThrough) {
   }
   EXPECT_EQ(captions, (std::vector<std::string>{"Figure 1. A & B", "Figure 2. A & B",
                                                 "Table 1. All", "Figure 3. A & B"}));
+}
+
+// The browser runs the script only if the page's policy names its hash.
+TEST(ReportPage, PolicyNamesTheScript) {
+  std::string script, policy;
+  for (const XmlElement& e : read_xml(to_html(sample_page()))) {
+    if (e.name == "script") script = e.text;
+    if (e.has("http-equiv", "Content-Security-Policy")) policy = e.attributes.at("content");
+  }
+  ASSERT_FALSE(script.empty());
+  // Of the standard tools: coppice has no use for a hash of its own.
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("coppice_script_" + std::to_string(::getpid()));
+  std::ofstream(file) << script;
+  const std::string command = "sha256sum '" + file.string() +
+                              "' | cut -c1-64 | sed 's/../\\\\x&/g' | xargs -0 printf '%b' | "
+                              "head -c 32 | base64";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::array<char, 100> hash{};
+  const std::size_t length = std::fread(hash.data(), 1, hash.size() - 1, pipe);
+  EXPECT_EQ(::pclose(pipe), 0);
+  std::filesystem::remove(file);
+  const std::string base64(hash.data(), std::max<std::size_t>(length, 1) - 1);  // without line end
+  EXPECT_NE(policy.find("script-src 'sha256-" + base64 + "'"), std::string::npos)
+      << "table_script_hash should be sha256-" << base64;
+}
+
+TEST(ReportPage, LongTablesFold) {
+  ReportPage page;
+  CaptionedTable table{{{{"a"}}, {}}, "All", {"tables/all.csv", "tables/all.tex"}};
+  table.table.rows.assign(longest_open_table, {"1"});
+  page.sections = {{"One", {table}}};
+  table.table.rows.emplace_back();
+  page.sections.push_back({"Two", {table}});
+  const auto elements = read_xml(to_html(page));
+  std::vector<std::string> folds, links;
+  for (const XmlElement& e : elements) {
+    if (e.name == "details") folds.push_back(e.attributes.contains("open") ? "open" : "closed");
+    if (e.name == "summary") folds.push_back(e.text);
+    if (e.name == "a") links.push_back(e.attributes.at("href") + " " + e.text);
+  }
+  EXPECT_EQ(folds, (std::vector<std::string>{"closed", " All  (17 rows)"}));
+  EXPECT_EQ(links, (std::vector<std::string>{"tables/all.csv csv", "tables/all.tex tex",
+                                             "tables/all.csv csv", "tables/all.tex tex"}));
 }
 
 TEST(ReportPage, LoadsNothingAndRepeatsNoId) {

@@ -219,7 +219,8 @@ void Axis::choose_binary(const Range& range, int stride) {
   for (int e = first; e <= last; e += stride) {
     const double value = std::exp2(e);
     if (!covers(value)) continue;
-    ticks_.push_back({value, e >= -4 && e < 20 ? compact_number(value, 7) : power(2, e)});
+    const bool as_powers = (first < -4 || last >= 20) && e != 0;
+    ticks_.push_back({value, as_powers ? power(2, e) : compact_number(value, 7)});
   }
 }
 

@@ -60,6 +60,7 @@ class Axis {
   /// Whether a value lies between the ends, but for rounding.
   bool covers(double value) const;
 
+  Scale scale() const { return scale_; }
   double low() const { return low_; }
   double high() const { return high_; }
   double pixel_low() const { return pixel_low_; }

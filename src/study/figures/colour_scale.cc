@@ -55,15 +55,9 @@ std::array<double, samples + 1> even_parameters() {
   return parameters;
 }
 
-}  // namespace
-
-std::string heat_colour(double share) {
-  static const auto parameters = even_parameters();
-  const double place = std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * samples;
-  const Triple rgb =
-      to_linear_srgb(lab_at(parameters[static_cast<std::size_t>(std::lround(place))]));
+std::string to_hex(const Triple& lab) {
   std::string out = "#";
-  for (const double linear : rgb) {
+  for (const double linear : to_linear_srgb(lab)) {
     const double c = std::clamp(linear, 0.0, 1.0);
     const double coded = c <= 0.0031308 ? 12.92 * c : 1.055 * std::pow(c, 1 / 2.4) - 0.055;
     const auto byte = static_cast<std::size_t>(std::lround(255 * coded));
@@ -72,6 +66,21 @@ std::string heat_colour(double share) {
     out += digits[byte % 16];
   }
   return out;
+}
+
+}  // namespace
+
+std::string heat_colour(double share) {
+  static const auto parameters = even_parameters();
+  const double place = std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * samples;
+  return to_hex(lab_at(parameters[static_cast<std::size_t>(std::lround(place))]));
+}
+
+std::string diverging_colour(double share) {
+  const double s = std::isnan(share) ? 0 : std::clamp(share, -1.0, 1.0);
+  const double hue = (s < 0 ? 55 : 250) * std::numbers::pi / 180;
+  const double chroma = 0.13 * std::abs(s);
+  return to_hex({0.96 - 0.44 * std::abs(s), chroma * std::cos(hue), chroma * std::sin(hue)});
 }
 
 }  // namespace coppice::study

@@ -55,6 +55,10 @@ class HeatPlot {
  private:
   double& value(std::size_t row, std::size_t column) { return values_[row * columns_ + column]; }
   void prepare_values();
+  AxisSpec value_spec(const DataRange& range) const;
+  std::string colour_of(double share) const {
+    return map_.centre ? diverging_colour(2 * share - 1) : heat_colour(share);
+  }
   Axis edge_axis(const AxisSpec& spec, const std::vector<double>& edges, AxisSide side,
                  double pixel_low, double pixel_high) const;
   std::vector<double> bounds(const std::vector<double>& edges, std::size_t count, const Axis& axis,
@@ -92,6 +96,18 @@ void HeatPlot::prepare_values() {
   }
 }
 
+AxisSpec HeatPlot::value_spec(const DataRange& range) const {
+  AxisSpec spec = map_.value;
+  if (!map_.centre || range.empty()) return spec;
+  const double centre = *map_.centre;
+  double reach = std::max(range.high() - centre, centre - range.low());
+  if (centre > 0) reach = std::min(reach, centre);
+  if (reach == 0) reach = centre == 0 ? 1 : 0.1 * std::abs(centre);
+  spec.low = centre - reach;
+  spec.high = centre + reach;
+  return spec;
+}
+
 Axis HeatPlot::edge_axis(const AxisSpec& spec, const std::vector<double>& edges, AxisSide side,
                          double pixel_low, double pixel_high) const {
   AxisSpec fixed = spec;
@@ -121,7 +137,7 @@ std::string HeatPlot::draw() {
 
   DataRange range(map_.value.scale);
   for (const double v : values_) range.include(v);
-  const Axis colours(map_.value, range, AxisSide::vertical, bottom, top, tick_font);
+  const Axis colours(value_spec(range), range, AxisSide::vertical, bottom, top, tick_font);
 
   double left = 4 + y_axis_width(y);
   if (map_.y_edges.empty()) {
@@ -143,7 +159,7 @@ std::string HeatPlot::draw() {
              map_.y_edges.empty() ? bounds({}, rows_, y, plot.top, plot.bottom)
                                   : bounds(map_.y_edges, rows_, y, plot.bottom, plot.top),
              colours);
-  svg.rect(plot, "none", {"#bbb", 0.7});
+  svg.rect(plot, "none", {rule_ink, 0.7});
   if (range.empty()) draw_no_data(svg, plot);
   if (with_line) draw_line(svg, x, y, plot);
   if (map_.x_edges.empty()) {
@@ -181,12 +197,13 @@ void HeatPlot::draw_cells(Svg& svg, const std::vector<double>& xs, const std::ve
   for (const double v : values_) {
     print = print && (std::isnan(v) || text_width(printed(v), tick_font) + 4 <= narrowest);
   }
+  svg.open_turned();
   for (std::size_t row = 0; row < rows_; ++row) {
     for (std::size_t column = 0; column < columns_; ++column) {
       const double v = value(row, column);
       if (std::isnan(v)) continue;
       const double share = (colours.clamped_at(v) - colours.pixel_low()) / length;
-      const std::string fill = heat_colour(share);
+      const std::string fill = colour_of(share);
       const Box box = {xs[column], std::min(ys[row], ys[row + 1]), xs[column + 1],
                        std::max(ys[row], ys[row + 1])};
       svg.open_group(compact_number(v));
@@ -200,6 +217,7 @@ void HeatPlot::draw_cells(Svg& svg, const std::vector<double>& xs, const std::ve
       svg.close();
     }
   }
+  svg.close();
 }
 
 // Every name, or every second and so on where they would touch.
@@ -234,11 +252,13 @@ void HeatPlot::draw_colour_bar(Svg& svg, const Axis& colours, double left) const
   const double bottom = colours.pixel_low(), top = colours.pixel_high();
   constexpr int slices = 64;
   // Each slice reaches down to the end under the next ones, so that no seams show.
+  svg.open_turned();
   for (int i = slices - 1; i >= 0; --i) {
     const double high = bottom + (top - bottom) * (i + 1) / slices;
-    svg.rect({left, high, left + bar_width, bottom}, heat_colour((i + 0.5) / slices));
+    svg.rect({left, high, left + bar_width, bottom}, colour_of((i + 0.5) / slices));
   }
-  svg.rect({left, top, left + bar_width, bottom}, "none", {"#bbb", 0.7});
+  svg.close();
+  svg.rect({left, top, left + bar_width, bottom}, "none", {rule_ink, 0.7});
   const double right = left + bar_width;
   for (const Tick& tick : colours.ticks()) {
     const double y = colours.at(tick.value);
@@ -251,11 +271,11 @@ void HeatPlot::draw_colour_bar(Svg& svg, const Axis& colours, double left) const
            map_.value.label, {label_font, Anchor::middle, ink, false, true});
 }
 
-// Black on a white rim, to be seen on light and dark cells.
+// On a rim of paper, to be seen on light and dark cells.
 void HeatPlot::draw_line(Svg& svg, const Axis& x, const Axis& y, const Box& plot) const {
   constexpr double cap = 3;
   constexpr double radius = 3;
-  const SeriesStyle key = {"#000", "", Marker::circle, true};
+  const SeriesStyle key = {strong_ink, "", Marker::circle, true};
   std::vector<std::vector<Point>> runs(1);
   for (const Point& point : map_.line) {
     const bool shown = can_show(map_.x.scale, point.x) && can_show(map_.y.scale, point.y);
@@ -263,7 +283,7 @@ void HeatPlot::draw_line(Svg& svg, const Axis& x, const Axis& y, const Box& plot
     if (!shown && !runs.back().empty()) runs.emplace_back();
   }
   svg.open_clip(plot);
-  for (const Stroke& stroke : {Stroke{"#fff", 4}, Stroke{"#000", 1.5}}) {
+  for (const Stroke& stroke : {Stroke{paper, 4}, Stroke{strong_ink, 1.5}}) {
     for (const auto& run : runs) {
       std::vector<Xy> joined;
       for (const Point& point : run) {
@@ -282,7 +302,7 @@ void HeatPlot::draw_line(Svg& svg, const Axis& x, const Axis& y, const Box& plot
   for (const auto& run : runs) {
     for (const Point& point : run) {
       svg.open_group(compact_number(point.x) + ", " + compact_number(point.y));
-      svg.circle({x.at(point.x), y.at(point.y)}, radius, "#fff", {"#000", 1.3});
+      svg.circle({x.at(point.x), y.at(point.y)}, radius, paper, {strong_ink, 1.3});
       svg.close();
     }
   }

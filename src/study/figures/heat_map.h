@@ -31,6 +31,9 @@ struct HeatMap {
   bool zero_is_empty = false;  ///< counts: a cell where nothing fell is left white
   /// Axis of the colours: label, linear or log10, limits (not given: those of the cells).
   AxisSpec value = {};
+  /// Colours part around this value, as for ratios around 1: as far above as below, but not below
+  /// 0 where it is above. The scale is linear.
+  std::optional<double> centre = {};
   bool print_values = false;  ///< in each cell, where all of them fit
   /// Drawn over the cells, such as the mean by column with its interval (axes with edges only).
   std::vector<Point> line = {};

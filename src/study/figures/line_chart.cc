@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 
 #include "study/figures/frame.h"
 #include "study/figures/legend.h"
@@ -12,7 +14,7 @@
 namespace coppice::study {
 namespace {
 
-constexpr double inset = 10;       // pixels between the ends of the x axis and its outermost data
+constexpr double inset = 24;       // pixels between the ends of the x axis and its outermost data
 constexpr double margin = 14;      // of the picture
 constexpr double marker_room = 7;  // how far markers may reach beyond the plot
 constexpr double legend_gap = 14;
@@ -21,7 +23,52 @@ struct Line {
   const Series* series;
   SeriesStyle style;
   std::vector<std::vector<Point>> runs;  // of points that can be shown, between those that cannot
+  std::map<double, double> shifts = {};  // in pixels, by x
+
+  double at(const Axis& x, const Point& point) const {
+    const auto shift = shifts.find(point.x);
+    return x.at(point.x) + (shift == shifts.end() ? 0 : shift->second);
+  }
 };
+
+// Parts what stands at one x, or nearly so. Each such group keeps to most of its room.
+void put_side_by_side(std::vector<Line>& lines, const Axis& x) {
+  constexpr double one_place = 4, widest_step = 7, share_of_room = 0.7;  // pixels
+  struct Place {
+    double at;
+    Line* line;
+    double value;
+  };
+  std::vector<Place> places;
+  for (Line& line : lines) {
+    if (line.series->kind != SeriesKind::measured) continue;
+    for (const auto& run : line.runs) {
+      for (const Point& point : run) places.push_back({x.at(point.x), &line, point.x});
+    }
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Place& a, const Place& b) { return a.at < b.at; });
+  std::vector<std::vector<Place>> groups;
+  for (const Place& place : places) {
+    if (groups.empty() || place.at - groups.back().front().at > one_place) groups.emplace_back();
+    groups.back().push_back(place);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    double room = std::numeric_limits<double>::max();
+    const double here = groups[g].front().at;
+    if (g > 0) room = std::min(room, here - groups[g - 1].front().at);
+    if (g + 1 < groups.size()) room = std::min(room, groups[g + 1].front().at - here);
+    auto& group = groups[g];
+    // In the order of the series, which is that of the lines' places in memory.
+    std::sort(group.begin(), group.end(),
+              [](const Place& a, const Place& b) { return a.line < b.line; });
+    const auto count = static_cast<double>(group.size());
+    const double step = std::min(widest_step, share_of_room * room / count);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      group[i].line->shifts[group[i].value] = step * (static_cast<double>(i) - (count - 1) / 2);
+    }
+  }
+}
 
 bool is_shown(const LineChart& chart, const Point& point) {
   return can_show(chart.x.scale, point.x) && can_show(chart.y.scale, point.y);
@@ -34,6 +81,7 @@ std::vector<Line> lines_of(const LineChart& chart) {
     Line line = {&series, ceiling_style(), {}};
     if (series.kind == SeriesKind::measured) {
       line.style = series_style(series.style.value_or(measured++));
+      line.style.open = series.open;
     }
     bool joined = false;
     for (const Point& point : series.points) {
@@ -161,6 +209,7 @@ std::string LinePlot::draw() {
   const Axis x(chart_.x, x_range(), AxisSide::horizontal, plot.left + inset, plot.right - inset,
                tick_font);
 
+  if (chart_.side_by_side) put_side_by_side(lines_, x);
   Svg svg(chart_.width, height, chart_.title.empty() ? chart_.y.label : chart_.title);
   draw_title(svg, chart_.title, chart_.width);
   draw_y_axis(svg, y, plot, true, y_axis_width(y));
@@ -217,7 +266,7 @@ void LinePlot::draw_intervals(Svg& svg, const Line& line, const Axis& x, const A
     std::vector<Xy> back;
     for (const Point& point : run) {
       if (!std::isfinite(point.low) || !std::isfinite(point.high)) continue;
-      const double at = x.at(point.x);
+      const double at = line.at(x, point);
       const double high = y.clamped_at(point.high), low = y.clamped_at(point.low);
       if (as_band) {
         outline.push_back({at, high});
@@ -237,7 +286,7 @@ void LinePlot::draw_intervals(Svg& svg, const Line& line, const Axis& x, const A
 void LinePlot::draw_line(Svg& svg, const Line& line, const Axis& x, const Axis& y) const {
   for (const auto& run : line.runs) {
     std::vector<Xy> points;
-    for (const Point& point : run) points.push_back({x.at(point.x), y.at(point.y)});
+    for (const Point& point : run) points.push_back({line.at(x, point), y.at(point.y)});
     // A bound at a single place is drawn as a short piece, for it has no marker.
     if (points.size() == 1 && line.style.marker == Marker::none) {
       points = {{points[0].x - 8, points[0].y}, {points[0].x + 8, points[0].y}};
@@ -253,7 +302,7 @@ void LinePlot::draw_markers(Svg& svg, const Line& line, const Axis& x, const Axi
     for (const Point& point : run) {
       if (!x.covers(point.x) || !y.covers(point.y)) continue;
       svg.open_group(line.series->name + ": " + range_text(point));
-      draw_marker(svg, line.style, {x.at(point.x), y.at(point.y)});
+      draw_marker(svg, line.style, {line.at(x, point), y.at(point.y)});
       svg.close();
     }
   }
@@ -282,7 +331,7 @@ void LinePlot::draw_names(Svg& svg, const std::vector<Named>& names, const Box& 
     if (direct) {
       const Xy end = names[i].end;
       svg.line({std::min(end.x + 6, plot.right), end.y}, {plot.right + legend_gap - 2, placed[i]},
-               {"#bbb", 0.7});
+               {rule_ink, 0.7});
     }
     const double left = plot.right + legend_gap;
     draw_entry(svg, names[i].entry, {left, placed[i]}, chart_.width - left);

@@ -32,6 +32,7 @@ struct Series {
   /// Number of the style (style.h); not given: the series' place among the measured ones. Give it
   /// where one policy is to look alike in several figures.
   std::optional<std::size_t> style = {};
+  bool open = false;  ///< markers are outlines, which tells two series of one style apart
 };
 
 enum class IntervalLook { bars, band };
@@ -49,6 +50,9 @@ struct LineChart {
   std::vector<Series> series = {};
   std::vector<ReferenceLine> references = {};
   IntervalLook intervals = IntervalLook::bars;
+  /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
+  /// another's interval.
+  bool side_by_side = false;
   double width = 600;   ///< pixels
   double height = 360;  ///< pixels, without a legend that has to go below the plot
 };

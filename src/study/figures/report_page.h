@@ -1,6 +1,7 @@
 // One self-contained HTML page of text, figures and tables.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <variant>
@@ -19,10 +20,16 @@ struct Figure {
   std::string caption = {};  ///< without its number
 };
 
+/// Folded where it has more rows than longest_open_table: its caption alone is then seen, until a
+/// reader opens it, and printed.
 struct CaptionedTable {
   Table table;
   std::string caption = {};  ///< without its number
+  /// Addresses of the same table in other forms, relative to the page; may be empty.
+  std::vector<std::string> files = {};
 };
+
+inline constexpr std::size_t longest_open_table = 16;
 
 using Block = std::variant<Paragraph, Figure, CaptionedTable>;
 
@@ -39,9 +46,9 @@ struct ReportPage {
   std::vector<Section> sections = {};
 };
 
-/// The page. It loads nothing, needs no script, follows the reader's light or dark setting (figures
-/// stay on white) and prints without breaking figures. Figures and tables are numbered through. All
-/// text is escaped.
+/// The page. It loads nothing, follows the reader's light or dark setting and prints without
+/// breaking figures. A short script, which it does not need, lets readers sort tables by the names
+/// of their columns. Figures and tables are numbered through. All text is escaped.
 std::string to_html(const ReportPage& page);
 
 }  // namespace coppice::study

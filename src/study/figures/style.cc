@@ -1,5 +1,6 @@
 #include "study/figures/style.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -8,8 +9,8 @@
 namespace coppice::study {
 namespace {
 
-constexpr std::array<std::string_view, 6> line_colours = {"#0072b2", "#d55e00", "#009e73",
-                                                          "#cc79a7", "#e69f00", "#56b4e9"};
+constexpr std::array<std::string_view, 6> line_colours = {"series0", "series1", "series2",
+                                                          "series3", "series4", "series5"};
 constexpr std::array<Marker, 6> markers = {Marker::circle, Marker::square, Marker::triangle,
                                            Marker::cross,  Marker::wedge,  Marker::diamond};
 constexpr std::array<std::string_view, 4> dashes = {"", "7 3", "2 2", "7 2 2 2"};
@@ -45,17 +46,45 @@ double luminance(const Rgb& rgb) {
 SeriesStyle series_style(std::size_t number) {
   const std::size_t round = number / line_colours.size();
   const std::size_t place = number % line_colours.size();
-  return {line_colours[place], dashes[round % dashes.size()], markers[place], round % 2 == 1};
+  // Markers move on by three places, so that no two series of a colour share one.
+  const std::size_t marker = (place + 3 * round) % markers.size();
+  return {line_colours[place], dashes[round % dashes.size()], markers[marker]};
 }
 
-SeriesStyle ceiling_style() { return {"#000", "6 4", Marker::none, false}; }
+std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies) {
+  // Colours of the first six, then those again with dashes: a calibrated policy below its namesake.
+  static constexpr std::array<std::string_view, 12> known = {"dyspec",
+                                                             "sequoia",
+                                                             "specinfer",
+                                                             "chain",
+                                                             "expand-rerank",
+                                                             "dyspec-threshold",
+                                                             "dyspec-calibrated",
+                                                             "static",
+                                                             "",
+                                                             "",
+                                                             "",
+                                                             "dyspec-threshold-calibrated"};
+  const auto place_of = [](std::string_view name) {
+    return static_cast<std::size_t>(std::find(known.begin(), known.end(), name) - known.begin());
+  };
+  if (place_of(policy) < known.size()) return place_of(policy);
+  std::size_t number = known.size();
+  for (const std::string& other : policies) {
+    if (other == policy) break;
+    if (place_of(other) == known.size()) ++number;
+  }
+  return number;
+}
+
+SeriesStyle ceiling_style() { return {strong_ink, "6 4", Marker::none, false}; }
 SeriesStyle reference_style() { return {soft_ink, "2 3", Marker::none, false}; }
 
 void draw_marker(Svg& svg, const SeriesStyle& style, Xy at) {
   constexpr double r = 3.6;
-  const std::string_view fill = style.open ? "#fff" : style.colour;
-  // A white rim parts markers that lie over each other; an open marker's rim is its colour.
-  const Stroke rim = {style.open ? style.colour : "#fff", style.open ? 1.4 : 0.8};
+  const std::string_view fill = style.open ? paper : style.colour;
+  // A rim of paper parts markers that lie over each other; an open marker's rim is its colour.
+  const Stroke rim = {style.open ? style.colour : paper, style.open ? 1.4 : 0.8};
   const auto polygon = [&](const std::vector<Xy>& corners) {
     std::vector<Xy> moved;
     for (const Xy& c : corners) moved.push_back({at.x + c.x * r, at.y + c.y * r});

@@ -13,7 +13,7 @@ Svg::Svg(double width, double height, std::string_view label) {
   attribute("aria-label", label);
   attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif");
   out_ += ">\n";
-  rect({0, 0, width, height}, "#fff");
+  rect({0, 0, width, height}, paper);
 }
 
 void Svg::line(Xy from, Xy to, const Stroke& look) {
@@ -22,15 +22,14 @@ void Svg::line(Xy from, Xy to, const Stroke& look) {
   attribute("y1", from.y);
   attribute("x2", to.x);
   attribute("y2", to.y);
-  stroke(look);
+  paint("", look);
   out_ += "/>\n";
 }
 
 void Svg::polyline(std::span<const Xy> corners, const Stroke& look) {
   out_ += "<polyline";
   points(corners);
-  fill("none");
-  stroke(look);
+  paint("none", look);
   attribute("stroke-linejoin", "round");
   out_ += "/>\n";
 }
@@ -39,9 +38,8 @@ void Svg::polygon(std::span<const Xy> corners, std::string_view colour, double o
                   const Stroke& look) {
   out_ += "<polygon";
   points(corners);
-  fill(colour);
   if (opacity < 1) attribute("fill-opacity", opacity);
-  stroke(look);
+  paint(colour, look);
   out_ += "/>\n";
 }
 
@@ -51,8 +49,7 @@ void Svg::rect(const Box& box, std::string_view colour, const Stroke& look) {
   attribute("y", box.top);
   attribute("width", box.width());
   attribute("height", box.height());
-  fill(colour);
-  stroke(look);
+  paint(colour, look);
   out_ += "/>\n";
 }
 
@@ -61,8 +58,7 @@ void Svg::circle(Xy centre, double radius, std::string_view colour, const Stroke
   attribute("cx", centre.x);
   attribute("cy", centre.y);
   attribute("r", radius);
-  fill(colour);
-  stroke(look);
+  paint(colour, look);
   out_ += "/>\n";
 }
 
@@ -71,7 +67,7 @@ void Svg::text(Xy at, std::string_view words, const TextStyle& style) {
   attribute("x", at.x);
   attribute("y", at.y);
   attribute("font-size", style.size);
-  fill(style.colour);
+  paint(style.colour, {});
   if (style.anchor != Anchor::start) {
     attribute("text-anchor", style.anchor == Anchor::middle ? "middle" : "end");
   }
@@ -86,6 +82,11 @@ void Svg::open_group(std::string_view tooltip) {
   out_ += "<g>";
   if (!tooltip.empty()) out_ += "<title>" + escape_markup(tooltip) + "</title>";
   out_ += "\n";
+  closers_ += 'g';
+}
+
+void Svg::open_turned() {
+  out_ += "<g class=\"turned\">\n";
   closers_ += 'g';
 }
 
@@ -130,13 +131,26 @@ void Svg::points(std::span<const Xy> corners) {
   attribute("points", list);
 }
 
-void Svg::fill(std::string_view colour) { attribute("fill", colour); }
+void Svg::paint(std::string_view fill, const Stroke& stroke) {
+  std::string classes;
+  const auto colour = [&](const char* name, const char* form, std::string_view wanted) {
+    const PaletteColour* role = find_role(wanted);
+    attribute(name, role == nullptr ? wanted : role->light);
+    if (role != nullptr) classes += (classes.empty() ? "" : " ") + (form + std::string(wanted));
+  };
+  if (!fill.empty()) colour("fill", "fill-", fill);
+  if (!stroke.colour.empty()) {
+    colour("stroke", "line-", stroke.colour);
+    attribute("stroke-width", stroke.width);
+    if (!stroke.dash.empty()) attribute("stroke-dasharray", stroke.dash);
+  }
+  if (!classes.empty()) attribute("class", classes);
+}
 
-void Svg::stroke(const Stroke& look) {
-  if (look.colour.empty()) return;
-  attribute("stroke", look.colour);
-  attribute("stroke-width", look.width);
-  if (!look.dash.empty()) attribute("stroke-dasharray", look.dash);
+std::string stand_alone(std::string_view svg) {
+  const std::size_t inside = svg.find('>') + 1;
+  return std::string(svg.substr(0, inside)) + "\n<style>\n" + dark_rules() + "</style>" +
+         std::string(svg.substr(inside));
 }
 
 }  // namespace coppice::study

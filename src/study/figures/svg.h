@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "study/figures/palette.h"
+
 namespace coppice::study {
 
 struct Xy {
@@ -19,6 +21,8 @@ struct Box {
   double height() const { return bottom - top; }
 };
 
+// Colours are roles or "#rrggbb" (palette.h).
+
 /// A line's look. An empty colour draws no line.
 struct Stroke {
   std::string_view colour;
@@ -31,12 +35,12 @@ enum class Anchor { start, middle, end };
 struct TextStyle {
   double size = 13;
   Anchor anchor = Anchor::start;
-  std::string_view colour = "#222";
+  std::string_view colour = ink;
   bool bold = false;
   bool upwards = false;  ///< turned by 90 degrees, to be read from below to above
 };
 
-/// Builds one picture of `width` by `height` pixels on white. No element carries an id, so that
+/// Builds one picture of `width` by `height` pixels on paper. No element carries an id, so that
 /// several pictures can share one HTML page. `label` is what screen readers say.
 class Svg {
  public:
@@ -53,22 +57,29 @@ class Svg {
 
   /// Everything until close() belongs together; `tooltip` is shown by browsers, may be empty.
   void open_group(std::string_view tooltip);
+  /// In the dark, everything until close() has its lightness turned over: for scales of colours,
+  /// where what is least is nearest to paper.
+  void open_turned();
   /// Everything until close() is cut off at the box; coordinates stay as they are.
   void open_clip(const Box& box);
   void close();
 
-  /// The document, without an XML declaration. Call it once, with every group closed.
+  /// The picture, to be put into a page that has dark_rules() in its style sheet. Call it once,
+  /// with every group closed.
   std::string finish();
 
  private:
   void attribute(std::string_view name, double value);
   void attribute(std::string_view name, std::string_view value);
   void points(std::span<const Xy> points);
-  void fill(std::string_view colour);
-  void stroke(const Stroke& stroke);
+  void paint(std::string_view fill, const Stroke& stroke);
 
   std::string out_;
   std::string closers_;  // one letter for each open element: g or s
 };
+
+/// A finished picture as a file of its own, without an XML declaration: with its rules for the
+/// dark.
+std::string stand_alone(std::string_view svg);
 
 }  // namespace coppice::study

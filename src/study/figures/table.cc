@@ -62,6 +62,35 @@ std::string escape_markdown(std::string_view text) {
   return out;
 }
 
+std::string escape_latex(std::string_view text) {
+  std::string out;
+  const std::string line = on_one_line(text);
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    const bool begins = i == 0 || line[i - 1] == ' ' || line[i - 1] == '[';
+    const bool before_digit = i + 1 < line.size() && line[i + 1] >= '0' && line[i + 1] <= '9';
+    if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
+      out += '\\';
+      out += c;
+    } else if (c == '\\') {
+      out += "\\textbackslash{}";
+    } else if (c == '~') {
+      out += "\\textasciitilde{}";
+    } else if (c == '^') {
+      out += "\\textasciicircum{}";
+    } else if (c == '<' || c == '>' || c == '|' || (c == '-' && begins && before_digit)) {
+      out += '$';
+      out += c;
+      out += '$';
+    } else if (i == 0 && (c == '[' || c == '*')) {
+      out += {'{', c, '}'};  // behind the end of a row it would be an option of that
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 std::string quote_csv(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string out = "\"";
@@ -151,6 +180,24 @@ std::string to_csv(const Table& table) {
     out += "\n";
   }
   return out;
+}
+
+std::string to_latex(const Table& table) {
+  check(table);
+  const auto lines = lines_of(table, escape_latex);
+  const auto widths = widths_of(lines, 0);
+  std::string out = "\\begin{tabular}{@{}";
+  for (const Column& column : table.columns) out += column.align == Align::right ? 'r' : 'l';
+  out += "@{}}\n\\toprule\n";
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      if (c > 0) out += " & ";
+      append_padded(out, lines[i][c], widths[c], table.columns[c].align);
+    }
+    out += " \\\\\n";
+    if (i == 0) out += "\\midrule\n";
+  }
+  return out + "\\bottomrule\n\\end{tabular}\n";
 }
 
 std::string to_html(const Table& table) {

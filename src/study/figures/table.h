@@ -1,4 +1,4 @@
-// One table, for terminals, Markdown, spreadsheets and web pages.
+// One table, for terminals, Markdown, spreadsheets, papers and web pages.
 #pragma once
 
 #include <string>
@@ -28,6 +28,8 @@ std::string to_text(const Table& table);
 std::string to_markdown(const Table& table);
 /// Quoted as in RFC 4180, section 2; lines end with LF alone, as Unix tools want them.
 std::string to_csv(const Table& table);
+/// A tabular environment with the rules of package booktabs, all text escaped.
+std::string to_latex(const Table& table);
 /// A table element, all text escaped, cells of right-aligned columns of class "number".
 std::string to_html(const Table& table);
 
