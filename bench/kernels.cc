@@ -132,7 +132,7 @@ void bench_attention(Device& device, const ModelShape& m) {
       const auto kv = tree_kv(prefix, rows);
       const std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
       pass->begin({index, index, index, {}, kv, {}});
-      pass->run(0, [] {});  // what it takes over reaches the device
+      pass->run({}, [] {});  // what it takes over reaches the device
       double pairs = 0;
       for (const VisibleKv& token : kv) pairs += token.q_end - token.q_begin;
       const Time t = measure([&] {
@@ -181,7 +181,7 @@ void bench_small(Device& device, const ModelShape& m) {
     std::iota(index.begin(), index.end(), 0);
     const std::vector<VisibleKv> seen = {{0, 0, rows}};
     pass->begin({index, index, index, {}, seen, {}});
-    pass->run(0, [] {});
+    pass->run({}, [] {});
     const double norm =
         measure([&] {
           device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());

@@ -34,33 +34,10 @@ DeviceFault fault_of(DrawingFault fault) {
   return DeviceFault::none;
 }
 
-/// Queues DeviceSampler::draw or score behind a pass.
-class SamplerTail final : public PassTail {
- public:
-  SamplerTail(DeviceSampler& sampler, std::int64_t stride, SamplerJob job)
-      : sampler_(sampler), stride_(stride), job_(job) {}
-  void queue(float* logits, std::int32_t rows) override {
-    if (job_ == SamplerJob::draw) {
-      sampler_.draw(logits, stride_, rows);
-    } else {
-      sampler_.score(logits, stride_, rows);
-    }
-  }
-  std::uint64_t variant() const override { return variant_of(job_, sampler_); }
-
- private:
-  DeviceSampler& sampler_;
-  std::int64_t stride_;
-  SamplerJob job_;
-};
-
 class DeviceDraftSampler final : public DraftSampler {
  public:
-  DeviceDraftSampler(std::int64_t draft_vocab, DeviceSampler& sampler, std::int32_t store_rows)
-      : sampler_(sampler),
-        draw_tail_(sampler, draft_vocab, SamplerJob::draw),
-        score_tail_(sampler, draft_vocab, SamplerJob::score),
-        store_rows_(store_rows) {}
+  DeviceDraftSampler(DeviceSampler& sampler, std::int32_t store_rows)
+      : sampler_(sampler), store_rows_(store_rows) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
              ChildDraw draw) override {
@@ -95,7 +72,7 @@ class DeviceDraftSampler final : public DraftSampler {
     batch_.rows = rows_;
     update_penalty(arena);
     sampler_.stage_draw(batch_);
-    return &draw_tail_;
+    return &sampler_.draw_tail();
   }
 
   void take(const TokenTree&, std::span<const std::int32_t> nodes, const float*) override {
@@ -131,7 +108,7 @@ class DeviceDraftSampler final : public DraftSampler {
 
   PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
     sampler_.stage_score(next, params);
-    return &score_tail_;
+    return &sampler_.score_tail();
   }
 
   double take_scores(std::span<const TokenId> next, const SamplingParams&, const float*) override {
@@ -162,13 +139,12 @@ class DeviceDraftSampler final : public DraftSampler {
     batch_.penalty = batch_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
   }
 
-  static void note(Node& node, std::span<const DeviceChild> drawn) {
-    node.exhausted = drawn.size() < static_cast<std::size_t>(DeviceSampler::children);
-    node.children.insert(node.children.end(), drawn.begin(), drawn.end());
+  static void note(Node& node, const DrawnChildren& drawn) {
+    node.exhausted = drawn.exhausted;
+    node.children.insert(node.children.end(), drawn.list.begin(), drawn.list.end());
   }
 
   DeviceSampler& sampler_;
-  SamplerTail draw_tail_, score_tail_;
   const std::int32_t store_rows_;
   SequenceState* state_ = nullptr;
   DrawBatch batch_;
@@ -176,16 +152,15 @@ class DeviceDraftSampler final : public DraftSampler {
   std::vector<Node> nodes_;  ///< by arena node
   std::vector<std::int32_t> free_store_;
   std::vector<DrawRow> rows_;
-  std::vector<std::span<const DeviceChild>> drawn_;
+  std::vector<DrawnChildren> drawn_;
   std::vector<float> scores_;
 };
 
 }  // namespace
 
-std::unique_ptr<DraftSampler> make_device_draft_sampler(std::int64_t draft_vocab,
-                                                        DeviceSampler& sampler,
+std::unique_ptr<DraftSampler> make_device_draft_sampler(DeviceSampler& sampler,
                                                         std::int32_t store_rows) {
-  return std::make_unique<DeviceDraftSampler>(draft_vocab, sampler, store_rows);
+  return std::make_unique<DeviceDraftSampler>(sampler, store_rows);
 }
 
 }  // namespace coppice

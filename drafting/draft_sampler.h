@@ -59,8 +59,7 @@ class DraftSampler {
 std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
                                                       std::int64_t draft_vocab, NoiseCache& noise);
 /// `sampler` must outlive the result and have `store_rows` rows.
-std::unique_ptr<DraftSampler> make_device_draft_sampler(std::int64_t draft_vocab,
-                                                        DeviceSampler& sampler,
+std::unique_ptr<DraftSampler> make_device_draft_sampler(DeviceSampler& sampler,
                                                         std::int32_t store_rows);
 
 }  // namespace coppice

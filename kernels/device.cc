@@ -1,18 +1,8 @@
 #include "kernels/device.h"
 
-#include <atomic>
-
 #include "kernels/device_sampler.h"
 
 namespace coppice {
-
-namespace {
-
-std::atomic<std::uint64_t> samplers_made = 0;
-
-}  // namespace
-
-DeviceSampler::DeviceSampler() : id_(++samplers_made) {}
 
 std::unique_ptr<DeviceSampler> Device::make_sampler(const SamplerLimits&) { return nullptr; }
 

@@ -13,6 +13,7 @@
 // activation type (f32 or bf16), all others the type their name gives.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -103,6 +104,7 @@ struct KvLayout {
   std::int32_t pages = 0;
 
   std::int32_t slots() const { return pages * page_size; }
+  auto operator<=>(const KvLayout&) const = default;
 };
 
 /// Frequencies of rotary embedding: cos and sin of position * frequency, [positions,
@@ -149,6 +151,18 @@ struct PassShape {
   std::int32_t logit_rows = 0;
 };
 
+/// What the operations of a pass depend on besides its shape: passes of equal variants and shapes
+/// queue the same launches.
+struct PassVariant {
+  const void* keys = nullptr;  ///< the KV memory read and written
+  const void* values = nullptr;
+  KvLayout layout;
+  std::uint64_t tail = 0;  ///< PassTail::id() of what is queued behind; 0: nothing
+  bool gathers = false;    ///< rows without logits end with the last layer's keys and values
+
+  auto operator<=>(const PassVariant&) const = default;
+};
+
 /// The inputs of a pass where a device's operations find them. Made by Device::make_pass, used
 /// with that device; it may not be used by several threads at a time.
 class Pass {
@@ -160,7 +174,7 @@ class Pass {
   /// Runs `body`, which queues operations of this pass and nothing else. Where the device
   /// records, the second call with equal `variant` and shape records the body and later ones
   /// play it back without calling it: what it queues may depend on nothing but those two.
-  virtual void run(std::uint64_t variant, const std::function<void()>& body) = 0;
+  virtual void run(const PassVariant& variant, const std::function<void()>& body) = 0;
 };
 
 class DeviceSampler;

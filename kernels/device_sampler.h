@@ -9,9 +9,9 @@
 // replacement in order), so that one pass over a row yields all of its children.
 //
 // Each of the three jobs comes in three parts: stage_*() takes inputs over from the host, a
-// queueing part that runs on the device and may be recorded (Pass::run), collect_*() waits for
-// it. No distribution is written to memory but D's logits, which judging needs where a child was
-// rejected.
+// queueing part that runs on the device and may be recorded (Pass::run), mostly as the tail of a
+// pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
+// judging needs where a child was rejected.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "base/random.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
+#include "kernels/pass_tail.h"
 
 namespace coppice {
 
@@ -35,6 +36,12 @@ struct SamplerLimits {
 struct DeviceChild {
   TokenId token = -1;
   float prob = 0.0f;  ///< D(token) before any sibling was drawn
+};
+
+/// A row's children in drawn order, or the next ones of them.
+struct DrawnChildren {
+  std::span<const DeviceChild> list;
+  bool exhausted = false;  ///< beyond these D has no mass
 };
 
 /// How children are drawn (drafting) or which token follows a node (judging).
@@ -103,25 +110,23 @@ struct DeviceVerdict {
 /// a time. Errors: Error(failure) for a row without a finite logit, from collect_*().
 class DeviceSampler {
  public:
-  DeviceSampler();
+  /// `draft_vocab`: columns of the draft's logits.
+  explicit DeviceSampler(std::int64_t draft_vocab);
   virtual ~DeviceSampler() = default;
 
-  /// Differs from sampler to sampler, from 1: recordings hold for one.
-  std::uint64_t id() const { return id_; }
-
-  /// Children that draw() yields of each row; more() yields further ones.
-  static constexpr std::int32_t children = 32;
+  /// draw() or score() behind a pass of the draft, judge() behind one of the target.
+  PassTail& draw_tail() { return draw_tail_; }
+  PassTail& score_tail() { return score_tail_; }
+  PassTail& judge_tail() { return judge_tail_; }
 
   virtual void stage_draw(const DrawBatch& batch) = 0;
   /// logits [rows, stride] f32; `rows` may exceed the rows staged.
   virtual void draw(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
-  /// Waits. out[r]: the row's children in drawn order; fewer than `children` where D has no mass
-  /// left. Valid until the next stage_draw().
-  virtual void collect_draw(std::span<std::span<const DeviceChild>> out) = 0;
+  /// Waits. out[r]: the row's first children, valid until the next stage_draw().
+  virtual void collect_draw(std::span<DrawnChildren> out) = 0;
   /// The next children after `last` of a row drawn from in this step, likewise. Waits. Valid
   /// until the next call.
-  virtual std::span<const DeviceChild> more(const DrawBatch& batch, std::int32_t row,
-                                            TokenId last) = 0;
+  virtual DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) = 0;
 
   virtual void stage_judge(const JudgeBatch& batch) = 0;
   /// logits [rows, target vocab] f32; in place, the repetition penalty is applied to them.
@@ -134,17 +139,28 @@ class DeviceSampler {
   virtual void collect_scores(std::span<float> out) = 0;
 
   /// Makes every later draw and verdict wrong, for tests that must fail.
-  virtual void plant(DeviceFault fault) = 0;
+  void plant(DeviceFault fault);
+
+ protected:
+  DeviceFault fault() const { return fault_; }
+  bool faulty() const { return fault_ != DeviceFault::none; }
 
  private:
-  std::uint64_t id_;
-};
+  enum class Job { draw, score, judge };
+  class Tail final : public PassTail {
+   public:
+    Tail(DeviceSampler& sampler, Job job) : sampler_(sampler), job_(job) {}
+    void queue(float* logits, std::int32_t rows) override;
+    using PassTail::renew;
 
-/// What PassTail::variant() tells of work with a sampler behind a pass: equal values queue the
-/// same launches.
-enum class SamplerJob : std::uint64_t { draw = 1, score = 2, judge = 3 };
-inline std::uint64_t variant_of(SamplerJob job, const DeviceSampler& sampler) {
-  return sampler.id() * 4 + static_cast<std::uint64_t>(job);
-}
+   private:
+    DeviceSampler& sampler_;
+    const Job job_;
+  };
+
+  const std::int64_t draft_vocab_;
+  DeviceFault fault_ = DeviceFault::none;
+  Tail draw_tail_{*this, Job::draw}, score_tail_{*this, Job::score}, judge_tail_{*this, Job::judge};
+};
 
 }  // namespace coppice

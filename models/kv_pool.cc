@@ -1,7 +1,6 @@
 #include "models/kv_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 
 #include "base/error.h"
@@ -34,13 +33,10 @@ std::size_t bytes_of(const KvLayout& layout, DType dtype) {
   return bytes;
 }
 
-std::atomic<std::uint64_t> pools_made = 0;
-
 }  // namespace
 
 KvPool::KvPool(Device& device, const KvLayout& layout)
-    : id_(++pools_made),
-      layout_(checked(layout)),
+    : layout_(checked(layout)),
       keys_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
       values_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
       taken_((static_cast<std::size_t>(layout.slots()) + 63) / 64),

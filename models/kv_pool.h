@@ -16,8 +16,6 @@ class KvPool {
   KvPool(Device& device, const KvLayout& layout);
 
   const KvLayout& layout() const { return layout_; }
-  /// Differs from pool to pool, from 1.
-  std::uint64_t id() const { return id_; }
   void* keys() const { return keys_.data(); }
   void* values() const { return values_.data(); }
   std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
@@ -29,7 +27,6 @@ class KvPool {
   void give_back(std::span<const KvSlot> slots);
 
  private:
-  std::uint64_t id_;
   KvLayout layout_;
   DeviceBuffer keys_, values_;
   std::vector<std::uint64_t> taken_;  ///< a bit per slot

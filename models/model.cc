@@ -113,10 +113,10 @@ class LlamaModel final : public Model {
     check(batch, pool);
     const PassShape shape = pass_->begin(batch);
     const bool gathers = batch.logit_rows.size() < batch.tokens.size();
-    // A recording holds for one pool, one tail, and rows kept either all or by gathering.
-    const std::uint64_t variant =
-        (pool.id() << 32) + (tail == nullptr ? 0 : tail->variant() << 1) + (gathers ? 1 : 0);
-    pass_->run(variant, [&] { queue(shape, gathers, pool, tail); });
+    const PassVariant variant{pool.keys(), pool.values(), pool.layout(),
+                              tail == nullptr ? 0 : tail->id(), gathers};
+    const auto body = [&] { queue(shape, gathers, pool, tail); };
+    pass_->run(variant, std::cref(body));  // a reference, so that std::function allocates nothing
     return shape.logit_rows == 0 ? nullptr : work_.logits.as<float>();
   }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/device.h"
+#include "kernels/pass_tail.h"
 #include "models/config.h"
 #include "models/kv_pool.h"
 
@@ -31,16 +32,6 @@ struct ModelOptions {
 /// must be among what it sees). Logits are wanted of logit_rows.
 using ForwardBatch = PassInputs;
 
-/// Work queued behind a pass on the logits that it leaves, and recorded with it.
-class PassTail {
- public:
-  virtual ~PassTail() = default;
-  /// logits [rows, vocab] f32 on the device; rows beyond the batch's logit rows are padding.
-  virtual void queue(float* logits, std::int32_t rows) = 0;
-  /// Tells recordings apart; not 0.
-  virtual std::uint64_t variant() const = 0;
-};
-
 class Model {
  public:
   /// Loads DIR (config.json, model.safetensors or its shards). Files are memory-mapped and
@@ -57,8 +48,8 @@ class Model {
   virtual const ModelOptions& options() const = 0;
   /// Positions 0 to max_positions() - 1 can be run.
   virtual std::int32_t max_positions() const { return config().context_length; }
-  /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which it
-  /// gathers a row per token. A table that is also the head's counts, as the head.
+  /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which
+  /// it gathers a row per token. A table that is also the head's counts, as the head.
   virtual std::size_t weight_bytes_read() const = 0;
   /// Layout of a pool with room for at least `slots` tokens of this model.
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;

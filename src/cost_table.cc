@@ -184,8 +184,8 @@ class ProbePasses {
         visible_,
         logit_rows_};
     const double start = now_seconds();
-    if (sampling_ != nullptr) sampling_->stage(logit_rows);
-    model_.forward(batch, pool_, sampling_.get());
+    PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
+    model_.forward(batch, pool_, tail);
     if (sampling_ != nullptr) sampling_->collect();
     model_.device().synchronize();
     return now_seconds() - start;
@@ -285,10 +285,8 @@ CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool
       target, target_pool,
       sampler ? make_judge_probe(*sampler, target.config().vocab_size, most_rows) : nullptr,
       most_rows);
-  ProbePasses draft_passes(
-      draft, draft_pool,
-      sampler ? make_draw_probe(*sampler, draft.config().vocab_size, most_rows) : nullptr,
-      most_rows);
+  ProbePasses draft_passes(draft, draft_pool,
+                           sampler ? make_draw_probe(*sampler, most_rows) : nullptr, most_rows);
   if (sampler != nullptr) draft_passes.warm_up_roots();
   // Large models load for many seconds: half a second more for costs that reach far enough.
   constexpr double passes_worth = 250.0, most_budget_seconds = 1.5;

@@ -9,10 +9,10 @@ const SamplingParams usual = {1.0, 0, 1.0, 0.0, 1.0};
 
 class DrawProbe final : public ProbeSampling {
  public:
-  DrawProbe(DeviceSampler& sampler, std::int64_t stride, std::int32_t store_rows)
-      : sampler_(sampler), stride_(stride), store_rows_(store_rows) {}
+  DrawProbe(DeviceSampler& sampler, std::int32_t store_rows)
+      : sampler_(sampler), store_rows_(store_rows) {}
 
-  void stage(std::int32_t rows) override {
+  PassTail* stage(std::int32_t rows) override {
     rows_.clear();
     for (std::int32_t r = 0; r < rows; ++r) {
       rows_.push_back({r % store_rows_, r, 0, child_node_key(root_node_key, r)});
@@ -21,20 +21,18 @@ class DrawProbe final : public ProbeSampling {
     batch.params = usual;
     batch.rows = rows_;
     sampler_.stage_draw(batch);
+    return &sampler_.draw_tail();
   }
   void collect() override {
     drawn_.resize(rows_.size());
     sampler_.collect_draw(drawn_);
   }
-  void queue(float* logits, std::int32_t rows) override { sampler_.draw(logits, stride_, rows); }
-  std::uint64_t variant() const override { return variant_of(SamplerJob::draw, sampler_); }
 
  private:
   DeviceSampler& sampler_;
-  std::int64_t stride_;
   std::int32_t store_rows_;
   std::vector<DrawRow> rows_;
-  std::vector<std::span<const DeviceChild>> drawn_;
+  std::vector<DrawnChildren> drawn_;
 };
 
 class JudgeProbe final : public ProbeSampling {
@@ -42,7 +40,7 @@ class JudgeProbe final : public ProbeSampling {
   JudgeProbe(DeviceSampler& sampler, std::int64_t vocab, std::int32_t store_rows)
       : sampler_(sampler), vocab_(vocab), store_rows_(store_rows) {}
 
-  void stage(std::int32_t rows) override {
+  PassTail* stage(std::int32_t rows) override {
     token_.clear();
     parent_.clear();
     depth_.clear();
@@ -62,10 +60,9 @@ class JudgeProbe final : public ProbeSampling {
     batch.rank = rank_;
     batch.store = store_;
     sampler_.stage_judge(batch);
+    return &sampler_.judge_tail();
   }
   void collect() override { sampler_.collect_verdict(verdict_); }
-  void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
-  std::uint64_t variant() const override { return variant_of(SamplerJob::judge, sampler_); }
 
  private:
   DeviceSampler& sampler_;
@@ -78,9 +75,8 @@ class JudgeProbe final : public ProbeSampling {
 
 }  // namespace
 
-std::unique_ptr<ProbeSampling> make_draw_probe(DeviceSampler& sampler, std::int64_t draft_vocab,
-                                               std::int32_t store_rows) {
-  return std::make_unique<DrawProbe>(sampler, draft_vocab, store_rows);
+std::unique_ptr<ProbeSampling> make_draw_probe(DeviceSampler& sampler, std::int32_t store_rows) {
+  return std::make_unique<DrawProbe>(sampler, store_rows);
 }
 
 std::unique_ptr<ProbeSampling> make_judge_probe(DeviceSampler& sampler, std::int64_t target_vocab,

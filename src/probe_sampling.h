@@ -5,20 +5,21 @@
 #include <memory>
 
 #include "kernels/device_sampler.h"
-#include "models/model.h"
+#include "kernels/pass_tail.h"
 
 namespace coppice {
 
-/// For devices that sample: stage() before a pass of `rows` logit rows, collect() behind it.
-class ProbeSampling : public PassTail {
+/// For devices that sample: stage() before a pass of `rows` logit rows, whose tail it returns,
+/// collect() behind it.
+class ProbeSampling {
  public:
-  virtual void stage(std::int32_t rows) = 0;
+  virtual ~ProbeSampling() = default;
+  virtual PassTail* stage(std::int32_t rows) = 0;
   virtual void collect() = 0;
 };
 
 /// Draws children of the draft's rows.
-std::unique_ptr<ProbeSampling> make_draw_probe(DeviceSampler& sampler, std::int64_t draft_vocab,
-                                               std::int32_t store_rows);
+std::unique_ptr<ProbeSampling> make_draw_probe(DeviceSampler& sampler, std::int32_t store_rows);
 /// Judges a chain by recursive rejection.
 std::unique_ptr<ProbeSampling> make_judge_probe(DeviceSampler& sampler, std::int64_t target_vocab,
                                                 std::int32_t store_rows);

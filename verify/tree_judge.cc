@@ -37,7 +37,7 @@ class HostJudge final : public TreeJudge {
   double forward_seconds_ = 0.0, judging_seconds_ = 0.0;
 };
 
-class DeviceJudge final : public TreeJudge, private PassTail {
+class DeviceJudge final : public TreeJudge {
  public:
   DeviceJudge(TargetRunner& target, DeviceSampler& sampler, DeviceNoise rule)
       : target_(target), sampler_(sampler) {
@@ -51,7 +51,7 @@ class DeviceJudge final : public TreeJudge, private PassTail {
     batch_.params = params;
     const auto prepare = [&](const TreeOrder& order) -> PassTail* {
       stage(state, tree, order, draft);
-      return this;
+      return &sampler_.judge_tail();
     };
     if (!target_.pass(state, tree, params, prepare)) return false;
     try {
@@ -71,9 +71,6 @@ class DeviceJudge final : public TreeJudge, private PassTail {
   double judging_seconds() const override { return 0.0; }
 
  private:
-  void queue(float* logits, std::int32_t rows) override { sampler_.judge(logits, rows); }
-  std::uint64_t variant() const override { return variant_of(SamplerJob::judge, sampler_); }
-
   void stage(const SequenceState& state, const TokenTree& tree, const TreeOrder& order,
              const DraftEvidence& draft) {
     const auto rows = static_cast<std::size_t>(order.rows());

@@ -37,7 +37,7 @@ class CpuPass final : public Pass {
         choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()), kv_heads_, workers_));
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
-  void run(std::uint64_t, const std::function<void()>& body) override { body(); }
+  void run(const PassVariant&, const std::function<void()>& body) override { body(); }
 
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> positions, logit_rows;

@@ -171,7 +171,7 @@ void CudaPass::send() {
   prefix_tokens_ = sent_tokens_;
 }
 
-void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
+void CudaPass::run(const PassVariant& variant, const std::function<void()>& body) {
   transfers_.depart();
   play(variant, [&] {
     transfers_.queue();
@@ -180,7 +180,7 @@ void CudaPass::run(std::uint64_t variant, const std::function<void()>& body) {
   prefix_tokens_ = sent_tokens_;
 }
 
-void CudaPass::play(std::uint64_t variant, const std::function<void()>& whole) {
+void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
   if (!records_) return whole();
   const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
   const auto found = graphs_.find(key);

@@ -33,7 +33,7 @@ class CudaPass final : public Pass {
   CudaPass& operator=(const CudaPass&) = delete;
 
   PassShape begin(const PassInputs& inputs) override;
-  void run(std::uint64_t variant, const std::function<void()>& body) override;
+  void run(const PassVariant& variant, const std::function<void()>& body) override;
 
   /// Sends what begin() took over; run() does it itself.
   void send();
@@ -57,7 +57,7 @@ class CudaPass final : public Pass {
     bool refused = false;                  ///< there was no memory to record it in
   };
   void stage_prefix(std::span<const KvSlot> prefix);
-  void play(std::uint64_t variant, const std::function<void()>& whole);
+  void play(const PassVariant& variant, const std::function<void()>& whole);
   cudaGraphExec_t record(const std::function<void()>& body);
 
   const PassLimits limits_;
@@ -75,7 +75,7 @@ class CudaPass final : public Pass {
               logit_rows_at_ = 0, tail_at_ = 0;
   PassShape shape_;
   AttentionKernel attention_kernel_ = AttentionKernel::items;
-  std::map<std::tuple<std::uint64_t, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
+  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
 };
 
 /// Device memory of a pass within the limits.

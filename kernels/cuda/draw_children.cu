@@ -10,7 +10,7 @@
 namespace coppice::cuda {
 namespace {
 
-constexpr int children = DeviceSampler::children;
+constexpr int children = drawn_children;
 // Fewer than `children` threads are above the threshold, or exactly as many.
 constexpr int most_candidates = children * tokens_per_thread;
 constexpr int most_slices = static_cast<int>((most_vocab + slice_tokens - 1) / slice_tokens);
@@ -19,13 +19,15 @@ constexpr int merge_threads = 512;
 constexpr int slice_bits = 13;
 static_assert(1 << slice_bits == slice_tokens);
 
+/// kFaulty: with the setting's planted fault.
+template <bool kFaulty>
 __device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawInput& input) {
   StepKey key = setting.key;
   if (setting.noise == DeviceNoise::coupled) return coupled_noise(key, input.depth);
   std::uint64_t node_key = input.node_key;
-  if (setting.fault == DeviceFault::same_depth_shares_noise) {
+  if (kFaulty && setting.fault == DeviceFault::same_depth_shares_noise) {
     node_key = static_cast<std::uint64_t>(input.depth);
-  } else if (setting.fault == DeviceFault::retry_shares_noise) {
+  } else if (kFaulty && setting.fault == DeviceFault::retry_shares_noise) {
     key.step = 0;
     node_key = key.position + static_cast<std::uint64_t>(input.depth);
   }
@@ -46,6 +48,7 @@ __device__ std::uint64_t threshold_of(std::uint64_t best) {
   return threshold;
 }
 
+template <bool kFaulty>
 __global__ void __launch_bounds__(slice_threads)
     draw_slices_kernel(DrawView draw, StoreView store, std::uint64_t* slice_best) {
   let_next_kernel_begin();
@@ -59,9 +62,9 @@ __global__ void __launch_bounds__(slice_threads)
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
   const bool noisy = setting.noise != DeviceNoise::top;
-  const NoiseAddress noise = noise_of_row(setting, input);
+  const NoiseAddress noise = noise_of_row<kFaulty>(setting, input);
   const bool top_two_only =
-      setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
+      kFaulty && setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
 
   float score[tokens_per_thread];
   const int thread = static_cast<int>(threadIdx.x);
@@ -190,10 +193,11 @@ __global__ void __launch_bounds__(merge_threads)
 
 void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
                    DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
-                   cudaStream_t stream) {
+                   bool faulty, cudaStream_t stream) {
   const std::int32_t slices = slices_of(store.vocab);
   const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(rows));
-  launch_early(draw_slices_kernel, grid, slice_threads, 0, stream, draw, store, slice_best);
+  const auto draw_slices = faulty ? draw_slices_kernel<true> : draw_slices_kernel<false>;
+  launch_early(draw_slices, grid, slice_threads, 0, stream, draw, store, slice_best);
   check_launch("draw_slices");
   launch_early(merge_slices_kernel, dim3(static_cast<unsigned>(rows)), merge_threads, 0, stream,
                draw, store, slices, slice_best, drawn, completion);

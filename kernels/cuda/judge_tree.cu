@@ -8,12 +8,34 @@
 #include "kernels/cuda/residual.cuh"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/token_scores.cuh"
+#include "kernels/rejection_rule.h"
 
 namespace coppice::cuda {
 namespace {
 
-// verify/rejection.cc: residual mass of this size or less is rounding.
-constexpr double no_mass = 1e-12;
+/// NodeRejection, or with a planted fault.
+struct PlainRejection : NodeRejection {
+  static constexpr DeviceFault fault(const SamplingSetting&) { return DeviceFault::none; }
+  __device__ explicit PlainRejection(DeviceFault) {}
+};
+
+struct FaultyRejection : NodeRejection {
+  __device__ static DeviceFault fault(const SamplingSetting& setting) { return setting.fault; }
+  __device__ explicit FaultyRejection(DeviceFault planted) : fault_(planted) {}
+
+  __device__ bool accepts(double u, double target_prob, double draft_prob) const {
+    return fault_ == DeviceFault::accept_without_residual
+               ? u * draft_prob < target_prob
+               : NodeRejection::accepts(u, target_prob, draft_prob);
+  }
+  __device__ void reject(double draft_prob) {
+    NodeRejection::reject(draft_prob);
+    if (fault_ == DeviceFault::draft_mass_not_renormalised) draft_drawn = 0.0;
+  }
+
+ private:
+  DeviceFault fault_;
+};
 
 __global__ void __launch_bounds__(slice_threads)
     couple_slices_kernel(JudgeView judge, TargetView target) {
@@ -69,15 +91,14 @@ struct Judgement {
     return {child, child < 0 ? token : -1};
   }
 
-  /// Recursive rejection: verify/rejection.cc, which holds the reasons.
+  /// Recursive rejection: kernels/rejection_rule.h, which holds the reasons.
+  template <typename Rejection>
   __device__ RowOutcome reject(const NodeRows& rows) const {
+    const DeviceFault fault = Rejection::fault(setting);
     const std::int32_t groups = rows.target.groups();
     const double residual_uniform =
         uniform_at(RandomStream::residual, setting.key, input.node_key, 0);
-    double scale = 0.0;          // c
-    double residual_left = 1.0;  // Z
-    double draft_total = 1.0;    // D's own sum; looked at once a child has been rejected
-    double draft_drawn = 0.0;    // s
+    Rejection state(fault);
     for (std::int32_t rank = 0; rank < input.children; ++rank) {
       const std::int32_t token = judge.child_token[input.first_child + rank];
       const auto target_prob = static_cast<double>(
@@ -86,38 +107,27 @@ struct Judgement {
           token < rows.draft.width
               ? probability(rows.draft_statistics, cleaned(rows.draft.logits[token]), token)
               : 0.0f);
-      const double difference = __fma_rn(-scale, draft_prob, target_prob);
-      double residual = difference > 0.0 ? difference : 0.0;
-      const bool keeps_mass = setting.fault == DeviceFault::draft_mass_not_renormalised;
-      const double rest = keeps_mass ? draft_total : __dsub_rn(draft_total, draft_drawn);
-      const double draft_left = rest > draft_prob ? rest : draft_prob;
-      const bool shared = setting.fault == DeviceFault::siblings_share_uniform;
+      const bool shared = fault == DeviceFault::siblings_share_uniform;
       const double u = uniform_at(RandomStream::accept, setting.key, input.node_key,
                                   shared ? 0 : static_cast<std::uint64_t>(rank));
-      // u > 0, so that a ratio of 0 never accepts.
-      const bool accepted = setting.fault == DeviceFault::accept_without_residual
-                                ? __dmul_rn(u, draft_prob) < target_prob
-                                : __dmul_rn(__dmul_rn(u, residual_left), draft_prob) <
-                                      __dmul_rn(residual, draft_left);
-      if (accepted) return {judge.child_row[input.first_child + rank], -1};
-      scale = __dadd_rn(scale, __ddiv_rn(residual_left, draft_left));
-      draft_drawn = __dadd_rn(draft_drawn, draft_prob);
-      if (rank == 0) {
-        const ResidualMasses masses = residual_masses<true>(space, rows, scale);
-        residual_left = masses.residual;
-        draft_total = masses.draft;
-      } else {
-        residual_left = residual_masses<false>(space, rows, scale).residual;
+      if (state.accepts(u, target_prob, draft_prob)) {
+        return {judge.child_row[input.first_child + rank], -1};
       }
-      if (residual_left <= no_mass) break;
+      state.reject(draft_prob);
+      if (rank == 0) {
+        const ResidualMasses masses = residual_masses<true>(space, rows, state.scale);
+        state.note_masses(masses.residual, masses.draft);
+      } else {
+        const ResidualMasses masses = residual_masses<false>(space, rows, state.scale);
+        state.note_masses(masses.residual, state.draft_total);
+      }
+      if (!state.has_residual()) break;
     }
-    const auto target_weights = [&](std::int32_t group) { return rows.target_probs(group); };
     TokenId bonus = -1;
-    const bool residual_wanted = scale > 0.0 && setting.fault != DeviceFault::residual_is_target;
-    if (residual_wanted && residual_left > no_mass) {
-      const ResidualScale c(scale);
-      const bool exponential = setting.fault == DeviceFault::target_softmax_of_residual;
-      const float inverse_mass = __double2float_rn(__ddiv_rn(1.0, residual_left));
+    if (state.scale > 0.0 && state.has_residual() && fault != DeviceFault::residual_is_target) {
+      const ResidualScale c(state.scale);
+      const bool exponential = fault == DeviceFault::target_softmax_of_residual;
+      const float inverse_mass = __double2float_rn(__ddiv_rn(1.0, state.residual_left));
       bonus = inverse_cdf(space, groups, residual_uniform, [&](std::int32_t group) {
         const Quad t = rows.target_probs(group);
         Quad weights = {{0.0f, 0.0f, 0.0f, 0.0f}};
@@ -134,11 +144,15 @@ struct Judgement {
       });
     }
     // Without a residual: no child, or T is D but for rounding.
-    if (bonus < 0) bonus = inverse_cdf(space, groups, residual_uniform, target_weights);
+    if (bonus < 0) {
+      bonus = inverse_cdf(space, groups, residual_uniform,
+                          [&](std::int32_t group) { return rows.target_probs(group); });
+    }
     return {-1, bonus};
   }
 };
 
+template <typename Rejection>
 __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& target,
                                  const StoreView& store, ResidualSpace& space,
                                  std::int32_t row_index, int slices) {
@@ -153,7 +167,7 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
     const NodeRows rows{Row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab),
                         statistics, Row(draft_logits, row.input.store < 0 ? 0 : store.vocab),
                         row.input.store < 0 ? RowStatistics() : store.statistics[store_row]};
-    return row.reject(rows);
+    return row.reject<Rejection>(rows);
   }
   TokenId token = statistics.argmax;
   if (setting.noise == DeviceNoise::coupled) {
@@ -184,6 +198,7 @@ __device__ void walk(const RowOutcome* outcomes, std::int32_t rows, std::int32_t
   verdict[1] = accepted;
 }
 
+template <typename Rejection>
 __global__ void __launch_bounds__(residual_threads)
     judge_rows_kernel(JudgeView judge, TargetView target, StoreView store, VerdictView out,
                       int slices) {
@@ -193,7 +208,7 @@ __global__ void __launch_bounds__(residual_threads)
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t rows = judge.setting->rows;
   if (row_index >= rows) return;
-  const RowOutcome outcome = outcome_of(judge, target, store, space, row_index, slices);
+  const RowOutcome outcome = outcome_of<Rejection>(judge, target, store, space, row_index, slices);
   if (threadIdx.x != 0) return;
   out.outcomes[row_index] = outcome;
   if (!is_last(out.completion.finished, static_cast<std::uint32_t>(rows))) return;
@@ -212,9 +227,11 @@ void couple_target_rows(const JudgeView& judge, const TargetView& target, std::i
 }
 
 void judge_tree(const JudgeView& judge, const TargetView& target, const StoreView& store,
-                const VerdictView& verdict, std::int32_t rows, cudaStream_t stream) {
-  launch_early(judge_rows_kernel, dim3(static_cast<unsigned>(rows)), residual_threads, 0, stream,
-               judge, target, store, verdict, slices_of(target.vocab));
+                const VerdictView& verdict, std::int32_t rows, bool faulty, cudaStream_t stream) {
+  const auto kernel =
+      faulty ? judge_rows_kernel<FaultyRejection> : judge_rows_kernel<PlainRejection>;
+  launch_early(kernel, dim3(static_cast<unsigned>(rows)), residual_threads, 0, stream, judge,
+               target, store, verdict, slices_of(target.vocab));
   check_launch("judge_rows");
 }
 

@@ -39,7 +39,7 @@ class PlannedPass final : public Pass {
     buffers_.push_back(allocate(bytes.tickets, attention_purpose));
   }
   PassShape begin(const PassInputs&) override { throw_failure("memory planner: it runs nothing"); }
-  void run(std::uint64_t, const std::function<void()>&) override {
+  void run(const PassVariant&, const std::function<void()>&) override {
     throw_failure("memory planner: it runs nothing");
   }
 

@@ -58,6 +58,7 @@ __device__ Quad cleaned_quad(Quad quad, bool& finite) {
   return quad;
 }
 
+template <bool kFaulty>
 __global__ void __launch_bounds__(select_threads)
     process_draft_rows_kernel(DrawView draw, const float* logits, std::int64_t stride,
                               StoreView store) {
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(select_threads)
   const Row from(logits + row_index * stride, store.vocab);
   float* const to = store.logits + input.store * store.stride;
   // Only this thread reads what it writes, here and later: no barrier is needed.
-  const RowStatistics statistics = row_statistics(
+  const RowStatistics statistics = row_statistics<kFaulty>(
       space.select, scratch, Row(to, store.vocab), setting, [&](std::int32_t group, bool& finite) {
         Quad quad = from.raw(group);
         if (is_penalised) {
@@ -109,8 +110,8 @@ __global__ void __launch_bounds__(select_threads)
   }
   float* const logits = target.logits + std::int64_t{row_index} * target.vocab;
   const Row row(logits, target.vocab);
-  const RowStatistics statistics =
-      row_statistics(space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
+  const RowStatistics statistics = row_statistics<false>(
+      space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
         Quad quad = row.raw(group);
         const std::uint32_t seen = is_penalised ? group_bits(space.token_bits, group) : 0;
         if (seen != 0) {
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(select_threads)
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
   if (row_index >= setting.rows) return;
   const Row row(logits + row_index * stride, vocab);
-  const RowStatistics statistics = row_statistics(
+  const RowStatistics statistics = row_statistics<false>(
       space, scratch, row, setting,
       [&](std::int32_t group, bool& finite) { return cleaned_quad(row.raw(group), finite); });
   if (threadIdx.x != 0) return;
@@ -150,9 +151,11 @@ __global__ void __launch_bounds__(select_threads)
 }  // namespace
 
 void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
-                        const StoreView& store, std::int32_t rows, cudaStream_t stream) {
-  launch_early(process_draft_rows_kernel, dim3(static_cast<unsigned>(rows)), select_threads, 0,
-               stream, draw, logits, stride, store);
+                        const StoreView& store, std::int32_t rows, bool faulty,
+                        cudaStream_t stream) {
+  const auto kernel = faulty ? process_draft_rows_kernel<true> : process_draft_rows_kernel<false>;
+  launch_early(kernel, dim3(static_cast<unsigned>(rows)), select_threads, 0, stream, draw, logits,
+               stride, store);
   check_launch("process_draft_rows");
 }
 

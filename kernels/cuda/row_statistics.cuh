@@ -158,8 +158,8 @@ __device__ inline void filter_row(SelectSpace& space, StatisticsScratch& scratch
 
 /// `first(group, finite)` yields a group's cleaned logits as this thread will find them in `row`
 /// from then on (it may write them there) and sets `finite` where one of them was finite before
-/// it was cleaned.
-template <typename First>
+/// it was cleaned. kFaulty: with what the setting's planted fault needs.
+template <bool kFaulty, typename First>
 __device__ RowStatistics row_statistics(SelectSpace& space, StatisticsScratch& scratch,
                                         const Row& row, const SamplingSetting& setting,
                                         First first) {
@@ -224,7 +224,7 @@ __device__ RowStatistics row_statistics(SelectSpace& space, StatisticsScratch& s
     sum = block_reduce(sum, SumOf(), 0.0, scratch.sums);
     statistics.inverse_sum = __double2float_rn(__ddiv_rn(1.0, sum));
   }
-  if (setting.fault == DeviceFault::declared_is_not_sampled) {
+  if (kFaulty && setting.fault == DeviceFault::declared_is_not_sampled) {
     float second = minus_infinity();
     std::int32_t second_at = no_token;
     for (int g = static_cast<int>(threadIdx.x); g < groups; g += select_threads) {

@@ -18,10 +18,10 @@ bool is_penalised(const PenaltyText* text, const SamplingParams& params) {
   return text != nullptr && params.repetition_penalty != 1.0;
 }
 
-std::span<const DeviceChild> children_of(const DrawnRow& row) {
+DrawnChildren children_of(const DrawnRow& row) {
   std::size_t count = 0;
   while (count < std::size(row.children) && row.children[count].token >= 0) ++count;
-  return {row.children, count};
+  return {{row.children, count}, count < std::size(row.children)};
 }
 
 [[noreturn]] void throw_no_finite_logit(const char* model, std::size_t row) {
@@ -37,7 +37,8 @@ std::size_t sampler_device_bytes(const SamplerLimits& limits) {
 
 CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
                          Transfers& transfers, cudaStream_t stream)
-    : limits_(limits),
+    : DeviceSampler(limits.draft_vocab),
+      limits_(limits),
       plan_(plan_sampler(limits)),
       transfers_(transfers),
       stream_(stream),
@@ -76,7 +77,7 @@ void CudaSampler::write_setting(const JobPlan& job, const SamplingParams& params
   setting.rows = static_cast<std::int32_t>(rows);
   setting.penalised = penalised ? 1 : 0;
   setting.noise = noise;
-  setting.fault = fault_;
+  setting.fault = fault();
   *on_host(job.setting) = setting;
 }
 
@@ -191,12 +192,13 @@ void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t ro
   rows = launched("draw from", rows, draw_staged_);
   const DrawView view{on_device(plan_.draw.setting), on_device(plan_.draw_rows),
                       penalty_view(plan_.draw)};
-  process_draft_rows(view, logits, stride, store_view(), rows, stream_);
+  process_draft_rows(view, logits, stride, store_view(), rows, faulty(), stream_);
   draw_children(view, store_view(), on_device(plan_.draw_slices), on_host(plan_.drawn),
-                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, rows, stream_);
+                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, rows, faulty(),
+                stream_);
 }
 
-void CudaSampler::collect_draw(std::span<std::span<const DeviceChild>> out) {
+void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
   if (out.size() != draw_staged_) {
     throw_failure(cat("CUDA sampler: children of ", out.size(), " rows asked for, ", draw_staged_,
                       " drawn from"));
@@ -209,8 +211,7 @@ void CudaSampler::collect_draw(std::span<std::span<const DeviceChild>> out) {
   }
 }
 
-std::span<const DeviceChild> CudaSampler::more(const DrawBatch& batch, std::int32_t row,
-                                               TokenId last) {
+DrawnChildren CudaSampler::more(const DrawBatch& batch, std::int32_t row, TokenId last) {
   if (row < 0 || to_size(row) >= batch.rows.size() || last < 0 || last >= plan_.common_vocab) {
     throw_failure(cat("CUDA sampler: children after token ", last, " of row ", row, " of ",
                       batch.rows.size()));
@@ -224,7 +225,7 @@ std::span<const DeviceChild> CudaSampler::more(const DrawBatch& batch, std::int3
   transfers_.send();
   const DrawView view{on_device(plan_.more.setting), on_device(plan_.more_rows), {}};
   draw_children(view, store_view(), on_device(plan_.more_slices), on_host(plan_.drawn_more),
-                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, stream_);
+                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for(batches_, plan_.draw_mark, "drawing children");
   return children_of(*on_host(plan_.drawn_more));
 }
@@ -315,7 +316,7 @@ void CudaSampler::judge(float* logits, std::int32_t rows) {
                             on_host(plan_.verdict)};
   process_target_rows(view, target, rows, stream_);
   couple_target_rows(view, target, rows, stream_);
-  judge_tree(view, target, store_view(), verdict, rows, stream_);
+  judge_tree(view, target, store_view(), verdict, rows, faulty(), stream_);
 }
 
 void CudaSampler::collect_verdict(DeviceVerdict& out) {

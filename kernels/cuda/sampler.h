@@ -37,9 +37,8 @@ class CudaSampler final : public DeviceSampler {
 
   void stage_draw(const DrawBatch& batch) override;
   void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
-  void collect_draw(std::span<std::span<const DeviceChild>> out) override;
-  std::span<const DeviceChild> more(const DrawBatch& batch, std::int32_t row,
-                                    TokenId last) override;
+  void collect_draw(std::span<DrawnChildren> out) override;
+  DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) override;
 
   void stage_judge(const JudgeBatch& batch) override;
   void judge(float* logits, std::int32_t rows) override;
@@ -48,8 +47,6 @@ class CudaSampler final : public DeviceSampler {
   void stage_score(std::span<const TokenId> next, const SamplingParams& params) override;
   void score(const float* logits, std::int64_t stride, std::int32_t rows) override;
   void collect_scores(std::span<float> out) override;
-
-  void plant(DeviceFault fault) override { fault_ = fault; }
 
  private:
   struct Path {
@@ -92,7 +89,6 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t batches_ = 0;  ///< staged so far
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
-  DeviceFault fault_ = DeviceFault::none;
 };
 
 }  // namespace coppice::cuda

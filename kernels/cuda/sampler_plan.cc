@@ -70,8 +70,7 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.score.setting, 1);
   inputs.place(plan.score.next, rows);
 
-  const std::size_t draft_slices =
-      to_size(slices_of(plan.common_vocab)) * to_size(DeviceSampler::children);
+  const std::size_t draft_slices = to_size(slices_of(plan.common_vocab)) * to_size(drawn_children);
   Layout device(inputs.bytes());
   device.place(plan.store_logits, store_rows * plan.store_stride);
   device.place(plan.store_statistics, store_rows);

@@ -38,8 +38,8 @@ struct SamplingSetting {
   std::int32_t rows = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
   DeviceNoise noise = DeviceNoise::sampled;
-  DeviceFault fault = DeviceFault::none;
-  std::uint32_t number = 0;  ///< of the batch, told to the host with its results
+  DeviceFault fault = DeviceFault::none;  ///< looked at by launches that are `faulty`
+  std::uint32_t number = 0;               ///< of the batch, told to the host with its results
 };
 
 /// What turns a logit of a row into its probability: token t with logit x weighs
@@ -87,22 +87,26 @@ struct StoreView {
   std::int32_t vocab = 0;               ///< tokens that both models know; others have D = 0
 };
 
+/// Children that a row yields at a time: a warp of them.
+inline constexpr int drawn_children = 32;
+
 /// The children of one row, -1 after the last.
 struct DrawnRow {
-  DeviceChild children[DeviceSampler::children];
+  DeviceChild children[drawn_children];
   std::int32_t argmax = -1;  ///< -1: the row has no finite logit
   std::int32_t unused = 0;
 };
 
 /// logits [rows, stride] f32, of which the first store.vocab columns count, to the store's rows.
 void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
-                        const StoreView& store, std::int32_t rows, cudaStream_t stream);
+                        const StoreView& store, std::int32_t rows, bool faulty,
+                        cudaStream_t stream);
 
 /// Children of processed rows, to page-locked memory. slice_best: scratch, [rows,
-/// slices_of(vocab), children].
+/// slices_of(vocab), drawn_children].
 void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
                    DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
-                   cudaStream_t stream);
+                   bool faulty, cudaStream_t stream);
 
 struct JudgeInput {
   std::uint64_t node_key = 0;
@@ -150,7 +154,7 @@ void process_target_rows(const JudgeView& judge, const TargetView& target, std::
 void couple_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
                         cudaStream_t stream);
 void judge_tree(const JudgeView& judge, const TargetView& target, const StoreView& store,
-                const VerdictView& verdict, std::int32_t rows, cudaStream_t stream);
+                const VerdictView& verdict, std::int32_t rows, bool faulty, cudaStream_t stream);
 
 struct ScoreView {
   const SamplingSetting* setting = nullptr;

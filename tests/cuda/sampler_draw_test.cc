@@ -23,7 +23,7 @@ using testing::infinity;
 using testing::Law;
 using testing::random_logits;
 
-constexpr std::size_t most_children = DeviceSampler::children;
+constexpr std::size_t most_children = cuda::drawn_children;
 
 std::size_t index_of(TokenId token) { return static_cast<std::size_t>(token); }
 

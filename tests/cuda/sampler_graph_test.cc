@@ -107,13 +107,14 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
           stream_, [&] { recorded_->draw(draft.data(), vocab, most_rows); });
     }
     drawing->play();
-    std::vector<std::span<const DeviceChild>> drawn(rows.size());
+    std::vector<DrawnChildren> drawn(rows.size());
     recorded_->collect_draw(drawn);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      ASSERT_EQ(drawn[r].size(), expected[r].size());
-      for (std::size_t k = 0; k < drawn[r].size(); ++k) {
-        ASSERT_EQ(drawn[r][k].token, expected[r][k].token);
-        ASSERT_EQ(drawn[r][k].prob, expected[r][k].prob);
+      const std::span<const DeviceChild> list = drawn[r].list;
+      ASSERT_EQ(list.size(), expected[r].size());
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        ASSERT_EQ(list[k].token, expected[r][k].token);
+        ASSERT_EQ(list[k].prob, expected[r][k].prob);
       }
     }
 

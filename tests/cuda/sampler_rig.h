@@ -46,10 +46,10 @@ class SamplerTest : public KernelTest {
     sampler.stage_draw(batch);
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
-    std::vector<std::span<const DeviceChild>> drawn(batch.rows.size());
+    std::vector<DrawnChildren> drawn(batch.rows.size());
     sampler.collect_draw(drawn);
     std::vector<Children> out;
-    for (const auto& row : drawn) out.emplace_back(row.begin(), row.end());
+    for (const auto& row : drawn) out.emplace_back(row.list.begin(), row.list.end());
     return out;
   }
 

@@ -64,7 +64,7 @@ class NaivePass final : public Pass {
     seen.insert(seen.end(), inputs.tail.begin(), inputs.tail.end());
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
-  void run(std::uint64_t, const std::function<void()>& body) override { body(); }
+  void run(const PassVariant&, const std::function<void()>& body) override { body(); }
 
   std::int32_t rows = 0;
   std::vector<TokenId> tokens;
