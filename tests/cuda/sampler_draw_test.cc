@@ -141,8 +141,9 @@ TEST_P(SamplerDrawByVocabulary, MoreContinuesUntilMassIsExhausted) {
         Children& all = drawn[r];
         for (std::size_t last = all.size(); last > 0 && last % most_children == 0;) {
           const auto next = sampler->more(batch, static_cast<std::int32_t>(r), all.back().token);
-          all.insert(all.end(), next.begin(), next.end());
-          if (next.size() < most_children) break;
+          all.insert(all.end(), next.list.begin(), next.list.end());
+          ASSERT_EQ(next.exhausted, next.list.size() < most_children);
+          if (next.exhausted) break;
           last = all.size();
         }
         expect_order(all, law, noise_of(batch, r, size), true);
@@ -165,7 +166,7 @@ TEST_F(SamplerDraw, EqualProbabilitiesComeByRisingId) {
     const auto first = draw(*sampler, batch, flat.data(), vocab)[0];
     ASSERT_EQ(first.size(), most_children);
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(index_of(first[i].token), i);
-    const auto second = sampler->more(batch, 0, first.back().token);
+    const auto second = sampler->more(batch, 0, first.back().token).list;
     ASSERT_EQ(second.size(), std::min<std::size_t>(32, static_cast<std::size_t>(vocab) - 32));
     for (std::size_t i = 0; i < second.size(); ++i) EXPECT_EQ(index_of(second[i].token), 32 + i);
   }
