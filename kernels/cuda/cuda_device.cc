@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/mebibytes.h"
@@ -11,7 +12,6 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory_ledger.h"
-#include "kernels/cuda/memory_planner.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/rope_tensors.h"
 #include "kernels/cuda/sampler.h"
@@ -72,12 +72,22 @@ class CurrentDevice {
 
 const CudaPass& cuda_pass(const Pass& pass) { return static_cast<const CudaPass&>(pass); }
 
+/// Takes its memory where nothing can be run.
+class PlannedPass final : public CudaPass {
+ public:
+  using CudaPass::CudaPass;
+  PassShape begin(const PassInputs&) override { throw_failure("memory planner: it runs nothing"); }
+};
+
+/// A device that plans does all that a device does until a pass begins, but its memory is counted,
+/// not allocated, and nothing is copied to it.
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const CudaOptions& options)
+  explicit CudaDevice(const CudaOptions& options, bool plans = false)
       : options_(options),
+        plans_(plans),
         card_(card()),
-        upload_(allocator(), stream_),
+        upload_(allocator(), stream_, !plans),
         transfers_(stream_),
         linear_(upload_, allocator()) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
@@ -91,6 +101,7 @@ class CudaDevice final : public Device {
   bool checks_finite() const override { return true; }
 
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
+    if (plans_) return count(bytes, purpose);
     const std::size_t used = ledger_.total();
     if (used + bytes > budget()) {
       throw_failure(cat("CUDA: ", purpose, " needs ", mebibytes(bytes), ", and ", mebibytes(used),
@@ -139,7 +150,9 @@ class CudaDevice final : public Device {
     memory.free += ledger_.total();
     return memory;
   }
-  std::unique_ptr<Device> memory_planner() const override { return make_memory_planner(); }
+  std::unique_ptr<Device> memory_planner() const override {
+    return std::make_unique<CudaDevice>(options_, true);
+  }
   int enter() const override { return CurrentDevice::enter(); }
   void leave(int former) const override { CurrentDevice::leave(former); }
 
@@ -149,8 +162,13 @@ class CudaDevice final : public Device {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
-    return std::make_unique<CudaPass>(limits, prepare_attention(limits.attention.head_dim),
-                                      allocator(), transfers_, stream_, options_.record);
+    const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
+    const auto make = [&]<typename Made>(std::type_identity<Made>) {
+      return std::make_unique<Made>(limits, blocks, allocator(), transfers_, stream_,
+                                    options_.record);
+    };
+    if (plans_) return make(std::type_identity<PlannedPass>());
+    return make(std::type_identity<CudaPass>());
   }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
@@ -213,11 +231,22 @@ class CudaDevice final : public Device {
   std::size_t budget() const {
     return static_cast<std::size_t>(static_cast<double>(card_.total) * options_.memory_fraction);
   }
+  /// Addresses that are never used, but differ.
+  DeviceBuffer count(std::size_t bytes, const char* purpose) {
+    void* const address = reinterpret_cast<void*>(next_);
+    next_ += (bytes + 511) / 256 * 256;
+    ledger_.add(address, bytes, purpose);
+    return {address, bytes,
+            [](void* memory, void* ledger) { static_cast<MemoryLedger*>(ledger)->remove(memory); },
+            &ledger_};
+  }
   Allocate allocator() {
     return [this](std::size_t bytes, const char* purpose) { return allocate(bytes, purpose); };
   }
 
   const CudaOptions options_;
+  const bool plans_;
+  std::uintptr_t next_ = std::uintptr_t{1} << 44;
   const Card card_;
   Stream stream_;
   MemoryLedger ledger_;  // outlives all that allocates

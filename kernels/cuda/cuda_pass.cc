@@ -10,6 +10,8 @@
 namespace coppice::cuda {
 namespace {
 
+constexpr const char* inputs_purpose = "pass inputs";
+constexpr const char* attention_purpose = "partial attention results";
 constexpr std::size_t alignment = 256;
 /// Transfers go in vectors of 16 bytes.
 constexpr std::size_t slots_per_vector = 16 / sizeof(KvSlot);
@@ -68,15 +70,6 @@ std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
 
 }  // namespace
 
-PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
-  const PartialCapacity partials = partial_capacity(limits, blocks);
-  const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
-  return {input_bytes(limits, blocks), prefix_bytes(limits),
-          static_cast<std::size_t>(partials.out) * head_dim * sizeof(float),
-          static_cast<std::size_t>(partials.lse) * sizeof(float),
-          attention_tickets(blocks) * sizeof(std::uint32_t)};
-}
-
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
                    Transfers& transfers, cudaStream_t stream, bool records)
     : limits_(limits),
@@ -84,14 +77,17 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       transfers_(transfers),
       stream_(stream),
       records_(records),
-      staged_(input_bytes(limits, blocks), pass_inputs_purpose),
-      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), pass_inputs_purpose) {
-  const PassBytes bytes = pass_bytes(limits, blocks);
-  inputs_ = allocate(bytes.inputs, pass_inputs_purpose);
-  prefix_ = allocate(bytes.prefix, pass_inputs_purpose);
-  partial_out_ = allocate(bytes.partial_out, attention_purpose);
-  partial_lse_ = allocate(bytes.partial_lse, attention_purpose);
-  tickets_ = allocate(bytes.tickets, attention_purpose);
+      staged_(input_bytes(limits, blocks), inputs_purpose),
+      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose) {
+  inputs_ = allocate(input_bytes(limits, blocks), inputs_purpose);
+  prefix_ = allocate(prefix_bytes(limits), inputs_purpose);
+  const PartialCapacity partials = partial_capacity(limits, blocks);
+  const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
+  partial_out_ = allocate(static_cast<std::size_t>(partials.out) * head_dim * sizeof(float),
+                          attention_purpose);
+  partial_lse_ =
+      allocate(static_cast<std::size_t>(partials.lse) * sizeof(float), attention_purpose);
+  tickets_ = allocate(attention_tickets(blocks) * sizeof(std::uint32_t), attention_purpose);
   ranges_at_ = aligned(sizeof(PassScalars));
   tail_runs_at_ = ranges_at_ + range_room(blocks);
   tokens_at_ = tail_runs_at_ + aligned(run_capacity(limits, blocks) * sizeof(TailRuns));

@@ -18,13 +18,10 @@
 
 namespace coppice::cuda {
 
-inline constexpr const char* pass_inputs_purpose = "pass inputs";
-inline constexpr const char* attention_purpose = "partial attention results";
-
 /// See kernels/device.h. One block of pinned memory is filled on the host and sent as a whole;
 /// the slots of the prefix, which change little from pass to pass, are sent from where they first
 /// differ.
-class CudaPass final : public Pass {
+class CudaPass : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
            Transfers& transfers, cudaStream_t stream, bool records);
@@ -77,11 +74,5 @@ class CudaPass final : public Pass {
   AttentionKernel attention_kernel_ = AttentionKernel::items;
   std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
 };
-
-/// Device memory of a pass within the limits.
-struct PassBytes {
-  std::size_t inputs, prefix, partial_out, partial_lse, tickets;
-};
-PassBytes pass_bytes(const PassLimits& limits, const ResidentBlocks& blocks);
 
 }  // namespace coppice::cuda

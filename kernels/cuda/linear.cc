@@ -20,7 +20,7 @@ namespace coppice::cuda {
 namespace {
 
 /// What NVIDIA recommends for Hopper; smaller GPUs want less.
-constexpr std::size_t workspace_bytes = linear_workspace_bytes;
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 /// Of x, weights and out. Rows need not be aligned: the library sees their stride.
 constexpr std::uint32_t operand_alignment = 16;
 
@@ -119,7 +119,7 @@ struct LinearEngine::Impl {
     cublasLtHandle_t created = nullptr;
     check_blas(cublasLtCreate(&created), "start");
     handle.reset(created);
-    workspace = allocate(workspace_bytes, linear_workspace_purpose);
+    workspace = allocate(workspace_bytes, "matrix product workspace");
     if (streams) streaming_blocks = prepare_streamed_linear();
   }
 
@@ -246,14 +246,14 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   packed->max_rows = max_rows;
   const std::int64_t count = out_features * in_features;
   packed->values =
-      impl_->allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), weights_purpose);
+      impl_->allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), "weights");
   auto* to = packed->values.as<std::uint16_t>();
   for (const LinearPart& part : parts) {
     impl_->upload.upload_bf16(to, part.data, part.dtype, part.out_features * in_features);
     to += part.out_features * in_features;
   }
   if (!bias.empty()) {
-    packed->bias = impl_->allocate(bias.size_bytes(), bias_purpose);
+    packed->bias = impl_->allocate(bias.size_bytes(), "biases");
     impl_->upload.upload(packed->bias.data(), bias.data(), bias.size_bytes());
   }
   packed->non_finite = impl_->upload.has_non_finite(packed->values.data(), count);

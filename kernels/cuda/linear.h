@@ -29,12 +29,6 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-/// Device memory of the engine and of what it packs, for planning.
-inline constexpr std::size_t linear_workspace_bytes = std::size_t{32} << 20;
-inline constexpr const char* linear_workspace_purpose = "matrix product workspace";
-inline constexpr const char* weights_purpose = "weights";
-inline constexpr const char* bias_purpose = "biases";
-
 /// The row counts that passes and products run at, a graph each: powers of two to 16, then steps
 /// of 16 to 144, of 32 to 256, of 64 to 512, of 128 to 1280, of 256 from there.
 std::int32_t padded_row_count(std::int32_t rows);

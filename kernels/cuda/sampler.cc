@@ -12,6 +12,8 @@
 namespace coppice::cuda {
 namespace {
 
+constexpr const char* purpose = "sampling";
+
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 bool is_penalised(const PenaltyText* text, const SamplingParams& params) {
@@ -31,10 +33,6 @@ DrawnChildren children_of(const DrawnRow& row) {
 
 }  // namespace
 
-std::size_t sampler_device_bytes(const SamplerLimits& limits) {
-  return plan_sampler(limits).device_bytes;
-}
-
 CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
                          Transfers& transfers, cudaStream_t stream)
     : DeviceSampler(limits.draft_vocab),
@@ -42,8 +40,8 @@ CudaSampler::CudaSampler(const SamplerLimits& limits, const Allocate& allocate,
       plan_(plan_sampler(limits)),
       transfers_(transfers),
       stream_(stream),
-      device_(allocate(plan_.device_bytes, sampler_purpose)),
-      host_(plan_.host_bytes, sampler_purpose) {}
+      device_(allocate(plan_.device_bytes, purpose)),
+      host_(plan_.host_bytes, purpose) {}
 
 // What is still queued uses the memory that is freed next.
 CudaSampler::~CudaSampler() {

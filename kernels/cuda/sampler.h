@@ -16,10 +16,6 @@
 
 namespace coppice::cuda {
 
-inline constexpr const char* sampler_purpose = "sampling";
-/// Device memory of a sampler within the limits, the draft's distributions included.
-std::size_t sampler_device_bytes(const SamplerLimits& limits);
-
 /// All memory is allocated when it is constructed. stage_...() leave inputs with `transfers`, which
 /// have to be sent before what draw(), judge() and score() queue runs (a pass sends them). These
 /// queue the same kernels for every batch, so they may be recorded; results go to page-locked

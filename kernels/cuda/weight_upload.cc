@@ -19,7 +19,7 @@ namespace {
 
 /// A multiple of every element size. Large against the few microseconds that a copy takes to
 /// start, small enough for many chunks to be in flight.
-constexpr std::size_t chunk_bytes = weight_staging_bytes;
+constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
 constexpr std::size_t chunks_per_thread = 2;
 /// One core moves about 5 to 10 GB/s out of mapped files, the widest bus takes some 50.
 constexpr unsigned most_threads = 8;
@@ -71,7 +71,9 @@ struct Job {
 }  // namespace
 
 struct WeightUpload::Impl {
-  Impl(Allocate allocator, cudaStream_t on) : allocate(std::move(allocator)), stream(on) {
+  Impl(Allocate allocator, cudaStream_t on, bool copying)
+      : allocate(std::move(allocator)), stream(on), copies(copying) {
+    if (!copies) return;
     check(cudaGetDevice(&device), "query of the current device");
     const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, most_threads);
     chunks = std::vector<PinnedChunk>(threads * chunks_per_thread);
@@ -98,6 +100,7 @@ struct WeightUpload::Impl {
   }
 
   void run(Job& job) {
+    if (!copies) return;
     if (job.bytes <= chunk_bytes || helpers.empty()) {
       copy_chunks(job, 0);
       return;
@@ -174,6 +177,7 @@ struct WeightUpload::Impl {
 
   const Allocate allocate;
   const cudaStream_t stream;
+  const bool copies;
   int device = 0;
   DeviceBuffer staging;             ///< [chunk_bytes]
   DeviceBuffer found;               ///< one std::int32_t
@@ -190,8 +194,8 @@ struct WeightUpload::Impl {
   std::vector<std::thread> helpers;
 };
 
-WeightUpload::WeightUpload(Allocate allocate, cudaStream_t stream)
-    : impl_(std::make_unique<Impl>(std::move(allocate), stream)) {}
+WeightUpload::WeightUpload(Allocate allocate, cudaStream_t stream, bool copies)
+    : impl_(std::make_unique<Impl>(std::move(allocate), stream, copies)) {}
 
 WeightUpload::~WeightUpload() = default;
 
@@ -207,7 +211,7 @@ void WeightUpload::upload(void* device, const void* host, std::size_t bytes) {
 
 void WeightUpload::upload_bf16(void* device, const void* host, DType dtype, std::int64_t count) {
   if (dtype != DType::bf16 && impl_->staging.bytes() == 0) {
-    impl_->staging = impl_->allocate(weight_staging_bytes, weight_staging_purpose);
+    impl_->staging = impl_->allocate(chunk_bytes, "weight conversion");
   }
   Job job;
   job.host = static_cast<const char*>(host);
@@ -219,8 +223,9 @@ void WeightUpload::upload_bf16(void* device, const void* host, DType dtype, std:
 
 bool WeightUpload::has_non_finite(const void* device, std::int64_t count) {
   if (impl_->found.bytes() == 0) {
-    impl_->found = impl_->allocate(weight_search_bytes, weight_search_purpose);
+    impl_->found = impl_->allocate(sizeof(std::int32_t), "search for NaN weights");
   }
+  if (!impl_->copies) return false;
   auto* found = impl_->found.as<std::int32_t>();
   const cudaStream_t on = impl_->stream;
   std::int32_t answer = 0;
@@ -230,15 +235,6 @@ bool WeightUpload::has_non_finite(const void* device, std::int64_t count) {
         "search for NaN weights");
   check(cudaStreamSynchronize(on), "upload of weights");
   return answer != 0;
-}
-
-PackedValues WeightUpload::pack_bf16(const void* host, DType dtype, std::int64_t count,
-                                     const char* purpose) {
-  PackedValues packed;
-  packed.values = impl_->allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), purpose);
-  upload_bf16(packed.values.data(), host, dtype, count);
-  packed.has_non_finite = has_non_finite(packed.values.data(), count);
-  return packed;
 }
 
 }  // namespace coppice::cuda

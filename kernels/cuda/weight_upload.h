@@ -23,25 +23,13 @@ namespace coppice::cuda {
 /// the stream that the receiver uses; see Device::allocate.
 using Allocate = std::function<DeviceBuffer(std::size_t bytes, const char* purpose)>;
 
-/// Device memory that uploads keep, for planning: for values that are converted, and once
-/// values have been searched.
-inline constexpr std::size_t weight_staging_bytes = std::size_t{4} << 20;
-inline constexpr const char* weight_staging_purpose = "weight conversion";
-inline constexpr std::size_t weight_search_bytes = sizeof(std::int32_t);
-inline constexpr const char* weight_search_purpose = "search for NaN weights";
-
-/// Weights as bf16 on the device.
-struct PackedValues {
-  DeviceBuffer values;  ///< [count] bf16
-  bool has_non_finite = false;
-};
-
 class WeightUpload {
  public:
   /// Threads start here; pinned memory (at most 64 MiB) and device memory for conversion (4 MiB)
   /// are taken when first needed. All of it is kept until the destructor, which waits for the
-  /// stream.
-  WeightUpload(Allocate allocate, cudaStream_t stream);
+  /// stream. With `copies` false device memory is taken, but nothing is read or copied, and no
+  /// value is found to be NaN.
+  WeightUpload(Allocate allocate, cudaStream_t stream, bool copies = true);
   ~WeightUpload();
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
@@ -57,10 +45,6 @@ class WeightUpload {
 
   /// Whether one of device [count] bf16 is NaN or infinite. Waits for the stream.
   bool has_non_finite(const void* device, std::int64_t count);
-
-  /// An embedding table, or anything else of `count` values, in new device memory. Waits for the
-  /// stream.
-  PackedValues pack_bf16(const void* host, DType dtype, std::int64_t count, const char* purpose);
 
  private:
   struct Impl;

@@ -206,17 +206,14 @@ TEST_F(Upload, FindsNanAndInfinityAnywhere) {
   }
 }
 
-TEST_F(Upload, PacksTablesOfEveryType) {
+TEST_F(Upload, ConvertsEveryType) {
   const std::vector<float> f32 = {1.0f, 1.00390625f, -2.5f, 1e30f, 0.0f, -0.0f};
   const std::vector<std::uint16_t> f16 = {0x3c00, 0x0001, 0x7bff, 0xbc00, 0x0000, 0x8000};
   const auto pack = [&](const void* host, DType dtype) {
-    const cuda::PackedValues packed = upload_->pack_bf16(host, dtype, 6, "embedding table");
-    std::vector<std::uint16_t> got(6);
-    EXPECT_EQ(packed.values.bytes(), 12u);
-    EXPECT_FALSE(packed.has_non_finite);
-    cuda::check(cudaMemcpy(got.data(), packed.values.data(), 12, cudaMemcpyDeviceToHost),
-                "download");
-    return got;
+    const GuardedArray<std::uint16_t> values(6);
+    upload_->upload_bf16(values.data(), host, dtype, 6);
+    EXPECT_FALSE(upload_->has_non_finite(values.data(), 6));
+    return values.download();
   };
   std::vector<std::uint16_t> expected;
   for (const float v : f32) expected.push_back(nearest_bf16(v));
@@ -227,7 +224,9 @@ TEST_F(Upload, PacksTablesOfEveryType) {
   EXPECT_EQ(pack(f16.data(), DType::f16), expected);
 
   const std::array<float, 2> bad = {1.0f, NAN};
-  EXPECT_TRUE(upload_->pack_bf16(bad.data(), DType::f32, 2, "embedding table").has_non_finite);
+  const GuardedArray<std::uint16_t> values(2);
+  upload_->upload_bf16(values.data(), bad.data(), DType::f32, 2);
+  EXPECT_TRUE(upload_->has_non_finite(values.data(), 2));
 }
 
 TEST_F(Upload, LargeTensorsArriveWhole) {
