@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace coppice {
 namespace {
@@ -36,23 +35,21 @@ void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
   runs.begin[count++] = at;
 }
 
-/// A plan and what it is thought to cost, in units of a KV token's time / 100.
-struct Costed {
-  RangeShares shares;
-  std::int64_t cost = 0;
-};
+}  // namespace
 
-/// Cuts the units of `plan`, whose sizes are set, and sets the rest.
-Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) {
+// Cuts the units of `plan`, whose sizes are set, and sets the rest. Returns what that is thought to
+// cost, in units of a KV token's time / 100.
+std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks,
+                               RangeShares& result) {
   const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
   const std::int32_t kv_heads = plan.kv_heads;
-  std::vector<std::int32_t> tiles(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
-  for (std::size_t t = 0; t < tiles.size() && t < runs.size(); ++t) {
-    tiles[t] = plan.tiles_of(runs[t].seen());
+  tiles_.assign(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
+  for (std::size_t t = 0; t < tiles_.size() && t < runs.size(); ++t) {
+    tiles_[t] = plan.tiles_of(runs[t].seen());
   }
-  const std::int32_t longest = *std::max_element(tiles.begin(), tiles.end());
+  const std::int32_t longest = *std::max_element(tiles_.begin(), tiles_.end());
   const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
-    const auto first = tiles.begin() + row_group * gang;
+    const auto first = tiles_.begin() + row_group * gang;
     return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
   };
 
@@ -105,21 +102,22 @@ Costed cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks) 
     consider(ceil_div(work, gangs), pieces, true, false, gang, gangs);
   }
 
-  Costed result{{plan, {}}, least_cost};
+  result.plan = plan;
+  result.unit_ends.clear();
   std::int32_t end = 0;
   for (std::int32_t i = 0; i < plan.row_groups; ++i) {
     end += equal_units ? longest : group_tiles(plan.gang, i);
-    result.shares.unit_ends.push_back(end);
+    result.unit_ends.push_back(end);
   }
-  return result;
+  return least_cost;
 }
 
-}  // namespace
-
-void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
-                    std::int32_t tile_rows, std::span<TailRuns> runs) {
+void RangePlanner::find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows,
+                                  std::int32_t group, std::int32_t tile_rows,
+                                  std::span<TailRuns> runs) {
   const auto row_tiles = static_cast<std::size_t>(ceil_div(rows * group, tile_rows));
-  std::vector<std::int32_t> counts(row_tiles, 0);
+  std::vector<std::int32_t>& counts = run_counts_;
+  counts.assign(row_tiles, 0);
   const auto tiles_that_see = [&](const VisibleKv& token) {
     const IndexRange queries = queries_that_see(token, {0, rows});
     if (queries.empty()) return IndexRange{};
@@ -170,10 +168,10 @@ void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int
   }
 }
 
-RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t prefix,
-                            std::span<const TailRuns> runs, std::int32_t blocks,
-                            std::int32_t tile_tokens) {
+const RangeShares& RangePlanner::plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
+                                      std::int32_t tile_rows, std::int32_t prefix,
+                                      std::span<const TailRuns> runs, std::int32_t blocks,
+                                      std::int32_t tile_tokens) {
   RangePlan plan;
   plan.rows = rows;
   plan.group = group;
@@ -182,13 +180,13 @@ RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t 
   plan.prefix = prefix;
   if (tile_tokens != 0) {
     plan.tile_tokens = tile_tokens;
-    return cut(plan, runs, blocks).shares;
+    cut(plan, runs, blocks, whole_);
+    return whole_;
   }
   plan.tile_tokens = range_half_tokens;
-  Costed half = cut(plan, runs, blocks);
+  const std::int64_t half_cost = cut(plan, runs, blocks, half_);
   plan.tile_tokens = range_tile_tokens;
-  Costed whole = cut(plan, runs, blocks);
-  return std::move(half.cost < whole.cost ? half.shares : whole.shares);
+  return half_cost < cut(plan, runs, blocks, whole_) ? half_ : whole_;
 }
 
 void RangeShares::write_ranges(std::span<BlockRange> ranges) const {

@@ -123,10 +123,6 @@ struct RangePlan : RangeCut {
   }
 };
 
-/// Finds the runs of all row tiles of a pass, in time that grows with the tail and with the runs.
-void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
-                    std::int32_t tile_rows, std::span<TailRuns> runs);
-
 /// A plan and its cut into ranges.
 struct RangeShares {
   RangePlan plan;
@@ -143,11 +139,28 @@ struct RangeShares {
   void write_ranges(std::span<BlockRange> ranges) const;
 };
 
-/// The plan of a pass that `blocks` blocks run, with KV tiles of range_tile_tokens or
-/// range_half_tokens; 0: of those that take less time (measured on an H200).
-RangeShares make_range_plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                            std::int32_t tile_rows, std::int32_t prefix,
-                            std::span<const TailRuns> runs, std::int32_t blocks,
-                            std::int32_t tile_tokens = 0);
+/// Plans passes. Keeps its memory, so that a pass no larger than a former one allocates nothing.
+class RangePlanner {
+ public:
+  /// Finds the runs of all row tiles of a pass, in time that grows with the tail and with the runs.
+  void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
+                      std::int32_t tile_rows, std::span<TailRuns> runs);
+
+  /// The plan of a pass that `blocks` blocks run, with KV tiles of range_tile_tokens or
+  /// range_half_tokens; 0: of those that take less time (measured on an H200). Valid until the next
+  /// call.
+  const RangeShares& plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
+                          std::int32_t tile_rows, std::int32_t prefix,
+                          std::span<const TailRuns> runs, std::int32_t blocks,
+                          std::int32_t tile_tokens = 0);
+
+ private:
+  std::int64_t cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks,
+                   RangeShares& result);
+
+  std::vector<std::int32_t> run_counts_;  ///< by row tile
+  std::vector<std::int32_t> tiles_;       ///< by row tile: KV tiles of its unit
+  RangeShares half_, whole_;
+};
 
 }  // namespace coppice

@@ -118,9 +118,10 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
     return plan.chunks == 1 ? AttentionKernel::whole_items : kernel;
   }
   const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
-  find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
-  const RangeShares shares = make_range_plan(rows, plan.group, shape.kv_heads, tile_rows, prefix,
-                                             result.tail_runs, blocks.ranges, blocks.range_tokens);
+  result.planner.find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
+  const RangeShares& shares =
+      result.planner.plan(rows, plan.group, shape.kv_heads, tile_rows, prefix, result.tail_runs,
+                          blocks.ranges, blocks.range_tokens);
   scalars.cut = shares.plan;
   shares.write_ranges(result.ranges);
   return shares.plan.tile_tokens == range_tile_tokens ? AttentionKernel::ranges

@@ -52,8 +52,9 @@ inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
 /// head_dim without a kernel.
 ResidentBlocks prepare_attention(std::int32_t head_dim);
 
-/// What a pass's launches read besides its slots; as in PassView, in host memory.
+/// What makes a plan, and what a pass's launches read of it; as in PassView, in host memory.
 struct AttentionPlan {
+  RangePlanner& planner;
   PassScalars& scalars;
   std::span<BlockRange> ranges;   ///< as many as launches have blocks, at least blocks.ranges
   std::span<TailRuns> tail_runs;  ///< at least tail_run_capacity(padded_rows)

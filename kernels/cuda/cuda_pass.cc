@@ -129,7 +129,8 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   stage_prefix(inputs.prefix);
   attention_kernel_ =
       plan_attention(limits_.attention, rows, shape_.rows, prefix, inputs.tail, blocks_,
-                     {scalars,
+                     {planner_,
+                      scalars,
                       {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
                        static_cast<std::size_t>(blocks_.ranges)},
                       {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),

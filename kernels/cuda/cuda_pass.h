@@ -70,6 +70,7 @@ class CudaPass : public Pass {
   PassView view_{};
   std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;
+  RangePlanner planner_;
   PassShape shape_;
   AttentionKernel attention_kernel_ = AttentionKernel::items;
   std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;

@@ -148,9 +148,10 @@ struct AttentionProblem {
     Plan plan;
     plan.ranges.resize(most_blocks);
     plan.tail_runs.resize(cuda::tail_run_capacity(shape, c.padded_rows, blocks) + 1);
+    RangePlanner planner;
     plan.kernel =
         cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
-                             tail, blocks, {plan.scalars, plan.ranges, plan.tail_runs});
+                             tail, blocks, {planner, plan.scalars, plan.ranges, plan.tail_runs});
     return plan;
   }
   PassLimits limits() const {

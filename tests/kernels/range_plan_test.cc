@@ -70,9 +70,10 @@ Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_head
   const std::int32_t tile_rows = range_row_tile_for(rows, group);
   planned.runs.resize(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
   planned.ranges.resize(static_cast<std::size_t>(blocks));
-  find_tail_runs(tail, rows, group, tile_rows, planned.runs);
+  RangePlanner planner;
+  planner.find_tail_runs(tail, rows, group, tile_rows, planned.runs);
   planned.shares =
-      make_range_plan(rows, group, kv_heads, tile_rows, prefix, planned.runs, blocks, tile_tokens);
+      planner.plan(rows, group, kv_heads, tile_rows, prefix, planned.runs, blocks, tile_tokens);
   planned.shares.write_ranges(planned.ranges);
   return planned;
 }
@@ -112,7 +113,7 @@ TEST(RangePlan, RunsHaveWhatRowTilesSee) {
       for (const std::int32_t group : {1, 3, 4, 16}) {
         const std::int32_t tile_rows = range_row_tile_for(rows, group);
         std::vector<TailRuns> all(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
-        find_tail_runs(tail, rows, group, tile_rows, all);
+        RangePlanner().find_tail_runs(tail, rows, group, tile_rows, all);
         RangePlan plan;
         plan.rows = rows;
         plan.group = group;
@@ -154,7 +155,7 @@ TEST(RangePlan, CloseRunsAreJoined) {
     seen += 10;
   }
   std::vector<TailRuns> runs(2);
-  find_tail_runs(tail, 64, 4, range_wide_tile, runs);
+  RangePlanner().find_tail_runs(tail, 64, 4, range_wide_tile, runs);
   EXPECT_GE(runs[0].seen(), seen);
   EXPECT_LE(runs[0].seen(), seen + 25);
 }
