@@ -55,9 +55,10 @@ class Model {
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
 
   /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the
-  /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Allocates
-  /// nothing. Throws Error(failure) for a batch beyond the capacities, a token outside the
-  /// vocabulary, or a position beyond max_positions(). `tail` is queued behind the pass.
+  /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Once its
+  /// like has been run it allocates nothing (but oneDNN does, in products of many rows). Throws
+  /// Error(failure) for a batch beyond the capacities, a token outside the vocabulary, or a
+  /// position beyond max_positions(). `tail` is queued behind the pass.
   virtual const float* forward(const ForwardBatch& batch, KvPool& pool,
                                PassTail* tail = nullptr) = 0;
 };

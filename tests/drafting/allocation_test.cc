@@ -1,10 +1,7 @@
 // A step allocates nothing once its like has been seen.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "drafting/calibration.h"
@@ -14,21 +11,12 @@
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
 #include "kernels/logits.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "reference/allocation_count.h"
 
 namespace coppice {
 namespace {
+
+using testing::allocations;
 
 class LogitsSource final : public DraftSource {
  public:
