@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "study/policy_name.h"
@@ -34,15 +35,64 @@ std::string Cell::row_key() const {
   if (!plain() && draft_temperature >= 0.0) {
     key += cat(" draft-temperature=", number_text(draft_temperature));
   }
-  return key + cat(" acceptance=", name_of(acceptance));
+  key += cat(" acceptance=", name_of(acceptance));
+  return pair.empty() ? key : cat(key, " pair=", pair);
 }
 
 std::string Cell::key() const { return cat(row_key(), " seed=", seed); }
 
-std::string Cell::label() const {
-  if (plain()) return "plain";
-  if (!widths.empty() || !tree.empty()) return name();
-  return cat(name(), " ", tree_size > 0 ? std::to_string(tree_size) : "auto");
+std::string Cell::size_text() const {
+  if (plain()) return {};
+  const std::int32_t size = tree_size > 0 ? tree_size : given_size;
+  return size > 0 ? std::to_string(size) : "auto";
+}
+
+std::string Cell::label() const { return plain() ? "plain" : cat(name(), " ", size_text()); }
+
+nlohmann::ordered_json to_json(const Cell& cell) {
+  return {{"policy", cell.name()},
+          {"tree_size", cell.tree_size},
+          {"given_size", cell.given_size},
+          {"temperature", cell.temperature},
+          {"draft_temperature", cell.draft_temperature},
+          {"acceptance", name_of(cell.acceptance)},
+          {"seed", cell.seed},
+          {"tree_depth", cell.tree_depth},
+          {"beam_width", cell.beam_width},
+          {"threshold", cell.threshold},
+          {"widths", cell.widths},
+          {"tree", cell.tree.string()},
+          {"pair", cell.pair}};
+}
+
+Cell cell_from(const nlohmann::json& json) {
+  Cell cell;
+  const auto policy = json.at("policy").get<std::string>();
+  const bool calibrated = policy.ends_with("-calibrated");
+  cell.calibrate = calibrated;
+  cell.policy = Policy::custom;  // registered names may be of another program
+  for (const Policy one : named_policies()) {
+    if (policy_name(one, "", calibrated) == policy) cell.policy = one;
+  }
+  if (cell.policy == Policy::custom) {
+    cell.calibrate = false;
+    cell.custom_policy = policy;
+  }
+  cell.tree_size = json.at("tree_size").get<std::int32_t>();
+  cell.given_size = json.at("given_size").get<std::int32_t>();
+  cell.temperature = json.at("temperature").get<double>();
+  cell.draft_temperature = json.at("draft_temperature").get<double>();
+  const auto acceptance = json.at("acceptance").get<std::string>();
+  const bool coupled = acceptance == name_of(Acceptance::coupled);
+  cell.acceptance = coupled ? Acceptance::coupled : Acceptance::rejection;
+  cell.seed = json.at("seed").get<std::uint64_t>();
+  cell.tree_depth = json.at("tree_depth").get<std::int32_t>();
+  cell.beam_width = json.at("beam_width").get<std::int32_t>();
+  cell.threshold = json.at("threshold").get<double>();
+  cell.widths = json.at("widths").get<std::vector<std::int32_t>>();
+  cell.tree = json.at("tree").get<std::string>();
+  cell.pair = json.at("pair").get<std::string>();
+  return cell;
 }
 
 Cell plain_of(const Cell& cell) {
@@ -50,6 +100,7 @@ Cell plain_of(const Cell& cell) {
   plain.temperature = cell.temperature;
   plain.acceptance = cell.acceptance;
   plain.seed = cell.seed;
+  plain.pair = cell.pair;
   return plain;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct Cell {
   double threshold = 0.0;
   std::vector<std::int32_t> widths;
   std::filesystem::path tree;
+  std::int32_t given_size = 0;  ///< draft tokens of `widths` or `tree`; for people
+  std::string pair;             ///< name of the models; empty where a study has one pair
 
   bool plain() const { return policy == Policy::none; }
   /// As --policies takes it (policy_name.h): "dyspec-calibrated", or a registered name.
@@ -47,12 +50,18 @@ struct Cell {
   std::string row_key() const;
   /// Names the cell.
   std::string key() const;
+  /// Draft tokens asked for, "auto" where they are chosen from costs, "" for plain decoding.
+  std::string size_text() const;
   /// Short, for legends: "dyspec 16", "chain auto".
   std::string label() const;
   /// The row of plain decoding that this cell's speed is compared with.
   std::string plain_row_key() const;
   GenerateOptions request(const SharedOptions& shared) const;
 };
+
+nlohmann::ordered_json to_json(const Cell& cell);
+/// Throws what nlohmann::json throws, or Error, for anything that to_json() does not make.
+Cell cell_from(const nlohmann::json& json);
 
 /// Plain decoding under the temperature, acceptance and seed of `cell`.
 Cell plain_of(const Cell& cell);

@@ -1,6 +1,7 @@
 #include "study/cell_run.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "study/observed.h"
@@ -20,48 +21,43 @@ void note_nodes(const StepView& step, NodeCounts& counts, TraceRun* trace) {
 
 }  // namespace
 
-std::optional<Record> run_cell(Engine& engine, const CellRun& run) {
-  Record record;
-  Components& seconds = record.seconds;
+std::optional<Result> run_cell(Engine& engine, const CellRun& run) {
+  Result result;
+  result.cell = run.cell.key();
+  Components& seconds = result.seconds;
   const auto note_step = [&](const StepView& step) {
     if (!step.is_step()) return;
-    const auto accepted = static_cast<std::int32_t>(step.verdict.path.size());
-    record.judged_good += accepted + 1;
-    record.drafted += step.tree.size();
-    note_nodes(step, record.nodes, run.trace);
+    note_nodes(step, result.nodes, run.trace);
     seconds.draft += step.seconds.draft;
     seconds.drawing += step.seconds.drawing;
     seconds.construction += step.seconds.construction;
     seconds.verify += step.seconds.verify;
     seconds.judging += step.seconds.judging;
-    if (run.keep_steps) {
-      record.tree_sizes.push_back(step.tree.size());
-      record.accepted.push_back(accepted);
-    }
+    result.tree_sizes.push_back(step.tree.size());
+    result.accepted.push_back(static_cast<std::int32_t>(step.verdict.path.size()));
   };
   GenerateOptions request = run.cell.request(run.shared);
-  request.stream = static_cast<std::uint64_t>(run.prompt_index);
+  request.stream = run.stream;
   const PieceCallback callback = [&](const Piece&) { return !run.stop || !run.stop(); };
   const Observed observed(engine, note_step);
-  const Generation generation = engine.generate(run.prompt, request, callback);
-  if (generation.finish_reason == FinishReason::cancelled) return std::nullopt;
-
-  const Statistics& s = generation.statistics;
-  record.cell = run.cell.key();
-  record.prompt = run.prompt_index;
-  record.kind = run.kind;
-  record.prompt_tokens = s.prompt_tokens;
-  record.tokens = static_cast<std::int64_t>(generation.tokens.size());
-  record.prefill_tokens = s.prefill_tokens;
-  record.finish_reason = name_of(generation.finish_reason);
-  record.steps = s.steps;
-  record.draft_passes = s.draft_passes;
-  seconds.prefill = s.seconds.prefill;
-  const double decode = s.seconds.total - s.seconds.load - s.seconds.prefill;
+  Sequence sequence = engine.new_sequence();
+  double decode = 0.0;
+  for (const std::vector<TokenId>& tokens : run.turns) {
+    Generation generation = sequence.generate(tokens, request, callback);
+    const FinishReason reason = generation.finish_reason;
+    if (reason == FinishReason::cancelled) return std::nullopt;
+    const Statistics& s = generation.statistics;
+    result.turns.push_back({s.prompt_tokens, s.prefill_tokens, std::move(generation.tokens),
+                            std::move(generation.text), name_of(reason)});
+    result.draft_passes += s.draft_passes;
+    seconds.prefill += s.seconds.prefill;
+    decode += s.seconds.total - s.seconds.load - s.seconds.prefill;
+    result.device = s.device;
+    result.dtype = s.dtype;
+    if (reason == FinishReason::context || reason == FinishReason::memory) break;
+  }
   seconds.other = std::max(0.0, decode - seconds.decode());
-  record.device = s.device;
-  record.dtype = s.dtype;
-  return record;
+  return result;
 }
 
 }  // namespace coppice::study

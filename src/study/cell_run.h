@@ -1,14 +1,14 @@
 // One prompt under one cell.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
-#include <string>
+#include <vector>
 
 #include "coppice.h"
 #include "study/cell.h"
-#include "study/record.h"
+#include "study/result.h"
 #include "study/trace.h"
 
 namespace coppice::study {
@@ -16,16 +16,15 @@ namespace coppice::study {
 struct CellRun {
   const Cell& cell;
   const SharedOptions& shared;
-  std::span<const TokenId> prompt;
-  std::int32_t prompt_index = 0;  ///< also the random stream, so that prompts do not share noise
-  std::string kind;
-  bool keep_steps = false;  ///< Record::tree_sizes and accepted
+  const std::vector<std::vector<TokenId>>& turns;  ///< of the prompt, at least one; none is empty
+  std::uint64_t stream = 0;  ///< of randomness, so that prompts do not share noise
   std::function<bool()> stop;
   TraceRun* trace = nullptr;  ///< receives every step
 };
 
-/// Generates and observes. nullopt where `stop` ended it. No other generation may run on the engine
-/// meanwhile.
-std::optional<Record> run_cell(Engine& engine, const CellRun& run);
+/// Generates and observes, turn by turn, each after the answers to those before it; a turn that
+/// the context or the KV memory ended is the last one. nullopt if `stop` ended it. The result's
+/// prompt and round are left to the caller. No other generation may run on the engine meanwhile.
+std::optional<Result> run_cell(Engine& engine, const CellRun& run);
 
 }  // namespace coppice::study

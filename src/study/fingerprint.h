@@ -13,6 +13,7 @@ class Fingerprint {
  public:
   void add(std::string_view bytes);
   void add_number(std::uint64_t number);
+  std::uint64_t number() const { return hash_; }
   /// 16 hexadecimal digits.
   std::string text() const;
 

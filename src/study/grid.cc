@@ -72,6 +72,14 @@ Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& ch
   return cell;
 }
 
+/// Gives a tree of fixed size its number, so that "auto" names one thing: what costs choose.
+void settle_size(Cell& cell, const SharedOptions& shared) {
+  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
+  if (cell.tree_size > 0 || (!shaped && sized_by_costs(cell.policy))) return;
+  const std::int32_t size = plan_trees(cell.request(shared), largest_tree_size).size;
+  (shaped ? cell.given_size : cell.tree_size) = size;
+}
+
 std::string refused(const Cell& cell, const SharedOptions& shared) {
   try {
     cell.request(shared).validate();
@@ -117,10 +125,11 @@ Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
         for (const GenerateOptions& policy : policies) {
           if (policy.policy == Policy::none) continue;
           for (const std::int32_t size : lists.tree_sizes) {
-            const Cell cell = cell_of(lists, base, policy, size);
+            Cell cell = cell_of(lists, base, policy, size);
             const std::string why = refused(cell, shared);
             if (why.empty()) {
               studied.insert(cell.name());
+              settle_size(cell, shared);
               add(cell);
             } else {
               why_refused.emplace(cell.name(), why);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "base/error.h"
 #include "engine_impl.h"
@@ -33,6 +34,23 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
                       ", or raise --kv-tokens"));
     }
     all.push_back(std::move(tokens));
+  }
+  return all;
+}
+
+std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
+                                                        const std::filesystem::path& file,
+                                                        const std::vector<StudyPrompt>& prompts,
+                                                        const PromptUse& use) {
+  std::vector<std::vector<std::vector<TokenId>>> all;
+  for (std::vector<TokenId>& first : to_tokens(engine, file, prompts, use)) {
+    all.push_back({std::move(first)});
+    for (const std::string& turn : prompts[all.size() - 1].later_turns) {
+      std::vector<TokenId> tokens = engine.tokenize(cat("\n\n", turn, "\n\n"), false);
+      const auto most = static_cast<std::size_t>(use.most);
+      if (most > 0 && tokens.size() > most) tokens.resize(most);
+      all.back().push_back(std::move(tokens));
+    }
   }
   return all;
 }

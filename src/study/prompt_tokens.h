@@ -27,4 +27,12 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use);
 
+/// The same with the later turns, [prompts][turns]. They are joined as plain text: a blank line
+/// comes before each later turn and after it. Each turn is cut to `use.most` tokens; room is
+/// checked for the first turn, for what comes later follows answers of unknown length.
+std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
+                                                        const std::filesystem::path& file,
+                                                        const std::vector<StudyPrompt>& prompts,
+                                                        const PromptUse& use);
+
 }  // namespace coppice::study

@@ -1,13 +1,16 @@
 #include "study/prompts.h"
 
+#include <cstddef>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
-#include "base/utf8.h"
-#include "base/json_file.h"
 #include "base/files.h"
+#include "base/json_file.h"
+#include "base/utf8.h"
+#include "study/fingerprint.h"
 
 namespace coppice::study {
 namespace {
@@ -58,6 +61,9 @@ StudyPrompt prompt_in(std::string_view line, const std::string& where) {
       throw_failure(cat(where, ": \"turns\" is ", shown(turns), "; give a list of texts"));
     }
     prompt.text = text_in(turns[0], "turns", where);
+    for (std::size_t t = 1; t < turns.size(); ++t) {
+      prompt.later_turns.push_back(text_in(turns[t], "turns", where));
+    }
     return prompt;
   }
   for (const char* key : {"prompt", "question", "text"}) {
@@ -80,7 +86,39 @@ bool is_json(const std::filesystem::path& file, std::string_view text) {
   return first != text.npos && (text[first] == '{' || text[first] == '[');
 }
 
+std::string id_of(const StudyPrompt& prompt) {
+  Fingerprint fingerprint;
+  const auto add = [&](const std::string& text) {
+    fingerprint.add_number(text.size());
+    fingerprint.add(text);
+  };
+  add(prompt.text);
+  for (const std::string& turn : prompt.later_turns) add(turn);
+  for (const TokenId token : prompt.tokens) {
+    fingerprint.add_number(static_cast<std::uint64_t>(token));
+  }
+  return fingerprint.text();
+}
+
 }  // namespace
+
+std::vector<PromptName> names_of(const std::vector<StudyPrompt>& prompts) {
+  std::vector<PromptName> names;
+  std::map<std::string, int> seen;
+  for (const StudyPrompt& prompt : prompts) {
+    std::string id = id_of(prompt);
+    const int times = ++seen[id];
+    if (times > 1) id += cat('-', times);
+    names.push_back({std::move(id), prompt.kind});
+  }
+  return names;
+}
+
+std::uint64_t stream_of(const std::string& prompt_id) {
+  Fingerprint fingerprint;
+  fingerprint.add(prompt_id);
+  return fingerprint.number();
+}
 
 std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
   const std::string contents = read_file(file, "prompts", largest_file);
@@ -101,7 +139,7 @@ std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
     if (json) {
       prompts.push_back(prompt_in(line, where));
     } else {
-      prompts.push_back({"", std::string(line), {}, 0});
+      prompts.push_back({"", std::string(line), {}, 0, {}});
     }
     prompts.back().line = number;
   }
@@ -109,6 +147,24 @@ std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
     throw_failure(cat("prompts ", quote(file.string()), ": it holds none; give one a line"));
   }
   return prompts;
+}
+
+std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
+  const std::vector<PromptName> names = names_of(prompts);
+  std::string text;
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    const StudyPrompt& prompt = prompts[p];
+    nlohmann::ordered_json line = {{"id", names[p].id}};
+    if (!prompt.kind.empty()) line["kind"] = prompt.kind;
+    if (!prompt.tokens.empty()) {
+      line["tokens"] = prompt.tokens;
+    } else {
+      line["turns"] = {prompt.text};
+      for (const std::string& turn : prompt.later_turns) line["turns"].push_back(turn);
+    }
+    text += line.dump() + "\n";
+  }
+  return text;
 }
 
 }  // namespace coppice::study

@@ -1,6 +1,7 @@
 // Works through a study's grid.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -13,33 +14,33 @@
 
 namespace coppice::study {
 
-struct PromptTokens {
-  std::string kind;
-  std::vector<TokenId> tokens;  ///< not empty
-};
-
+/// What one pair of models does of a study.
 struct StudyWork {
-  StudyPlan plan;
+  std::string pair;  ///< Cell::pair of the plan's cells that are run
   SharedOptions shared;
-  std::vector<PromptTokens> prompts;  ///< plan.prompts
-  std::int32_t oracle_positions = 0;  ///< most steps of a walk; 0: no walks
-  std::vector<std::int32_t> oracle_sizes;
-  /// Receives every generation that counts, numbered by its cell's place in the plan; may be null.
+  /// By prompt and turn; none is empty. [plan.prompts][turns]
+  std::vector<std::vector<std::vector<TokenId>>> prompts;
+  std::int32_t oracle_positions = 0;  ///< most steps of a walk
+  /// Receives the generations of round 0; may be null.
   TraceWriter* trace = nullptr;
 };
 
 struct RunHooks {
-  std::function<void(double fraction)>
-      progress;                ///< 0 to 1, of what was left to do; one call at a time
+  std::function<void()> done;  ///< after each unit of units_left(); one call at a time
   std::function<bool()> stop;  ///< asked often, by all workers
 };
 
-/// Runs what `results` lacks: prompt by prompt, and for each prompt all cells one after the other,
-/// so that whatever slows the machine for a while slows all cells alike; then the oracle's walks.
-/// With several engines, each on its own thread, prompts are shared out; results do not depend on
-/// which engine ran what, but times do. Before it counts, an engine runs each cell for a few
-/// tokens. A result that is there stays, whatever ends the work. True: all is done; false: stopped.
-/// Throws the first error of any worker.
+/// Texts and walks that `results` lacks of what the plan asks of a pair.
+std::size_t units_left(const Results& results, const std::string& pair);
+
+/// Runs what `results` lacks: round by round, in each prompt by prompt, and for each prompt all
+/// cells one after the other, so that whatever slows the machine for a while slows all cells alike.
+/// The order of the cells is drawn anew for every prompt and round, so that none always follows the
+/// same other one; it depends on nothing but these. Round 0 ends each prompt with the oracle's
+/// walks. With several engines, each on its own thread, prompts are shared out; results do not
+/// depend on which engine ran what, but times do. Before it counts, an engine runs each cell for a
+/// few tokens. A result that is there stays, whatever ends the work. True: all is done; false:
+/// stopped. Throws the first error of any worker.
 bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
                const RunHooks& hooks);
 

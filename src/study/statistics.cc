@@ -1,14 +1,17 @@
 #include "study/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/normal.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <limits>
+#include <numeric>
 #include <random>
 
 namespace coppice::study {
 namespace {
 
-constexpr double lower_tail = 0.025, upper_tail = 0.975;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double upper_tail = 0.975;
 
 /// Linear between order statistics.
 double quantile(std::span<const double> sorted, double share) {
@@ -24,36 +27,139 @@ std::size_t pick(std::mt19937_64& random, std::size_t n) {
   return static_cast<std::size_t>(uniform * static_cast<double>(n));
 }
 
+double student_quantile(std::size_t n, double share) {
+  return boost::math::quantile(boost::math::students_t(static_cast<double>(n - 1)), share);
+}
+
+/// What the spread of a bootstrap of n values falls short by: it divides by n, not n - 1.
+double narrowness(std::size_t n) {
+  return std::sqrt(static_cast<double>(n) / static_cast<double>(n - 1));
+}
+
+/// Hesterberg's share of resamples below the interval.
+double lower_share(std::size_t n) {
+  const double reach = student_quantile(n, upper_tail) * narrowness(n);
+  return boost::math::cdf(boost::math::normal(), -reach);
+}
+
 }  // namespace
+
+Resampling::Resampling(std::size_t prompts, const BootstrapOptions& options)
+    : prompts_(prompts), resamples_(static_cast<std::size_t>(options.resamples)) {
+  if (prompts < static_cast<std::size_t>(least_prompts)) {
+    resamples_ = 0;
+    return;
+  }
+  times_.assign(resamples_ * prompts_, 0);
+  std::mt19937_64 random(options.seed);
+  for (std::size_t r = 0; r < resamples_; ++r) {
+    for (std::size_t i = 0; i < prompts_; ++i) ++times_[r * prompts_ + pick(random, prompts_)];
+  }
+}
+
+std::vector<double> Resampling::sums(std::span<const double> column) const {
+  std::vector<double> sums(resamples_, 0.0);
+  for (std::size_t r = 0; r < resamples_; ++r) {
+    const std::uint16_t* times = times_.data() + r * prompts_;
+    double sum = 0.0;
+    for (std::size_t p = 0; p < prompts_; ++p) sum += times[p] * column[p];
+    sums[r] = sum;
+  }
+  return sums;
+}
+
+Estimate estimate_of(double value, std::vector<double> resampled, std::size_t n) {
+  Estimate estimate = {value, nan, nan, static_cast<std::int32_t>(n)};
+  if (!std::isfinite(value)) estimate.value = nan;
+  std::erase_if(resampled, [](double one) { return !std::isfinite(one); });
+  if (!std::isfinite(value) || resampled.empty() || n < least_prompts) return estimate;
+  std::sort(resampled.begin(), resampled.end());
+  const double share = lower_share(n);
+  estimate.low = quantile(resampled, share);
+  estimate.high = quantile(resampled, 1.0 - share);
+  return estimate;
+}
 
 Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
                    const BootstrapOptions& options) {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const std::size_t prompts = columns.empty() ? 0 : columns[0].size();
-  std::vector<double> sums(columns.size(), 0.0);
-  if (prompts == 0) return {nan, nan, nan};
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    for (const double value : columns[c]) sums[c] += value;
+  return bootstrap(columns, of_sums, Resampling(prompts, options));
+}
+
+Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
+                   const Resampling& resampling) {
+  if (resampling.prompts() == 0) return {nan, nan, nan, 0};
+  std::vector<double> sums;
+  std::vector<std::vector<double>> resampled_sums;
+  for (const std::vector<double>& column : columns) {
+    sums.push_back(std::accumulate(column.begin(), column.end(), 0.0));
+    resampled_sums.push_back(resampling.sums(column));
   }
-  Estimate estimate = {of_sums(sums), nan, nan};
-  if (!std::isfinite(estimate.value)) return {nan, nan, nan};
-  if (prompts == 1) return estimate;
-  std::mt19937_64 random(options.seed);
-  std::vector<double> values;
-  values.reserve(static_cast<std::size_t>(options.resamples));
-  for (std::int32_t r = 0; r < options.resamples; ++r) {
-    std::fill(sums.begin(), sums.end(), 0.0);
-    for (std::size_t i = 0; i < prompts; ++i) {
-      const std::size_t prompt = pick(random, prompts);
-      for (std::size_t c = 0; c < columns.size(); ++c) sums[c] += columns[c][prompt];
-    }
-    const double value = of_sums(sums);
-    if (std::isfinite(value)) values.push_back(value);
+  const double value = of_sums(sums);
+  std::vector<double> resampled(resampled_sums.front().size());
+  for (std::size_t r = 0; r < resampled.size(); ++r) {
+    for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = resampled_sums[c][r];
+    resampled[r] = of_sums(sums);
   }
-  if (values.empty()) return estimate;
-  std::sort(values.begin(), values.end());
-  estimate.low = quantile(values, lower_tail);
-  estimate.high = quantile(values, upper_tail);
+  return estimate_of(value, std::move(resampled), resampling.prompts());
+}
+
+double p_value(std::span<const double> resampled, double none, std::size_t n) {
+  double below = 0.0, above = 0.0, all = 0.0, sum = 0.0, squares = 0.0;
+  for (const double value : resampled) {
+    if (!std::isfinite(value)) continue;
+    below += value <= none ? 1.0 : 0.0;
+    above += value >= none ? 1.0 : 0.0;
+    all += 1.0;
+    sum += value - none;
+    squares += (value - none) * (value - none);
+  }
+  if (n < least_prompts || all == 0.0) return nan;
+  const double tail = std::min(below, above);
+  const auto normal_reach = [&](double count) {
+    return -boost::math::quantile(boost::math::normal(), (count + 1.0) / (all + 2.0));
+  };
+  double reach = normal_reach(tail);
+  if (tail == 0.0) {
+    const double mean = sum / all;
+    const double spread = std::sqrt(std::max(0.0, squares / all - mean * mean));
+    // Without any spread it is what the resamples' number alone says.
+    if (spread > 0.0) reach = std::max(reach, std::abs(mean) / spread);
+  }
+  if (reach <= 0.0) return 1.0;
+  const boost::math::students_t student(static_cast<double>(n - 1));
+  return std::min(1.0, 2.0 * boost::math::cdf(student, -reach / narrowness(n)));
+}
+
+std::vector<double> holm_adjusted(std::span<const double> p_values) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < p_values.size(); ++i) {
+    if (!std::isnan(p_values[i])) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return p_values[a] != p_values[b] ? p_values[a] < p_values[b] : a < b;
+  });
+  std::vector<double> adjusted(p_values.size(), nan);
+  double least = 0.0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    least = std::max(least, static_cast<double>(order.size() - i) * p_values[order[i]]);
+    adjusted[order[i]] = std::min(1.0, least);
+  }
+  return adjusted;
+}
+
+Estimate mean_of_rounds(std::span<const double> values) {
+  const std::size_t n = values.size();
+  if (n == 0) return {nan, nan, nan, 0};
+  const auto count = static_cast<double>(n);
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  Estimate estimate = {mean, nan, nan, static_cast<std::int32_t>(n)};
+  if (n < static_cast<std::size_t>(least_rounds)) return estimate;
+  double squares = 0.0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double reach = student_quantile(n, upper_tail) * std::sqrt(squares / (count - 1.0) / count);
+  estimate.low = mean - reach;
+  estimate.high = mean + reach;
   return estimate;
 }
 

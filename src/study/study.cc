@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,14 +18,20 @@
 namespace coppice::study {
 namespace {
 
-std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder& folder,
-                                 const StudyHooks& hooks) {
+std::vector<Engine> load_engines(const StudyRequest& request, const ModelPair& pair,
+                                 const StudyFolder& folder, const StudyHooks& hooks) {
   EngineOptions options = request.engine;
-  if (options.cost_table.empty()) options.cost_table = folder.file("costs.json");
+  options.target = pair.target;
+  options.draft = pair.draft;
+  if (options.cost_table.empty()) {
+    options.cost_table =
+        folder.file(pair.name.empty() ? "costs.json" : cat("costs-", pair.name, ".json"));
+  }
   // Several jobs share the cores.
   if (request.jobs > 1 && options.threads == 0) options.threads = 1;
   options.progress = [&](const LoadEvent& event) {
-    if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
+    const std::string of = pair.name.empty() ? "" : cat(" of ", pair.name);
+    if (hooks.progress) hooks.progress(cat("loading ", event.what, of), event.fraction);
   };
   std::vector<Engine> engines;
   const auto prompts = static_cast<std::int32_t>(request.prompts.size());
@@ -37,99 +44,124 @@ std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder&
   return engines;
 }
 
-std::vector<PromptTokens> tokenized(const StudyRequest& request, Engine& engine) {
+StudyWork work_of(const StudyRequest& request, const ModelPair& pair, Engine& engine) {
   PromptUse use;
   use.most = request.prompt_tokens;
-  auto tokens = to_tokens(engine, request.prompts_file, request.prompts, use);
-  std::vector<PromptTokens> all;
-  for (std::size_t p = 0; p < tokens.size(); ++p) {
-    all.push_back({request.prompts[p].kind, std::move(tokens[p])});
-  }
-  return all;
-}
-
-StudyWork work_of(const StudyRequest& request, Engine& engine) {
   StudyWork work;
+  work.pair = pair.name;
   work.shared = request.shared;
-  work.prompts = tokenized(request, engine);
+  work.prompts = to_turns(engine, request.prompts_file, request.prompts, use);
   work.oracle_positions = request.oracle_positions;
-  work.oracle_sizes = request.oracle_sizes;
-  work.plan.cells = request.cells;
-  work.plan.prompts = static_cast<std::int32_t>(work.prompts.size());
-  if (work.oracle_positions == 0 || work.oracle_sizes.empty()) return work;
-  std::vector<double>& temperatures = work.plan.oracle_temperatures;
-  for (const Cell& cell : request.cells) {
-    const bool known =
-        std::find(temperatures.begin(), temperatures.end(), cell.temperature) != temperatures.end();
-    if (cell.temperature > 0.0 && !known) temperatures.push_back(cell.temperature);
-  }
   return work;
 }
 
 // Times of two devices must not meet in one table ("auto" may mean another one today).
-void check_device(const Results& results, const std::string& device, const std::string& dtype) {
-  for (const Record& record : results.records()) {
-    if (record.device == device && record.dtype == dtype) continue;
-    throw_usage(cat("--out holds results of ", record.device, " ", record.dtype, ", this is ",
-                    device, " ", dtype, "; continue there, or name another folder"));
+void check_device(const Results& results, const Provenance& now) {
+  for (const Result& result : results.results()) {
+    if (result.device == now.device && result.dtype == now.dtype) continue;
+    throw_usage(cat("--out holds results of ", result.device, " ", result.dtype, ", this is ",
+                    now.device, " ", now.dtype, "; continue there, or name another folder"));
   }
 }
 
 std::optional<TraceWriter> trace_of(const StudyRequest& request, const Results& results) {
   if (request.trace.empty()) return std::nullopt;
-  if (!results.records().empty() && !std::filesystem::exists(request.trace)) {
+  if (!results.results().empty() && !std::filesystem::exists(request.trace)) {
     throw_usage(cat("--trace ", quote(request.trace.string()),
                     ": it is not there, but --out holds results, of runs that left no trace; name "
                     "the trace they were begun with, or another folder"));
   }
-  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
-  for (const Cell& cell : request.cells) cells.push_back(cell.key());
+  std::vector<std::string> runs, prompts;
+  for (const Cell& cell : results.plan().cells) runs.push_back(cell.key());
+  for (const PromptName& prompt : results.plan().prompts) prompts.push_back(prompt.id);
   return std::make_optional<TraceWriter>(
-      request.trace, nlohmann::ordered_json{{"runs", cells}},
-      [&](std::uint32_t run, std::uint32_t prompt) {
-        return run < request.cells.size() && prompt < request.prompts.size() &&
-               results.has(request.cells[run], static_cast<std::int32_t>(prompt));
-      });
+      request.trace, runs, prompts,
+      [&](const std::string& run, const std::string& prompt) { return results.has(run, prompt); });
 }
+
+void check_trace_name(const StudyRequest& request, const std::filesystem::path& out) {
+  const std::filesystem::path& trace = request.trace;
+  if (trace.empty()) return;
+  std::error_code ignored;
+  const bool costs = !request.engine.cost_table.empty() &&
+                     std::filesystem::weakly_canonical(trace, ignored) ==
+                         std::filesystem::weakly_canonical(request.engine.cost_table, ignored);
+  if (!costs && !is_of_a_study(out, trace)) return;
+  throw_usage(cat("--trace ", quote(trace.string()), ": the study keeps its ",
+                  costs ? "costs" : "own files", " there; name another file"));
+}
+
+/// Progress through all pairs.
+class Progress {
+ public:
+  Progress(const Results& results, const std::vector<ModelPair>& pairs, const StudyHooks& hooks)
+      : hooks_(hooks) {
+    for (const ModelPair& pair : pairs) units_ += units_left(results, pair.name);
+  }
+  void advance() {
+    ++done_;
+    if (!hooks_.progress) return;
+    hooks_.progress("studying", static_cast<double>(done_) / static_cast<double>(units_));
+  }
+
+ private:
+  const StudyHooks& hooks_;
+  std::size_t units_ = 0, done_ = 0;
+};
 
 }  // namespace
 
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
                      const StudyHooks& hooks) {
+  const std::vector<ModelPair> pairs = request.all_pairs();
   StudyFolder folder(out);
-  folder.settle(settings_of(request));
+  check_trace_name(request, out);
+  StudyFile file = study_file_of(request);
+  folder.settle(file);
+  write_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
   // Read before the models are loaded: damage is told at once.
-  ResultsStore store(folder.file(results_name));
-  std::vector<Engine> engines = load_engines(request, folder, hooks);
-  const Engine::Impl& engine = engines.front().impl();
-  StudyOutcome outcome;
-  outcome.continued = folder.continued();
-  outcome.device = engine.device->name();
-  outcome.dtype = name_of(engine.device->compute_dtype());
-  StudyWork work = work_of(request, engines.front());
-  Results results(std::move(store), work.plan);
-  check_device(results, outcome.device, outcome.dtype);
+  Results results(ResultsStore(folder.file(results_name)), file.plan);
   std::optional<TraceWriter> trace = trace_of(request, results);
-  if (trace) work.trace = &*trace;
-
+  Progress progress(results, pairs, hooks);
   RunHooks run_hooks;
   run_hooks.stop = hooks.stop;
-  run_hooks.progress = [&](double fraction) {
-    if (hooks.progress) hooks.progress("studying", fraction);
-  };
-  outcome.finished = run_study(engines, work, results, run_hooks);
-  if (!outcome.finished) return outcome;
+  run_hooks.done = [&] { progress.advance(); };
+  StudyOutcome unfinished;
+  unfinished.continued = folder.continued();
+  for (const ModelPair& pair : pairs) {
+    if (units_left(results, pair.name) == 0) continue;
+    std::vector<Engine> engines = load_engines(request, pair, folder, hooks);
+    StudyWork work = work_of(request, pair, engines.front());
+    file.runs.push_back(provenance_of(engines.front(), request.command, pair.name, request.jobs));
+    check_device(results, file.runs.back());
+    folder.write(file);
+    if (trace) work.trace = &*trace;
+    if (!run_study(engines, work, results, run_hooks)) return unfinished;
+  }
   if (hooks.progress) hooks.progress("summing up", 0.0);
-  outcome.summary = summarise(request.cells, results);
-  for (const Record& record : results.records()) {
-    const std::string& reason = record.finish_reason;
+  StudyOutcome outcome = publish(folder.path(), file, results);
+  outcome.continued = folder.continued();
+  return outcome;
+}
+
+StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
+                     const Results& results) {
+  StudyOutcome outcome;
+  outcome.finished = true;
+  outcome.file = file;
+  outcome.summary = summarise(results);
+  for (const Result& result : results.results()) {
+    const std::string& reason = result.turns.back().finish_reason;
     const bool cut =
         reason == name_of(FinishReason::memory) || reason == name_of(FinishReason::context);
     outcome.cut_short += cut ? 1 : 0;
+    outcome.device = result.device;
+    outcome.dtype = result.dtype;
   }
-  outcome.texts = static_cast<std::int64_t>(results.records().size());
-  write_file(folder.file("summary.csv"), to_csv(summary_csv(outcome.summary)));
-  write_report(folder.path(), request, outcome.device, outcome.dtype, outcome.summary, results);
+  outcome.texts = static_cast<std::int64_t>(results.results().size());
+  outcome.others = results.others();
+  write_file(folder / "summary.csv", to_csv(summary_csv(outcome.summary)), resumes_when_free);
+  write_report(folder, facts_of(file), outcome.summary, results);
   return outcome;
 }
 

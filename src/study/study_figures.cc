@@ -210,7 +210,7 @@ class Figures {
     if (counts.total().examined == 0) return;
     // A prompt's acceptance rate in each column, with the weight of the tokens behind it.
     std::map<std::int32_t, NodeCounts> by_prompt;
-    for (const Record& record : results_.records()) {
+    for (const Result& record : results_.results()) {
       const bool in_group =
           std::any_of(group_.rows.begin(), group_.rows.end(), [&](const auto* row) {
             Cell cell = row->cell;
@@ -353,9 +353,10 @@ class Figures {
         if (largest == nullptr || row->tree_size > largest->tree_size) largest = row;
       }
       if (largest == nullptr) continue;
-      const Record* record = nullptr;
-      for (const Record& one : results_.records()) {
-        if (one.cell == largest->cell.key() && !one.tree_sizes.empty()) record = &one;
+      const Result* record = nullptr;
+      for (const Result& one : results_.results()) {
+        const bool first = one.prompt == 0 && one.round == 0;
+        if (first && one.cell == largest->cell.key()) record = &one;
       }
       if (record == nullptr) continue;
       StepChart chart;

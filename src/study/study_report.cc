@@ -15,37 +15,6 @@
 namespace coppice::study {
 namespace {
 
-std::string seeds_of(const StudyRequest& request) {
-  std::vector<std::uint64_t> seeds;
-  std::string text;
-  for (const Cell& cell : request.cells) {
-    if (std::find(seeds.begin(), seeds.end(), cell.seed) != seeds.end()) continue;
-    seeds.push_back(cell.seed);
-    text += cat(text.empty() ? "" : ", ", cell.seed);
-  }
-  return text;
-}
-
-std::vector<std::pair<std::string, std::string>> facts_of(const StudyRequest& request,
-                                                          const std::string& device,
-                                                          const std::string& dtype) {
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"target", request.engine.target.string()},
-      {"draft", request.engine.draft.empty() ? "none" : request.engine.draft.string()},
-      {"device", cat(device, ", ", dtype)},
-      {"prompts", cat(request.prompts.size(), " of ", request.prompts_file.string())},
-      {"new tokens", cat("at most ", request.shared.max_new_tokens, " each")},
-      {"seeds", seeds_of(request)},
-      {"coppice", version()}};
-  if (request.prompt_tokens > 0) {
-    facts.insert(facts.begin() + 4, {"prompt tokens", cat("at most ", request.prompt_tokens)});
-  }
-  if (request.jobs > 1) {
-    facts.emplace_back("jobs", cat(request.jobs, " at once; times compare within this page only"));
-  }
-  return facts;
-}
-
 Table kinds_table(const Summary& summary) {
   Summary kinds;
   kinds.rows = summary.kinds;
@@ -59,8 +28,7 @@ Table kinds_table(const Summary& summary) {
 
 }  // namespace
 
-void write_report(const std::filesystem::path& folder, const StudyRequest& request,
-                  const std::string& device, const std::string& dtype, const Summary& summary,
+void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results) {
   const std::filesystem::path pictures = folder / "figures";
   std::error_code error;
@@ -74,7 +42,7 @@ void write_report(const std::filesystem::path& folder, const StudyRequest& reque
       "own bonus token included. Speed-up is over plain decoding of the same prompts in the same "
       "run, under the same temperature and acceptance rule, prefill left out. All figures are "
       "ratios of sums over prompts; 95% intervals are the percentile bootstrap's over prompts."};
-  page.facts = facts_of(request, device, dtype);
+  page.facts = facts;
   page.sections.push_back(
       {"Results",
        {CaptionedTable{

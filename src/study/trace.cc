@@ -1,15 +1,17 @@
 #include "study/trace.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <initializer_list>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "study/file_header.h"
+#include "study/file_lock.h"
 #include "study/trace_bytes.h"
 #include "verify/children.h"
 
@@ -19,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr FileFormat format = {"trace", "coppice-trace", 1, "coppice study --trace"};
+constexpr FileFormat format = {"trace", "coppice-trace", 2, "coppice study --trace"};
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
 
 Json columns() {
@@ -75,6 +77,15 @@ TraceNode take_record(ByteReader& in) {
   return n;
 }
 
+/// A list of texts, no one twice.
+bool is_list_of_names(const nlohmann::json& header, const char* list) {
+  const nlohmann::json names = header.value(list, nlohmann::json());
+  std::set<std::string> seen;
+  return names.is_array() && std::all_of(names.begin(), names.end(), [&](const auto& name) {
+           return name.is_string() && seen.insert(name.template get<std::string>()).second;
+         });
+}
+
 nlohmann::json checked_header(std::string_view text, const fs::path& path) {
   const std::string where = cat("trace ", quote(path.string()));
   const JsonObject header = read_header(format, text, where);
@@ -82,7 +93,26 @@ nlohmann::json checked_header(std::string_view text, const fs::path& path) {
     throw_failure(cat(where, ": its columns are not those of version ", format.version,
                       "; read it with the program that wrote it"));
   }
+  for (const char* list : {"runs", "prompts"}) {
+    if (is_list_of_names(*header, list)) continue;
+    throw_failure(cat(where, ": its header has no list of ", list, "; name a file that ",
+                      format.writer, " wrote"));
+  }
   return *header;
+}
+
+/// The names of a header's list and those of `names` that it lacks; `numbers` gets the place of
+/// each.
+std::vector<std::string> merged(const nlohmann::json& header, const char* list,
+                                const std::vector<std::string>& names,
+                                std::map<std::string, std::uint32_t>& numbers) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& name) {
+    if (numbers.emplace(name, static_cast<std::uint32_t>(all.size())).second) all.push_back(name);
+  };
+  for (const auto& name : header.at(list)) add(name.get<std::string>());
+  for (const std::string& name : names) add(name);
+  return all;
 }
 
 }  // namespace
@@ -123,34 +153,53 @@ void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
   ++step_;
 }
 
-TraceWriter::TraceWriter(const fs::path& path, const Json& about, const Keep& keep) : path_(path) {
+void TraceWriter::hold() {
+  file_ = open_locked(path_);
+  if (file_.get() < 0) {
+    throw_usage(cat("trace ", quote(path_.string()),
+                    ": another run is writing it; wait for its end or name another file"));
+  }
+}
+
+TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& runs,
+                         const std::vector<std::string>& prompts, const Keep& keep)
+    : path_(path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    throw_usage(cat("trace ", quote(path.string()), ": not a regular file; name another"));
+  }
+  hold();
+  const std::string before = read_file(path, "trace", largest_file);
+  nlohmann::json old = {{"runs", nlohmann::json::array()}, {"prompts", nlohmann::json::array()}};
+  std::string_view body;
+  if (!before.empty()) {
+    try {
+      old = checked_header(before, path);
+    } catch (const Error& error) {
+      throw_usage(cat(error.what(), "; or name a file that is not there yet"));
+    }
+    body = std::string_view(before).substr(before.find('\n') + 1);
+  }
+  const std::vector<std::string> all_runs = merged(old, "runs", runs, runs_);
+  const std::vector<std::string> all_prompts = merged(old, "prompts", prompts, prompts_);
   Json header = header_of(format);
   header["dtype"] = columns();
-  header.update(about);
-  const std::string line = header.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored) || fs::file_size(path, ignored) == 0) {
-    write_file(path, line);
-    file_ = open_file(path, O_WRONLY);
-    end_ = line.size();
-  } else {
-    const std::string text = read_file(path, "trace", largest_file);
-    if (header_line(text) != std::string_view(line).substr(0, line.size() - 1)) {
-      throw_usage(cat("trace ", quote(path.string()),
-                      ": it holds something else, or the trace of another request; name a file "
-                      "that is not there yet"));
+  header["runs"] = all_runs;
+  header["prompts"] = all_prompts;
+  std::string kept = header.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (; body.size() >= trace_record_bytes; body.remove_prefix(trace_record_bytes)) {
+    ByteReader in(body);
+    const TraceNode node = take_record(in);
+    if (node.run < all_runs.size() && node.prompt < all_prompts.size() &&
+        keep(all_runs[node.run], all_prompts[node.prompt])) {
+      kept += body.substr(0, trace_record_bytes);
     }
-    std::string kept = line;
-    std::string_view body = std::string_view(text).substr(line.size());
-    for (; body.size() >= trace_record_bytes; body.remove_prefix(trace_record_bytes)) {
-      ByteReader in(body);
-      const TraceNode node = take_record(in);
-      if (keep(node.run, node.prompt)) kept += body.substr(0, trace_record_bytes);
-    }
-    if (kept.size() != text.size()) write_file(path, kept);
-    file_ = open_file(path, O_WRONLY);
-    end_ = kept.size();
   }
+  if (kept != before) {
+    write_file(path, kept, resumes_when_free);
+    hold();  // the file that now has the name
+  }
+  end_ = kept.size();
 }
 
 void TraceWriter::append(const TraceRun& run) {

@@ -5,15 +5,17 @@
 //   nodes = numpy.frombuffer(body, dtype, len(body) // dtype.itemsize)
 //
 // The file is one line of JSON, then records of fixed size without padding, little-endian. The
-// header holds "format" ("coppice-trace"), "format_version" (1), "dtype" (numpy's, column by
-// column) and whatever the writer was given. Whole generations are appended at once and then
-// synced, so a kill loses at most the last one; a record cut short at the end is no error.
+// header holds "format" ("coppice-trace"), "format_version" (2), "dtype" (numpy's, column by
+// column), and "runs" and "prompts": the names that those columns of the records count. Whole
+// generations are appended at once and then synced, so a kill loses at most the last one; a record
+// cut short at the end is no error.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -21,8 +23,8 @@
 #include <string_view>
 #include <vector>
 
-#include "step_view.h"
 #include "base/files.h"
+#include "step_view.h"
 
 namespace coppice::study {
 
@@ -35,8 +37,8 @@ enum class Fate : std::uint8_t {
 
 /// A record. The columns have these names and this order.
 struct TraceNode {
-  std::uint32_t run = 0;     ///< whatever the writer's caller numbers, e.g. settings
-  std::uint32_t prompt = 0;  ///< place among the prompts, from 0
+  std::uint32_t run = 0;     ///< place in the header's "runs", from 0
+  std::uint32_t prompt = 0;  ///< place in the header's "prompts", from 0
   std::uint32_t step = 0;    ///< of the generation, from 0
   std::uint16_t node = 0;    ///< of the step's tree, from 0; parents and earlier siblings first
   std::int32_t token = -1;   ///< of node 0 the last token of the text so far
@@ -67,22 +69,31 @@ class TraceRun {
   std::vector<std::uint8_t> fate_;
 };
 
-/// Appends to a trace file. append() may be called from several threads.
+/// Appends to a trace file, which it holds for itself. append() may be called from several threads.
 class TraceWriter {
  public:
-  /// Which generations of a file that is there already are to be kept.
-  using Keep = std::function<bool(std::uint32_t run, std::uint32_t prompt)>;
+  /// Which generations of a file that is there already are to be kept, by names.
+  using Keep = std::function<bool(const std::string& run, const std::string& prompt)>;
 
-  /// Creates the file with `about` in its header. A file that is there is continued: what `keep`
-  /// does not want is taken out, and a torn record. Throws Error(usage) where that file is no trace
-  /// or has another header, Error(failure) where it cannot be written.
-  TraceWriter(const std::filesystem::path& path, const nlohmann::ordered_json& about,
-              const Keep& keep);
+  /// Creates the file. One that is there is continued: what `keep` does not want is taken out, and
+  /// a torn record; names that its header lacks are added to it. Throws Error(usage) if that file
+  /// is no trace, or another process writes it, Error(failure) if it cannot be written.
+  TraceWriter(const std::filesystem::path& path, const std::vector<std::string>& runs,
+              const std::vector<std::string>& prompts, const Keep& keep);
+
+  /// Numbers of names that the constructor was given.
+  std::uint32_t run_of(const std::string& name) const { return runs_.at(name); }
+  std::uint32_t prompt_of(const std::string& name) const { return prompts_.at(name); }
+
   /// A generation, whole. Throws Error(failure); the file then ends where it did before.
   void append(const TraceRun& run);
 
  private:
+  using Numbers = std::map<std::string, std::uint32_t>;
+  void hold();
+
   std::filesystem::path path_;
+  Numbers runs_, prompts_;
   std::mutex mutex_;
   FileHandle file_;
   std::uint64_t end_ = 0;  ///< bytes that stand

@@ -120,7 +120,10 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   lists.threshold = 0.05;
   StudyRequest request;
   request.prompts_file = "made up";
-  for (const TokenId token : {5, 9, 31}) request.prompts.push_back({"", "", {1, token, 7}, token});
+  for (const TokenId token : {5, 9, 31}) {
+    request.prompts.push_back({"", "", {1, token, 7}, token, {}});
+  }
+  const std::vector<PromptName> names = names_of(request.prompts);
   request.shared.max_new_tokens = 40;
   request.shared.ignore_eos = true;
   request.cells = make_grid(lists, request.shared).cells;
@@ -148,7 +151,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     options.ignore_eos = true;
     double good = 0.0, steps = 0.0, trees = 0.0;
     for (std::size_t p = 0; p < request.prompts.size(); ++p) {
-      options.stream = p;
+      options.stream = stream_of(names[p].id);
       const Statistics s = engine.generate(request.prompts[p].tokens, options).statistics;
       const auto n = static_cast<double>(s.steps);
       good += s.accepted_length * n;

@@ -171,12 +171,10 @@ TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
       std::int64_t together = 0;
       Replayer replayer(recording, cell.request(shared));
       for (std::size_t p = 0; p < prompts.size(); ++p) {
-        const auto record = study::run_cell(
-            engine,
-            {cell, shared, prompts[p], static_cast<std::int32_t>(p), "", false, {}, nullptr});
-        steps += static_cast<double>(record->steps);
-        drafted += static_cast<double>(record->drafted);
-        passes += static_cast<double>(record->draft_passes) - 1.0;  // the prompt's is no step's
+        const auto result = study::run_cell(engine, {cell, shared, {prompts[p]}, p, {}, nullptr});
+        steps += static_cast<double>(result->steps());
+        drafted += static_cast<double>(result->drafted());
+        passes += static_cast<double>(result->draft_passes) - 1.0;  // the prompt's is no step's
         GenerateOptions options = cell.request(shared);
         options.stream = p;
         std::map<std::int32_t, RealStep> real;
@@ -502,7 +500,7 @@ TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
 }
 
 TEST_F(Replay, SummariesAreSumsOfSteps) {
-  const Recording recording = recorded(record_options(0.9, 32, 8), 3);
+  const Recording recording = recorded(record_options(0.9, 32, 8), 5);
   GenerateOptions options;
   options.tree_size = 6;
   const study::ReplayRow row = study::replay_all(recording, options, 2);

@@ -19,75 +19,100 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Record some_record(std::int32_t prompt) {
-  Record record;
-  record.cell = Cell{}.key();
-  record.prompt = prompt;
-  record.kind = "tales \"quoted\"\n";
-  record.prompt_tokens = 9;
-  record.tokens = 20;
-  record.prefill_tokens = 1;
-  record.finish_reason = "length";
-  record.steps = 7;
-  record.judged_good = 21;
-  record.drafted = 56;
-  record.draft_passes = 30;
-  record.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
-  record.nodes.by_draft_prob[3] = {20, 14, 3.5, 4.25};
-  record.nodes.joint[3][4] = 56;
-  record.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
-  record.accepted = {2, 8, 1, 1, 1, 1, 0};
-  record.device = "cpu";
-  record.dtype = "f32";
-  return record;
+Result some_result(std::int32_t prompt, std::int32_t round = 0) {
+  Result result;
+  result.cell = Cell{}.key();
+  result.prompt = prompt;
+  result.round = round;
+  result.turns = {{9, 1, {5, 6, 7}, "tales \"quoted\"\n\u00e9", "length"}, {14, 1, {8}, "", "eos"}};
+  result.draft_passes = 30;
+  result.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
+  result.nodes.by_draft_prob[3] = {20, 14, 3.5, 4.25};
+  result.nodes.joint[3][4] = 56;
+  result.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
+  result.accepted = {2, 8, 1, 1, 1, 1, 0};
+  result.device = "cpu";
+  result.dtype = "f32";
+  return result;
 }
 
 class ResultsFile : public ::testing::Test {
  protected:
   Results open() { return Results(ResultsStore(file_), plan_); }
-  void expect_damage(const std::string& contents, const std::string& says) {
+  std::string line_of(const Result& result) const {
+    const std::string& id = plan_.prompts.at(static_cast<std::size_t>(result.prompt)).id;
+    return with_checksum(to_json(result, id).dump()) + "\n";
+  }
+  void write(const std::string& contents) const {
     std::ofstream(file_, std::ios::binary | std::ios::trunc) << contents;
-    try {
-      open();
-      FAIL() << "read: " << contents;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("results.jsonl line"), std::string::npos)
-          << error.what();
-    }
+  }
+  void expect_damage(const std::string& contents, const std::string& says) {
+    write(contents);
+    const std::string error = testing::error_of([&] { open(); });
+    EXPECT_NE(error.find(says), std::string::npos) << error << "\n" << contents;
+    EXPECT_NE(error.find("results.jsonl line"), std::string::npos) << error;
+    EXPECT_NE(error.find("delete the line"), std::string::npos) << error;
     EXPECT_EQ(testing::bytes_of(file_), contents) << "damage is left for a person to look at";
   }
 
   coppice::testing::TemporaryFolder folder_;
   fs::path file_ = folder_.path() / "results.jsonl";
-  StudyPlan plan_{{Cell{}}, 4, {0.6}};
+  StudyPlan plan_{{Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, {16, 64}}}};
 };
 
 TEST_F(ResultsFile, ComesBackAsItWas) {
-  const Record record = some_record(2);
-  const OracleRecord oracle{0.6, 1, "tales", {{16, 8, 29.125}, {64, 5, 31.0625}}};
+  const Result result = some_result(2, 1);
+  const OracleResult oracle{"", 0.6, 1, {16, 8, 29.125}};
   {
     Results results = open();
-    results.add(record);
+    results.add(result);
     results.add(oracle);
-    EXPECT_TRUE(results.has(plan_.cells[0], 2));
+    EXPECT_TRUE(results.has(plan_.cells[0], 2, 1));
   }
   const Results results = open();
-  ASSERT_EQ(results.records().size(), 1u);
-  EXPECT_EQ(to_line(results.records()[0]), to_line(record));
-  EXPECT_EQ(results.records()[0].seconds.other, 1.0 / 3.0) << "to the last bit";
+  ASSERT_EQ(results.results().size(), 1u);
+  const Result& back = results.results()[0];
+  EXPECT_EQ(line_of(back), line_of(result));
+  EXPECT_EQ(back.seconds.other, 1.0 / 3.0) << "to the last bit";
+  EXPECT_EQ(back.prompt, 2);
+  EXPECT_EQ(back.tokens(), 4);
+  EXPECT_EQ(back.decoded(), 2);
+  EXPECT_EQ(back.steps(), 7);
+  EXPECT_EQ(back.drafted(), 56);
+  EXPECT_EQ(back.judged_good(), 21);
   ASSERT_EQ(results.oracle().size(), 1u);
-  EXPECT_EQ(to_line(results.oracle()[0]), to_line(oracle));
-  EXPECT_TRUE(results.has(plan_.cells[0], 2));
-  EXPECT_FALSE(results.has(plan_.cells[0], 1));
-  EXPECT_TRUE(results.has_oracle(0.6, 1));
-  EXPECT_FALSE(results.has_oracle(0.6, 2));
+  EXPECT_EQ(results.oracle()[0].walk.expected, 29.125);
+  EXPECT_TRUE(results.has(plan_.cells[0], 2, 1));
+  EXPECT_FALSE(results.has(plan_.cells[0], 2, 0));
+  EXPECT_FALSE(results.has(plan_.cells[0], 1, 1));
+  EXPECT_TRUE(results.has_oracle("", 0.6, 16, 1));
+  EXPECT_FALSE(results.has_oracle("", 0.6, 64, 1));
+  EXPECT_FALSE(results.has_oracle("", 0.6, 16, 2));
+}
+
+TEST_F(ResultsFile, WhatIsNotAskedForStaysAndIsCounted) {
+  {
+    Results results = open();
+    results.add(some_result(0, 0));
+    results.add(some_result(0, 1));
+    results.add(some_result(2, 0));
+    results.add({"", 0.6, 1, {64, 8, 29.125}});
+  }
+  const std::string before = testing::bytes_of(file_);
+  // One round, prompts in another order and one of them gone, one size of the oracle's.
+  plan_ = {{Cell{}}, {{"b", "x"}, {"a", "x"}}, 1, {{"", 0.6, {16}}}};
+  const Results results = open();
+  ASSERT_EQ(results.results().size(), 1u);
+  EXPECT_EQ(results.results()[0].prompt, 1) << "prompts are named, not counted";
+  EXPECT_TRUE(results.oracle().empty());
+  EXPECT_EQ(results.others(), 3);
+  EXPECT_EQ(testing::bytes_of(file_), before);
 }
 
 TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
   {
     Results results = open();
-    for (const std::int32_t prompt : {0, 1}) results.add(some_record(prompt));
+    for (const std::int32_t prompt : {0, 1}) results.add(some_result(prompt));
   }
   const std::string whole = testing::bytes_of(file_);
   const std::size_t first_line = whole.find('\n') + 1;
@@ -98,37 +123,59 @@ TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
     std::ofstream(file_, std::ios::binary | std::ios::trunc) << whole.substr(0, bytes);
     const std::int32_t lines = bytes < first_line ? 0 : bytes < whole.size() ? 1 : 2;
     Results results = open();
-    ASSERT_EQ(static_cast<std::int32_t>(results.records().size()), lines) << bytes;
-    for (std::int32_t prompt = lines; prompt < 2; ++prompt) results.add(some_record(prompt));
+    ASSERT_EQ(static_cast<std::int32_t>(results.results().size()), lines) << bytes;
+    for (std::int32_t prompt = lines; prompt < 2; ++prompt) results.add(some_result(prompt));
     ASSERT_EQ(testing::bytes_of(file_), whole) << "cut at byte " << bytes;
   }
 }
 
+TEST_F(ResultsFile, EveryChangedByteIsFound) {
+  const std::string whole = line_of(some_result(0)) + line_of(some_result(1));
+  const auto first_line = whole.find('\n');
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    // Every byte around the checksums and the ends of lines, where the format is.
+    const bool near = (at + 35 > first_line && at < first_line + 5) || at + 35 > whole.size();
+    if (!near && at % 5 != 0) continue;
+    for (const int bit : {0, 5}) {
+      std::string changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
+      write(changed);
+      const std::string error = testing::error_of([&] { open(); });
+      const char* line = at <= first_line ? "line 1: " : "line 2: ";
+      ASSERT_NE(error.find(line), std::string::npos) << "byte " << at << ", bit " << bit << error;
+      ASSERT_NE(error.find("checksum"), std::string::npos) << error;
+      ASSERT_EQ(testing::bytes_of(file_), changed);
+    }
+  }
+}
+
 TEST_F(ResultsFile, OtherDamageIsToldByLine) {
-  const std::string good = to_line(some_record(0)) + "\n";
-  const std::string next = to_line(some_record(1)) + "\n";
-  expect_damage(good + good, "line 2: not a result of this study: it stands there twice");
+  const std::string good = line_of(some_result(0)), next = line_of(some_result(1));
+  expect_damage(good + good, "line 2: no result: it stands there twice");
   expect_damage(good + "\n" + next, "line 2");
   expect_damage(good + next.substr(0, 40) + "\n" + next, "line 2");
-  expect_damage(good + "{}\n", "line 2: not a result of this study: a value is missing");
-  expect_damage(to_line(some_record(4)) + "\n",
-                "line 1: not a result of this study: there is no prompt 4");
-  Record other = some_record(0);
-  other.cell = "chain of mine";
-  expect_damage(to_line(other) + "\n", "no cell is named 'chain of mine'");
-  other = some_record(0);
-  other.judged_good = 3;
-  expect_damage(to_line(other) + "\n", "its counts contradict each other");
-  other = some_record(0);
+  // As versions before checksums wrote them.
+  expect_damage(good + to_json(some_result(1), "b").dump() + "\n", "line 2: its checksum");
+  const auto checked = [](const std::string& object) { return with_checksum(object) + "\n"; };
+  expect_damage(checked("{\"a\":1}"), "line 1: no result: it names no prompt");
+  expect_damage(checked("{\"prompt\":\"a\"}"), "line 1: no result: a value is missing");
+  Result other = some_result(0);
+  other.accepted[1] = 17;
+  expect_damage(line_of(other), "its counts contradict each other");
+  other = some_result(0);
+  other.accepted.pop_back();
+  expect_damage(line_of(other), "its counts contradict each other");
+  other = some_result(0);
   other.seconds.verify = -1.0;
-  expect_damage(to_line(other) + "\n", "seconds of verify are out of range");
-  expect_damage(to_line(OracleRecord{0.5, 0, "", {}}) + "\n",
-                "no cell is named 'oracle temperature=0.5'");
+  expect_damage(line_of(other), "seconds of verify are out of range");
+  other = some_result(0);
+  other.round = -1;
+  expect_damage(line_of(other), "round is no count");
 }
 
 // A file at its size limit behaves like a full disk; the limit holds for a child process only.
 TEST_F(ResultsFile, AFullDiskLosesNothing) {
-  const std::string first = to_line(some_record(0)) + "\n";
+  const std::string first = line_of(some_result(0));
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -137,13 +184,13 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(9);
     try {
       Results results = open();
-      results.add(some_record(0));
+      results.add(some_result(0));
       try {
-        results.add(some_record(1));
+        results.add(some_result(1));
         _exit(8);
       } catch (const Error& error) {
         const bool told = std::string(error.what()).find("free some space") != std::string::npos;
-        _exit(told && results.records().size() == 1 && !results.has(plan_.cells[0], 1) ? 0 : 7);
+        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0], 1, 0) ? 0 : 7);
       }
     } catch (...) {
       _exit(6);
@@ -155,7 +202,7 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(testing::bytes_of(file_), first) << "the part of a line that fitted is taken back";
   Results results = open();
-  EXPECT_NO_THROW(results.add(some_record(1)));
+  EXPECT_NO_THROW(results.add(some_result(1)));
 }
 
 }  // namespace

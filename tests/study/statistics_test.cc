@@ -54,13 +54,41 @@ TEST(Bootstrap, IntervalsCoverTheTruth) {
     covered += right.low <= truth && truth <= right.high ? 1 : 0;
     covered_by_texts += wrong.low <= truth && truth <= wrong.high ? 1 : 0;
     EXPECT_NEAR(right.value, wrong.value, 1e-9);
+    EXPECT_EQ(right.n, prompts);
   }
-  // The percentile interval of 40 skewed prompts covers 0.93 to 0.95. Four standard deviations of a
+  // The interval of 40 skewed prompts covers 0.93 to 0.95. Four standard deviations of a
   // binomial share of 500 at 0.94 are 0.042.
   EXPECT_GT(covered, static_cast<int>(samples * 0.888));
   EXPECT_LT(covered, static_cast<int>(samples * 0.99));
   // The planted fault: texts of one prompt taken for independent. Theory: about 0.5.
   EXPECT_LT(covered_by_texts, static_cast<int>(samples * 0.7));
+}
+
+// Of a mean of normal values Student's interval is exact, and the expanded one comes close to it.
+TEST(Bootstrap, OfFewNormalValuesItIsStudents) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> normal(1.0, 2.0);
+  double widths = 0.0, students = 0.0;
+  constexpr int samples = 60, n = 8;
+  for (int s = 0; s < samples; ++s) {
+    std::vector<std::vector<double>> columns = {{}, std::vector<double>(n, 1.0)};
+    double sum = 0.0, squares = 0.0;
+    for (int i = 0; i < n; ++i) {
+      const double value = normal(random);
+      columns[0].push_back(value);
+      sum += value;
+      squares += value * value;
+    }
+    const Estimate e = bootstrap(columns, ratio, {4000, static_cast<std::uint64_t>(s)});
+    widths += e.high - e.low;
+    constexpr double t = 2.364624;  // 0.975 quantile of 7 degrees of freedom
+    students += 2.0 * t * std::sqrt((squares - sum * sum / n) / (n - 1) / n);
+    const Estimate by_t = mean_of_rounds(columns[0]);
+    EXPECT_NEAR(by_t.high - by_t.low, 2.0 * t * std::sqrt((squares - sum * sum / n) / (n - 1) / n),
+                1e-5);
+    EXPECT_EQ(by_t.n, n);
+  }
+  EXPECT_NEAR(widths / students, 1.0, 0.1) << "without the expansion 0.79";
 }
 
 TEST(Bootstrap, IsRepeatableAndSeedsMatterLittle) {
@@ -81,14 +109,32 @@ TEST(Bootstrap, IsRepeatableAndSeedsMatterLittle) {
 TEST(Bootstrap, WithoutDataThereIsNoNumber) {
   const std::vector<std::vector<double>> none = {{}, {}};
   EXPECT_TRUE(std::isnan(bootstrap(none, ratio).value));
-  const std::vector<std::vector<double>> zeros = {{0, 0}, {0, 0}};
+  const std::vector<std::vector<double>> zeros(2, std::vector<double>(6, 0.0));
   EXPECT_TRUE(std::isnan(bootstrap(zeros, ratio).value));
-  const std::vector<std::vector<double>> one = {{6}, {2}};
-  EXPECT_EQ(bootstrap(one, ratio).value, 3.0);
-  EXPECT_TRUE(std::isnan(bootstrap(one, ratio).low)) << "one prompt says nothing about others";
+  // Four prompts say too little about others, five enough.
+  const std::vector<std::vector<double>> four = {{6, 2, 3, 7}, {2, 1, 1, 2}};
+  EXPECT_EQ(bootstrap(four, ratio).value, 3.0);
+  EXPECT_TRUE(std::isnan(bootstrap(four, ratio).low));
+  EXPECT_EQ(bootstrap(four, ratio).n, 4);
+  const std::vector<std::vector<double>> five = {{6, 2, 3, 7, 3}, {2, 1, 1, 2, 1}};
+  EXPECT_LT(bootstrap(five, ratio).low, 3.0);
   // Resamples without a denominator are left out.
-  const std::vector<std::vector<double>> half = {{6, 0}, {2, 0}};
-  EXPECT_EQ(bootstrap(half, ratio).low, 3.0);
+  const std::vector<std::vector<double>> some = {{6, 0, 0, 0, 0}, {2, 0, 0, 0, 0}};
+  EXPECT_EQ(bootstrap(some, ratio).low, 3.0);
+  EXPECT_TRUE(std::isnan(mean_of_rounds(std::vector<double>{1.0, 2.0}).low));
+  EXPECT_EQ(mean_of_rounds(std::vector<double>{1.0, 2.0}).value, 1.5);
+}
+
+// Holm's own steps: m p of the least, then (m - 1) p of the next, never below one before.
+TEST(Holm, Adjusts) {
+  const double nan = std::nan("");
+  const std::vector<double> p = {0.04, 0.01, nan, 0.03, 0.9};
+  const std::vector<double> adjusted = holm_adjusted(p);
+  EXPECT_DOUBLE_EQ(adjusted[1], 4 * 0.01);
+  EXPECT_DOUBLE_EQ(adjusted[3], 3 * 0.03);
+  EXPECT_DOUBLE_EQ(adjusted[0], 3 * 0.03) << "2 * 0.04 is less than the one before";
+  EXPECT_DOUBLE_EQ(adjusted[4], 0.9);
+  EXPECT_TRUE(std::isnan(adjusted[2]));
 }
 
 }  // namespace

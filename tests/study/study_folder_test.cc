@@ -8,13 +8,13 @@
 
 #include "base/error.h"
 #include "reference/tiny_model.h"
+#include "study/files.h"
 #include "study/fingerprint.h"
 
 namespace coppice::study {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 template <typename Action>
 std::string usage_error(Action action) {
@@ -38,42 +38,148 @@ TEST(StudyFolder, TwoRunsNeverShareIt) {
   EXPECT_NO_THROW(StudyFolder again(path)) << "after the first has ended";
 }
 
+/// As study_file_of() makes it, without its models.
+StudyFile some_file() {
+  StudyFile file;
+  file.fixed = {{"max_new_tokens", 64}, {"device", "cpu"}, {"top_p", 1.0}};
+  file.pairs[""] = {{"target", {{"path", "/models/a"}, {"fingerprint", "01"}}}, {"draft", nullptr}};
+  file.trees["tree.json"] = "aa";
+  Cell cell;
+  cell.policy = Policy::dyspec;
+  cell.calibrate = true;
+  cell.tree_size = 16;
+  cell.temperature = 0.6;
+  cell.widths = {3, 2};
+  cell.pair = "large";
+  Cell custom = cell;
+  custom.policy = Policy::custom;
+  custom.calibrate = false;
+  custom.custom_policy = "mine";
+  file.plan = {{cell, custom, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
+  file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
+                       "", "a CPU", "AVX2", 2, 1});
+  return file;
+}
+
+void add_results(const StudyFolder& folder) {
+  std::ofstream(folder.file(results_name)) << with_checksum("{\"a\":1}") << "\n";
+}
+
+TEST(StudyFolder, ItsFileComesBackAsItWas) {
+  const StudyFile file = some_file();
+  const std::string text = to_text(file);
+  EXPECT_EQ(to_text(study_file_from(text, "study.json")), text);
+  const StudyFile back = study_file_from(text, "study.json");
+  for (std::size_t c = 0; c < file.plan.cells.size(); ++c) {
+    EXPECT_EQ(back.plan.cells[c].key(), file.plan.cells[c].key());
+  }
+  EXPECT_EQ(back.runs, file.runs);
+  const auto error = [](const std::string& damaged) {
+    return testing::error_of([&] { study_file_from(damaged, "study.json"); });
+  };
+  EXPECT_NE(error("{\"format\": 1}").find("format 1"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 1}").find("another folder"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 2}").find("a value is missing"), std::string::npos);
+  EXPECT_NE(error("{"), "");
+}
+
 TEST(StudyFolder, OtherSettingsAreRefusedByName) {
   const coppice::testing::TemporaryFolder scratch;
   const fs::path path = scratch.path() / "study";
-  const Json settings = {{"limit", 4}, {"temperatures", {0.0, 0.1}}, {"name", "x"}};
   {
     StudyFolder folder(path);
-    folder.settle(settings);
+    StudyFile file = some_file();
+    folder.settle(file);
     EXPECT_FALSE(folder.continued());
   }
   {
     StudyFolder folder(path);
-    Json other = settings;
-    other["limit"] = 5;
+    StudyFile other = some_file();
+    other.fixed["max_new_tokens"] = 5;
     EXPECT_NO_THROW(folder.settle(other)) << "no result is bound to the settings";
     EXPECT_FALSE(folder.continued());
-    EXPECT_NO_THROW(folder.settle(settings));
-    std::ofstream(folder.file("results.jsonl")) << "{}\n";
-  }
-  {
-    StudyFolder folder(path);
-    EXPECT_NO_THROW(folder.settle(settings));
-    EXPECT_TRUE(folder.continued());
+    StudyFile file = some_file();
+    folder.settle(file);
+    add_results(folder);
   }
   StudyFolder folder(path);
-  Json other = settings;
-  other["temperatures"] = {0.0, 0.2};
-  std::string error = usage_error([&] { folder.settle(other); });
-  EXPECT_NE(error.find("temperatures: it was [0.0,0.1], now [0.0,0.2]"), std::string::npos)
+  StudyFile same = some_file();
+  EXPECT_NO_THROW(folder.settle(same));
+  EXPECT_TRUE(folder.continued());
+  const std::string before = testing::bytes_of(folder.file(study_name));
+  StudyFile other = some_file();
+  other.fixed["max_new_tokens"] = 128;
+  other.fixed.erase("top_p");
+  other.fixed["top_k"] = 4;
+  const std::string error = usage_error([&] { folder.settle(other); });
+  EXPECT_NE(error.find("(max_new_tokens: it was 64, now 128; top_k: it was not set, now 4; top_p: "
+                       "it was 1.0, now not set)"),
+            std::string::npos)
       << error;
-  other = settings;
-  other.erase("name");
-  error = usage_error([&] { folder.settle(other); });
-  EXPECT_NE(error.find("name: it was 'x', now not set"), std::string::npos) << error;
-  EXPECT_NO_THROW(folder.settle(settings)) << "a refusal changes nothing";
-  std::ofstream(folder.file("study.json"), std::ios::trunc) << "{";
-  EXPECT_THROW(folder.settle(settings), Error);
+  EXPECT_EQ(testing::bytes_of(folder.file(study_name)), before) << "a refusal changes nothing";
+}
+
+// What a message shortens must not hide the difference.
+TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
+  const std::string deep = "/models/" + std::string(300, 'x') + "/";
+  StudyFile before = some_file(), now = some_file();
+  before.pairs[""]["target"]["path"] = deep + "a";
+  now.pairs[""]["target"]["path"] = deep + "a";
+  EXPECT_TRUE(differences(before, now).empty());
+  now.pairs[""]["target"]["path"] = "/moved";
+  EXPECT_TRUE(differences(before, now).empty()) << "the same models elsewhere";
+  now.pairs[""]["target"] = {{"path", deep + "a"}, {"fingerprint", "02"}};
+  now.pairs[""]["draft"] = {{"path", "/d"}, {"fingerprint", "03"}};
+  now.pairs["more"] = now.pairs[""];
+  now.trees["tree.json"] = "bb";
+  now.trees["more.json"] = "cc";
+  const std::vector<std::string> found = differences(before, now);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_NE(found[0].find("(fingerprint 01), now "), std::string::npos) << found[0];
+  EXPECT_TRUE(found[0].ends_with("(fingerprint 02)")) << found[0];
+  EXPECT_EQ(found[1], "draft: it was none, now '/d' (fingerprint 03)");
+  EXPECT_EQ(found[2], "contents of tree 'tree.json': it was \"aa\", now \"bb\"");
+}
+
+TEST(StudyFolder, PairsTreesAndRunsAreAddedTo) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  {
+    StudyFolder folder(path);
+    StudyFile file = some_file();
+    folder.settle(file);
+    add_results(folder);
+  }
+  StudyFile more = some_file();
+  more.pairs = {{"large", {{"target", nullptr}, {"draft", nullptr}}}};
+  more.trees = {{"other.json", "bb"}};
+  more.runs.clear();
+  more.plan.rounds = 1;
+  StudyFolder folder(path);
+  folder.settle(more);
+  const StudyFile kept = study_file_from(testing::bytes_of(folder.file(study_name)), "study.json");
+  EXPECT_EQ(kept.pairs.size(), 2u);
+  EXPECT_EQ(kept.trees.size(), 2u);
+  EXPECT_EQ(kept.runs, some_file().runs);
+  EXPECT_EQ(kept.plan.rounds, 1) << "what was asked for last";
+}
+
+TEST(StudyFolder, KnowsItsOwnFiles) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  const StudyFolder folder(path);
+  std::ofstream(path / results_name).close();
+  fs::create_directory(path / "sub");
+  fs::create_symlink(path / results_name, scratch.path() / "link");
+  fs::create_hard_link(path / results_name, scratch.path() / "hard");
+  for (const char* own : {"results.jsonl", "lock", "study.json", "prompts.jsonl", "costs.json",
+                          "costs-large.json", "figures/x.svg", "tables/x", "report.html",
+                          "sub/../results.jsonl", "../link", "../hard", "../study/lock"}) {
+    EXPECT_TRUE(is_of_a_study(path, path / own)) << own;
+  }
+  for (const char* other : {"run.trace", "sub/lock", "../lock", "../results.jsonl", "."}) {
+    EXPECT_FALSE(is_of_a_study(path, path / other)) << other;
+  }
 }
 
 TEST(StudyFolder, OtherFoldersAreLeftAlone) {
@@ -94,7 +200,8 @@ TEST(StudyFolder, ABarelyBegunOneGoesOn) {
   std::ofstream(path / "lock").close();
   std::ofstream(path / ".study.json.4711-0.coppice-part") << "{\"lim";
   StudyFolder folder(path);
-  folder.settle({{"limit", 4}});
+  StudyFile file = some_file();
+  folder.settle(file);
   EXPECT_FALSE(folder.continued());
 }
 

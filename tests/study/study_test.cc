@@ -54,8 +54,8 @@ class Study : public ::testing::Test {
  protected:
   Study() {
     request_.prompts_file = "made up";
-    for (const TokenId token : {5, 9, 31, 44}) {
-      request_.prompts.push_back({token < 20 ? "low" : "high", "", {1, token, 7}, token});
+    for (const TokenId token : {5, 9, 12, 31, 44, 50}) {
+      request_.prompts.push_back({token < 20 ? "low" : "high", "", {1, token, 7}, token, {}});
     }
     request_.shared.max_new_tokens = 14;
     lists_.policies = {"dyspec", "chain", "specinfer"};
@@ -131,6 +131,7 @@ TEST_F(Study, CountsWhatGenerateCounts) {
   const StudyOutcome outcome = run();
   ASSERT_TRUE(outcome.finished);
   Engine engine = Engine::load(request_.engine);
+  const std::vector<PromptName> names = names_of(request_.prompts);
   ASSERT_EQ(outcome.summary.rows.size(), 2u * 7u);
   for (const SummaryRow& row : outcome.summary.rows) {
     double good = 0.0, steps = 0.0, trees = 0.0, passes = 0.0;
@@ -142,7 +143,7 @@ TEST_F(Study, CountsWhatGenerateCounts) {
         options.temperature = row.cell.temperature;
         options.max_new_tokens = 14;
         options.seed = seed;
-        options.stream = p;
+        options.stream = stream_of(names[p].id);
         const Statistics s = engine.generate(request_.prompts[p].tokens, options).statistics;
         const auto n = static_cast<double>(s.steps);
         good += s.accepted_length * n;
@@ -156,7 +157,7 @@ TEST_F(Study, CountsWhatGenerateCounts) {
     EXPECT_NEAR(row.draft_passes, passes / steps, 1e-9) << row.cell.row_key();
     EXPECT_LE(row.accepted_length.low, row.accepted_length.value);
     EXPECT_GE(row.accepted_length.high, row.accepted_length.value);
-    EXPECT_EQ(row.prompts, 4);
+    EXPECT_EQ(row.prompts, 6);
     if (row.cell.plain()) {
       EXPECT_EQ(row.accepted_length.value, 1.0);
       EXPECT_EQ(row.speedup.value, 1.0);
@@ -180,7 +181,7 @@ TEST_F(Study, TheOracleIsWalkedAboveTemperatureZero) {
   const OracleRow& oracle = outcome.summary.oracle[0];
   EXPECT_EQ(oracle.temperature, 0.8);
   EXPECT_EQ(oracle.size, 4);
-  EXPECT_EQ(oracle.prompts, 4);
+  EXPECT_EQ(oracle.prompts, 6);
   EXPECT_GT(oracle.accepted_length.value, 1.0);
   EXPECT_LT(oracle.accepted_length.value, 5.0);
 }
@@ -220,7 +221,7 @@ TEST_F(Study, KilledAtAnyPointItEndsWithTheSameTables) {
   const std::string results = testing::bytes_of(out() / "results.jsonl");
   const std::string settings = testing::bytes_of(out() / "study.json");
   const auto lines = std::count(results.begin(), results.end(), '\n');
-  EXPECT_EQ(lines, 4 * (2 * 2 * 7 + 1));
+  EXPECT_EQ(lines, 6 * (2 * 2 * 7 + 1));
   for (std::size_t part = 0; part <= 12; ++part) {
     // Odd offsets, so that some lie within a line and some at its end.
     const std::size_t bytes = std::min(results.size(), part * results.size() / 12 + part * 37);
@@ -277,7 +278,7 @@ TEST_F(Study, AnErrorOfAWorkerEndsTheStudyAndKeepsResults) {
     run("other");
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("line 44"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("line 50"), std::string::npos) << error.what();
   }
 }
 

@@ -22,7 +22,9 @@ using study::TraceRun;
 using study::TraceWriter;
 
 const std::vector<TokenId> prompt = {1, 17, 40, 3, 22};
-constexpr auto keep_all = [](std::uint32_t, std::uint32_t) { return true; };
+const std::vector<std::string> runs = {"rejection", "coupled", "more"};
+const std::vector<std::string> prompts = {"a", "b", "c", "d", "e", "f", "g", "h"};
+constexpr auto keep_all = [](const std::string&, const std::string&) { return true; };
 
 std::vector<std::uint32_t> key_of(const TraceNode& n) { return {n.run, n.prompt, n.step, n.node}; }
 
@@ -31,11 +33,11 @@ class TraceFile : public ::testing::Test {
   std::filesystem::path file(const char* name = "a.trace") const { return folder_.path() / name; }
 
   // Two generations, one settled and one sampled, with what their steps showed.
-  void write(const nlohmann::ordered_json& about = {{"seed", 5}}) {
+  void write() {
     Engine engine = Engine::load(pair_.options());
-    TraceWriter writer(file(), about, keep_all);
+    TraceWriter writer(file(), runs, prompts, keep_all);
     for (std::uint32_t r = 0; r < 2; ++r) {
-      TraceRun run(r, 7);
+      TraceRun run(writer.run_of(runs[r]), writer.prompt_of("h"));
       std::uint32_t step = 0;
       engine.impl().observer = [&](const StepView& view) {
         if (!view.is_step()) return;
@@ -101,7 +103,8 @@ TEST_F(TraceFile, SaysOfEveryNodeWhatTheStepShowed) {
   write();
   const Trace trace = study::read_trace(file());
   EXPECT_FALSE(trace.torn);
-  EXPECT_EQ(trace.header["seed"], 5);
+  EXPECT_EQ(trace.header["runs"], runs);
+  EXPECT_EQ(trace.header["prompts"], prompts);
   ASSERT_EQ(trace.nodes.size(), expected_.size());
   std::set<Fate> fates;
   double good = 0.0;
@@ -183,11 +186,11 @@ TEST_F(TraceFile, WrongHeadersAreOneError) {
   EXPECT_NE(error("{}\n").find("names no \"format\""), std::string::npos);
   EXPECT_NE(error("[1]\n"), "");
   EXPECT_NE(error("{\"format\": 3}\n").find("names no \"format\""), std::string::npos);
-  EXPECT_NE(error(R"({"format": "coppice-trace", "format_version": 2})"
+  EXPECT_NE(error(R"({"format": "coppice-trace", "format_version": 1})"
                   "\n")
-                .find("format version 2"),
+                .find("format version 1"),
             std::string::npos);
-  EXPECT_NE(error(R"({"format": "coppice-trace", "format_version": 1, "dtype": [["run", "<u4"]]})"
+  EXPECT_NE(error(R"({"format": "coppice-trace", "format_version": 2, "dtype": [["run", "<u4"]]})"
                   "\n")
                 .find("columns"),
             std::string::npos);
@@ -197,27 +200,65 @@ TEST_F(TraceFile, IsContinuedWithWhatIsKept) {
   write();
   const std::size_t all = study::read_trace(file()).nodes.size();
   write_file(file(), bytes_of(file()) + "torn");
-  { const TraceWriter writer(file(), {{"seed", 5}}, keep_all); }
+  { const TraceWriter writer(file(), runs, prompts, keep_all); }
   EXPECT_EQ(study::read_trace(file()).nodes.size(), all);
   EXPECT_FALSE(study::read_trace(file()).torn);
   std::size_t second = 0;
   for (const TraceNode& node : expected_) second += node.run == 1 ? 1 : 0;
   {
-    const TraceWriter writer(file(), {{"seed", 5}},
-                             [](std::uint32_t run, std::uint32_t) { return run == 1; });
+    const TraceWriter writer(file(), runs, prompts, [](const std::string& run, const std::string&) {
+      return run == "coupled";
+    });
   }
   const Trace kept = study::read_trace(file());
   EXPECT_EQ(kept.nodes.size(), second);
   for (const TraceNode& node : kept.nodes) EXPECT_EQ(node.run, 1u);
-  const auto continue_other = [&] { TraceWriter(file(), {{"seed", 6}}, keep_all); };
-  EXPECT_NE(error_of(continue_other, ErrorKind::usage).find("another request"), std::string::npos);
-  EXPECT_EQ(study::read_trace(file()).nodes.size(), second);
+}
+
+// A study that grew, or that asks for less: numbers stay what they were.
+TEST_F(TraceFile, NamesAreAddedTo) {
+  write();
+  const std::size_t all = study::read_trace(file()).nodes.size();
+  {
+    const TraceWriter writer(file(), {"new", "coupled"}, {"z", "h"}, keep_all);
+    EXPECT_EQ(writer.run_of("coupled"), 1u);
+    EXPECT_EQ(writer.run_of("new"), 3u);
+    EXPECT_EQ(writer.prompt_of("h"), 7u);
+    EXPECT_EQ(writer.prompt_of("z"), 8u);
+  }
+  const Trace more = study::read_trace(file());
+  EXPECT_EQ(more.header["runs"].size(), 4u);
+  EXPECT_EQ(more.header["runs"][3], "new");
+  ASSERT_EQ(more.nodes.size(), all);
+  for (std::size_t i = 0; i < all; ++i) EXPECT_EQ(key_of(more.nodes[i]), key_of(expected_[i]));
+}
+
+TEST_F(TraceFile, OtherFilesAndOtherWritersAreLeftAlone) {
+  const auto open = [&] { TraceWriter(file(), runs, prompts, keep_all); };
+  write_file(file(), "dear\n");
+  EXPECT_NE(error_of(open, ErrorKind::usage).find("not there yet"), std::string::npos);
+  EXPECT_EQ(bytes_of(file()), "dear\n");
+  std::filesystem::remove(file());
+  write();
+  const std::string before = bytes_of(file());
+  {
+    // Also after it has replaced the file it began with.
+    const TraceWriter holder(file(), {"new"}, prompts, keep_all);
+    const std::string held = bytes_of(file());
+    EXPECT_NE(held, before);
+    EXPECT_NE(error_of(open, ErrorKind::usage).find("another run is writing it"),
+              std::string::npos);
+    EXPECT_EQ(bytes_of(file()), held);
+  }
+  EXPECT_EQ(error_of(open, ErrorKind::usage), "") << "after the first has ended";
+  const auto folder = [&] { TraceWriter(folder_.path(), runs, prompts, keep_all); };
+  EXPECT_NE(error_of(folder, ErrorKind::usage).find("not a regular file"), std::string::npos);
 }
 
 TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   write();
   const std::string before = bytes_of(file());
-  TraceWriter writer(file(), {{"seed", 5}}, keep_all);
+  TraceWriter writer(file(), runs, prompts, keep_all);
   Engine engine = Engine::load(pair_.options());
   TraceRun run(2, 0);
   engine.impl().observer = [&](const StepView& view) {
