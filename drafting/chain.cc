@@ -10,10 +10,6 @@ class ChainPolicy final : public DraftPolicy {
  public:
   std::string name() const override { return "chain"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return (limits.max_size > 0 ? limits.max_size : 0) + 1;
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     tree.reset(tree.token[0]);
     while (tree.size() < limits.max_size && tree.size() < limits.max_depth) {

@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "base/decisions.h"
 #include "base/distributions.h"
 #include "base/random.h"
 #include "base/token_tree.h"
 #include "base/types.h"
 #include "drafting/draft_source.h"
-#include "drafting/planted_faults.h"
 #include "kernels/noise.h"
 
 namespace coppice {
@@ -29,10 +29,12 @@ namespace coppice {
 /// A child depends on its node's row, path of ranks and own rank alone, so it is the same in
 /// whatever order nodes are evaluated and children drawn. A draw costs about the square root of
 /// the vocabulary. After warm-up nothing is allocated. Not for several threads at a time.
-class ChildDrawer {
+/// Members are defined in drafting/child_drawer-inl.h.
+template <typename Decisions>
+class BasicChildDrawer {
  public:
   /// `noise` serves ChildDraw::coupled; share it with the acceptance rule.
-  ChildDrawer(std::int64_t vocab_size, NoiseCache& noise);
+  BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {});
 
   /// Starts a step: forgets all nodes and keeps their memory.
   void begin(const StepKey& key, ChildDraw draw);
@@ -49,9 +51,6 @@ class ChildDrawer {
 
   /// D by node id, bit for bit as sampled from.
   const DistributionTable& distributions() const { return distributions_; }
-
-  /// Makes every later step draw with a fault, for tests that must fail.
-  void plant(DrawingFault fault) { fault_ = fault; }
 
  private:
   struct Node {
@@ -73,13 +72,12 @@ class ChildDrawer {
   TokenId draw_sampled(const Node& node, std::span<const float> probs, double u);
   TokenId draw_largest(const Node& node, std::span<const float> probs,
                        std::span<const float> noise);
-  double draft_uniform(const Node& node, std::int32_t rank) const;
 
+  Decisions decide_;
   NoiseCache& noise_;
   std::size_t block_ = 64;  ///< tokens per block, a multiple of 64
   std::size_t blocks_ = 0;
   ChildDraw draw_ = ChildDraw::sampled;
-  DrawingFault fault_ = DrawingFault::none;
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id
@@ -87,5 +85,8 @@ class ChildDrawer {
   std::vector<double> block_values_;  ///< [slot, block] mass, or largest score, of what is left
   std::vector<std::uint64_t> taken_;  ///< [slot, word] one bit per token: already drawn
 };
+
+extern template class BasicChildDrawer<PhiloxDecisions>;
+using ChildDrawer = BasicChildDrawer<PhiloxDecisions>;
 
 }  // namespace coppice

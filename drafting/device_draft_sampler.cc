@@ -124,7 +124,10 @@ class DeviceDraftSampler final : public DraftSampler {
     return n < nodes_.size() ? nodes_[n].store : -1;
   }
 
-  void plant(DrawingFault fault) override { sampler_.plant(fault_of(fault)); }
+  std::unique_ptr<DraftSampler> with(DrawingFault fault) const override {
+    sampler_.plant(fault_of(fault));
+    return make_device_draft_sampler(sampler_, store_rows_);
+  }
 
  private:
   struct Node {

@@ -47,8 +47,8 @@ class DraftRunner : public DraftSource {
   /// Most nodes a step may evaluate beside the root, with the slots that are free now.
   std::int32_t room(const SequenceState& state) const;
 
-  /// Makes every later step draw with a fault, for tests that must fail.
-  void plant(DrawingFault fault) { sampler_->plant(fault); }
+  /// Makes every later step draw with a fault: for tests that must fail, and for audits.
+  void plant(DrawingFault fault) { sampler_ = sampler_->with(fault); }
 
   std::int64_t passes() const { return passes_; }
   double prefill_seconds() const { return prefill_seconds_; }

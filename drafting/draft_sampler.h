@@ -50,11 +50,13 @@ class DraftSampler {
   /// Row of the device's store that holds D of a node; -1 for none.
   virtual std::int32_t store_row(std::int32_t /*node*/) const { return -1; }
 
-  /// Makes every later step draw with a fault, for tests that must fail.
-  virtual void plant(DrawingFault fault) = 0;
+  /// A sampler for later steps in this one's place, which draws with a fault: for tests that must
+  /// fail, and for audits.
+  virtual std::unique_ptr<DraftSampler> with(DrawingFault fault) const = 0;
 };
 
-/// Over `vocab_size` entries, of which the draft has rows for the first `common_vocab`.
+/// Over `vocab_size` entries. The draft's rows have `draft_vocab`; what only one of the two has is
+/// never drawn.
 /// `noise` must outlive the sampler.
 std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
                                                       std::int64_t draft_vocab, NoiseCache& noise);

@@ -57,18 +57,6 @@ class DyspecPolicy final : public DraftPolicy {
   explicit DyspecPolicy(const PositionValues& values) : values_(values) {}
   std::string name() const override { return "dyspec"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    // Round r draws at most max_size - r + 1 positions: those before the cut, while the r - 1
-    // ancestors of its deepest ones keep their places. Looking ahead, values come out of order and
-    // a new node may lose its place again: at most one of each family, whose next sibling would
-    // else have been the first of all positions left.
-    const std::int64_t size = std::max(limits.max_size, 0);
-    const std::int64_t rounds = std::min<std::int64_t>(std::max(limits.max_depth, 0), size);
-    const std::int64_t drawn = rounds * size - rounds * (rounds - 1) / 2;
-    const std::int64_t nodes = 1 + (values_.looks_ahead() ? 2 : 1) * drawn;
-    return static_cast<std::int32_t>(std::min<std::int64_t>(nodes, INT32_MAX));
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     arena_.reset(tree.token[0]);
     tree.reset(arena_.token[0]);

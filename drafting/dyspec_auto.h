@@ -44,10 +44,6 @@ class DyspecAutoPolicy : public DraftPolicy {
                    bool hindsight);
   std::string name() const override { return "dyspec"; }
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override;
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return limits.max_size + 1;
-  }
-
  private:
   struct Position {
     double gain;  ///< estimated acceptance

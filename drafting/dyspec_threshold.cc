@@ -20,10 +20,6 @@ class DyspecThresholdPolicy final : public DraftPolicy {
   explicit DyspecThresholdPolicy(const PositionValues& values) : values_(values) {}
   std::string name() const override { return "dyspec-threshold"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return std::max(limits.max_size, 0) + 1;
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     tree.reset(tree.token[0]);
     values_.reset();

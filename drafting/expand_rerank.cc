@@ -15,17 +15,6 @@ class ExpandRerankPolicy final : public DraftPolicy {
   explicit ExpandRerankPolicy(const ExpandRerankOptions& options) : options_(options) {}
   std::string name() const override { return "expand-rerank"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    const std::int64_t width = options_.beam_width;
-    // A node is expanded only while it is one of the max_size best.
-    const std::int64_t expanded = std::min<std::int64_t>(width, std::max(limits.max_size, 0));
-    const std::int64_t layers = depth_of(limits);
-    if (layers <= 0 || expanded == 0) return 1;
-    const std::int64_t per_layer = std::min<std::int64_t>(expanded * width, INT32_MAX);
-    return static_cast<std::int32_t>(
-        std::min<std::int64_t>(1 + width + (layers - 1) * per_layer, INT32_MAX));
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     arena_.reset(tree.token[0]);
     best_.clear();

@@ -2,18 +2,25 @@
 
 #include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
+#include "drafting/planted_faults-inl.h"
 #include "kernels/logits.h"
 #include "models/path_counts.h"
 
 namespace coppice {
 namespace {
 
+// `Drawer` is ChildDrawer, or one with a planted fault.
+template <typename Drawer>
 class HostDraftSampler final : public DraftSampler {
  public:
-  HostDraftSampler(std::int64_t vocab_size, std::int64_t draft_vocab, NoiseCache& noise)
-      : draft_vocab_(static_cast<std::size_t>(draft_vocab)),
+  template <typename... Fault>
+  HostDraftSampler(std::int64_t vocab_size, std::int64_t draft_vocab, NoiseCache& noise,
+                   Fault... fault)
+      : vocab_size_(vocab_size),
+        draft_vocab_(static_cast<std::size_t>(draft_vocab)),
         common_vocab_(static_cast<std::size_t>(std::min(vocab_size, draft_vocab))),
-        drawer_(vocab_size, noise),
+        noise_(noise),
+        drawer_(vocab_size, noise, fault...),
         score_probs_(common_vocab_) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
@@ -57,7 +64,15 @@ class HostDraftSampler final : public DraftSampler {
   }
 
   const DistributionTable* distributions() const override { return &drawer_.distributions(); }
-  void plant(DrawingFault fault) override { drawer_.plant(fault); }
+
+  std::unique_ptr<DraftSampler> with(DrawingFault fault) const override {
+    const auto draft_vocab = static_cast<std::int64_t>(draft_vocab_);
+    if (fault == DrawingFault::none) {
+      return make_host_draft_sampler(vocab_size_, draft_vocab, noise_);
+    }
+    return std::make_unique<HostDraftSampler<FaultyChildDrawer<PhiloxDecisions>>>(
+        vocab_size_, draft_vocab, noise_, fault);
+  }
 
  private:
   void process(std::span<const float> row, const TokenTree& arena, std::int32_t node) {
@@ -73,8 +88,10 @@ class HostDraftSampler final : public DraftSampler {
     drawer_.ready(node);
   }
 
+  const std::int64_t vocab_size_;
   const std::size_t draft_vocab_, common_vocab_;
-  ChildDrawer drawer_;
+  NoiseCache& noise_;
+  Drawer drawer_;
   SequenceState* state_ = nullptr;
   SamplingParams params_;
   LogitsScratch scratch_;
@@ -85,7 +102,7 @@ class HostDraftSampler final : public DraftSampler {
 
 std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
                                                       std::int64_t draft_vocab, NoiseCache& noise) {
-  return std::make_unique<HostDraftSampler>(vocab_size, draft_vocab, noise);
+  return std::make_unique<HostDraftSampler<ChildDrawer>>(vocab_size, draft_vocab, noise);
 }
 
 }  // namespace coppice

@@ -26,9 +26,6 @@ class DraftPolicy {
   virtual std::string name() const = 0;
   /// Grows `tree`, whose root is set, within `limits`. Same noise, same tree.
   virtual void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) = 0;
-  /// Most nodes that may be drawn while a tree of max_size is grown, the root included: rows
-  /// the draft's distributions need. max_size + what growth may push out again.
-  virtual std::int32_t arena_nodes(const GrowthLimits& limits) const = 0;
 };
 
 /// DySpec, Algorithm 1: always the position of the highest value, exactly, in as many draft

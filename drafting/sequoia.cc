@@ -165,10 +165,6 @@ class SequoiaPolicy final : public DraftPolicy {
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     shape_->grow(source, limits, tree);
   }
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return shape_->arena_nodes(limits);
-  }
-
  private:
   std::unique_ptr<DraftPolicy> shape_;
 };

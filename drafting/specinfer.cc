@@ -13,16 +13,6 @@ class SpecinferPolicy final : public DraftPolicy {
   explicit SpecinferPolicy(std::vector<std::int32_t> widths) : widths_(std::move(widths)) {}
   std::string name() const override { return "specinfer"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    const std::int64_t size = std::max(limits.max_size, 0);
-    std::int64_t layer = 1, nodes = 0;
-    for (const std::int32_t width : widths_) {
-      layer = std::min(layer * width, size);  // no overflow: both factors are 31 bits
-      nodes = std::min(nodes + layer, size);
-    }
-    return static_cast<std::int32_t>(nodes) + 1;
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     tree.reset(tree.token[0]);
     layer_.assign(1, 0);

@@ -124,10 +124,6 @@ class StaticPolicy final : public DraftPolicy {
   explicit StaticPolicy(TreeShape shape) : shape_(std::move(shape)) {}
   std::string name() const override { return "static"; }
 
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return std::clamp(limits.max_size, 0, shape_.size()) + 1;
-  }
-
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     tree.reset(tree.token[0]);
     node_of_.assign(1, 0);

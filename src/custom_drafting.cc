@@ -233,14 +233,8 @@ class Growth final : public GrowingTree {
 class CustomDraftPolicy final : public DraftPolicy {
  public:
   CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, ChildDraw draw)
-      : name_(std::move(name)), policy_(std::move(policy)), draw_(draw), growth_(name_, draw) {}
+      : name_(std::move(name)), policy_(std::move(policy)), growth_(name_, draw) {}
   std::string name() const override { return name_; }
-
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    const std::int64_t size = std::max(limits.max_size, 0);
-    const std::int64_t drawn = draw_ == ChildDraw::sampled ? size : drawn_per_kept * size;
-    return static_cast<std::int32_t>(std::min<std::int64_t>(drawn + 1, INT32_MAX));
-  }
 
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     if (limits.max_size <= 0 || limits.max_depth <= 0) {
@@ -275,7 +269,6 @@ class CustomDraftPolicy final : public DraftPolicy {
 
   std::string name_;
   std::unique_ptr<CustomPolicy> policy_;
-  ChildDraw draw_;
   Growth growth_;
 };
 

@@ -1,4 +1,4 @@
-// Acceptance that breaks the output's distribution, for tests that must notice.
+// Acceptance that breaks the output's distribution: for tests that must notice, and for audits.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 namespace coppice {
 
 enum class JudgingFault {
-  none,                         ///< literal recursive rejection with residual vectors: correct
   residual_not_renormalised,    ///< the residual keeps its mass from sibling to sibling
+  small_residual_is_target,     ///< a residual of mass below 1% is replaced by the target
   accepts_at_zero,              ///< uniforms of 4 bits compared with <=: a ratio of 0 is accepted
   siblings_share_uniform,       ///< all children of a node are judged by one uniform
   residual_shares_draft_noise,  ///< the residual is sampled with the uniform that drew rank 0
@@ -17,8 +17,7 @@ enum class JudgingFault {
   declared_is_not_sampled,      ///< judged by the square root of D, renormalised
 };
 
-/// Recursive rejection with a fault, as slow and literal as DySpec's Algorithm 3 (its slips
-/// corrected). Takes the same trees as make_rejection_rule().
+/// make_rejection_rule() with a fault.
 std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault);
 
 }  // namespace coppice

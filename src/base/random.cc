@@ -14,11 +14,9 @@ Philox::ctr_type block(RandomStream stream, std::uint64_t seed, std::uint64_t a,
   return Philox()(counter, key);
 }
 
-// The middle of one of 2^53 equal cells: symmetric, and never 0 or 1. The largest cell's
-// middle would round to 1 in a double, hence 52 bits and a half.
-double to_unit(std::uint64_t bits) { return (static_cast<double>(bits >> 12) + 0.5) * 0x1.0p-52; }
-
 }  // namespace
+
+double to_unit(std::uint64_t bits) { return (static_cast<double>(bits >> 12) + 0.5) * 0x1.0p-52; }
 
 std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank) {
   // splitmix64 finaliser (Steele, Lea, Flood, 2014) over parent and rank.

@@ -31,7 +31,11 @@ struct StepKey {
 inline constexpr std::uint64_t root_node_key = 0x9e3779b97f4a7c15ull;
 std::uint64_t child_node_key(std::uint64_t parent_key, std::int32_t sibling_rank);
 
-/// Uniform on (0, 1), 52 bits, never 0 and never 1.
+/// The middle of one of 2^52 equal cells of (0, 1), by the highest 52 bits: symmetric, and never 0
+/// or 1 (of 2^53 cells, the largest one's middle would round to 1).
+double to_unit(std::uint64_t bits);
+
+/// Uniform on (0, 1): to_unit() of 64 random bits.
 double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
                std::uint64_t index);
 

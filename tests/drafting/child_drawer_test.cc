@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "kernels/logits.h"
-#include "reference/statistics.h"
 
 namespace coppice {
 namespace {
@@ -93,36 +92,6 @@ TEST(ChildDrawer, TopAndCoupledFollowTheirOrder) {
     }
     EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, ChildDraw::coupled)[0],
               argmax_product(row, noise));
-  }
-}
-
-// The first three draws against the law of sampling without replacement.
-TEST(ChildDrawer, SamplesWithoutReplacement) {
-  for (const std::vector<float>& row :
-       {std::vector<float>{0.5f, 0.25f, 0.125f, 0.125f},
-        std::vector<float>{0.97f, 0.01f, 0.0f, 0.01f, 0.01f}, std::vector<float>(6, 1.0f / 6.0f)}) {
-    const std::size_t vocab = row.size();
-    std::vector<double> law(vocab * vocab * vocab, 0.0);
-    for (std::size_t a = 0; a < vocab; ++a) {
-      for (std::size_t b = 0; b < vocab; ++b) {
-        for (std::size_t c = 0; c < vocab; ++c) {
-          if (a == b || b == c || a == c) continue;
-          const double pa = row[a], pb = row[b], pc = row[c];
-          if (pa == 0.0 || pb == 0.0) continue;
-          law[(a * vocab + b) * vocab + c] = pa * pb / (1.0 - pa) * pc / (1.0 - pa - pb);
-        }
-      }
-    }
-    NoiseCache noise(static_cast<std::int64_t>(vocab));
-    ChildDrawer drawer(static_cast<std::int64_t>(vocab), noise);
-    std::vector<std::int64_t> counts(law.size(), 0);
-    for (std::uint64_t step = 0; step < 100000; ++step) {
-      const auto t = draw_all(drawer, row, {3, 0, step, 0}, ChildDraw::sampled);
-      ++counts[(static_cast<std::size_t>(t[0]) * vocab + static_cast<std::size_t>(t[1])) * vocab +
-               static_cast<std::size_t>(t[2])];
-    }
-    const testing::Fit fit = testing::compare(counts, law);
-    EXPECT_TRUE(fit.fits) << fit.text();
   }
 }
 

@@ -108,7 +108,6 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
         ASSERT_FALSE(source.broken);
         ASSERT_LE(tree.size(), size);
         ASSERT_LE(source.most_live, static_cast<std::size_t>(size + 1));
-        for (const std::int32_t node : tree.source) ASSERT_LT(node, policy->arena_nodes(limits));
 
         const ExpandRerankOptions bounded{options.beam_width,
                                           std::min(options.depth, limits.max_depth)};

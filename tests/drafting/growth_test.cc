@@ -183,9 +183,10 @@ TEST(Dyspec, BatchedGrowthIsAlgorithmOne) {
       ASSERT_LE(tree.height(), limits.max_depth);
       // As many passes as the tree is deep, the root's included.
       ASSERT_EQ(source.passes, std::max(tree.height(), 1));
-      for (std::int32_t node : tree.source) {
-        ASSERT_LT(node, policy->arena_nodes(limits));
-      }
+      // Round r draws what comes before the cut, while the r - 1 ancestors of its deepest
+      // positions keep their places.
+      const std::int32_t rounds = std::min(limits.max_depth, limits.max_size);
+      ASSERT_LE(source.draws, rounds * limits.max_size - rounds * (rounds - 1) / 2);
 
       const NaiveTree exact = testing::naive_dyspec(draft, limits, key, NaiveValues::plain, 0.0);
       expect_same(paths_of(tree), paths_of(exact));

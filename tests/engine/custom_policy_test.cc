@@ -1,16 +1,17 @@
-// Policies written by a user of coppice.h: an example, its law against the target's exact one
-// (chi-square and total variation at significance 1e-9 a test), plain texts repeated, faults that
-// the comparison must notice, and one clear error for everything that a policy may do wrong.
+// Policies written by a user of coppice.h: an example, its exact law against the target's, plain
+// texts repeated, a fault that the comparison must notice, and one clear error for everything that
+// a policy may do wrong.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 #include <iostream>
 
-#include "engine/exact_law.h"
+#include "custom_drafting.h"
 #include "engine/pair.h"
 #include "engine_impl.h"
-#include "verify/planted_faults.h"
+#include "reference/exact_law.h"
+#include "verify/rejection-inl.h"
 
 namespace coppice::testing {
 namespace {
@@ -137,48 +138,45 @@ class CustomPolicies : public ::testing::Test {
   TinyPair pair_;
 };
 
-TEST(CustomPolicyLaw, MatchesTheTargets) {
-  register_all();
-  const TinyPair pair(law_shape(5), 0.4);
-  Engine engine = Engine::load(pair.options());
-  for (const char* name : {"two-chains", "likeliest-first", "keep-best"}) {
-    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
-      if (name == std::string("keep-best") && acceptance == Acceptance::rejection) continue;
-      GenerateOptions options = request(name, 6);
-      options.temperature = 0.8;
-      options.acceptance = acceptance;
-      double accepted = 0.0;
-      const Fit fit = fit_of_three(engine, pair.path() / "target", options, &accepted);
-      std::cout << "[ " << name << ", " << name_of(acceptance) << " ] " << fit.text()
-                << ", accepted length " << accepted << "\n";
-      EXPECT_TRUE(fit.fits) << name << ": " << fit.text();
-      EXPECT_GT(accepted, 1.2) << "speculation was not exercised";
-    }
-  }
+// The law by enumeration, as in verify/losslessness_test.cc. The policy is told that children are
+// drawn as `told`; they are sampled.
+LawError law_error_of(ExactPair& pair, std::unique_ptr<CustomPolicy> custom, ChildDraw told,
+                      std::int32_t size) {
+  const auto policy = adapt_policy("custom", std::move(custom), told);
+  Enumeration enumeration;
+  const EnumeratedDecisions decide(enumeration);
+  const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
+  NoiseCache noise(vocab);
+  BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide);
+  RejectionRule<EnumeratedDecisions> rule(decide);
+  return law_error(enumeration, pair, drawer, {*policy, rule, fixed(size)});
 }
 
-TEST(CustomPolicyLaw, FaultsAreCaught) {
-  register_all();
-  const TinyPair pair(law_shape(5), 0.6);
-  Engine engine = Engine::load(pair.options());
-  const auto fit_of = [&](const GenerateOptions& options, const char* what) {
-    const Fit fit = fit_of_three(engine, pair.path() / "target", options);
-    std::cout << "[ " << what << " ] " << fit.text() << "\n";
-    return fit.fits;
-  };
-  GenerateOptions options = request("two-chains", 6);
-  options.temperature = 0.8;
-  engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
-  EXPECT_FALSE(fit_of(options, "planted: children from a narrower distribution"));
-  engine.impl().draft_runner->plant(DrawingFault::none);
-  if (on_cuda()) return;  // planted rules judge on the host
-  // Why keep() is refused under rejection: what it keeps for its probability, judged as if drawn.
-  options = request("keep-best", 6);
-  options.temperature = 0.8;
-  options.acceptance = Acceptance::coupled;
-  engine.impl().other_rule = [] { return make_rejection_rule(); };
-  EXPECT_FALSE(fit_of(options, "planted: tokens kept for what they are, judged by rejection"));
-  engine.impl().other_rule = nullptr;
+TEST(CustomPolicyLaw, IsTheTargets) {
+  auto pairs = exact_pairs();
+  double accepted = 0.0;
+  for (ExactPair& pair : pairs) {
+    for (const bool chains : {true, false}) {
+      const auto custom = [&]() -> std::unique_ptr<CustomPolicy> {
+        if (chains) return std::make_unique<TwoChains>();
+        return std::make_unique<LikeliestFirst>();
+      };
+      const LawError error = law_error_of(pair, custom(), ChildDraw::sampled, 4);
+      EXPECT_LE(error.largest, 1e-12) << pair.name << ": " << error.text();
+      EXPECT_FALSE(error.address_shared) << pair.name;
+      EXPECT_LE(error.largest_tree, 4) << pair.name;
+      accepted = std::max(accepted, error.accepted_length);
+    }
+  }
+  EXPECT_GT(accepted, 2.9);
+}
+
+// Why keep() is refused under rejection: what it keeps for its probability, judged as if drawn.
+TEST(CustomPolicyLaw, KeptForWhatItIsAndJudgedByRejectionIsCaught) {
+  auto pairs = exact_pairs();
+  const LawError error =
+      law_error_of(pairs.front(), std::make_unique<KeepBest>(), ChildDraw::top, 1);
+  EXPECT_GT(error.largest, 1e-3) << error.text();
 }
 
 TEST_F(CustomPolicies, RepeatThePlainText) {

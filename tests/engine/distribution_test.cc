@@ -1,6 +1,8 @@
-// The engine against the target's exact law: the first three tokens of many generations, on
-// small random models, chi-square and total variation at significance 1e-9 a test. The law comes
-// from an independent implementation of the model and of the filters, in double.
+// The whole engine against the target's exact law, once per rule: the first three tokens of many
+// generations, on small random models, chi-square and total variation at significance 1e-9 a test.
+// The law comes from an independent implementation of the model and of the filters, in double.
+// That growth and judgement leave the law alone is computed in verify/losslessness_test.cc, for
+// every policy; what is left for samples is what stands around them: passes, rows, keys, filters.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -29,6 +31,12 @@ struct Case {
   const char* tree = nullptr;  ///< what the tree file holds
   bool calibrate = false;
 };
+
+// The policies of few draws differ from the others in growth alone.
+constexpr int few_draws = 300;
+bool drawn_often(const Case& c) {
+  return c.policy == Policy::none || (c.policy == Policy::dyspec && !c.calibrate);
+}
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -77,7 +85,8 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
     std::ofstream(options.tree) << c.tree;
   }
   double accepted = 0.0;
-  const Fit result = fit_of_three(engine, pair.path() / "target", options, &accepted);
+  const Fit result = fit_of_three(engine, pair.path() / "target", options, &accepted,
+                                  drawn_often(c) ? usual_draws : few_draws);
   std::cout << "[ " << c.name << " ] " << result.text() << ", accepted length " << accepted << "\n";
   EXPECT_TRUE(result.fits) << result.text();
   if (c.policy != Policy::none) {
@@ -96,10 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"plain", Policy::none, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"plain_coupled", Policy::none, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"dyspec_8", Policy::dyspec, rejection, 8, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"dyspec_8_bad_draft", Policy::dyspec, rejection, 8, 0.7, 0, 1.0, 1.0, 1.0},
         Case{"dyspec_auto", Policy::dyspec, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"dyspec_auto_bad_draft", Policy::dyspec, rejection, 0, 1.0, 0, 1.0, 1.0, 1.0},
-        Case{"dyspec_auto_coupled", Policy::dyspec, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"dyspec_8_coupled", Policy::dyspec, coupled, 8, 1.2, 0, 1.0, 1.0, 0.5},
         Case{"calibrated", Policy::dyspec, rejection, 6, 0.8, 0, 1.0, 1.0, 0.5, {}, nullptr, true},
         Case{"calibrated_bad",
@@ -138,8 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
              {},
              nullptr,
              true},
-        Case{"dyspec_filters", Policy::dyspec, rejection, 6, 1.0, 4, 0.9, 1.0, 0.3},
-        Case{"dyspec_penalty", Policy::dyspec, rejection, 8, 1.0, 0, 1.0, 1.4, 0.3},
+        Case{"dyspec_filters_penalty", Policy::dyspec, rejection, 6, 0.8, 4, 0.9, 1.4, 0.5},
         Case{"threshold", Policy::dyspec_threshold, rejection, 12, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"threshold_auto", Policy::dyspec_threshold, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
         Case{"chain_3", Policy::chain, rejection, 3, 1.0, 0, 0.95, 1.0, 0.3},
@@ -212,31 +217,21 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
     std::cout << "[ planted: " << name << " ] " << result.text() << "\n";
     EXPECT_FALSE(result.fits) << name << " was not noticed: " << result.text();
   };
-  engine.impl().target_runner->plant(PassFault::rope_by_index);
-  // One layer of random weights hardly looks at positions: more draws are needed to see it.
-  expect_caught("rope by index", 96000);
-  engine.impl().target_runner->plant(PassFault::none);
-
   if (on_cuda()) {
-    const auto judge_with = [&](DeviceFault fault, const char* name) {
-      engine.impl().sampler->plant(fault);
-      expect_caught(name);
-      engine.impl().sampler->plant(DeviceFault::none);
-    };
-    judge_with(DeviceFault::residual_is_target, "bonus from the target where children failed");
-    judge_with(DeviceFault::accept_without_residual, "every sibling judged by T / D");
+    engine.impl().target_runner->plant(PassFault::rope_by_index);
+    // One layer of random weights hardly looks at positions: more draws are needed to see it.
+    expect_caught("rope by index", 96000);
+    engine.impl().target_runner->plant(PassFault::none);
+    engine.impl().sampler->plant(DeviceFault::residual_is_target);
+    expect_caught("bonus from the target where children failed");
+    engine.impl().sampler->plant(DeviceFault::none);
   } else {
     engine.impl().other_rule = [] {
       return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
     };
     expect_caught("declared distribution is not the sampled one");
-    engine.impl().other_rule = [] {
-      return make_faulty_rejection_rule(JudgingFault::residual_not_renormalised);
-    };
-    expect_caught("residual not renormalised");
     engine.impl().other_rule = nullptr;
   }
-
   engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_caught("children from a narrower distribution");
   engine.impl().draft_runner->plant(DrawingFault::none);
@@ -244,56 +239,36 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
       << "without faults it must fit";
 }
 
-// Nor may another policy's trees hide a fault.
-TEST(EngineDistributionPlanted, FaultsAreCaughtUnderEveryPolicy) {
-  const TinyPair pair(law_shape(5), 0.6);
+// On the CPU what a tree's rows say is compared with what one token a pass says.
+TEST(EngineDistributionPlanted, RopeByIndexIsSeenInTheLogProbabilities) {
+  if (on_cuda()) GTEST_SKIP() << "bf16 hides it: the law is sampled above";
+  const TinyPair pair;
   Engine engine = Engine::load(pair.options());
-  Engine::Impl& impl = engine.impl();
   GenerateOptions options;
   options.temperature = 1.0;
-  const auto fit_of = [&](const std::string& what) {
-    const Fit result = fit_of_three(engine, pair.path() / "target", options);
-    std::cout << "[ " << name_of(options.policy) << ", " << what << " ] " << result.text() << "\n";
-    return result.fits;
+  options.acceptance = coupled;
+  options.tree_size = 8;
+  options.max_new_tokens = 40;
+  options.ignore_eos = true;
+  options.logprobs = true;
+  const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+  const auto largest_difference = [&] {
+    double largest = 0.0;
+    options.policy = Policy::none;
+    const Generation plain = engine.generate(prompt, options);
+    options.policy = Policy::dyspec;
+    const Generation fast = engine.generate(prompt, options);
+    EXPECT_EQ(plain.tokens.size(), 40u);
+    for (std::size_t i = 0; i < 40 && plain.tokens[i] == fast.tokens[i]; ++i) {
+      largest = std::max(largest, std::abs(plain.logprobs[i].logprob - fast.logprobs[i].logprob));
+    }
+    return largest;
   };
-  for (const Policy policy : {Policy::static_tree, Policy::specinfer, Policy::sequoia}) {
-    options.policy = policy;
-    options.widths.clear();
-    options.tree.clear();
-    options.tree_size = policy == Policy::sequoia ? 8 : 0;
-    options.tree_depth = policy == Policy::sequoia ? 2 : 0;  // else a chain would be best
-    if (policy == Policy::specinfer) options.widths = {3, 2};
-    if (policy == Policy::static_tree) {
-      options.tree = pair.path() / "tree.json";
-      std::ofstream(options.tree) << shape;
-    }
-    if (on_cuda()) {
-      impl.sampler->plant(DeviceFault::residual_is_target);
-      EXPECT_FALSE(fit_of("planted: bonus from the target where children failed"));
-      impl.sampler->plant(DeviceFault::none);
-    } else {
-      impl.other_rule = [] {
-        return make_faulty_rejection_rule(JudgingFault::residual_not_renormalised);
-      };
-      EXPECT_FALSE(fit_of("planted: residual not renormalised"));
-      impl.other_rule = nullptr;
-    }
-    impl.draft_runner->plant(DrawingFault::declared_is_not_sampled);
-    EXPECT_FALSE(fit_of("planted: children from a narrower distribution"));
-    impl.draft_runner->plant(DrawingFault::none);
-    EXPECT_TRUE(fit_of("without faults"));
-  }
-  if (on_cuda()) return;  // planted rules judge on the host
-  // What is refused for expand_rerank: its trees, judged as if they had been drawn.
-  options = {};
-  options.temperature = 1.0;
-  options.policy = Policy::expand_rerank;
-  options.acceptance = Acceptance::coupled;
-  options.tree_size = 4;
-  impl.other_rule = [] { return make_rejection_rule(); };
-  EXPECT_FALSE(fit_of("planted: judged by rejection"));
-  impl.other_rule = nullptr;
-  EXPECT_TRUE(fit_of("without faults"));
+  constexpr double rounding = 1e-4;  // exact_logits.h
+  EXPECT_LT(largest_difference(), rounding);
+  engine.impl().target_runner->plant(PassFault::rope_by_index);
+  EXPECT_GT(largest_difference(), 10.0 * rounding);
+  engine.impl().target_runner->plant(PassFault::none);
 }
 
 }  // namespace

@@ -16,12 +16,11 @@
 namespace coppice::testing {
 namespace {
 
-constexpr int new_tokens = 256;
+constexpr int new_tokens = 128;
 
 struct Case {
   const char* dtype;
   bool coupled;
-  int prompt_count;
   int threads;
   /// Bound on the rounding of a difference of two logits. f32: sums of 512 to 1376 products
   /// through 5 layers; relative 1e-5 of logits below 30. bf16: activations are rounded to 8
@@ -31,14 +30,14 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.dtype << (c.coupled ? " coupled, " : " greedy, ") << c.prompt_count << " prompts";
+  return out << c.dtype << (c.coupled ? " coupled" : " greedy");
 }
 
 // Sanitizers slow a run down by an order of magnitude and look for other things.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int all_prompts = 4, some_prompts = 4;
+constexpr int prompt_count = 4;
 #else
-constexpr int all_prompts = 100, some_prompts = 24;
+constexpr int prompt_count = 32;  // each turn four times
 #endif
 
 struct Turn {
@@ -86,8 +85,10 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   std::int64_t tokens = 0, flips = 0;
   double largest_gap = 0.0;
   double accepted = 0.0;
-  for (int i = 0; i < c.prompt_count; ++i) {
-    std::vector<TokenId> text = engine.tokenize(all[static_cast<std::size_t>(i)]);
+  for (int i = 0; i < prompt_count; ++i) {
+    // From all over the set, which is in order of kinds.
+    const auto prompt = static_cast<std::size_t>(i) * all.size() / prompt_count;
+    std::vector<TokenId> text = engine.tokenize(all[prompt]);
     options.max_new_tokens = new_tokens;
     options.policy = Policy::none;
     const Generation plain = engine.generate(text, options);
@@ -103,7 +104,7 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
     while (done < plain.tokens.size()) {
       options.max_new_tokens = static_cast<std::int32_t>(plain.tokens.size() - done);
       const Generation fast = engine.generate(text, options);
-      accepted += fast.statistics.accepted_length / c.prompt_count;
+      accepted += fast.statistics.accepted_length / prompt_count;
       std::size_t same = 0;
       while (same < fast.tokens.size() && fast.tokens[same] == plain.tokens[done + same]) ++same;
       tokens += static_cast<std::int64_t>(same);
@@ -125,7 +126,7 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
       }
       gap = std::abs(gap);
       largest_gap = std::max(largest_gap, gap);
-      EXPECT_LT(gap, c.tolerance) << "prompt " << i << ", token " << at << ": " << other.token
+      EXPECT_LT(gap, c.tolerance) << "prompt " << prompt << ", token " << at << ": " << other.token
                                   << " instead of " << mine.token;
       ++flips;
       text.insert(text.end(), plain.tokens.begin() + static_cast<std::ptrdiff_t>(done),
@@ -136,15 +137,13 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   std::cout << "[ " << c.dtype << (c.coupled ? " coupled" : " greedy") << " ] " << tokens
             << " tokens equal, " << flips << " near-ties, largest gap " << largest_gap
             << ", accepted length about " << accepted << "\n";
-  EXPECT_GT(tokens, c.prompt_count * new_tokens * 9 / 10);
+  EXPECT_GT(tokens, prompt_count * new_tokens * 9 / 10);
   RecordProperty("near_ties", static_cast<int>(flips));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
-                         ::testing::Values(Case{"f32", false, all_prompts, 1, 6e-4},
-                                           Case{"auto", false, all_prompts, 2, 0.2},
-                                           Case{"f32", true, some_prompts, 2, 6e-4},
-                                           Case{"auto", true, all_prompts, 1, 0.25}),
+                         ::testing::Values(Case{"f32", false, 1, 6e-4}, Case{"auto", false, 2, 0.2},
+                                           Case{"f32", true, 2, 6e-4}, Case{"auto", true, 1, 0.25}),
                          [](const auto& one) {
                            return std::string(one.param.dtype) +
                                   (one.param.coupled ? "_coupled" : "_greedy");

@@ -139,10 +139,8 @@ std::vector<double> law_of_three(const TabularModel& target, const SamplingParam
 
 class TabularGenerator::Source final : public DraftSource {
  public:
-  Source(const std::vector<float>& rows, std::int32_t vocab, NoiseCache& noise, DrawingFault fault)
-      : rows_(rows), vocab_(vocab), drawer_(vocab, noise) {
-    drawer_.plant(fault);
-  }
+  Source(const std::vector<float>& rows, std::int32_t vocab, NoiseCache& noise)
+      : rows_(rows), vocab_(vocab), drawer_(vocab, noise) {}
   void begin(const StepKey& key, ChildDraw draw, TokenId before_root) {
     drawer_.begin(key, draw);
     before_root_ = before_root;
@@ -197,7 +195,7 @@ TabularGenerator::TabularGenerator(const ModelPair& pair, const Setting& setting
       target_rows_(pair.target.distributions(setting.target_params)),
       draft_rows_(pair.draft.distributions(setting.draft_params)),
       noise_(std::make_unique<NoiseCache>(vocab_)),
-      source_(std::make_unique<Source>(draft_rows_, vocab_, *noise_, setting.fault)),
+      source_(std::make_unique<Source>(draft_rows_, vocab_, *noise_)),
       target_(std::make_unique<Target>(target_rows_, vocab_)) {}
 
 TabularGenerator::~TabularGenerator() = default;

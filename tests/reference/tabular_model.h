@@ -52,7 +52,6 @@ struct Setting {
   SamplingParams draft_params{1.0};
   ChildDraw draw = ChildDraw::sampled;
   LimitsRule limits;
-  DrawingFault fault = DrawingFault::none;
 };
 
 /// Generates texts with one pair and one setting.

@@ -5,14 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <random>
 #include <vector>
 
 #include "drafting/child_drawer.h"
 #include "kernels/logits.h"
 #include "reference/all_trees.h"
-#include "reference/statistics.h"
-#include "verify/planted_faults.h"
+#include "reference/enumeration.h"
+#include "reference/naive_rejection.h"
+#include "verify/rejection-inl.h"
 
 namespace coppice {
 namespace {
@@ -54,7 +56,7 @@ TEST(AcceptanceRules, EveryPatternOnEveryTreeUpToSevenTokens) {
   constexpr std::size_t vocab = 9;  // tokens 1 to 7 are nodes, 8 is in no tree
   NoiseCache noise(vocab);
   const auto rejection = make_rejection_rule();
-  const auto literal = make_faulty_rejection_rule(JudgingFault::none);
+  const auto literal = testing::make_naive_rejection_rule();
   const auto greedy = make_greedy_rule();
   const auto coupled = make_coupled_rule(noise);
   DistributionTable draft(8, vocab);
@@ -103,7 +105,7 @@ TEST(AcceptanceRules, EveryPatternOnEveryTreeUpToSevenTokens) {
 TEST(RejectionRule, AgreesWithTheLiteralRule) {
   std::mt19937_64 random(1);
   const auto scalar = make_rejection_rule();
-  const auto literal = make_faulty_rejection_rule(JudgingFault::none);
+  const auto literal = testing::make_naive_rejection_rule();
   int different = 0, judged = 0;
   for (int round = 0; round < 3000; ++round) {
     const std::size_t vocab = 2 + random() % 12;
@@ -153,28 +155,40 @@ TEST(RejectionRule, AgreesWithTheLiteralRule) {
   EXPECT_LE(different, 2);
 }
 
-// Where nothing but rounding is left of the residual, the target itself is sampled.
-TEST(RejectionRule, WithoutResidualSamplesTheTarget) {
-  // D exceeds T everywhere by rounding, and every child is rejected: with D far above 1 a
-  // rejection is certain enough to be seen.
-  constexpr std::size_t vocab = 3;
-  const std::vector<float> target_probs{0.5f, 0.3f, 0.2f};
+// Outcomes of judging the root's children, each with its probability: a child's token, or the
+// bonus as vocab + token.
+std::map<TokenId, double> law_of_judging(const std::vector<float>& target_probs,
+                                         const std::vector<float>& draft_probs,
+                                         const TokenTree& tree) {
+  testing::Enumeration enumeration;
+  const auto vocab = static_cast<TokenId>(target_probs.size());
+  RejectionRule<testing::EnumeratedDecisions> rule{testing::EnumeratedDecisions(enumeration)};
   FixedTarget target(target_probs);
   DistributionTable draft(1, vocab);
-  for (std::size_t i = 0; i < vocab; ++i) draft.row(0)[i] = target_probs[i] * 8.0f;
+  std::copy(draft_probs.begin(), draft_probs.end(), draft.row(0).begin());
+  Verdict verdict;
+  std::map<TokenId, double> law;
+  enumeration.each([&] {
+    rule.judge(tree, target, draft, {}, verdict);
+    const TokenId token = verdict.path.empty()
+                              ? vocab + verdict.bonus
+                              : tree.token[static_cast<std::size_t>(verdict.path[0])];
+    law[token] += enumeration.probability();
+  });
+  return law;
+}
+
+// Where nothing but rounding is left of the residual, the target itself is sampled: D exceeds T
+// everywhere, here by so much that a rejection is certain enough to be seen.
+TEST(RejectionRule, WithoutResidualSamplesTheTarget) {
   TokenTree tree;
   tree.reset(0);
   tree.add(0, 0, 0, 0.5f, 1.0);
-  const auto rule = make_rejection_rule();
-  std::vector<std::int64_t> counts(vocab, 0);
-  Verdict verdict;
-  for (std::uint64_t step = 0; step < 80000; ++step) {
-    rule->judge(tree, target, draft, {5, 0, step, 0}, verdict);
-    if (verdict.path.empty()) ++counts[static_cast<std::size_t>(verdict.bonus)];
-  }
-  const testing::Fit fit = testing::compare(counts, std::vector<double>{0.5, 0.3, 0.2});
-  EXPECT_GT(counts[0], 15000);
-  EXPECT_TRUE(fit.fits) << fit.text();
+  auto law = law_of_judging({0.5f, 0.25f, 0.25f}, {4.0f, 2.0f, 2.0f}, tree);
+  EXPECT_NEAR(law[0], 0.5, 1e-15);  // the child: T / D of 1/8, by a draft mass of no less than D
+  EXPECT_NEAR(law[3], 0.25, 1e-15);
+  EXPECT_NEAR(law[4], 0.125, 1e-15);
+  EXPECT_NEAR(law[5], 0.125, 1e-15);
 }
 
 TEST(RejectionRule, EqualDistributionsAcceptTheFirstChild) {
@@ -200,24 +214,14 @@ TEST(RejectionRule, EqualDistributionsAcceptTheFirstChild) {
 
 TEST(RejectionRule, AFullyDrawnDraftLeavesWhatItLacks) {
   // D = {1/2, 1/2, 0, 0} drawn to the end, T has nothing there: the residual is T.
-  FixedTarget target({0.0f, 0.0f, 0.25f, 0.75f});
-  DistributionTable draft(1, 4);
-  const std::vector<float> declared{0.5f, 0.5f, 0.0f, 0.0f};
-  std::copy(declared.begin(), declared.end(), draft.row(0).begin());
   TokenTree tree;
   tree.reset(0);
   tree.add(0, 1, 0, 0.5f, 1.0);
   tree.add(0, 0, 1, 0.5f, 0.5);
-  const auto rule = make_rejection_rule();
-  std::vector<std::int64_t> counts(4, 0);
-  Verdict verdict;
-  for (std::uint64_t step = 0; step < 40000; ++step) {
-    rule->judge(tree, target, draft, {6, 0, step, 0}, verdict);
-    ASSERT_TRUE(verdict.path.empty());
-    ++counts[static_cast<std::size_t>(verdict.bonus)];
-  }
-  const testing::Fit fit = testing::compare(counts, std::vector<double>{0.0, 0.0, 0.25, 0.75});
-  EXPECT_TRUE(fit.fits) << fit.text();
+  auto law = law_of_judging({0.0f, 0.0f, 0.25f, 0.75f}, {0.5f, 0.5f, 0.0f, 0.0f}, tree);
+  EXPECT_EQ(law.size(), 2u);
+  EXPECT_NEAR(law[4 + 2], 0.25, 1e-15);
+  EXPECT_NEAR(law[4 + 3], 0.75, 1e-15);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-#include "drafting/planted_faults.h"
+#include "reference/faulty_policies.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace coppice {
+namespace coppice::testing {
 namespace {
 
 // Replaces `tree` by its nodes `kept`, which hold their parents and earlier siblings before them.
@@ -22,9 +22,6 @@ void keep(TokenTree& tree, const std::vector<std::int32_t>& kept) {
 class TokenTiePolicy final : public DraftPolicy {
  public:
   std::string name() const override { return "dyspec, ties by token"; }
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return exact_->arena_nodes(widened(limits));
-  }
 
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     exact_->grow(source, widened(limits), tree);
@@ -55,7 +52,7 @@ class TokenTiePolicy final : public DraftPolicy {
 
  private:
   static GrowthLimits widened(GrowthLimits limits) {
-    limits.max_size = 2 * limits.max_size + 8;
+    limits.max_size += 2;
     return limits;
   }
   std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();
@@ -64,9 +61,6 @@ class TokenTiePolicy final : public DraftPolicy {
 class HindsightPolicy final : public DraftPolicy {
  public:
   std::string name() const override { return "dyspec, size in hindsight"; }
-  std::int32_t arena_nodes(const GrowthLimits& limits) const override {
-    return exact_->arena_nodes(limits);
-  }
 
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     exact_->grow(source, limits, tree);
@@ -96,4 +90,4 @@ class HindsightPolicy final : public DraftPolicy {
 std::unique_ptr<DraftPolicy> make_token_tie_policy() { return std::make_unique<TokenTiePolicy>(); }
 std::unique_ptr<DraftPolicy> make_hindsight_policy() { return std::make_unique<HindsightPolicy>(); }
 
-}  // namespace coppice
+}  // namespace coppice::testing

@@ -1,0 +1,96 @@
+// Faults of drawing children, planted from outside the drawer, over any source of decisions.
+// Included by drafting/host_draft_sampler.cc and tests.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "drafting/child_drawer-inl.h"
+#include "drafting/planted_faults.h"
+
+namespace coppice {
+
+/// Decisions by addresses that nodes share.
+template <typename Decisions>
+class FaultyDrawing {
+ public:
+  FaultyDrawing(DrawingFault fault, Decisions decide) : fault_(fault), decide_(std::move(decide)) {}
+
+  template <typename Outcome>
+  auto operator()(RandomAddress at, const Outcome& outcome) {
+    if (fault_ == DrawingFault::retry_shares_noise) {
+      at.key.step = 0;
+      at.node_key += at.key.position;
+    }
+    return decide_(at, outcome);
+  }
+  /// By the two faults that share noise, a key counts edges from the root.
+  std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) const {
+    const bool by_depth = fault_ == DrawingFault::same_depth_shares_noise ||
+                          fault_ == DrawingFault::retry_shares_noise;
+    return by_depth ? parent_key + 1 : decide_.child_key(parent_key, sibling_rank);
+  }
+
+ private:
+  DrawingFault fault_;
+  Decisions decide_;
+};
+
+/// BasicChildDrawer with a fault.
+template <typename Decisions>
+class FaultyChildDrawer {
+ public:
+  FaultyChildDrawer(std::int64_t vocab_size, NoiseCache& noise, DrawingFault fault,
+                    Decisions decide = {})
+      : narrows_(fault == DrawingFault::declared_is_not_sampled),
+        drawer_(vocab_size, noise, FaultyDrawing<Decisions>(fault, std::move(decide))),
+        declared_(0, vocab_size) {}
+
+  void begin(const StepKey& key, ChildDraw draw) {
+    drawer_.begin(key, draw);
+    declared_.reset();
+  }
+  std::span<float> prepare(std::int32_t node) {
+    sampled_from_ = drawer_.prepare(node);
+    if (!narrows_) return sampled_from_;
+    declared_.grow_to(node + 1);
+    return declared_.row(node);
+  }
+  void ready(std::int32_t node) {
+    if (narrows_) {
+      const std::span<const float> declared = declared_.row(node);
+      std::copy(declared.begin(), declared.end(), sampled_from_.begin());
+      keep_two(sampled_from_);
+    }
+    drawer_.ready(node);
+  }
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank) {
+    return drawer_.child(arena, node, rank);
+  }
+  const DistributionTable& distributions() const {
+    return narrows_ ? declared_ : drawer_.distributions();
+  }
+
+ private:
+  static void keep_two(std::span<float> probs) {
+    if (probs.size() < 3) return;
+    std::vector<TokenId> order(probs.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::nth_element(order.begin(), order.begin() + 1, order.end(), [&](TokenId a, TokenId b) {
+      return probs[static_cast<std::size_t>(a)] > probs[static_cast<std::size_t>(b)];
+    });
+    for (std::size_t i = 2; i < order.size(); ++i) probs[static_cast<std::size_t>(order[i])] = 0.0f;
+  }
+
+  bool narrows_;
+  BasicChildDrawer<FaultyDrawing<Decisions>> drawer_;
+  DistributionTable declared_;     ///< what distributions() declares, where that differs
+  std::span<float> sampled_from_;  ///< the row of the node prepared last
+};
+
+}  // namespace coppice

@@ -1,0 +1,253 @@
+// What speculation writes has the target's law: computed, not sampled. Growth and judgement, as
+// the product runs them, are followed through every outcome of their random decisions over
+// vocabularies of 2 to 5 and trees of up to 5 nodes, and every text's probability is compared with
+// the target's.
+//
+// The tolerance. T and D are multiples of 2^-24 and sum to 1 exactly (reference/exact_law.h), so
+// that nothing but double arithmetic separates the two laws. A decision's parts are right to
+// 2^-52 each; a path takes at most 30 decisions of at most 5 parts, and what all paths' errors add
+// up to is at most what the worst path's decisions do: 150 2^-52 = 3e-14. The scalar residual adds
+// a relative 2^-50 or so to each of its masses, a residual of at most 1e-12 is judged as none where
+// it is reached with that probability. Together below 1e-13.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "drafting/calibration.h"
+#include "drafting/dyspec_auto.h"
+#include "drafting/sequoia.h"
+#include "drafting/specinfer.h"
+#include "drafting/static_tree.h"
+#include "reference/exact_law.h"
+#include "verify/rejection-inl.h"
+
+namespace coppice {
+namespace {
+
+using testing::EnumeratedDecisions;
+using testing::Enumeration;
+using testing::ExactPair;
+using testing::fixed;
+using testing::LawError;
+
+constexpr double tolerance = 1e-12;
+
+// Prices under which trees of a few nodes pay, and none of more than five.
+class FixedPrices final : public GrowthEconomics {
+ public:
+  double node_cost(std::int32_t size) const override {
+    return size < 5 ? 0.02 + 0.03 * size : std::numeric_limits<double>::infinity();
+  }
+  double pass_cost(std::int32_t rows) const override { return 0.03 + 0.01 * rows; }
+  double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
+};
+
+// Acceptance that rises with the share of the draft's mass and falls with rank, so that trees have
+// breadth and depth.
+const AcceptanceCalibration& learned() {
+  static const AcceptanceCalibration calibration = [] {
+    AcceptanceCalibration of(ChildDraw::sampled);
+    std::mt19937_64 random(3);
+    const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+    for (int i = 0; i < 400; ++i) {
+      const double share = unit();
+      const auto rank = static_cast<std::int32_t>(random() % 4);
+      const auto depth = static_cast<std::int32_t>(1 + random() % 5);
+      of.observe(rank, depth, share, unit() < std::sqrt(share) * (rank == 0 ? 0.95 : 0.7));
+    }
+    of.update();
+    return of;
+  }();
+  return calibration;
+}
+
+struct Grown {
+  std::string name;
+  std::unique_ptr<DraftPolicy> policy;
+  testing::LimitsRule limits;
+};
+
+std::vector<Grown> growths() {
+  static const FixedPrices prices;
+  static const AcceptanceCalibration nothing_learned;
+  std::vector<Grown> all;
+  const auto add = [&](std::string name, std::unique_ptr<DraftPolicy> policy,
+                       testing::LimitsRule limits) {
+    all.push_back({std::move(name), std::move(policy), std::move(limits)});
+  };
+  for (const std::int32_t size : {0, 1, 2, 4}) {
+    add("dyspec " + std::to_string(size), make_dyspec_policy(), fixed(size));
+  }
+  add("dyspec 4, depth 2", make_dyspec_policy(), fixed(4, 2));
+  add("dyspec 5, value 0.2", make_dyspec_policy(), fixed(5, 9, 0.2));
+  add("threshold 0.3", make_dyspec_threshold_policy(), fixed(5, 9, 0.3));
+  add("threshold 0.05, 3 nodes", make_dyspec_threshold_policy(), fixed(3, 9, 0.05));
+  add("calibrated", make_calibrated_dyspec_policy(learned(), ChildDraw::sampled), fixed(4));
+  add("calibrated, nothing learned",
+      make_calibrated_dyspec_policy(nothing_learned, ChildDraw::sampled), fixed(3));
+  add("calibrated threshold", make_calibrated_threshold_policy(learned()), fixed(4, 9, 0.2));
+  add("dyspec auto", std::make_unique<DyspecAutoPolicy>(prices, learned(), false), fixed(4));
+  add("chain 1", make_chain_policy(), fixed(1));
+  add("chain 4", make_chain_policy(), fixed(4));
+  add("specinfer <2,1>", make_specinfer_policy({2, 1}), fixed(99));
+  add("specinfer <1,3>, 4 nodes", make_specinfer_policy({1, 3}), fixed(4));
+  // Three children where some drafts have fewer; a map whose first rank is not its best.
+  const TreeShape shape(std::vector<RankPath>{{0}, {1}, {0, 0}, {1, 0}, {2}});
+  add("static 5", make_static_policy(shape), fixed(5));
+  add("static 5, 3 nodes", make_static_policy(shape), fixed(3));
+  add("sequoia 4",
+      make_sequoia_policy(plan_sequoia(std::vector<double>{0.25, 0.4, 0.2}, {4, 2, 3})), fixed(64));
+  return all;
+}
+
+LawError rejection_error(ExactPair& pair, const Grown& grown, std::int32_t steps = 1) {
+  Enumeration enumeration;
+  const EnumeratedDecisions decide(enumeration);
+  const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
+  NoiseCache noise(vocab);
+  BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide);
+  RejectionRule<EnumeratedDecisions> rule(decide);
+  return testing::law_error(enumeration, pair, drawer,
+                            {*grown.policy, rule, grown.limits, ChildDraw::sampled, steps});
+}
+
+class Summary {
+ public:
+  void add(const std::string& name, const LawError& error, double allowed = tolerance) {
+    ++laws_;
+    paths_ += error.paths;
+    EXPECT_LE(error.largest, allowed) << name << ": " << error.text();
+    EXPECT_NEAR(error.total, 1.0, tolerance) << name;
+    EXPECT_FALSE(error.address_shared) << name;
+    EXPECT_LE(error.largest_tree, 5) << name;
+    if (error.largest >= worst_.largest) {
+      worst_ = error;
+      worst_name_ = name;
+    }
+  }
+  ~Summary() {
+    std::cout << laws_ << " laws, " << paths_ << " paths; the worst, " << worst_name_ << ": "
+              << worst_.text() << "\n";
+  }
+
+ private:
+  int laws_ = 0;
+  std::int64_t paths_ = 0;
+  LawError worst_;
+  std::string worst_name_ = "none";
+};
+
+TEST(Losslessness, RejectionForEveryPairAndPolicy) {
+  Summary summary;
+  auto pairs = testing::exact_pairs();
+  const auto all = growths();
+  double accepted = 0.0;
+  for (ExactPair& pair : pairs) {
+    for (const Grown& grown : all) {
+      const LawError error = rejection_error(pair, grown);
+      summary.add(pair.name + ", " + grown.name, error);
+      accepted = std::max(accepted, error.accepted_length);
+    }
+  }
+  EXPECT_GT(accepted, 4.9);  // a chain of 4, always accepted
+}
+
+// The draft's rows too are processed, by other parameters where it likes.
+TEST(Losslessness, TemperaturesFiltersAndPenalties) {
+  Summary summary;
+  const std::vector<std::pair<SamplingParams, SamplingParams>> settings{
+      {{0.6}, {0.6}},
+      {{1.5}, {0.7}},
+      {{1.0, 2}, {1.0, 2}},
+      {{1.0, 3}, {1.0, 2}},
+      {{1.0}, {1.0, 2}},
+      {{0.8, 0, 0.7}, {0.8, 0, 0.7}},
+      {{1.0}, {1.0, 0, 0.5}},
+      {{1.0, 0, 1.0, 0.3}, {1.0, 0, 1.0, 0.3}},
+      {{1.0, 0, 1.0, 0.0, 1.4}, {1.0, 0, 1.0, 0.0, 1.4}},
+      {{1.0, 0, 1.0, 0.0, 1.4}, {1.0}},
+      {{1.2, 3, 0.9, 0.05, 1.2}, {1.2, 3, 0.9, 0.05, 1.2}}};
+  const auto all = growths();
+  for (const auto& [target_params, draft_params] : settings) {
+    auto pairs = testing::exact_pairs(target_params, draft_params);
+    for (ExactPair& pair : pairs) {
+      const bool random = pair.name.rfind("random", 0) == 0 || pair.name == "good draft" ||
+                          pair.name == "draft 0 where the target is not";
+      if (!random) continue;
+      for (const Grown& grown : all) {
+        summary.add(pair.name + ", " + grown.name, rejection_error(pair, grown));
+      }
+    }
+  }
+}
+
+// Rows as they are: their sums are off 1 by float rounding, which the rule takes for 1. That moves
+// a node's law by the two sums' errors at most (kernels/rejection_rule.h), as much as rounding has
+// moved T. Rows of 5 floats below 1: 5 2^-24 each; 2 rows of up to 5 nodes on a path.
+TEST(Losslessness, RowsAsTheyAreServed) {
+  Summary summary;
+  auto pairs = testing::exact_pairs({0.8}, {0.9}, testing::Rows::as_served);
+  const auto all = growths();
+  for (ExactPair& pair : pairs) {
+    for (const Grown& grown : all) {
+      if (grown.name != "dyspec 4" && grown.name != "static 5") continue;
+      summary.add(pair.name + ", " + grown.name, rejection_error(pair, grown), 50 * 0x1p-24);
+    }
+  }
+}
+
+// Sizes that follow past acceptance, as automatic ones do, and numbers of two steps: no two
+// decisions of a text may share one.
+TEST(Losslessness, StepsThatFollowEachOther) {
+  const auto adaptive = [](std::int32_t step, std::int32_t last_accepted) {
+    GrowthLimits limits;
+    limits.max_size = step == 0 ? 2 : 1 + last_accepted;
+    limits.max_depth = 1 + last_accepted;
+    limits.min_value = last_accepted == 0 ? 0.15 : 0.05;
+    return limits;
+  };
+  std::vector<Grown> all;
+  all.push_back({"dyspec, adaptive", make_dyspec_policy(), adaptive});
+  all.push_back({"threshold, adaptive", make_dyspec_threshold_policy(), adaptive});
+  all.push_back({"dyspec 2", make_dyspec_policy(), fixed(2)});
+  Summary summary;
+  auto pairs = testing::exact_pairs();
+  for (ExactPair& pair : pairs) {
+    if (pair.target.vocab() > 4) continue;
+    for (const Grown& grown : all) {
+      summary.add(pair.name + ", " + grown.name, rejection_error(pair, grown, 2));
+    }
+  }
+}
+
+// At temperature 0 every path writes the target's choices, whatever the draft draws.
+TEST(Losslessness, GreedyForEveryPairAndPolicy) {
+  Summary summary;
+  auto pairs = testing::exact_pairs({0.0}, {1.0});
+  const auto all = growths();
+  const auto rule = make_greedy_rule();
+  for (ExactPair& pair : pairs) {
+    if (!pair.by_parameters) continue;
+    const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
+    for (const Grown& grown : all) {
+      for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+        Enumeration enumeration;
+        NoiseCache noise(vocab);
+        BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise,
+                                                     EnumeratedDecisions(enumeration));
+        summary.add(pair.name + ", " + grown.name,
+                    testing::law_error(enumeration, pair, drawer,
+                                       {*grown.policy, *rule, grown.limits, draw}));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,83 @@
+// Recursive rejection over any source of decisions. Included where it is instantiated:
+// verify/rejection.cc, verify/planted_faults.cc and tests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/decisions.h"
+#include "kernels/logits.h"
+#include "kernels/rejection_rule.h"
+#include "verify/acceptance.h"
+#include "verify/children.h"
+
+namespace coppice {
+
+/// `Node`: the rule at one node, NodeRejection but for planted faults.
+template <typename Decisions, typename Node = NodeRejection>
+class RejectionRule final : public AcceptanceRule {
+ public:
+  explicit RejectionRule(Decisions decide = {}, std::string name = "rejection")
+      : decide_(std::move(decide)), name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    links_.assign(tree);
+    verdict.path.clear();
+    std::int32_t node = 0;
+    std::uint64_t node_key = root_node_key;
+    while (true) {
+      const std::int32_t accepted =
+          judge_children(tree, node, node_key, target.distribution(node), draft, key, verdict);
+      if (accepted < 0) return;
+      verdict.path.push_back(accepted);
+      node = accepted;
+      node_key = decide_.child_key(node_key, tree.rank[static_cast<std::size_t>(node)]);
+    }
+  }
+
+ private:
+  // The accepted child of `node`, or -1 with the bonus set.
+  std::int32_t judge_children(const TokenTree& tree, std::int32_t node, std::uint64_t node_key,
+                              std::span<const float> target_probs, const DistributionTable& draft,
+                              const StepKey& key, Verdict& verdict) {
+    const RandomAddress bonus_at{RandomStream::residual, key, node_key, 0};
+    std::int32_t child = links_.first_child(node);
+    if (child < 0) {
+      verdict.bonus =
+          decide_(bonus_at, [&](double u) { return sample_inverse_cdf(target_probs, u); });
+      return -1;
+    }
+    const std::span<const float> draft_probs =
+        draft.row(tree.source[static_cast<std::size_t>(node)]);
+    Node state;
+    for (std::uint64_t rank = 0; child >= 0; child = links_.next_sibling(child), ++rank) {
+      const auto token = static_cast<std::size_t>(tree.token[static_cast<std::size_t>(child)]);
+      const double target_prob = static_cast<double>(target_probs[token]);
+      const double draft_prob = static_cast<double>(draft_probs[token]);
+      const RandomAddress at{RandomStream::accept, key, node_key, rank};
+      if (decide_(at, [&](double u) { return state.accepts(u, target_prob, draft_prob); })) {
+        return child;
+      }
+      state.reject(draft_prob);
+      const ResidualMass mass = residual_mass(target_probs, draft_probs, state.scale);
+      state.note_masses(mass.residual, mass.draft);
+      if (!state.has_residual()) break;
+    }
+    verdict.bonus = decide_(bonus_at, [&](double u) {
+      const TokenId token =
+          state.has_residual() ? sample_residual(target_probs, draft_probs, state.scale, u) : -1;
+      return token < 0 ? sample_inverse_cdf(target_probs, u) : token;
+    });
+    return -1;
+  }
+
+  Decisions decide_;
+  std::string name_;
+  ChildLinks links_;
+};
+
+}  // namespace coppice
