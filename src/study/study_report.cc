@@ -1,6 +1,6 @@
 #include "study/study_report.h"
 
-#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -11,58 +11,85 @@
 #include "study/figures/report_page.h"
 #include "study/figures/svg.h"
 #include "study/study_figures.h"
+#include "study/study_tables.h"
 
 namespace coppice::study {
 namespace {
 
-Table kinds_table(const Summary& summary) {
-  Summary kinds;
-  kinds.rows = summary.kinds;
-  Table table = summary_table(kinds);
-  table.columns.insert(table.columns.begin(), {"kind", Align::left});
-  for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    table.rows[r].insert(table.rows[r].begin(), summary.kinds[r].kind);
+void create_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directory(folder, error);
+  if (error) throw_write_failure(folder, error.value());
+}
+
+/// One sentence on texts that must repeat plain decoding's; empty where nothing binds them.
+std::string agreement_sentence(const Summary& summary) {
+  std::int64_t texts = 0, departing = 0;
+  for (const Agreement& one : summary.agreements) {
+    texts += one.texts;
+    departing += static_cast<std::int64_t>(one.divergences.size());
   }
-  return table;
+  if (texts == 0) return {};
+  if (departing == 0) {
+    return cat("All ", texts,
+               " texts that must repeat plain decoding's do so, token for token (temperature 0, "
+               "and coupled acceptance with the same seed).");
+  }
+  return cat(departing, " of ", texts,
+             " texts that must repeat plain decoding's depart from it; `coppice audit` tells "
+             "near-ties of rounding from faults.");
+}
+
+/// Writes the table in its forms and takes it into the page.
+CaptionedTable published(const std::filesystem::path& folder, NamedTable table) {
+  CaptionedTable out{std::move(table.table), std::move(table.caption), {}};
+  const auto write = [&](const char* extension, const std::string& text) {
+    const std::string name = table.name + extension;
+    write_file(folder / "tables" / name, text);
+    out.files.push_back("tables/" + name);
+  };
+  write(".csv", to_csv(out.table));
+  write(".md", to_markdown(out.table));
+  write(".tex", to_latex(out.table));
+  return out;
 }
 
 }  // namespace
 
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results) {
-  const std::filesystem::path pictures = folder / "figures";
-  std::error_code error;
-  std::filesystem::create_directory(pictures, error);
-  if (error) throw_write_failure(pictures, error.value());
-
+  create_folder(folder / "figures");
+  create_folder(folder / "tables");
   ReportPage page;
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {
       "Accepted length counts the tokens judged good per target pass after prefill, the target's "
       "own bonus token included. Speed-up is over plain decoding of the same prompts in the same "
       "run, under the same temperature and acceptance rule, prefill left out. All figures are "
-      "ratios of sums over prompts; 95% intervals are the percentile bootstrap's over prompts."};
+      "ratios of sums over prompts, if nothing else is said; 95% intervals are the percentile "
+      "bootstrap's over prompts, with tails expanded for small samples.",
+      cat("Fewer than ", least_prompts, " prompts have no interval.")};
+  const std::string agreement = agreement_sentence(summary);
+  if (!agreement.empty()) page.intro.push_back(agreement);
   page.facts = facts;
-  page.sections.push_back(
-      {"Results",
-       {CaptionedTable{
-            summary_table(summary),
-            "All prompts. Acceptance rate: accepted draft tokens of those that the judge came to."},
-        CaptionedTable{step_table(summary),
-                       "Means per step, and shares of the time after prefill. Tree: the policy's "
-                       "own work and the tree's order."}}});
-  if (!summary.kinds.empty()) {
-    page.sections[0].blocks.push_back(
-        CaptionedTable{kinds_table(summary), "The same by kind of prompt."});
+
+  std::vector<NamedTable> tables = tables_of(summary);
+  // The results first where they are short; else figures come before all tables.
+  Section first{"Results", {}}, others{"Tables", {}};
+  for (NamedTable& table : tables) {
+    const bool leads = table.name == "results" && table.table.rows.size() <= longest_open_table;
+    (leads ? first : others).blocks.push_back(published(folder, std::move(table)));
   }
+  if (!first.blocks.empty()) page.sections.push_back(std::move(first));
   for (NamedSection& section : report_sections(summary, results)) {
     Section written{section.heading, {}};
     for (NamedFigure& figure : section.figures) {
-      write_file(pictures / (figure.name + ".svg"), stand_alone(figure.svg));
+      write_file(folder / "figures" / (figure.name + ".svg"), stand_alone(figure.svg));
       written.blocks.push_back(Figure{std::move(figure.svg), std::move(figure.caption)});
     }
     page.sections.push_back(std::move(written));
   }
+  page.sections.push_back(std::move(others));
   write_file(folder / "report.html", to_html(page));
 }
 

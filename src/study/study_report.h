@@ -1,4 +1,4 @@
-// A study as a web page and figures.
+// A study as a web page, figures and tables.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace coppice::study {
 
-/// Writes report.html, one page that needs nothing else, and its figures as figures/*.svg into
-/// `folder`. `facts`: how it was made (study_file.h). Throws Error(failure) where they cannot be
-/// written.
+/// Writes into `folder`: report.html, one page that needs nothing else; its figures as
+/// figures/*.svg; its tables as tables/*.csv, *.md and *.tex. `facts`: how it was made
+/// (study_file.h). Throws Error(failure) if they cannot be written.
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr double margin = 14;
 constexpr double bar_gap = 16;  // between the plot and the colour bar
 constexpr double bar_width = 14;
-constexpr double longest_name = 150;
+constexpr double longest_name = 240;
 
 void check_edges(const std::vector<double>& edges, Scale scale, const char* which) {
   for (std::size_t i = 0; i < edges.size(); ++i) {

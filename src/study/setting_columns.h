@@ -1,0 +1,27 @@
+// The columns by which a study's tables name their rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "study/figures/table.h"
+#include "study/summary.h"
+
+namespace coppice::study {
+
+/// Policy, tree size, temperature and rule; kind and pair in a study that has several.
+class SettingColumns {
+ public:
+  explicit SettingColumns(const Summary& summary);
+
+  std::vector<Column> columns() const;
+  std::vector<std::string> of(const SummaryRow& row) const;
+  std::vector<std::string> of_oracle(const OracleRow& row) const;
+
+ private:
+  std::vector<std::string> front(const std::string& kind, const std::string& pair) const;
+
+  bool with_kind_ = false, with_pair_ = false;
+};
+
+}  // namespace coppice::study

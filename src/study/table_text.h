@@ -1,0 +1,23 @@
+// Numbers as a study's tables and figures print them.
+#pragma once
+
+#include <string>
+
+#include "study/statistics.h"
+
+namespace coppice::study {
+
+/// With `digits` after the point; "-" for no number.
+std::string fixed(double value, int digits);
+/// "4.03 [3.26, 5.56]"; the value alone where there is no interval.
+std::string with_interval(const Estimate& estimate, int digits);
+/// The same with signs: "+0.22 [+0.11, +0.34]".
+std::string signed_interval(const Estimate& estimate, int digits);
+/// "0.004", "<0.001", "-" for no number.
+std::string p_text(double p);
+/// Six digits, empty for no number: for programs.
+std::string exact(double value);
+/// Per cent with one digit after the point; "-" of nothing.
+std::string percent(double part, double whole);
+
+}  // namespace coppice::study
