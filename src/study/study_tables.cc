@@ -35,18 +35,19 @@ Table comparison_table(const Summary& summary) {
   table.columns.push_back({"second", Align::left});
   table.columns.push_back({"temperature"});
   table.columns.push_back({"rule", Align::left});
-  add_columns(table, {"prompts", "accepted length, difference [95%]", "p (Holm)",
-                      "speed, ratio [95%]", "p (Holm) of speed"});
+  add_columns(table, {"prompts", "accepted length, difference [95%]", "p", "p (Holm)",
+                      "speed, ratio [95%]", "p of speed", "p of speed (Holm)"});
   for (const Comparison& one : summary.comparisons) {
     const Cell& first = summary.rows[one.first].cell;
     const Cell& second = summary.rows[one.second].cell;
     std::vector<std::string> row;
     if (with_pair) row.push_back(first.pair);
-    row.insert(row.end(), {first.label(), second.label(), number_text(first.temperature),
-                           name_of(first.acceptance), cat(one.accepted_length.estimate.n),
-                           signed_interval(one.accepted_length.estimate, 2),
-                           p_text(one.accepted_length.p_holm), with_interval(one.speed.estimate, 2),
-                           p_text(one.speed.p_holm)});
+    row.insert(
+        row.end(),
+        {first.label(), second.label(), number_text(first.temperature), name_of(first.acceptance),
+         cat(one.accepted_length.estimate.n), signed_interval(one.accepted_length.estimate, 2),
+         p_text(one.accepted_length.p), p_text(one.accepted_length.p_holm),
+         with_interval(one.speed.estimate, 2), p_text(one.speed.p), p_text(one.speed.p_holm)});
     table.rows.push_back(std::move(row));
   }
   return table;

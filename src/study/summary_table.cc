@@ -21,7 +21,6 @@ std::string widths_text(const std::vector<std::int32_t>& widths) {
 std::vector<std::string> csv_row(const SummaryRow& s) {
   const Cell& c = s.cell;
   std::vector<std::string> row = {
-      c.pair,
       c.name(),
       c.plain() ? "0" : c.size_text(),
       c.tree_depth > 0 ? cat(c.tree_depth) : "",
@@ -32,6 +31,7 @@ std::vector<std::string> csv_row(const SummaryRow& s) {
       number_text(c.temperature),
       c.draft_temperature >= 0.0 ? number_text(c.draft_temperature) : "",
       name_of(c.acceptance),
+      c.pair,
       s.kind.empty() ? "all" : s.kind,
       cat(s.prompts),
       cat(s.runs),
@@ -108,9 +108,9 @@ Table step_table(const Summary& summary) {
 
 Table summary_csv(const Summary& summary) {
   Table table;
-  for (const char* name : {"pair", "policy", "tree_size", "tree_depth", "beam_width", "threshold",
-                           "widths", "tree", "temperature", "draft_temperature", "acceptance",
-                           "kind", "prompts", "texts", "tokens", "steps"}) {
+  for (const char* name : {"policy", "tree_size", "tree_depth", "beam_width", "threshold", "widths",
+                           "tree", "temperature", "draft_temperature", "acceptance", "pair", "kind",
+                           "prompts", "texts", "tokens", "steps"}) {
     table.columns.push_back({name});
   }
   const auto add_estimates = [&](std::initializer_list<const char*> names) {
@@ -133,8 +133,8 @@ Table summary_csv(const Summary& summary) {
   for (const SummaryRow& row : summary.kinds) table.rows.push_back(csv_row(row));
   for (const OracleRow& o : summary.oracle) {
     std::vector<std::string> row = {
-        o.pair, "oracle", cat(o.size),    "", "", "", "", "", number_text(o.temperature), "",
-        "",     "all",    cat(o.prompts), "", "", ""};
+        "oracle", cat(o.size),    "", "", "", "", "", number_text(o.temperature), "", "", o.pair,
+        "all",    cat(o.prompts), "", "", ""};
     add_estimate(row, o.accepted_length);
     table.rows.push_back(std::move(row));
   }

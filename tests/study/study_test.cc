@@ -306,7 +306,8 @@ TEST_F(Study, WritesItsFiles) {
   for (const char* figure :
        {"accepted_length", "speedup", "time", "acceptance_by_draft_probability",
         "target_by_draft_probability", "calibration", "acceptance_by_place", "calibration_by_place",
-        "steps_dyspec_8", "steps_chain_8"}) {
+        "steps_dyspec_8", "steps_chain_8", "accepted_lengths", "acceptance_by_depth",
+        "paired_length", "paired_speed"}) {
     for (const char* group : {"_t0_rejection", "_t0.8_rejection"}) {
       const fs::path file = out() / "figures" / (std::string(figure) + group + ".svg");
       const std::string svg = testing::bytes_of(file);
@@ -314,6 +315,16 @@ TEST_F(Study, WritesItsFiles) {
       EXPECT_EQ(svg.find("nan"), std::string::npos) << file;
     }
   }
+  EXPECT_LT(page.rfind("<svg"), page.find("<details>")) << "long tables come after all figures";
+  for (const char* table :
+       {"results", "speedups", "pairs", "agreement", "steps", "lengths", "depths", "kinds"}) {
+    for (const char* form : {".csv", ".md", ".tex"}) {
+      const fs::path file = fs::path("tables") / (std::string(table) + form);
+      EXPECT_TRUE(fs::file_size(out() / file) > 60) << file;
+      EXPECT_NE(page.find("href=\"" + file.string()), std::string::npos) << file;
+    }
+  }
+  EXPECT_NE(page.find("that must repeat plain decoding"), std::string::npos);
   EXPECT_NE(
       testing::bytes_of(out() / "figures" / "accepted_length_t0.8_rejection.svg").find("oracle"),
       std::string::npos);
