@@ -231,12 +231,10 @@ struct Bench {
     DraftRunner& draft = *impl.draft_runner;
     draft.begin(state, key, setting);
     const TokenTree tree = bush(draft, state, size);
-    DraftEvidence evidence;
-    evidence.host = draft.sampler().distributions();
-    evidence.store_row = [&](std::int32_t source) { return draft.sampler().store_row(source); };
     Verdict verdict;
+    StepSeconds unused;
     const double seconds = median_seconds(20, [&] {
-      if (!judge->judge(state, tree, params, evidence, key, verdict)) {
+      if (!judge->judge(state, tree, params, &draft.sampler(), key, verdict, unused)) {
         throw_failure("step: too few KV slots");
       }
       impl.target_runner->abandon();

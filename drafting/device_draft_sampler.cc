@@ -75,9 +75,12 @@ class DeviceDraftSampler final : public DraftSampler {
     return &sampler_.draw_tail();
   }
 
-  void take(const TokenTree&, std::span<const std::int32_t> nodes, const float*) override {
-    drawn_.resize(nodes.size());
+  void wait() override {
+    drawn_.resize(rows_.size());
     sampler_.collect_draw(drawn_);
+  }
+
+  void take(const TokenTree&, std::span<const std::int32_t> nodes, const float*) override {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       note(nodes_[static_cast<std::size_t>(nodes[i])], drawn_[i]);
     }

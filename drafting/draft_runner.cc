@@ -22,6 +22,8 @@ void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting&
   sampler_->begin(state, key, setting.params, setting.draw);
   slot_of_node_.clear();
   evaluated_.clear();
+  passes_ = 0;
+  seconds_ = {};
 }
 
 std::int32_t DraftRunner::room(const SequenceState& state) const {
@@ -31,10 +33,10 @@ std::int32_t DraftRunner::room(const SequenceState& state) const {
 }
 
 bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
+  passes_ = 0;
   const std::int32_t end = state.length() - 1;
   const auto begin = static_cast<std::int32_t>(state.draft_slots.size());
   if (begin >= end) return true;
-  const Stopwatch timing(prefill_seconds_);
   const std::int32_t chunk = model_.options().max_rows;
   // The last tokens are scored, as far as the last chunk holds them.
   constexpr std::int32_t most_scored = 16;
@@ -45,7 +47,7 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
   PassTail* tail = sampler_->prepare_scores(next, params);
   const float* logits = nullptr;
   if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits, tail)) return false;
-  passes_ += (end - begin + chunk - 1) / chunk;
+  passes_ = (end - begin + chunk - 1) / chunk;
   fit = sampler_->take_scores(next, params, logits);
   return true;
 }
@@ -71,12 +73,13 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     const float* logits = nullptr;
     PassTail* tail = sampler_->prepare(arena, nodes);
     {
-      const Stopwatch timing(forward_seconds_);
+      const Stopwatch timing(seconds_.draft);
       std::int32_t rows = 1;
       if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, rows, &logits,
                           tail)) {
         throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
       }
+      sampler_->wait();
     }
     take(arena, nodes, logits);
     return;
@@ -121,8 +124,9 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   PassTail* tail = sampler_->prepare(arena, rows_);
   const float* logits = nullptr;
   {
-    const Stopwatch timing(forward_seconds_);
+    const Stopwatch timing(seconds_.draft);
     logits = model_.forward(batch, pool_, tail);
+    sampler_->wait();
   }
   take(arena, rows_, logits);
 }
@@ -157,11 +161,9 @@ void DraftRunner::order_rows(const TokenTree& arena, std::span<const std::int32_
   new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
 }
 
-// Where the device draws, waiting for it is waiting for the pass.
 void DraftRunner::take(const TokenTree& arena, std::span<const std::int32_t> nodes,
                        const float* logits) {
-  const Stopwatch timing(model_.device().shares_host_memory() ? sampling_seconds_
-                                                              : forward_seconds_);
+  const Stopwatch timing(seconds_.drawing);
   sampler_->take(arena, nodes, logits);
 }
 
@@ -183,9 +185,7 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
 
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
                                              std::int32_t rank) {
-  // A device has drawn all children with the pass.
-  if (!model_.device().shares_host_memory()) return sampler_->child(arena, node, rank);
-  const Stopwatch timing(sampling_seconds_);
+  const Stopwatch timing(seconds_.drawing);
   return sampler_->child(arena, node, rank);
 }
 

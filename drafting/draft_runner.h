@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/step_seconds.h"
 #include "base/tree_order.h"
 #include "drafting/draft_sampler.h"
 #include "drafting/draft_source.h"
@@ -50,10 +51,10 @@ class DraftRunner : public DraftSource {
   /// Makes every later step draw with a fault: for tests that must fail, and for audits.
   void plant(DrawingFault fault) { sampler_ = sampler_->with(fault); }
 
+  /// Of the step at hand, or of the last prefill.
   std::int64_t passes() const { return passes_; }
-  double prefill_seconds() const { return prefill_seconds_; }
-  double forward_seconds() const { return forward_seconds_; }
-  double sampling_seconds() const { return sampling_seconds_; }
+  /// Of the step at hand: passes and drawing.
+  const StepSeconds& seconds() const { return seconds_; }
 
  private:
   void skip_long_lag();
@@ -80,9 +81,7 @@ class DraftRunner : public DraftSource {
   std::vector<TokenId> tokens_;
   std::vector<KvSlot> write_slots_, freed_;
   std::int64_t passes_ = 0;
-  double prefill_seconds_ = 0.0;
-  double forward_seconds_ = 0.0;
-  double sampling_seconds_ = 0.0;
+  StepSeconds seconds_;
 };
 
 }  // namespace coppice

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "base/distributions.h"
+#include "base/draft_evidence.h"
 #include "base/random.h"
 #include "drafting/draft_source.h"
 #include "drafting/planted_faults.h"
@@ -19,18 +19,19 @@ namespace coppice {
 
 /// Holds D of the evaluated nodes of one growing tree and draws their children. One
 /// implementation reads logits on the host, the other leaves them on the device. For every pass
-/// of the draft: prepare() before it, take() behind it. Not for several threads at a time.
-class DraftSampler {
+/// of the draft: prepare() before it, wait() and take() behind it. Not for several threads at a
+/// time.
+class DraftSampler : public DraftEvidence {
  public:
-  virtual ~DraftSampler() = default;
-
   /// Starts a step: forgets all nodes. `state` outlives the step.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
                      ChildDraw draw) = 0;
   /// A pass is about to be queued whose logit rows are `nodes` of `arena`. Returns what is to be
   /// queued behind it, nullptr for nothing.
   virtual PassTail* prepare(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
-  /// The pass has been queued and leaves these logits ([nodes, draft vocab]); waits for it.
+  /// Waits for the pass that has been queued.
+  virtual void wait() {}
+  /// The pass leaves these logits ([nodes, draft vocab]).
   virtual void take(const TokenTree& arena, std::span<const std::int32_t> nodes,
                     const float* logits) = 0;
   /// These nodes have lost their place for good.
@@ -44,11 +45,6 @@ class DraftSampler {
   virtual PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) = 0;
   virtual double take_scores(std::span<const TokenId> next, const SamplingParams& params,
                              const float* logits) = 0;
-
-  /// D by node id where the host holds it; nullptr where the device does.
-  virtual const DistributionTable* distributions() const { return nullptr; }
-  /// Row of the device's store that holds D of a node; -1 for none.
-  virtual std::int32_t store_row(std::int32_t /*node*/) const { return -1; }
 
   /// A sampler for later steps in this one's place, which draws with a fault: for tests that must
   /// fail, and for audits.

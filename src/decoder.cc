@@ -132,13 +132,11 @@ void Decoder::prefill_draft() {
   // A tree is for two tokens at least.
   if (policy_ == nullptr || !draft_can_follow() || tokens_left() < 2) return;
   DraftRunner& draft = *engine_.draft_runner;
-  const double draft_before = draft.prefill_seconds();
-  const std::int64_t passes_before = draft.passes();
+  const Stopwatch timing(result_.statistics.seconds.prefill);
   double fit = 1.0;
   draft.prefill(state_, draft_setting_.params, fit);  // short of slots: steps will be plain
   if (auto_size_ != nullptr) auto_size_->begin_text(fit);
-  result_.statistics.seconds.prefill += draft.prefill_seconds() - draft_before;
-  result_.statistics.draft_passes += draft.passes() - passes_before;
+  result_.statistics.draft_passes += draft.passes();
 }
 
 std::int32_t Decoder::tokens_left() const {
@@ -194,9 +192,6 @@ void Decoder::grow() {
   begin_step();
   if (!speculate_) return;
   DraftRunner& draft = *engine_.draft_runner;
-  passes_before_ = draft.passes();
-  const double draft_before = draft.forward_seconds();
-  const double drawing_before = draft.sampling_seconds();
   const double start = now_seconds();
   draft.begin(state_, key_, draft_setting_);
   try {
@@ -205,32 +200,19 @@ void Decoder::grow() {
     draft.abandon();
     throw;
   }
-  const double forward = draft.forward_seconds() - draft_before;
-  const double rest = now_seconds() - start - forward;
-  step_seconds_.draft = forward;
-  step_seconds_.drawing = draft.sampling_seconds() - drawing_before;
+  const double rest = now_seconds() - start - draft.seconds().draft;
+  step_seconds_ = draft.seconds();
   step_seconds_.construction = rest - step_seconds_.drawing;
-  result_.statistics.seconds.draft += forward;
+  result_.statistics.seconds.draft += step_seconds_.draft;
   sampling_seconds_ += rest;
-  result_.statistics.draft_passes += draft.passes() - passes_before_;
+  result_.statistics.draft_passes += draft.passes();
 }
 
 bool Decoder::judge() {
-  DraftEvidence evidence;
-  if (speculate_) {
-    const DraftSampler& sampler = engine_.draft_runner->sampler();
-    evidence.host = sampler.distributions();
-    evidence.store_row = [&sampler](std::int32_t source) { return sampler.store_row(source); };
-  }
-  const double forward_before = judge_->forward_seconds();
-  const double judging_before = judge_->judging_seconds();
-  const double ordering_before = engine_.target_runner->ordering_seconds();
+  const DraftEvidence* drafted = speculate_ ? &engine_.draft_runner->sampler() : nullptr;
   bool fits = false;
   try {
-    fits = judge_->judge(state_, tree_, target_params_, evidence, key_, verdict_);
-    step_seconds_.verify = judge_->forward_seconds() - forward_before;
-    step_seconds_.judging = judge_->judging_seconds() - judging_before;
-    step_seconds_.construction += engine_.target_runner->ordering_seconds() - ordering_before;
+    fits = judge_->judge(state_, tree_, target_params_, drafted, key_, verdict_, step_seconds_);
     if (fits) note_logprobs();
     if (fits && engine_.observer) show_step();
   } catch (...) {
@@ -247,9 +229,8 @@ void Decoder::show_step() {
   try {
     engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
                       draft != nullptr ? &draft->sampler() : nullptr, target_params_,
-                      draft_setting_.params, key_,
-                      draft != nullptr ? draft->passes() - passes_before_ : 0, step_seconds_,
-                      engine_.target_runner->late_rows()});
+                      draft_setting_.params, key_, draft != nullptr ? draft->passes() : 0,
+                      step_seconds_, engine_.target_runner->late_rows()});
   } catch (...) {
     engine_.target_runner->abandon();
     throw;
@@ -290,7 +271,7 @@ void Decoder::count_step() {
   sampling_seconds_ += step_seconds_.judging;
   judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
   drafted_ += tree_.size();
-  const std::int64_t passes = speculate_ ? engine_.draft_runner->passes() - passes_before_ : 0;
+  const std::int64_t passes = speculate_ ? engine_.draft_runner->passes() : 0;
   if (auto_size_ && !engine_.costs_are_saved) {
     auto_size_->observe(tree_.nodes(), step_seconds_.verify, passes, step_seconds_.draft);
   }

@@ -60,7 +60,6 @@ class Decoder {
   TokenTree tree_;
   Verdict verdict_;
   std::vector<TokenLogprob> step_logprobs_;
-  std::int64_t passes_before_ = 0;
   StepSeconds step_seconds_;
 
   TextStream text_;

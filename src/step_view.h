@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/sampling_params.h"
+#include "base/step_seconds.h"
 #include "base/token_tree.h"
 #include "drafting/draft_sampler.h"
 #include "models/sequence_state.h"
@@ -14,15 +15,6 @@
 #include "verify/target_runner.h"
 
 namespace coppice {
-
-/// Wall-clock seconds of one step.
-struct StepSeconds {
-  double draft = 0.0;         ///< the draft's forward passes
-  double drawing = 0.0;       ///< children out of the draft's logits
-  double construction = 0.0;  ///< the policy's own work, and the depth-first order
-  double verify = 0.0;        ///< the target's forward pass
-  double judging = 0.0;
-};
 
 /// One judged step, before its path is committed, or the pass that brings a text's first token with
 /// the end of its prompt, which looks like a plain step. Valid during the call that hands it over.

@@ -56,6 +56,7 @@ void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const Samp
   state_ = &state;
   tree_ = &tree;
   params_ = params;
+  ordering_seconds_ = 0.0;
   {
     const Stopwatch timing(ordering_seconds_);
     order_.assign(tree);

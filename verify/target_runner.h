@@ -71,7 +71,7 @@ class TargetRunner : public TargetSource {
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
-  /// Of putting trees in depth-first order.
+  /// Of putting the last pass's tree in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
 
  private:

@@ -11,30 +11,29 @@ class HostJudge final : public TreeJudge {
       : target_(target), rule_(std::move(rule)) {}
 
   bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-             const DraftEvidence& draft, const StepKey& key, Verdict& verdict) override {
+             const DraftEvidence* draft, const StepKey& key, Verdict& verdict,
+             StepSeconds& seconds) override {
     {
-      const Stopwatch timing(forward_seconds_);
+      const Stopwatch timing(seconds.verify);
       if (!target_.pass(state, tree, params)) return false;
       target_.wait();
     }
+    seconds.construction += target_.ordering_seconds();
     static const DistributionTable nothing_drafted;
-    const Stopwatch timing(judging_seconds_);
+    const DistributionTable* const drafted = draft == nullptr ? nullptr : draft->distributions();
+    const Stopwatch timing(seconds.judging);
     try {
-      rule_->judge(tree, target_, draft.host != nullptr ? *draft.host : nothing_drafted, key,
-                   verdict);
+      rule_->judge(tree, target_, drafted == nullptr ? nothing_drafted : *drafted, key, verdict);
     } catch (...) {
       target_.abandon();
       throw;
     }
     return true;
   }
-  double forward_seconds() const override { return forward_seconds_; }
-  double judging_seconds() const override { return judging_seconds_; }
 
  private:
   TargetRunner& target_;
   std::unique_ptr<AcceptanceRule> rule_;
-  double forward_seconds_ = 0.0, judging_seconds_ = 0.0;
 };
 
 class DeviceJudge final : public TreeJudge {
@@ -45,8 +44,9 @@ class DeviceJudge final : public TreeJudge {
   }
 
   bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-             const DraftEvidence& draft, const StepKey& key, Verdict& verdict) override {
-    const Stopwatch timing(forward_seconds_);
+             const DraftEvidence* draft, const StepKey& key, Verdict& verdict,
+             StepSeconds& seconds) override {
+    const Stopwatch timing(seconds.verify);
     batch_.key = key;
     batch_.params = params;
     const auto prepare = [&](const TreeOrder& order) -> PassTail* {
@@ -54,6 +54,7 @@ class DeviceJudge final : public TreeJudge {
       return &sampler_.judge_tail();
     };
     if (!target_.pass(state, tree, params, prepare)) return false;
+    seconds.construction += target_.ordering_seconds();
     try {
       sampler_.collect_verdict(found_);
     } catch (...) {
@@ -67,12 +68,10 @@ class DeviceJudge final : public TreeJudge {
     }
     return true;
   }
-  double forward_seconds() const override { return forward_seconds_; }
-  double judging_seconds() const override { return 0.0; }
 
  private:
   void stage(const SequenceState& state, const TokenTree& tree, const TreeOrder& order,
-             const DraftEvidence& draft) {
+             const DraftEvidence* draft) {
     const auto rows = static_cast<std::size_t>(order.rows());
     token_.resize(rows);
     parent_.resize(rows);
@@ -89,8 +88,8 @@ class DeviceJudge final : public TreeJudge {
       // D is wanted of nodes with children; in depth-first order a child follows its parent.
       if (parent_[r] < 0) continue;
       std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_[r])];
-      if (of_parent < 0 && draft.store_row) {
-        of_parent = draft.store_row(tree.source[static_cast<std::size_t>(parent)]);
+      if (of_parent < 0 && draft != nullptr) {
+        of_parent = draft->store_row(tree.source[static_cast<std::size_t>(parent)]);
       }
     }
     batch_.token = token_;
@@ -110,7 +109,6 @@ class DeviceJudge final : public TreeJudge {
   DeviceVerdict found_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
-  double forward_seconds_ = 0.0;
 };
 
 }  // namespace

@@ -257,13 +257,13 @@ class FirstToken : public ::testing::Test {
   template <typename Text>  // an Engine or a Sequence
   Generation generate(Text& text, const std::vector<TokenId>& prompt,
                       const GenerateOptions& options, Before& before) {
-    const std::int64_t drafted = engine_.impl().draft_runner->passes();
+    SequenceState nothing;
+    engine_.impl().draft_runner->begin(nothing, {}, {});  // counts passes from here on
     target_->rows.clear();
     before = {};
     return text.generate(prompt, options, [&](const Piece& piece) {
       if (before.tokens == 0) {
-        before = {target_->rows, engine_.impl().draft_runner->passes() - drafted,
-                  piece.tokens.size()};
+        before = {target_->rows, engine_.impl().draft_runner->passes(), piece.tokens.size()};
       }
       return true;
     });

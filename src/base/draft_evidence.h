@@ -1,0 +1,19 @@
+// Where the draft's distributions of a tree lie, for whoever judges it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/distributions.h"
+
+namespace coppice {
+
+class DraftEvidence {
+ public:
+  virtual ~DraftEvidence() = default;
+  /// D by TokenTree::source where the host holds it; nullptr where a device does.
+  virtual const DistributionTable* distributions() const { return nullptr; }
+  /// Row of the device's store that holds D of a TokenTree::source; -1 for none.
+  virtual std::int32_t store_row(std::int32_t /*source*/) const { return -1; }
+};
+
+}  // namespace coppice
