@@ -1,7 +1,7 @@
 // DeFT-Flatten tree attention. The portable way is two kernels: one runs the work items of
 // kernels/flatten_plan.h, one joins their partial results. GPUs of compute capability 9.0 have
 // a kernel of their own (hopper_attention.h) for more than a few rows, or many tokens, which does
-// both.
+// both. ATTENTION.md explains both.
 //
 //   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
 //            bf16 when read. 16-byte aligned, q_stride a multiple of 4
