@@ -40,9 +40,6 @@ struct AttentionPlan {
   /// spans two tokens whose intervals have no query in common unless both are shorter than a
   /// chunk. Tokens with an empty interval are dropped.
   void assign(std::span<const VisibleKv> kv, std::int32_t queries, std::int32_t chunk_tokens);
-
-  /// Throws Error(failure) naming the first broken invariant (tests, debug builds).
-  void validate() const;
 };
 
 /// Chunk length that gives `workers` workers even shares of `kv_tokens` tokens times

@@ -1,9 +1,9 @@
 // The device boundary: memory and the operations a model's graph is made of.
 //
-// The graph (models/), the policies (drafting/) and verification (verify/) are written once
-// over this interface; kernels/cpu and kernels/cuda implement it. Operations are queued in call
-// order; results are visible to the host after synchronize(). On the CPU every call has
-// finished when it returns.
+// models/ has one graph over it, kernels/cpu and kernels/cuda implement it. Where a device samples
+// (device_sampler.h), drafting/ and verify/ have a second implementation of drawing and judging.
+// Operations are queued in call order; results are visible to the host after synchronize(). On the
+// CPU every call has finished when it returns.
 //
 // What differs from pass to pass (tokens, positions, slots, who sees what) lies in a Pass;
 // operations read it there. So a device may record a pass's operations once for a number of

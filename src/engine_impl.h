@@ -1,4 +1,4 @@
-// What an engine owns. Included by the engine's own sources only.
+// What an engine owns: for the engine, and for studies, benches and tests, which look inside it.
 #pragma once
 
 #include <atomic>

@@ -62,7 +62,7 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   if (fixed + pools(plan.kv) > room) {
     const bool busy = usable < plan.memory.budget;
     throw_failure(cat(
-        "CUDA: too little memory on ", plan.device, ": models and workspace need ",
+        "too little memory on ", plan.device, ": models and workspace need ",
         mebibytes(fixed), ", KV of ", plan.kv.target, " tokens ", mebibytes(pools(plan.kv)), ", ",
         mebibytes(fixed + pools(plan.kv)), " together, but ", mebibytes(room), " of ",
         mebibytes(plan.memory.total),
