@@ -67,8 +67,9 @@ thead tr { background: var(--paper); }
   nav { display: none; }
   h2, .tabular > figcaption { break-after: avoid; }
   figure:not(.tabular), tr { break-inside: avoid; }
-  .figures { display: block; }
-  .figures > figure { margin: 0 0 1.5rem; }
+  .figures { display: block; margin-top: 0; }
+  .figures > figure { display: inline-block; width: 100%; margin: 0 0 1.25rem; }
+  .figures > figure:not(.wide) .picture { max-width: 30rem; }
   thead { display: table-header-group; }
   .scroll { overflow: visible; }
   table { font-size: 7.5pt; }
