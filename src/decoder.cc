@@ -16,6 +16,13 @@ namespace {
 /// table gives the same text.
 constexpr double step_overhead_seconds = 15e-6;
 
+// In debug and sanitized builds every tree is validated before it is judged.
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool trees_are_validated = true;
+#else
+constexpr bool trees_are_validated = false;
+#endif
+
 // After tree_size has been settled. A given threshold says itself how far to grow; tree_size is
 // then only a cap.
 bool sizes_itself(const GenerateOptions& options) {
@@ -196,6 +203,9 @@ void Decoder::grow() {
   draft.begin(state_, key_, draft_setting_);
   try {
     policy_->grow(draft, limits_, tree_);
+    if constexpr (trees_are_validated) {
+      tree_.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
+    }
   } catch (...) {
     draft.abandon();
     throw;

@@ -4,10 +4,10 @@
 #include <limits>
 #include <span>
 
+#include "kernels/rejection_rule.h"
+
 namespace coppice::study {
 namespace {
-
-constexpr double no_mass = 1e-12;  // as verify/rejection.cc
 
 struct Interval {
   double low, high;
@@ -111,7 +111,7 @@ bool BoundsFinder::in_doubt(const TokenTree& tree, std::int32_t node, std::uint6
     if (tree.parent[i] != node) continue;
     if (rank > 0) {
       mass = records.mass(c);
-      if (mass.high <= no_mass) return false;
+      if (mass.high <= NodeRejection::no_mass) return false;
     }
     const double draft_prob = static_cast<double>(tree.draft_prob[i]);
     const double left = std::max(1.0 - drawn, draft_prob);

@@ -382,7 +382,7 @@ TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
   // What grow() throws.
   constexpr ErrorKind failure = ErrorKind::failure;
   expect_refused(
-      "its grow() threw 'my\\x0amistake'",
+      "its grow() threw 'my\\nmistake'",
       [](auto& tree) {
         draw_some(tree);
         throw std::runtime_error("my\nmistake");

@@ -9,8 +9,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/exact_law.h"
 #include "engine/pair.h"
+#include "engine/sampled_law.h"
 #include "engine_impl.h"
 #include "verify/planted_faults.h"
 
