@@ -44,7 +44,4 @@ class LinearEngine {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Whether this processor multiplies bf16 natively.
-bool has_native_bf16();
-
 }  // namespace coppice::cpu

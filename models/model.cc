@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/mebibytes.h"
 #include "models/checkpoint.h"
-#include "models/memory_limit.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
 

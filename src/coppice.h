@@ -92,16 +92,24 @@ struct EngineOptions {
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
 
   // Performance only: none of these changes what the text is distributed as.
-  std::string device = "auto";       ///< "auto" (a GPU where there is one), "cpu" or "cuda"
-  int threads = 0;                   ///< CPU threads; 0: as many as the process may use
-  std::string cpu_dtype = "auto";    ///< "auto", "f32" or "bf16"
+  std::string device = "auto";  ///< "auto" (a GPU where there is one), "cpu" or "cuda"
+  int threads = 0;              ///< CPU threads; 0: as many as the process may use
+  /// What the CPU multiplies in: "f32", "bf16", or "auto": each model in BF16 if its weights are
+  /// stored so and the CPU multiplies it (AVX-512 BF16, AMX), else in F32; never coarser than the
+  /// weights. The environment variable COPPICE_CPU_ISA caps the instructions used: sse4, avx2,
+  /// avx512, avx512_bf16 or amx; it is read once in a process.
+  std::string cpu_dtype = "auto";
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
   std::int32_t kv_tokens = 0;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
-  std::filesystem::path
-      cost_table;  ///< measured costs: read if it exists, else written; empty: measure
+  /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat
+  /// themselves. Empty: measured when first needed, or taken from the user's cache folder.
+  std::filesystem::path cost_table;
+  /// Without cost_table: keep measured costs in coppice's folder under XDG_CACHE_HOME, or
+  /// ~/.cache, and begin with them the next time if a few passes agree.
+  bool cost_cache = true;
   std::function<void(const LoadEvent&)> progress;
 };
 

@@ -3,12 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "kernels/device_sampler.h"
 #include "models/model.h"
 
 namespace coppice {
@@ -49,18 +47,7 @@ struct CostTable {
   PassCosts draft;
 };
 
-/// Times passes of growing row counts over free slots of the pools, as a step runs them: the
-/// target's after passes of the draft (whose weights have then pushed some of the target's out
-/// of the caches) and the other way round; one target row also alone, as plain decoding runs
-/// it. Few repetitions, and no more rows once `budget_seconds`, or 250 passes if these are longer
-/// (up to 1.5 s), are spent. Where the device samples
-/// (`sampler` not null), passes are timed with drawing or judging behind them.
-CostTable measure_costs(Model& target, KvPool& target_pool, Model& draft, KvPool& draft_pool,
-                        DeviceSampler* sampler, std::int32_t most_rows, double budget_seconds);
-
-/// Whether the pool has free slots enough to measure in.
-bool can_measure(const Model& model, const KvPool& pool);
-
+/// Device, types, threads and shapes: what a table was measured for.
 std::string cost_fingerprint(const Model& target, const Model& draft);
 
 /// nullopt where there is no such file. Throws Error(failure) for one that cannot be read or

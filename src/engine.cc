@@ -4,8 +4,12 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
+#include "cost_cache.h"
+#include "cost_measurement.h"
+#include "cpu_type.h"
 #include "decoder.h"
 #include "engine_impl.h"
 #include "loading.h"
@@ -19,18 +23,13 @@ constexpr double cost_budget_seconds = 0.4;
 
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
-  CpuOptions cpu;
   if (options.threads < 0 || options.threads > 1024) {
     throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
   }
+  CpuOptions cpu;
   cpu.threads = options.threads;
-  if (options.cpu_dtype == "f32") {
-    cpu.compute = CpuOptions::Compute::f32;
-  } else if (options.cpu_dtype == "bf16") {
-    cpu.compute = CpuOptions::Compute::bf16;
-  } else if (options.cpu_dtype != "auto") {
-    throw_usage(cat("cpu dtype ", quote(options.cpu_dtype), " is unknown; use auto, f32 or bf16"));
-  }
+  const bool f32 = choose_cpu_type(options.target, options.cpu_dtype).type == DType::f32;
+  cpu.compute = f32 ? CpuOptions::Compute::f32 : CpuOptions::Compute::bf16;
   return cpu;
 }
 
@@ -141,16 +140,22 @@ const CostTable* Engine::Impl::find_costs() {
   const double start = now_seconds();
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
   if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
-  if (!costs &&
-      !(can_measure(*target.model, *target.pool) && can_measure(*draft.model, *draft.pool))) {
-    return nullptr;
+  if (!costs && !can_measure(target, draft)) return nullptr;
+  std::filesystem::path folder;  // that measured costs are kept in
+  std::string key;
+  const std::int32_t most_rows = tree_rows(options);
+  if (!costs && options.cost_table.empty() && options.cost_cache) {
+    folder = cost_cache_folder();
+    key = cost_cache_key(options, target, draft);
+    costs = cached_costs(folder, key);
+    if (costs && !still_holds(*costs, target, draft, sampler.get(), most_rows)) costs.reset();
   }
   if (!costs) {
     if (options.progress) options.progress({"costs", 0.0});
-    CostTable table = measure_costs(*target.model, *target.pool, *draft.model, *draft.pool,
-                                    sampler.get(), options.max_tree_size + 1, cost_budget_seconds);
+    CostTable table = measure_costs(target, draft, sampler.get(), most_rows, cost_budget_seconds);
     if (options.progress) options.progress({"costs", 1.0});
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
+    cache_costs(folder, key, table);
     costs = std::move(table);
   }
   load_seconds.store(load_seconds.load() + now_seconds() - start);
@@ -267,20 +272,24 @@ Engine Engine::load(const EngineOptions& options) {
                       " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {
-    impl->draft.model = load_model(options.draft, "draft", options, device);
+    if (device.shares_host_memory()) {
+      const DType type = choose_cpu_type(options.draft, options.cpu_dtype).type;
+      if (type != device.compute_dtype()) impl->draft_device = device.computing_in(type);
+    }
+    impl->draft.model = load_model(options.draft, "draft", options,
+                                   impl->draft_device ? *impl->draft_device : device);
     check_vocabularies(*impl);
   }
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
-  const auto pool_of = [&](const Model& model, std::int32_t planned) {
-    return make_pool(
-        device, model,
-        planned > 0 ? planned : wanted_kv_tokens(model.config(), options, device.kv_dtype()));
-  };
-  impl->target.pool = pool_of(*impl->target.model, kv.target);
+  if (device.shares_host_memory()) {
+    kv = plan_host_kv(options, config, impl->draft.model ? &impl->draft.model->config() : nullptr,
+                      device.kv_dtype(), available_memory());
+  }
+  impl->target.pool = make_pool(device, *impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
   impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
   if (impl->draft.model) {
-    impl->draft.pool = pool_of(*impl->draft.model, kv.draft);
+    impl->draft.pool = make_pool(impl->draft.model->device(), *impl->draft.model, kv.draft);
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,

@@ -12,6 +12,7 @@
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "kernels/device_sampler.h"
+#include "loaded_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer.h"
@@ -22,16 +23,11 @@
 
 namespace coppice {
 
-/// One model and its KV memory.
-struct LoadedModel {
-  std::unique_ptr<Model> model;
-  std::unique_ptr<KvPool> pool;
-};
-
 struct Engine::Impl {
   EngineOptions options;
-  std::unique_ptr<Device> device;
-  LoadedModel target, draft;  ///< draft.model is null for plain decoding only
+  std::unique_ptr<Device> device;        ///< the target's, and the draft's unless it has its own
+  std::unique_ptr<Device> draft_device;  ///< of another type (cpu_dtype "auto"); else null
+  LoadedModel target, draft;             ///< draft.model is null for plain decoding only
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples

@@ -25,7 +25,43 @@ std::size_t pool_bytes(const ModelConfig& config, DType dtype, std::int64_t toke
   return static_cast<std::size_t>(pages * kv_page_size * kv_bytes_per_token(config, dtype));
 }
 
+// Pools of automatic size shrink together until they fit, down to a tree and a short text.
+template <typename Fits>
+KvTokens shrunk(const EngineOptions& options, const KvTokens& wanted, const Fits& fits) {
+  const std::int32_t least = tree_rows(options) + 256;
+  KvTokens kv = wanted;
+  for (std::int32_t eighths = 7; options.kv_tokens == 0 && !fits(kv) && eighths >= 0; --eighths) {
+    const auto scaled = [&](std::int32_t tokens) {
+      return std::max(std::min(tokens, least), tokens / 8 * eighths);
+    };
+    kv = {scaled(wanted.target), scaled(wanted.draft)};
+  }
+  return kv;
+}
+
 }  // namespace
+
+KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
+                      const ModelConfig* draft, DType dtype, std::int64_t available_bytes) {
+  const auto pools = [&](const KvTokens& kv) {
+    return pool_bytes(target, dtype, kv.target) + (draft ? pool_bytes(*draft, dtype, kv.draft) : 0);
+  };
+  // What generations and the system itself take beside.
+  const std::int64_t left = std::min<std::int64_t>(available_bytes / 16, reserved_bytes);
+  const auto room = static_cast<std::size_t>(available_bytes - left);
+  const auto fits = [&](const KvTokens& kv) { return pools(kv) <= room; };
+  const KvTokens kv = shrunk(options,
+                             {wanted_kv_tokens(target, options, dtype),
+                              draft ? wanted_kv_tokens(*draft, options, dtype) : 0},
+                             fits);
+  if (!fits(kv)) {
+    throw_failure(cat("too little memory: KV of ", kv.target, " tokens needs ",
+                      mebibytes(pools(kv)), ", and of what this process may use ", mebibytes(room),
+                      " are free; use fewer kv-tokens, smaller trees or a smaller model, or free "
+                      "memory"));
+  }
+  return kv;
+}
 
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   EngineOptions silent = options;
@@ -49,16 +85,7 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   plan.kv.draft = draft ? wanted_kv_tokens(draft->config(), options, dtype) : 0;
   const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved_bytes);
   const std::size_t room = std::min(plan.memory.budget, usable);
-  const KvTokens wanted = plan.kv;
-  // Automatic pools shrink together, down to a tree and a short text.
-  const std::int32_t least = tree_rows(options) + 256;
-  for (std::int32_t eighths = 7;
-       options.kv_tokens == 0 && fixed + pools(plan.kv) > room && eighths > 0; --eighths) {
-    const auto scaled = [&](std::int32_t tokens) {
-      return std::max(std::min(tokens, least), tokens / 8 * eighths);
-    };
-    plan.kv = {scaled(wanted.target), draft ? scaled(wanted.draft) : 0};
-  }
+  plan.kv = shrunk(options, plan.kv, [&](const KvTokens& kv) { return fixed + pools(kv) <= room; });
   if (fixed + pools(plan.kv) > room) {
     const bool busy = usable < plan.memory.budget;
     throw_failure(cat(

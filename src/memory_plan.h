@@ -1,4 +1,4 @@
-// What a pair of models will take of a card's memory, before any of it is taken.
+// What a pair of models will take of a device's memory, before any of it is taken.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "coppice.h"
 #include "kernels/device.h"
+#include "models/config.h"
 
 namespace coppice {
 
@@ -28,6 +29,12 @@ struct MemoryPlan {
 /// automatic, it is what the models' contexts ask for, less where the card holds less. Throws
 /// Error(failure) with the arithmetic where the card is too small or too full.
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
+
+/// KV tokens of pools in the host's memory, of which `available_bytes` are left beside the models.
+/// `draft` may be null. Where kv_tokens is automatic it is less if memory is short. Throws
+/// Error(failure) if even so it does not fit.
+KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
+                      const ModelConfig* draft, DType dtype, std::int64_t available_bytes);
 
 /// The plan as `coppice info` prints it.
 std::string describe(const MemoryPlan& plan);

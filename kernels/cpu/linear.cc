@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/linear_stream.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/workers.h"
@@ -61,6 +62,20 @@ class OneThread {
   int before_;
 };
 
+/// Runs `make`, which has oneDNN prepare code. oneDNN does not look at whether memory for that was
+/// given to it (2.6 takes blocks of 256 KiB and crashes without).
+template <typename Make>
+auto prepare(const Make& make) {
+  constexpr std::size_t preparing_bytes = std::size_t{8} << 20;
+  require_room(preparing_bytes, "preparing matrix products");
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    throw_failure(cat("oneDNN could not prepare a matrix product: ", error.what(),
+                      "; free memory, or use a smaller model"));
+  }
+}
+
 /// oneDNN's code for one shape and row count.
 struct Product {
   /// What a worker runs it with; pointed at the operands before every call.
@@ -106,12 +121,6 @@ void to_f32(const LinearPart& part, std::int64_t count, float* to) {
 
 std::int32_t padded_row_count(std::int32_t rows) { return rows_of_bucket(bucket_of(rows)); }
 
-bool has_native_bf16() {
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-          static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16)) ==
-         static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-}
-
 struct LinearEngine::Impl {
   DType compute;
   Workers& workers;
@@ -151,9 +160,9 @@ struct LinearEngine::Impl {
   }
 
   Shape& shape_of(std::int64_t in, std::int64_t out, bool bias) {
-    const auto [at, made] = shapes.try_emplace({in, out, bias ? 1 : 0});
-    Shape& shape = at->second;
-    if (!made) return shape;
+    const std::array<std::int64_t, 3> key = {in, out, bias ? 1 : 0};
+    if (const auto known = shapes.find(key); known != shapes.end()) return known->second;
+    Shape shape;
     shape.in = in;
     shape.out = out;
     shape.bias = bias;
@@ -164,11 +173,12 @@ struct LinearEngine::Impl {
     constexpr std::int32_t reference_rows = 128;
     const dnnl::memory::desc any({in, out}, type(), Tag::any);
     const OneThread scope;
-    const bool prepared =
-        describe(shape, any, reference_rows, false).weights_desc() == shape.weights;
+    const bool prepared = prepare([&] {
+      return describe(shape, any, reference_rows, false).weights_desc() == shape.weights;
+    });
     shape.stream_rows =
         prepared ? most_streamed_rows(shape) : std::numeric_limits<std::int32_t>::max();
-    return shape;
+    return shapes.emplace(key, std::move(shape)).first->second;
   }
 
   /// Both are equally fast at 64 rows and more where a block of weights stays in a core's
@@ -178,20 +188,20 @@ struct LinearEngine::Impl {
     constexpr std::int64_t cached_bytes = 512 << 10;
     const std::int64_t block_bytes =
         shape.in * stream_block * static_cast<std::int64_t>(size_of(compute));
-    const bool matrix_units =
-        compute == DType::bf16 && (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-                                   static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx)) ==
-                                      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    const bool matrix_units = compute == DType::bf16 && instruction_set() >= InstructionSet::amx;
     return matrix_units || block_bytes > cached_bytes ? 16 : 64;
   }
 
   Product& product_of(Shape& shape, std::int32_t rows, bool accumulate) {
-    const auto [at, made] = shape.products.try_emplace({rows, accumulate});
-    Product& product = at->second;
-    if (!made) return product;
+    const std::pair key = {rows, accumulate};
+    if (const auto known = shape.products.find(key); known != shape.products.end()) {
+      return known->second;
+    }
+    Product product;
     const OneThread scope;
-    const auto described = describe(shape, shape.weights, rows, accumulate);
-    product.code = dnnl::matmul(described);
+    const auto described =
+        prepare([&] { return describe(shape, shape.weights, rows, accumulate); });
+    product.code = prepare([&] { return dnnl::matmul(described); });
     product.implementation = described.impl_info_str();
     product.by_worker.resize(static_cast<std::size_t>(workers.threads()));
     for (Product::Operands& operands : product.by_worker) {
@@ -204,11 +214,11 @@ struct LinearEngine::Impl {
     }
     const std::size_t bytes = (described.scratchpad_desc().get_size() + 63) / 64 * 64;
     if (bytes > scratchpad_bytes) {
-      scratchpad_bytes = bytes;
       scratchpads =
           allocate(bytes * static_cast<std::size_t>(workers.threads()), "matrix product scratch");
+      scratchpad_bytes = bytes;
     }
-    return product;
+    return shape.products.emplace(key, std::move(product)).first->second;
   }
 
   dnnl_status_t execute(Product& product, int worker, const PackedWeights& packed, const void* x,
@@ -289,8 +299,10 @@ struct LinearEngine::Impl {
   std::atomic<bool> failed{false};
 };
 
-LinearEngine::LinearEngine(DType compute, Workers& workers)
-    : impl_(std::make_unique<Impl>(compute, workers)) {}
+LinearEngine::LinearEngine(DType compute, Workers& workers) {
+  instruction_set();  // before oneDNN is used
+  impl_ = std::make_unique<Impl>(compute, workers);
+}
 
 LinearEngine::~LinearEngine() = default;
 
@@ -327,7 +339,9 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   dnnl::memory from({{in_features, out_features}, dnnl::memory::data_type::f32, Tag::ba},
                     impl_->engine, plain.data());
   const OneThread scope;
-  dnnl::reorder(from, packed->weights).execute(impl_->stream, from, packed->weights);
+  prepare([&] {
+    return dnnl::reorder(from, packed->weights);
+  }).execute(impl_->stream, from, packed->weights);
   impl_->stream.wait();
   return packed;
 }

@@ -26,6 +26,5 @@ struct StreamProduct {
 void stream_f32(const StreamProduct& product, std::int64_t block_begin, std::int64_t block_end);
 /// Needs AVX-512 BF16.
 void stream_bf16(const StreamProduct& product, std::int64_t block_begin, std::int64_t block_end);
-bool can_stream_bf16();
 
 }  // namespace coppice::cpu

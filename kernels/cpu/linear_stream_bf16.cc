@@ -99,11 +99,6 @@ COPPICE_BF16 void block_rows(const std::uint16_t* w, const StreamProduct& p, std
 
 }  // namespace
 
-bool can_stream_bf16() {
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
-}
-
 void stream_bf16(const StreamProduct& p, std::int64_t block_begin, std::int64_t block_end) {
   constexpr std::int32_t most = 6;  // rows x 4 sums, 4 weights and a broadcast fill 32 registers
   const std::int64_t block_elements = (p.in + 31) / 32 * 32 * stream_block;
@@ -141,7 +136,6 @@ void stream_bf16(const StreamProduct& p, std::int64_t block_begin, std::int64_t 
 #else
 
 namespace coppice::cpu {
-bool can_stream_bf16() { return false; }
 void stream_bf16(const StreamProduct&, std::int64_t, std::int64_t) {}
 }  // namespace coppice::cpu
 

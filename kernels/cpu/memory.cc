@@ -1,12 +1,13 @@
 #include "kernels/cpu/memory.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <string>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -18,24 +19,10 @@ namespace {
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Memory the system could still give to this process; the largest number where unknown.
-std::size_t free_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key; meminfo >> key;) {
-    if (key == "MemAvailable:") {
-      std::size_t kib = 0;
-      meminfo >> kib;
-      return kib * 1024;
-    }
-    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<std::size_t>::max();
-}
-
-[[noreturn]] void throw_out_of_memory(std::size_t bytes, std::size_t available,
+[[noreturn]] void throw_out_of_memory(std::size_t bytes, std::int64_t available,
                                       const char* purpose) {
   std::string free_text = "an unknown amount";
-  if (available != std::numeric_limits<std::size_t>::max()) {
+  if (available != INT64_MAX) {
     free_text = cat(available >> 20, " MiB");
   }
   throw_failure(cat("no memory for ", purpose, ": ", bytes, " bytes (", bytes >> 20,
@@ -45,21 +32,31 @@ std::size_t free_bytes() {
 
 }  // namespace
 
+void require_room(std::size_t bytes, const char* purpose) {
+#ifdef __linux__
+  void* room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw_out_of_memory(bytes, available_memory(), purpose);
+  munmap(room, bytes);
+#else
+  const DeviceBuffer room = allocate(bytes, purpose);
+#endif
+}
+
 DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
   if (bytes == 0) return {};
   const bool huge = bytes >= 2 * huge_page_bytes;
   const std::size_t alignment = huge ? huge_page_bytes : line_bytes;
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
-    throw_out_of_memory(bytes, free_bytes(), purpose);
+    throw_out_of_memory(bytes, available_memory(), purpose);
   }
   // Linux hands out more than it has and ends the process on first touch: ask before.
   if (huge) {
-    const std::size_t available = free_bytes();
-    if (bytes > available) throw_out_of_memory(bytes, available, purpose);
+    const std::int64_t available = available_memory();
+    if (bytes > static_cast<std::size_t>(available)) throw_out_of_memory(bytes, available, purpose);
   }
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr) throw_out_of_memory(bytes, free_bytes(), purpose);
+  if (memory == nullptr) throw_out_of_memory(bytes, available_memory(), purpose);
 #ifdef MADV_HUGEPAGE
   if (huge) (void)madvise(memory, rounded, MADV_HUGEPAGE);
 #endif

@@ -8,4 +8,8 @@ namespace coppice::cpu {
 /// Zero-filled, aligned to 64 bytes, large buffers to huge pages. Throws Error(failure).
 DeviceBuffer allocate(std::size_t bytes, const char* purpose);
 
+/// Throws Error(failure) if that much more memory cannot be had now. For calls of libraries that do
+/// not survive without; nothing is kept.
+void require_room(std::size_t bytes, const char* purpose);
+
 }  // namespace coppice::cpu

@@ -1,6 +1,11 @@
+#include <cstdlib>
+
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "cpu_type.h"
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/workers.h"
 #include "loading.h"
 #include "memory_plan.h"
 #include "models/model.h"
@@ -8,10 +13,12 @@
 namespace coppice::cli {
 namespace {
 
-po::options_description memory_options() {
-  po::options_description d("Memory on a GPU");
-  d.add_options()("device", po::value<std::string>()->default_value("cpu")->value_name("D"),
-                  "cuda: also print what the model would take of the card's memory")(
+po::options_description machine_options() {
+  po::options_description d("Machine");
+  d.add_options()("cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+                  "auto, f32 or bf16: what the CPU computes the model in, as info then says")(
+      "device", po::value<std::string>()->default_value("cpu")->value_name("D"),
+      "cuda: also print what the model would take of the card's memory")(
       "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "KV slots per model; 0: from the context and the memory")(
@@ -19,6 +26,19 @@ po::options_description memory_options() {
       "part of the card's memory that may be used")(
       "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree");
   return d;
+}
+
+/// A line in the form of describe_model().
+std::string line(std::string name, const std::string& value) {
+  name.resize(16, ' ');
+  return name + value + "\n";
+}
+
+std::string describe_machine() {
+  const char* cap = std::getenv(cpu::instruction_set_variable);
+  const bool capped = cap != nullptr && *cap != '\0';
+  return line("processor", cat(cpu::describe_processor(), ", ", cpu::usable_threads(), " threads",
+                               capped ? cat(", ", cpu::instruction_set_variable, "=", cap) : ""));
 }
 
 }  // namespace
@@ -30,18 +50,25 @@ int info(const std::vector<std::string>& arguments) {
   positional.add("dir", -1);
   po::variables_map values;
   if (!parse(
-          arguments, memory_options(),
-          "coppice info DIR [options]: describe a model folder and say what of it coppice cannot "
-          "run\n",
+          arguments, machine_options(),
+          "coppice info [DIR] [options]: describe this machine and a model folder, and say what of "
+          "it coppice cannot run\n\n"
+          "COPPICE_CPU_ISA in the environment caps the instructions that the CPU's code uses:\n"
+          "sse4, avx2, avx512, avx512_bf16 or amx.\n",
           values, hidden, positional)) {
     return 0;
   }
-  if (values.count("dir") == 0 || values["dir"].as<std::vector<std::string>>().size() != 1) {
+  if (values.count("dir") == 0) {
+    write_out(describe_machine());
+    return 0;
+  }
+  if (values["dir"].as<std::vector<std::string>>().size() != 1) {
     throw_usage("info takes one model folder: coppice info DIR");
   }
   EngineOptions options;
   options.target = values["dir"].as<std::vector<std::string>>()[0];
   options.device = values["device"].as<std::string>();
+  options.cpu_dtype = values["cpu-dtype"].as<std::string>();
   options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.max_tree_size = values["tree-size"].as<std::int32_t>();
@@ -54,7 +81,9 @@ int info(const std::vector<std::string>& arguments) {
     throw_usage("info: --draft adds a draft to the memory on a GPU; give --device cuda too");
   }
   const auto device = make_engine_device(options);  // refuses wrong options of any device
-  std::string text = describe_model(options.target);
+  const CpuType cpu = choose_cpu_type(options.target, options.cpu_dtype);
+  std::string text = describe_model(options.target) + describe_machine() +
+                     line("on the CPU", cat("computed in ", name_of(cpu.type), ": ", cpu.why));
   if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
   write_out(text);
   return 0;

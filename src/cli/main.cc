@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "kernels/cpu/instruction_set.h"
 
 namespace {
 
@@ -58,7 +59,9 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   for (const Command& command : commands()) {
-    if (name == command.name) return command.run(rest);
+    if (name != command.name) continue;
+    cpu::instruction_set();  // before anything is computed
+    return command.run(rest);
   }
   throw_usage(cat(quote(name), " is no command; use one of ", names, " (see --help)"));
 }

@@ -121,13 +121,21 @@ po::options_description model_options() {
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
       "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
-      "auto, f32 or bf16: type of matrix products on the CPU")(
+      "type of matrix products on the CPU: f32, bf16, or auto, each model in bf16 if its weights "
+      "are "
+      "stored so and the CPU multiplies it (info says), else f32. COPPICE_CPU_ISA in the "
+      "environment "
+      "caps the instructions: sse4, avx2, avx512, avx512_bf16 or amx")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "KV slots per model, in pages of 16; 0: from the context")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
       "part of a GPU's memory that may be used")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
-      "measured costs, for automatic sizes only: read if the file exists, else written");
+      "measured costs, for automatic sizes only: read if the file exists, else written")(
+      "no-cost-cache",
+      "measure costs anew; without this or --cost-table they are kept in $XDG_CACHE_HOME/coppice "
+      "or "
+      "~/.cache/coppice, and checked by a few passes");
   return d;
 }
 
@@ -239,6 +247,7 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.cost_table = text("cost-table");
+  options.cost_cache = values.count("no-cost-cache") == 0;
   // Policies with fixed widths may grow less than is asked for.
   options.max_tree_size =
       std::max({64, request.tree_size, plan_trees(request, largest_tree_size).size});

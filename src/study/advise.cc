@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "cost_measurement.h"
 #include "drafting/sequoia.h"
 #include "engine_impl.h"
 #include "study/observed.h"
@@ -37,12 +38,10 @@ constexpr double cost_budget_seconds = 4.0;
 // The engine's costs if it has or can read some, else measured at leisure.
 const CostTable* find_costs(Engine::Impl& engine) {
   if (!engine.costs && engine.options.cost_table.empty() &&
-      can_measure(*engine.target.model, *engine.target.pool) &&
-      can_measure(*engine.draft.model, *engine.draft.pool)) {
+      can_measure(engine.target, engine.draft)) {
     const std::lock_guard lock(engine.mutex);
     const DeviceScope scope(*engine.device);
-    engine.costs = measure_costs(*engine.target.model, *engine.target.pool, *engine.draft.model,
-                                 *engine.draft.pool, engine.sampler.get(),
+    engine.costs = measure_costs(engine.target, engine.draft, engine.sampler.get(),
                                  engine.options.max_tree_size + 1, cost_budget_seconds);
   }
   return engine.find_costs();

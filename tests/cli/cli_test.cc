@@ -189,6 +189,51 @@ TEST_F(Cli, CostTableIsSavedAndReused) {
   expect_error(command, 1, "cost table");
 }
 
+TEST_F(Cli, EightProcessesShareACostTable) {
+  const std::string generate = std::string("'") + COPPICE_BINARY +
+                               "' generate --prompt 'One day' --max-new-tokens 4 --threads 1 "
+                               "--device cpu --format json --cost-table '" +
+                               folder("costs.json") + "'";
+  std::string eight;
+  for (int i = 0; i < 8; ++i) eight += generate + " & pids=\"$pids $!\"; ";
+  const Result r =
+      run("--version >/dev/null; { export COPPICE_MODELS='" + stories().parent_path().string() +
+          "'; " + eight + "for pid in $pids; do wait $pid || exit 9; done; }");
+  EXPECT_EQ(r.code, 0) << r.err;
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    files += entry.path().filename().string().rfind("costs", 0) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(files, 1) << "temporary files are left";
+}
+
+// As for a processor that has no more. All sets give the same text in f32.
+TEST_F(Cli, TheInstructionSetHasACap) {
+  const auto under = [&](const std::string& set, const std::string& tail) {
+    return run("--version >/dev/null; COPPICE_MODELS='" + stories().parent_path().string() +
+               "' COPPICE_CPU_ISA=" + set + " '" + COPPICE_BINARY + "' " + tail);
+  };
+  const std::string generate =
+      "generate --prompt 'Once upon a time' --max-new-tokens 12 --device cpu --cpu-dtype f32 "
+      "--tree-size 4";
+  const std::string text = under("''", generate).out;
+  for (const char* set : {"sse4", "avx2", "avx512", "avx512_bf16", "amx"}) {
+    const Result r = under(set, generate);
+    EXPECT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.out, text) << set;
+    EXPECT_NE(under(set, "info").out.find(cat("COPPICE_CPU_ISA=", set)), std::string::npos);
+  }
+  EXPECT_NE(under("sse4", "info").out.find("sse4 of "), std::string::npos);
+  const Result unknown = under("avx3", "info");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err,
+            "coppice: COPPICE_CPU_ISA='avx3': no such instruction set; use sse4, avx2, avx512, "
+            "avx512_bf16, amx\n");
+  const Result without = under("avx2", "generate --prompt x --device cpu --cpu-dtype bf16");
+  EXPECT_EQ(without.code, 2);
+  EXPECT_NE(without.err.find("use f32"), std::string::npos) << without.err;
+}
+
 TEST_F(Cli, TreeInEveryFormat) {
   const std::string common = "tree --prompt 'The old woman said' --tree-size 10 ";
   const Result text = run(common);
@@ -289,7 +334,10 @@ TEST_F(Cli, Info) {
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("LlamaForCausalLM"), std::string::npos);
   EXPECT_NE(r.out.find("4,096"), std::string::npos);
-  expect_error("info", 2, "one model folder");
+  EXPECT_NE(r.out.find("on the CPU      computed in "), std::string::npos);
+  const Result machine = run("info");
+  EXPECT_EQ(machine.code, 0) << machine.err;
+  EXPECT_EQ(machine.out.rfind("processor       ", 0), 0u) << machine.out;
   expect_error("info a b", 2, "one model folder");
   expect_error("info '" + folder("nowhere") + "'", 1, "nowhere");
 }
@@ -371,7 +419,7 @@ TEST_F(Cli, Failures) {
   std::filesystem::resize_file(folder("tiny") + "/model.safetensors", 5000);
   expect_error("generate --prompt-ids 1 --draft none --target '" + folder("tiny") + "'", 1,
                "model.safetensors");
-  expect_error("generate --prompt x --cost-table /proc/nowhere/costs.json", 1, "cost table");
+  expect_error("generate --prompt x --cost-table /proc/nowhere/costs.json", 1, "/proc/nowhere/costs.json");
 }
 
 TEST_F(Cli, FullDiskIsOneLine) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/linear.h"
 #include "kernels/random_values.h"
 

@@ -1,10 +1,15 @@
 #include "kernels/linear.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "base/error.h"
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/random_values.h"
 
@@ -150,6 +155,58 @@ TEST_P(Linear, RefusesBrokenCalls) {
   const LinearPart part{memory.data(), DType::f32, 8};
   EXPECT_THROW(engine_.pack({&part, 1}, 8, short_bias, 4), Error);
   EXPECT_THROW(engine_.pack({}, 8, {}, 4), Error);
+}
+
+// Wherever its memory ends, in oneDNN too: an error, and the engine goes on.
+TEST_P(Linear, ShortOfMemoryIsAnError) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own address space is larger than any limit";
+#endif
+  constexpr rlim_t step = 96 << 10;
+  int refused = 0, done = 0;
+  for (rlim_t more = 0; more < 32 * step || done == 0;
+       more += more < 160 * step ? step : 8 * step) {
+    ASSERT_LT(more, rlim_t{1} << 30);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      rlim_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      rlimit limit{};
+      getrlimit(RLIMIT_AS, &limit);
+      const rlimit before = limit;
+      limit.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
+      setrlimit(RLIMIT_AS, &limit);
+      bool failed = false;
+      try {
+        cpu::Workers workers(1);
+        cpu::LinearEngine engine(GetParam(), workers);
+        const auto use = [&] {
+          const std::vector<float> values(64 * 192, 0.5f);
+          const LinearPart part{values.data(), DType::f32, 192};
+          const auto packed = engine.pack({&part, 1}, 64, {}, 256);
+          const std::vector<float> x(256 * 64, 1.0f);
+          std::vector<float> y(256 * 192);
+          engine.run(*packed, x.data(), 256, y.data(), false);
+        };
+        try {
+          use();
+        } catch (const std::exception&) {
+          failed = true;
+          setrlimit(RLIMIT_AS, &before);
+          use();
+        }
+      } catch (const std::exception&) {
+        _exit(1);  // short of memory before there was an engine
+      }
+      _exit(failed ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << more << " bytes more: signal " << WTERMSIG(status);
+    ++(WEXITSTATUS(status) == 0 ? done : refused);
+  }
+  EXPECT_GT(refused, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Linear, ::testing::Values(DType::f32, DType::bf16),

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "models/memory_limit.h"
 #include "models/model.h"
 #include "reference/naive_device.h"
 #include "reference/tiny_model.h"
@@ -182,36 +181,6 @@ TEST_F(Loader, LimitsPositionsToTheContext) {
   const auto device = make_naive_device();
   EXPECT_EQ(Model::load(dir_, *device, {.max_positions = 10})->max_positions(), 10);
   EXPECT_EQ(Model::load(dir_, *device, {.max_positions = 1 << 20})->max_positions(), 256);
-}
-
-TEST(MemoryLimit, IsTheSmallestThatApplies) {
-  const TemporaryFolder root;
-  const auto write = [&](const std::string& path, const std::string& text) {
-    fs::create_directories((root.path() / path).parent_path());
-    write_file(root.path() / path, text);
-  };
-  EXPECT_EQ(available_memory(root.path()), INT64_MAX);
-  write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable:   1000 kB\n");
-  EXPECT_EQ(available_memory(root.path()), 1000 * 1024);
-  // Control groups, version 2: this process's own and those above it.
-  write("proc/self/cgroup", "0::/a/b\n");
-  write("sys/fs/cgroup/a/b/memory.max", "max\n");
-  write("sys/fs/cgroup/a/b/memory.current", "5\n");
-  EXPECT_EQ(available_memory(root.path()), 1000 * 1024);
-  write("sys/fs/cgroup/a/memory.max", "90000\n");
-  write("sys/fs/cgroup/a/memory.current", "50000\n");
-  EXPECT_EQ(available_memory(root.path()), 40000);
-  write("sys/fs/cgroup/a/memory.stat", "anon 3\ninactive_file 10000\n");
-  EXPECT_EQ(available_memory(root.path()), 50000);
-  write("sys/fs/cgroup/memory.max", "60\n");
-  write("sys/fs/cgroup/memory.current", "70\n");
-  EXPECT_EQ(available_memory(root.path()), 0);
-  // Version 1.
-  fs::remove_all(root.path() / "sys");
-  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n");
-  write("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000\n");
-  write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1000\n");
-  EXPECT_EQ(available_memory(root.path()), 4000);
 }
 
 }  // namespace

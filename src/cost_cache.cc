@@ -1,0 +1,124 @@
+#include "cost_cache.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* prefix = "costs-";
+constexpr std::size_t most_tables = 100;
+
+// Size and time of last change: what make and rsync go by.
+std::string stamp(const fs::path& file) {
+  std::error_code ignored;
+  const auto size = fs::file_size(file, ignored);
+  const auto time = fs::last_write_time(file, ignored).time_since_epoch().count();
+  return cat(file.filename().string(), ':', size, ':', time);
+}
+
+// The program or library that holds this code: one that is built anew may be faster.
+std::string build() {
+  Dl_info info{};
+  fs::path file;
+  if (dladdr(reinterpret_cast<const void*>(&build), &info) != 0 && info.dli_fname != nullptr) {
+    file = info.dli_fname;
+  }
+  if (!file.is_absolute()) file = "/proc/self/exe";  // a program is named as it was called
+  return cat("coppice ", version(), " ", stamp(file));
+}
+
+std::string files_of(const fs::path& folder) {
+  std::vector<std::string> stamps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".safetensors") stamps.push_back(stamp(entry.path()));
+  }
+  std::sort(stamps.begin(), stamps.end());
+  std::ostringstream config;
+  config << std::ifstream(folder / "config.json", std::ios::binary).rdbuf();
+  std::string text = cat("config ", std::hash<std::string>()(config.str()));
+  for (const std::string& one : stamps) text += " " + one;
+  return text;
+}
+
+fs::path file_of(const fs::path& folder, const std::string& key) {
+  std::ostringstream name;
+  name << prefix << std::hex << std::hash<std::string>()(key) << ".json";
+  return folder / name.str();
+}
+
+// `kept` may be as old as the others, by the clock of its disk.
+void drop_oldest(const fs::path& folder, const fs::path& kept) {
+  std::error_code ignored;
+  std::vector<std::pair<fs::file_time_type, fs::path>> tables;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path() == kept || entry.path().filename().string().rfind(prefix, 0) != 0) continue;
+    tables.emplace_back(fs::last_write_time(entry.path(), ignored), entry.path());
+  }
+  std::sort(tables.begin(), tables.end());
+  for (std::size_t i = 0; i + most_tables < tables.size(); ++i) {
+    fs::remove(tables[i].second, ignored);
+  }
+}
+
+}  // namespace
+
+fs::path cost_cache_folder() {
+  const auto absolute = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    const fs::path path = value == nullptr ? "" : value;
+    return path.is_absolute() ? path : fs::path();
+  };
+  if (const fs::path cache = absolute("XDG_CACHE_HOME"); !cache.empty()) return cache / "coppice";
+  if (const fs::path home = absolute("HOME"); !home.empty()) return home / ".cache" / "coppice";
+  return {};
+}
+
+std::string cost_cache_key(const EngineOptions& options, const LoadedModel& target,
+                           const LoadedModel& draft) {
+  const auto one = [](const fs::path& folder, const LoadedModel& model) {
+    return cat(files_of(folder), ", ", model.model->max_positions(), " positions, ",
+               model.pool->layout().slots(), " slots");
+  };
+  return cat(build(), "; ", cost_fingerprint(*target.model, *draft.model), "; trees of ",
+             options.max_tree_size, "; target ", one(options.target, target), "; draft ",
+             one(options.draft, draft));
+}
+
+std::optional<CostTable> cached_costs(const fs::path& folder, const std::string& key) {
+  if (folder.empty()) return std::nullopt;
+  try {
+    return read_cost_table(file_of(folder, key), key);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void cache_costs(const fs::path& folder, const std::string& key, CostTable table) {
+  if (folder.empty()) return;
+  const fs::path file = file_of(folder, key);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || (fs::exists(file, error) && !fs::is_regular_file(file, error))) return;
+  table.fingerprint = key;
+  try {
+    write_cost_table(file, table);
+  } catch (const Error&) {
+    return;
+  }
+  drop_oldest(folder, file);
+}
+
+}  // namespace coppice

@@ -1,0 +1,291 @@
+#include "cost_measurement.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "probe_sampling.h"
+
+namespace coppice {
+namespace {
+
+constexpr std::int32_t least_context = 8;
+
+// Passes of one model over slots taken for the purpose.
+class ProbePasses {
+ public:
+  /// `sampling` may be null.
+  ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
+              std::int32_t most_rows)
+      : model_(model), pool_(pool), sampling_(std::move(sampling)) {
+    const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
+    most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
+    if (context < least_context) {
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    }
+    far_ = std::max(2, std::min(context - most_rows_, 512));
+    slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
+    if (!pool.take(slots_))
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+  }
+  ~ProbePasses() { pool_.give_back(slots_); }
+  ProbePasses(const ProbePasses&) = delete;
+  ProbePasses& operator=(const ProbePasses&) = delete;
+
+  std::int32_t most_rows() const { return most_rows_; }
+  std::int32_t near() const { return 1; }
+  std::int32_t far() const { return far_; }
+
+  double seconds(std::int32_t rows, std::int32_t prefix) { return pass(rows, prefix, rows); }
+
+  /// Runs the passes that begin a step's drafting, a few tokens of which the last has logits,
+  /// until a device that records passes has recorded them.
+  void warm_up_roots() {
+    for (std::int32_t rows = 1; rows <= std::min(16, most_rows_); rows *= 2) {
+      for (int time = 0; time < 2; ++time) pass(rows, 1, 1);
+    }
+  }
+
+ private:
+  double pass(std::int32_t rows, std::int32_t prefix, std::int32_t logit_rows) {
+    visible_.clear();
+    positions_.clear();
+    logit_rows_.clear();
+    tokens_.clear();
+    for (std::int32_t r = 0; r < rows; ++r) {
+      // A bush over one stem: half of the rows see each other in a chain, as trees do.
+      const std::int32_t until = r < rows / 2 ? rows : r + 1;
+      visible_.push_back({slots_[static_cast<std::size_t>(prefix + r)], r, until});
+      positions_.push_back(prefix + std::min(r, rows / 2));
+      if (r >= rows - logit_rows) logit_rows_.push_back(r);
+      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
+    }
+    const std::span<const KvSlot> slots = slots_;
+    const ForwardBatch batch{
+        tokens_,
+        positions_,
+        slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
+        slots.first(static_cast<std::size_t>(prefix)),
+        visible_,
+        logit_rows_};
+    const double start = now_seconds();
+    PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
+    model_.forward(batch, pool_, tail);
+    if (sampling_ != nullptr) sampling_->collect();
+    model_.device().synchronize();
+    return now_seconds() - start;
+  }
+
+  Model& model_;
+  KvPool& pool_;
+  std::unique_ptr<ProbeSampling> sampling_;
+  std::int32_t most_rows_ = 0, far_ = 0;
+  std::vector<KvSlot> slots_;
+  std::vector<VisibleKv> visible_;
+  std::vector<std::int32_t> positions_, logit_rows_;
+  std::vector<TokenId> tokens_;
+};
+
+// In the order of what is most worth knowing. Products run in buckets of rows (kernels/linear.h):
+// where one ends, the next row is timed as well, so that a step of the costs stays a step.
+std::vector<std::int32_t> timed_rows(std::int32_t most) {
+  std::vector<std::int32_t> all = {1,  2,  8,  64, 16, 17, 65, 32, 4,  33, 128, 129,
+                                   12, 24, 48, 80, 81, 6,  96, 10, 14, 3,  5,   7};
+  for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
+  std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
+  return all;
+}
+
+// Each noise that a shared machine makes is short and only adds: a pass is timed several times,
+// apart from one another, and the least time counts.
+class LeastSeconds {
+ public:
+  /// `cold`: passes of `other` before each of `model`, whose weights push the model's out of the
+  /// caches. `warm`: whether a pass behind its own like is timed as well.
+  LeastSeconds(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
+               int cold, bool warm)
+      : model_(model), other_(other), rows_(rows), prefix_(prefix), colds_(cold), warms_(warm) {}
+
+  void time() {
+    if (cold_ == unknown) model_.seconds(rows_, prefix_);  // prepares code
+    for (int i = 0; i < colds_; ++i) other_.seconds(1, std::min(prefix_, other_.far()));
+    // Without another model's passes the caches take some passes to settle on what they keep.
+    constexpr double settling_seconds = 0.006;
+    const double settled = now_seconds() + settling_seconds;
+    do {
+      cold_ = std::min(cold_, model_.seconds(rows_, prefix_));
+    } while (colds_ == 0 && now_seconds() < settled);
+    if (warms_) warm_ = std::min(warm_, model_.seconds(rows_, prefix_));
+  }
+  /// Of a step's draft passes the first finds cold caches, the others warm ones.
+  double seconds() const { return warms_ ? (cold_ + 2.0 * warm_) / 3.0 : cold_; }
+
+ private:
+  static constexpr double unknown = std::numeric_limits<double>::infinity();
+  ProbePasses& model_;
+  ProbePasses& other_;
+  std::int32_t rows_, prefix_;
+  int colds_;
+  bool warms_;
+  double cold_ = unknown, warm_ = unknown;
+};
+
+LeastSeconds target_pass(ProbePasses& target, std::int32_t rows, std::int32_t prefix,
+                         ProbePasses& draft) {
+  // A row's place in the caches differs between plain decoding and a step: the plain row is what
+  // speculation is held against.
+  return {target, rows, prefix, draft, rows == 1 ? 0 : 3, false};
+}
+
+LeastSeconds draft_pass(ProbePasses& draft, std::int32_t rows, std::int32_t prefix,
+                        ProbePasses& target) {
+  return {draft, rows, prefix, target, 1, true};
+}
+
+struct TimedRows {
+  std::int32_t rows;
+  LeastSeconds near, far;
+};
+
+// Round for round over all rows: what disturbs one round, for however long, leaves the others.
+class Rounds {
+ public:
+  void add(const TimedRows& timed) {
+    all_.push_back(timed);
+    all_.back().near.time();
+    all_.back().far.time();
+  }
+  std::size_t size() const { return all_.size(); }
+  /// One more round; returns the part of all seconds that it took off.
+  double repeat() {
+    const double before = total();
+    for (TimedRows& timed : all_) {
+      timed.near.time();
+      timed.far.time();
+    }
+    return 1.0 - total() / before;
+  }
+  std::vector<PassCosts::Point> points() const {
+    std::vector<PassCosts::Point> points;
+    for (const TimedRows& t : all_) points.push_back({t.rows, t.near.seconds(), t.far.seconds()});
+    std::sort(points.begin(), points.end(),
+              [](const auto& a, const auto& b) { return a.rows < b.rows; });
+    return points;
+  }
+
+ private:
+  // Each row's share counts alike.
+  double total() const {
+    return std::accumulate(all_.begin(), all_.end(), 0.0, [](double sum, const TimedRows& t) {
+      return sum + (t.near.seconds() + t.far.seconds()) / t.rows;
+    });
+  }
+  std::vector<TimedRows> all_;
+};
+
+template <typename Pass>
+void first_round(Rounds& rounds, ProbePasses& model, ProbePasses& other, Pass pass,
+                 double seconds) {
+  const double stop_at = now_seconds() + seconds;
+  for (const std::int32_t rows : timed_rows(model.most_rows())) {
+    if (rounds.size() >= 2 && now_seconds() > stop_at) break;
+    rounds.add(
+        {rows, pass(model, rows, model.near(), other), pass(model, rows, model.far(), other)});
+  }
+}
+
+struct Probes {
+  Probes(const LoadedModel& target_model, const LoadedModel& draft_model, DeviceSampler* sampler,
+         std::int32_t most_rows)
+      : target(*target_model.model, *target_model.pool,
+               sampler
+                   ? make_judge_probe(*sampler, target_model.model->config().vocab_size, most_rows)
+                   : nullptr,
+               most_rows),
+        draft(*draft_model.model, *draft_model.pool,
+              sampler ? make_draw_probe(*sampler, most_rows) : nullptr, most_rows) {}
+  ProbePasses target, draft;
+};
+
+}  // namespace
+
+bool can_measure(const LoadedModel& target, const LoadedModel& draft) {
+  const auto has_room = [](const LoadedModel& m) {
+    return std::min(m.model->max_positions(), m.pool->free_slots()) >= least_context;
+  };
+  return has_room(target) && has_room(draft);
+}
+
+CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, DeviceSampler* sampler,
+                        std::int32_t most_rows, double budget_seconds) {
+  Probes probes(target, draft, sampler, most_rows);
+  if (sampler != nullptr) probes.draft.warm_up_roots();
+  // Large models load for many seconds: half a second more for costs that reach far enough.
+  constexpr double passes_worth = 250.0, most_budget_seconds = 1.5;
+  probes.target.seconds(1, probes.target.near());
+  const double pass = probes.target.seconds(1, probes.target.near());
+  budget_seconds = std::max(budget_seconds, std::min(passes_worth * pass, most_budget_seconds));
+
+  const double start = now_seconds();
+  Rounds target_rounds, draft_rounds;
+  first_round(target_rounds, probes.target, probes.draft, target_pass, budget_seconds / 4);
+  first_round(draft_rounds, probes.draft, probes.target, draft_pass, budget_seconds / 4);
+  // A round that still takes much off says that others were disturbed: then for longer.
+  constexpr int least_rounds = 3;
+  constexpr double steady = 0.002, disturbed = 0.03, patience = 2.0;
+  double taken_off = 1.0;
+  for (int round = 2;; ++round) {
+    const double spent = now_seconds() - start;
+    if (round > 2 && spent > budget_seconds && taken_off < disturbed) break;
+    if (round > 2 && spent > patience * budget_seconds) break;
+    if (round > least_rounds && taken_off < steady) break;
+    taken_off = std::max(target_rounds.repeat(), draft_rounds.repeat());
+  }
+  CostTable table;
+  table.fingerprint = cost_fingerprint(*target.model, *draft.model);
+  table.target = PassCosts(probes.target.near(), probes.target.far(), target_rounds.points());
+  table.draft = PassCosts(probes.draft.near(), probes.draft.far(), draft_rounds.points());
+  return table;
+}
+
+bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
+                 DeviceSampler* sampler, std::int32_t most_rows) {
+  Probes probes(target, draft, sampler, most_rows);
+  std::int32_t several = 1;  // a number of rows that was timed
+  for (const auto& point : table.target.points()) {
+    if (point.rows <= std::min(8, probes.target.most_rows())) several = point.rows;
+  }
+  const std::int32_t near = probes.target.near();
+  struct Sample {
+    LeastSeconds passes;
+    double by_table;
+  };
+  std::array samples = {
+      Sample{target_pass(probes.target, 1, near, probes.draft), table.target.seconds(1, near)},
+      Sample{target_pass(probes.target, several, near, probes.draft),
+             table.target.seconds(several, near)},
+      Sample{draft_pass(probes.draft, 1, near, probes.target), table.draft.seconds(1, near)}};
+  // Sizes depend on costs against one another. All of them may follow the machine's clock.
+  constexpr double most_apart = 1.4, most_off = 2.0;
+  constexpr double enough_seconds = 0.06;
+  constexpr int least_rounds = 2;
+  const double start = now_seconds();
+  for (int round = 1; round <= least_rounds || now_seconds() - start < enough_seconds; ++round) {
+    double least = std::numeric_limits<double>::infinity(), most = 0.0;
+    for (Sample& sample : samples) {
+      sample.passes.time();
+      const double ratio = sample.passes.seconds() / sample.by_table;
+      least = std::min(least, ratio);
+      most = std::max(most, ratio);
+    }
+    if (most <= most_apart * least && most <= most_off && least >= 1.0 / most_off) return true;
+  }
+  return false;
+}
+
+}  // namespace coppice

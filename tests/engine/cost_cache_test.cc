@@ -1,0 +1,226 @@
+// Costs kept from one start to the next.
+#include "cost_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "cost_measurement.h"
+#include "engine/pair.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sets a variable and brings back what it was.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* former = std::getenv(name)) former_ = former;
+    set(value);
+  }
+  ~Variable() { set(former_ ? former_->c_str() : nullptr); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  void set(const char* value) { value != nullptr ? setenv(name_, value, 1) : unsetenv(name_); }
+  const char* name_;
+  std::optional<std::string> former_;
+};
+
+CostTable table(double scale) {
+  const auto costs = [&](double base) {
+    return PassCosts(1, 100, {{1, base, 1.1 * base}, {8, 1.5 * base, 1.6 * base}});
+  };
+  return {"anything", costs(scale * 1e-3), costs(scale * 1e-4)};
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) files.push_back(entry.path());
+  return files;
+}
+
+GenerateOptions automatic() {
+  GenerateOptions request;
+  request.max_new_tokens = 4;
+  request.ignore_eos = true;
+  return request;
+}
+
+const std::vector<TokenId> prompt = {1, 5, 9};
+
+TEST(CostCache, LiesWhereTheUserKeepsCaches) {
+  const Variable home("HOME", "/home/somebody");
+  {
+    const Variable cache("XDG_CACHE_HOME", "/var/caches");
+    EXPECT_EQ(cost_cache_folder(), "/var/caches/coppice");
+  }
+  for (const char* not_absolute : {static_cast<const char*>(nullptr), "", "caches"}) {
+    const Variable cache("XDG_CACHE_HOME", not_absolute);
+    EXPECT_EQ(cost_cache_folder(), "/home/somebody/.cache/coppice");
+    const Variable nobody("HOME", nullptr);
+    EXPECT_EQ(cost_cache_folder(), "");
+  }
+}
+
+TEST(CostCache, KeepsTablesByTheirKeys) {
+  const testing::TemporaryFolder folder;
+  const fs::path cache = folder.path() / "made" / "when needed";
+  EXPECT_FALSE(cached_costs(cache, "one"));
+  cache_costs(cache, "one", table(1.0));
+  cache_costs(cache, "two", table(3.0));
+  const auto one = cached_costs(cache, "one"), two = cached_costs(cache, "two");
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(one->target.seconds(8, 1), table(1.0).target.seconds(8, 1));
+  EXPECT_EQ(two->target.seconds(8, 1), table(3.0).target.seconds(8, 1));
+  EXPECT_FALSE(cached_costs(cache, "three"));
+  EXPECT_FALSE(cached_costs("", "one"));
+  cache_costs("", "one", table(1.0));
+  // Files of others, and what a disk may leave behind.
+  const auto file = files_in(cache).front();
+  for (const char* bad : {"", "{", "[1]", "{\"fingerprint\": \"one\"}"}) {
+    std::ofstream(file) << bad;
+    EXPECT_FALSE(cached_costs(cache, "one") && cached_costs(cache, "two")) << bad;
+  }
+  cache_costs(cache, "one", table(1.0));
+  cache_costs(cache, "two", table(1.0));
+  EXPECT_TRUE(cached_costs(cache, "one") && cached_costs(cache, "two"));
+}
+
+TEST(CostCache, DropsTheOldest) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "of another program") << "stays";
+  for (int i = 0; i < 130; ++i) {
+    std::ofstream(folder.path() / cat("costs-", i, ".json")) << "{}";
+  }
+  cache_costs(folder.path(), "newest", table(1.0));
+  EXPECT_EQ(files_in(folder.path()).size(), 102u);
+  EXPECT_TRUE(cached_costs(folder.path(), "newest"));
+  EXPECT_TRUE(fs::exists(folder.path() / "of another program"));
+}
+
+TEST(CostCache, AnUnusableFolderIsNoError) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "no folder";
+  cache_costs(folder.path() / "file" / "coppice", "key", table(1.0));
+  EXPECT_FALSE(cached_costs(folder.path() / "file" / "coppice", "key"));
+  const Variable cache("XDG_CACHE_HOME", (folder.path() / "file").c_str());
+  const testing::TinyPair pair;
+  EXPECT_EQ(Engine::load(pair.options()).generate(prompt, automatic()).tokens.size(), 4u);
+}
+
+TEST(CostCache, ManyMayReadAndWriteOneTable) {
+  const testing::TemporaryFolder folder;
+  const fs::path file = folder.path() / "costs.json";
+  std::vector<std::thread> users;
+  std::atomic<int> failures = 0;
+  for (int user = 0; user < 8; ++user) {
+    users.emplace_back([&, user] {
+      for (int i = 0; i < 25; ++i) {
+        try {
+          write_cost_table(file, table(1.0 + user));
+          if (!read_cost_table(file, "anything")) ++failures;
+          cache_costs(folder.path() / "cache", "key", table(1.0 + user));
+          if (!cached_costs(folder.path() / "cache", "key")) ++failures;
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      }
+    });
+  }
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(files_in(folder.path()).size(), 2u) << "temporary files are left";
+  EXPECT_EQ(files_in(folder.path() / "cache").size(), 1u);
+}
+
+TEST(CostCache, EnginesUseItUnlessToldOtherwise) {
+  const testing::TemporaryFolder folder;
+  const Variable cache("XDG_CACHE_HOME", folder.path().c_str());
+  const testing::TinyPair pair;
+  EngineOptions options = pair.options();
+  options.cost_cache = false;
+  Engine::load(options).generate(prompt, automatic());
+  options.cost_cache = true;
+  options.cost_table = pair.path() / "costs.json";
+  Engine::load(options).generate(prompt, automatic());
+  EXPECT_TRUE(files_in(cost_cache_folder()).empty());
+  options.cost_table.clear();
+  GenerateOptions plain = automatic();
+  plain.policy = Policy::none;
+  Engine::load(options).generate(prompt, plain);
+  EXPECT_TRUE(files_in(cost_cache_folder()).empty()) << "plain decoding needs no costs";
+
+  Engine engine = Engine::load(options);
+  engine.generate(prompt, automatic());
+  EXPECT_EQ(files_in(cost_cache_folder()).size(), 1u);
+  const auto key = cost_cache_key(options, engine.impl().target, engine.impl().draft);
+  const auto kept = cached_costs(cost_cache_folder(), key);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->target.seconds(2, 1), engine.impl().costs->target.seconds(2, 1));
+  EXPECT_FALSE(engine.impl().costs_are_saved) << "sizes still follow the clock";
+
+  // A table that is off, as after a move to another machine, is measured anew and replaced.
+  CostTable off = *kept;
+  off.draft = table(1e3).draft;
+  cache_costs(cost_cache_folder(), key, off);
+  Engine second = Engine::load(options);
+  second.generate(prompt, automatic());
+  EXPECT_LT(second.impl().costs->draft.seconds(1, 1), 1e-2);
+  const auto replaced = cached_costs(cost_cache_folder(), key);
+  ASSERT_TRUE(replaced);
+  EXPECT_LT(replaced->draft.seconds(1, 1), 1e-2);
+}
+
+TEST(CostCache, TheKeyTellsEnginesApart) {
+  const testing::TinyPair pair;
+  const auto key = [&](const EngineOptions& options) {
+    Engine engine = Engine::load(options);
+    return cost_cache_key(options, engine.impl().target, engine.impl().draft);
+  };
+  const EngineOptions options = pair.options();
+  const std::string before = key(options);
+  EXPECT_EQ(key(options), before);
+  EngineOptions more_threads = options;
+  more_threads.threads = 2;
+  EngineOptions larger_trees = options;
+  larger_trees.max_tree_size += 1;
+  EngineOptions more_kv = options;
+  more_kv.kv_tokens = 4096;
+  EXPECT_NE(key(larger_trees), before);
+  EXPECT_NE(key(more_kv), before);
+  if (!testing::on_cuda()) {
+    EXPECT_NE(key(more_threads), before);
+  }
+  const fs::path weights = options.target / "model.safetensors";
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::hours(1));
+  EXPECT_NE(key(options), before);
+}
+
+// Noise may spoil a check, which then costs a measurement; not one after the other.
+TEST(CostCache, ATableJustMeasuredHolds) {
+  const testing::TinyPair pair;
+  Engine engine = Engine::load(pair.options());
+  Engine::Impl& impl = engine.impl();
+  const std::lock_guard lock(impl.mutex);
+  const DeviceScope scope(*impl.device);
+  bool held = false;
+  for (int i = 0; i < 20 && !held; ++i) {
+    const CostTable costs = measure_costs(impl.target, impl.draft, impl.sampler.get(), 65, 0.02);
+    EXPECT_GE(costs.target.points().size(), 2u);
+    held = still_holds(costs, impl.target, impl.draft, impl.sampler.get(), 65);
+    EXPECT_FALSE(still_holds(table(1e3), impl.target, impl.draft, impl.sampler.get(), 65));
+  }
+  EXPECT_TRUE(held);
+  testing::expect_nothing_leaked(engine);
+}
+
+}  // namespace
+}  // namespace coppice
