@@ -20,6 +20,7 @@
 #include "bench/device_memory.h"
 #include "bench/read_bandwidth.h"
 #include "bench/timing.h"
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/error.h"
 #include "kernels/device.h"
 
@@ -110,7 +111,7 @@ int main(int argc, char** argv) try {
                                   [&](const Shape& s) { return s.name == shape_name; });
   if (shape == shapes.end()) throw_usage("--shape takes llama-2-7b, llama-3-8b or llama-68m");
   std::string why_not;
-  if (!has_cuda_device(&why_not)) throw_failure(why_not);
+  if (!cuda::has_device(&why_not)) throw_failure(why_not);
 
   cudaStream_t stream = nullptr;
   cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");

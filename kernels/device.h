@@ -315,11 +315,11 @@ struct CudaOptions {
   bool record = true;
 };
 
-/// The first visible NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(usage) in a
-/// build without the CUDA backend, Error(failure) where no GPU can be used, saying why.
+/// The first visible NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(failure) if no
+/// GPU can be used or the CUDA module (kernels/cuda_module.h) cannot, saying why.
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
 /// Whether make_cuda_device can be expected to succeed; `why_not` receives the reason, `present`
-/// whether there is a GPU at all.
+/// whether there is a GPU, and a module for it, at all.
 bool has_cuda_device(std::string* why_not = nullptr, bool* present = nullptr);
 
 }  // namespace coppice

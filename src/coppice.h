@@ -42,14 +42,15 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
+#include "base/api.h"
+#include "base/error_type.h"
 #include "base/types.h"
 #include "custom_policy.h"
 
 namespace coppice {
 
 /// The release, e.g. "0.1.0".
-const char* version();
+COPPICE_API const char* version();
 
 enum class Policy {
   dyspec,            ///< DySpec, Algorithm 1: the greedy tree by draft probability
@@ -77,9 +78,9 @@ enum class FinishReason {
   cancelled,  ///< the callback returned false
 };
 
-const char* name_of(Policy policy);
-const char* name_of(Acceptance acceptance);
-const char* name_of(FinishReason reason);
+COPPICE_API const char* name_of(Policy policy);
+COPPICE_API const char* name_of(Acceptance acceptance);
+COPPICE_API const char* name_of(FinishReason reason);
 
 struct LoadEvent {
   const char* what;  ///< "target", "draft", or "costs" (in the first generate() that needs them)
@@ -171,15 +172,15 @@ struct GenerateOptions {
   /// would bias the text. generate() calls it, and beside it throws Error(usage) for a tree larger
   /// than the engine's max_tree_size and Error(failure) for a tree file that cannot be read or
   /// holds no tree, and for a custom policy whose factory or grow() throws.
-  void validate() const;
+  COPPICE_API void validate() const;
 };
 
 /// Sets options.policy, and custom_policy, by a name: coppice's own, as name_of() gives it, or a
 /// registered one. Throws Error(usage), which lists all names, for any other.
-void choose_policy(GenerateOptions& options, const std::string& name);
+COPPICE_API void choose_policy(GenerateOptions& options, const std::string& name);
 
 /// What choose_policy() takes: coppice's own names, then the registered ones.
-std::vector<std::string> policy_names();
+COPPICE_API std::vector<std::string> policy_names();
 
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
 struct Piece {
@@ -269,7 +270,7 @@ struct JudgedTree {
 class Sequence;
 
 /// A target, a draft, and their memory. Move-only.
-class Engine {
+class COPPICE_API Engine {
  public:
   static Engine load(const EngineOptions& options);
   Engine(Engine&&) noexcept;
@@ -310,7 +311,7 @@ class Engine {
 /// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
 /// computed twice. A call that throws leaves it as it was. Statistics::prompt_tokens counts all
 /// tokens before the new ones. Move-only; frees its KV when destroyed.
-class Sequence {
+class COPPICE_API Sequence {
  public:
   Sequence(Sequence&&) noexcept;
   Sequence& operator=(Sequence&&) noexcept;

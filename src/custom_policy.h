@@ -40,6 +40,7 @@
 #include <string>
 #include <vector>
 
+#include "base/api.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -59,7 +60,7 @@ struct DraftNode {
 ///
 /// What breaks a rule throws Error(usage), one line that names the policy, the call and the rule,
 /// and ends the generation even where the policy catches it; the engine stays usable.
-class GrowingTree {
+class COPPICE_API GrowingTree {
  public:
   /// Most nodes of the finished tree, the root not counted; at least 1.
   virtual std::int32_t max_size() const = 0;
@@ -97,7 +98,7 @@ class GrowingTree {
 
 /// Derive from this, and register it. One object serves one generation, step after step, so it
 /// may learn from what it saw, but is told nothing of other generations.
-class CustomPolicy {
+class COPPICE_API CustomPolicy {
  public:
   virtual ~CustomPolicy() = default;
   /// Grows the tree of one step. `tree` is good during the call only. It runs while the engine is
@@ -112,9 +113,9 @@ using PolicyFactory = std::function<std::unique_ptr<CustomPolicy>()>;
 /// Makes a policy known to the whole process by a name of small letters, digits and dashes. Throws
 /// Error(usage) for any other name, one that is taken (by coppice or by an earlier call), and an
 /// empty factory. Safe to call from several threads.
-void register_policy(const std::string& name, PolicyFactory factory);
+COPPICE_API void register_policy(const std::string& name, PolicyFactory factory);
 
 /// Names registered so far, in alphabetical order.
-std::vector<std::string> registered_policies();
+COPPICE_API std::vector<std::string> registered_policies();
 
 }  // namespace coppice

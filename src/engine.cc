@@ -326,7 +326,7 @@ std::string Engine::detokenize(std::span<const TokenId> tokens) const {
   return to_valid_utf8(bytes);
 }
 
-struct Sequence::Impl {
+struct __attribute__((visibility("hidden"))) Sequence::Impl {
   explicit Impl(Engine::Impl& owner) : engine(owner) {
     state.counts = TokenCounts(engine.target.model->config().vocab_size);
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/error.h"
 #include "coppice.h"
 #include "cost_table.h"
 #include "drafting/draft_runner.h"
@@ -23,7 +24,7 @@
 
 namespace coppice {
 
-struct Engine::Impl {
+struct __attribute__((visibility("hidden"))) Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;        ///< the target's, and the draft's unless it has its own
   std::unique_ptr<Device> draft_device;  ///< of another type (cpu_dtype "auto"); else null

@@ -18,11 +18,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "bench/matrix_rate.h"
 #include "bench/read_bandwidth.h"
 #include "cli/terminal.h"
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/error.h"
 #include "kernels/device.h"
-#include "bench/matrix_rate.h"
 #include "parts.h"
 
 namespace {
@@ -118,7 +119,7 @@ int main(int argc, char** argv) try {
   bench.anchors = committed_anchors();
   check_anchors(bench.anchors);
   std::string why_not;
-  if (!has_cuda_device(&why_not)) throw_failure(why_not);
+  if (!cuda::has_device(&why_not)) throw_failure(why_not);
 
   cudaDeviceProp device;
   cuda::check(cudaGetDeviceProperties(&device, 0), "asking what the device is");

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mebibytes.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/cuda_pass.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
@@ -18,8 +19,7 @@
 #include "kernels/cuda/weight_upload.h"
 #include "kernels/device.h"
 
-namespace coppice {
-namespace cuda {
+namespace coppice::cuda {
 namespace {
 
 /// A stream of its own, so that nothing waits for the default stream.
@@ -256,9 +256,8 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace
-}  // namespace cuda
 
-bool has_cuda_device(std::string* why_not, bool* present) {
+bool has_device(std::string* why_not, bool* present) {
   if (present != nullptr) *present = false;
   const auto no = [&](const std::string& why) {
     if (why_not != nullptr) *why_not = why;
@@ -286,8 +285,8 @@ bool has_cuda_device(std::string* why_not, bool* present) {
     return no(
         cat("the GPU has compute capability ", major, ".", minor, "; coppice needs 8.0 or later"));
   }
-  const cuda::CurrentDevice current;
-  const cudaError_t opened = cuda::probe_device();
+  const CurrentDevice current;
+  const cudaError_t opened = probe_device();
   if (opened != cudaSuccess && opened != cudaErrorNoKernelImageForDevice) {
     return no(cat("the GPU cannot be opened: ", cudaGetErrorString(opened)));
   }
@@ -298,13 +297,13 @@ bool has_cuda_device(std::string* why_not, bool* present) {
   return true;
 }
 
-std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
+std::unique_ptr<Device> make_device(const CudaOptions& options) {
   std::string why_not;
-  if (!has_cuda_device(&why_not)) {
+  if (!has_device(&why_not)) {
     throw_failure(cat("--device cuda: ", why_not, "; use --device cpu"));
   }
-  const cuda::CurrentDevice current;
-  return std::make_unique<cuda::CudaDevice>(options);
+  const CurrentDevice current;
+  return std::make_unique<CudaDevice>(options);
 }
 
-}  // namespace coppice
+}  // namespace coppice::cuda

@@ -4,6 +4,10 @@ find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(nlohmann_json REQUIRED)
 include(CoppiceLibraries)
+if(coppice_missing_libraries)
+  message(FATAL_ERROR
+    "coppice needs ${coppice_missing_libraries}; scripts/install-packages installs what is missing")
+endif()
 
 find_path(COPPICE_RANDOM123_INCLUDE Random123/philox.h REQUIRED)
 mark_as_advanced(COPPICE_RANDOM123_INCLUDE)

@@ -1,5 +1,7 @@
 # Imported targets for libraries that ship no usable CMake package on every supported system.
 # Used by coppice's own build and, installed beside it, by find_package(coppice).
+# coppice_missing_libraries says what was not found; empty if nothing is missing.
+set(coppice_missing_libraries "")
 function(coppice_find_library name header library)
   if(TARGET coppice::${name})
     return()
@@ -8,7 +10,8 @@ function(coppice_find_library name header library)
   find_library(COPPICE_${name}_LIBRARY ${library})
   mark_as_advanced(COPPICE_${name}_INCLUDE COPPICE_${name}_LIBRARY)
   if(NOT COPPICE_${name}_INCLUDE OR NOT COPPICE_${name}_LIBRARY)
-    message(FATAL_ERROR "coppice needs ${library} (${header}); scripts/install-packages installs it")
+    set(coppice_missing_libraries ${coppice_missing_libraries} "lib${library} (${header})" PARENT_SCOPE)
+    return()
   endif()
   add_library(coppice::${name} UNKNOWN IMPORTED)
   set_target_properties(coppice::${name} PROPERTIES
@@ -19,3 +22,4 @@ endfunction()
 coppice_find_library(dnnl oneapi/dnnl/dnnl.hpp dnnl)
 coppice_find_library(hwy hwy/highway.h hwy)
 coppice_find_library(sentencepiece sentencepiece_processor.h sentencepiece)
+list(JOIN coppice_missing_libraries ", " coppice_missing_libraries)

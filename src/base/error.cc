@@ -7,6 +7,9 @@
 
 namespace coppice {
 
+Error::Error(ErrorKind kind, const std::string& message)
+    : std::runtime_error(printable(message)), kind_(kind) {}
+
 void throw_usage(const std::string& message) { throw Error(ErrorKind::usage, message); }
 void throw_failure(const std::string& message) { throw Error(ErrorKind::failure, message); }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "coppice.h"
 
 namespace coppice::cli {

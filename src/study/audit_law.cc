@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/error.h"
 #include "study/observed.h"
 
 namespace coppice::study {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "decoder.h"
 
 namespace coppice::study {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/error.h"
 #include "kernels/device.h"
 
@@ -108,7 +109,7 @@ class KernelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why_not;
-    if (!has_cuda_device(&why_not)) GTEST_SKIP() << why_not;
+    if (!cuda::has_device(&why_not)) GTEST_SKIP() << why_not;
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creation of a stream");
   }
   void TearDown() override {

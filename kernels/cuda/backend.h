@@ -1,0 +1,15 @@
+// What the module's entry point hands out (kernels/cuda_module.h).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+
+namespace coppice::cuda {
+
+/// As make_cuda_device() and has_cuda_device() of kernels/device.h.
+std::unique_ptr<Device> make_device(const CudaOptions& options);
+bool has_device(std::string* why_not = nullptr, bool* present = nullptr);
+
+}  // namespace coppice::cuda

@@ -1,0 +1,17 @@
+# The command starts without what only GPUs need, and the CUDA module, where it is built, exports
+# its entry point alone. MODULE: its file, or empty.
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+run(${READELF} -d ${BUILD}/coppice)
+expect("NEEDED")
+if(output MATCHES "NEEDED[^\n]*(cuda|cublas|cudart)")
+  message(FATAL_ERROR "the command needs CUDA to start:\n${output}")
+endif()
+if(MODULE)
+  run(${NM} -D --defined-only ${MODULE})
+  if(NOT output MATCHES "^[0-9a-f]+ T coppice_cuda_module\n$")
+    message(FATAL_ERROR "the module exports:\n${output}")
+  endif()
+  run(${READELF} -d ${MODULE})
+  expect("NEEDED[^\n]*libcublasLt")
+  expect("NODELETE")
+endif()

@@ -1,0 +1,28 @@
+# Installs the build to a scratch prefix, builds the example against it, and runs it and the
+# installed command from there.
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+build_examples()
+foreach(file ${LIBDIR}/libcoppice.a share/doc/coppice/LICENSE include/coppice/coppice.h)
+  if(NOT EXISTS ${SCRATCH}/prefix/${file})
+    message(FATAL_ERROR "${file} was not installed")
+  endif()
+endforeach()
+# The installed command finds the installed pair.
+run(${CMAKE_COMMAND} -E env --unset=COPPICE_MODELS ${SCRATCH}/prefix/bin/coppice generate
+    --prompt "Once upon a time" --max-new-tokens 8 --format json)
+expect("\"finish_reason\":\"length\"")
+
+# Without a library that a static coppice needs, find_package says so and goes on.
+file(REMOVE ${SCRATCH}/example/CMakeCache.txt)
+set(without_dnnl -S ${SOURCE}/tests/install -B ${SCRATCH}/example ${common}
+    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix -DCOPPICE_dnnl_LIBRARY=OFF)
+run(${CMAKE_COMMAND} ${without_dnnl} -DCOPPICE_IS_OPTIONAL=ON)
+expect("going on without coppice: coppice needs libdnnl \\(oneapi/dnnl/dnnl.hpp\\)")
+execute_process(COMMAND ${CMAKE_COMMAND} ${without_dnnl} -DCOPPICE_IS_OPTIONAL=OFF
+                RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(code EQUAL 0)
+  message(FATAL_ERROR "coppice was found without oneDNN")
+endif()
+expect("coppice needs libdnnl")
+file(REMOVE_RECURSE ${SCRATCH})
