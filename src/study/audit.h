@@ -76,7 +76,7 @@ struct FaultFinding {
   bool caught = false;
 };
 
-struct Divergence {
+struct AuditDivergence {
   std::int32_t prompt = 0;
   std::int32_t position = 0;  ///< new token, from 0
   TokenId plain = -1, speculative = -1;
@@ -93,7 +93,7 @@ struct TextFinding {
   std::int64_t asked = 0;   ///< tokens of all prompts
   std::int64_t tokens = 0;  ///< compared: fewer where context or KV memory ended texts
   double accepted_length = 0.0;
-  std::vector<Divergence> divergences;
+  std::vector<AuditDivergence> divergences;
   bool holds = true;        ///< all are near-ties
   std::string not_tested;   ///< why nothing was compared; empty: something was
   std::string ended_early;  ///< what ended texts before all asked tokens; empty: nothing

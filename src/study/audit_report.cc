@@ -90,7 +90,7 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
       continue;
     }
     const auto ties = std::count_if(t.divergences.begin(), t.divergences.end(),
-                                    [](const Divergence& d) { return d.near_tie; });
+                                    [](const AuditDivergence& d) { return d.near_tie; });
     text +=
         line("%s: %lld tokens, accepted length %.2f, %zu divergences, %lld of them near-ties%s\n",
              t.setting.c_str(), static_cast<long long>(t.tokens), t.accepted_length,
@@ -100,7 +100,7 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
                    static_cast<long long>(t.tokens), static_cast<long long>(t.asked),
                    t.ended_early.c_str());
     }
-    for (const Divergence& d : t.divergences) {
+    for (const AuditDivergence& d : t.divergences) {
       text += line("  prompt %d, token %d: ", d.prompt + 1, d.position + 1) +
               shown(engine, d.plain) + " became " + shown(engine, d.speculative) +
               line(", gap %.2g (bound %.2g)%s\n", d.gap, d.bound,
@@ -195,7 +195,7 @@ std::string to_json(const AuditReport& report) {
   }
   for (const TextFinding& t : report.texts) {
     Json divergences = Json::array();
-    for (const Divergence& d : t.divergences) {
+    for (const AuditDivergence& d : t.divergences) {
       divergences.push_back({{"prompt", d.prompt},
                              {"position", d.position},
                              {"plain", d.plain},

@@ -14,7 +14,7 @@ namespace {
 // Gap between two tokens behind `text`, in logits at temperature 0, else in logits over
 // temperature plus the position's noise.
 void weigh(Engine& engine, std::span<const TokenId> text, const GenerateOptions& options,
-           Divergence& divergence) {
+           AuditDivergence& divergence) {
   const PlainPass pass = plain_pass(engine, text, options);
   const auto plain = static_cast<std::size_t>(divergence.plain);
   const auto other = static_cast<std::size_t>(divergence.speculative);
@@ -79,7 +79,7 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
         finding.ended_early = name_of(fast.finish_reason);
         break;
       }
-      Divergence divergence;
+      AuditDivergence divergence;
       divergence.prompt = static_cast<std::int32_t>(p);
       divergence.position = static_cast<std::int32_t>(done);
       divergence.plain = rest[same];

@@ -20,7 +20,7 @@ const Cell& cell_at(const FigureGroup& group, std::size_t place) {
 }
 
 /// Of the group, with an interval: policies at equal sizes, or all where there are none.
-Comparisons shown(const FigureGroup& group) {
+Comparisons comparisons_shown(const FigureGroup& group) {
   Comparisons all, alike;
   for (const Comparison& one : group.summary->comparisons) {
     const Cell& first = cell_at(group, one.first);
@@ -77,7 +77,7 @@ std::vector<IntervalRow> rows_of(const FigureGroup& group, const Comparisons& co
 }  // namespace
 
 std::vector<NamedFigure> figures_of_pairs(const FigureGroup& group) {
-  const Comparisons comparisons = shown(group);
+  const Comparisons comparisons = comparisons_shown(group);
   if (comparisons.empty()) return {};
   const std::string how =
       cat(" 95% intervals and two-sided p of a paired bootstrap over the same ", group.prompts(),

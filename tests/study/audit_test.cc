@@ -159,7 +159,7 @@ TEST(Audit, DivergencesAreCountedWithTheirGaps) {
   EXPECT_FALSE(report.texts_hold);
   ASSERT_FALSE(texts.divergences.empty());
   EXPECT_EQ(texts.tokens, 96) << "it goes on behind a divergence";
-  for (const Divergence& d : texts.divergences) {
+  for (const AuditDivergence& d : texts.divergences) {
     EXPECT_GT(d.gap, 0.0) << "plain text follows the largest logit";
     EXPECT_NE(d.plain, d.speculative);
     EXPECT_EQ(d.near_tie, d.gap <= d.bound);

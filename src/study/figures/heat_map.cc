@@ -15,10 +15,9 @@
 namespace coppice::study {
 namespace {
 
-constexpr double margin = 14;
 constexpr double bar_gap = 16;  // between the plot and the colour bar
 constexpr double bar_width = 14;
-constexpr double longest_name = 240;
+constexpr double longest_heat_name = 240;
 
 void check_edges(const std::vector<double>& edges, Scale scale, const char* which) {
   for (std::size_t i = 0; i < edges.size(); ++i) {
@@ -131,7 +130,7 @@ std::vector<double> HeatPlot::bounds(const std::vector<double>& edges, std::size
 std::string HeatPlot::draw() {
   const bool with_line = !map_.line.empty() && !map_.x_edges.empty() && !map_.y_edges.empty();
   const bool named_line = with_line && !map_.line_name.empty();
-  const double top = margin + title_height(map_.title) + (named_line ? legend_row + 2 : 0);
+  const double top = picture_margin + title_height(map_.title) + (named_line ? legend_row + 2 : 0);
   const double bottom = std::max(map_.height - x_axis_height(map_.x.label) - 4, top + 40);
   const Axis y = edge_axis(map_.y, map_.y_edges, AxisSide::vertical, bottom, top);
 
@@ -145,7 +144,7 @@ std::string HeatPlot::draw() {
     for (const std::string& name : map_.y_names) {
       widest = std::max(widest, text_width(name, tick_font));
     }
-    left = 14 + std::min(widest, longest_name) + (map_.y.label.empty() ? 0 : label_font + 8);
+    left = 14 + std::min(widest, longest_heat_name) + (map_.y.label.empty() ? 0 : label_font + 8);
   }
   const double bar_room = bar_gap + bar_width + 8 + colours.label_width() +
                           (map_.value.label.empty() ? 0 : label_font + 8) + 4;
@@ -224,13 +223,14 @@ void HeatPlot::draw_cells(Svg& svg, const std::vector<double>& xs, const std::ve
 void HeatPlot::draw_column_names(Svg& svg, const std::vector<double>& xs, const Box& plot) const {
   double widest = 0;
   for (const std::string& name : map_.x_names) {
-    widest = std::max(widest, std::min(text_width(name, tick_font), longest_name));
+    widest = std::max(widest, std::min(text_width(name, tick_font), longest_heat_name));
   }
   const double cell = columns_ == 0 ? plot.width() : plot.width() / static_cast<double>(columns_);
   const auto stride = static_cast<std::size_t>(std::max(1.0, std::ceil((widest + 6) / cell)));
   for (std::size_t i = 0; i < columns_; i += stride) {
     svg.text({(xs[i] + xs[i + 1]) / 2, plot.bottom + tick_font + 6},
-             fit_text(map_.x_names[i], tick_font, longest_name), {tick_font, Anchor::middle, ink});
+             fit_text(map_.x_names[i], tick_font, longest_heat_name),
+             {tick_font, Anchor::middle, ink});
   }
   svg.text({(plot.left + plot.right) / 2, plot.bottom + x_axis_height(map_.x.label) - 4},
            map_.x.label, {label_font, Anchor::middle, ink});
@@ -241,7 +241,8 @@ void HeatPlot::draw_row_names(Svg& svg, const std::vector<double>& ys, const Box
   const auto stride = static_cast<std::size_t>(std::max(1.0, std::ceil((tick_font + 3) / cell)));
   for (std::size_t i = 0; i < rows_; i += stride) {
     svg.text({plot.left - 6, (ys[i] + ys[i + 1]) / 2 + 0.35 * tick_font},
-             fit_text(map_.y_names[i], tick_font, longest_name), {tick_font, Anchor::end, ink});
+             fit_text(map_.y_names[i], tick_font, longest_heat_name),
+             {tick_font, Anchor::end, ink});
   }
   if (map_.y.label.empty()) return;
   svg.text({label_font + 4, (plot.top + plot.bottom) / 2}, map_.y.label,

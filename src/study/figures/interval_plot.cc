@@ -12,10 +12,9 @@
 namespace coppice::study {
 namespace {
 
-constexpr double margin = 14;
 constexpr double row_pitch = 20;
 constexpr double longest_label = 260;
-constexpr double inset = 8;
+constexpr double row_inset = 8;
 
 bool opens_group(const IntervalPlot& plot, std::size_t row) {
   const std::string& group = plot.rows[row].group;
@@ -54,13 +53,13 @@ std::string to_svg(const IntervalPlot& plot) {
     rows_height += row_pitch + (opens_group(plot, i) ? row_pitch : 0);
   }
   if (plot.rows.empty()) rows_height = 3 * row_pitch;
-  const double left = margin + label_width + 14;
-  const double right = std::max(plot.width - margin - note_width - 12, left + 60);
-  const double top = margin + title_height(plot.title);
+  const double left = picture_margin + label_width + 14;
+  const double right = std::max(plot.width - picture_margin - note_width - 12, left + 60);
+  const double top = picture_margin + title_height(plot.title);
   const Box box = {left, top, right, top + rows_height + 4};
-  const Axis x(plot.x, range, AxisSide::horizontal, left + inset, right - inset, tick_font);
+  const Axis x(plot.x, range, AxisSide::horizontal, left + row_inset, right - row_inset, tick_font);
 
-  Svg svg(std::max(plot.width, right + note_width + 12 + margin),
+  Svg svg(std::max(plot.width, right + note_width + 12 + picture_margin),
           box.bottom + x_axis_height(plot.x.label) + 4,
           plot.title.empty() ? plot.x.label : plot.title);
   draw_title(svg, plot.title, plot.width);
@@ -77,8 +76,8 @@ std::string to_svg(const IntervalPlot& plot) {
   for (std::size_t i = 0; i < plot.rows.size(); ++i) {
     const IntervalRow& row = plot.rows[i];
     if (opens_group(plot, i)) {
-      svg.text({margin, y + 0.35 * tick_font}, fit_text(row.group, tick_font, longest_label),
-               {.size = tick_font, .bold = true});
+      svg.text({picture_margin, y + 0.35 * tick_font},
+               fit_text(row.group, tick_font, longest_label), {.size = tick_font, .bold = true});
       y += row_pitch;
     }
     svg.text({left - 10, y + 0.35 * tick_font}, fit_text(row.label, tick_font, longest_label),

@@ -15,7 +15,6 @@ namespace coppice::study {
 namespace {
 
 constexpr double inset = 24;       // pixels between the ends of the x axis and its outermost data
-constexpr double margin = 14;      // of the picture
 constexpr double marker_room = 7;  // how far markers may reach beyond the plot
 constexpr double legend_gap = 14;
 
@@ -187,10 +186,10 @@ std::vector<Named> LinePlot::named(const Axis& x, const Axis& y, const Box& plot
 }
 
 std::string LinePlot::draw() {
-  const double top = margin + title_height(chart_.title);
+  const double top = picture_margin + title_height(chart_.title);
   const double bottom = std::max(chart_.height - x_axis_height(chart_.x.label) - 4, top + 40);
   const Axis y(chart_.y, y_range(), AxisSide::vertical, bottom, top, tick_font);
-  Box plot = {4 + y_axis_width(y), top, chart_.width - margin, bottom};
+  Box plot = {4 + y_axis_width(y), top, chart_.width - picture_margin, bottom};
 
   // Names go beside the plot where they leave it most of the width, else below.
   std::vector<LegendEntry> entries;

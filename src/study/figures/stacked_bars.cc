@@ -16,11 +16,10 @@
 namespace coppice::study {
 namespace {
 
-constexpr double margin = 14;
 constexpr double thickness = 17;
 constexpr double pitch = 22;
 constexpr double group_gap = 9;
-constexpr double longest_name = 190;  // dyspec-threshold-calibrated fits
+constexpr double longest_bar_name = 190;  // dyspec-threshold-calibrated fits
 
 class BarPlot {
  public:
@@ -64,7 +63,7 @@ std::string BarPlot::draw() const {
   DataRange range(Scale::linear);
   for (std::size_t i = 0; i < chart_.bars.size(); ++i) {
     const auto widen = [](double& width, const std::string& text) {
-      width = std::max(width, std::min(text_width(text, tick_font), longest_name));
+      width = std::max(width, std::min(text_width(text, tick_font), longest_bar_name));
     };
     widen(group_width, chart_.bars[i].group);
     widen(label_width, chart_.bars[i].label);
@@ -78,10 +77,10 @@ std::string BarPlot::draw() const {
   for (std::size_t p = 0; p < chart_.parts.size(); ++p) {
     entries.push_back({chart_.parts[p], {}, area_colour(p)});
   }
-  const double left = margin + group_width + (label_width > 0 ? label_width + 12 : 0) + 8;
+  const double left = picture_margin + group_width + (label_width > 0 ? label_width + 12 : 0) + 8;
   const double right =
-      std::max(chart_.width - margin - (note_width > 0 ? note_width + 8 : 8), left + 40);
-  const double legend_top = margin + title_height(chart_.title);
+      std::max(chart_.width - picture_margin - (note_width > 0 ? note_width + 8 : 8), left + 40);
+  const double legend_top = picture_margin + title_height(chart_.title);
   const double legend_left = left - 12;
   const double top =
       legend_top + (entries.empty() ? 0 : legend_height(entries, right - legend_left) + 10);
@@ -106,10 +105,10 @@ std::string BarPlot::draw() const {
     if (i > 0 && starts_group(i)) bar_top += group_gap;
     const double baseline = bar_top + thickness / 2 + 0.35 * tick_font;
     if (starts_group(i)) {
-      svg.text({margin, baseline}, fit_text(chart_.bars[i].group, tick_font, longest_name),
-               {tick_font});
+      svg.text({picture_margin, baseline},
+               fit_text(chart_.bars[i].group, tick_font, longest_bar_name), {tick_font});
     }
-    svg.text({left - 8, baseline}, fit_text(chart_.bars[i].label, tick_font, longest_name),
+    svg.text({left - 8, baseline}, fit_text(chart_.bars[i].label, tick_font, longest_bar_name),
              {tick_font, Anchor::end});
     draw_bar(svg, i, x, bar_top);
     bar_top += pitch;
@@ -141,7 +140,7 @@ void BarPlot::draw_bar(Svg& svg, std::size_t bar, const Axis& x, double top) con
     svg.close();
   }
   svg.text({end + 6, top + thickness / 2 + 0.35 * tick_font},
-           fit_text(note(bar), tick_font, longest_name), {tick_font});
+           fit_text(note(bar), tick_font, longest_bar_name), {tick_font});
 }
 
 }  // namespace

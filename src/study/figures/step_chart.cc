@@ -13,7 +13,6 @@
 namespace coppice::study {
 namespace {
 
-constexpr double margin = 14;
 constexpr double panel_gap = 16;
 constexpr double name_gap = 6;
 
@@ -97,7 +96,7 @@ Axis StepPlot::y_axis(const StepPanel& panel, double bottom, double top) const {
 
 std::string StepPlot::draw() {
   const auto count = static_cast<double>(chart_.panels.size());
-  const double top = margin + title_height(chart_.title);
+  const double top = picture_margin + title_height(chart_.title);
   const double pitch = chart_.panel_height + panel_gap;
   const double bottom = top + std::max(count * pitch - panel_gap, 40.0);
 
