@@ -1,4 +1,5 @@
 #include "kernels/cuda/hopper_kernel.cuh"
+#include "kernels/cuda/hopper_launch.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {
@@ -49,8 +50,8 @@ void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, cons
       pass, inputs.q(set), inputs.q_stride(), shape, inputs.scale(), inputs.layout(), inputs.keys(),
       inputs.values(), set, inputs.out(set), scratch);
   const ClockTrace trace{nanoseconds};
-  cuda::hopper::with_variant(
-      head_dim, range_row_tile_for(inputs.padded_rows(), inputs.work().cell.group()), tile_tokens,
+  cuda::hopper::with_tiles<head_dim>(
+      range_row_tile_for(inputs.padded_rows(), inputs.work().cell.group()), tile_tokens,
       [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
 }
 

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/hopper_attention.h"
-#include "kernels/cuda/hopper_kernel.cuh"
+#include "kernels/cuda/hopper_launch.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace coppice::cuda {
@@ -17,23 +17,6 @@ CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim
   const std::uint64_t strides[] = {static_cast<std::uint64_t>(head_dim) * 2};
   const std::uint32_t box[] = {64, page_box};
   return make_tensor_map(pool, sizes, strides, box, "a KV pool");
-}
-
-/// Whether this build has the kernel's code for the current device.
-template <typename V>
-bool prepare() {
-  constexpr auto kernel = attend<V>;
-  cudaFuncAttributes attributes;
-  check(cudaFuncGetAttributes(&attributes, kernel), "attributes of attention");
-  if (attributes.sharedSizeBytes < sizeof(SharedState<V>)) return false;
-  check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
-      "shared memory of attention");
-  int resident = 0;
-  check(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes<V>()),
-      "occupancy of attention");
-  return resident > 0;
 }
 
 }  // namespace hopper
@@ -55,13 +38,7 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
         "cooperative launches");
   if (major != 9 || minor != 0 || cooperative == 0) return 0;
   if (head_dim != 64 && head_dim != 128) return 0;
-  bool present = true;
-  for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
-    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
-      hopper::with_variant(head_dim, rows, tokens,
-                           [&]<typename V>(V) { present = hopper::prepare<V>() && present; });
-    }
-  }
+  const bool present = head_dim == 64 ? hopper::prepare_head<64>() : hopper::prepare_head<128>();
   return present ? multiprocessors : 0;
 }
 
@@ -102,9 +79,9 @@ void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32
                       std::int32_t blocks, cudaStream_t stream) {
   const hopper::Arguments arguments = hopper::make_arguments(
       pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
-  hopper::with_variant(
-      shape.head_dim, range_row_tile_for(padded_rows, arguments.group), tile_tokens,
-      [&]<typename V>(V) { hopper::launch<V>(arguments, hopper::NoTrace{}, blocks, stream); });
+  const std::int32_t tile_rows = range_row_tile_for(padded_rows, arguments.group);
+  const auto launch = shape.head_dim == 64 ? hopper::launch_head<64> : hopper::launch_head<128>;
+  launch(tile_rows, tile_tokens, arguments, blocks, stream);
 }
 
 }  // namespace coppice::cuda

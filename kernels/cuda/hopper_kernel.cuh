@@ -108,34 +108,21 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
-/// Calls visit(Variant) with the variant of a launch; head_dim is 64 or 128.
-template <typename Visit>
-void with_variant(std::int32_t head_dim, std::int32_t tile_rows, std::int32_t tile_tokens,
-                  Visit visit) {
-  const auto with_tokens = [&]<int dim, int rows>() {
+/// Calls visit(Variant) with the variant of a launch.
+template <int head_dim, typename Visit>
+void with_tiles(std::int32_t tile_rows, std::int32_t tile_tokens, Visit visit) {
+  const auto with_tokens = [&]<int rows>() {
     if (tile_tokens == range_tile_tokens) {
-      visit(Variant<dim, rows, range_tile_tokens>());
+      visit(Variant<head_dim, rows, range_tile_tokens>());
     } else {
-      visit(Variant<dim, rows, range_half_tokens>());
+      visit(Variant<head_dim, rows, range_half_tokens>());
     }
   };
-  const auto with_rows = [&]<int dim>() {
-    if (tile_rows == range_half_tile) {
-      with_tokens.template operator()<dim, range_half_tile>();
-    } else {
-      with_tokens.template operator()<dim, range_wide_tile>();
-    }
-  };
-  if (head_dim == 128) {
-    with_rows.template operator()<128>();
+  if (tile_rows == range_half_tile) {
+    with_tokens.template operator()<range_half_tile>();
   } else {
-    with_rows.template operator()<64>();
+    with_tokens.template operator()<range_wide_tile>();
   }
 }
-
-Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
-                         const AttentionShape& shape, float scale, const KvLayout& layout,
-                         const void* keys, const void* values, std::int32_t layer, void* out,
-                         const AttentionScratch& scratch);
 
 }  // namespace coppice::cuda::hopper

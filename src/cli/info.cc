@@ -6,6 +6,7 @@
 #include "cpu_type.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
+#include "kernels/device.h"
 #include "loading.h"
 #include "memory_plan.h"
 #include "models/model.h"
@@ -37,8 +38,11 @@ std::string line(std::string name, const std::string& value) {
 std::string describe_machine() {
   const char* cap = std::getenv(cpu::instruction_set_variable);
   const bool capped = cap != nullptr && *cap != '\0';
+  std::string why_not;
+  const bool has_gpu = has_cuda_device(&why_not);
   return line("processor", cat(cpu::describe_processor(), ", ", cpu::usable_threads(), " threads",
-                               capped ? cat(", ", cpu::instruction_set_variable, "=", cap) : ""));
+                               capped ? cat(", ", cpu::instruction_set_variable, "=", cap) : "")) +
+         line("GPU", has_gpu ? "used, if --device does not say cpu" : "not used: " + why_not);
 }
 
 }  // namespace
@@ -54,7 +58,8 @@ int info(const std::vector<std::string>& arguments) {
           "coppice info [DIR] [options]: describe this machine and a model folder, and say what of "
           "it coppice cannot run\n\n"
           "COPPICE_CPU_ISA in the environment caps the instructions that the CPU's code uses:\n"
-          "sse4, avx2, avx512, avx512_bf16 or amx.\n",
+          "sse4, avx2, avx512, avx512_bf16 or amx. COPPICE_CUDA_MODULE names the CUDA backend,\n"
+          "libcoppice_cuda.so, or its folder, if it is not where coppice was installed.\n",
           values, hidden, positional)) {
     return 0;
   }

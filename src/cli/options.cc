@@ -117,7 +117,7 @@ po::options_description model_options() {
       "draft", po::value<std::string>()->value_name("DIR|none"),
       "folder of the draft, or none for plain decoding")(
       "device", po::value<std::string>()->default_value("auto")->value_name("D"),
-      "auto (a GPU where there is one), cpu or cuda")(
+      "auto (a GPU if there is one; info says), cpu or cuda")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
       "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),

@@ -56,6 +56,10 @@ class Machine : public ::testing::Test {
     EXPECT_NE(automatic.out, "");
     EXPECT_EQ(automatic.err.find("the GPU is passed over") != std::string::npos, passed_over)
         << automatic.err;
+    const Result info = run("info", gpus, module);
+    EXPECT_EQ(info.code, 0) << info.err;
+    EXPECT_NE(info.out.find("GPU             not used: "), std::string::npos) << info.out;
+    EXPECT_NE(info.out.find(why), std::string::npos) << info.out;
     if (passed_over) {
       EXPECT_NE(automatic.err.find(why), std::string::npos) << automatic.err;
     }

@@ -1,3 +1,5 @@
+cmake_minimum_required(VERSION 3.25)  # its policies
+
 # What the checks beside this file share. They are given BUILD and SOURCE (folders), SCRATCH (a
 # folder that is theirs), CXX, GENERATOR, NM, READELF and LIBDIR (lib, lib64, ...).
 function(run)
