@@ -13,22 +13,6 @@
 namespace coppice {
 namespace {
 
-void check_acceptance(std::span<const double> acceptance) {
-  constexpr double rounding = 1e-6;  // of numbers that were printed with few digits
-  double sum = 0.0;
-  for (std::size_t rank = 0; rank < acceptance.size(); ++rank) {
-    const double prob = acceptance[rank];
-    if (!(prob >= 0.0 && prob <= 1.0)) {
-      throw_usage(cat("acceptance[", rank, "] is ", prob, ", not a probability"));
-    }
-    sum += prob;
-  }
-  if (sum > 1.0 + rounding) {
-    throw_usage(cat("acceptance sums to ", sum, ", but of a node's children at most one is ",
-                    "accepted; divide by the number of judged nodes"));
-  }
-}
-
 // Sequoia's dynamic programme. Below, a node's gain is the expected number of accepted tokens
 // below it, given that it is accepted itself.
 //   gain(r, m) of a node with r levels and at most m nodes below it,
@@ -200,8 +184,24 @@ std::vector<double> acceptance_from(const nlohmann::json& object, const std::str
 
 }  // namespace
 
+void check_acceptance_vector(std::span<const double> acceptance) {
+  constexpr double rounding = 1e-6;  // of numbers that were printed with few digits
+  double sum = 0.0;
+  for (std::size_t rank = 0; rank < acceptance.size(); ++rank) {
+    const double prob = acceptance[rank];
+    if (!(prob >= 0.0 && prob <= 1.0)) {
+      throw_usage(cat("acceptance[", rank, "] is ", prob, ", not a probability"));
+    }
+    sum += prob;
+  }
+  if (sum > 1.0 + rounding) {
+    throw_usage(cat("acceptance sums to ", sum, ", but of a node's children at most one is ",
+                    "accepted; divide by the number of judged nodes"));
+  }
+}
+
 double expected_accepted_length(const TreeShape& shape, std::span<const double> acceptance) {
-  check_acceptance(acceptance);
+  check_acceptance_vector(acceptance);
   std::vector<double> reached(1, 1.0);  // by node: product along its path
   double sum = 1.0;
   for (std::int32_t node = 1; node <= shape.size(); ++node) {
@@ -221,7 +221,7 @@ GrowMap plan_sequoia(std::span<const double> acceptance, const SequoiaLimits& li
   if (limits.branching < 1) {
     throw_usage(cat("sequoia: a branching of ", limits.branching, " is less than 1"));
   }
-  check_acceptance(acceptance);
+  check_acceptance_vector(acceptance);
   GrowMap map;
   map.acceptance.assign(acceptance.begin(), acceptance.end());
   map.shape = Planner(acceptance, limits).best();
@@ -298,12 +298,15 @@ GrowMap read_grow_map(const std::filesystem::path& file) {
   return map;
 }
 
-void write_grow_map(const std::filesystem::path& file, const GrowMap& map) {
-  write_shape_file(file, {{"acceptance", map.acceptance},
-                          {"size", map.shape.size()},
-                          {"depth", map.shape.height()},
-                          {"expected_length", map.expected_length},
-                          {"paths", map.shape.paths()}});
+void write_grow_map(const std::filesystem::path& file, const GrowMap& map,
+                    const nlohmann::ordered_json* measured) {
+  nlohmann::ordered_json json = {{"acceptance", map.acceptance},
+                                 {"size", map.shape.size()},
+                                 {"depth", map.shape.height()},
+                                 {"expected_length", map.expected_length},
+                                 {"paths", map.shape.paths()}};
+  if (measured != nullptr) json["measured"] = *measured;
+  write_shape_file(file, json);
 }
 
 std::unique_ptr<DraftPolicy> make_sequoia_policy(GrowMap map) {

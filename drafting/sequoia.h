@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace coppice {
 // that rank is accepted, given that the node is. At most one child is, so its sum is at most 1.
 // It need not decrease. Sequoia's positional assumption: it is the same at every node. Ranks
 // behind its end are never accepted.
+
+/// Throws Error(usage): an entry outside [0, 1], or a sum of more than 1 (by over 1e-6).
+void check_acceptance_vector(std::span<const double> acceptance);
 
 /// Bounds of the tree to find.
 struct SequoiaLimits {
@@ -70,8 +74,10 @@ std::vector<double> estimate_acceptance(std::span<const std::int64_t> accepted,
 GrowMap read_grow_map(const std::filesystem::path& file);
 /// Writes {"acceptance": [...], "size": n, "depth": d, "expected_length": x, "paths": [[0], ...]},
 /// size and depth those of the shape, numbers so that they read back bit for bit. Every file is
-/// one for read_tree_shape too. Throws Error(failure).
-void write_grow_map(const std::filesystem::path& file, const GrowMap& map);
+/// one for read_tree_shape too. `measured`, if it is not null, says under that key where the vector
+/// comes from. Throws Error(failure).
+void write_grow_map(const std::filesystem::path& file, const GrowMap& map,
+                    const nlohmann::ordered_json* measured = nullptr);
 
 /// The map's shape in every step; see make_static_policy.
 std::unique_ptr<DraftPolicy> make_sequoia_policy(GrowMap map);

@@ -147,8 +147,12 @@ struct GenerateOptions {
   /// every node by the sibling ranks that lead to it, parents and earlier siblings included.
   /// sequoia: a grow map, with the acceptance vector that it was planned for
   /// (drafting/sequoia.h). Empty: a tree of tree_size and tree_depth by the paper's dynamic
-  /// programme, for an acceptance vector measured on the shipped pair (README).
+  /// programme, for acceptance_vector.
   std::filesystem::path tree;
+  /// sequoia without a tree: by sibling rank, how probable it is that of an accepted node's children
+  /// that one is accepted. In sum at most 1. It belongs to a pair, a temperature and an acceptance
+  /// rule; `coppice plan` measures it. Empty: the shipped pair's at temperature 0.8 under rejection.
+  std::vector<double> acceptance_vector;
   /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6). custom:
   /// deepest depth of a node (0: no limit but the text's end).
   std::int32_t tree_depth = 0;
@@ -231,6 +235,7 @@ struct Statistics {
   // As used:
   Policy policy = Policy::none;
   std::string policy_name;  ///< name_of(policy), or the registered name of a custom one
+  std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
   double draft_temperature = 0.0;

@@ -51,6 +51,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   const TreePlan plan = plan_trees(options_, engine_.options.max_tree_size);
   planning_seconds_ = now_seconds() - start;
   options_.tree_size = plan.size;
+  planned_for_ = plan.planned_for;
   if (engine_.draft.model == nullptr) options_.policy = Policy::none;
   const CostTable* costs = sizes_itself(options_) ? engine_.find_costs() : nullptr;
   // Without memory to measure in there is none to speculate in either.
@@ -399,6 +400,7 @@ void Decoder::finish(double seconds) {
   s.policy = options_.policy;
   s.policy_name =
       options_.policy == Policy::custom ? options_.custom_policy : name_of(options_.policy);
+  if (options_.policy == Policy::sequoia) s.planned_for = planned_for_;
   s.acceptance = options_.acceptance;
   s.temperature = options_.temperature;
   s.draft_temperature = options_.draft_temperature;

@@ -70,6 +70,7 @@ class Decoder {
   std::int64_t judged_ = 0;          ///< accepted and bonus tokens of all steps
   std::int64_t drafted_ = 0;
   double planning_seconds_ = 0.0;  ///< of the tree, before the text
+  std::string planned_for_;        ///< as in Statistics
   double sampling_seconds_ = 0.0;
   double observer_seconds_ = 0.0;  ///< not the generation's own
 };

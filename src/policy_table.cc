@@ -35,7 +35,7 @@ constexpr std::array table = {
     PolicyFacts{Policy::chain, "chain", by_costs},
     PolicyFacts{Policy::static_tree, "static", usual, set(tree)},
     PolicyFacts{Policy::specinfer, "specinfer", usual, set(widths)},
-    PolicyFacts{Policy::sequoia, "sequoia", usual, set(tree, tree_depth)},
+    PolicyFacts{Policy::sequoia, "sequoia", usual, set(tree, tree_depth, acceptance_vector)},
     PolicyFacts{Policy::expand_rerank, "expand-rerank", usual, set(tree_depth, beam_width),
                 by_probability},
     PolicyFacts{Policy::custom, "custom", usual, set(tree_depth, custom_policy)},
@@ -58,8 +58,8 @@ const PolicyFacts& facts_of(Policy policy) { return table[static_cast<std::size_
 const char* name_of(Policy policy) { return facts_of(policy).name; }
 
 const char* name_of(PolicyOption option) {
-  constexpr std::array names = {"threshold",     "widths",     "tree",     "tree-depth",
-                                "custom-policy", "beam-width", "calibrate"};
+  constexpr std::array names = {"threshold",     "widths",     "tree",      "tree-depth",
+                                "custom-policy", "beam-width", "calibrate", "acceptance-vector"};
   return names[static_cast<std::size_t>(option)];
 }
 

@@ -18,6 +18,7 @@ enum class PolicyOption {
   custom_policy,
   beam_width,
   calibrate,
+  acceptance_vector,
 };
 
 /// As command lines and messages call it: "tree-depth".

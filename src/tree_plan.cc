@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "auto_size.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr std::int32_t specinfer_size = 20, sequoia_size = 64, expand_rerank_size = 60;
 constexpr std::int32_t custom_size = 64;
 constexpr std::int32_t sequoia_depth = 10;
-constexpr std::size_t most_usual_maps = 64;
+constexpr std::size_t most_kept_maps = 64;
 
 std::int64_t nodes_of(const std::vector<std::int32_t>& widths) {
   constexpr std::int64_t enough = std::int64_t{1} << 31;  // so that no product overflows
@@ -94,16 +95,33 @@ GrowMap read_map(const GenerateOptions& options) {
   return map;
 }
 
+void require_some(const TreeShape& shape, const std::vector<double>& acceptance) {
+  if (shape.size() > 0) return;
+  throw_usage(cat("acceptance-vector: all of its ", acceptance.size(),
+                  " entries are 0, so that no tree pays; use policy none"));
+}
+
+const char* planned_for(const GenerateOptions& options) {
+  if (!options.tree.empty()) return "its grow map's acceptance vector";
+  return options.acceptance_vector.empty()
+             ? "the shipped pair's acceptance vector at temperature 0.8, rejection"
+             : "the acceptance vector given";
+}
+
 // Kept: large trees take milliseconds, and a program's requests, or the cells of a study, come back
 // to the same few.
-GrowMap usual_sequoia_map(std::int32_t size, std::int32_t depth) {
+GrowMap sequoia_map(std::vector<double> acceptance, std::int32_t size, std::int32_t depth) {
+  using Key = std::tuple<std::vector<double>, std::int32_t, std::int32_t>;
   static std::mutex mutex;
-  static std::map<std::pair<std::int32_t, std::int32_t>, GrowMap> planned;
+  static std::map<Key, GrowMap> planned;
   const std::lock_guard lock(mutex);
-  const auto known = planned.find({size, depth});
+  if (acceptance.empty()) acceptance.assign(usual_acceptance.begin(), usual_acceptance.end());
+  const Key key{std::move(acceptance), size, depth};
+  const auto known = planned.find(key);
   if (known != planned.end()) return known->second;
-  if (planned.size() == most_usual_maps) planned.clear();
-  return planned[{size, depth}] = plan_sequoia(usual_acceptance, {size, depth});
+  const GrowMap map = plan_sequoia(std::get<0>(key), {size, depth});
+  if (planned.size() == most_kept_maps) planned.clear();
+  return planned[key] = map;
 }
 
 }  // namespace
@@ -126,6 +144,15 @@ void check_tree_options(const GenerateOptions& options) {
   if (options.policy == Policy::custom) require_registered(options.custom_policy);
   check_belongs(options, PolicyOption::beam_width, options.beam_width != 0);
   check_belongs(options, PolicyOption::calibrate, options.calibrate);
+  check_belongs(options, PolicyOption::acceptance_vector, !options.acceptance_vector.empty());
+  try {
+    check_acceptance_vector(options.acceptance_vector);
+  } catch (const Error& error) {
+    throw_usage(cat("acceptance-vector: ", error.what()));
+  }
+  if (has_tree && !options.acceptance_vector.empty()) {
+    throw_usage("acceptance-vector: a grow map brings its own; leave one of the two out");
+  }
   if (options.calibrate && options.policy == Policy::dyspec && options.tree_size == 0) {
     throw_usage(
         "calibrate: automatic sizes of policy dyspec learn acceptance by themselves; give a "
@@ -160,9 +187,11 @@ TreePlan plan_trees(const GenerateOptions& options, std::int32_t most) {
       if (!options.tree.empty()) {
         plan.map = read_map(options);
       } else {
-        plan.map = usual_sequoia_map(usual(sequoia_size),
-                                     options.tree_depth > 0 ? options.tree_depth : sequoia_depth);
+        plan.map = sequoia_map(options.acceptance_vector, usual(sequoia_size),
+                               options.tree_depth > 0 ? options.tree_depth : sequoia_depth);
+        require_some(plan.map.shape, options.acceptance_vector);
       }
+      if (options.policy == Policy::sequoia) plan.planned_for = planned_for(options);
       plan.size = plan.map.shape.size();
       check_fits(options.tree.string(), plan.size, most);
       break;

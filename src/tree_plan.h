@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "coppice.h"
@@ -37,6 +38,7 @@ struct TreePlan {
   std::int32_t size = 0;
   std::vector<std::int32_t> widths;  ///< specinfer: children of each node, by its depth
   GrowMap map;                       ///< static_tree (its shape alone) and sequoia
+  std::string planned_for;           ///< sequoia: as in Statistics
 };
 
 /// Reads the tree file, plans the tree, or takes the policy's usual size, as checked `options`

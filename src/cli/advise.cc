@@ -1,6 +1,8 @@
 // Measures the user's own pair and device and recommends how to run it.
 #include <algorithm>
+#include <iostream>
 
+#include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -45,7 +47,10 @@ po::options_description kept_drafting_options() {
   d.add_options()("acceptance",
                   po::value<std::string>()->default_value("rejection")->value_name("A"),
                   "rejection or coupled")("draft-temperature", po::value<double>()->value_name("F"),
-                                          "if not given, the target's, or 0.45 at temperature 0");
+                                          "if not given, the target's, or 0.45 at temperature 0")(
+      "acceptance-vector", po::value<std::string>()->value_name("FILE|P,P"),
+      "what Sequoia's trees are planned for: a file of coppice plan, or numbers; measured on the "
+      "prompts if not given");
   return d;
 }
 
@@ -62,17 +67,21 @@ int advise(const std::vector<std::string>& arguments) {
       "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
       "first tokens of each prompt that are used")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(96)->value_name("N"),
-      "tokens written behind each prompt, by each kind of tree")("no-check",
-                                                                 "do not run what is advised")(
+      "tokens written behind each prompt, by each kind of tree and in each round")(
+      "rounds", po::value<std::int32_t>()->default_value(3)->value_name("N"),
+      "of the check: the best candidates and plain decoding, alternately")(
+      "no-check", "advise what is predicted, without a run that confirms it")(
       "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
   po::options_description all;
   all.add(measuring).add(sampling_options()).add(kept_drafting_options()).add(model_options());
   po::variables_map values;
-  if (!parse(arguments, all,
-             "coppice advise: which policy and tree size pay on this pair and this device\n\n"
-             "Times both models, samples acceptance on a few texts, predicts tokens per second of\n"
-             "plain decoding and of each policy and size, and checks the prediction by a run.\n",
-             values)) {
+  if (!parse(
+          arguments, all,
+          "coppice advise: which policy and tree size pay on this pair and this device\n\n"
+          "Times both models, samples acceptance on a few texts and predicts tokens per second of\n"
+          "plain decoding and of each policy and size. Then it runs the best of these, automatic\n"
+          "sizes and plain decoding alternately: what that confirms is advised. Ctrl-C ends it.\n",
+          values)) {
     return 0;
   }
   const bool json = wants_json(values);
@@ -86,6 +95,8 @@ int advise(const std::vector<std::string>& arguments) {
                     " or more"));
   }
   request.check = values.count("no-check") == 0;
+  request.rounds = values["rounds"].as<std::int32_t>();
+  if (request.rounds < 1) throw_usage(cat("--rounds ", request.rounds, ": use 1 or more"));
   request.sampling.validate();
   prompts.read();
 
@@ -93,8 +104,13 @@ int advise(const std::vector<std::string>& arguments) {
   EngineOptions engine_request = engine_options(values, request.sampling);
   if (engine_request.draft.empty()) throw_usage("advise needs a draft model; give --draft DIR");
   engine_request.max_tree_size = study::largest_advised_tree;
+  GenerateOptions planned = request.sampling;
+  planned.policy = Policy::sequoia;
+  read_acceptance_vector(values, engine_request, planned);
+  request.acceptance_vector = planned.acceptance_vector;
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
+  const InterruptWatch interrupts;
   if (prompts.written_by_target()) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);
   }
@@ -102,10 +118,14 @@ int advise(const std::vector<std::string>& arguments) {
   request.progress = [&](const std::string& what, double fraction) {
     progress.show(what, fraction);
   };
+  request.stop = InterruptWatch::interrupted;
   const study::Advice advice = study::advise(engine, request);
   progress.clear();
-  const std::string command =
-      "coppice generate " + study::policy_options(advice.advised) + given(values);
+  if (advice.stopped) {
+    std::cerr << "coppice: interrupted before there was anything to advise\n";
+    return interrupted_exit;
+  }
+  const std::string command = "coppice generate " + study::policy_options(advice) + given(values);
   write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -116,6 +117,9 @@ int audit(const std::vector<std::string>& arguments) {
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, largest.options);
   if (engine_request.draft.empty()) throw_usage("audit needs a draft model; give --draft DIR");
+  for (study::AuditSetting& setting : audit.settings) {
+    read_acceptance_vector(values, engine_request, setting.options);
+  }
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);

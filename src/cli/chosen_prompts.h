@@ -21,6 +21,8 @@ class ChosenPrompts {
   void read();
 
   bool written_by_target() const { return !file_; }
+  /// Those of the file, once read; none if the target writes them.
+  const std::vector<study::StudyPrompt>& of_file() const { return prompts_; }
   /// Most tokens of a prompt.
   std::int32_t tokens() const { return tokens_; }
   /// Each prompt's tokens; `seed` is for those that the target writes, `add_bos` for texts.

@@ -11,6 +11,7 @@ int advise(const std::vector<std::string>& arguments);
 int audit(const std::vector<std::string>& arguments);
 int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
+int plan(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);

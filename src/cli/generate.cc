@@ -1,6 +1,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "cli/acceptance_vector.h"
 #include "cli/command.h"
 #include "cli/generation_text.h"
 #include "cli/options.h"
@@ -42,6 +43,7 @@ int generate(const std::vector<std::string>& arguments) {
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request);
+  read_acceptance_vector(values, engine_request, request);
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();

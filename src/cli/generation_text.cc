@@ -42,6 +42,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
     json["logprobs"] = std::move(list);
   }
   json["policy"] = s.policy_name;
+  if (!s.planned_for.empty()) json["planned_for"] = s.planned_for;
   json["acceptance"] = name_of(s.acceptance);
   json["temperature"] = s.temperature;
   json["draft_temperature"] = s.draft_temperature;
@@ -81,6 +82,7 @@ std::string to_table(const Generation& generation) {
   add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
+  if (!s.planned_for.empty()) add("tree planned for", "%s", s.planned_for.c_str());
   add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s", s.policy_name.c_str(),
       name_of(s.acceptance), s.temperature, s.draft_temperature,
       static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str());

@@ -28,6 +28,7 @@ const std::vector<Command>& commands() {
       {"replay", "FILE", "judge policies anew over a recording", cli::replay},
       {"audit", "", "test whether speculation is lossless here", cli::audit},
       {"advise", "", "measure which policy and tree size pay here", cli::advise},
+      {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", cli::plan},
       {"info", "DIR", "describe a model folder", cli::info},
   };
   return all;

@@ -169,11 +169,12 @@ po::options_description sampling_options() {
 
 po::options_description drafting_options() {
   po::options_description d("Speculation (none of these changes the text's distribution)");
-  std::string tree_help =
-      "static: JSON like {\"paths\": [[0], [1], [0, 0]]}, each node by its sibling ranks from the "
-      "root; sequoia: a grow map, or, if not given, the best tree of --tree-size and --tree-depth "
-      "for acceptance by sibling rank as measured on the shipped pair:";
-  for (const double rate : usual_acceptance) tree_help += cat(' ', rate);
+  std::string vector_help =
+      "sequoia: acceptance by sibling rank that its tree of --tree-size and --tree-depth is "
+      "planned "
+      "for: a file of coppice plan, of this pair, or the numbers themselves; if not given, the "
+      "shipped pair's at temperature 0.8:";
+  for (const double rate : usual_acceptance) vector_help += cat(' ', rate);
   const std::string policies = names_of(named_policies());
   d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
                   policies.c_str())(
@@ -182,7 +183,10 @@ po::options_description drafting_options() {
       "auto: from measured costs, but specinfer 20, sequoia 64, expand-rerank 60")(
       "widths", po::value<std::string>()->value_name("3,2,1"),
       "specinfer: children of each node, by layer; if not given, 1,1,k,1,1,1,1,1 of that size")(
-      "tree", po::value<std::string>()->value_name("FILE"), tree_help.c_str())(
+      "tree", po::value<std::string>()->value_name("FILE"),
+      "static: JSON like {\"paths\": [[0], [1], [0, 0]]}, each node by its sibling ranks from the "
+      "root; sequoia: a grow map, as coppice plan writes it")(
+      "acceptance-vector", po::value<std::string>()->value_name("FILE|P,P"), vector_help.c_str())(
       "tree-depth", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "most layers; 0: sequoia 10, expand-rerank 6")(
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),

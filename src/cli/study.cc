@@ -28,6 +28,7 @@ std::string table_text(const study::StudyRequest& request, const study::StudyOut
   text += cat(outcome.device, " ", outcome.dtype, ", ", request.prompts.size(),
               request.prompts.size() == 1 ? " prompt" : " prompts", ", at most ",
               request.shared.max_new_tokens, " new tokens.\n");
+  for (const std::string& note : outcome.file.notes) text += note + "\n";
   if (outcome.cut_short > 0) {
     text +=
         cat(outcome.cut_short, " of ", outcome.texts,

@@ -119,6 +119,9 @@ po::options_description study_policy_options() {
       "static: its tree, JSON like {\"paths\": [[0], [1], [0, 0]]}")(
       "grow-map", po::value<std::string>()->value_name("FILE"),
       "sequoia: its tree, instead of the best for tree sizes and depth")(
+      "acceptance-vector", po::value<std::string>()->value_name("FILE"),
+      "sequoia: what its trees are planned for, as coppice plan measured it on other prompts; if "
+      "not given, it is measured on texts that the target writes, and kept in DIR")(
       "tree-depth", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "most layers; 0: sequoia 10, expand-rerank 6")(
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
@@ -145,6 +148,7 @@ StudyCommand study_command(const po::variables_map& values) {
     throw_usage("study needs prompts; give --prompts FILE, such as bench/prompts/prompts.jsonl");
   }
   request.trace = text_in(values, "trace");
+  request.acceptance_file = text_in(values, "acceptance-vector");
   request.shared = shared_options(values);
   study::Grid grid = study::make_grid(grid_lists(values), request.shared);
   request.cells = std::move(grid.cells);

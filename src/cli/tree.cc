@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/acceptance_vector.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -184,6 +185,7 @@ int tree(const std::vector<std::string>& arguments) {
     throw_usage("--policy none grows no tree; use another policy");
   }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
+  read_acceptance_vector(values, engine_request, request);
   Engine engine = Engine::load(engine_request);
   const auto tokens = prompt.ids ? prompt.tokens : engine.tokenize(prompt.text, request.add_bos);
   const JudgedTree judged = engine.judge_tree(tokens, request);

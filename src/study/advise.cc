@@ -10,6 +10,7 @@
 #include "cost_measurement.h"
 #include "drafting/sequoia.h"
 #include "engine_impl.h"
+#include "study/acceptance_measure.h"
 #include "study/observed.h"
 #include "tree_plan.h"
 
@@ -19,15 +20,21 @@ namespace {
 constexpr std::array dyspec_sizes = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 constexpr std::array chain_lengths = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
 constexpr std::array sequoia_sizes = {4, 8, 16, 32, 64};
+constexpr std::int32_t most_depth = 10;
 /// Steps this close to a text's end have their trees cut short.
 constexpr std::int32_t end_margin = chain_lengths.back() + 1;
 static_assert(end_margin < fewest_new_tokens);
 
+// `least`: what no pass costs less than.
 double priced(const std::map<std::int32_t, double>& passes, const PassCosts& costs,
-              std::int32_t prefix, const ClockRatio& ratio) {
-  double seconds = 0.0;
+              std::int32_t prefix, const ClockRatio& ratio, double least = 0.0) {
+  double seconds = 0.0, price = least;
+  std::int32_t next = 1;
   for (const auto& [rows, count] : passes) {
-    seconds += count * ratio.at(rows) * costs.seconds(rows, prefix);
+    for (; next <= rows; ++next) {
+      price = std::max(price, ratio.at(next) * costs.seconds(next, prefix));
+    }
+    seconds += count * price;
   }
   return seconds;
 }
@@ -57,6 +64,8 @@ class Adviser {
   Adviser(Engine& engine, const AdviceRequest& request) : engine_(engine), request_(request) {
     if (request.prompts.empty()) throw_usage("advise: no prompt to continue; give one");
     if (!engine.has_draft()) throw_usage("advise: it needs a draft model; give --draft DIR");
+    if (request.rounds < 1) throw_usage(cat("advise: ", request.rounds, " rounds; use 1 or more"));
+    check_acceptance_vector(request.acceptance_vector);
     if (request.new_tokens < fewest_new_tokens) {
       throw_usage(cat("advise: ", request.new_tokens, " new tokens are too few; use ",
                       fewest_new_tokens, " or more"));
@@ -84,12 +93,14 @@ class Adviser {
   }
 
   Advice run() {
-    sample();
-    if (request_.follow_clock) calibrate();
-    predict_all();
-    choose();
-    if (request_.check) check();
     describe();
+    if (measure_vector() && sample()) {
+      if (request_.follow_clock) calibrate();
+      predict_all();
+      choose();
+      if (request_.check) check();
+    }
+    advice_.stopped = stopped_;
     return std::move(advice_);
   }
 
@@ -119,28 +130,81 @@ class Adviser {
     }
   }
 
-  GenerateOptions with(Policy policy, std::int32_t size) const {
+  GenerateOptions with(Policy policy, std::int32_t size, std::int32_t depth = 0) const {
     GenerateOptions options = options_;
     options.policy = policy;
     options.tree_size = size;
+    if (policy != Policy::sequoia) return options;
+    options.tree_depth = depth;
+    options.acceptance_vector = advice_.acceptance_vector;
     return options;
   }
 
-  TreeShape shape_of(std::int32_t size) const {
-    return plan_trees(with(Policy::sequoia, size), largest_).map.shape;
+  PieceCallback until_stopped() {
+    return [this](const Piece&) {
+      stopped_ = stopped_ || (request_.stop && request_.stop());
+      return !stopped_;
+    };
+  }
+
+  // False: stopped. Rounded to what a command line shows, which then makes the same trees.
+  bool measure_vector() {
+    std::vector<double>& vector = advice_.acceptance_vector;
+    vector = request_.acceptance_vector;
+    if (!vector.empty()) return true;
+    AcceptanceRequest asked;
+    asked.prompts = request_.prompts;
+    asked.sampling = options_;
+    asked.ranks = std::min(usual_ranks, largest_);
+    asked.new_tokens = request_.new_tokens;
+    asked.stop = request_.stop;
+    asked.progress = [&](double done) {
+      if (request_.progress) request_.progress("measuring acceptance by rank", done);
+    };
+    const auto measured = measure_acceptance(engine_, asked);
+    stopped_ = !measured;
+    if (stopped_) return false;
+    constexpr double resolution = 1000.0;
+    vector = vector_to_plan_for(*measured);
+    for (double& prob : vector) {
+      prob = std::max(1.0, std::floor(prob * resolution)) / resolution;
+    }
+    double sum = 0.0;
+    for (const double prob : vector) sum += prob;
+    while (vector.size() > 1 && sum > 1.0) {
+      sum -= vector.back();
+      vector.pop_back();
+    }
+    return true;
+  }
+
+  // Sequoia's own choice (section 3.3): the depth that makes most of what its passes cost.
+  void plan_sequoias() {
+    for (const std::int32_t size : sequoia_sizes) {
+      if (size > largest_) continue;
+      double best = 0.0;
+      for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
+        const GrowMap map = plan_trees(with(Policy::sequoia, size, depth), largest_).map;
+        Workload workload;
+        add_shape(workload, map.shape, map.expected_length, 1.0);
+        const double speed = predict(workload, *costs_, advice_.prefix, {}).tokens_per_second;
+        if (speed <= best) continue;
+        best = speed;
+        shapes_[size] = map.shape;
+        depths_[size] = depth;
+      }
+    }
+    sampled_shape_ = plan_trees(with(Policy::sequoia, largest_, most_depth), largest_).map.shape;
+    for (const auto& [size, shape] : shapes_) holds_[size] = holds(sampled_shape_, shape);
   }
 
   // Texts by each kind of tree, prompt by prompt in turn, so that a change of the machine's speed
   // meets all alike. Large trees say what smaller ones would have done; two small ones are there
   // for the clock.
-  void sample() {
+  // False: stopped.
+  bool sample() {
+    plan_sequoias();
     const std::int32_t chain = std::min(chain_lengths.back(), largest_);
-    shapes_[largest_] = shape_of(largest_);
-    for (const std::int32_t size : sequoia_sizes) {
-      if (size < largest_) shapes_[size] = shape_of(size);
-    }
-    for (const auto& [size, shape] : shapes_) holds_[size] = holds(shapes_[largest_], shape);
-
     using Path = std::vector<std::int32_t>;
     using Count = std::function<void(const TokenTree&, const Path&, Workload& step)>;
     struct Run {
@@ -160,8 +224,8 @@ class Adviser {
       add_dyspec(step, tree, path, largest_);
     };
     const auto longest_chain = [&](const TokenTree& tree, const Path& path, Workload& step) {
-      for (const std::int32_t length : chain_lengths) {
-        if (length <= chain) add_chain(chain_[length], tree, path, length);
+      for (std::int32_t length = 1; length <= chain; ++length) {
+        add_chain(chain_[length], tree, path, length);
       }
       add_chain(step, tree, path, chain);
     };
@@ -170,7 +234,7 @@ class Adviser {
       for (const auto& [size, shape] : shapes_) {
         if (holds_[size]) add_fixed(sequoia_[size], tree, path, shape);
       }
-      add_fixed(step, tree, path, shapes_[largest_]);
+      add_fixed(step, tree, path, sampled_shape_);
     };
     const std::vector<Run> runs = {
         {Policy::none, 0, [](const TokenTree&, const Path&, Workload&) {}},
@@ -185,9 +249,11 @@ class Adviser {
       options_.stream = p;
       for (const Run& run : runs) {
         watch(request_.prompts[p], run.policy, run.size, run.count);
+        if (stopped_) return false;
         tell("sampling acceptance", ++done, runs.size() * request_.prompts.size());
       }
     }
+    return true;
   }
 
   void watch(const std::vector<TokenId>& prompt, Policy policy, std::int32_t size,
@@ -217,7 +283,9 @@ class Adviser {
       clock_.draft.add(static_cast<std::int32_t>(rows / passes + 0.5), view.seconds.draft,
                        priced(step.draft_passes, costs_->draft, prefix, {}));
     });
-    const Generation text = engine_.generate(prompt, with(policy, size));
+    const std::int32_t depth = policy == Policy::sequoia ? most_depth : 0;
+    const Generation text = engine_.generate(prompt, with(policy, size, depth), until_stopped());
+    if (stopped_) return;
     require_whole(text, prompt);
     if (plain) rest.seconds += text.statistics.seconds.other;
   }
@@ -238,18 +306,23 @@ class Adviser {
       Prediction prediction = predict(workload, *costs_, advice_.prefix, advice_.calibration);
       prediction.policy = policy;
       prediction.tree_size = size;
+      if (policy == Policy::sequoia) prediction.tree_depth = depths_[size];
       prediction.speedup = prediction.tokens_per_second / advice_.plain.tokens_per_second;
       advice_.candidates.push_back(prediction);
     };
     for (const auto& [size, workload] : dyspec_) add(Policy::dyspec, size, workload);
-    for (const auto& [length, workload] : chain_) add(Policy::chain, length, workload);
-    advice_.rank_acceptance = estimate_acceptance(ranks_.accepted, ranks_.judged);
+    for (const std::int32_t length : chain_lengths) {
+      if (chain_.contains(length)) add(Policy::chain, length, chain_[length]);
+    }
+    const auto rank_acceptance = estimate_acceptance(ranks_.accepted, ranks_.judged);
     for (const auto& [size, shape] : shapes_) {
-      // Where the largest tree does not hold a smaller one, Sequoia's positional assumption
-      // predicts it.
-      if (!holds_[size] && !ranks_.judged.empty()) {
-        add_shape(sequoia_[size], shape, expected_accepted_length(shape, advice_.rank_acceptance),
-                  1.0);
+      // A chain is a chain: the same counts, hence the same price.
+      if (shape.height() == shape.size() && chain_.contains(shape.size())) {
+        sequoia_[size] = chain_[shape.size()];
+      } else if (!holds_[size] && !ranks_.judged.empty()) {
+        // Sequoia's positional assumption predicts what the sampled tree does not hold.
+        sequoia_[size] = {};
+        add_shape(sequoia_[size], shape, expected_accepted_length(shape, rank_acceptance), 1.0);
       }
       add(Policy::sequoia, size, sequoia_[size]);
     }
@@ -266,44 +339,89 @@ class Adviser {
     advice_.pays = advice_.advised.policy != Policy::none;
   }
 
-  // Plain decoding, what was advised (or what came nearest to paying), and automatic sizes.
-  void check() {
+  // Plain decoding, the best candidates of two policies (also where nothing promises to pay: a
+  // prediction may be wrong either way), and automatic sizes.
+  std::vector<CheckedPrediction> settings_to_check() const {
+    std::vector<CheckedPrediction> settings;
     const auto add = [&](const Prediction& p) {
-      advice_.checks.push_back(
-          {p.policy, p.tree_size, p.tokens_per_second, 0.0, p.accepted_length, 0.0});
+      CheckedPrediction& one = settings.emplace_back();
+      one.policy = p.policy;
+      one.tree_size = p.tree_size;
+      one.tree_depth = p.tree_depth;
+      one.predicted = p.tokens_per_second;
+      one.predicted_length = p.accepted_length;
     };
     add(advice_.plain);
-    if (!advice_.candidates.empty()) {
-      add(*std::max_element(advice_.candidates.begin(), advice_.candidates.end(),
-                            [](const Prediction& a, const Prediction& b) {
-                              return a.tokens_per_second < b.tokens_per_second;
-                            }));
+    std::vector<Prediction> candidates = advice_.candidates;
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Prediction& a, const Prediction& b) {
+                       return a.tokens_per_second > b.tokens_per_second;
+                     });
+    constexpr std::size_t most_predicted = 3;  // plain decoding included
+    for (const Prediction& candidate : candidates) {
+      const auto is_like = [&](const CheckedPrediction& one) {
+        // Of one policy, or of one price: the same tree.
+        return one.policy == candidate.policy || one.predicted == candidate.tokens_per_second;
+      };
+      if (std::any_of(settings.begin(), settings.end(), is_like)) continue;
+      if (settings.size() < most_predicted) add(candidate);
     }
-    advice_.checks.push_back({Policy::dyspec, 0});
-    std::vector<double> tokens(advice_.checks.size()), seconds(tokens), steps(tokens),
-        judged(tokens);
-    for (std::size_t p = 0; p < request_.prompts.size(); ++p) {
+    settings.emplace_back().policy = Policy::dyspec;
+    return settings;
+  }
+
+  Trial run_of(const GenerateOptions& options, std::size_t prompt) {
+    const std::vector<TokenId>& tokens = request_.prompts[prompt];
+    const Generation text = engine_.generate(tokens, options, until_stopped());
+    if (stopped_) return {};
+    require_whole(text, tokens);
+    const Statistics& s = text.statistics;
+    Trial trial;
+    trial.seconds = s.seconds.total - s.seconds.load - s.seconds.prefill;
+    trial.tokens = s.decode_tokens_per_second * trial.seconds;
+    trial.steps = static_cast<double>(s.steps);
+    trial.judged = s.accepted_length * trial.steps;
+    return trial;
+  }
+
+  void check() {
+    const std::vector<CheckedPrediction> settings = settings_to_check();
+    const std::size_t prompts = request_.prompts.size();
+    const std::size_t all = settings.size() * prompts * static_cast<std::size_t>(request_.rounds);
+    std::size_t done = 0;
+    const auto run = [&](std::size_t s, std::size_t prompt,
+                         std::int32_t round) -> std::optional<Trial> {
+      const CheckedPrediction& one = settings[s];
+      GenerateOptions options = with(one.policy, one.tree_size, one.tree_depth);
       // Other texts than those that the prediction was made from.
-      options_.stream = request_.prompts.size() + p;
-      for (std::size_t c = 0; c < advice_.checks.size(); ++c) {
-        const CheckedPrediction& one = advice_.checks[c];
-        const Generation text =
-            engine_.generate(request_.prompts[p], with(one.policy, one.tree_size));
-        require_whole(text, request_.prompts[p]);
-        const Statistics& s = text.statistics;
-        const double decode = s.seconds.total - s.seconds.load - s.seconds.prefill;
-        tokens[c] += s.decode_tokens_per_second * decode;
-        seconds[c] += decode;
-        steps[c] += static_cast<double>(s.steps);
-        judged[c] += s.accepted_length * static_cast<double>(s.steps);
-        tell("checking the prediction", p * advice_.checks.size() + c + 1,
-             request_.prompts.size() * advice_.checks.size());
+      options.stream = prompts * static_cast<std::size_t>(1 + round) + prompt;
+      const Trial trial = request_.run ? request_.run(options, prompt) : run_of(options, prompt);
+      stopped_ = stopped_ || (request_.stop && request_.stop());
+      if (stopped_) return std::nullopt;
+      tell("checking against plain decoding", ++done, all);
+      return trial;
+    };
+    advice_.check = confirm(settings, prompts, request_.rounds, run);
+    if (advice_.check) decide(*advice_.check);
+  }
+
+  // What runs say stands against any prediction.
+  void decide(const Check& check) {
+    advice_.advised = advice_.plain;
+    advice_.pays = check.best.has_value();
+    if (!advice_.pays) return;
+    const CheckedPrediction& best = check.settings[*check.best];
+    for (const Prediction& p : advice_.candidates) {
+      if (p.policy == best.policy && p.tree_size == best.tree_size) {
+        advice_.advised = p;
+        return;
       }
     }
-    for (std::size_t c = 0; c < advice_.checks.size(); ++c) {
-      if (seconds[c] > 0.0) advice_.checks[c].measured = tokens[c] / seconds[c];
-      if (steps[c] > 0.0) advice_.checks[c].measured_length = judged[c] / steps[c];
-    }
+    advice_.advised = {};
+    advice_.advised.policy = best.policy;
+    advice_.advised.accepted_length = best.measured_length;
+    advice_.advised.tokens_per_second = best.measured;
+    advice_.advised.speedup = best.speedup;
   }
 
   void describe() {
@@ -324,10 +442,13 @@ class Adviser {
   Advice advice_;
   std::map<std::int32_t, Workload> dyspec_, chain_, sequoia_;  ///< by size
   std::map<std::int32_t, TreeShape> shapes_;                   ///< Sequoia's, by size
-  std::map<std::int32_t, bool> holds_;                         ///< whether the largest holds it
+  std::map<std::int32_t, std::int32_t> depths_;                ///< their bounds
+  TreeShape sampled_shape_;
+  std::map<std::int32_t, bool> holds_;  ///< whether the sampled one holds it
   RankCounts ranks_;
   Calibration clock_;
   Rest plain_rest_, tree_rest_;
+  bool stopped_ = false;
 };
 
 }  // namespace
@@ -356,8 +477,10 @@ Prediction predict(const Workload& workload, const CostTable& costs, std::int32_
   Prediction p;
   p.accepted_length = workload.accepted_length();
   p.nodes = workload.drafted / workload.steps;
+  const double plain = calibration.plain.at(1) * costs.target.seconds(1, prefix);
   p.verify_seconds =
-      priced(workload.verify_passes, costs.target, prefix, calibration.verify) / workload.steps;
+      priced(workload.verify_passes, costs.target, prefix, calibration.verify, plain) /
+      workload.steps;
   p.draft_seconds =
       priced(workload.draft_passes, costs.draft, prefix, calibration.draft) / workload.steps;
   p.other_seconds = calibration.step_seconds + calibration.node_seconds * p.nodes;

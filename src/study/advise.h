@@ -10,12 +10,10 @@
 
 #include "coppice.h"
 #include "cost_table.h"
+#include "study/advise_check.h"
 #include "study/workload.h"
 
 namespace coppice::study {
-
-/// Speculation that promises less than this over plain decoding is not advised.
-inline constexpr double least_speedup = 1.02;
 
 /// Fewest new tokens of a prompt: the last of them are left out, where trees are cut short.
 inline constexpr std::int32_t fewest_new_tokens = 24;
@@ -25,11 +23,17 @@ struct AdviceRequest {
   /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
   GenerateOptions sampling;
   std::int32_t new_tokens = 96;  ///< of each prompt and sampled policy, and of each checked one
-  bool check = true;             ///< run what is advised and compare
+  bool check = true;             ///< let runs against plain decoding decide
+  std::int32_t rounds = 3;       ///< of the check
+  /// What Sequoia's trees are planned for; empty: it is measured on the prompts.
+  std::vector<double> acceptance_vector;
   /// Whether what the sampled steps took by the clock scales the cost table and adds what steps
   /// cost beside the models. Without, the advice depends on the table and the texts alone.
   bool follow_clock = true;
   std::function<void(const std::string& what, double fraction)> progress;
+  std::function<bool()> stop;  ///< asked between steps; true ends it, Advice::stopped being set
+  /// In the place of the check's runs, for tests: a machine of any speed and noise.
+  std::function<Trial(const GenerateOptions& options, std::size_t prompt)> run;
 };
 
 /// Clock over cost table by the rows of a pass: linear between what was seen, constant beyond.
@@ -58,6 +62,7 @@ struct Calibration {
 struct Prediction {
   Policy policy = Policy::none;
   std::int32_t tree_size = 0;
+  std::int32_t tree_depth = 0;  ///< sequoia's bound
   double accepted_length = 1.0;
   double nodes = 0.0;  ///< draft tokens a step
   double draft_seconds = 0.0, verify_seconds = 0.0, other_seconds = 0.0;
@@ -65,19 +70,12 @@ struct Prediction {
   double speedup = 1.0;            ///< over plain decoding's prediction
 };
 
-/// Prices a workload at a text of `prefix` tokens.
+/// Prices a workload at a text of `prefix` tokens. More rows never cost less, in the target's
+/// passes not less than plain decoding's one row: what the clock says to the contrary is noise.
 Prediction predict(const Workload& workload, const CostTable& costs, std::int32_t prefix,
                    const Calibration& calibration);
 Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
                          const Calibration& calibration);
-
-/// A prediction and the run that followed.
-struct CheckedPrediction {
-  Policy policy = Policy::none;
-  std::int32_t tree_size = 0;  ///< 0 with a policy that speculates: automatic, not predicted
-  double predicted = 0.0, measured = 0.0;  ///< tokens per second without prefill
-  double predicted_length = 0.0, measured_length = 0.0;
-};
 
 struct Advice {
   std::string device, dtype;
@@ -87,12 +85,15 @@ struct Advice {
   double target_seconds = 0.0, target_wide_seconds = 0.0;  ///< table: 1 row, 17 rows
   double draft_seconds = 0.0;                              ///< table: 1 row
   Calibration calibration;
-  std::vector<double> rank_acceptance;  ///< by sibling rank, of Sequoia's tree
+  std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
   Prediction plain;
-  std::vector<Prediction> candidates;  ///< by policy and size
-  Prediction advised;                  ///< plain where nothing pays
+  std::vector<Prediction> candidates;  ///< by policy and size; equal trees have equal figures
+  /// The verdict: of the check if there was one, else of the predictions. Plain if nothing pays;
+  /// tree_size 0 with a policy: automatic sizes, of which nothing is predicted.
+  Prediction advised;
   bool pays = false;
-  std::vector<CheckedPrediction> checks;
+  std::optional<Check> check;
+  bool stopped = false;  ///< nothing else holds then
 };
 
 /// Throws Error(usage) where so many tokens of prompt and new ones do not fit the target's context

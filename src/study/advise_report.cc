@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "study/cell.h"
 #include "study/text_line.h"
 
 namespace coppice::study {
@@ -21,8 +22,10 @@ std::string row(const Prediction& p, bool advised) {
 }
 
 Json json_of(const Prediction& p) {
+  const bool automatic = p.policy != Policy::none && p.tree_size == 0;
   return {{"policy", name_of(p.policy)},
-          {"tree_size", p.tree_size},
+          {"tree_size", automatic ? Json("auto") : Json(p.tree_size)},
+          {"tree_depth", p.tree_depth > 0 ? Json(p.tree_depth) : Json()},
           {"accepted_length", p.accepted_length},
           {"tree_size_mean", p.nodes},
           {"seconds",
@@ -31,23 +34,91 @@ Json json_of(const Prediction& p) {
           {"speedup", p.speedup}};
 }
 
-// Of dyspec's sizes in the check, where a fixed one is advised.
-bool automatic_is_faster(const Advice& advice) {
-  double automatic = 0.0, advised = 0.0;
-  for (const CheckedPrediction& c : advice.checks) {
-    if (c.policy == Policy::dyspec && c.tree_size == 0) automatic = c.measured;
-    if (c.policy == advice.advised.policy && c.tree_size == advice.advised.tree_size) {
-      advised = c.measured;
-    }
+bool is_advised(const Advice& advice, Policy policy, std::int32_t size) {
+  return policy == advice.advised.policy && size == advice.advised.tree_size;
+}
+
+// What the check made of it, if it was checked.
+const CheckedPrediction* checked(const Advice& advice, Policy policy, std::int32_t size) {
+  if (!advice.check) return nullptr;
+  for (const CheckedPrediction& one : advice.check->settings) {
+    if (one.policy == policy && one.tree_size == size) return &one;
   }
-  return advice.pays && advice.advised.tree_size > 0 && advised > 0.0 && automatic > advised;
+  return nullptr;
+}
+
+std::string verdict_text(const Advice& advice) {
+  if (!advice.check) {
+    if (advice.pays) {
+      return line("Predicted, not confirmed by a run: %.2f times the speed of plain decoding:\n",
+                  advice.advised.speedup);
+    }
+    return line(
+        "Speculation is not expected to pay here (not confirmed by a run): nothing promises %.2f\n"
+        "times plain decoding. Advised:\n",
+        least_speedup);
+  }
+  const Check& check = *advice.check;
+  if (!advice.pays) {
+    return check.undecided
+               ? line(
+                     "No speculation was faster than plain decoding in each of %d rounds, though "
+                     "some was in\nmost; on a quieter machine, or with more --rounds, it may be. "
+                     "Advised until then:\n",
+                     check.rounds)
+               : line(
+                     "Speculation will not pay here: in %d rounds nothing made %.2f times plain "
+                     "decoding. Advised:\n",
+                     check.rounds, least_speedup);
+  }
+  const CheckedPrediction& best = check.settings[*check.best];
+  return line(
+      "Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %d rounds%s):\n",
+      best.speedup, best.lowest, best.highest, check.rounds,
+      best.predicted > 0.0 ? line("; %.2f foretold", advice.advised.speedup).c_str() : "");
+}
+
+std::string check_text(const Advice& advice) {
+  const Check& check = *advice.check;
+  std::string text = line(
+      "\nRun alternately with plain decoding, on other texts, %d rounds; speed-up: median, least\n"
+      "and greatest round\n\n  %-8s %5s %20s %20s %21s\n",
+      check.rounds, "policy", "size", "accepted, predicted", "tokens/s, predicted", "speed-up");
+  for (const CheckedPrediction& c : check.settings) {
+    const bool plain = c.policy == Policy::none;
+    const std::string name = plain ? "plain" : name_of(c.policy);
+    const std::string size = plain ? "" : name_of_size(c.tree_size);
+    const bool predicted = c.predicted > 0.0;
+    text += line("  %-8s %5s %9.2f %10s %9.1f %10s %6.2f [%5.2f, %5.2f]%s\n", name.c_str(),
+                 size.c_str(), c.measured_length,
+                 predicted ? line("%.2f", c.predicted_length).c_str() : "", c.measured,
+                 predicted ? line("%.1f", c.predicted).c_str() : "", c.speedup, c.lowest, c.highest,
+                 is_advised(advice, c.policy, c.tree_size) ? "  <" : "");
+  }
+  if (check.noisy()) {
+    text += line(
+        "\nThis machine is noisy: plain decoding alone made %.1f tokens/s in one round and %.1f "
+        "in\n"
+        "another. Run it again when nothing else runs, or with more --rounds.\n",
+        check.plain_slowest, check.plain_fastest);
+  }
+  return text;
 }
 
 }  // namespace
 
-std::string policy_options(const Prediction& advised) {
+std::string policy_options(const Advice& advice) {
+  const Prediction& advised = advice.advised;
   if (advised.policy == Policy::none) return "--policy none";
-  return cat("--policy ", name_of(advised.policy), " --tree-size ", advised.tree_size);
+  std::string words = cat("--policy ", name_of(advised.policy));
+  if (advised.tree_size > 0) words += cat(" --tree-size ", advised.tree_size);
+  if (advised.policy == Policy::sequoia) {
+    words += cat(" --tree-depth ", advised.tree_depth, " --acceptance-vector ");
+    for (std::size_t rank = 0; rank < advice.acceptance_vector.size(); ++rank) {
+      words += cat(rank == 0 ? "" : ",", number_text(advice.acceptance_vector[rank]));
+    }
+  }
+  return words;
 }
 
 std::string to_text(const Advice& advice, const std::string& command) {
@@ -65,68 +136,49 @@ std::string to_text(const Advice& advice, const std::string& command) {
                "verify us", "other us", "tokens/s", "speed-up");
   text += row(advice.plain, !advice.pays);
   for (const Prediction& p : advice.candidates) {
-    text += row(p, advice.pays && p.policy == advice.advised.policy &&
-                       p.tree_size == advice.advised.tree_size);
+    text += row(p, is_advised(advice, p.policy, p.tree_size));
   }
   text +=
       "\nPredicted; times are those of a step, prefill is left out, accepted counts the bonus "
       "token.\n\n";
-  if (advice.pays) {
-    text += line("Advised, %.2f times the speed of plain decoding:\n  ", advice.advised.speedup);
-  } else {
-    text += line(
-        "Speculation will not pay here: nothing promises %.2f times plain decoding.\n"
-        "Advised:\n  ",
-        least_speedup);
-  }
-  text += command + "\n";
-  if (advice.checks.empty()) return text;
-  text += line("\nThe prediction against a run on other texts:\n\n  %-8s %5s %20s %20s %9s\n",
-               "policy", "size", "accepted, predicted", "tokens/s, predicted", "ratio");
-  for (const CheckedPrediction& c : advice.checks) {
-    const bool plain = c.policy == Policy::none;
-    const std::string name = plain ? "plain" : name_of(c.policy);
-    const std::string size = plain ? "" : name_of_size(c.tree_size);
-    if (!plain && c.tree_size == 0) {
-      text += line("  %-8s %5s %9.2f %10s %9.1f %10s %9s\n", name.c_str(), size.c_str(),
-                   c.measured_length, "", c.measured, "", "");
-    } else {
-      text += line("  %-8s %5s %9.2f %10.2f %9.1f %10.1f %9.2f\n", name.c_str(), size.c_str(),
-                   c.measured_length, c.predicted_length, c.measured, c.predicted,
-                   c.predicted > 0.0 ? c.measured / c.predicted : 0.0);
-    }
-  }
-  if (automatic_is_faster(advice)) {
-    text +=
-        "\nAutomatic sizes, the default, were faster there than the fixed one advised: leave "
-        "--policy\nand --tree-size out.\n";
-  }
-  return text;
+  if (advice.check) text += check_text(advice) + "\n";
+  return text + verdict_text(advice) + "  " + command + "\n";
 }
 
 std::string to_json(const Advice& advice, const std::string& command) {
   Json candidates = Json::array(), checks = Json::array();
   for (const Prediction& p : advice.candidates) candidates.push_back(json_of(p));
-  for (const CheckedPrediction& c : advice.checks) {
-    const bool predicted = c.predicted > 0.0;
-    checks.push_back(
-        {{"policy", name_of(c.policy)},
-         {"tree_size",
-          c.policy != Policy::none && c.tree_size == 0 ? Json("auto") : Json(c.tree_size)},
-         {"predicted_tokens_per_second", predicted ? Json(c.predicted) : Json()},
-         {"tokens_per_second", c.measured},
-         {"ratio", predicted ? Json(c.measured / c.predicted) : Json()},
-         {"predicted_accepted_length", predicted ? Json(c.predicted_length) : Json()},
-         {"accepted_length", c.measured_length}});
+  if (advice.check) {
+    for (const CheckedPrediction& c : advice.check->settings) {
+      const bool predicted = c.predicted > 0.0;
+      checks.push_back(
+          {{"policy", name_of(c.policy)},
+           {"tree_size",
+            c.policy != Policy::none && c.tree_size == 0 ? Json("auto") : Json(c.tree_size)},
+           {"predicted_tokens_per_second", predicted ? Json(c.predicted) : Json()},
+           {"tokens_per_second", c.measured},
+           {"predicted_accepted_length", predicted ? Json(c.predicted_length) : Json()},
+           {"accepted_length", c.measured_length},
+           {"speedup", c.speedup},
+           {"speedup_lowest", c.lowest},
+           {"speedup_highest", c.highest}});
+    }
   }
+  Json advised = json_of(advice.advised);
+  const CheckedPrediction* run = checked(advice, advice.advised.policy, advice.advised.tree_size);
+  advised["measured_speedup"] = run != nullptr ? Json(run->speedup) : Json();
   const Calibration& clock = advice.calibration;
   return Json{{"pays", advice.pays},
               {"command", command},
-              {"advised", json_of(advice.advised)},
+              {"confirmed", advice.check.has_value()},
+              {"undecided", advice.check && advice.check->undecided},
+              {"noisy", advice.check && advice.check->noisy()},
+              {"rounds", advice.check ? advice.check->rounds : 0},
+              {"advised", std::move(advised)},
               {"plain", json_of(advice.plain)},
               {"candidates", std::move(candidates)},
               {"checks", std::move(checks)},
-              {"rank_acceptance", advice.rank_acceptance},
+              {"acceptance_vector", advice.acceptance_vector},
               {"prefix", advice.prefix},
               {"seconds",
                {{"target_row", advice.target_seconds},

@@ -20,6 +20,8 @@ struct CellRun {
   std::uint64_t stream = 0;  ///< of randomness, so that prompts do not share noise
   std::function<bool()> stop;
   TraceRun* trace = nullptr;  ///< receives every step
+  /// GenerateOptions::acceptance_vector; may be null.
+  const std::vector<double>* acceptance_vector = nullptr;
 };
 
 /// Generates and observes, turn by turn, each after the answers to those before it; a turn that

@@ -95,6 +95,11 @@ class Runner {
  private:
   bool stopped() const { return failed_ || (hooks_.stop && hooks_.stop()); }
 
+  const std::vector<double>* vector_of(const Cell& cell) const {
+    const auto found = work_.acceptance_vectors.find(cell.key());
+    return found == work_.acceptance_vectors.end() ? nullptr : &found->second;
+  }
+
   CellRun run_of(const Cell& cell, const SharedOptions& shared, std::int32_t prompt) const {
     const auto at = static_cast<std::size_t>(prompt);
     return {cell,
@@ -102,7 +107,8 @@ class Runner {
             work_.prompts[at],
             stream_of(results_.plan().prompts[at].id),
             [this] { return stopped(); },
-            nullptr};
+            nullptr,
+            vector_of(cell)};
   }
 
   void warm_up(Engine& engine) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct StudyWork {
   SharedOptions shared;
   /// By prompt and turn; none is empty. [plan.prompts][turns]
   std::vector<std::vector<std::vector<TokenId>>> prompts;
+  std::map<std::string, std::vector<double>>
+      acceptance_vectors;             ///< by Cell::key(), if planned for
   std::int32_t oracle_positions = 0;  ///< most steps of a walk
   /// Receives the generations of round 0; may be null.
   TraceWriter* trace = nullptr;

@@ -31,6 +31,8 @@ struct StudyRequest {
   std::vector<ModelPair> pairs;  ///< empty: that of `engine`, without a name
   EngineOptions engine;          ///< of all pairs, but for the models
   std::int32_t jobs = 1;
+  /// What sequoia's trees are planned for (acceptance_file.h); empty: it is measured.
+  std::filesystem::path acceptance_file;
   std::filesystem::path trace;  ///< file for every node of every tree (trace.h); empty: none
   std::string command;          ///< as a shell takes it; for people
 

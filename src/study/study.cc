@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine_impl.h"
+#include "study/acceptance_cells.h"
 #include "study/prompt_tokens.h"
 #include "study/runner.h"
 #include "study/study_folder.h"
@@ -129,13 +130,20 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   StudyOutcome unfinished;
   unfinished.continued = folder.continued();
   for (const ModelPair& pair : pairs) {
-    if (units_left(results, pair.name) == 0) continue;
+    CellAcceptance acceptance(request, pair, folder.path());
+    if (units_left(results, pair.name) == 0) {
+      acceptance.add_notes(file.notes);
+      continue;
+    }
     std::vector<Engine> engines = load_engines(request, pair, folder, hooks);
     StudyWork work = work_of(request, pair, engines.front());
     file.runs.push_back(provenance_of(engines.front(), request.command, pair.name, request.jobs));
     check_device(results, file.runs.back());
     folder.write(file);
     if (trace) work.trace = &*trace;
+    if (!acceptance.give(engines.front(), hooks)) return unfinished;
+    work.acceptance_vectors = acceptance.vectors();
+    acceptance.add_notes(file.notes);
     if (!run_study(engines, work, results, run_hooks)) return unfinished;
   }
   if (hooks.progress) hooks.progress("summing up", 0.0);

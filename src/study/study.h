@@ -36,6 +36,8 @@ struct StudyOutcome {
 ///                   the oracle
 ///   costs.json      measured costs, where a size is automatic and no other file is named for them;
 ///                   costs-PAIR.json where pairs have names
+///   acceptance.json acceptance by rank, if sequoia's trees are planned and no file is named for
+///                   it; acceptance-PAIR.json if pairs have names
 ///   summary.csv, report.html, figures/*.svg
 /// and, where a trace is asked for, that file. A later request for the same folder may ask for
 /// other cells, prompts, rounds and pairs: what is there already is used, the rest is run, and

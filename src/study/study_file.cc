@@ -26,6 +26,14 @@ std::string fingerprint_in(const nlohmann::ordered_json& model) {
   return model.is_null() ? "none" : model.value("fingerprint", "");
 }
 
+// What sequoia's trees are planned for.
+std::string acceptance_of(const StudyRequest& request) {
+  if (request.acceptance_file.empty()) return "measured";
+  Fingerprint fingerprint;
+  fingerprint.add(read_file(request.acceptance_file, "acceptance vector", largest_tree_file));
+  return fingerprint.text();
+}
+
 /// A model for messages, told apart by its contents.
 std::string described(const Json& model) {
   if (model.is_null()) return "none";
@@ -110,7 +118,8 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"threads", engine.threads},
                 {"cpu_dtype", engine.cpu_dtype},
                 {"kv_tokens", engine.kv_tokens},
-                {"jobs", request.jobs}};
+                {"jobs", request.jobs},
+                {"acceptance_vector", acceptance_of(request)}};
   for (const ModelPair& pair : request.all_pairs()) {
     file.pairs[pair.name] = {{"target", model(pair.target)}, {"draft", model(pair.draft)}};
   }
@@ -225,6 +234,7 @@ Facts facts_of(const StudyFile& file) {
   facts.emplace_back("new tokens", cat("at most ", fixed("max_new_tokens").dump(), " each"));
   facts.emplace_back("seeds", seeds_of(plan));
   facts.emplace_back("rounds", cat(plan.rounds, ", settings in random order"));
+  for (const std::string& note : file.notes) facts.emplace_back("trees", note);
   for (auto& fact : facts_of(file.runs)) facts.push_back(std::move(fact));
   return facts;
 }

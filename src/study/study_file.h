@@ -23,6 +23,9 @@ struct StudyFile {
   std::string prompts_file;      ///< for people
   StudyPlan plan;                ///< what was asked for last; the folder may hold results of more
   std::vector<Provenance> runs;  ///< oldest first
+  /// What sequoia's trees were planned for, a line each; for people, and not in the file:
+  /// acceptance.json has the vectors.
+  std::vector<std::string> notes;
 };
 
 /// Reads model folders and tree files; throws Error(failure) if it cannot. Without runs.

@@ -89,7 +89,8 @@ bool is_of_a_study(const fs::path& folder, const fs::path& path) {
                           "report.html", "figures", "tables"}) {
     if (name == own) return true;
   }
-  return name.starts_with("costs") && name.ends_with(".json");
+  const bool measured = name.starts_with("costs") || name.starts_with("acceptance");
+  return measured && name.ends_with(".json");
 }
 
 StoredStudy read_study(const fs::path& folder) {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/pair.h"
@@ -58,8 +62,8 @@ TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
   EXPECT_FALSE(no.pays);
   EXPECT_EQ(no.advised.policy, Policy::none);
   const std::string words = to_text(no, "COMMAND");
-  EXPECT_NE(words.find("Speculation will not pay here"), std::string::npos) << words;
-  EXPECT_EQ(policy_options(no.advised), "--policy none");
+  EXPECT_NE(words.find("Speculation is not expected to pay here"), std::string::npos) << words;
+  EXPECT_EQ(policy_options(no), "--policy none");
 
   const Advice yes = advice_for(good);
   EXPECT_TRUE(yes.pays) << to_text(yes, "COMMAND");
@@ -214,15 +218,194 @@ TEST(Advise, ChecksAreRun) {
   checked.follow_clock = true;
   checked.new_tokens = fewest_new_tokens;
   const Advice advice = advise(engine, checked);
-  ASSERT_EQ(advice.checks.size(), 3u);  // plain, the best, automatic
-  for (const CheckedPrediction& one : advice.checks) {
+  ASSERT_TRUE(advice.check.has_value());
+  const std::vector<CheckedPrediction>& settings = advice.check->settings;
+  ASSERT_EQ(settings.size(), 4u);  // plain, the best of two policies, automatic
+  for (const CheckedPrediction& one : settings) {
     EXPECT_GT(one.measured, 0.0);
     EXPECT_GE(one.measured_length, 1.0);
+    EXPECT_LE(one.lowest, one.speedup);
+    EXPECT_LE(one.speedup, one.highest);
   }
-  EXPECT_EQ(advice.checks[0].policy, Policy::none);
-  EXPECT_EQ(advice.checks[0].measured_length, 1.0);
+  EXPECT_EQ(settings[0].policy, Policy::none);
+  EXPECT_EQ(settings[0].measured_length, 1.0);
+  EXPECT_EQ(settings[0].speedup, 1.0);
+  EXPECT_EQ(settings[3].tree_size, 0);
   EXPECT_GT(advice.calibration.plain.at(1), 0.0);
-  EXPECT_NE(to_text(advice, "COMMAND").find("run on other texts"), std::string::npos);
+  EXPECT_NE(to_text(advice, "COMMAND").find("Run alternately"), std::string::npos);
+  const auto json = nlohmann::json::parse(to_json(advice, "COMMAND"));
+  EXPECT_EQ(json["confirmed"], true);
+  EXPECT_EQ(json["checks"].size(), settings.size());
+}
+
+// A machine on which speculation makes `speed` of plain decoding; `slow` says how much slower than
+// usual a run is, by how many have been made.
+AdviceRequest on_machine(double speed, std::function<double(std::int64_t run)> slow = {}) {
+  AdviceRequest asked = request();
+  asked.check = true;
+  asked.new_tokens = fewest_new_tokens;
+  asked.run = [speed, slow, made = std::make_shared<std::int64_t>(0)](
+                  const GenerateOptions& options, std::size_t) {
+    const double seconds = options.policy == Policy::none ? 1.0 : 1.0 / speed;
+    return Trial{1000.0, seconds * (slow ? slow((*made)++) : 1.0), 400.0, 1000.0};
+  };
+  return asked;
+}
+
+// A cost table taken on a busy machine promises what no run keeps, and the other way round.
+TEST(Advise, TheVerdictIsWhatRunsConfirm) {
+  const TinyPair pair(model(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-6, 1e-6, 0.0);
+  const Advice promised = advise(engine, on_machine(0.9));
+  ASSERT_FALSE(promised.candidates.empty());
+  const auto faster = [](const Prediction& a, const Prediction& b) {
+    return a.speedup < b.speedup;
+  };
+  EXPECT_GT(
+      std::max_element(promised.candidates.begin(), promised.candidates.end(), faster)->speedup,
+      1.5);
+  EXPECT_FALSE(promised.pays);
+  EXPECT_EQ(policy_options(promised), "--policy none");
+  std::string words = to_text(promised, "COMMAND");
+  EXPECT_NE(words.find("Speculation will not pay here"), std::string::npos) << words;
+  EXPECT_EQ(words.find("Advised: "), std::string::npos) << words;
+
+  const Advice kept = advise(engine, on_machine(1.24));
+  EXPECT_TRUE(kept.pays);
+  words = to_text(kept, "COMMAND");
+  EXPECT_NE(words.find("Advised: 1.24 times"), std::string::npos) << words;
+  EXPECT_NE(words.find("1.24 to 1.24 in 3 rounds"), std::string::npos) << words;
+  EXPECT_FALSE(kept.check->noisy());
+  EXPECT_EQ(words.find("noisy"), std::string::npos) << words;
+
+  engine.impl().costs = costs(1e-4, 1e-3, 1e-3, 1e-3);
+  const Advice better = advise(engine, on_machine(1.5));
+  EXPECT_LT(better.candidates.back().speedup, 1.0);
+  EXPECT_TRUE(better.pays);
+  EXPECT_NE(better.advised.policy, Policy::none);
+}
+
+TEST(Advise, ANoisyMachineIsNamed) {
+  const TinyPair pair(model(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-6, 1e-6, 0.0);
+  // Every setting of the second round takes twice as long: ratios stand, and the noise is told.
+  constexpr std::int64_t runs_of_round = 4 * 2;
+  const Advice alike = advise(engine, on_machine(1.3, [](std::int64_t run) {
+                                return run / runs_of_round == 1 ? 2.0 : 1.0;
+                              }));
+  EXPECT_TRUE(alike.pays);
+  EXPECT_TRUE(alike.check->noisy());
+  EXPECT_NEAR(alike.check->settings[*alike.check->best].lowest, 1.3, 1e-9);
+  EXPECT_NE(to_text(alike, "COMMAND").find("This machine is noisy"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(to_json(alike, "COMMAND"))["noisy"], true);
+  // Runs that are each slow at random: nothing is confirmed that was not faster every time.
+  const Advice random = advise(engine, on_machine(1.1, [](std::int64_t run) {
+                                 return 1.0 + static_cast<double>((run * 7919) % 11) / 5.0;
+                               }));
+  ASSERT_TRUE(random.check.has_value());
+  EXPECT_TRUE(random.check->noisy());
+  for (const CheckedPrediction& one : random.check->settings) EXPECT_LE(one.lowest, one.highest);
+  if (random.pays) {
+    EXPECT_GT(random.check->settings[*random.check->best].lowest, 1.0);
+  }
+}
+
+TEST(Advise, RoundsOfBothSignsLeaveItOpen) {
+  std::vector<CheckedPrediction> settings(2);
+  settings[1].policy = Policy::chain;
+  const auto check_with = [&](std::vector<double> seconds) {
+    return confirm(settings, 1, 3, [&](std::size_t s, std::size_t, std::int32_t round) {
+      return Trial{10.0, s == 0 ? 1.0 : seconds[static_cast<std::size_t>(round)], 5.0, 10.0};
+    });
+  };
+  const auto open = check_with({0.5, 1.25, 0.8});
+  EXPECT_FALSE(open->best.has_value());
+  EXPECT_TRUE(open->undecided);
+  EXPECT_DOUBLE_EQ(open->settings[1].speedup, 1.25);
+  EXPECT_DOUBLE_EQ(open->settings[1].lowest, 0.8);
+  EXPECT_DOUBLE_EQ(open->settings[1].highest, 2.0);
+  EXPECT_EQ(open->settings[1].measured_length, 2.0);
+  EXPECT_EQ(check_with({0.5, 0.9, 0.8})->best, std::optional<std::size_t>(1));
+  const auto slower = check_with({1.5, 1.1, 1.2});
+  EXPECT_FALSE(slower->best.has_value());
+  EXPECT_FALSE(slower->undecided);
+  // The first to run changes from prompt to prompt and round to round.
+  std::vector<std::size_t> first;
+  std::size_t made = 0;
+  confirm(settings, 2, 2, [&](std::size_t s, std::size_t, std::int32_t) {
+    if (made++ % 2 == 0) first.push_back(s);
+    return Trial{1.0, 1.0, 1.0, 1.0};
+  });
+  EXPECT_EQ(first, (std::vector<std::size_t>{0, 1, 1, 0}));
+}
+
+// A chain of 4 is a chain of 4, whichever policy makes it.
+TEST(Advise, EqualTreesArePricedEqually) {
+  const TinyPair pair(model(), 0.3);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-5, 1e-4, 0.0);
+  AdviceRequest asked = request();
+  asked.acceptance_vector = {0.9};  // one child of each node: Sequoia's trees are chains
+  const Advice advice = advise(engine, asked);
+  std::map<std::int32_t, Prediction> chains;
+  std::size_t compared = 0;
+  for (const Prediction& p : advice.candidates) {
+    if (p.policy == Policy::chain) chains[p.tree_size] = p;
+  }
+  for (const Prediction& p : advice.candidates) {
+    const auto same =
+        chains.find(p.policy == Policy::sequoia ? std::min(p.tree_size, p.tree_depth) : -1);
+    if (same == chains.end()) continue;
+    ++compared;
+    EXPECT_EQ(p.tokens_per_second, same->second.tokens_per_second) << p.tree_size;
+    EXPECT_EQ(p.accepted_length, same->second.accepted_length) << p.tree_size;
+  }
+  EXPECT_GE(compared, 2u);
+}
+
+// Whatever the table and the clock say of single passes, more rows never come out cheaper.
+TEST(Advise, NoisyCostsArePricedMonotonely) {
+  Calibration clock;
+  clock.plain.add(1, 3.0, 1.0);  // timed while the machine was busy
+  for (const std::int32_t rows : {2, 3, 4, 9, 17, 33}) {
+    clock.verify.add(rows, 0.5 + (rows * 37 % 10) / 7.0, 1.0);
+    clock.draft.add(rows, 0.5 + (rows * 53 % 10) / 7.0, 1.0);
+  }
+  const CostTable table = costs(1e-3, 1e-6, 1e-4, 1e-7);
+  const double plain = predict_plain(table, 100, clock).verify_seconds;
+  double last = plain, last_draft = 0.0;
+  for (std::int32_t rows = 1; rows <= 64; ++rows) {
+    Workload workload;
+    const std::vector<std::int32_t> drafted = {rows};
+    workload.add_step(1.0, rows, drafted);
+    const Prediction p = predict(workload, table, 100, clock);
+    EXPECT_GE(p.verify_seconds, last) << rows;
+    EXPECT_GE(p.draft_seconds, last_draft) << rows;
+    last = p.verify_seconds;
+    last_draft = p.draft_seconds;
+  }
+}
+
+TEST(Advise, StopEndsItWhereverItIs) {
+  const TinyPair pair(model(), 0.3);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-5, 1e-4, 0.0);
+  std::int64_t asked_times = 0;
+  AdviceRequest asked = request();
+  asked.check = true;
+  asked.new_tokens = fewest_new_tokens;
+  asked.stop = [&] { return ++asked_times < 0; };
+  EXPECT_FALSE(advise(engine, asked).stopped);
+  const std::int64_t all = asked_times;
+  for (const std::int64_t after : {std::int64_t{1}, all / 4, all / 2, all - 1}) {
+    asked_times = 0;
+    asked.stop = [&] { return ++asked_times >= after; };
+    const Advice advice = advise(engine, asked);
+    EXPECT_TRUE(advice.stopped) << after;
+    EXPECT_LE(asked_times, after + 2) << "it went on";
+  }
 }
 
 TEST(Advise, TextsThatDoNotFitAreRefusedBeforeMeasuring) {

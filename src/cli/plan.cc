@@ -1,0 +1,224 @@
+// Measures a pair's acceptance by sibling rank, and plans Sequoia's trees for it.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/chosen_prompts.h"
+#include "cli/command.h"
+#include "cli/option_values.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "drafting/sequoia.h"
+#include "study/acceptance_measure.h"
+
+namespace coppice::cli {
+namespace {
+
+using study::MeasuredAcceptance;
+using study::MeasuredPair;
+
+constexpr std::int32_t usual_tree_size = 64, usual_tree_depth = 10;
+constexpr std::int32_t most_ranks = 256;  // four layers of them are the largest tree
+
+std::string text_in(const po::variables_map& values, const char* option) {
+  return values.count(option) != 0 ? values[option].as<std::string>() : std::string();
+}
+
+std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t most) {
+  const auto count = values[option].as<std::int32_t>();
+  if (count < 1 || count > most) throw_usage(cat("--", option, " ", count, ": use 1 to ", most));
+  return count;
+}
+
+// What is measured: every temperature with every rule, both being one at temperature 0.
+std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
+  GenerateOptions base;
+  base.repetition_penalty = values["repetition-penalty"].as<double>();
+  base.top_k = values["top-k"].as<std::int32_t>();
+  base.top_p = values["top-p"].as<double>();
+  base.min_p = values["min-p"].as<double>();
+  base.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
+  base.add_bos = values.count("no-bos") == 0;
+  if (values.count("draft-temperature") != 0) {
+    base.draft_temperature = values["draft-temperature"].as<double>();
+    if (!(base.draft_temperature > 0.0)) {
+      throw_usage(cat("--draft-temperature ", base.draft_temperature, ": use a number above 0"));
+    }
+  }
+  const auto temperatures =
+      choices_in("temperatures", values["temperatures"].as<std::string>(),
+                 [](const std::string& text) { return number_in<double>("temperatures", text); });
+  const auto rules = choices_in(
+      "acceptance", values["acceptance"].as<std::string>(),
+      [](const std::string& text) { return named("acceptance", text, all_acceptances); });
+  std::vector<GenerateOptions> settings;
+  for (const double temperature : temperatures) {
+    for (const Acceptance rule : rules) {
+      if (temperature == 0.0 && rule != rules.front()) continue;
+      base.temperature = temperature;
+      base.acceptance = temperature == 0.0 ? Acceptance::rejection : rule;
+      base.validate();
+      settings.push_back(base);
+    }
+  }
+  return settings;
+}
+
+// The table of one setting: its vector, and what trees of a few sizes may expect of it.
+std::string described(const MeasuredAcceptance& setting, std::int32_t tree_depth) {
+  std::string text = cat("\n", study::words_of(setting), ", ", setting.judged.front(),
+                         " nodes judged\n  rank      accepted   given all before were rejected\n");
+  char line[120];
+  for (std::size_t rank = 0; rank < setting.vector.size(); ++rank) {
+    std::snprintf(line, sizeof line, "  %4zu %13.4f   %lld of %lld\n", rank, setting.vector[rank],
+                  static_cast<long long>(setting.accepted[rank]),
+                  static_cast<long long>(setting.judged[rank]));
+    text += line;
+  }
+  text += "  tree size     depth   tokens a pass expected of Sequoia's tree\n";
+  for (const std::int32_t size : {4, 8, 16, 32, 64, 128}) {
+    const GrowMap map = plan_sequoia(study::vector_to_plan_for(setting), {size, tree_depth});
+    std::snprintf(line, sizeof line, "  %9d %9d   %.3f\n", map.shape.size(), map.shape.height(),
+                  map.expected_length);
+    text += line;
+  }
+  return text;
+}
+
+// nullopt: Ctrl-C.
+std::optional<MeasuredPair> measured(const po::variables_map& values,
+                                     const std::vector<GenerateOptions>& settings) {
+  ChosenPrompts prompts(values);
+  study::AcceptanceRequest request;
+  request.new_tokens = count_in(values, "max-new-tokens", 1 << 20);
+  request.ranks = count_in(values, "ranks", most_ranks);
+  prompts.read();
+  ProgressLine progress(true);
+  EngineOptions engine_request = engine_options(values, settings.front());
+  if (engine_request.draft.empty()) throw_usage("plan needs a draft model; give --draft DIR");
+  engine_request.max_tree_size = std::max(engine_request.max_tree_size, 4 * request.ranks);
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
+  Engine engine = Engine::load(engine_request);
+  const InterruptWatch interrupts;
+  request.stop = InterruptWatch::interrupted;
+  request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos);
+  MeasuredPair pair = study::describe_pair(engine);
+  pair.prompts = text_in(values, "prompts");
+  for (const study::StudyPrompt& prompt : prompts.of_file()) {
+    pair.prompt_prints.push_back(study::print_of(prompt));
+  }
+  pair.prompt_count = static_cast<std::int32_t>(request.prompts.size());
+  pair.prompt_tokens = prompts.tokens();
+  pair.new_tokens = request.new_tokens;
+  pair.seed = settings.front().seed;
+  for (std::size_t s = 0; s < settings.size(); ++s) {
+    request.sampling = settings[s];
+    request.progress = [&](double done) {
+      progress.show("measuring acceptance",
+                    (static_cast<double>(s) + done) / static_cast<double>(settings.size()));
+    };
+    auto setting = study::measure_acceptance(engine, request);
+    if (!setting) return std::nullopt;
+    pair.settings.push_back(*std::move(setting));
+  }
+  return pair;
+}
+
+}  // namespace
+
+int plan(const std::vector<std::string>& arguments) {
+  po::options_description measuring("Measuring");
+  measuring.add_options()("out", po::value<std::string>()->value_name("FILE"),
+                          "the vectors, for --acceptance-vector of generate, study and advise")(
+      "temperatures", po::value<std::string>()->default_value("0")->value_name("LIST"),
+      "like 0,0.6; a vector for each")(
+      "acceptance", po::value<std::string>()->default_value("rejection")->value_name("LIST"),
+      "rejection, or coupled, or rejection,coupled")(
+      "draft-temperature", po::value<double>()->value_name("F"),
+      "the target's if not given; 0.45 where that is 0")(
+      "prompts", po::value<std::string>()->value_name("FILE"),
+      "texts to continue, one a line, plain or JSON; not those that a study is to run on. If not "
+      "given, the target writes them")("no-bos",
+                                       "put no beginning-of-sequence token before a text")(
+      "limit", po::value<std::int32_t>()->default_value(16)->value_name("N"), "most prompts")(
+      "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
+      "first tokens of each prompt that are used")(
+      "max-new-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
+      "tokens written behind each prompt")(
+      "ranks", po::value<std::int32_t>()->default_value(study::usual_ranks)->value_name("N"),
+      "children that are drawn of each node")(
+      "repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
+      "as for generate, and so are the next three")(
+      "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(
+      "top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"), "1: all tokens")(
+      "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"), "0: all tokens")(
+      "seed", po::value<std::string>()->default_value("1")->value_name("N"), "of all noise");
+  po::options_description planning("Planning");
+  planning.add_options()("acceptance-vector", po::value<std::string>()->value_name("FILE"),
+                         "a file that --out wrote, instead of measuring; no model is loaded")(
+      "grow-map", po::value<std::string>()->value_name("FILE"),
+      "write the tree planned for the one setting that is measured, or for the one of the file "
+      "that --temperatures and --acceptance name; for --policy sequoia --tree FILE")(
+      "tree-size", po::value<std::int32_t>()->default_value(usual_tree_size)->value_name("N"),
+      "its draft tokens")(
+      "tree-depth", po::value<std::int32_t>()->default_value(usual_tree_depth)->value_name("N"),
+      "most layers of trees");
+  po::options_description all;
+  all.add(measuring).add(planning).add(model_options());
+  po::variables_map values;
+  if (!parse(
+          arguments, all,
+          "coppice plan: measure acceptance by sibling rank on a pair, plan Sequoia's trees\n\n"
+          "  coppice plan --target DIR --draft DIR --temperatures 0,0.6 --out pair.json\n"
+          "  coppice generate --target DIR --draft DIR --policy sequoia --temperature 0.6 \\\n"
+          "      --tree-size 16 --acceptance-vector pair.json < prompt.txt\n"
+          "  coppice plan --acceptance-vector pair.json --tree-size 16 --grow-map map.json\n\n"
+          "Continues texts with trees of many children of the root, and counts which of them is\n"
+          "accepted. The file keeps the pair, the settings and the prompts: where it is\n"
+          "used, others are refused.\n",
+          values)) {
+    return 0;
+  }
+  const std::string out = text_in(values, "out"), map_file = text_in(values, "grow-map");
+  const std::string known = text_in(values, "acceptance-vector");
+  if (known.empty() && out.empty() && map_file.empty()) {
+    throw_usage("plan writes its vectors or a grow map; give --out FILE, or --grow-map FILE");
+  }
+  if (!known.empty() && !out.empty()) {
+    throw_usage("--out: nothing is measured with --acceptance-vector; leave one of the two out");
+  }
+  const auto tree_size = count_in(values, "tree-size", TreeShape::most_nodes);
+  const auto tree_depth = count_in(values, "tree-depth", TreeShape::most_nodes);
+  const std::vector<GenerateOptions> settings = settings_of(values);
+  if (!map_file.empty() && settings.size() > 1) {
+    throw_usage(cat("--grow-map ", quote(map_file), ": one tree has one setting, but ",
+                    settings.size(), " are named; give one of --temperatures and --acceptance"));
+  }
+  std::optional<MeasuredPair> pair;
+  if (known.empty()) {
+    pair = measured(values, settings);
+  } else {
+    pair = study::read_measured_pair(known);
+  }
+  if (!pair) {
+    std::cerr << "coppice: interrupted; nothing was written\n";
+    return interrupted_exit;
+  }
+  if (!out.empty()) study::write_measured_pair(out, *pair);
+  if (!map_file.empty()) {
+    const MeasuredAcceptance& setting = study::setting_for(known, *pair, settings.front());
+    const GrowMap map = plan_sequoia(study::vector_to_plan_for(setting), {tree_size, tree_depth});
+    study::write_planned_map(map_file, map, *pair, setting);
+  }
+  std::string text = cat("target ", pair->target.path, "\ndraft ", pair->draft.path, "\n",
+                         pair->prompt_count, " prompts",
+                         pair->prompts.empty() ? std::string(" written by the target")
+                                               : cat(" of ", quote(pair->prompts)),
+                         ", ", pair->new_tokens, " new tokens each\n");
+  for (const MeasuredAcceptance& setting : pair->settings) text += described(setting, tree_depth);
+  write_out(text);
+  return 0;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,129 @@
+#include "study/acceptance_cells.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "policy_table.h"
+#include "study/acceptance_measure.h"
+#include "study/study.h"
+
+namespace coppice::study {
+namespace {
+
+constexpr std::uint64_t calibration_seed = 1;
+
+std::string note_of(const MeasuredAcceptance& setting, const std::filesystem::path& file) {
+  std::string ranks;
+  for (const double prob : setting.vector) {
+    char text[16];
+    std::snprintf(text, sizeof text, " %.3f", prob);
+    ranks += text;
+  }
+  return cat("sequoia at ", words_of(setting), ": planned for this pair's acceptance by rank,",
+             ranks, " (", setting.judged.front(), " nodes, ", file.string(), ")");
+}
+
+}  // namespace
+
+bool needs_acceptance(const Cell& cell) {
+  return cell.policy == Policy::sequoia && cell.tree.empty();
+}
+
+CellAcceptance::CellAcceptance(const StudyRequest& request, const ModelPair& pair,
+                               const std::filesystem::path& folder)
+    : request_(request),
+      name_(pair.name),
+      file_(folder / (name_.empty() ? "acceptance.json" : cat("acceptance-", name_, ".json"))) {
+  const bool named = !request.acceptance_file.empty();
+  const auto& cells = request.cells;
+  if (named && std::none_of(cells.begin(), cells.end(), needs_acceptance)) {
+    throw_usage(
+        "--acceptance-vector: it is for policy sequoia without --grow-map, which is not studied; "
+        "leave it out");
+  }
+  if (named && request.all_pairs().size() > 1) {
+    throw_usage(
+        "--acceptance-vector: it is one pair's, and several are studied; leave it out, and each is "
+        "measured");
+  }
+  if (settings().empty()) return;
+  std::error_code ignored;
+  if (named) file_ = request.acceptance_file;
+  if (!named && !std::filesystem::exists(file_, ignored)) return;
+  MeasuredPair measured = read_measured_pair(file_);
+  EngineOptions models;
+  models.target = pair.target;
+  models.draft = pair.draft;
+  require_pair(file_, measured, models);
+  require_other_prompts(file_, measured, request.prompts);
+  pair_ = std::move(measured);
+  if (!named) return;
+  for (const GenerateOptions& setting : settings()) setting_for(file_, *pair_, setting);
+}
+
+// Of every temperature and rule once. Both rules are one at temperature 0.
+std::vector<GenerateOptions> CellAcceptance::settings() const {
+  std::map<std::pair<double, Acceptance>, GenerateOptions> settings;
+  for (const Cell& cell : request_.cells) {
+    if (!needs_acceptance(cell) || cell.pair != name_) continue;
+    const Acceptance rule = cell.temperature == 0.0 ? Acceptance::rejection : cell.acceptance;
+    settings.try_emplace({cell.temperature, rule}, cell.request(request_.shared));
+  }
+  std::vector<GenerateOptions> all;
+  for (auto& [key, options] : settings) all.push_back(std::move(options));
+  return all;
+}
+
+bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
+  // Those of an earlier run stay; a study may have grown since.
+  std::vector<GenerateOptions> missing = settings();
+  if (pair_) {
+    std::erase_if(missing, [&](const GenerateOptions& s) { return holds(*pair_, s); });
+  }
+  if (missing.empty()) return true;
+  AcceptanceRequest asked;
+  asked.prompts = calibration_prompts(engine, calibration_seed, asked.new_tokens);
+  asked.stop = hooks.stop;
+  MeasuredPair pair = pair_ ? *pair_ : describe_pair(engine);
+  pair.prompt_count = static_cast<std::int32_t>(asked.prompts.size());
+  pair.prompt_tokens = pair.new_tokens = asked.new_tokens;
+  pair.seed = calibration_seed;
+  for (std::size_t s = 0; s < missing.size(); ++s) {
+    asked.sampling = missing[s];
+    asked.sampling.seed = calibration_seed;
+    asked.progress = [&](double done) {
+      if (!hooks.progress) return;
+      hooks.progress("measuring acceptance by rank",
+                     (static_cast<double>(s) + done) / static_cast<double>(missing.size()));
+    };
+    auto measured = measure_acceptance(engine, asked);
+    if (!measured) return false;
+    pair.settings.push_back(*std::move(measured));
+  }
+  write_measured_pair(file_, pair);
+  pair_ = std::move(pair);
+  return true;
+}
+
+std::map<std::string, std::vector<double>> CellAcceptance::vectors() const {
+  std::map<std::string, std::vector<double>> vectors;
+  for (const Cell& cell : request_.cells) {
+    if (!needs_acceptance(cell) || cell.pair != name_) continue;
+    vectors[cell.key()] =
+        vector_to_plan_for(setting_for(file_, *pair_, cell.request(request_.shared)));
+  }
+  return vectors;
+}
+
+void CellAcceptance::add_notes(std::vector<std::string>& notes) const {
+  if (!pair_) return;
+  for (const GenerateOptions& setting : settings()) {
+    if (holds(*pair_, setting))
+      notes.push_back(note_of(setting_for(file_, *pair_, setting), file_));
+  }
+}
+
+}  // namespace coppice::study

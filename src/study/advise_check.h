@@ -1,0 +1,59 @@
+// Runs that confirm a prediction or refute it: candidates against plain decoding, alternately.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "coppice.h"
+
+namespace coppice::study {
+
+/// Speculation that makes less than this of plain decoding's speed is not advised.
+inline constexpr double least_speedup = 1.02;
+/// Plain decoding whose fastest round is this much faster than its slowest tells of a noisy
+/// machine.
+inline constexpr double noisy_ratio = 1.2;
+
+/// What a run brought, prefill left out.
+struct Trial {
+  double tokens = 0.0, seconds = 0.0;
+  double steps = 0.0, judged = 0.0;  ///< tokens judged good, bonus tokens included
+};
+
+/// A setting, what was foretold of it, and what its runs made.
+struct CheckedPrediction {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;   ///< 0 with a policy that speculates: automatic, not predicted
+  std::int32_t tree_depth = 0;  ///< sequoia
+  double predicted = 0.0;       ///< tokens per second without prefill
+  double predicted_length = 0.0;
+  double measured = 0.0, measured_length = 0.0;  ///< over all rounds
+  /// Over plain decoding of the same round: the median of the rounds, the least, the greatest.
+  double speedup = 1.0, lowest = 1.0, highest = 1.0;
+};
+
+struct Check {
+  std::vector<CheckedPrediction> settings;  ///< the first is plain decoding
+  std::int32_t rounds = 0;
+  double plain_slowest = 0.0, plain_fastest = 0.0;  ///< tokens per second by round
+  /// The setting of greatest speed-up among those that were faster than plain decoding in every
+  /// round, and by least_speedup in the median round. None: plain decoding.
+  std::optional<std::size_t> best;
+  /// No setting is confirmed, but one was faster in the median round and slower in another.
+  bool undecided = false;
+
+  bool noisy() const { return plain_fastest > noisy_ratio * plain_slowest; }
+};
+
+/// Runs every setting on every prompt in every round, in an order that rotates. `run` takes the
+/// setting's place, the prompt's and the round; nullopt from it ends the check, and so this.
+/// Throws Error(failure) for a run that took no time.
+std::optional<Check> confirm(
+    std::vector<CheckedPrediction> settings, std::size_t prompts, std::int32_t rounds,
+    const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
+                                             std::int32_t round)>& run);
+
+}  // namespace coppice::study
