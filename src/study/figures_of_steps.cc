@@ -31,7 +31,7 @@ NamedFigure accepted_lengths(const FigureGroup& group) {
   map.print_values = true;
   map.zero_is_empty = true;
   map.width = 190.0 + 40.0 * static_cast<double>(std::max<std::size_t>(columns, 6)) + 90.0;
-  map.height = 70.0 + 22.0 * static_cast<double>(group.rows.size());
+  map.height = std::max(160.0, 70.0 + 22.0 * static_cast<double>(group.rows.size()));
   for (std::size_t c = 1; c <= columns; ++c) {
     map.x_names.push_back(c == columns && longest - 1 > columns ? cat("≥", c) : cat(c));
   }
