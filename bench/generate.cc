@@ -19,6 +19,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
+#include "options.h"
 #include "priced_steps.h"
 #include "reference/tiny_model.h"
 
@@ -184,12 +185,7 @@ int main(int argc, char** argv) try {
       "policy:size[:coupled][:calibrated], comma-separated; size 0 is auto; plain decoding is "
       "always there")("json", po::value<std::string>(), "file for the figures");
   po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, options), values);
-  po::notify(values);
-  if (values.count("help") != 0) {
-    std::cout << options;
-    return 0;
-  }
+  if (!bench::parse_options(argc, argv, options, values)) return 0;
 
   std::vector<PromptLine> prompts;
   std::map<std::string, int> taken;

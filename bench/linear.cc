@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "bench/device_memory.h"
+#include "bench/options.h"
 #include "bench/read_bandwidth.h"
 #include "bench/timing.h"
 #include "kernels/cuda/backend.h"
@@ -101,12 +102,7 @@ int main(int argc, char** argv) try {
       "rows", po::value(&rows_text)->default_value("1,2,4,8,16,32,64"), "comma-separated")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map given;
-  po::store(po::parse_command_line(argc, argv, options), given);
-  po::notify(given);
-  if (given.count("help") != 0) {
-    std::cout << options;
-    return 0;
-  }
+  if (!parse_options(argc, argv, options, given)) return 0;
   const auto shape = std::find_if(shapes.begin(), shapes.end(),
                                   [&](const Shape& s) { return s.name == shape_name; });
   if (shape == shapes.end()) throw_usage("--shape takes llama-2-7b, llama-3-8b or llama-68m");

@@ -23,6 +23,7 @@
 #include "engine_impl.h"
 #ifdef COPPICE_HAS_CUDA
 #include "matrix_rate.h"
+#include "options.h"
 #include "read_bandwidth.h"
 #endif
 
@@ -362,12 +363,7 @@ int main(int argc, char** argv) try {
       "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, options), values);
-  po::notify(values);
-  if (values.count("help") != 0) {
-    std::cout << options;
-    return 0;
-  }
+  if (!bench::parse_options(argc, argv, options, values)) return 0;
   load.target = target;
   load.draft = draft;
   cli::ProgressLine progress(true);

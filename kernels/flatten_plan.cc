@@ -22,8 +22,6 @@ constexpr std::int32_t most_sharing_heads = 4;
 // (measured on an H200).
 constexpr std::int64_t most_item_tokens = 48 * 1024;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// Items of a pass that is cut into several chunks: at most this many.
 std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
   return std::int64_t{max_item_waves} * blocks.of(tile_rows);

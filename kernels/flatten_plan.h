@@ -19,6 +19,8 @@
 
 namespace coppice {
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 inline constexpr std::int32_t narrow_row_tile = 16;
 inline constexpr std::int32_t wide_row_tile = 64;
 

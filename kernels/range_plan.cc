@@ -13,8 +13,6 @@ constexpr std::int64_t join_tokens = 384;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// A row tile's runs while they are found; `seen_up_to` has where they end in the tail.
 void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
   if (count == TailRuns::most) {

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "bench/matrix_rate.h"
+#include "bench/options.h"
 #include "bench/read_bandwidth.h"
 #include "cli/terminal.h"
 #include "kernels/cuda/backend.h"
@@ -109,12 +110,7 @@ int main(int argc, char** argv) try {
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
   po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, options), values);
-  po::notify(values);
-  if (values.count("help") != 0) {
-    std::cout << options;
-    return 0;
-  }
+  if (!parse_options(argc, argv, options, values)) return 0;
   check_parts(asked);
   bench.anchors = committed_anchors();
   check_anchors(bench.anchors);

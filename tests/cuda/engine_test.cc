@@ -13,6 +13,7 @@
 #include "memory_plan.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
+#include "reference/random_tokens.h"
 
 namespace coppice::testing {
 namespace {
@@ -38,15 +39,6 @@ GenerateOptions sampled(std::int32_t tokens, std::int32_t tree_size, std::uint64
   options.seed = seed;
   options.ignore_eos = true;
   return options;
-}
-
-std::vector<TokenId> random_tokens(std::size_t count, std::int64_t vocab, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) {
-    token = static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocab));
-  }
-  return tokens;
 }
 
 // A recorded pass played back for other tokens, trees and prefixes gives the very bits of a pass

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "cuda/guarded_array.h"
 #include "cuda/late_writer.h"
+#include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
 #include "kernels/cuda/plain_linear.h"
 #include "kernels/cuda/streamed_linear.h"
@@ -109,20 +109,8 @@ std::size_t mismatches(const Layer& layer, const std::vector<float>& x, std::int
   return wrong;
 }
 
-class CudaLinear : public testing::KernelTest {
+class CudaLinear : public testing::LinearRig {
  protected:
-  void SetUp() override {
-    testing::KernelTest::SetUp();
-    if (IsSkipped()) return;
-    upload_.emplace(testing::allocate_for_test, stream_);
-    engine_.emplace(*upload_, testing::allocate_for_test);
-  }
-  void TearDown() override {
-    engine_.reset();
-    upload_.reset();
-    testing::KernelTest::TearDown();
-  }
-
   std::unique_ptr<LinearWeights> pack(const Layer& layer, std::int32_t max_rows = 512) {
     const LinearPart part{layer.weights.data(), DType::bf16, layer.out};
     return engine_->pack({&part, 1}, layer.in, layer.bias, max_rows);
@@ -161,8 +149,6 @@ class CudaLinear : public testing::KernelTest {
   }
 
   std::mt19937 random_{5};
-  std::optional<cuda::WeightUpload> upload_;
-  std::optional<cuda::LinearEngine> engine_;
 };
 
 TEST(CudaPaddedRows, IsALadder) {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "cuda/guarded_array.h"
+#include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/linear.h"
@@ -19,19 +19,12 @@ namespace {
 
 using testing::GuardedArray;
 
-class StreamedOutput : public testing::KernelTest {
+class StreamedOutput : public testing::LinearRig {
  protected:
   void SetUp() override {
-    testing::KernelTest::SetUp();
+    LinearRig::SetUp();
     if (IsSkipped()) return;
     if (cuda::prepare_streamed_linear() == 0) GTEST_SKIP() << "no kernel that streams";
-    upload_.emplace(testing::allocate_for_test, stream_);
-    engine_.emplace(*upload_, testing::allocate_for_test);
-  }
-  void TearDown() override {
-    engine_.reset();
-    upload_.reset();
-    testing::KernelTest::TearDown();
   }
 
   std::vector<std::uint16_t> random_bf16(std::int64_t count) {
@@ -59,8 +52,6 @@ class StreamedOutput : public testing::KernelTest {
   }
 
   std::mt19937 random_{11};
-  std::optional<cuda::WeightUpload> upload_;
-  std::optional<cuda::LinearEngine> engine_;
 };
 
 TEST_F(StreamedOutput, GatedIsTheProductThenSwiglu) {

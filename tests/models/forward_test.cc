@@ -14,6 +14,7 @@
 #include "reference/chain_runner.h"
 #include "reference/model_reference.h"
 #include "reference/naive_device.h"
+#include "reference/random_tokens.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
@@ -24,6 +25,7 @@ using testing::ChainRunner;
 using testing::cpu;
 using testing::make_naive_device;
 using testing::ModelReference;
+using testing::random_tokens;
 using testing::TemporaryFolder;
 using testing::TinyModel;
 using testing::write_tiny_model;
@@ -56,15 +58,6 @@ void expect_row(const ChainRunner& run, std::size_t row, const std::vector<doubl
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_NEAR(run.logits[row][i], wanted[i], bound) << what << ", token " << i;
   }
-}
-
-std::vector<TokenId> random_tokens(std::size_t count, std::int64_t vocab, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) {
-    token = static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocab));
-  }
-  return tokens;
 }
 
 std::vector<std::int32_t> all_rows(std::size_t count) {
