@@ -50,8 +50,9 @@ const CheckedPrediction* checked(const Advice& advice, Policy policy, std::int32
 std::string verdict_text(const Advice& advice) {
   if (!advice.check) {
     if (advice.pays) {
-      return line("Predicted, not confirmed by a run: %.2f times the speed of plain decoding:\n",
-                  advice.advised.speedup);
+      return line(
+          "Advised, as predicted and not confirmed by a run: %.2f times plain decoding's speed:\n",
+          advice.advised.speedup);
     }
     return line(
         "Speculation is not expected to pay here (not confirmed by a run): nothing promises %.2f\n"
@@ -81,7 +82,7 @@ std::string verdict_text(const Advice& advice) {
 std::string check_text(const Advice& advice) {
   const Check& check = *advice.check;
   std::string text = line(
-      "\nRun alternately with plain decoding, on other texts, %d rounds; speed-up: median, least\n"
+      "Run alternately with plain decoding, on other texts, %d rounds; speed-up: median, least\n"
       "and greatest round\n\n  %-8s %5s %20s %20s %21s\n",
       check.rounds, "policy", "size", "accepted, predicted", "tokens/s, predicted", "speed-up");
   for (const CheckedPrediction& c : check.settings) {

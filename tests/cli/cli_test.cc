@@ -62,7 +62,7 @@ TEST_F(Cli, HelpAndVersion) {
   EXPECT_NE(run("--help").out.find("coppice generate"), std::string::npos);
   EXPECT_EQ(run("--version").out.rfind("coppice ", 0), 0u);
   for (const char* command :
-       {"generate", "tree", "study", "record", "replay", "audit", "advise", "info"}) {
+       {"generate", "tree", "study", "record", "replay", "audit", "advise", "plan", "info"}) {
     const Result r = run(std::string(command) + " --help");
     EXPECT_EQ(r.code, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);
@@ -415,7 +415,8 @@ TEST_F(Cli, Failures) {
   std::filesystem::resize_file(folder("tiny") + "/model.safetensors", 5000);
   expect_error("generate --prompt-ids 1 --draft none --target '" + folder("tiny") + "'", 1,
                "model.safetensors");
-  expect_error("generate --prompt x --cost-table /proc/nowhere/costs.json", 1, "/proc/nowhere/costs.json");
+  expect_error("generate --prompt x --cost-table /proc/nowhere/costs.json", 1,
+               "/proc/nowhere/costs.json");
 }
 
 TEST_F(Cli, FullDiskIsOneLine) {
@@ -537,7 +538,7 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   for (const char* name : {"pays", "command", "plain", "candidates", "checks", "advised"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json["checks"].size(), 3u);
+  EXPECT_EQ(json["checks"].size(), 4u);  // plain, two predicted ones, automatic
   const std::string advised = json["command"];
   EXPECT_EQ(advised.rfind("coppice generate --policy ", 0), 0u) << advised;
   EXPECT_NE(advised.find("--temperature 0.9"), std::string::npos) << advised;
@@ -546,7 +547,7 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   const Result text = run(command + " --no-check");
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("Advised"), std::string::npos);
-  EXPECT_EQ(text.out.find("against a run"), std::string::npos);
+  EXPECT_EQ(text.out.find("Run alternately"), std::string::npos);
 
   expect_error(command + " --kv-tokens 16", 2, "raise --kv-tokens");
   expect_error("advise --prompt-tokens 240" + pair_words, 2, "lower --prompt-tokens");
