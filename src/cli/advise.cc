@@ -63,7 +63,8 @@ int advise(const std::vector<std::string>& arguments) {
       "texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"; texts like your "
       "own make the advice yours. If not given, the target writes them")(
       "no-bos", "put no beginning-of-sequence token before a text")(
-      "limit", po::value<std::int32_t>()->default_value(4)->value_name("N"), "most prompts")(
+      "limit", po::value<std::int32_t>()->default_value(4)->value_name("N"),
+      "most prompts, spread evenly over the file")(
       "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
       "first tokens of each prompt that are used")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(96)->value_name("N"),

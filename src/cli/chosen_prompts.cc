@@ -1,10 +1,9 @@
 #include "cli/chosen_prompts.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "study/drawn_prompts.h"
 #include "study/prompt_tokens.h"
+#include "study/settings.h"
 
 namespace coppice::cli {
 
@@ -18,8 +17,7 @@ ChosenPrompts::ChosenPrompts(const po::variables_map& values)
 
 void ChosenPrompts::read() {
   if (!written_by_target()) {
-    prompts_ = study::read_prompts(*file_);
-    prompts_.resize(std::min(prompts_.size(), static_cast<std::size_t>(limit_)));
+    prompts_ = study::spread(study::read_prompts(*file_), limit_);
   } else if (limit_ > study::most_drawn_prompts) {
     throw_usage(cat("--limit ", limit_, ": without --prompts the target writes them; use ",
                     study::most_drawn_prompts, " or fewer"));

@@ -1,5 +1,5 @@
-// Prompts of commands that try a pair out: the first ones of a file, or, where none is named, texts
-// that the target writes.
+// Prompts of commands that try a pair out: some, spread evenly over a file, or, where none is
+// named, texts that the target writes.
 #pragma once
 
 #include <cstdint>
