@@ -21,9 +21,9 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
+#include "options.h"
 #ifdef COPPICE_HAS_CUDA
 #include "matrix_rate.h"
-#include "options.h"
 #include "read_bandwidth.h"
 #endif
 
