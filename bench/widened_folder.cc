@@ -8,8 +8,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "models/config.h"
 #include "base/json_file.h"
+#include "models/config.h"
 
 namespace coppice::bench {
 namespace {
@@ -23,17 +23,19 @@ constexpr const char* copied_files[] = {
     "added_tokens.json", "chat_template.jinja", "generation_config.json",
 };
 
-/// Values first, first + 1, ... of a BF16 or F32 tensor, whose bytes may lie unaligned.
-void read_values(const StoredTensor& tensor, std::size_t first, std::span<float> out) {
+/// Values first, first + 1, ... of a BF16 or F32 tensor.
+void read_values(const Checkpoint& checkpoint, const std::string& name, std::size_t first,
+                 std::span<float> out) {
+  const SafetensorsFile& file = checkpoint.file_of(name);
+  const StoredTensor& tensor = *checkpoint.find(name);
   if (tensor.dtype == "F32") {
-    std::memcpy(out.data(), tensor.bytes.data() + 4 * first, 4 * out.size());
+    file.read(tensor, 4 * first, std::as_writable_bytes(out));
     return;
   }
-  const std::byte* from = tensor.bytes.data() + 2 * first;
+  std::vector<std::uint16_t> bits(out.size());
+  file.read(tensor, 2 * first, std::as_writable_bytes(std::span(bits)));
   for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, from + 2 * i, 2);
-    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16);
   }
 }
 
@@ -148,7 +150,7 @@ void SmallModel::check_tensors() {
       throw_failure(cat(dir_.string(), ": tensor ", tensor.name, " is missing"));
     }
     const auto refuse = [&](const char* what) {
-      throw_failure(cat(checkpoint_.file_of(tensor.name), ": tensor ", tensor.name, what));
+      throw_failure(cat(checkpoint_.file_of(tensor.name).name(), ": tensor ", tensor.name, what));
     };
     if (!std::equal(stored->shape.begin(), stored->shape.end(), tensor.shape.begin(),
                     tensor.shape.end(),
@@ -161,7 +163,7 @@ void SmallModel::check_tensors() {
     if (stored->dtype != "BF16") rounds_ = true;
     std::vector<float> row(stored->shape.back());
     for (std::size_t first = 0; first < tensor.values; first += row.size()) {
-      read_values(*stored, first, row);
+      read_values(checkpoint_, tensor.name, first, row);
       for (const float value : row) {
         // From there on bf16 rounds to infinity.
         if (!(std::fabs(value) < 0x1.ffp127f)) refuse(" holds a value beyond bf16");
@@ -172,7 +174,7 @@ void SmallModel::check_tensors() {
 
 void SmallModel::read_row(const std::string& tensor, std::int64_t index,
                           std::span<float> out) const {
-  read_values(*checkpoint_.find(tensor), static_cast<std::size_t>(index) * out.size(), out);
+  read_values(checkpoint_, tensor, static_cast<std::size_t>(index) * out.size(), out);
 }
 
 void fill_wide(const SmallModel& small, const WideTensor& wide, std::uint64_t first,
@@ -224,7 +226,7 @@ void write_wide_model(const SmallModel& small, const WideModel& wide, const fs::
         });
   }
   // A source that was cut off while it was read would have been copied as zeros.
-  small.checkpoint().require_whole();
+  small.checkpoint().require_unchanged();
   for (const char* name : copied_files) {
     const fs::path from = small.dir() / name;
     std::error_code error;

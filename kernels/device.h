@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kernels/host_bytes.h"
 #include "kernels/visible_kv.h"
 
 namespace coppice {
@@ -74,7 +75,7 @@ class DeviceBuffer {
 /// y = W x). Several parts stacked by output features run as one product (q, k and v; gate
 /// and up).
 struct LinearPart {
-  const void* data = nullptr;  ///< host memory, any alignment
+  HostBytes data;
   DType dtype = DType::f32;
   std::int64_t out_features = 0;
 };
@@ -89,8 +90,7 @@ class LinearWeights {
   /// The weights as an embedding table [out_features, in_features] of `dtype` in device memory,
   /// where the device keeps them so: tied embeddings then need no second copy. Else nullptr.
   virtual const void* table(DType& /*dtype*/) const { return nullptr; }
-  /// Whether a weight was NaN or infinite, on devices that look while packing; where they do
-  /// not (Device::checks_finite), the host has to.
+  /// Whether a weight was NaN or infinite as read, or as rounded to what the device keeps.
   virtual bool has_non_finite() const { return false; }
 };
 
@@ -203,13 +203,12 @@ class Device {
   virtual int threads() const = 0;
   /// Whether host pointers may be given where device memory is asked for, and the other way.
   virtual bool shares_host_memory() const { return true; }
-  virtual bool checks_finite() const { return false; }
 
   // --- memory -----------------------------------------------------------------------------
   /// Throws Error(failure) with the size, what is free and the remedy. `purpose` names the
   /// buffer in that message.
   virtual DeviceBuffer allocate(std::size_t bytes, const char* purpose) = 0;
-  virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void upload(void* device, const HostBytes& host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize() = 0;
   /// What is allocated now, by purpose, in the order of first use; empty where the device shares

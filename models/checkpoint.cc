@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_file.h"
 
 namespace coppice {
@@ -37,13 +38,12 @@ bool is_plain_file_name(const std::string& name) {
 }  // namespace
 
 Checkpoint::Checkpoint(const fs::path& dir) {
-  std::error_code status;
   const auto single = dir / "model.safetensors";
   const auto index = dir / "model.safetensors.index.json";
-  if (fs::exists(single, status)) {
+  if (is_there(single)) {
     files_.emplace_back(single);
     for (const auto& [tensor, stored] : files_.front().tensors()) file_of_.emplace(tensor, 0);
-  } else if (fs::exists(index, status)) {
+  } else if (is_there(index)) {
     open_shards(dir, index);
   } else {
     no_weights(dir);
@@ -69,8 +69,7 @@ void Checkpoint::open_shards(const fs::path& dir, const fs::path& index) {
     const auto& name = shard.get_ref<const std::string&>();
     const auto [it, first] = opened.emplace(name, files_.size());
     if (first) {
-      std::error_code status;
-      if (!fs::exists(dir / name, status)) {
+      if (!is_there(dir / name)) {
         throw_failure(cat((dir / name).string(), ": this shard is missing; fetch it"));
       }
       files_.emplace_back(dir / name);
@@ -88,12 +87,12 @@ const StoredTensor* Checkpoint::find(const std::string& tensor) const {
   return it == file_of_.end() ? nullptr : &files_[it->second].tensors().at(tensor);
 }
 
-const std::string& Checkpoint::file_of(const std::string& tensor) const {
-  return files_[file_of_.at(tensor)].name();
+const SafetensorsFile& Checkpoint::file_of(const std::string& tensor) const {
+  return files_[file_of_.at(tensor)];
 }
 
-void Checkpoint::require_whole() const {
-  for (const SafetensorsFile& file : files_) file.require_whole();
+void Checkpoint::require_unchanged() const {
+  for (const SafetensorsFile& file : files_) file.require_unchanged();
 }
 
 }  // namespace coppice

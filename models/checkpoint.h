@@ -19,14 +19,14 @@ class Checkpoint {
 
   /// nullptr when there is none of that name.
   const StoredTensor* find(const std::string& tensor) const;
-  /// The file that holds a tensor, for messages.
-  const std::string& file_of(const std::string& tensor) const;
+  /// The file that holds a tensor.
+  const SafetensorsFile& file_of(const std::string& tensor) const;
   const std::vector<SafetensorsFile>& files() const { return files_; }
   std::size_t tensors() const { return file_of_.size(); }
   /// Names in order.
   const std::map<std::string, std::size_t>& names() const { return file_of_; }
-  /// Throws Error(failure) if a file has shrunk since it was opened.
-  void require_whole() const;
+  /// Throws Error(failure) if a file was written to or cut since it was opened.
+  void require_unchanged() const;
 
  private:
   void open_shards(const std::filesystem::path& dir, const std::filesystem::path& index);

@@ -65,13 +65,12 @@ struct WorkspaceSizes {
 
 class LlamaModel final : public Model {
  public:
-  LlamaModel(ModelConfig config, Checkpoint checkpoint, Device& device, const ModelOptions& options,
-             const LoadProgress& progress)
+  LlamaModel(ModelConfig config, const Checkpoint& checkpoint, Device& device,
+             const ModelOptions& options, const LoadProgress& progress)
       : config_(std::move(config)),
-        checkpoint_(std::move(checkpoint)),
         device_(device),
         options_(options),
-        weights_(load_weights(config_, checkpoint_, device, options, progress)),
+        weights_(load_weights(config_, checkpoint, device, options, progress)),
         rope_(make_rope_table(config_, options.max_positions, device)) {
     const WorkspaceSizes sizes(config_, options_, device_);
     work_.hidden = device_.allocate(sizes.hidden, "hidden states");
@@ -243,7 +242,6 @@ class LlamaModel final : public Model {
   }
 
   const ModelConfig config_;
-  const Checkpoint checkpoint_;  // mappings that weights_ may point into
   Device& device_;
   const ModelOptions options_;
   const ModelWeights weights_;
@@ -293,10 +291,9 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   }
   const ModelOptions limits = resolved(options, config);
   try {
-    Checkpoint checkpoint(dir);
+    const Checkpoint checkpoint(dir);
     require_memory(dir, config, limits, device);
-    return std::make_unique<LlamaModel>(std::move(config), std::move(checkpoint), device, limits,
-                                        progress);
+    return std::make_unique<LlamaModel>(std::move(config), checkpoint, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),
                       ": memory ran out while the model was loaded; free memory or "

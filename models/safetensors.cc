@@ -1,22 +1,26 @@
 #include "models/safetensors.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "base/json_file.h"
+#include "base/utf8.h"
 
 namespace coppice {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t longest_header = 100'000'000;
+constexpr std::size_t length_bytes = 8;
 
 /// Bits of one element, 0 for a dtype that the format does not have.
 int bits_of(std::string_view dtype) {
@@ -33,15 +37,19 @@ int bits_of(std::string_view dtype) {
   return 0;
 }
 
+[[noreturn]] void refuse_file(const std::string& name, const std::string& what) {
+  throw_failure(cat(name, ": ", what, "; fetch the file again"));
+}
+
 class HeaderReader {
  public:
-  HeaderReader(std::span<const std::byte> bytes, const std::string& name)
-      : bytes_(bytes), name_(name) {}
+  HeaderReader(std::string_view text, std::uint64_t data_bytes, const std::string& name)
+      : text_(text), data_bytes_(data_bytes), name_(name) {}
 
   std::map<std::string, StoredTensor> read() {
-    const std::string_view text = header_text();
-    const JsonObject header = parse_json_object(text, cat(name_, ": header"));
-    data_ = bytes_.subspan(8 + text.size());
+    if (!text_.starts_with('{')) refuse("header does not begin with '{'");
+    if (!is_valid_utf8(text_)) refuse("header is not valid UTF-8");
+    const JsonObject header = parse_json_object(text_, cat(name_, ": header"));
     for (const auto& [key, value] : header->items()) {
       if (key == "__metadata__") {
         check_metadata(value);
@@ -59,33 +67,9 @@ class HeaderReader {
     const std::string* tensor;
   };
 
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw_failure(cat(name_, ": ", what, "; fetch the file again"));
-  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_file(name_, what); }
   [[noreturn]] void refuse(const std::string& tensor, const std::string& what) const {
     refuse(cat("tensor ", quote(tensor), " ", what));
-  }
-
-  std::string_view header_text() const {
-    if (bytes_.size() < 8) {
-      refuse(cat(bytes_.size(), " bytes are too few for a safetensors file"));
-    }
-    std::uint64_t length = 0;
-    std::memcpy(&length, bytes_.data(), 8);
-    if constexpr (std::endian::native == std::endian::big) length = __builtin_bswap64(length);
-    if (length > longest_header) {
-      refuse(cat("header length ", length, " is more than the ", longest_header,
-                 " bytes that the format allows"));
-    }
-    if (length > bytes_.size() - 8) {
-      refuse(cat("truncated: its header has ", length, " bytes, the file ", bytes_.size()));
-    }
-    if (length < 2) refuse(cat("header length ", length, " is too short for a JSON object"));
-    const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + 8,
-                                static_cast<std::size_t>(length));
-    if (text.front() != '{') refuse("header does not begin with '{'");
-    if (!is_valid_utf8(text)) refuse("header is not valid UTF-8");
-    return text;
   }
 
   void check_metadata(const Json& metadata) const {
@@ -133,15 +117,16 @@ class HeaderReader {
     const auto begin = offsets[0].get<std::uint64_t>();
     const auto end = offsets[1].get<std::uint64_t>();
     if (begin > end) refuse(tensor, cat("begins at ", begin, " after its end, ", end));
-    if (end > data_.size()) {
-      refuse(tensor, cat("ends at byte ", end, " of ", data_.size(),
+    if (end > data_bytes_) {
+      refuse(tensor, cat("ends at byte ", end, " of ", data_bytes_,
                          ": the file is truncated or its header is wrong"));
     }
     if (end - begin != size_bits / 8) {
       refuse(tensor, cat("has ", end - begin, " bytes, but its shape ", shown(shape), " of ",
                          stored.dtype, " needs ", size_bits / 8));
     }
-    stored.bytes = data_.subspan(begin, end - begin);
+    stored.begin = begin;
+    stored.bytes = end - begin;
     const auto [it, inserted] = tensors_.emplace(tensor, std::move(stored));
     if (inserted) ranges_.push_back({begin, end, &it->first});
   }
@@ -159,13 +144,13 @@ class HeaderReader {
       }
       covered = range.end;
     }
-    if (covered != data_.size()) {
-      refuse(cat(data_.size() - covered, " bytes after the last tensor belong to none"));
+    if (covered != data_bytes_) {
+      refuse(cat(data_bytes_ - covered, " bytes after the last tensor belong to none"));
     }
   }
 
-  std::span<const std::byte> bytes_;
-  std::span<const std::byte> data_;
+  std::string_view text_;
+  std::uint64_t data_bytes_;
   const std::string& name_;
   std::map<std::string, StoredTensor> tensors_;
   std::vector<Range> ranges_;
@@ -179,18 +164,98 @@ std::uint64_t StoredTensor::elements() const {
   return count;
 }
 
-std::map<std::string, StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                                      const std::string& name) {
-  return HeaderReader(bytes, name).read();
+std::size_t safetensors_header_bytes(std::string_view head, std::uint64_t file_bytes,
+                                     const std::string& name) {
+  constexpr std::uint64_t longest_header = 16u << 20;
+  if (head.size() < length_bytes || file_bytes < length_bytes) {
+    refuse_file(name, cat(file_bytes, " bytes are too few for a safetensors file"));
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, head.data(), length_bytes);
+  if constexpr (std::endian::native == std::endian::big) length = __builtin_bswap64(length);
+  if (length > file_bytes - length_bytes) {
+    refuse_file(name, cat("truncated: its header has ", length, " bytes, the file ", file_bytes));
+  }
+  if (length > longest_header) {
+    refuse_file(name, cat("header length ", length, " is more than the ", longest_header,
+                          " bytes that coppice reads"));
+  }
+  if (length < 2) {
+    refuse_file(name, cat("header length ", length, " is too short for a JSON object"));
+  }
+  return static_cast<std::size_t>(length);
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : name_(path.string()), file_(path), tensors_(parse_safetensors(file_.bytes(), name_)) {}
+std::map<std::string, StoredTensor> parse_safetensors(std::string_view header,
+                                                      std::uint64_t data_bytes,
+                                                      const std::string& name) {
+  return HeaderReader(header, data_bytes, name).read();
+}
 
-void SafetensorsFile::require_whole() const {
-  if (!file_.still_whole()) {
-    throw_failure(cat(name_, ": became shorter while it was read; fetch the file again"));
+namespace {
+
+struct stat about(const FileHandle& file, const std::string& name) {
+  struct stat about = {};
+  if (::fstat(file.get(), &about) != 0) {
+    throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
   }
+  return about;
+}
+
+std::int64_t modified_ns(const struct stat& about) {
+  return std::int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
+}
+
+void read_at(const FileHandle& file, const std::string& name, std::uint64_t offset,
+             std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t n = ::pread(file.get(), to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
+    }
+    if (n == 0) {
+      throw_failure(cat(name, ": became shorter while it was read; fetch the file again"));
+    }
+    offset += static_cast<std::uint64_t>(n);
+    to = to.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : name_(path.string()), file_(open_to_read(path, "")) {
+  const struct stat now = about(file_, name_);
+  size_ = static_cast<std::uint64_t>(now.st_size);
+  modified_ns_ = modified_ns(now);
+  std::string text(std::min<std::uint64_t>(size_, length_bytes), '\0');
+  read_at(file_, name_, 0, std::as_writable_bytes(std::span(text)));
+  text.resize(safetensors_header_bytes(text, size_, name_));
+  read_at(file_, name_, length_bytes, std::as_writable_bytes(std::span(text)));
+  data_begin_ = length_bytes + text.size();
+  tensors_ = parse_safetensors(text, size_ - data_begin_, name_);
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::uint64_t offset,
+                           std::span<std::byte> to) const {
+  if (offset > tensor.bytes || to.size() > tensor.bytes - offset) {
+    throw_failure(cat(name_, ": bytes ", offset, " to ", offset + to.size(), " of a tensor of ",
+                      tensor.bytes, " were asked for"));
+  }
+  read_at(file_, name_, data_begin_ + tensor.begin + offset, to);
+}
+
+std::vector<std::byte> SafetensorsFile::read(const StoredTensor& tensor) const {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes));
+  read(tensor, 0, bytes);
+  return bytes;
+}
+
+void SafetensorsFile::require_unchanged() const {
+  const struct stat now = about(file_, name_);
+  if (static_cast<std::uint64_t>(now.st_size) == size_ && modified_ns(now) == modified_ns_) return;
+  throw_failure(cat(name_, ": was written to while it was read; start again when it is whole"));
 }
 
 }  // namespace coppice

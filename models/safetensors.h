@@ -10,42 +10,56 @@
 #include <string_view>
 #include <vector>
 
-#include "models/mapped_file.h"
+#include "base/files.h"
 
 namespace coppice {
 
-/// One tensor as stored. `bytes` may have any alignment.
+/// One tensor as stored.
 struct StoredTensor {
   std::string dtype;  ///< as the format spells it: F32, BF16, I64, ...
   std::vector<std::uint64_t> shape;
-  std::span<const std::byte> bytes;
+  std::uint64_t begin = 0;  ///< its first byte, from the end of the header
+  std::uint64_t bytes = 0;
 
   std::uint64_t elements() const;
 };
 
-/// What the header of a safetensors file says about its data, which `bytes` holds in full.
+/// The length of a file's header, which its first 8 bytes (`head`) say. `file_bytes` is the whole
+/// file's length, `name` its name for messages. Throws Error(failure): longer than the file or
+/// than 16 MiB. (The format allows 100 MB; the header of 405 billion weights takes a hundredth.)
+std::size_t safetensors_header_bytes(std::string_view head, std::uint64_t file_bytes,
+                                     const std::string& name);
+
+/// What a header of that length says about the `data_bytes` that follow it.
 ///
-/// Everything the format demands is checked: the header's length (at most 100 MB), a JSON object
-/// that begins with '{', no key twice, known dtypes, shapes whose sizes do not overflow, and
-/// data offsets that cover the rest of the file exactly once, without holes or overlaps.
-/// `name` is the file's name for messages. Throws Error(failure).
-std::map<std::string, StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
+/// Everything the format demands is checked: a JSON object that begins with '{', no key twice,
+/// known dtypes, shapes whose sizes do not overflow, and data offsets that cover the rest of the
+/// file exactly once, without holes or overlaps. Throws Error(failure).
+std::map<std::string, StoredTensor> parse_safetensors(std::string_view header,
+                                                      std::uint64_t data_bytes,
                                                       const std::string& name);
 
-/// A memory-mapped safetensors file. Tensors point into the mapping.
+/// An open safetensors file. Nothing of it is mapped: a file that is cut off or written over
+/// while it is read is an error, and afterwards it may change as it likes.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::string& name() const { return name_; }
-  std::size_t size() const { return file_.bytes().size(); }
+  std::uint64_t size() const { return size_; }
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  /// Throws Error(failure) if the file has shrunk since it was opened.
-  void require_whole() const;
+  /// Fills `to` with a tensor's bytes from `offset` on. Several threads may call it. Throws
+  /// Error(failure) if the disk fails or the file has become shorter.
+  void read(const StoredTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
+  std::vector<std::byte> read(const StoredTensor& tensor) const;
+  /// Throws Error(failure) if the file was written to or cut since it was opened.
+  void require_unchanged() const;
 
  private:
   std::string name_;
-  MappedFile file_;
+  FileHandle file_;
+  std::uint64_t size_ = 0, data_begin_ = 0;
+  std::int64_t modified_ns_ = 0;
   std::map<std::string, StoredTensor> tensors_;
 };
 

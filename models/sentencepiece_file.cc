@@ -187,6 +187,7 @@ class ModelReader {
   void read_trainer(std::string_view bytes) {
     WireReader reader(bytes, file_);
     for (Field field; reader.next(field);) {
+      if (field.number == 35 && field.wire == 0) model_.byte_fallback = field.value != 0;
       if (field.number == 44 && field.wire == 2) model_.unknown_surface = field.bytes;
     }
   }
@@ -197,6 +198,7 @@ class ModelReader {
       if (field.number == 2 && field.wire == 2 && !character_map_is_sound(field.bytes)) {
         refuse("its character map is damaged");
       }
+      if (field.number == 2 && field.wire == 2) model_.rewrites = !field.bytes.empty();
       if (field.number == 3 && field.wire == 0) model_.add_dummy_prefix = field.value != 0;
       if (field.number == 4 && field.wire == 0) {
         model_.remove_extra_whitespaces = field.value != 0;

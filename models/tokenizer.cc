@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/utf8.h"
-#include "models/mapped_file.h"
 #include "models/sentencepiece_file.h"
 
 namespace coppice {
@@ -64,6 +64,8 @@ struct Tokenizer::Impl {
   std::vector<std::string> bytes;  ///< by piece: what it adds to a text
   TokenId unknown = -1;
   bool drops_first_space = false;
+  std::uint64_t longest = 1;    ///< bytes of a piece
+  bool keeps_all_text = false;  ///< every byte of a text is in one of its tokens
 };
 
 Tokenizer::Tokenizer() : impl_(std::make_unique<Impl>()) {}
@@ -71,11 +73,10 @@ Tokenizer::~Tokenizer() = default;
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
   const fs::path path = dir / "tokenizer.model";
-  std::error_code status;
-  if (!fs::exists(path, status)) no_tokenizer(dir);
-  const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                              file.bytes().size());
+  // A vocabulary of a quarter of a million pieces takes 4 MB.
+  constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
+  if (!is_there(path)) no_tokenizer(dir);
+  const std::string text = read_file(path, "", largest_file);
   SentencepieceFile model = read_sentencepiece(text, path.string());
 
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer());
@@ -111,6 +112,13 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
         impl.bytes.push_back(with_spaces(piece.text));
     }
   }
+  for (const auto& piece : model.pieces) {
+    // As text may spell it: with the mark itself, which is longer than a space.
+    if (piece.kind == PieceKind::normal || piece.kind == PieceKind::user_defined) {
+      impl.longest = std::max<std::uint64_t>(impl.longest, piece.text.size());
+    }
+  }
+  impl.keeps_all_text = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
   impl.drops_first_space = model.add_dummy_prefix || model.remove_extra_whitespaces;
   impl.pieces = std::move(model.pieces);
   return tokenizer;
@@ -134,6 +142,11 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
     if (!kept) throw_usage("the text holds a NUL byte, which this tokenizer cannot represent");
   }
   return {ids.begin(), ids.end()};
+}
+
+std::uint64_t Tokenizer::most_bytes(std::uint64_t tokens) const {
+  if (impl_->keeps_all_text) return tokens * impl_->longest;
+  return std::max<std::uint64_t>(std::uint64_t{1} << 20, tokens * 64);
 }
 
 std::string Tokenizer::bytes_of(TokenId token) const {

@@ -22,6 +22,11 @@ class Tokenizer {
   /// Throws Error(usage) where text is not valid UTF-8 or holds a NUL byte that the model
   /// cannot represent. No BOS is added.
   std::vector<TokenId> encode(std::string_view text) const;
+  /// A text of more bytes than this has more than `tokens` tokens. That is told from the longest
+  /// piece; a vocabulary without a byte for every byte, or one whose tokenizer rewrites text
+  /// before it looks for pieces, may merge or drop any number of bytes, and gets a mebibyte, or
+  /// 64 bytes a token if that is more: nobody writes a prompt that shrinks so.
+  std::uint64_t most_bytes(std::uint64_t tokens) const;
   /// The bytes that a token adds to a text (a space for the word-boundary mark; one byte for a
   /// byte piece; nothing for control pieces and ids past the pieces). Not necessarily valid
   /// UTF-8 on its own.

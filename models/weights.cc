@@ -35,9 +35,9 @@ bool has_non_finite(const std::byte* data, std::size_t count, Bits exponent) {
   return false;
 }
 
-bool has_non_finite(const StoredTensor& tensor, DType dtype) {
-  const std::byte* data = tensor.bytes.data();
-  const std::size_t count = tensor.bytes.size() / size_of(dtype);
+bool has_non_finite(std::span<const std::byte> values, DType dtype) {
+  const std::byte* data = values.data();
+  const std::size_t count = values.size() / size_of(dtype);
   switch (dtype) {
     case DType::f32:
       return has_non_finite<std::uint32_t>(data, count, 0x7f800000u);
@@ -61,15 +61,15 @@ float widened_f16(std::uint16_t half) {
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1.0p112f) | sign);
 }
 
-void widen(const StoredTensor& tensor, DType dtype, float* out) {
-  const std::size_t count = tensor.bytes.size() / size_of(dtype);
+void widen(std::span<const std::byte> values, DType dtype, float* out) {
+  const std::size_t count = values.size() / size_of(dtype);
   if (dtype == DType::f32) {
-    std::memcpy(out, tensor.bytes.data(), tensor.bytes.size());
+    std::memcpy(out, values.data(), values.size());
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {
     std::uint16_t bits;
-    std::memcpy(&bits, tensor.bytes.data() + 2 * i, 2);
+    std::memcpy(&bits, values.data() + 2 * i, 2);
     out[i] = dtype == DType::f16 ? widened_f16(bits)
                                  : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
@@ -110,8 +110,7 @@ class Loader {
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
     weights_.final_norm = norm("model.norm.weight");
-    // Reading a mapping whose file was cut off would have raised SIGBUS or read zeros.
-    checkpoint_.require_whole();
+    checkpoint_.require_unchanged();  // else the weights may be of two versions
     if (progress_) progress_(1.0);
     return std::move(weights_);
   }
@@ -122,8 +121,16 @@ class Loader {
     std::int64_t out_features;
   };
   struct Found {
+    const SafetensorsFile* file;
     const StoredTensor* tensor;
     DType dtype;
+
+    HostBytes bytes() const {
+      return HostBytes::Read(
+          [file = file, tensor = tensor](std::size_t offset, std::span<std::byte> to) {
+            file->read(*tensor, offset, to);
+          });
+    }
   };
 
   Found find(const std::string& name, std::initializer_list<std::int64_t> shape) const {
@@ -135,27 +142,43 @@ class Loader {
     }
     const std::vector<std::uint64_t> wanted(shape.begin(), shape.end());
     if (tensor->shape != wanted) {
-      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name, " has the shape ",
+      throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name, " has the shape ",
                         shape_text(tensor->shape), ", but config.json asks for ",
                         shape_text(wanted), "; the two files do not belong together"));
     }
     const auto dtype = float_type(tensor->dtype);
     if (!dtype) {
-      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name, " has the dtype ",
+      throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name, " has the dtype ",
                         tensor->dtype, ", but coppice reads F32, F16 and BF16; convert it"));
     }
-    return {tensor, *dtype};
+    return {&checkpoint_.file_of(name), tensor, *dtype};
   }
 
-  void require_finite(const std::string& name, const Found& found) const {
-    if (options_.check_finite && has_non_finite(*found.tensor, found.dtype)) {
-      throw_failure(cat(checkpoint_.file_of(name), ": tensor ", name,
-                        " holds NaN or infinity; fetch the file again"));
+  [[noreturn]] void refuse_non_finite(const std::string& name) const {
+    throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name,
+                      " holds NaN or infinity; fetch the file again"));
+  }
+
+  /// The same bytes; reading them throws when one of their values is not finite. Blocks that are
+  /// asked for hold whole values.
+  HostBytes checked(const std::string& name, const Found& found) const {
+    return HostBytes::Read([this, name, found](std::size_t offset, std::span<std::byte> to) {
+      found.file->read(*found.tensor, offset, to);
+      if (options_.check_finite && has_non_finite(to, found.dtype)) refuse_non_finite(name);
+    });
+  }
+
+  static void read_through(const HostBytes& bytes, const Found& found) {
+    constexpr std::uint64_t block = 1 << 20;
+    std::vector<std::byte> some(block);
+    for (std::uint64_t begin = 0; begin < found.tensor->bytes; begin += block) {
+      const std::uint64_t count = std::min(block, found.tensor->bytes - begin);
+      bytes.read(begin, std::span(some).first(count));
     }
   }
 
   void count(const Found& found) {
-    bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes.size());
+    bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes);
     bytes_expected_ = std::max(
         bytes_expected_, config_.parameters() * static_cast<std::int64_t>(size_of(found.dtype)));
   }
@@ -169,10 +192,11 @@ class Loader {
 
   std::vector<float> vector(const std::string& name, std::int64_t length) {
     const Found found = find(name, {length});
-    require_finite(name, found);
     count(found);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(found.tensor->bytes));
+    checked(name, found).read(0, bytes);
     std::vector<float> values(static_cast<std::size_t>(length));
-    widen(*found.tensor, found.dtype, values.data());
+    widen(bytes, found.dtype, values.data());
     return values;
   }
 
@@ -191,10 +215,9 @@ class Loader {
     for (const Part& part : parts) {
       const std::string name = part.name + ".weight";
       const Found found = find(name, {part.out_features, in_features});
-      if (!device_.checks_finite()) require_finite(name, found);
       count(found);
       sources.emplace_back(name, found);
-      stacked.push_back({found.tensor->bytes.data(), found.dtype, part.out_features});
+      stacked.push_back({found.bytes(), found.dtype, part.out_features});
       if (with_bias) {
         const std::vector<float> values = vector(part.name + ".bias", part.out_features);
         bias.insert(bias.end(), values.begin(), values.end());
@@ -202,8 +225,8 @@ class Loader {
     }
     auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
     if (options_.check_finite && packed->has_non_finite()) {
-      for (const auto& [name, found] : sources) require_finite(name, found);
-      throw_failure(cat(checkpoint_.file_of(sources.front().first), ": tensor ",
+      for (const auto& [name, found] : sources) read_through(checked(name, found), found);
+      throw_failure(cat(checkpoint_.file_of(sources.front().first).name(), ": tensor ",
                         sources.front().first,
                         " or one stacked on it holds values beyond the "
                         "range of ",
@@ -242,19 +265,11 @@ class Loader {
     }
     const std::string name = "model.embed_tokens.weight";
     const Found found = find(name, {config_.vocab_size, hidden_});
-    if (!config_.tie_word_embeddings) {  // else the head has been looked at
-      require_finite(name, found);
-      count(found);
-    }
-    const auto bytes = found.tensor->bytes;
+    if (!config_.tie_word_embeddings) count(found);  // else it counted as the head
+    const auto bytes = static_cast<std::size_t>(found.tensor->bytes);
     weights_.embedding_dtype = found.dtype;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % size_of(found.dtype) == 0;
-    if (aligned && device_.shares_host_memory()) {
-      weights_.embedding = bytes.data();
-      return;
-    }
-    weights_.embedding_copy = device_.allocate(bytes.size(), "embedding table");
-    device_.upload(weights_.embedding_copy.data(), bytes.data(), bytes.size());
+    weights_.embedding_copy = device_.allocate(bytes, "embedding table");
+    device_.upload(weights_.embedding_copy.data(), checked(name, found), bytes);
     weights_.embedding = weights_.embedding_copy.data();
   }
 
@@ -274,8 +289,8 @@ class Loader {
 
 std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype) {
   std::int64_t values = config.parameters();
-  // The embedding table stays in the mapping; tied, it is packed once as the head.
-  if (!config.tie_word_embeddings) values -= config.vocab_size * config.hidden_size;
+  // Tied embeddings are kept twice: packed as the head, and as a table.
+  if (config.tie_word_embeddings) values += config.vocab_size * config.hidden_size;
   return values * static_cast<std::int64_t>(size_of(compute_dtype));
 }
 

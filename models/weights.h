@@ -27,7 +27,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
   std::unique_ptr<LinearWeights> head;
-  /// [vocab, hidden] of embedding_dtype where the device reads it: in the mapping, or a copy.
+  /// [vocab, hidden] of embedding_dtype where the device reads it: the head's, or a copy.
   const void* embedding = nullptr;
   DType embedding_dtype = DType::f32;
   DeviceBuffer embedding_copy;
@@ -35,11 +35,11 @@ struct ModelWeights {
   std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
 };
 
-/// Bytes that load_weights will take beside the mapped files, roughly.
+/// Bytes that load_weights will take, roughly.
 std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype);
 
-/// `checkpoint` must outlive the result. max_rows and max_logit_rows are the most rows of one
-/// product. Throws Error(failure) naming file and tensor: missing, shape, dtype, NaN.
+/// max_rows and max_logit_rows are the most rows of one product. Throws Error(failure) naming file
+/// and tensor: missing, shape, dtype, NaN, or a file that changed meanwhile.
 ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
                           const ModelOptions& options, const LoadProgress& progress);
 

@@ -22,8 +22,8 @@
 //
 // Threads: an Engine may be used from several threads at once. Sequences take turns, one step
 // at a time, so several generations make progress together; one Sequence may be used by one
-// thread at a time. A callback runs on the calling thread, outside the engine's lock, and may
-// call other sequences of the same engine.
+// thread at a time. A callback, and EngineOptions::progress, runs on the calling thread, outside
+// the engine's lock, and may call other sequences of the same engine.
 //
 // Errors: everything throws coppice::Error; what() is one line that names what is wrong, where,
 // and the remedy; kind() tells a wrong request (usage) from a failure. Running out of context
@@ -292,7 +292,8 @@ class COPPICE_API Engine {
   /// An empty text that keeps its KV between calls. It must not outlive the engine.
   Sequence new_sequence();
 
-  /// Grows and judges the first tree after `prompt` and stops there.
+  /// Grows and judges the first tree after `prompt`, as generate() takes it, and stops there.
+  JudgedTree judge_tree(std::string_view prompt, const GenerateOptions& options);
   JudgedTree judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options);
 
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos = true) const;
@@ -315,7 +316,9 @@ class COPPICE_API Engine {
 /// A text that grows call by call: each generate() appends the prompt to what is there, then
 /// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
 /// computed twice. A call that throws leaves it as it was. Statistics::prompt_tokens counts all
-/// tokens before the new ones. Move-only; frees its KV when destroyed.
+/// tokens before the new ones. Move-only; frees its KV when destroyed. A callback of its own
+/// generate() may not call generate() on it, which throws Error(usage), but may move or destroy
+/// it: the call goes on to its end.
 class COPPICE_API Sequence {
  public:
   Sequence(Sequence&&) noexcept;
@@ -333,8 +336,8 @@ class COPPICE_API Sequence {
 
  private:
   friend class Engine;
-  explicit Sequence(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Sequence(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  ///< shared with a generate() under way only
 };
 
 }  // namespace coppice

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/memory_limit.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
@@ -31,13 +32,6 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   const bool f32 = choose_cpu_type(options.target, options.cpu_dtype).type == DType::f32;
   cpu.compute = f32 ? CpuOptions::Compute::f32 : CpuOptions::Compute::bf16;
   return cpu;
-}
-
-// Also true for a link that leads nowhere: the file is meant to be there.
-bool is_there(const std::filesystem::path& file) {
-  std::error_code ignored;
-  return std::filesystem::symlink_status(file, ignored).type() !=
-         std::filesystem::file_type::not_found;
 }
 
 // The same ids must mean the same pieces. Vocabularies that differ only by padded rows are
@@ -134,7 +128,7 @@ void Engine::Impl::check(const GenerateOptions& request) const {
 }
 
 const CostTable* Engine::Impl::find_costs() {
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
   const DeviceScope scope(*device);
   if (costs) return &*costs;
   const double start = now_seconds();
@@ -151,12 +145,21 @@ const CostTable* Engine::Impl::find_costs() {
     if (costs && !still_holds(*costs, target, draft, sampler.get(), most_rows)) costs.reset();
   }
   if (!costs) {
-    if (options.progress) options.progress({"costs", 0.0});
+    // The listener may call this engine, which then measures; it hears of it once.
+    const bool tells = options.progress && !told_of_costs.exchange(true);
+    const auto tell = [&](double fraction) {
+      if (!tells) return;
+      lock.unlock();
+      options.progress({"costs", fraction});
+      lock.lock();
+    };
+    tell(0.0);
+    if (costs) return &*costs;
     CostTable table = measure_costs(target, draft, sampler.get(), most_rows, cost_budget_seconds);
-    if (options.progress) options.progress({"costs", 1.0});
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     cache_costs(folder, key, table);
     costs = std::move(table);
+    tell(1.0);
   }
   load_seconds.store(load_seconds.load() + now_seconds() - start);
   costs_are_saved = !options.cost_table.empty();
@@ -195,6 +198,17 @@ std::vector<TokenId> Engine::Impl::encode(std::string_view prompt, bool add_bos)
   return tokens;
 }
 
+void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {
+  const Tokenizer& t = require_tokenizer();
+  const std::int32_t context = target.model->max_positions();
+  const auto left = static_cast<std::uint64_t>(std::max(0, context - before));
+  const std::uint64_t most = t.most_bytes(left);
+  if (prompt.size() <= most) return;
+  throw_usage(cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
+                  " tokens that the context of ", context, " has left, which hold at most ", most,
+                  " bytes; shorten it"));
+}
+
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
   const ModelConfig& config = target.model->config();
   if (prompt.empty()) throw_usage("prompt: it holds no tokens; give at least one");
@@ -207,10 +221,17 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   const auto length = state.tokens.size() + prompt.size();
   const std::int32_t context = target.model->max_positions();
   if (length >= static_cast<std::size_t>(context)) {
-    throw_usage(cat("prompt: ", length, " tokens leave no room in the context of ", context,
-                    context < config.context_length
-                        ? cat("; raise kv_tokens (the model allows ", config.context_length, ")")
-                        : cat("; shorten it to at most ", context - 1, " tokens")));
+    const std::int32_t left = context - 1 - state.length();
+    std::string remedy = cat("; shorten it to at most ", left, left == 1 ? " token" : " tokens");
+    if (context < config.context_length) {
+      remedy = cat("; raise kv_tokens (the model allows ", config.context_length, ")");
+    } else if (left < 1) {
+      remedy =
+          state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";
+    }
+    throw_usage(cat("prompt: ", length, " tokens",
+                    state.length() > 0 ? " with those before it" : "",
+                    " leave no room in the context of ", context, remedy));
   }
   const std::int32_t slots = target.pool->layout().slots();
   if (length > static_cast<std::size_t>(slots)) {
@@ -334,9 +355,15 @@ struct __attribute__((visibility("hidden"))) Sequence::Impl {
 
   Engine::Impl& engine;
   SequenceState state;
+  std::atomic<bool> generating = false;
 };
 
-Sequence Engine::new_sequence() { return Sequence(std::make_unique<Sequence::Impl>(*impl_)); }
+Sequence Engine::new_sequence() { return Sequence(std::make_shared<Sequence::Impl>(*impl_)); }
+
+JudgedTree Engine::judge_tree(std::string_view prompt, const GenerateOptions& options) {
+  impl_->check_bytes(prompt, 0);
+  return judge_tree(impl_->encode(prompt, options.add_bos), options);
+}
 
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
   impl_->check(options);
@@ -346,7 +373,7 @@ JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOpt
   return Decoder(*impl_, sequence.state, options, no_callback).judge_first_tree();
 }
 
-Sequence::Sequence(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Sequence::Sequence(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Sequence::Sequence(Sequence&&) noexcept = default;
 Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 Sequence::~Sequence() = default;
@@ -356,25 +383,35 @@ std::span<const TokenId> Sequence::tokens() const { return impl_->state.tokens; 
 Generation Sequence::generate(std::string_view prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
   const bool first = impl_->state.tokens.empty();
+  impl_->engine.check_bytes(prompt, impl_->state.length());
   const std::vector<TokenId> tokens = impl_->engine.encode(prompt, options.add_bos && first);
   return generate(tokens, options, callback);
 }
 
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
-  impl_->engine.check(options);
-  const std::int32_t before = impl_->state.length();
+  const std::shared_ptr<Impl> self = impl_;  // the callback may destroy this sequence
+  struct Turn {
+    std::atomic<bool>& taken;
+    ~Turn() { taken = false; }
+  };
+  if (self->generating.exchange(true)) {
+    throw_usage("sequence: its generate() is under way; wait for its end or use another sequence");
+  }
+  const Turn turn{self->generating};
+  self->engine.check(options);
+  const std::int32_t before = self->state.length();
   try {
-    impl_->engine.append_prompt(impl_->state, prompt);
-    const auto prompt_tokens = impl_->state.length();
-    Generation result = Decoder(impl_->engine, impl_->state, options, callback).run();
+    self->engine.append_prompt(self->state, prompt);
+    const auto prompt_tokens = self->state.length();
+    Generation result = Decoder(self->engine, self->state, options, callback).run();
     result.statistics.prompt_tokens = prompt_tokens;
     return result;
   } catch (const std::bad_alloc&) {
-    impl_->engine.cut(impl_->state, before);
+    self->engine.cut(self->state, before);
     throw_failure("generate: the host's memory ran out; free memory, or use smaller trees");
   } catch (...) {
-    impl_->engine.cut(impl_->state, before);
+    self->engine.cut(self->state, before);
     throw;
   }
 }

@@ -43,6 +43,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
+  std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
   /// while there are too few free KV slots to measure in.
@@ -55,6 +56,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   void check(const GenerateOptions& options) const;
   /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
   std::vector<TokenId> encode(std::string_view prompt, bool add_bos) const;
+  /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
+  /// fit the context behind `before` tokens.
+  void check_bytes(std::string_view prompt, std::int32_t before) const;
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens, a token outside the
   /// vocabulary, or a text that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;

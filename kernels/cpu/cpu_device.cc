@@ -74,8 +74,8 @@ class CpuDevice final : public Device {
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
     return cpu::allocate(bytes, purpose);
   }
-  void upload(void* device, const void* host, std::size_t bytes) override {
-    if (bytes > 0) std::memcpy(device, host, bytes);
+  void upload(void* device, const HostBytes& host, std::size_t bytes) override {
+    host.read(0, {static_cast<std::byte*>(device), bytes});
   }
   void download(void* host, const void* device, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(host, device, bytes);

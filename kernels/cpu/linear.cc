@@ -101,6 +101,7 @@ class PackedWeights final : public LinearWeights {
   std::int64_t in_features() const override { return shape->in; }
   std::int64_t out_features() const override { return shape->out; }
   std::size_t bytes() const override { return packed.bytes(); }
+  bool has_non_finite() const override { return non_finite; }
 
   const void* owner = nullptr;
   Shape* shape = nullptr;
@@ -108,13 +109,38 @@ class PackedWeights final : public LinearWeights {
   DeviceBuffer packed;
   dnnl::memory weights;  ///< view of packed
   std::vector<float> bias;
+  bool non_finite = false;
 };
 
-void to_f32(const LinearPart& part, std::int64_t count, float* to) {
-  // One row of a table that is as wide as the part is long.
-  const TokenId row = 0;
+// Without an early exit, so that it vectorises.
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t exponent = 0x7f800000u;
+  std::uint32_t found = 0;
+  for (const float value : values) {
+    found |=
+        static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & exponent) == exponent);
+  }
+  return found == 0;
+}
+
+// False if one of the values is NaN or infinite.
+bool to_f32(const LinearPart& part, std::int64_t count, float* to) {
+  constexpr std::int64_t block = 1 << 18;  // values; stays in the caches between the steps
+  std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(block, count)) *
+                               size_of(part.dtype));
   Workers alone(1);
-  embed(part.data, part.dtype, count, {&row, 1}, to, alone);
+  bool finite = true;
+  for (std::int64_t begin = 0; begin < count; begin += block) {
+    const std::int64_t values = std::min(block, count - begin);
+    const auto some =
+        std::span(bytes).first(static_cast<std::size_t>(values) * size_of(part.dtype));
+    part.data.read(static_cast<std::size_t>(begin) * size_of(part.dtype), some);
+    // One row of a table that is as wide as the block is long.
+    const TokenId row = 0;
+    embed(some.data(), part.dtype, values, {&row, 1}, to + begin, alone);
+    finite = all_finite({to + begin, static_cast<std::size_t>(values)}) && finite;
+  }
+  return finite;
 }
 
 }  // namespace
@@ -333,7 +359,7 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
       static_cast<std::size_t>(out_features * in_features) * sizeof(float), "weights to pack");
   float* to = plain.as<float>();
   for (const LinearPart& part : parts) {
-    to_f32(part, part.out_features * in_features, to);
+    if (!to_f32(part, part.out_features * in_features, to)) packed->non_finite = true;
     to += part.out_features * in_features;
   }
   dnnl::memory from({{in_features, out_features}, dnnl::memory::data_type::f32, Tag::ba},

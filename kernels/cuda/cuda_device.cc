@@ -98,7 +98,6 @@ class CudaDevice final : public Device {
   DType kv_dtype() const override { return DType::bf16; }
   int threads() const override { return 1; }
   bool shares_host_memory() const override { return false; }
-  bool checks_finite() const override { return true; }
 
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
     if (plans_) return count(bytes, purpose);
@@ -132,7 +131,7 @@ class CudaDevice final : public Device {
     check(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing memory");
     return buffer;
   }
-  void upload(void* device, const void* host, std::size_t bytes) override {
+  void upload(void* device, const HostBytes& host, std::size_t bytes) override {
     if (bytes > 0) upload_.upload(device, host, bytes);
   }
   void download(void* host, const void* device, std::size_t bytes) override {

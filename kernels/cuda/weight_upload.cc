@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
+#include <cstddef>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -21,7 +21,7 @@ namespace {
 /// start, small enough for many chunks to be in flight.
 constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
 constexpr std::size_t chunks_per_thread = 2;
-/// One core moves about 5 to 10 GB/s out of mapped files, the widest bus takes some 50.
+/// One core moves about 5 to 10 GB/s out of cached files, the widest bus takes some 50.
 constexpr unsigned most_threads = 8;
 
 /// A chunk of pinned memory and the end of the last copy out of it.
@@ -61,7 +61,7 @@ class PinnedChunk {
 
 /// One call's bytes, of which threads claim chunks.
 struct Job {
-  const char* host = nullptr;
+  const HostBytes* host = nullptr;
   char* device = nullptr;
   std::size_t bytes = 0;
   DType dtype = DType::bf16;  ///< of the host's values; bf16: bytes go as they are
@@ -155,7 +155,7 @@ struct WeightUpload::Impl {
       if (begin >= job.bytes) return;
       const std::size_t bytes = std::min(chunk_bytes, job.bytes - begin);
       PinnedChunk& chunk = chunks[worker * chunks_per_thread + turn];
-      std::memcpy(chunk.acquire(), job.host + begin, bytes);
+      job.host->read(begin, {static_cast<std::byte*>(chunk.acquire()), bytes});
       queue(job, chunk, begin, bytes);
     }
   }
@@ -201,20 +201,21 @@ WeightUpload::~WeightUpload() = default;
 
 cudaStream_t WeightUpload::stream() const { return impl_->stream; }
 
-void WeightUpload::upload(void* device, const void* host, std::size_t bytes) {
+void WeightUpload::upload(void* device, const HostBytes& host, std::size_t bytes) {
   Job job;
-  job.host = static_cast<const char*>(host);
+  job.host = &host;
   job.device = static_cast<char*>(device);
   job.bytes = bytes;
   impl_->run(job);
 }
 
-void WeightUpload::upload_bf16(void* device, const void* host, DType dtype, std::int64_t count) {
+void WeightUpload::upload_bf16(void* device, const HostBytes& host, DType dtype,
+                               std::int64_t count) {
   if (dtype != DType::bf16 && impl_->staging.bytes() == 0) {
     impl_->staging = impl_->allocate(chunk_bytes, "weight conversion");
   }
   Job job;
-  job.host = static_cast<const char*>(host);
+  job.host = &host;
   job.device = static_cast<char*>(device);
   job.bytes = static_cast<std::size_t>(count) * size_of(dtype);
   job.dtype = dtype;

@@ -1,8 +1,8 @@
 // Host memory to the device at the speed of the disk or the bus.
 //
-// A copy from pageable memory (a mapped file) is bound by the one core that moves it into pinned
-// memory. Here several threads do so, each with pinned buffers of its own, and queue their
-// chunks' copies on one stream.
+// A copy from pageable memory or a file is bound by the one core that moves it into pinned memory.
+// Here several threads do so, each with pinned buffers of its own, and queue their chunks' copies
+// on one stream.
 //
 // For one thread at a time, and not while the stream is being captured. Calls return when `host`
 // has been read; what they put on the device is there for work queued on the stream later.
@@ -36,12 +36,12 @@ class WeightUpload {
 
   cudaStream_t stream() const;
 
-  /// Bytes as they are. Neither pointer needs an alignment.
-  void upload(void* device, const void* host, std::size_t bytes);
+  /// Bytes as they are, to an address of any alignment.
+  void upload(void* device, const HostBytes& host, std::size_t bytes);
 
   /// host [count] f32, f16 or bf16 of any alignment, to device [count] bf16 aligned to 2 bytes,
   /// rounded to nearest even.
-  void upload_bf16(void* device, const void* host, DType dtype, std::int64_t count);
+  void upload_bf16(void* device, const HostBytes& host, DType dtype, std::int64_t count);
 
   /// Whether one of device [count] bf16 is NaN or infinite. Waits for the stream.
   bool has_non_finite(const void* device, std::int64_t count);

@@ -153,33 +153,61 @@ bool is_there(const fs::path& path) {
 
 bool is_unfinished(const fs::path& name) { return name.extension() == unfinished; }
 
+namespace {
+
+// How messages about reading begin.
+std::string name_of(const fs::path& path, const std::string& what) {
+  return what.empty() ? path.string() : cat(what, " ", quote(path.string()));
+}
+
+std::uintmax_t size_of_regular(const FileHandle& file, const std::string& name) {
+  struct stat about = {};
+  if (::fstat(file.get(), &about) != 0) {
+    throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
+  }
+  if (S_ISREG(about.st_mode)) return static_cast<std::uintmax_t>(about.st_size);
+  throw_failure(cat(name, S_ISDIR(about.st_mode) ? ": is a folder" : ": not a regular file",
+                    "; name a file"));
+}
+
+}  // namespace
+
+FileHandle open_to_read(const fs::path& path, const std::string& what, const char* remedy) {
+  const std::string name = name_of(path, what);
+  // A pipe that nobody writes to must not be waited for.
+  FileHandle file(open_again(path, O_RDONLY | O_NONBLOCK));
+  const int error = errno;
+  if (file.get() < 0 && error == ENOENT && is_there(path)) {
+    throw_failure(cat(name, ": a symbolic link to what is not there; mend or remove it"));
+  }
+  if (file.get() < 0 && error == ENOENT) throw_failure(cat(name, ": no such file; ", remedy));
+  if (file.get() < 0) {
+    throw_failure(cat(name, ": cannot be read: ", std::strerror(error),
+                      error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG
+                          ? "; check its name"
+                          : "; check its permissions"));
+  }
+  size_of_regular(file, name);
+  return file;
+}
+
 std::string read_file(const fs::path& path, const std::string& what, std::uintmax_t most,
                       const char* remedy) {
-  const std::string name = what.empty() ? path.string() : cat(what, " ", quote(path.string()));
-  const auto refuse = [&](const std::string& why) { throw_failure(cat(name, ": ", why)); };
-  struct stat about = {};
-  // A pipe that nobody writes to must not be waited for.
-  const FileHandle file(open_again(path, O_RDONLY | O_NONBLOCK));
-  if (file.get() < 0 && errno == ENOENT && is_there(path)) {
-    refuse("a symbolic link to what is not there; mend or remove it");
-  }
-  if (file.get() < 0 && errno == ENOENT) refuse(cat("no such file; ", remedy));
-  if (file.get() < 0 || ::fstat(file.get(), &about) != 0) {
-    refuse(cat("cannot be read: ", std::strerror(errno), "; check its permissions"));
-  }
-  if (!S_ISREG(about.st_mode)) {
-    refuse(cat(S_ISDIR(about.st_mode) ? "is a folder" : "not a regular file", "; name a file"));
-  }
-  const auto bytes = static_cast<std::uintmax_t>(about.st_size);
+  const FileHandle file = open_to_read(path, what, remedy);
+  const std::string name = name_of(path, what);
+  const std::uintmax_t bytes = size_of_regular(file, name);
   if (bytes > most) {
-    refuse(cat(bytes, " bytes are more than the ", most, " that it may have; name another file"));
+    throw_failure(cat(name, ": ", bytes, " bytes are more than the ", most,
+                      " that it may have; name another file"));
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t n = ::read(file.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) refuse(cat("cannot be read: ", std::strerror(errno), "; check the disk"));
-    if (n == 0) refuse("became shorter while it was read; start again");
+    if (n < 0) {
+      throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
+    }
+    if (n == 0) throw_failure(cat(name, ": became shorter while it was read; start again"));
     done += static_cast<std::size_t>(n);
   }
   return text;

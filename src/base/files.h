@@ -53,6 +53,10 @@ bool is_there(const std::filesystem::path& path);
 /// Whether a file of this name is what a killed write_file() left behind.
 bool is_unfinished(const std::filesystem::path& name);
 
+/// A regular file, open for reading. Throws Error(failure), as read_file() does.
+FileHandle open_to_read(const std::filesystem::path& path, const std::string& what,
+                        const char* remedy = "check its name");
+
 /// The whole file. Throws Error(failure) if it is not a regular file, cannot be read, or is
 /// larger than `most` bytes. `what`, which may be empty, names it in messages; `remedy` is for a
 /// file that is not there.

@@ -187,8 +187,8 @@ int tree(const std::vector<std::string>& arguments) {
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   read_acceptance_vector(values, engine_request, request);
   Engine engine = Engine::load(engine_request);
-  const auto tokens = prompt.ids ? prompt.tokens : engine.tokenize(prompt.text, request.add_bos);
-  const JudgedTree judged = engine.judge_tree(tokens, request);
+  const JudgedTree judged = prompt.ids ? engine.judge_tree(prompt.tokens, request)
+                                       : engine.judge_tree(prompt.text, request);
   if (format == "dot") {
     write_out(as_dot(engine, judged));
   } else if (format == "json") {

@@ -32,9 +32,11 @@ const std::vector<Backend> backends = {
     testing::cuda,
 };
 
-std::vector<float> floats_of(const StoredTensor& tensor) {
-  std::vector<float> values(tensor.elements());
-  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+template <typename Value>
+std::vector<Value> values_of(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor& tensor = file.tensors().at(name);
+  std::vector<Value> values(tensor.elements());
+  file.read(tensor, 0, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
@@ -93,7 +95,7 @@ TEST_P(TinyGolden, EveryVariantAgreesWithTransformers) {
     for (const auto& sequence : about->at("sequences")) {
       ChainRunner run(folder.path(), GetParam().make(), {.max_rows = 40});
       const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
-      const auto wanted = floats_of(stored.tensors().at("logits_" + std::to_string(index++)));
+      const auto wanted = values_of<float>(stored, "logits_" + std::to_string(index++));
       const double bound = testing::logit_tolerance(run.model->config(),
                                                     run.device->compute_dtype(), rms_of(wanted));
       const auto slots = run.chain(tokens, {}, rows_up_to(tokens.size()));
@@ -131,17 +133,16 @@ TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
                 sequence.at("text_tokens").get<std::vector<TokenId>>());
       const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
       const std::string suffix = std::to_string(index++);
-      const auto& ids = stored.tensors().at("top_ids_" + suffix);
-      const auto top = floats_of(stored.tensors().at("top_logits_" + suffix));
-      const auto log_sum_exp = floats_of(stored.tensors().at("log_sum_exp_" + suffix));
+      const auto ids = values_of<std::int32_t>(stored, "top_ids_" + suffix);
+      const auto top = values_of<float>(stored, "top_logits_" + suffix);
+      const auto log_sum_exp = values_of<float>(stored, "log_sum_exp_" + suffix);
       ASSERT_EQ(log_sum_exp.size(), tokens.size());
       const auto slots = run.chain(tokens, {}, rows_up_to(tokens.size()));
       const double bound =
           testing::logit_tolerance(run.model->config(), run.device->compute_dtype(), rms_of(top));
       for (std::size_t t = 0; t < tokens.size(); ++t) {
         for (std::size_t i = 0; i < 32; ++i) {
-          std::int32_t id;
-          std::memcpy(&id, ids.bytes.data() + 4 * (32 * t + i), 4);
+          const std::int32_t id = ids[32 * t + i];
           const double error =
               std::fabs(double{run.logits[t][static_cast<std::size_t>(id)]} - top[32 * t + i]);
           worst = std::max(worst, error / bound);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
+
 #include "base/error.h"
 #include "models/checkpoint.h"
 #include "reference/tiny_model.h"
@@ -16,7 +19,10 @@ using testing::TensorToWrite;
 using testing::write_file;
 
 std::map<std::string, StoredTensor> parse(const std::string& bytes) {
-  return parse_safetensors(std::as_bytes(std::span(bytes)), "file");
+  const std::size_t header =
+      safetensors_header_bytes(std::string_view(bytes).substr(0, 8), bytes.size(), "file");
+  return parse_safetensors(std::string_view(bytes).substr(8, header), bytes.size() - 8 - header,
+                           "file");
 }
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
@@ -55,7 +61,7 @@ TEST(Safetensors, ReadsWhatTheFormatAllows) {
   EXPECT_EQ(tensors.at("t").dtype, "I32");
   EXPECT_EQ(tensors.at("t").shape, (std::vector<std::uint64_t>{2, 2}));
   EXPECT_EQ(tensors.at("t").elements(), 4u);
-  EXPECT_EQ(tensors.at("t").bytes.size(), 16u);
+  EXPECT_EQ(tensors.at("t").bytes, 16u);
 
   tensors = parse(safetensors_bytes("{" + entry("s", "F32", "[]", "[0,4]") + "}", "abcd"));
   EXPECT_EQ(tensors.at("s").elements(), 1u);
@@ -72,8 +78,9 @@ TEST(Safetensors, ReadsWhatTheFormatAllows) {
                                                   entry("z", "U8", "[3]", "[0,3]") + "}",
                                               "zzzaa");
   tensors = parse(bytes);
-  EXPECT_EQ(static_cast<char>(tensors.at("a").bytes[0]), 'a');
-  EXPECT_EQ(static_cast<char>(tensors.at("z").bytes[0]), 'z');
+  EXPECT_EQ(tensors.at("a").begin, 3u);
+  EXPECT_EQ(tensors.at("a").bytes, 2u);
+  EXPECT_EQ(tensors.at("z").begin, 0u);
   for (const auto& [dtype, size] : std::map<std::string, std::size_t>{{"BOOL", 1},
                                                                       {"I8", 1},
                                                                       {"U16", 2},
@@ -223,7 +230,7 @@ TEST(Safetensors, NoDamagedByteCrashes) {
       bytes[i] = static_cast<char>(value);
       try {
         for (const auto& [name, tensor] : parse(bytes)) {
-          EXPECT_LE(tensor.bytes.size(), 14u);
+          EXPECT_LE(tensor.begin + tensor.bytes, 14u);
         }
       } catch (const Error&) {
       }
@@ -231,7 +238,7 @@ TEST(Safetensors, NoDamagedByteCrashes) {
   }
 }
 
-TEST(MappedFiles, RefuseWhatIsNoFile) {
+TEST(SafetensorsFiles, RefuseWhatIsNoFile) {
   const TemporaryFolder folder;
   EXPECT_THROW(SafetensorsFile(folder.path() / "none"), Error);
   EXPECT_THROW(SafetensorsFile(folder.path()), Error);
@@ -240,9 +247,26 @@ TEST(MappedFiles, RefuseWhatIsNoFile) {
   const auto path = folder.path() / "file";
   write_file(path, safetensors_bytes({{"a", "U8", {9000}, std::string(9000, 'x')}}));
   const SafetensorsFile file(path);
-  EXPECT_NO_THROW(file.require_whole());
+  const StoredTensor& tensor = file.tensors().at("a");
+  EXPECT_NO_THROW(file.require_unchanged());
+  EXPECT_EQ(file.read(tensor), std::vector<std::byte>(9000, std::byte{'x'}));
+  std::vector<std::byte> some(10);
+  EXPECT_NO_THROW(file.read(tensor, 8990, some));
+  EXPECT_THROW(file.read(tensor, 8991, some), Error) << "beyond the tensor";
   std::filesystem::resize_file(path, 100);
-  EXPECT_THROW(file.require_whole(), Error);
+  EXPECT_THROW(file.require_unchanged(), Error);
+  EXPECT_THROW(file.read(tensor), Error) << "the bytes are gone";
+}
+
+TEST(SafetensorsFiles, SeeThatTheyWereWrittenOver) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  write_file(path, safetensors_bytes({{"a", "U8", {9000}, std::string(9000, 'x')}}));
+  const SafetensorsFile file(path);
+  const auto before = std::filesystem::last_write_time(path);
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(500) << "yyyy";
+  std::filesystem::last_write_time(path, before + std::chrono::milliseconds(1));
+  EXPECT_THROW(file.require_unchanged(), Error);
 }
 
 class Shards : public ::testing::Test {
@@ -275,9 +299,10 @@ TEST_F(Shards, AreReadByTheirIndex) {
   EXPECT_EQ(checkpoint.files().size(), 2u);
   EXPECT_EQ(checkpoint.tensors(), 3u);
   ASSERT_NE(checkpoint.find("c"), nullptr);
-  EXPECT_EQ(static_cast<char>(checkpoint.find("c")->bytes[1]), 'c');
+  EXPECT_EQ(checkpoint.file_of("c").read(*checkpoint.find("c")),
+            std::vector<std::byte>(2, std::byte{'c'}));
   EXPECT_EQ(checkpoint.find("d"), nullptr);
-  EXPECT_EQ(checkpoint.file_of("b"), (dir_ / "two.safetensors").string());
+  EXPECT_EQ(checkpoint.file_of("b").name(), (dir_ / "two.safetensors").string());
 }
 
 TEST_F(Shards, OneFileGoesFirst) {

@@ -11,15 +11,15 @@
 namespace coppice::testing {
 namespace {
 
-double element(const StoredTensor& tensor, std::size_t index) {
-  if (tensor.dtype == "F32") {
+double element(std::span<const std::byte> bytes, const std::string& dtype, std::size_t index) {
+  if (dtype == "F32") {
     float value;
-    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+    std::memcpy(&value, bytes.data() + 4 * index, 4);
     return value;
   }
   std::uint16_t bits;
-  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
-  if (tensor.dtype == "BF16") {
+  std::memcpy(&bits, bytes.data() + 2 * index, 2);
+  if (dtype == "BF16") {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
   const int exponent = (bits >> 10) & 31;
@@ -32,7 +32,10 @@ std::vector<double> all_of(const Checkpoint& checkpoint, const std::string& name
   std::vector<double> values;
   const StoredTensor* tensor = wanted ? checkpoint.find(name) : nullptr;
   if (tensor == nullptr) return values;
-  for (std::size_t i = 0; i < tensor->elements(); ++i) values.push_back(element(*tensor, i));
+  const std::vector<std::byte> bytes = checkpoint.file_of(name).read(*tensor);
+  for (std::size_t i = 0; i < tensor->elements(); ++i) {
+    values.push_back(element(bytes, tensor->dtype, i));
+  }
   return values;
 }
 

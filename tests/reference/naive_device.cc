@@ -34,8 +34,12 @@ class NaiveLinear final : public LinearWeights {
               std::span<const float> bias_values)
       : in(in_features), bias(bias_values.begin(), bias_values.end()) {
     for (const LinearPart& part : parts) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(part.out_features * in) *
+                                   size_of(part.dtype));
+      part.data.read(0, bytes);
       for (std::int64_t i = 0; i < part.out_features * in; ++i) {
-        weight.push_back(static_cast<float>(value_at(part.data, part.dtype, i)));
+        weight.push_back(static_cast<float>(value_at(bytes.data(), part.dtype, i)));
+        finite = finite && std::isfinite(weight.back());
       }
       out += part.out_features;
     }
@@ -44,7 +48,9 @@ class NaiveLinear final : public LinearWeights {
   std::int64_t in_features() const override { return in; }
   std::int64_t out_features() const override { return out; }
   std::size_t bytes() const override { return weight.size() * sizeof(float); }
+  bool has_non_finite() const override { return !finite; }
 
+  bool finite = true;
   std::int64_t in = 0, out = 0;
   std::vector<float> weight, bias;
 };
@@ -85,8 +91,8 @@ class NaiveDevice final : public Device {
     auto* memory = new char[bytes + 1]();
     return {memory, bytes, [](void* data, void*) { delete[] static_cast<char*>(data); }, nullptr};
   }
-  void upload(void* device, const void* host, std::size_t bytes) override {
-    std::memcpy(device, host, bytes);
+  void upload(void* device, const HostBytes& host, std::size_t bytes) override {
+    host.read(0, {static_cast<std::byte*>(device), bytes});
   }
   void download(void* host, const void* device, std::size_t bytes) override {
     std::memcpy(host, device, bytes);
