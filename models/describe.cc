@@ -43,8 +43,8 @@ std::string bytes_text(std::uint64_t bytes) {
   return rounded(static_cast<double>(bytes), 1000.0, units);
 }
 
-/// Text from a file, with control characters escaped.
-std::string printable(const std::string& text) {
+/// Text from a file, shortened.
+std::string brief(const std::string& text) {
   const std::string shown = quote(text);
   return shown.substr(1, shown.size() - 2);
 }
@@ -54,7 +54,7 @@ class Report {
   void line(const std::string& name, const std::string& value) {
     text_ += name;
     text_.append(name.size() < 16 ? 16 - name.size() : 1, ' ');
-    text_ += value + "\n";
+    text_ += printable(value) + "\n";
   }
   std::string text() && { return std::move(text_); }
 
@@ -126,8 +126,8 @@ std::string describe_model(const std::filesystem::path& dir) {
   Report report;
   report.line("folder", dir.string());
   report.line("architecture",
-              cat(config.architecture.empty() ? "not named" : printable(config.architecture),
-                  config.model_type.empty() ? "" : cat(" (", printable(config.model_type), ")")));
+              cat(config.architecture.empty() ? "not named" : brief(config.architecture),
+                  config.model_type.empty() ? "" : cat(" (", brief(config.model_type), ")")));
   if (config.head_dim > 0) describe_shape(config, report);
   report.line("vocabulary", vocabulary(dir, config));
   report.line("special tokens",

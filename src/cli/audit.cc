@@ -85,8 +85,8 @@ int audit(const std::vector<std::string>& arguments) {
   }
   const bool json = wants_json(values);
   study::AuditRequest audit;
-  audit.samples = count_or_auto("samples", values["samples"].as<std::string>(),
-                                std::numeric_limits<std::int64_t>::max());
+  audit.samples =
+      count_or_auto("samples", values["samples"].as<std::string>(), study::most_samples);
   audit.compared_tokens = values["compared-tokens"].as<std::int32_t>();
   if (audit.compared_tokens < 1) {
     throw_usage(cat("--compared-tokens ", audit.compared_tokens, ": use 1 or more"));

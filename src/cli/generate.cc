@@ -48,13 +48,16 @@ int generate(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   progress.clear();
   if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
-    std::cerr << "coppice: no draft model was given: plain decoding (--draft DIR speeds it up)\n";
+    tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
   }
 
   const InterruptWatch interrupts;
   bool reader_gone = false;
   std::size_t produced = 0;
   std::size_t shown = 0;  // bytes of the text
+  const auto show = [on_terminal = stdout_is_terminal()](std::string_view text) {
+    write_out(on_terminal ? for_terminal(text) : std::string(text));
+  };
   const bool shows_tokens = !json && !engine.has_tokenizer();
   const PieceCallback callback = [&](const Piece& piece) {
     try {
@@ -69,7 +72,7 @@ int generate(const std::vector<std::string>& arguments) {
         }
         write_out(ids);
       } else {
-        write_out(piece.text);
+        show(piece.text);
         shown += piece.text.size();
       }
     } catch (const ClosedPipe&) {
@@ -86,13 +89,13 @@ int generate(const std::vector<std::string>& arguments) {
     write_out(to_json(result, request.logprobs));
   } else {
     // What was held back when the text was cut short.
-    if (!shows_tokens) write_out(std::string_view(result.text).substr(shown));
+    if (!shows_tokens) show(std::string_view(result.text).substr(shown));
     write_out("\n");
   }
   if (result.finish_reason == FinishReason::context) {
-    std::cerr << "coppice: the context of " << engine.context_length() << " tokens is full\n";
+    tell(cat("the context of ", engine.context_length(), " tokens is full"));
   } else if (result.finish_reason == FinishReason::memory) {
-    std::cerr << "coppice: the KV memory is full; raise --kv-tokens for longer texts\n";
+    tell("the KV memory is full; raise --kv-tokens for longer texts");
   }
   if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
     std::cerr << '\n' << to_table(result);

@@ -50,7 +50,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["device"] = s.device;
   json["dtype"] = s.dtype;
   json["version"] = version();
-  return json.dump() + "\n";
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string to_table(const Generation& generation) {

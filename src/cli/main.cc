@@ -1,13 +1,13 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <iostream>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/nearest.h"
 #include "cli/terminal.h"
 #include "kernels/cpu/instruction_set.h"
 
@@ -64,7 +64,12 @@ int run(const std::vector<std::string>& words) {
     cpu::instruction_set();  // before anything is computed
     return command.run(rest);
   }
-  throw_usage(cat(quote(name), " is no command; use one of ", names, " (see --help)"));
+  std::vector<std::string> known;
+  for (const Command& command : commands()) known.push_back(command.name);
+  const std::string meant = cli::nearest(name, known);
+  throw_usage(cat(quote(name), " is no command; ",
+                  meant.empty() ? "" : cat("did you mean ", quote(meant), "? "), "Use one of ",
+                  names, " (see --help)"));
 }
 
 }  // namespace
@@ -73,7 +78,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
   const auto complain = [](const char* what, int code) {
-    std::fprintf(stderr, "coppice: %s\n", what);
+    std::fprintf(stderr, "coppice: %s\n", what);  // takes no memory
     return code;
   };
   try {
@@ -85,6 +90,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return complain("out of memory; use a smaller model, --kv-tokens or --tree-size", 1);
   } catch (const std::exception& error) {
-    return complain(error.what(), 1);
+    return complain(coppice::printable(error.what()).c_str(), 1);
   }
 }

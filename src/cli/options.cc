@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "kernels/device.h"
@@ -61,17 +62,16 @@ std::string read_all(std::istream& in, const std::string& where) {
   return text;
 }
 
-std::string read_file(const std::string& name) {
+std::string read_prompt_file(const std::string& name) {
+  const std::string where = cat("prompt file ", quote(name));
   std::error_code error;
   if (fs::is_directory(name, error)) {
-    throw_failure(cat("prompt file ", quote(name), " is a folder; give a text file"));
+    throw_failure(cat(where, " is a folder; give a text file"));
   }
+  // Not only a regular file: a pipe will do, as <(...) makes one.
   std::ifstream in(name, std::ios::binary);
-  if (!in) {
-    throw_failure(
-        cat("prompt file ", quote(name), " cannot be read; check its name and permissions"));
-  }
-  return read_all(in, cat("prompt file ", quote(name)));
+  if (!in) throw_failure(cat(where, " cannot be read; check its name and permissions"));
+  return read_all(in, where);
 }
 
 }  // namespace
@@ -93,9 +93,17 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
               values);
     po::notify(values);
   } catch (const po::too_many_positional_options_error&) {
-    throw_usage(
-        "a word stands alone; options take their values as --option VALUE, and a text of "
-        "several words needs quotes (see --help)");
+    throw_usage(all.find_nothrow("prompt", false) != nullptr
+                    ? "a word stands alone; a text to continue is given as --prompt \"TEXT\", and "
+                      "other values as --option VALUE (see --help)"
+                    : "a word stands alone; values are given as --option VALUE (see --help)");
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> known;
+    for (const auto& option : all.options()) known.push_back("--" + option->long_name());
+    const std::string typed = error.get_option_name();
+    const std::string meant = nearest(typed, known);
+    throw_usage(cat("option ", quote(typed), " is unknown",
+                    meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
   } catch (const po::error& error) {
     throw_usage(cat(error.what(), "; see --help"));
   }
@@ -243,7 +251,7 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   std::string why_not;
   bool gpu_present = false;
   if (options.device == "auto" && !has_cuda_device(&why_not, &gpu_present) && gpu_present) {
-    std::cerr << "coppice: the GPU is passed over: " << why_not << "\n";
+    tell(cat("the GPU is passed over: ", why_not));
   }
   options.threads = values["threads"].as<int>();
   options.cpu_dtype = text("cpu-dtype");
@@ -322,7 +330,7 @@ Prompt read_prompt(const po::variables_map& values) {
     prompt.text = values["prompt"].as<std::string>();
   } else if (values.count("prompt-file") != 0) {
     where = "prompt file";
-    prompt.text = read_file(values["prompt-file"].as<std::string>());
+    prompt.text = read_prompt_file(values["prompt-file"].as<std::string>());
   } else {
     if (isatty(STDIN_FILENO) != 0) {
       throw_usage(

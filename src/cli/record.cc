@@ -1,6 +1,5 @@
 // Records the distributions around texts, for `coppice replay`.
 #include <algorithm>
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -92,11 +91,11 @@ int record(const std::vector<std::string>& arguments) {
   }
   progress.clear();
   if (written == 0) {
-    std::cerr << "coppice: interrupted within the first text; nothing was kept\n";
+    tell("interrupted within the first text; nothing was kept");
     return interrupted_exit;
   }
-  std::cerr << "coppice: " << written << " of " << texts.size() << " texts recorded in "
-            << quote(out) << ", seed " << options.generate.seed << "\n";
+  tell(cat(written, " of ", texts.size(), " texts recorded in ", quote(out), ", seed ",
+           options.generate.seed));
   return written < texts.size() ? interrupted_exit : 0;
 }
 

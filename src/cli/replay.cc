@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <iostream>
 #include <span>
 #include <system_error>
 
@@ -165,11 +164,10 @@ int replay(const std::vector<std::string>& arguments) {
   const auto requests = requests_of(values, recording.header.target_params.temperature);
   const std::string missing = recording.missing();
   if (!missing.empty() || recording.torn) {
-    std::cerr << "coppice: the recording " << missing
-              << (recording.torn ? cat(missing.empty() ? "" : "; it ",
-                                       "ends within a block, which was left out")
-                                 : std::string())
-              << "\n";
+    tell(cat("the recording ", missing,
+             recording.torn
+                 ? cat(missing.empty() ? "" : "; it ", "ends within a block, which was left out")
+                 : std::string()));
   }
   ProgressLine progress(true);
   const InterruptWatch interrupts;
@@ -195,7 +193,7 @@ int replay(const std::vector<std::string>& arguments) {
     if (InterruptWatch::interrupted()) return interrupted_exit;
     throw_usage(refused.front());
   }
-  for (const std::string& why : refused) std::cerr << "coppice: left out: " << why << "\n";
+  for (const std::string& why : refused) tell(cat("left out: ", why));
   // Either output is made even where the other one fails.
   std::exception_ptr unwritten;
   try {

@@ -1,7 +1,6 @@
 // Measures policies on prompts.
 #include "study/study.h"
 
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/study_options.h"
@@ -59,7 +58,7 @@ int study(const std::vector<std::string>& arguments) {
     return 0;
   }
   const StudyCommand command = study_command(values);
-  for (const std::string& note : command.notes) std::cerr << "coppice: " << note << '\n';
+  for (const std::string& note : command.notes) tell(note);
   ProgressLine progress(true);
   const InterruptWatch interrupts;
   study::StudyHooks hooks;
@@ -68,11 +67,11 @@ int study(const std::vector<std::string>& arguments) {
   const study::StudyOutcome outcome = study::conduct(command.request, command.out, hooks);
   progress.clear();
   if (!outcome.finished) {
-    std::cerr << "coppice: stopped; start it again with the same options to go on\n";
+    tell("stopped; start it again with the same options to go on");
     return interrupted_exit;
   }
   write_out(table_text(command.request, outcome));
-  write_out(cat("\n", (command.out / "report.html").string(), "\n"));
+  write_out(cat("\n", printable((command.out / "report.html").string()), "\n"));
   return 0;
 }
 

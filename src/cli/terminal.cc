@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "base/utf8.h"
 
 namespace coppice::cli {
 namespace {
@@ -110,21 +111,22 @@ InterruptWatch::InterruptWatch() {
 InterruptWatch::~InterruptWatch() { std::signal(SIGINT, SIG_DFL); }
 bool InterruptWatch::interrupted() { return interrupt_seen != 0; }
 
-std::string visible(std::string_view text) {
+void tell(std::string_view message) {
+  std::cerr << cat("coppice: ", printable(message), "\n") << std::flush;
+}
+
+std::string for_terminal(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (u < 0x20 || u == 0x7f) {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x", u);
-      out += hex;
-    } else {
-      out += c;
-    }
+  while (!text.empty()) {
+    const int bytes = utf8_sequence(text);
+    const auto length = static_cast<std::size_t>(std::max(bytes, 1));
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool stands = first == '\n' || first == '\t';
+    const bool c1 = length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+    const bool control = bytes <= 0 || first < 0x20 || first == 0x7f || c1;
+    const std::string_view character = text.substr(0, length);
+    out += control && !stands ? printable(character) : std::string(character);
+    text.remove_prefix(length);
   }
   return out;
 }

@@ -53,7 +53,13 @@ class InterruptWatch {
 /// Of a command that Ctrl-C ended early.
 inline constexpr int interrupted_exit = 130;
 
-/// Text for one line: control characters visible, quotes as they are.
-std::string visible(std::string_view text);
+/// A line for whoever runs the command, on standard error: "coppice: " and printable() text.
+void tell(std::string_view message);
+
+/// Generated text as a terminal may have it. A model can write any character, and some make a
+/// terminal do things: controls are escaped as by printable(), but for line ends and tabs; marks
+/// of direction, which belong to texts, stand. `text` is valid UTF-8. Pipes and files get the text
+/// itself.
+std::string for_terminal(std::string_view text);
 
 }  // namespace coppice::cli

@@ -44,7 +44,7 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
       accepted += n.accepted ? 1 : 0;
     }
     const std::string branch = node == 0 ? "" : (last ? "└─ " : "├─ ");
-    std::string text = "'" + visible(token_text(engine, n.token)) + "'";
+    std::string text = "'" + printable(token_text(engine, n.token)) + "'";
     if (n.accepted && node != 0) text = colour ? "\033[1;32m" + text + "\033[0m" : text + " *";
     out += numbers + lines + branch + text + "\n";
     const std::string below = node == 0 ? "" : lines + (last ? "   " : "│  ");
@@ -57,14 +57,14 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
       "%zu draft tokens in %lld draft pass%s; %zu accepted%s, then '%s' from the target\n",
       tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes),
       tree.draft_passes == 1 ? "" : "es", accepted, colour ? "" : " (*)",
-      visible(token_text(engine, tree.bonus)).c_str());
+      printable(token_text(engine, tree.bonus)).c_str());
   return out + summary;
 }
 
 /// A token for graphviz's HTML-like labels: blanks can be seen, markup is escaped.
 std::string dot_token(const Engine& engine, TokenId token) {
   std::string shown;
-  for (const char c : visible(token_text(engine, token))) {
+  for (const char c : printable(token_text(engine, token))) {
     if (c == ' ') {
       shown += "␣";
     } else {
@@ -151,7 +151,7 @@ std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t 
               {"bonus", tree.bonus},
               {"draft_passes", tree.draft_passes},
               {"seed", seed}}
-             .dump() +
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
 

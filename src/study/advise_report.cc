@@ -143,7 +143,7 @@ std::string to_text(const Advice& advice, const std::string& command) {
       "\nPredicted; times are those of a step, prefill is left out, accepted counts the bonus "
       "token.\n\n";
   if (advice.check) text += check_text(advice) + "\n";
-  return text + verdict_text(advice) + "  " + command + "\n";
+  return text + verdict_text(advice) + "  " + printable(command) + "\n";
 }
 
 std::string to_json(const Advice& advice, const std::string& command) {
@@ -196,7 +196,7 @@ std::string to_json(const Advice& advice, const std::string& command) {
               {"device", advice.device},
               {"dtype", advice.dtype},
               {"version", version()}}
-             .dump() +
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
 

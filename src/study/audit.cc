@@ -32,8 +32,9 @@ class Audit {
     if (request.settings.empty()) throw_usage("audit: no setting to test; name a policy");
     if (request.prompts.empty()) throw_usage("audit: no prompt to continue; give one");
     if (!engine.has_draft()) throw_usage("audit: it needs a draft model; give --draft DIR");
-    if (request.samples < 0) {
-      throw_usage(cat("audit: ", request.samples, " samples; draw 1 or more, or 0 for automatic"));
+    if (request.samples < 0 || request.samples > most_samples) {
+      throw_usage(cat("audit: ", request.samples, " samples; draw 1 to ", most_samples,
+                      ", or 0 for automatic"));
     }
     for (const AuditSetting& setting : request.settings) {
       if (setting.options.policy == Policy::none) {
@@ -109,9 +110,9 @@ class Audit {
         seconds += share_of_faults * faults * one;
       }
     }
-    constexpr double most_samples = 100000.0;
-    return std::max(fewest_samples,
-                    static_cast<std::int64_t>(std::min(most_samples, request_.seconds / seconds)));
+    constexpr double most_affordable = 100000.0;
+    return std::max(fewest_samples, static_cast<std::int64_t>(
+                                        std::min(most_affordable, request_.seconds / seconds)));
   }
 
   void test_laws() {

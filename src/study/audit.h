@@ -34,6 +34,8 @@ struct AuditRequest {
 };
 
 inline constexpr std::int64_t fewest_samples = 500;
+/// More would not end within days.
+inline constexpr std::int64_t most_samples = 100'000'000;
 /// Chance of a false alarm of all law tests of an audit together.
 inline constexpr double familywise_error = 1e-6;
 /// Power at which the smallest visible bias is stated.

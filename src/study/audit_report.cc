@@ -230,7 +230,7 @@ std::string to_json(const AuditReport& report) {
               {"texts", std::move(texts)},
               {"faults", std::move(faults)},
               {"version", version()}}
-             .dump() +
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
 

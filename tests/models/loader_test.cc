@@ -1,8 +1,10 @@
 // Loading a model: progress, limits, and every way in which a folder can be wrong.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "models/model.h"
@@ -141,6 +143,37 @@ TEST(LoaderDtypes, FindsNonFiniteHalves) {
       }
     }
   }
+}
+
+TEST_F(Loader, FilesThatChangeWhileTheyAreReadAreRefused) {
+  const auto weights = dir_ / "model.safetensors";
+  const auto refused = [&](auto change) -> std::string {
+    write_tiny_model(dir_, spec_);
+    const auto device = make_naive_device();
+    bool changed = false;
+    try {
+      Model::load(dir_, *device, {}, [&](double) {
+        if (!changed) change();
+        changed = true;
+      });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "loaded";
+  };
+  expect(refused([&] { fs::resize_file(weights, fs::file_size(weights) / 2); }),
+         {weights.c_str(), "became shorter while it was read"});
+  expect(refused([&] {
+           std::fstream(weights, std::ios::binary | std::ios::in | std::ios::out).seekp(2000)
+               << "xxxx";
+           fs::last_write_time(weights, fs::file_time_type::clock::now() + std::chrono::hours(1));
+         }),
+         {weights.c_str(), "was written to while it was read"});
+  EXPECT_EQ(refused([&] {  // a new file in its place is another file
+              fs::copy_file(weights, dir_ / "new");
+              fs::rename(dir_ / "new", weights);
+            }),
+            "loaded");
 }
 
 TEST_F(Loader, IgnoresTensorsItDoesNotNeed) {

@@ -163,6 +163,34 @@ TEST(ShippedTokenizer, HasAByteForEveryByte) {
   EXPECT_EQ(tokenizer->decode(tokens, true), std::string("a\0b", 3));
 }
 
+// The bound that refuses prompts before they are tokenized must never refuse one that fits.
+TEST(Tokenizer, BytesBoundTokens) {
+  Proto lossless = letters();
+  lossless.byte_fallback = true;
+  for (int byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    lossless.piece(text, PieceKind::byte);
+  }
+  const auto exact = load(lossless.file());
+  EXPECT_EQ(exact->most_bytes(10), 30u) << "the longest piece is the mark, of three bytes";
+  const auto merging = load(letters().file());
+  EXPECT_EQ(merging->most_bytes(10), 1u << 20) << "unknown letters merge into one token";
+  const auto shipped_one = Tokenizer::load(shipped);
+  std::mt19937 random(1);
+  const std::vector<std::string> parts = {"a",    "b",  "ab", " ",      "  ",  "\xE2\x96\x81",
+                                          "<<",   "z",  "\n", "\u00e9", "the", "\U0001f600",
+                                          "said", "</s>"};
+  for (int round = 0; round < 200; ++round) {
+    std::string text;
+    const std::size_t used = 1 + random() % parts.size();  // long runs of few parts as well
+    for (int i = 0; i < 200; ++i) text += parts[(round + random() % used) % parts.size()];
+    for (const auto* tokenizer : {exact.get(), merging.get(), shipped_one.get()}) {
+      EXPECT_LE(text.size(), tokenizer->most_bytes(tokenizer->encode(text).size())) << text;
+    }
+  }
+}
+
 TEST(Tokenizer, RefusesInvalidUtf8) {
   const auto tokenizer = load(letters().file());
   for (const char* text :

@@ -25,12 +25,13 @@ std::string_view cell(const Table& table, std::size_t row, std::size_t column) {
   return column < cells.size() ? std::string_view(cells[column]) : std::string_view();
 }
 
+// Kinds come from files of prompts. What would break the line is a blank.
 std::string on_one_line(std::string_view text) {
   std::string out(text);
   for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
   }
-  return out;
+  return printable(out);
 }
 
 // Code points: one column of a terminal each, but for East Asian ones.
