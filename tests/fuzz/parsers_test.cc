@@ -1,0 +1,243 @@
+// Every parser against damaged files: they load, or one line says why not. Nothing else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "cost_table.h"
+#include "drafting/sequoia.h"
+#include "drafting/static_tree.h"
+#include "fuzz/mutator.h"
+#include "models/checkpoint.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+#include "models/tokenizer.h"
+#include "reference/tiny_model.h"
+#include "study/files.h"
+#include "study/prompts.h"
+#include "study/recorded_pair.h"
+#include "study/replay_position.h"
+#include "study/results.h"
+#include "study/trace.h"
+
+namespace coppice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int rounds = 500;
+#else
+constexpr int rounds = 1500;
+#endif
+
+class Parsers : public ::testing::Test {
+ protected:
+  fs::path file(const char* name) const { return folder_.path() / name; }
+
+  // Damages `good`, writes it to `path`, and loads it.
+  void expect_sound(
+      const fs::path& path, const std::string& good, int times, const std::function<void()>& load,
+      const std::function<std::string(Mutator&, const std::string&)>& damage =
+          [](Mutator& mutator, const std::string& bytes) { return mutator.mutate(bytes); }) {
+    write_file(path, good);
+    ASSERT_NO_THROW(load()) << "the file without damage";
+    Mutator mutator(7);
+    int loaded = 0, refused = 0;
+    for (int i = 0; i < times; ++i) {
+      const std::string bytes = damage(mutator, good);
+      write_file(path, bytes);
+      try {
+        load();
+        ++loaded;
+      } catch (const Error& error) {
+        const std::string message = error.what();
+        EXPECT_EQ(message, printable(message));
+        EXPECT_GT(message.size(), 10u) << message;
+        EXPECT_LT(message.size(), 2000u) << message;
+        ++refused;
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "damage " << i << ": " << error.what() << "\n" << quote(bytes);
+      }
+    }
+    write_file(path, good);
+    EXPECT_GT(refused, times / 20) << loaded << " loaded";
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(Parsers, Configs) {
+  TinyModel model;
+  model.rope_scaling.kind = RopeScaling::Kind::llama3;
+  write_tiny_model(folder_.path(), model);
+  const auto load = [&] { read_config(folder_.path()); };
+  expect_sound(file("config.json"), bytes_of(file("config.json")), rounds, load);
+  expect_sound(file("generation_config.json"),
+               R"({"bos_token_id": 1, "eos_token_id": [2, 3], "temperature": 0.6})", rounds, load);
+}
+
+TEST_F(Parsers, Weights) {
+  TinyModel model;
+  model.shards = 3;
+  write_tiny_model(folder_.path(), model);
+  const auto load = [&] { Checkpoint checkpoint(folder_.path()); };
+  const fs::path index = file("model.safetensors.index.json");
+  expect_sound(index, bytes_of(index), rounds / 2, load);
+
+  const std::string good =
+      safetensors_bytes({{"a", "F32", {2, 3}, std::string(24, 'x')}, {"b", "BF16", {3}, "123456"}});
+  const fs::path weights = file("one.safetensors");
+  expect_sound(weights, good, 2 * rounds, [&] {
+    const SafetensorsFile read(weights);
+    for (const auto& [name, tensor] : read.tensors()) {
+      ASSERT_EQ(read.read(tensor).size(), tensor.bytes);
+    }
+  });
+}
+
+// A header's length kept right, so that damage reaches what stands behind it.
+TEST_F(Parsers, WeightHeaders) {
+  const std::string good =
+      safetensors_bytes({{"a", "F32", {2, 3}, std::string(24, 'x')}, {"b", "BF16", {3}, "123456"}});
+  const std::string header = good.substr(8, good.size() - 8 - 30),
+                    data = good.substr(good.size() - 30);
+  const fs::path weights = file("one.safetensors");
+  expect_sound(
+      weights, good, 2 * rounds,
+      [&] {
+        const SafetensorsFile read(weights);
+        for (const auto& [name, tensor] : read.tensors()) read.read(tensor);
+      },
+      [&](Mutator& mutator, const std::string&) {
+        return safetensors_bytes(mutator.mutate(header), data);
+      });
+}
+
+TEST_F(Parsers, Tokenizers) {
+  const std::string good =
+      bytes_of(fs::path(COPPICE_SOURCE_DIR) / "models/stories/target/tokenizer.model");
+  expect_sound(file("tokenizer.model"), good, rounds / 5, [&] {
+    const auto tokenizer = Tokenizer::load(folder_.path());
+    EXPECT_FALSE(tokenizer->encode("It was late,\xc3\xa9 \xe2\x96\x81 two  spaces").empty());
+    for (TokenId token = 0; token < tokenizer->pieces(); ++token) tokenizer->bytes_of(token);
+  });
+}
+
+TEST_F(Parsers, Trees) {
+  const fs::path tree = file("tree.json");
+  write_tree_shape(tree, TreeShape({{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}}));
+  expect_sound(tree, bytes_of(tree), rounds, [&] { read_tree_shape(tree); });
+  const std::vector<double> acceptance = {0.6, 0.2, 0.05};
+  write_grow_map(tree, plan_sequoia(acceptance, {.size = 8, .depth = 4, .branching = 3}));
+  expect_sound(tree, bytes_of(tree), rounds, [&] { read_grow_map(tree); });
+}
+
+TEST_F(Parsers, Prompts) {
+  const fs::path prompts = file("prompts.jsonl");
+  expect_sound(prompts,
+               "{\"prompt\": \"It was late\", \"kind\": \"tales\"}\n"
+               "{\"turns\": [\"one\", \"two\"], \"category\": \"x\"}\n"
+               "{\"tokens\": [1, 2, 30]}\n{\"question\": \"why\"}\n",
+               rounds, [&] { study::read_prompts(prompts); });
+}
+
+TEST_F(Parsers, CostTables) {
+  const PassCosts costs(1, 100, {{1, 1e-3, 2e-3}, {2, 1.1e-3, 2.2e-3}, {8, 2e-3, 4e-3}});
+  write_cost_table(file("costs.json"), CostTable{"x", costs, costs});
+  expect_sound(file("costs.json"), bytes_of(file("costs.json")), rounds, [&] {
+    const auto table = read_cost_table(file("costs.json"), std::nullopt);
+    for (const int rows : {1, 2, 5, 500}) {
+      EXPECT_TRUE(std::isfinite(table->target.seconds(rows, 50)));
+      EXPECT_TRUE(std::isfinite(table->draft.hull_seconds(std::max(rows, 2), 50)));
+    }
+  });
+}
+
+TEST_F(Parsers, Recordings) {
+  TinyModel model;
+  write_tiny_model(file("target"), model);
+  write_tiny_model(file("draft"), model);
+  EngineOptions options;
+  options.target = file("target");
+  options.draft = file("draft");
+  options.device = "cpu";
+  options.threads = 1;
+  options.cpu_dtype = "f32";
+  Engine engine = Engine::load(options);
+  study::RecordOptions record;
+  record.generate.max_new_tokens = 4;
+  const study::Recording recording = record_all(engine, record, tiny_prompts(2));
+  {
+    study::RecordingWriter writer(file("first"), recording.header);
+    for (const study::RecordedText& text : recording.texts) writer.append(text);
+  }
+  const fs::path path = file("recording");
+  const std::string good = bytes_of(file("first"));
+  const auto load = [&] { study::read_recording(path); };
+  expect_sound(path, good, rounds / 3, load);
+
+  // One block damaged, its length and checksum made right again.
+  const std::size_t block = good.find('\n') + 1;
+  expect_sound(path, good, rounds / 3, load, [&](Mutator& mutator, const std::string&) {
+    std::string out = good.substr(0, block);
+    std::size_t at = block;
+    const std::size_t victim = mutator.below(4);
+    for (std::size_t number = 0; at + 12 <= good.size(); ++number) {
+      std::uint32_t kind = 0, length = 0;
+      std::memcpy(&kind, good.data() + at, 4);
+      std::memcpy(&length, good.data() + at + 4, 4);
+      std::string payload = good.substr(at + 12, length);
+      if (number == victim) payload = mutator.mutate(payload);
+      const auto put = [&](std::uint32_t value) {
+        out.append(reinterpret_cast<const char*>(&value), 4);
+      };
+      put(kind);
+      put(static_cast<std::uint32_t>(payload.size()));
+      put(study::recording_checksum(payload));
+      out += payload;
+      at += 12 + length;
+    }
+    return out;
+  });
+}
+
+TEST_F(Parsers, StudyResults) {
+  study::Result result;
+  result.cell = study::Cell{}.key();
+  result.turns = {{9, 1, {5, 6, 7}, "tales", "length"}};
+  result.draft_passes = 30;
+  result.tree_sizes = {8, 16, 0};
+  result.accepted = {2, 8, 0};
+  result.device = "cpu";
+  result.dtype = "f32";
+  const study::StudyPlan plan{{study::Cell{}}, {{"a", "x"}}, 2, {}};
+  const std::string object = study::to_json(result, "a").dump();
+  const fs::path path = file("results.jsonl");
+  const auto load = [&] { study::Results(study::ResultsStore(path), plan); };
+  const std::string good = study::with_checksum(object) + "\n";
+  expect_sound(path, good, rounds / 3, load);
+  expect_sound(path, good, rounds / 2, load, [&](Mutator& mutator, const std::string&) {
+    return study::with_checksum(mutator.mutate(object)) + "\n";
+  });
+}
+
+TEST_F(Parsers, Traces) {
+  const fs::path path = file("a.trace");
+  const std::vector<std::string> runs = {"chain 2"}, prompts = {"h", "i"};
+  const auto keep = [](const std::string&, const std::string&) { return true; };
+  { study::TraceWriter writer(path, runs, prompts, keep); }
+  const std::string good = bytes_of(path) + std::string(200, '\x01');
+  expect_sound(path, good, rounds / 2, [&] { study::read_trace(path); });
+  expect_sound(path, good, rounds / 4, [&] { study::TraceWriter(path, runs, prompts, keep); });
+}
+
+}  // namespace
+}  // namespace coppice::testing
