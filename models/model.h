@@ -34,8 +34,8 @@ using ForwardBatch = PassInputs;
 
 class Model {
  public:
-  /// Loads DIR (config.json, model.safetensors or its shards). Files are memory-mapped and
-  /// weights that need no conversion are not copied. Throws Error(failure): a file missing,
+  /// Loads DIR (config.json, model.safetensors or its shards). Weights are read and
+  /// packed one by one; afterwards the files may change. Throws Error(failure): a file missing,
   /// corrupt, truncated, a shape that disagrees with the config, NaN weights, an architecture
   /// that coppice cannot run, too little memory.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device,

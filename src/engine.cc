@@ -155,6 +155,7 @@ const CostTable* Engine::Impl::find_costs() {
     };
     tell(0.0);
     if (costs) return &*costs;
+    if (!can_measure(target, draft)) return nullptr;  // the listener's texts took the memory
     CostTable table = measure_costs(target, draft, sampler.get(), most_rows, cost_budget_seconds);
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     cache_costs(folder, key, table);
