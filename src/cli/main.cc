@@ -67,9 +67,8 @@ int run(const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const Command& command : commands()) known.push_back(command.name);
   const std::string meant = cli::nearest(name, known);
-  throw_usage(cat(quote(name), " is no command; ",
-                  meant.empty() ? "" : cat("did you mean ", quote(meant), "? "), "Use one of ",
-                  names, " (see --help)"));
+  const std::string advice = meant.empty() ? "" : cat("did you mean ", quote(meant), "? Or ");
+  throw_usage(cat(quote(name), " is no command; ", advice, "use one of ", names, " (see --help)"));
 }
 
 }  // namespace

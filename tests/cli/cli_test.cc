@@ -293,6 +293,42 @@ TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {
   EXPECT_NE(drawn.out.find("3 draft tokens in 2 draft passes"), std::string::npos) << drawn.err;
 }
 
+TEST_F(Cli, SaysWhatWasProbablyMeant) {
+  expect_error("generat", 2, "did you mean 'generate'?");
+  expect_error("zzzzzz", 2, "is no command; use one of generate");
+  expect_error("generate --tempratur 1", 2, "did you mean --temperature?");
+  expect_error("generate --zzzzzzzzzz 1", 2, "option '--zzzzzzzzzz' is unknown; see --help");
+  expect_error("generate 'It was'", 2, "--prompt \"TEXT\"");
+  expect_error("audit --samples 9223372036854775807", 2, "whole number from 1 to 100000000");
+}
+
+TEST_F(Cli, NamesReachTheTerminalEscaped) {
+  const auto expect_plain = [](const std::string& text) {
+    EXPECT_TRUE(is_valid_utf8(text));
+    for (const char* acts : {"\x1b", "\x07", "\u009b", "\u202e"}) {
+      EXPECT_EQ(text.find(acts), std::string::npos) << text;
+    }
+  };
+  const std::filesystem::path dir = folder("a\x1b[2Jb\u009bc\u202e\xff");
+  write_tiny_model(dir, TinyModel());
+  std::ofstream(dir / "config.json")
+      << R"({"architectures": ["\u001b]0;x\u0007"], "model_type": "\u009b2J\u202e\n"})";
+  const Result described = run("info '" + dir.string() + "'");
+  EXPECT_EQ(described.code, 0) << described.err;
+  EXPECT_NE(described.out.find("\\x1b[2Jb\\u009bc\\u202e\\xff"), std::string::npos)
+      << described.out;
+  expect_plain(described.out);
+  for (const std::string& tail :
+       {"generate --prompt x --target '" + dir.string() + "'", "info '" + dir.string() + "/no'",
+        "generate --prompt x --tree '" + dir.string() + "' --policy static",
+        std::string("generate --device \"$(printf 'a\\033[2J\\nb')\" --prompt x")}) {
+    const Result refused = run(tail);
+    EXPECT_NE(refused.code, 0) << tail;
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+    expect_plain(refused.err);
+  }
+}
+
 TEST_F(Cli, PolicyErrors) {
   const std::string x = "generate --prompt x ";
   expect_error(x + "--widths 2,2", 2, "widths: it belongs to policy specinfer, not to dyspec");

@@ -1,4 +1,0 @@
-// Now base/files.h, for every room.
-#pragma once
-
-#include "base/files.h"
