@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 
 #include "base/error.h"
 #include "cli/option_values.h"
+#include "cli/terminal.h"
 #include "study/acceptance_file.h"
 
 namespace coppice::cli {
@@ -24,7 +24,7 @@ void read_acceptance_vector(const po::variables_map& values, const EngineOptions
                             GenerateOptions& options) {
   if (options.policy == Policy::sequoia && !options.tree.empty()) {
     const std::string differs = study::map_mismatch(options.tree, engine, options);
-    if (!differs.empty()) std::cerr << "coppice: grow map used all the same: " << differs << "\n";
+    if (!differs.empty()) tell(cat("grow map used all the same: ", differs));
   }
   if (values.count("acceptance-vector") == 0) return;
   const std::string text = values["acceptance-vector"].as<std::string>();

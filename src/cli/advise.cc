@@ -1,6 +1,5 @@
 // Measures the user's own pair and device and recommends how to run it.
 #include <algorithm>
-#include <iostream>
 
 #include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
@@ -123,7 +122,7 @@ int advise(const std::vector<std::string>& arguments) {
   const study::Advice advice = study::advise(engine, request);
   progress.clear();
   if (advice.stopped) {
-    std::cerr << "coppice: interrupted before there was anything to advise\n";
+    tell("interrupted before there was anything to advise");
     return interrupted_exit;
   }
   const std::string command = "coppice generate " + study::policy_options(advice) + given(values);

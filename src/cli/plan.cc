@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <iostream>
 
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
@@ -203,7 +202,7 @@ int plan(const std::vector<std::string>& arguments) {
     pair = study::read_measured_pair(known);
   }
   if (!pair) {
-    std::cerr << "coppice: interrupted; nothing was written\n";
+    tell("interrupted; nothing was written");
     return interrupted_exit;
   }
   if (!out.empty()) study::write_measured_pair(out, *pair);

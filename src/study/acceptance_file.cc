@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_file.h"
 #include "drafting/shape_json.h"
 #include "engine_impl.h"
-#include "models/json_file.h"
 #include "study/cell.h"
 #include "study/fingerprint.h"
 

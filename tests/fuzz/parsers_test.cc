@@ -133,7 +133,8 @@ TEST_F(Parsers, Tokenizers) {
 
 TEST_F(Parsers, Trees) {
   const fs::path tree = file("tree.json");
-  write_tree_shape(tree, TreeShape({{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}}));
+  const std::vector<RankPath> paths = {{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}};
+  write_tree_shape(tree, TreeShape(paths));
   expect_sound(tree, bytes_of(tree), rounds, [&] { read_tree_shape(tree); });
   const std::vector<double> acceptance = {0.6, 0.2, 0.05};
   write_grow_map(tree, plan_sequoia(acceptance, {.size = 8, .depth = 4, .branching = 3}));
