@@ -1,49 +1,40 @@
 // Measures policies on prompts.
 #include "study/study.h"
 
+#include <iostream>
 
+#include "base/error.h"
+#include "base/stopwatch.h"
 #include "cli/command.h"
+#include "cli/progress_log.h"
+#include "cli/study_folders.h"
 #include "cli/study_options.h"
+#include "cli/study_output.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {
 namespace {
 
-std::string table_text(const study::StudyRequest& request, const study::StudyOutcome& outcome) {
-  std::string text = to_text(study::summary_table(outcome.summary)) + "\nPer step:\n" +
-                     to_text(study::step_table(outcome.summary));
-  text +=
-      cat("\nAccepted length: tokens judged good per target pass, the bonus token included. "
-          "Acceptance\n"
-          "rate: of the draft tokens that the judge came to. Speed-up: over plain decoding in the "
-          "same\n"
-          "run, prefill left out. Intervals: 95%, by bootstrap over prompts.\n");
-  if (!outcome.summary.oracle.empty()) {
-    text +=
-        "Oracle: the best trees in hindsight by the target's own probabilities, on text that "
-        "knows\n"
-        "nothing of them (rejection and coupled noise may exceed it with a very good draft).\n";
+/// `words` after `command`, as a shell takes them.
+std::string shell_text(std::string command, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789-_./,=:+@%") == word.npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    command += " " + (plain ? word : quoted + "'");
   }
-  text += cat(outcome.device, " ", outcome.dtype, ", ", request.prompts.size(),
-              request.prompts.size() == 1 ? " prompt" : " prompts", ", at most ",
-              request.shared.max_new_tokens, " new tokens.\n");
-  for (const std::string& note : outcome.file.notes) text += note + "\n";
-  if (outcome.cut_short > 0) {
-    text +=
-        cat(outcome.cut_short, " of ", outcome.texts,
-            " texts ended early because the context or the KV memory was full; cut prompts with "
-            "--prompt-tokens, or raise --kv-tokens.\n");
-  }
-  if (request.jobs > 1) {
-    text += cat(request.jobs,
-                " jobs at once: times compare within this table, not with runs of one job.\n");
-  }
-  return text;
+  return command;
 }
 
 }  // namespace
 
 int study(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && (arguments[0] == "compare" || arguments[0] == "merge")) {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    return arguments[0] == "compare" ? study_compare(rest) : study_merge(rest);
+  }
   po::options_description all;
   all.add(study_options()).add(study_policy_options()).add(model_options());
   po::variables_map values;
@@ -52,17 +43,27 @@ int study(const std::vector<std::string>& arguments) {
              "  coppice study --prompts bench/prompts/prompts.jsonl --out study --limit 24 \\\n"
              "      --policies dyspec,chain,sequoia,specinfer --tree-sizes 16,64 --temperatures "
              "0,0.6\n\n"
-             "Prints a table and writes DIR/summary.csv, report.html and figures/*.svg, out of\n"
-             "DIR/results.jsonl. Ended early, it goes on when it is started again.\n",
+             "Prints tables and writes DIR/summary.csv, report.html, tables and figures, out of\n"
+             "DIR/results.jsonl. Ended early, it goes on when it is started again.\n\n"
+             "  coppice study compare DIR DIR      settings that both have, on prompts that both "
+             "have\n"
+             "  coppice study merge NEW DIR DIR... one study of several\n",
              values)) {
     return 0;
   }
-  const StudyCommand command = study_command(values);
+  const TableFormat format = table_format(values["format"].as<std::string>());
+  StudyCommand command = study_command(values);
+  command.request.command = shell_text("coppice study", arguments);
   for (const std::string& note : command.notes) tell(note);
   ProgressLine progress(true);
+  const double every = stderr_is_terminal() ? 0.0 : values["progress"].as<double>();
+  ProgressLog log(std::cerr, every, now_seconds);
   const InterruptWatch interrupts;
   study::StudyHooks hooks;
-  hooks.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
+  hooks.progress = [&](const std::string& what, double fraction) {
+    progress.show(what, fraction);
+    log.show(what, fraction);
+  };
   hooks.stop = [] { return InterruptWatch::interrupted(); };
   const study::StudyOutcome outcome = study::conduct(command.request, command.out, hooks);
   progress.clear();
@@ -70,7 +71,7 @@ int study(const std::vector<std::string>& arguments) {
     tell("stopped; start it again with the same options to go on");
     return interrupted_exit;
   }
-  write_out(table_text(command.request, outcome));
+  write_out(tables_text(outcome, format));
   write_out(cat("\n", printable((command.out / "report.html").string()), "\n"));
   return 0;
 }

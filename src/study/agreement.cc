@@ -17,10 +17,6 @@ Group group_of(const Cell& cell) {
   return {cell.pair, cell.temperature, acceptance};
 }
 
-bool is_bound(const Cell& cell) {
-  return cell.temperature == 0.0 || cell.acceptance == Acceptance::coupled;
-}
-
 /// The text that a cell's must repeat: where it is drawn, that of its own seed.
 std::tuple<Group, std::uint64_t, std::int32_t> reference_of(const Cell& cell, std::int32_t prompt) {
   return {group_of(cell), cell.temperature == 0.0 ? 0 : cell.seed, prompt};
@@ -32,7 +28,13 @@ bool is_cut(const Turn& turn) {
          turn.finish_reason == name_of(FinishReason::context);
 }
 
-std::optional<Divergence> difference(const Result& expected, const Result& found) {
+}  // namespace
+
+bool is_bound(const Cell& cell) {
+  return cell.temperature == 0.0 || cell.acceptance == Acceptance::coupled;
+}
+
+std::optional<Divergence> first_divergence(const Result& expected, const Result& found) {
   const std::size_t turns = std::min(expected.turns.size(), found.turns.size());
   for (std::size_t t = 0; t < turns; ++t) {
     const Turn &a = expected.turns[t], &b = found.turns[t];
@@ -58,8 +60,6 @@ std::optional<Divergence> difference(const Result& expected, const Result& found
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results& results) {
   std::map<std::string, const Cell*> cell_of;
@@ -94,7 +94,7 @@ std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results&
     if (reference == references.end() || reference->second == result) continue;
     Agreement& agreement = agreements[place.at(group_of(cell))];
     ++agreement.texts;
-    if (auto divergence = difference(*reference->second, *result)) {
+    if (auto divergence = first_divergence(*reference->second, *result)) {
       divergence->prompt_id = results.plan().prompts[static_cast<std::size_t>(result->prompt)].id;
       agreement.divergences.push_back(std::move(*divergence));
     }

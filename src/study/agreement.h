@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ struct Divergence {
   std::int32_t position = 0;          ///< of the turn's new tokens, from 0
   TokenId expected = -1, found = -1;  ///< -1: the text had ended
 };
+
+/// Whether a cell's texts are bound to repeat those of plain decoding.
+bool is_bound(const Cell& cell);
+
+/// Where `found` departs from `expected`; the prompt's id is left to the caller. nullopt: nowhere,
+/// or not before one of them was ended by the context or the KV memory.
+std::optional<Divergence> first_divergence(const Result& expected, const Result& found);
 
 /// The texts of a temperature and a model pair that must agree with those of plain decoding.
 struct Agreement {

@@ -10,12 +10,14 @@
 
 namespace coppice::study {
 
+using Values = std::vector<double>;
+
 /// What a row brought, by prompt, [prompts], in one order for all rows that are compared.
 struct PromptColumns {
-  std::vector<double> judged_good;     ///< tokens judged good, the bonus tokens included
-  std::vector<double> steps;           ///< target passes after prefill
-  std::vector<double> decoded;         ///< new tokens, without those that came with prefill
-  std::vector<double> decode_seconds;  ///< all after prefill
+  Values judged_good;     ///< tokens judged good, the bonus tokens included
+  Values steps;           ///< target passes after prefill
+  Values decoded;         ///< new tokens, without those that came with prefill
+  Values decode_seconds;  ///< all after prefill
 };
 
 /// Two rows on the same prompts: their difference is resampled, not each of them by itself, so that

@@ -108,14 +108,14 @@ Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
   for (const std::uint64_t seed : lists.seeds) {
     for (const double temperature : lists.temperatures) {
       for (const Acceptance acceptance : lists.acceptances) {
-        if (temperature == 0.0 && acceptance != lists.acceptances.front()) {
+        const bool greedy = temperature == 0.0;
+        if (greedy && acceptance != Acceptance::rejection) {
           note(cat("left out: ", name_of(acceptance), " acceptance at temperature 0, where it ",
                    "makes no difference"));
-          continue;
         }
         Cell base;
         base.temperature = temperature;
-        base.acceptance = acceptance;
+        base.acceptance = greedy ? Acceptance::rejection : acceptance;
         base.seed = seed;
         // What is out of range is so for every policy; the draft's temperature too.
         GenerateOptions values = base.request(shared);

@@ -32,8 +32,8 @@ struct Grid {
 };
 
 /// The cross product of the lists, less what is named twice, what the engine refuses and what
-/// would be the same again: acceptance makes no difference at temperature 0, and a policy whose
-/// tree is given by `widths`, `tree` or `grow_map` has one size.
+/// would be the same again: at temperature 0, where acceptance makes no difference, it is
+/// rejection, and a policy whose tree is given by `widths`, `tree` or `grow_map` has one size.
 /// Throws Error(usage) for an empty list, a policy that has no such name, a value out of range, an
 /// option that belongs to none of the policies, and a policy that is refused in all of its
 /// combinations.

@@ -159,14 +159,13 @@ class Runner {
     }
   }
 
-  // Along the text that plain decoding writes in the first turn with the study's first seed. Empty:
-  // stopped.
+  // Along the text that plain decoding writes in the first turn with seed 0, whatever seeds a study
+  // has now. Empty: stopped.
   std::vector<OracleResult> walk(Engine& engine, const OraclePlan& oracle, std::int32_t prompt) {
     const auto at = static_cast<std::size_t>(prompt);
     const std::vector<TokenId>& tokens = work_.prompts[at].front();
     Cell plain;
     plain.temperature = oracle.temperature;
-    plain.seed = results_.plan().cells.front().seed;
     GenerateOptions request = plain.request(work_.shared);
     request.stream = stream_of(results_.plan().prompts[at].id);
     const Generation text = engine.generate(tokens, request);

@@ -168,6 +168,10 @@ StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
   }
   outcome.texts = static_cast<std::int64_t>(results.results().size());
   outcome.others = results.others();
+  const std::size_t asked = file.plan.cells.size() * file.plan.prompts.size() *
+                            static_cast<std::size_t>(file.plan.rounds);
+  outcome.missing = static_cast<std::int64_t>(asked) - outcome.texts;
+  outcome.prompts = static_cast<std::int32_t>(complete_prompts(results).size());
   write_file(folder / "summary.csv", to_csv(summary_csv(outcome.summary)), resumes_when_free);
   write_report(folder, facts_of(file), outcome.summary, results);
   return outcome;

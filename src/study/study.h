@@ -25,8 +25,10 @@ struct StudyOutcome {
   std::string device, dtype;  ///< of all results: "cpu", "bf16"
   /// Generations, and those that ended because the KV memory or the context was full.
   std::int64_t texts = 0, cut_short = 0;
-  /// Results in the folder that the request did not ask for.
-  std::int64_t others = 0;
+  /// Results in the folder that the study does not ask for, and those that it asks for and lacks
+  /// (of a merged one).
+  std::int64_t others = 0, missing = 0;
+  std::int32_t prompts = 0;  ///< complete, which tables are made of
 };
 
 /// Runs what the folder `out` lacks of the study (runner.h), pair after pair of models, then writes

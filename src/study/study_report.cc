@@ -23,6 +23,22 @@ void create_folder(const std::filesystem::path& folder) {
 }
 
 /// One sentence on texts that must repeat plain decoding's; empty where nothing binds them.
+/// Writes the table in its forms and takes it into the page.
+CaptionedTable published(const std::filesystem::path& folder, NamedTable table) {
+  CaptionedTable out{std::move(table.table), std::move(table.caption), {}};
+  const auto write = [&](const char* extension, const std::string& text) {
+    const std::string name = table.name + extension;
+    write_file(folder / "tables" / name, text);
+    out.files.push_back("tables/" + name);
+  };
+  write(".csv", to_csv(out.table));
+  write(".md", to_markdown(out.table));
+  write(".tex", to_latex(out.table));
+  return out;
+}
+
+}  // namespace
+
 std::string agreement_sentence(const Summary& summary) {
   std::int64_t texts = 0, departing = 0;
   for (const Agreement& one : summary.agreements) {
@@ -39,22 +55,6 @@ std::string agreement_sentence(const Summary& summary) {
              " texts that must repeat plain decoding's depart from it; `coppice audit` tells "
              "near-ties of rounding from faults.");
 }
-
-/// Writes the table in its forms and takes it into the page.
-CaptionedTable published(const std::filesystem::path& folder, NamedTable table) {
-  CaptionedTable out{std::move(table.table), std::move(table.caption), {}};
-  const auto write = [&](const char* extension, const std::string& text) {
-    const std::string name = table.name + extension;
-    write_file(folder / "tables" / name, text);
-    out.files.push_back("tables/" + name);
-  };
-  write(".csv", to_csv(out.table));
-  write(".md", to_markdown(out.table));
-  write(".tex", to_latex(out.table));
-  return out;
-}
-
-}  // namespace
 
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results) {

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "study/provenance.h"
 #include "study/results.h"
 #include "study/summary.h"
 
 namespace coppice::study {
+
+/// Whether texts agree where they must (agreement.h), in a sentence; empty if none must.
+std::string agreement_sentence(const Summary& summary);
 
 /// Writes into `folder`: report.html, one page that needs nothing else; its figures as
 /// figures/*.svg; its tables as tables/*.csv, *.md and *.tex. `facts`: how it was made

@@ -40,27 +40,26 @@ struct PromptSums {
   }
 };
 
-using Column = std::vector<double>;
-
 /// The results of all cells that share a row.
 struct Row {
   const Cell* cell = nullptr;
   std::vector<const Result*> results;  ///< in order of prompt, round and cell name
 };
 
-/// The sums of `row` over `prompts`, which are in ascending order.
+/// The sums of `row` over `prompts`, in their order.
 std::vector<PromptSums> sums_of(const Row& row, std::span<const std::int32_t> prompts) {
+  std::map<std::int32_t, std::size_t> place;
+  for (std::size_t p = 0; p < prompts.size(); ++p) place[prompts[p]] = p;
   std::vector<PromptSums> sums(prompts.size());
   for (const Result* result : row.results) {
-    const auto at = std::lower_bound(prompts.begin(), prompts.end(), result->prompt);
-    if (at == prompts.end() || *at != result->prompt) continue;
-    sums[static_cast<std::size_t>(at - prompts.begin())].add(*result);
+    const auto at = place.find(result->prompt);
+    if (at != place.end()) sums[at->second].add(*result);
   }
   return sums;
 }
 
-Column column(const std::vector<PromptSums>& sums, double PromptSums::*member) {
-  Column values;
+Values column(const std::vector<PromptSums>& sums, double PromptSums::*member) {
+  Values values;
   for (const PromptSums& one : sums) values.push_back(one.*member);
   return values;
 }
@@ -97,14 +96,14 @@ class Summariser {
  private:
   Estimate ratio(const std::vector<PromptSums>& sums, double PromptSums::*above,
                  double PromptSums::*below) const {
-    const std::vector<Column> columns = {column(sums, above), column(sums, below)};
+    const std::vector<Values> columns = {column(sums, above), column(sums, below)};
     return bootstrap(
         columns, [](std::span<const double> s) { return s[0] / s[1]; }, resampling_);
   }
 
   Estimate speedup(const std::vector<PromptSums>& sums, const std::vector<PromptSums>& plain,
                    double PromptSums::*tokens, double PromptSums::*seconds) const {
-    const std::vector<Column> columns = {column(sums, tokens), column(sums, seconds),
+    const std::vector<Values> columns = {column(sums, tokens), column(sums, seconds),
                                          column(plain, tokens), column(plain, seconds)};
     return bootstrap(
         columns, [](std::span<const double> s) { return (s[0] / s[1]) / (s[2] / s[3]); },
@@ -114,7 +113,7 @@ class Summariser {
   /// Prompts without a token, of which no speed is known, are left out.
   Estimate mean_speedup(const std::vector<PromptSums>& sums, const std::vector<PromptSums>& plain,
                         double PromptSums::*tokens, double PromptSums::*seconds) const {
-    std::vector<Column> columns(2);
+    std::vector<Values> columns(2);
     for (std::size_t p = 0; p < sums.size(); ++p) {
       const double one =
           (sums[p].*tokens / sums[p].*seconds) / (plain[p].*tokens / plain[p].*seconds);
@@ -150,7 +149,7 @@ class Summariser {
     std::size_t depths = 0;
     for (const PromptSums& one : sums) depths = std::max(depths, one.reached.size());
     for (std::size_t d = 0; d < depths; ++d) {
-      std::vector<Column> columns(2);
+      std::vector<Values> columns(2);
       DepthRate rate;
       rate.depth = static_cast<std::int32_t>(d) + 1;
       for (const PromptSums& one : sums) {
@@ -232,7 +231,7 @@ std::vector<OracleRow> oracle_rows(const Results& results) {
   }
   std::vector<OracleRow> rows;
   for (const auto& [of, walks] : groups) {
-    std::vector<Column> columns(2);
+    std::vector<Values> columns(2);
     for (const auto& [prompt, walk] : walks) {
       columns[0].push_back(walk.expected);
       columns[1].push_back(static_cast<double>(walk.positions));

@@ -86,6 +86,37 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
                "(top_k: it was 0, now 3; top_p: it was 1.0, now 0.5)");
 }
 
+TEST_F(StudyCommand, ComparesMergesAndFormats) {
+  const auto study = [&](const char* name, const std::string& tail) {
+    const Result r =
+        shell(common() + grid + tail + "--oracle-positions 0 --out '" + path(name) + "'");
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.out;
+  };
+  EXPECT_NE(study("a", "--rounds 2 ").find("All 30 texts that must repeat"), std::string::npos);
+  const std::string csv = study("b", "--seeds 0,1 --format csv ");
+  EXPECT_EQ(csv.rfind("# results\npolicy,", 0), 0u) << csv;
+  const std::string folders = "'" + path("a") + "' '" + path("b") + "'";
+  const Result both = shell(" study compare " + folders);
+  ASSERT_EQ(both.code, 0) << both.err;
+  EXPECT_NE(both.out.find("paired on 6 common prompts"), std::string::npos) << both.out;
+  EXPECT_NE(shell(" study compare --format latex " + folders).out.find("tabular"),
+            std::string::npos);
+  const Result merged = shell(" study merge '" + path("new") + "' " + folders);
+  ASSERT_EQ(merged.code, 0) << merged.err;
+  EXPECT_NE(merged.err.find("36 results stand in several studies"), std::string::npos)
+      << merged.err;
+  EXPECT_NE(merged.out.find("results are missing"), std::string::npos) << "seed 1 ran one round";
+  expect_error(" study merge '" + path("new") + "' " + folders, 2, "holds a study already");
+  const Result pairs = shell(
+      " study --device cpu --threads 1 --prompts '" + path("prompts.jsonl") + "' " + grid +
+      "--pair one='" + (pair_.path() / "target").string() + "','" +
+      (pair_.path() / "draft").string() + "' --pair two='" + (pair_.path() / "target").string() +
+      "','" + (pair_.path() / "target").string() + "' --out '" + path("pairs") + "'");
+  ASSERT_EQ(pairs.code, 0) << pairs.err;
+  EXPECT_NE(pairs.out.find("two"), std::string::npos) << pairs.out;
+}
+
 TEST_F(StudyCommand, AutomaticSizesAndTreesOfFiles) {
   std::ofstream(path("shape.json")) << R"({"paths": [[0], [1], [0, 0]]})";
   const Result r =
@@ -149,6 +180,14 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(common() + out + "--seeds -1", 2, "--seeds '-1'");
   expect_error(common() + out + "--jobs 0", 2, "--jobs 0");
   expect_error(common() + out + "--limit -1", 2, "--limit -1");
+  expect_error(common() + out + "--rounds 0", 2, "--rounds 0");
+  expect_error(common() + out + "--format word", 2, "--format 'word'");
+  expect_error(common() + out + "--pair a=b,c", 2, "give the one or the other");
+  expect_error(" study " + out + "--prompts x --pair ab,c", 2, "use NAME=TARGET,DRAFT");
+  expect_error(" study " + out + "--prompts x --pair a/b=b,c", 2, "becomes part of files' names");
+  expect_error(" study compare a", 2, "name two studies");
+  expect_error(" study compare a b", 1, "no study");
+  expect_error(" study merge", 2, "name a new one");
   expect_error(common() + out + "--max-new-tokens 0", 2, "--max-new-tokens 0");
   expect_error(common() + out + "--draft-temperature -1", 2, "--draft-temperature -1");
   expect_error(common() + out + "--widths 2", 2, "--widths: it belongs to policy specinfer");

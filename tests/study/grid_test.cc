@@ -50,6 +50,37 @@ TEST(Grid, IsTheCrossProductWithPlainDecoding) {
   }
 }
 
+// A study that is begun under one rule and goes on under both has the same cells at temperature 0.
+TEST(Grid, AtTemperatureZeroThereIsOneRule) {
+  GridLists lists;
+  lists.policies = {"chain"};
+  lists.acceptances = {Acceptance::coupled};
+  const Grid coupled = make_grid(lists, {});
+  EXPECT_EQ(keys(coupled), (std::vector<std::string>{
+                               "none temperature=0 acceptance=rejection seed=0",
+                               "chain size=auto temperature=0 acceptance=rejection seed=0"}));
+  lists.acceptances = {Acceptance::coupled, Acceptance::rejection};
+  EXPECT_EQ(keys(make_grid(lists, {})), keys(coupled));
+}
+
+// "auto" is what costs choose; a policy's usual size has its number, and is no other cell than it.
+TEST(Grid, UsualSizesGoByTheirNumbers) {
+  GridLists lists;
+  lists.policies = {"specinfer", "sequoia", "expand-rerank", "chain", "dyspec"};
+  lists.tree_sizes = {0, 20, 64};
+  std::vector<std::string> labels;
+  for (const Cell& cell : make_grid(lists, {}).cells) labels.push_back(cell.label());
+  EXPECT_EQ(labels, (std::vector<std::string>{
+                        "plain", "specinfer 20", "specinfer 64", "sequoia 64", "sequoia 20",
+                        "expand-rerank 60", "expand-rerank 20", "expand-rerank 64", "chain auto",
+                        "chain 20", "chain 64", "dyspec auto", "dyspec 20", "dyspec 64"}));
+  lists.policies = {"specinfer"};
+  lists.widths = {3, 2};
+  const Cell shaped = make_grid(lists, {}).cells.at(1);
+  EXPECT_EQ(shaped.size_text(), "9") << "3 nodes and 2 children of each";
+  EXPECT_EQ(shaped.tree_size, 0) << "the request's";
+}
+
 TEST(Grid, LeavesOutWhatTheEngineRefusesAndSaysWhy) {
   GridLists lists;
   lists.policies = {"expand-rerank", "chain"};

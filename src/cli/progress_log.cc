@@ -1,0 +1,38 @@
+#include "cli/progress_log.h"
+
+#include <cmath>
+#include <ostream>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice::cli {
+namespace {
+
+std::string duration(double seconds) {
+  if (seconds < 180.0) return cat(std::ceil(seconds), " s");
+  if (seconds < 5400.0) return cat(std::ceil(seconds / 60.0), " min");
+  return cat(std::ceil(seconds / 360.0) / 10.0, " h");
+}
+
+}  // namespace
+
+ProgressLog::ProgressLog(std::ostream& out, double seconds, std::function<double()> clock)
+    : out_(out), seconds_(seconds), clock_(std::move(clock)), last_(clock_()) {}
+
+void ProgressLog::show(const std::string& what, double fraction) {
+  const double now = clock_();
+  if (what != what_) {
+    what_ = what;
+    start_ = now;
+  }
+  if (seconds_ <= 0.0 || now - last_ < seconds_) return;
+  last_ = now;
+  out_ << "coppice: " << what << ": " << std::floor(100.0 * fraction) << '%';
+  if (fraction > 0.0) {
+    out_ << ", about " << duration((now - start_) * (1.0 - fraction) / fraction) << " left";
+  }
+  out_ << std::endl;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,195 @@
+#include "cli/study_output.h"
+
+#include <array>
+#include <cstddef>
+
+#include "base/error.h"
+#include "cli/option_values.h"
+#include "study/study_report.h"
+#include "study/study_tables.h"
+#include "study/table_text.h"
+
+namespace coppice::cli {
+namespace {
+
+/// Longer tables of pairs are left to the files.
+constexpr std::size_t most_pairs_printed = 28;
+
+std::string formatted(const study::Table& table, TableFormat format) {
+  switch (format) {
+    case TableFormat::markdown:
+      return to_markdown(table);
+    case TableFormat::latex:
+      return to_latex(table);
+    case TableFormat::csv:
+      return to_csv(table);
+    case TableFormat::text:
+      break;
+  }
+  return to_text(table);
+}
+
+/// A table after its name.
+std::string named_text(const std::string& name, const study::Table& table, TableFormat format) {
+  const char* before = "# ";
+  const char* after = "\n";
+  if (format == TableFormat::markdown) {
+    before = "<!-- ";
+    after = " -->\n\n";
+  } else if (format == TableFormat::latex) {
+    before = "% ";
+  }
+  return cat(before, name, after, formatted(table, format), "\n");
+}
+
+std::string pairs_text(const study::Summary& summary) {
+  const std::size_t pairs = summary.comparisons.size();
+  if (pairs == 0) return {};
+  if (pairs > most_pairs_printed) {
+    return cat("\nTwo by two: ", pairs, " pairs of settings, in tables/pairs.\n");
+  }
+  return cat(
+      "\nTwo by two, on the same prompts (difference of accepted lengths, ratio of speeds; p ",
+      "after Holm\nover all pairs):\n", to_text(comparison_table(summary)));
+}
+
+std::string notes_text(const study::StudyOutcome& outcome) {
+  const auto fixed = [&](const char* name) {
+    return outcome.file.fixed.value(name, nlohmann::ordered_json()).dump();
+  };
+  std::string text = cat(
+      "\nAccepted length: tokens judged good per target pass, the bonus token included. ",
+      "Acceptance\nrate: of the draft tokens that the judge came to. Speed-up: over plain ",
+      "decoding in the same\nrun, prefill left out, ratio of sums. Intervals: 95%, by bootstrap ",
+      "over prompts; none below ", study::least_prompts, " prompts.\n");
+  if (!outcome.summary.oracle.empty()) {
+    text +=
+        "Oracle: the best trees in hindsight by the target's own probabilities, on text that "
+        "knows\nnothing of them (rejection and coupled noise may exceed it with a very good "
+        "draft).\n";
+  }
+  const std::string agreement = agreement_sentence(outcome.summary);
+  if (!agreement.empty()) text += agreement + "\n";
+  const std::int32_t rounds = outcome.file.plan.rounds;
+  text += cat(outcome.device, " ", outcome.dtype, ", ", outcome.prompts,
+              outcome.prompts == 1 ? " prompt" : " prompts", ", at most ", fixed("max_new_tokens"),
+              " new tokens", rounds > 1 ? cat(", ", rounds, " rounds") : "", ".\n");
+  for (const std::string& note : outcome.file.notes) text += note + "\n";
+  if (outcome.missing > 0) {
+    text += cat(outcome.missing, " results are missing; only prompts that have all are counted. ",
+                "coppice study runs them,\nasked for all of these settings and prompts.\n");
+  }
+  if (outcome.others > 0) {
+    text += cat(outcome.others,
+                " results in the folder are of settings or prompts that were not asked for now.\n");
+  }
+  if (outcome.cut_short > 0) {
+    text +=
+        cat(outcome.cut_short, " of ", outcome.texts,
+            " texts ended early because the context or the KV memory was full; cut prompts with "
+            "--prompt-tokens, or raise --kv-tokens.\n");
+  }
+  if (fixed("jobs") != "1") {
+    text += cat(fixed("jobs"),
+                " jobs at once: times compare within this table, not with runs of one job.\n");
+  }
+  return text;
+}
+
+study::Table table_of(const study::StudyComparison& comparison) {
+  using study::Align;
+  study::Table table;
+  const bool paired = !comparison.rows.front().cell.pair.empty();
+  if (paired) table.columns.push_back({"pair", Align::left});
+  table.columns.insert(table.columns.end(), {{"policy", Align::left},
+                                             {"tree", Align::left},
+                                             {"temperature"},
+                                             {"rule", Align::left},
+                                             {"prompts"}});
+  for (const char* name :
+       {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)", "tokens/s, first",
+        "second", "ratio [95%]", "p of speed", "p of speed (Holm)"}) {
+    table.columns.push_back({name});
+  }
+  for (const study::ComparedRow& one : comparison.rows) {
+    const study::Cell& cell = one.cell;
+    const study::Tested &length = one.comparison.accepted_length, &speed = one.comparison.speed;
+    std::vector<std::string> row;
+    if (paired) row.push_back(cell.pair);
+    row.insert(
+        row.end(),
+        {cell.plain() ? "plain" : cell.name(), cell.size_text(),
+         study::number_text(cell.temperature), name_of(cell.acceptance), cat(comparison.prompts),
+         study::fixed(one.first_length.value, 2), study::fixed(one.second_length.value, 2),
+         study::signed_interval(length.estimate, 2), study::p_text(length.p),
+         study::p_text(length.p_holm), study::fixed(one.first_speed.value, 1),
+         study::fixed(one.second_speed.value, 1), study::with_interval(speed.estimate, 2),
+         study::p_text(speed.p), study::p_text(speed.p_holm)});
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string lines_text(const char* what, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += cat(what, line, "\n");
+  return text;
+}
+
+std::string divergence_text(const study::Divergence& d) {
+  const auto token = [](TokenId id) { return id < 0 ? std::string("its end") : cat("token ", id); };
+  return cat("  ", d.cell, ", prompt ", d.prompt_id, ", turn ", d.turn + 1, ", new token ",
+             d.position + 1, ": ", token(d.expected), " in the first, ", token(d.found),
+             " in the second\n");
+}
+
+}  // namespace
+
+const char* name_of(TableFormat format) {
+  constexpr std::array names = {"text", "markdown", "latex", "csv"};
+  return names[static_cast<std::size_t>(format)];
+}
+
+TableFormat table_format(const std::string& name) {
+  return named(
+      "format", name,
+      std::array{TableFormat::text, TableFormat::markdown, TableFormat::latex, TableFormat::csv});
+}
+
+std::string tables_text(const study::StudyOutcome& outcome, TableFormat format) {
+  if (format == TableFormat::text) {
+    return cat(to_text(study::summary_table(outcome.summary)), "\nPer step:\n",
+               to_text(study::step_table(outcome.summary)), pairs_text(outcome.summary),
+               notes_text(outcome));
+  }
+  std::string text;
+  for (const study::NamedTable& table : tables_of(outcome.summary)) {
+    text += named_text(table.name, table.table, format);
+  }
+  return text;
+}
+
+std::string tables_text(const study::StudyComparison& comparison, TableFormat format) {
+  const study::Table table = table_of(comparison);
+  if (format != TableFormat::text) return named_text("compare", table, format);
+  constexpr std::size_t most_divergences = 5;
+  std::string text =
+      cat(to_text(table), "\nThe first study less the second, and speed of the first over that of ",
+          "the second (prefill left\nout), paired on ", comparison.prompts, " common ",
+          comparison.prompts == 1 ? "prompt" : "prompts",
+          "; 95% by bootstrap over prompts, p after Holm over all rows.\n");
+  if (comparison.texts > 0) {
+    text +=
+        cat(comparison.texts - static_cast<std::int64_t>(comparison.divergences.size()), " of ",
+            comparison.texts,
+            " texts that must be the same (temperature 0, or coupled with the same seed) are.\n");
+  }
+  for (std::size_t d = 0; d < comparison.divergences.size() && d < most_divergences; ++d) {
+    text += divergence_text(comparison.divergences[d]);
+  }
+  text += lines_text("They differ in ", comparison.differences);
+  text += lines_text("Only in the first: ", comparison.only_first);
+  return text + lines_text("Only in the second: ", comparison.only_second);
+}
+
+}  // namespace coppice::cli
