@@ -163,7 +163,7 @@ int main(int argc, char** argv) try {
       "JSON lines with kind and prompt")("per-kind", po::value(&per_kind)->default_value(6),
                                          "prompts of each kind")(
       "prompt-tokens", po::value(&prompt_tokens)->default_value(0),
-      "cut prompts to so many tokens, and have the target continue shorter ones; 0: as they are")(
+      "cut prompts to this many tokens, and have the target continue shorter ones; 0: as they are")(
       "prompts-out", po::value(&prompts_out),
       "also write the prompts' token ids here, as JSON lines")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times coppice, transformers and llama.cpp on a GPU by turns, on one pair and its prompts.
+"""Times coppice, transformers and llama.cpp on a GPU alternately, on one pair and its prompts.
 
     python3 bench/rivals.py --target DIR --draft DIR --llama-source LLAMA_CPP \\
         --llama-libraries LLAMA_CPP/build

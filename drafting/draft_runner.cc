@@ -38,7 +38,7 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
   const auto begin = static_cast<std::int32_t>(state.draft_slots.size());
   if (begin >= end) return true;
   const std::int32_t chunk = model_.options().max_rows;
-  // The last tokens are scored, as far as the last chunk holds them.
+  // The last tokens are scored, those that the last chunk holds.
   constexpr std::int32_t most_scored = 16;
   std::int32_t rows = std::min(most_scored, (end - begin - 1) % chunk + 1);
   const std::span<const TokenId> next =

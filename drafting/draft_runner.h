@@ -40,7 +40,7 @@ class DraftRunner : public DraftSource {
                                   std::int32_t rank) override;
   const DraftSampler& sampler() const { return *sampler_; }
 
-  /// Keeps the KV of the accepted path as far as the draft evaluated it, frees the rest.
+  /// Keeps the KV of the accepted nodes that the draft evaluated, frees the rest.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);
   /// Frees what the step took.
   void abandon() { commit({}, {}); }

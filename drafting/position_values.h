@@ -11,7 +11,7 @@
 namespace coppice {
 
 /// Values of positions by DySpec (eq. 11) or, with a calibration, by what it has learned. With
-/// e(node) the estimate that a path is accepted as far as the node, and r(node) that all children
+/// e(node) the estimate that a path is accepted up to the node, and r(node) that all children
 /// drawn of it so far are refused once it is accepted:
 ///
 ///                          DySpec                     calibrated

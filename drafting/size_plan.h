@@ -50,7 +50,7 @@ class SizePlanner {
   };
   void offer(const AcceptanceCalibration& calibration, double bound, double reach,
              std::int32_t depth, std::int32_t rank);
-  /// Improves `best` by trees of so many layers; false where none of them did.
+  /// Improves `best` by trees of this many layers; false if none of them did.
   bool try_depth(const AcceptanceCalibration& calibration, const StepPrices& prices,
                  std::int32_t depth, Best& best);
 

@@ -94,7 +94,7 @@ struct RangePlan : RangeCut {
   COPPICE_HOST_DEVICE constexpr std::int32_t row_tiles() const {
     return (packed_rows() + tile_rows - 1) / tile_rows;
   }
-  /// KV tiles of a unit whose row tile sees so many tail tokens; a unit without tokens has one.
+  /// KV tiles of a unit whose row tile sees this many tail tokens; a unit without tokens has one.
   COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t seen_tail) const {
     const std::int32_t tiles = (prefix + seen_tail + tile_tokens - 1) / tile_tokens;
     return tiles < 1 ? 1 : tiles;

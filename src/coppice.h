@@ -57,7 +57,7 @@ enum class Policy {
   dyspec_threshold,  ///< DySpec, Algorithm 2: every position above a threshold
   chain,             ///< one path
   static_tree,       ///< the shape of a file in every step, as Medusa's and EAGLE's are published
-  specinfer,         ///< SpecInfer (Miao et al. 2024, section 3): so many children in each layer
+  specinfer,         ///< SpecInfer (Miao et al. 2024, section 3): a number of children for each layer
   sequoia,           ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
   expand_rerank,     ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
   custom,            ///< a user's own (custom_policy.h): the one that custom_policy names

@@ -12,7 +12,7 @@
 namespace coppice {
 namespace {
 
-// Where any tree is exact, so many nodes are drawn for every one that can be kept.
+// If any tree is exact, this many nodes are drawn for every one that can be kept.
 constexpr std::int64_t drawn_per_kept = 8;
 
 class Growth final : public GrowingTree {
@@ -28,7 +28,7 @@ class Growth final : public GrowingTree {
     failure_ = nullptr;
   }
 
-  // The tree as far as it is kept. Siblings that were dropped leave no gap in the ranks.
+  // The part of the tree that is kept. Siblings that were dropped leave no gap in the ranks.
   void finish(TokenTree& tree) {
     if (failure_) std::rethrow_exception(failure_);
     if (kept_ > limits_.max_size) {

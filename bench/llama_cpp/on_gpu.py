@@ -58,7 +58,7 @@ def main():
     parser.add_argument("--prompts", required=True)
     parser.add_argument("--source", help="llama.cpp's source tree")
     parser.add_argument("--libraries", help="where its static libraries are")
-    parser.add_argument("--decode", help="decode.c built; where there is none yet, it is left here")
+    parser.add_argument("--decode", help="decode.c built; if it does not exist, it is left here")
     parser.add_argument("--gguf", help="folder for the converted models, which are used again")
     parser.add_argument("--cuda", default="/usr/local/cuda")
     parser.add_argument("--new-tokens", type=int, default=128)

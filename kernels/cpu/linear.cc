@@ -92,7 +92,7 @@ struct Shape {
   std::int64_t in = 0, out = 0;
   bool bias = false;
   dnnl::memory::desc weights;
-  std::int32_t stream_rows = 0;  ///< up to so many rows are streamed, more run in oneDNN
+  std::int32_t stream_rows = 0;  ///< up to this many rows are streamed, more run in oneDNN
   std::map<std::pair<std::int32_t, bool>, Product> products;  ///< by rows, accumulate
 };
 

@@ -129,7 +129,7 @@ void CudaSampler::check_rows(const char* what, std::size_t rows) const {
   }
 }
 
-// Rows to launch for: those that the caller's pass has, as far as there is room for any.
+// Rows to launch for: those that the caller's pass has, if there is room for any.
 std::int32_t CudaSampler::launched(const char* what, std::int32_t rows, std::size_t staged) const {
   if (staged == 0 || rows < 0 || to_size(rows) < staged) {
     throw_failure(cat("CUDA sampler: ", rows, " rows to ", what, ", ", staged, " staged"));

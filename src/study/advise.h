@@ -96,7 +96,7 @@ struct Advice {
   bool stopped = false;  ///< nothing else holds then
 };
 
-/// Throws Error(usage) where so many tokens of prompt and new ones do not fit the target's context
+/// Throws Error(usage) if that many tokens of prompt and new ones do not fit the target's context
 /// or the KV slots of both models.
 void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens);
 

@@ -113,7 +113,7 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
 std::string verdict(const AuditReport& report) {
   if (report.lossless()) {
     if (!report.self_check_done) {
-      return "Lossless as far as tested: the tests themselves were not checked.\n";
+      return "No bias was found, but the tests themselves were not checked.\n";
     }
     const auto caught = std::count_if(report.faults.begin(), report.faults.end(),
                                       [](const FaultFinding& fault) { return fault.caught; });
