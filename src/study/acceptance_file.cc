@@ -36,18 +36,6 @@ Fields fields_of(const MeasuredAcceptance& s) {
           {"min-p", number_text(s.min_p)}};
 }
 
-MeasuredAcceptance settings_of(const GenerateOptions& request) {
-  MeasuredAcceptance s;
-  s.temperature = request.temperature;
-  s.draft_temperature = draft_temperature_of(request);
-  s.acceptance = request.acceptance;
-  s.repetition_penalty = request.repetition_penalty;
-  s.top_k = request.top_k;
-  s.top_p = request.top_p;
-  s.min_p = request.min_p;
-  return s;
-}
-
 Json json_of(const MeasuredPair::ModelFolder& model) {
   return {{"path", model.path}, {"fingerprint", model.fingerprint}};
 }
@@ -191,6 +179,18 @@ std::string name_of_file(const std::filesystem::path& file) {
 
 }  // namespace
 
+MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
+  MeasuredAcceptance s;
+  s.temperature = request.temperature;
+  s.draft_temperature = draft_temperature_of(request);
+  s.acceptance = request.acceptance;
+  s.repetition_penalty = request.repetition_penalty;
+  s.top_k = request.top_k;
+  s.top_p = request.top_p;
+  s.min_p = request.min_p;
+  return s;
+}
+
 std::string print_of(const StudyPrompt& prompt) {
   Fingerprint print;
   print.add(prompt.text);
@@ -200,7 +200,7 @@ std::string print_of(const StudyPrompt& prompt) {
 }
 
 bool holds(const MeasuredPair& pair, const GenerateOptions& request) {
-  const Fields asked = fields_of(settings_of(request));
+  const Fields asked = fields_of(acceptance_settings_of(request));
   return std::any_of(
       pair.settings.begin(), pair.settings.end(),
       [&](const MeasuredAcceptance& setting) { return fields_of(setting) == asked; });
@@ -224,7 +224,7 @@ std::string words_of(const MeasuredAcceptance& setting) {
   GenerateOptions plain;
   plain.temperature = setting.temperature;
   plain.acceptance = setting.acceptance;
-  const Fields usual = fields_of(settings_of(plain));
+  const Fields usual = fields_of(acceptance_settings_of(plain));
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (i > 1 && fields[i].second == usual[i].second) continue;
     if (!words.empty()) words += ", ";
@@ -302,7 +302,7 @@ void require_other_prompts(const std::filesystem::path& file, const MeasuredPair
 
 const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const MeasuredPair& pair,
                                       const GenerateOptions& request) {
-  const MeasuredAcceptance asked = settings_of(request);
+  const MeasuredAcceptance asked = acceptance_settings_of(request);
   std::string held;
   for (const MeasuredAcceptance& setting : pair.settings) {
     if (fields_of(setting) == fields_of(asked)) return setting;

@@ -24,6 +24,9 @@ struct MeasuredAcceptance {
   std::vector<double> vector;
 };
 
+/// The request's settings, without a vector.
+MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request);
+
 /// One measurement of a pair. Files are JSON: {"format": "coppice acceptance", ...}.
 struct MeasuredPair {
   struct ModelFolder {

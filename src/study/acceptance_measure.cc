@@ -61,14 +61,7 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
   if (counts.judged.empty()) {
     throw_failure("acceptance: no tree was judged; give longer texts (--max-new-tokens)");
   }
-  MeasuredAcceptance measured;
-  measured.temperature = options.temperature;
-  measured.draft_temperature = draft_temperature_of(options);
-  measured.acceptance = options.acceptance;
-  measured.repetition_penalty = options.repetition_penalty;
-  measured.top_k = options.top_k;
-  measured.top_p = options.top_p;
-  measured.min_p = options.min_p;
+  MeasuredAcceptance measured = acceptance_settings_of(options);
   measured.vector = estimate_acceptance(counts.accepted, counts.judged);
   measured.judged = std::move(counts.judged);
   measured.accepted = std::move(counts.accepted);
