@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "cost_table.h"
+#include "sizing/cost_table.h"
 #include "step_view.h"
 
 namespace coppice::bench {

@@ -11,11 +11,6 @@
 namespace coppice {
 namespace {
 
-/// What a speculative step costs beside the models' passes: drawing, ordering, planning,
-/// accepting. Measured on the shipped pair (bench/generate); a constant, so that the same cost
-/// table gives the same text.
-constexpr double step_overhead_seconds = 15e-6;
-
 // In debug and sanitized builds every tree is validated before it is judged.
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool trees_are_validated = true;
@@ -69,7 +64,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   const bool automatic = sizes_itself(options_);
   if (automatic) {
     const bool by_node = options_.policy == Policy::dyspec;
-    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw, step_overhead_seconds,
+    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw,
                                             by_node ? engine_.options.max_tree_size : 0);
   }
   if (options_.calibrate && options_.policy != Policy::none) {
@@ -174,7 +169,8 @@ void Decoder::plan_growth() {
   if (auto_size_ != nullptr) {
     speculate_ = auto_size_->begin_step(state_.length());
     if (options_.policy == Policy::chain) {
-      limits_.max_size = std::min(limits_.max_size, auto_size_->chain_length(32));
+      limits_.max_size =
+          std::min(limits_.max_size, auto_size_->chain_length(SizingConstants::deepest));
     }
   }
   if (options_.policy == Policy::custom && options_.tree_depth > 0) {

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "auto_size.h"
 #include "drafting/calibration.h"
 #include "engine_impl.h"
 #include "models/sequence_state.h"
+#include "sizing/auto_size.h"
 #include "text_stream.h"
 
 namespace coppice {

@@ -8,19 +8,18 @@
 #include "base/memory_limit.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
-#include "cost_cache.h"
-#include "cost_measurement.h"
 #include "cpu_type.h"
 #include "decoder.h"
 #include "engine_impl.h"
 #include "loading.h"
 #include "memory_plan.h"
+#include "sizing/constants.h"
+#include "sizing/cost_cache.h"
+#include "sizing/cost_measurement.h"
 #include "tree_plan.h"
 
 namespace coppice {
 namespace {
-
-constexpr double cost_budget_seconds = 0.4;
 
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
@@ -156,7 +155,8 @@ const CostTable* Engine::Impl::find_costs() {
     tell(0.0);
     if (costs) return &*costs;
     if (!can_measure(target, draft)) return nullptr;  // the listener's texts took the memory
-    CostTable table = measure_costs(target, draft, sampler.get(), most_rows, cost_budget_seconds);
+    CostTable table =
+        measure_costs(target, draft, sampler.get(), most_rows, SizingConstants::budget_seconds);
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     cache_costs(folder, key, table);
     costs = std::move(table);

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "coppice.h"
-#include "cost_table.h"
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "kernels/device_sampler.h"
@@ -17,6 +16,7 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer.h"
+#include "sizing/cost_table.h"
 #include "step_view.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"

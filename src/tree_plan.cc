@@ -8,13 +8,13 @@
 #include <tuple>
 #include <utility>
 
-#include "auto_size.h"
 #include "base/error.h"
 #include "drafting/any_tree.h"
 #include "drafting/expand_rerank.h"
 #include "drafting/specinfer.h"
 #include "policy_registry.h"
 #include "policy_table.h"
+#include "sizing/auto_size.h"
 
 namespace coppice {
 namespace {

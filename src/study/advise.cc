@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
-#include "cost_measurement.h"
 #include "drafting/sequoia.h"
 #include "engine_impl.h"
+#include "sizing/cost_measurement.h"
 #include "study/acceptance_measure.h"
 #include "study/observed.h"
 #include "tree_plan.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "cost_table.h"
+#include "sizing/cost_table.h"
 #include "study/advise_check.h"
 #include "study/workload.h"
 

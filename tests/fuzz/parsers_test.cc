@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "cost_table.h"
 #include "drafting/sequoia.h"
 #include "drafting/static_tree.h"
 #include "fuzz/mutator.h"
@@ -20,6 +19,7 @@
 #include "models/safetensors.h"
 #include "models/tokenizer.h"
 #include "reference/tiny_model.h"
+#include "sizing/cost_table.h"
 #include "study/files.h"
 #include "study/prompts.h"
 #include "study/recorded_pair.h"

@@ -1,4 +1,4 @@
-#include "probe_sampling.h"
+#include "sizing/probe_sampling.h"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // The planned size against all sizes and depths tried one by one.
-#include "drafting/size_plan.h"
+#include "sizing/size_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cost_measurement.h"
+#include "sizing/cost_measurement.h"
 
 #include <algorithm>
 #include <array>
@@ -9,12 +9,13 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "probe_sampling.h"
+#include "sizing/constants.h"
+#include "sizing/probe_sampling.h"
 
 namespace coppice {
 namespace {
 
-constexpr std::int32_t least_context = 8;
+using C = SizingConstants;
 
 // Passes of one model over slots taken for the purpose.
 class ProbePasses {
@@ -25,10 +26,10 @@ class ProbePasses {
       : model_(model), pool_(pool), sampling_(std::move(sampling)) {
     const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
     most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
-    if (context < least_context) {
+    if (context < C::least_context) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
     }
-    far_ = std::max(2, std::min(context - most_rows_, 512));
+    far_ = std::max(2, std::min(context - most_rows_, C::long_prefix));
     slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
     if (!pool.take(slots_))
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
@@ -115,8 +116,7 @@ class LeastSeconds {
     if (cold_ == unknown) model_.seconds(rows_, prefix_);  // prepares code
     for (int i = 0; i < colds_; ++i) other_.seconds(1, std::min(prefix_, other_.far()));
     // Without another model's passes the caches take some passes to settle on what they keep.
-    constexpr double settling_seconds = 0.006;
-    const double settled = now_seconds() + settling_seconds;
+    const double settled = now_seconds() + C::settling_seconds;
     do {
       cold_ = std::min(cold_, model_.seconds(rows_, prefix_));
     } while (colds_ == 0 && now_seconds() < settled);
@@ -139,7 +139,7 @@ LeastSeconds target_pass(ProbePasses& target, std::int32_t rows, std::int32_t pr
                          ProbePasses& draft) {
   // A row's place in the caches differs between plain decoding and a step: the plain row is what
   // speculation is held against.
-  return {target, rows, prefix, draft, rows == 1 ? 0 : 3, false};
+  return {target, rows, prefix, draft, rows == 1 ? 0 : C::draft_passes_before, false};
 }
 
 LeastSeconds draft_pass(ProbePasses& draft, std::int32_t rows, std::int32_t prefix,
@@ -216,7 +216,7 @@ struct Probes {
 
 bool can_measure(const LoadedModel& target, const LoadedModel& draft) {
   const auto has_room = [](const LoadedModel& m) {
-    return std::min(m.model->max_positions(), m.pool->free_slots()) >= least_context;
+    return std::min(m.model->max_positions(), m.pool->free_slots()) >= C::least_context;
   };
   return has_room(target) && has_room(draft);
 }
@@ -226,24 +226,22 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
   Probes probes(target, draft, sampler, most_rows);
   if (sampler != nullptr) probes.draft.warm_up_roots();
   // Large models load for many seconds: half a second more for costs that reach far enough.
-  constexpr double passes_worth = 250.0, most_budget_seconds = 1.5;
   probes.target.seconds(1, probes.target.near());
   const double pass = probes.target.seconds(1, probes.target.near());
-  budget_seconds = std::max(budget_seconds, std::min(passes_worth * pass, most_budget_seconds));
+  budget_seconds =
+      std::max(budget_seconds, std::min(C::budget_passes * pass, C::most_budget_seconds));
 
   const double start = now_seconds();
   Rounds target_rounds, draft_rounds;
   first_round(target_rounds, probes.target, probes.draft, target_pass, budget_seconds / 4);
   first_round(draft_rounds, probes.draft, probes.target, draft_pass, budget_seconds / 4);
   // A round that still takes much off says that others were disturbed: then for longer.
-  constexpr int least_rounds = 3;
-  constexpr double steady = 0.002, disturbed = 0.03, patience = 2.0;
   double taken_off = 1.0;
   for (int round = 2;; ++round) {
     const double spent = now_seconds() - start;
-    if (round > 2 && spent > budget_seconds && taken_off < disturbed) break;
-    if (round > 2 && spent > patience * budget_seconds) break;
-    if (round > least_rounds && taken_off < steady) break;
+    if (round > 2 && spent > budget_seconds && taken_off < C::disturbed) break;
+    if (round > 2 && spent > C::patience * budget_seconds) break;
+    if (round > C::least_rounds && taken_off < C::steady) break;
     taken_off = std::max(target_rounds.repeat(), draft_rounds.repeat());
   }
   CostTable table;
@@ -271,11 +269,9 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
              table.target.seconds(several, near)},
       Sample{draft_pass(probes.draft, 1, near, probes.target), table.draft.seconds(1, near)}};
   // Sizes depend on costs against one another. All of them may follow the machine's clock.
-  constexpr double most_apart = 1.4, most_off = 2.0;
-  constexpr double enough_seconds = 0.06;
   constexpr int least_rounds = 2;
   const double start = now_seconds();
-  for (int round = 1; round <= least_rounds || now_seconds() - start < enough_seconds; ++round) {
+  for (int round = 1; round <= least_rounds || now_seconds() - start < C::check_seconds; ++round) {
     double least = std::numeric_limits<double>::infinity(), most = 0.0;
     for (Sample& sample : samples) {
       sample.passes.time();
@@ -283,7 +279,8 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
       least = std::min(least, ratio);
       most = std::max(most, ratio);
     }
-    if (most <= most_apart * least && most <= most_off && least >= 1.0 / most_off) return true;
+    if (most <= C::most_apart * least && most <= C::most_off && least >= 1.0 / C::most_off)
+      return true;
   }
   return false;
 }

@@ -1,4 +1,4 @@
-#include "cost_table.h"
+#include "sizing/cost_table.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "cost_cache.h"
+#include "sizing/cost_cache.h"
 
 #include <dlfcn.h>
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "sizing/constants.h"
 
 namespace coppice {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* prefix = "costs-";
-constexpr std::size_t most_tables = 100;
 
 // Size and time of last change: what make and rsync go by.
 std::string stamp(const fs::path& file) {
@@ -36,7 +36,7 @@ std::string build() {
     file = info.dli_fname;
   }
   if (!file.is_absolute()) file = "/proc/self/exe";  // a program is named as it was called
-  return cat("coppice ", version(), " ", stamp(file));
+  return cat("coppice ", stamp(file));
 }
 
 std::string files_of(const fs::path& folder) {
@@ -68,7 +68,7 @@ void drop_oldest(const fs::path& folder, const fs::path& kept) {
     tables.emplace_back(fs::last_write_time(entry.path(), ignored), entry.path());
   }
   std::sort(tables.begin(), tables.end());
-  for (std::size_t i = 0; i + most_tables < tables.size(); ++i) {
+  for (std::size_t i = 0; i + SizingConstants::most_tables < tables.size(); ++i) {
     fs::remove(tables[i].second, ignored);
   }
 }

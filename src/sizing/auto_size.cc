@@ -1,28 +1,14 @@
-#include "auto_size.h"
+#include "sizing/auto_size.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "sizing/constants.h"
+
 namespace coppice {
 namespace {
 
-constexpr double keep = 0.96;  // discount of sums per speculative step
-// Speculation is given up when it has lost this many tokens against plain decoding (past gains
-// count, discounted), and tried again after waits of plain steps that double.
-constexpr double tolerated_loss = 3.0;
-constexpr std::int32_t first_wait = 8, longest_wait = 256;
-constexpr std::int32_t most_barren = 3;
-// A draft that gave the prompt's tokens less than this on average is not tried at once; any
-// other may lose this many tokens before its luck counts against it.
-constexpr double useless_fit = 0.02, first_credit = 3.0;
-// Its first trial comes after this many plain steps.
-constexpr std::int32_t useless_wait = 160;
-// Of a node's first child, and its weight in pseudo-observations: what the shipped pair does.
-constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
-// Sampled trees grow no larger: a plan looks at every size.
-constexpr std::int32_t most_planned = 256;
-// Steps between plans, once the first ones have been made.
-constexpr std::int32_t plan_every = 4, first_plans = 4;
+using C = SizingConstants;
 
 // Draft rows of a pass, on average, when a tree of `size` nodes took `passes`.
 std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
@@ -32,20 +18,15 @@ std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
 
 }  // namespace
 
-AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds,
-                   std::int32_t most)
-    : costs_(costs),
-      draw_(draw),
-      overhead_(step_overhead_seconds),
-      most_(std::min(most, most_planned)),
-      calibration_(draw) {}
+AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, std::int32_t most)
+    : costs_(costs), draw_(draw), most_(std::min(most, C::most_planned)), calibration_(draw) {}
 
 // What the first node costs over plain decoding is sunk once a step speculates.
 double AutoSize::hull_cost(std::int32_t size) const {
   const std::int32_t rows = std::max(size, 1) + 1;
   return tokens_per_second_ *
-         (node_seconds + verify_scale_ * (costs_.target.hull_seconds(rows + 1, prefix_) -
-                                          costs_.target.hull_seconds(rows, prefix_)));
+         (C::node_seconds + verify_scale_ * (costs_.target.hull_seconds(rows + 1, prefix_) -
+                                             costs_.target.hull_seconds(rows, prefix_)));
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
@@ -75,12 +56,12 @@ double AutoSize::verify_cost(std::int32_t size) const {
 }
 
 void AutoSize::begin_text(double fit) {
-  if (fit < useless_fit) {
-    surplus_ = -tolerated_loss;
-    wait_ = useless_wait;
-    next_wait_ = longest_wait;
+  if (fit < C::useless_fit) {
+    surplus_ = -C::tolerated_loss;
+    wait_ = C::useless_wait;
+    next_wait_ = C::longest_wait;
   } else {
-    surplus_ = first_credit;
+    surplus_ = C::first_credit;
   }
 }
 
@@ -92,7 +73,7 @@ bool AutoSize::begin_step(std::int32_t prefix) {
   if (seconds_ > 0.0) tokens_per_second_ = std::max(tokens_per_second_, tokens_ / seconds_);
   if (draw_ == ChildDraw::sampled && most_ > 0 && wait_ == 0 && --steps_to_plan_ < 0) {
     plan();
-    steps_to_plan_ = ++plans_ < first_plans ? 0 : plan_every - 1;
+    steps_to_plan_ = ++plans_ < C::first_plans ? 0 : C::plan_every - 1;
   }
   return wait_ == 0;
 }
@@ -105,29 +86,30 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                       std::int64_t passes) {
   calibration_.record(tree, path);
   const double seconds =
-      overhead_ + verify_seconds(tree.nodes()) +
+      C::step_overhead_seconds + verify_seconds(tree.nodes()) +
       static_cast<double>(passes) * draft_seconds(rows_per_pass(tree.size(), passes));
   const double tokens = static_cast<double>(path.size()) + 1.0;
-  tokens_ = keep * tokens_ + tokens;
-  seconds_ = keep * seconds_ + seconds;
-  surplus_ = keep * surplus_ + tokens - seconds / plain_seconds();
+  tokens_ = C::discount * tokens_ + tokens;
+  seconds_ = C::discount * seconds_ + seconds;
+  surplus_ = C::discount * surplus_ + tokens - seconds / plain_seconds();
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
-  if (surplus_ > -tolerated_loss && barren_ < most_barren) {
-    if (tree.size() > 0) next_wait_ = first_wait;
+  if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren) {
+    if (tree.size() > 0) next_wait_ = C::first_wait;
   } else {
     barren_ = 0;
     wait_ = next_wait_;
-    next_wait_ = std::min(2 * next_wait_, longest_wait);
+    next_wait_ = std::min(2 * next_wait_, C::longest_wait);
   }
 }
 
 void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t passes,
                        double draft_seconds_taken) {
-  constexpr double weight = 0.1;
   // A single pass may have been interrupted for long: it counts as twice the usual at most.
   const auto follow = [&](double& scale, double taken, double by_table) {
-    scale += weight * (std::clamp(taken / by_table, 0.5 * scale, 2.0 * scale) - scale);
+    scale += C::clock_weight *
+             (std::clamp(taken / by_table, scale / C::most_clock_step, C::most_clock_step * scale) -
+              scale);
   };
   follow(rows == 1 ? plain_scale_ : verify_scale_, target_seconds,
          costs_.target.seconds(rows, prefix_));
@@ -139,14 +121,15 @@ void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t pa
 }
 
 std::int32_t AutoSize::chain_length(std::int32_t most) const {
-  const double rate = calibration_.first_child(first_child_prior, first_child_weight);
+  const double rate = calibration_.first_child(C::first_child_prior, C::first_child_weight);
   double best = 0.0;
   std::int32_t best_length = 1;
   double expected = 1.0, reach = 1.0;
   for (std::int32_t length = 1; length <= most; ++length) {
     reach *= rate;
     expected += reach;
-    const double seconds = overhead_ + verify_seconds(length + 1) + length * draft_seconds(1);
+    const double seconds =
+        C::step_overhead_seconds + verify_seconds(length + 1) + length * draft_seconds(1);
     if (expected / seconds > best) {
       best = expected / seconds;
       best_length = length;

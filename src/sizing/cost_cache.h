@@ -7,8 +7,8 @@
 #include <string>
 
 #include "coppice.h"
-#include "cost_table.h"
 #include "loaded_model.h"
+#include "sizing/cost_table.h"
 
 namespace coppice {
 

@@ -1,14 +1,13 @@
-#include "drafting/size_plan.h"
+#include "sizing/size_plan.h"
 
 #include <algorithm>
+
+#include "sizing/constants.h"
 
 namespace coppice {
 namespace {
 
-constexpr std::int32_t deepest = 32;  // layers that are ever planned for
-constexpr std::int32_t most_rank = 7;
-// Learned chances move slowly: the best depth stays near.
-constexpr std::int32_t depths_around = 3;
+using C = SizingConstants;
 
 // What the n-th node's row costs.
 double step_to(const StepPrices& prices, std::int32_t n) {
@@ -43,7 +42,7 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
       break;
     }
     gain += place.value;
-    if (place.rank < most_rank) {
+    if (place.rank < C::last_rank) {
       offer(calibration, place.value, place.reach - place.value, place.depth, place.rank + 1);
     }
     if (place.depth < depth) offer(calibration, place.value, place.value, place.depth + 1, 0);
@@ -65,11 +64,11 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
 void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPrices& prices,
                          SizePlan& plan) {
   Best best{-1e300, 0, 0, 0.0};
-  const std::int32_t first = plan.depth == 0 ? 1 : std::max(1, plan.depth - depths_around);
+  const std::int32_t first = plan.depth == 0 ? 1 : std::max(1, plan.depth - C::depths_around);
   const std::int32_t last =
-      plan.depth == 0 ? deepest : std::min(deepest, plan.depth + depths_around);
+      plan.depth == 0 ? C::deepest : std::min(C::deepest, plan.depth + C::depths_around);
   std::int32_t in_vain = 0;
-  for (std::int32_t depth = first; depth <= last && in_vain <= depths_around; ++depth) {
+  for (std::int32_t depth = first; depth <= last && in_vain <= C::depths_around; ++depth) {
     in_vain = try_depth(calibration, prices, depth, best) ? 0 : in_vain + 1;
   }
   plan.nodes = best.nodes;

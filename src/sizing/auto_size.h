@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "base/token_tree.h"
-#include "cost_table.h"
 #include "drafting/calibration.h"
 #include "drafting/dyspec_auto.h"
-#include "drafting/size_plan.h"
+#include "sizing/constants.h"
+#include "sizing/cost_table.h"
+#include "sizing/size_plan.h"
 
 namespace coppice {
 
@@ -18,9 +19,8 @@ namespace coppice {
 /// where observe() is called.
 class AutoSize : public GrowthEconomics {
  public:
-  /// `step_overhead_seconds`: what a speculative step costs beside the two models' passes.
   /// `most`: draft tokens of trees that grow by node_cost(); 0 where none do.
-  AutoSize(const CostTable& costs, ChildDraw draw, double step_overhead_seconds, std::int32_t most);
+  AutoSize(const CostTable& costs, ChildDraw draw, std::int32_t most);
 
   /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
   void begin_text(double fit);
@@ -48,12 +48,8 @@ class AutoSize : public GrowthEconomics {
   double verify_cost(std::int32_t size) const override;
 
  private:
-  /// What a node costs beside its row of the passes: heap, order, results from the device.
-  static constexpr double node_seconds = 2e-6;
-
   const CostTable& costs_;
   ChildDraw draw_;
-  double overhead_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
   /// Under sampled rejection a token that was drawn stays: the size to aim for is planned.
@@ -66,7 +62,8 @@ class AutoSize : public GrowthEconomics {
   double plain_seconds() const { return plain_scale_ * costs_.target.seconds(1, prefix_); }
   double verify_seconds(std::int32_t rows) const {
     if (rows == 1) return plain_seconds();
-    return verify_scale_ * costs_.target.seconds(rows, prefix_) + node_seconds * (rows - 1);
+    return verify_scale_ * costs_.target.seconds(rows, prefix_) +
+           SizingConstants::node_seconds * (rows - 1);
   }
   double draft_seconds(std::int32_t rows) const {
     return draft_scale_ * costs_.draft.seconds(rows, prefix_);
@@ -78,7 +75,7 @@ class AutoSize : public GrowthEconomics {
   double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;                 ///< tokens won against plain decoding, discounted
   std::int32_t barren_ = 0;              ///< steps in a row that grew no node
-  std::int32_t wait_ = 0, next_wait_ = 8;
+  std::int32_t wait_ = 0, next_wait_ = SizingConstants::first_wait;
 };
 
 }  // namespace coppice

@@ -1,5 +1,5 @@
 // Costs kept from one start to the next.
-#include "cost_cache.h"
+#include "sizing/cost_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "cost_measurement.h"
 #include "engine/pair.h"
+#include "sizing/cost_measurement.h"
 
 namespace coppice {
 namespace {

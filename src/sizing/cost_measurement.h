@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "cost_table.h"
 #include "kernels/device_sampler.h"
 #include "loaded_model.h"
+#include "sizing/cost_table.h"
 
 namespace coppice {
 

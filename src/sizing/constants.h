@@ -1,0 +1,81 @@
+// Every tuned number of automatic sizes, with where it comes from. README.md has the theory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace coppice {
+
+struct SizingConstants {
+  // Prices that no table holds.
+
+  /// What a speculative step costs beside the models' passes: drawing, ordering, planning,
+  /// accepting. Measured on the shipped pair (bench/generate).
+  static constexpr double step_overhead_seconds = 15e-6;
+  /// What a node costs beside its row of the passes: heap, order, results from the device. Measured
+  /// as the slope of that overhead between trees of 8 and of 64 nodes.
+  static constexpr double node_seconds = 2e-6;
+
+  // What is learned.
+
+  /// Discount, per speculative step, of the tokens and seconds whose ratio is the present rate, and
+  /// of the surplus: 25 steps are a paragraph, over which the rate of a text is about steady.
+  static constexpr double discount = 0.96;
+  /// Of a chain's first child, and its weight in observations: what the shipped pair does.
+  static constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
+  /// Weight of one step in what the clock says over the table; and how far one pass, which may have
+  /// been interrupted, can move it: to this factor of the usual or its inverse.
+  static constexpr double clock_weight = 0.1, most_clock_step = 2.0;
+
+  // When to stop, and to try again.
+
+  /// Tokens that speculation may lose against plain decoding before it is given up: the cost of
+  /// about three wasted steps.
+  static constexpr double tolerated_loss = 3.0;
+  /// Plain steps until it is tried again: doubling, so that a useless draft costs at most about
+  /// (tolerated loss) / (longest wait), 1%, of the text.
+  static constexpr std::int32_t first_wait = 8, longest_wait = 256;
+  /// Steps in a row whose draft pass found nothing worth a row: prices are against it for now.
+  static constexpr std::int32_t most_barren = 3;
+  /// A draft that gave the prompt's tokens less than this on average is not tried at once, but
+  /// after so many plain steps; random drafts stay below it, drafts that pay far above. Any other
+  /// may lose the credit, in tokens, before its luck counts against it.
+  static constexpr double useless_fit = 0.02, first_credit = 3.0;
+  static constexpr std::int32_t useless_wait = 160;
+
+  // How a size is planned (under sampled rejection).
+
+  /// Nodes of the largest tree that is planned: a plan looks at every size.
+  static constexpr std::int32_t most_planned = 256;
+  /// Layers that are ever planned for, also of a chain; sibling ranks; and how far from the last
+  /// plan's depth the next one looks: learned chances move slowly.
+  static constexpr std::int32_t deepest = 32, last_rank = 7, depths_around = 3;
+  /// Steps between plans, once the first ones have been made: a plan takes as long as some rows.
+  static constexpr std::int32_t plan_every = 4, first_plans = 4;
+
+  // How costs are measured.
+
+  /// Of a first start: seconds granted; if models are large, so many passes, up to the most.
+  static constexpr double budget_seconds = 0.4, budget_passes = 250.0, most_budget_seconds = 1.5;
+  /// At least so many rounds; then until a round takes less than this share off the least times, or
+  /// the budget is spent. A round that takes more than `disturbed` off says that others were
+  /// disturbed: it then goes on, up to `patience` times the budget.
+  static constexpr std::int32_t least_rounds = 3;
+  static constexpr double steady = 0.002, disturbed = 0.03, patience = 2.0;
+  /// Prefix lengths: 1, and this or what the context allows.
+  static constexpr std::int32_t long_prefix = 512, least_context = 8;
+  /// Passes of the draft before each of the target, as in a step; the caches' time to settle on
+  /// plain decoding.
+  static constexpr int draft_passes_before = 3;
+  static constexpr double settling_seconds = 0.006;
+
+  // When a kept table is measured anew.
+
+  /// Costs against one another further apart than this, all of them further off, or no agreement
+  /// within so many seconds. Sizes depend on ratios; the clock corrects what is common.
+  static constexpr double most_apart = 1.4, most_off = 2.0, check_seconds = 0.06;
+  /// Tables in the user's cache folder.
+  static constexpr std::size_t most_tables = 100;
+};
+
+}  // namespace coppice
