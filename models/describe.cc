@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace coppice {
 namespace {
@@ -106,7 +106,8 @@ void describe_weights(const Checkpoint& checkpoint, Report& report) {
 std::string vocabulary(const std::filesystem::path& dir, const ModelConfig& config) {
   std::string text = config.vocab_size > 0 ? cat(grouped(config.vocab_size), " tokens, ") : "";
   try {
-    return text + cat("tokenizer.model of ", grouped(Tokenizer::load(dir)->pieces()), " pieces");
+    const auto tokenizer = Tokenizer::load(dir);
+    return text + cat(tokenizer->file_kind(), " of ", grouped(tokenizer->pieces()), " pieces");
   } catch (const Error& error) {
     return text + cat("no usable tokenizer: ", error.what());
   }

@@ -38,11 +38,10 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
 void check_vocabularies(Engine::Impl& engine) {
   const std::int64_t target_rows = engine.target.model->config().vocab_size;
   const std::int64_t draft_rows = engine.draft.model->config().vocab_size;
-  const auto file = engine.options.draft / "tokenizer.model";
-  if (engine.tokenizer != nullptr && is_there(file)) {
+  if (engine.tokenizer != nullptr && Tokenizer::is_in(engine.options.draft)) {
     const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
     engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
-    const std::int64_t pieces = engine.tokenizer->pieces();
+    const std::int64_t pieces = engine.tokenizer->vocabulary_pieces();
     if (std::min(target_rows, draft_rows) >= pieces) return;
     throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ",
                       pieces, " pieces, the models have ", target_rows, " (target) and ",
@@ -194,9 +193,7 @@ std::vector<TokenId> Engine::Impl::encode(std::string_view prompt, bool add_bos)
   const Tokenizer& t = require_tokenizer();
   if (prompt.empty()) throw_usage("prompt: it is empty; give some text to continue");
   std::vector<TokenId> tokens = t.encode(prompt);
-  const TokenId bos = target.model->config().bos_token;
-  if (add_bos && bos >= 0) tokens.insert(tokens.begin(), bos);
-  return tokens;
+  return add_bos ? t.framed(std::move(tokens), target.model->config().bos_token) : tokens;
 }
 
 void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {
@@ -285,12 +282,12 @@ Engine Engine::load(const EngineOptions& options) {
     impl->tokenizer = Tokenizer::load(options.target);
   } catch (const Error& error) {
     // Token ids still work; a text prompt will say why it does not.
-    if (is_there(options.target / "tokenizer.model")) throw;
+    if (!is_there(options.target / "tokenizer.json") && Tokenizer::is_in(options.target)) throw;
     impl->no_tokenizer = error.what();
   }
-  if (impl->tokenizer && impl->tokenizer->pieces() > config.vocab_size) {
+  if (impl->tokenizer && impl->tokenizer->vocabulary_pieces() > config.vocab_size) {
     throw_failure(cat("target ", quote(options.target.string()), ": its tokenizer has ",
-                      impl->tokenizer->pieces(), " pieces, its model only ", config.vocab_size,
+                      impl->tokenizer->vocabulary_pieces(), " pieces, its model only ", config.vocab_size,
                       " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {

@@ -15,7 +15,7 @@
 #include "loaded_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "sizing/cost_table.h"
 #include "step_view.h"
 #include "verify/acceptance.h"

@@ -17,7 +17,7 @@
 #include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/safetensors.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "reference/tiny_model.h"
 #include "sizing/cost_table.h"
 #include "study/files.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json_file.h"
 #include "models/safetensors.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
 #include "reference/naive_device.h"

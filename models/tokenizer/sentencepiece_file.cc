@@ -1,4 +1,4 @@
-#include "models/sentencepiece_file.h"
+#include "models/tokenizer/sentencepiece_file.h"
 
 #include <bit>
 #include <cmath>

@@ -1,6 +1,4 @@
 // The tokenizer against sentencepiece itself, and against damaged files.
-#include "models/tokenizer.h"
-
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
 
@@ -13,7 +11,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "models/sentencepiece_file.h"
+#include "models/tokenizer/sentencepiece_file.h"
+#include "models/tokenizer/tokenizer.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
@@ -93,6 +92,8 @@ std::string refusal(const std::string& bytes) {
   return {};
 }
 
+std::vector<TokenId> ids(std::vector<TokenId> tokens) { return tokens; }
+
 const std::vector<std::string> texts = {
     "",
     " ",
@@ -136,14 +137,14 @@ TEST(ShippedTokenizer, AgreesWithSentencepieceAndRoundTrips) {
   for (const std::string& text : all) {
     std::vector<int> wanted;
     ASSERT_TRUE(processor.Encode(text, &wanted).ok());
-    const std::vector<TokenId> tokens = tokenizer->encode(text);
+    const std::vector<TokenId> tokens = tokenizer->encode_typed(text);
     EXPECT_EQ(tokens, std::vector<TokenId>(wanted.begin(), wanted.end())) << text;
     std::string decoded;
     ASSERT_TRUE(processor.Decode(wanted, &decoded).ok());
-    EXPECT_EQ(tokenizer->decode(tokens, true), decoded) << text;
+    EXPECT_EQ(tokenizer->decode(tokens), decoded) << text;
     std::string joined;
     for (const TokenId token : tokens) joined += tokenizer->bytes_of(token);
-    EXPECT_EQ(tokenizer->decode(tokens, false), joined);
+    EXPECT_EQ(joined, decoded) << "it puts no space before the first word";
     // The shipped tokenizer changes nothing: what went in comes out.
     EXPECT_EQ(decoded, text);
   }
@@ -160,7 +161,7 @@ TEST(ShippedTokenizer, HasAByteForEveryByte) {
   EXPECT_EQ(tokenizer->bytes_of(tokenizer->pieces()), "");
   EXPECT_EQ(tokenizer->bytes_of(INT32_MAX), "");
   const auto tokens = tokenizer->encode(std::string("a\0b", 3));
-  EXPECT_EQ(tokenizer->decode(tokens, true), std::string("a\0b", 3));
+  EXPECT_EQ(tokenizer->decode(tokens), std::string("a\0b", 3));
 }
 
 // The bound that refuses prompts before they are tokenized must never refuse one that fits.
@@ -173,13 +174,13 @@ TEST(Tokenizer, BytesBoundTokens) {
     lossless.piece(text, PieceKind::byte);
   }
   const auto exact = load(lossless.file());
-  EXPECT_EQ(exact->most_bytes(10), 30u) << "the longest piece is the mark, of three bytes";
+  EXPECT_EQ(exact->most_bytes(10), 40u) << "the longest piece is </s>, of four bytes";
   const auto merging = load(letters().file());
   EXPECT_EQ(merging->most_bytes(10), 1u << 20) << "unknown letters merge into one token";
   const auto shipped_one = Tokenizer::load(shipped);
   std::mt19937 random(1);
-  const std::vector<std::string> parts = {"a",    "b",  "ab", " ",      "  ",  "\xE2\x96\x81",
-                                          "<<",   "z",  "\n", "\u00e9", "the", "\U0001f600",
+  const std::vector<std::string> parts = {"a",    "b",   "ab", " ",      "  ",  "\xE2\x96\x81",
+                                          "<<",   "z",   "\n", "\u00e9", "the", "\U0001f600",
                                           "said", "</s>"};
   for (int round = 0; round < 200; ++round) {
     std::string text;
@@ -225,11 +226,25 @@ TEST(Tokenizer, KnowsEveryKindOfPiece) {
   EXPECT_EQ(tokenizer->bytes_of(7), "<<");
   EXPECT_EQ(tokenizer->bytes_of(8 + 255), "\xff");
   EXPECT_EQ(tokenizer->encode("ab"), (std::vector<TokenId>{6, 5}));
-  EXPECT_EQ(tokenizer->decode({6, 5, 6, 3}, true), "ab a");
-  EXPECT_EQ(tokenizer->decode({6, 5, 6, 3}, false), " ab a");
-  EXPECT_EQ(tokenizer->decode({1, 6, 5, 2}, true), "ab");
-  EXPECT_EQ(tokenizer->decode({8 + 0xE2, 8 + 0x81, 8 + 0x87}, true), "\xE2\x81\x87");
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\xE4\xBD\xA0"), true), "\xE4\xBD\xA0");
+  EXPECT_EQ(tokenizer->decode(ids({6, 5, 6, 3})), "ab a");
+  EXPECT_EQ(tokenizer->decode(ids({1, 6, 5, 2})), "ab");
+  EXPECT_EQ(tokenizer->decode(ids({8 + 0xE2, 8 + 0x81, 8 + 0x87})), "\xE2\x81\x87");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\xE4\xBD\xA0")), "\xE4\xBD\xA0");
+}
+
+TEST(Tokenizer, MakesControlPiecesOfTextThatNobodyTyped) {
+  const auto tokenizer = load(letters().file());
+  EXPECT_EQ(tokenizer->encode("<s>ab</s></s>"), ids({1, 6, 5, 2, 2}));
+  const std::vector<TokenId> typed = tokenizer->encode_typed("<s>ab</s>");
+  for (const TokenId token : typed) EXPECT_TRUE(token != 1 && token != 2) << token;
+  // A mark that user and template spell together is none.
+  const std::vector<TextPart> parts = {{"<s>"}, {"a<", true}, {"/s>b"}, {"</s>", true}, {"</s>"}};
+  const std::vector<TokenId> tokens = tokenizer->encode(parts);
+  EXPECT_EQ(tokens.front(), 1);
+  EXPECT_EQ(tokens.back(), 2);
+  for (std::size_t i = 1; i + 1 < tokens.size(); ++i) EXPECT_TRUE(tokens[i] > 2 || tokens[i] == 0);
+  EXPECT_EQ(tokenizer->framed(ids({5}), 1), ids({1, 5}));
+  EXPECT_EQ(tokenizer->framed(ids({5}), -1), ids({5}));
 }
 
 TEST(Tokenizer, ComparesPiecesNotFiles) {
@@ -264,9 +279,7 @@ TEST(Tokenizer, SaysWhatIsMissing) {
     }
     return std::string();
   };
-  EXPECT_NE(message().find("tokenizer.model: no such file"), std::string::npos);
-  write_file(folder.path() / "tokenizer.json", "{}");
-  EXPECT_NE(message().find("only tokenizer.json"), std::string::npos);
+  EXPECT_NE(message().find("neither tokenizer.json nor tokenizer.model"), std::string::npos);
   EXPECT_NE(message().find("--prompt-ids"), std::string::npos);
 }
 
@@ -324,7 +337,7 @@ TEST(Tokenizer, DamageIsReportedQuietly) {
     }
     try {
       const auto tokenizer = load(bytes);
-      for (const std::string& text : texts) tokenizer->decode(tokenizer->encode(text), true);
+      for (const std::string& text : texts) tokenizer->decode(tokenizer->encode(text));
     } catch (const Error& error) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
     }

@@ -1,0 +1,199 @@
+#include "models/tokenizer/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/utf8.h"
+#include "models/tokenizer/byte_pieces.h"
+#include "models/tokenizer/sentencepiece_file.h"
+
+namespace coppice {
+namespace {
+
+/// The word-boundary mark, U+2581.
+constexpr std::string_view boundary = "\xE2\x96\x81";
+
+std::string with_spaces(std::string_view piece) {
+  std::string out;
+  while (!piece.empty()) {
+    if (piece.substr(0, boundary.size()) == boundary) {
+      out += ' ';
+      piece.remove_prefix(boundary.size());
+    } else {
+      out += piece.front();
+      piece.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+class SentencepieceTokenizer final : public Tokenizer {
+ public:
+  explicit SentencepieceTokenizer(const std::filesystem::path& path) {
+    // A vocabulary of a quarter of a million pieces takes 4 MB.
+    constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
+    const std::string text = read_file(path, "", largest_file);
+    SentencepieceFile model = read_sentencepiece(text, path.string());
+    std::string reason;
+    try {
+      const auto loaded = processor_.LoadFromSerializedProto(text);
+      if (!loaded.ok()) reason = loaded.ToString();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    if (!reason.empty() || processor_.GetPieceSize() != static_cast<int>(model.pieces.size())) {
+      throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", quote(reason),
+                        "; fetch the file again"));
+    }
+    for (const auto& piece : model.pieces) {
+      switch (piece.kind) {
+        case PieceKind::control:
+          control_.push_back(static_cast<TokenId>(bytes_.size()));
+          bytes_.emplace_back();
+          break;
+        case PieceKind::unknown:
+          bytes_.push_back(model.unknown_surface);
+          break;
+        case PieceKind::byte:
+          if (byte_value(piece.text) < 0) {
+            throw_failure(cat(path.string(), ": corrupt: ", quote(piece.text),
+                              " is no byte piece; fetch the file again"));
+          }
+          bytes_.emplace_back(1, static_cast<char>(byte_value(piece.text)));
+          break;
+        default:
+          bytes_.push_back(with_spaces(piece.text));
+      }
+    }
+    for (const auto& piece : model.pieces) {
+      // As text may spell it: with the mark itself, which is longer than a space.
+      const bool spelt = piece.kind == PieceKind::normal || piece.kind == PieceKind::control ||
+                         piece.kind == PieceKind::user_defined;
+      if (spelt) longest_ = std::max<std::uint64_t>(longest_, piece.text.size());
+    }
+    keeps_all_text_ = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
+    drops_first_space_ = model.add_dummy_prefix || model.remove_extra_whitespaces;
+    pieces_ = std::move(model.pieces);
+  }
+
+  std::string_view file_kind() const override { return "tokenizer.model"; }
+  std::int32_t pieces() const override { return static_cast<std::int32_t>(pieces_.size()); }
+
+  std::string_view piece(TokenId token) const override {
+    return is_known(token) ? std::string_view(at(token).text) : std::string_view();
+  }
+
+  std::vector<TokenId> encode(std::span<const TextPart> parts) const override {
+    std::vector<TokenId> tokens;
+    std::string text;  // since the last control piece
+    for (const TextPart& part : parts) {
+      std::string_view rest = part.text;
+      while (!part.typed && !rest.empty()) {
+        const auto [begin, control] = first_control(rest);
+        if (control < 0) break;
+        text += rest.substr(0, begin);
+        append(text, tokens);
+        text.clear();
+        tokens.push_back(control);
+        rest.remove_prefix(begin + at(control).text.size());
+      }
+      text += rest;
+    }
+    append(text, tokens);
+    return tokens;
+  }
+
+  std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const override {
+    if (bos >= 0) tokens.insert(tokens.begin(), bos);
+    return tokens;
+  }
+
+  std::uint64_t most_bytes(std::uint64_t tokens) const override {
+    return bytes_at_most(tokens, longest_, keeps_all_text_);
+  }
+
+  std::string bytes_of(TokenId token) const override {
+    return is_known(token) ? bytes_[static_cast<std::size_t>(token)] : std::string();
+  }
+
+  std::string decode(std::span<const TokenId> tokens) const override {
+    std::string text;
+    bool first = drops_first_space_;
+    for (const TokenId token : tokens) {
+      if (!is_known(token) || at(token).kind == PieceKind::control) continue;
+      std::string_view bytes = bytes_[static_cast<std::size_t>(token)];
+      const PieceKind kind = at(token).kind;
+      const bool marked = kind != PieceKind::unknown && kind != PieceKind::byte &&
+                          std::string_view(at(token).text).substr(0, boundary.size()) == boundary;
+      if (first && marked) bytes.remove_prefix(1);
+      text += bytes;
+      first = false;
+    }
+    return text;
+  }
+
+ protected:
+  std::string_view kind_of(TokenId token) const override { return name_of(at(token).kind); }
+
+ private:
+  bool is_known(TokenId token) const { return token >= 0 && token < pieces(); }
+  const SentencepieceFile::Piece& at(TokenId token) const {
+    return pieces_[static_cast<std::size_t>(token)];
+  }
+
+  struct Found {
+    std::size_t begin = 0;
+    TokenId control = -1;
+  };
+  /// The control piece that begins first in the text, the longest of those.
+  Found first_control(std::string_view text) const {
+    Found found;
+    for (const TokenId control : control_) {
+      const std::size_t begin = text.find(at(control).text);
+      if (begin == text.npos) continue;
+      const bool earlier = found.control < 0 || begin < found.begin;
+      if (earlier ||
+          (begin == found.begin && at(control).text.size() > at(found.control).text.size())) {
+        found = {begin, control};
+      }
+    }
+    return found;
+  }
+
+  void append(std::string_view text, std::vector<TokenId>& tokens) const {
+    if (text.empty()) return;
+    if (!is_valid_utf8(text)) throw_usage("the text is not valid UTF-8; convert it to UTF-8");
+    std::vector<int> ids;
+    if (const auto encoded = processor_.Encode(text, &ids); !encoded.ok()) {
+      throw_failure(cat("sentencepiece cannot encode the text: ", quote(encoded.ToString())));
+    }
+    if (text.find('\0') != text.npos) {
+      // It is one of the tokens, or it was lost.
+      const bool kept = std::any_of(ids.begin(), ids.end(), [&](int id) {
+        return bytes_[static_cast<std::size_t>(id)].find('\0') != std::string::npos;
+      });
+      if (!kept) throw_usage("the text holds a NUL byte, which this tokenizer cannot represent");
+    }
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  }
+
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<SentencepieceFile::Piece> pieces_;
+  std::vector<std::string> bytes_;  ///< by piece: what it adds to a text
+  std::vector<TokenId> control_;
+  bool drops_first_space_ = false;
+  std::uint64_t longest_ = 1;    ///< bytes of a piece
+  bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& file) {
+  return std::make_unique<SentencepieceTokenizer>(file);
+}
+
+}  // namespace coppice

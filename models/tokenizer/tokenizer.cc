@@ -1,0 +1,65 @@
+#include "models/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "models/tokenizer/sentencepiece_tokenizer.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* json_name = "tokenizer.json";
+constexpr const char* model_name = "tokenizer.model";
+
+}  // namespace
+
+bool Tokenizer::is_in(const fs::path& dir) {
+  return is_there(dir / json_name) || is_there(dir / model_name);
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
+  if (is_there(dir / model_name)) return load_sentencepiece_tokenizer(dir / model_name);
+  throw_failure(cat(dir.string(), ": has neither ", json_name, " nor ", model_name,
+                    "; add one, or give prompts as token ids with --prompt-ids"));
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
+  const TextPart part{text, false};
+  return encode(std::span(&part, 1));
+}
+
+std::vector<TokenId> Tokenizer::encode_typed(std::string_view text) const {
+  const TextPart part{text, true};
+  return encode(std::span(&part, 1));
+}
+
+std::uint64_t Tokenizer::bytes_at_most(std::uint64_t tokens, std::uint64_t longest,
+                                       bool keeps_all) {
+  if (keeps_all) return tokens * longest;
+  return std::max(std::uint64_t{1} << 20, tokens * std::max<std::uint64_t>(64, longest));
+}
+
+void Tokenizer::require_same_pieces(const Tokenizer& other, const std::string& this_name,
+                                    const std::string& other_name) const {
+  const std::string remedy = "; draft and target must share a tokenizer";
+  const bool same_kind = file_kind() == other.file_kind();
+  for (TokenId id = 0; id < std::min(pieces(), other.pieces()); ++id) {
+    const bool same_text = piece(id) == other.piece(id);
+    if (same_text && (!same_kind || kind_of(id) == other.kind_of(id))) continue;
+    throw_failure(cat("tokenizers differ: token ", id, " is ", quote(piece(id)), " (", kind_of(id),
+                      ") in ", this_name, " and ", quote(other.piece(id)), " (", other.kind_of(id),
+                      ") in ", other_name, remedy));
+  }
+  if (pieces() != other.pieces()) {
+    const bool mine = pieces() > other.pieces();
+    const TokenId id = std::min(pieces(), other.pieces());
+    throw_failure(cat("tokenizers differ: ", this_name, " has ", pieces(), " pieces, ", other_name,
+                      " has ", other.pieces(), "; the first that only one has is ",
+                      quote(mine ? piece(id) : other.piece(id)), remedy));
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,83 @@
+// Text to token ids and back, whatever file a model folder keeps its vocabulary in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+/// A stretch of a text that several wrote.
+struct TextPart {
+  std::string_view text;
+  /// A user typed it: no special token is made of it or of a part of it, whatever it spells.
+  bool typed = false;
+};
+
+/// Safe to call from several threads at once.
+class Tokenizer {
+ public:
+  /// Reads DIR/tokenizer.json, else DIR/tokenizer.model (sentencepiece). Throws Error(failure) if
+  /// both are missing, or if the file is corrupt or asks for something that coppice does not know.
+  static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
+  /// Whether the folder holds a file that load() would read.
+  static bool is_in(const std::filesystem::path& dir);
+
+  virtual ~Tokenizer() = default;
+
+  /// Token ids of a text, without those that the tokenizer puts around one (see framed()). A
+  /// special token that is spelt in the text becomes that token.
+  std::vector<TokenId> encode(std::string_view text) const;
+  /// The same, but a special token that is spelt in the text stays text.
+  std::vector<TokenId> encode_typed(std::string_view text) const;
+  /// Token ids of the parts' joined text: special tokens are found only where no byte of them was
+  /// typed; all else is split as if one had written it, so that a token may reach from part to
+  /// part. Special means what the file calls an added token, unless it is only white space (some
+  /// files leave role marks without the mark "special"); in a tokenizer.model, control pieces.
+  /// Throws Error(usage) if the text is not valid UTF-8, or holds a NUL byte that the tokenizer
+  /// would lose.
+  virtual std::vector<TokenId> encode(std::span<const TextPart> parts) const = 0;
+  /// Puts around a text what the model expects there: what tokenizer.json's post-processor says,
+  /// or for a tokenizer.model `bos`, the config's (-1: none).
+  virtual std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const = 0;
+
+  /// "tokenizer.json" or "tokenizer.model".
+  virtual std::string_view file_kind() const = 0;
+  /// Ids from 0 up to this one, exclusive, may have a piece.
+  virtual std::int32_t pieces() const = 0;
+  /// The same without tokens that were added behind the vocabulary, for which some models have no
+  /// rows: text that spells one of those is then refused.
+  virtual std::int32_t vocabulary_pieces() const { return pieces(); }
+  /// A piece as its file spells it; empty for an id without one.
+  virtual std::string_view piece(TokenId token) const = 0;
+  /// The bytes that a token adds inside a text (nothing for special tokens and ids without a
+  /// piece). Not necessarily valid UTF-8 on its own.
+  virtual std::string bytes_of(TokenId token) const = 0;
+  /// What the tokens spell as a whole text: without special tokens, and without the space that
+  /// the tokenizer puts before a first word.
+  virtual std::string decode(std::span<const TokenId> tokens) const = 0;
+  /// A text of more bytes than this has more than `tokens` tokens. That is told from the longest
+  /// piece; a vocabulary without a byte for every byte, or one whose tokenizer rewrites text
+  /// before it looks for pieces, may merge or drop any number of bytes, and gets a mebibyte, or
+  /// 64 bytes a token if that is more: nobody writes a prompt that shrinks so.
+  virtual std::uint64_t most_bytes(std::uint64_t tokens) const = 0;
+
+  /// Throws Error(failure) that names the first difference unless both map the same ids to the
+  /// same pieces. Pieces are compared, not files: a tokenizer.model may meet a tokenizer.json.
+  void require_same_pieces(const Tokenizer& other, const std::string& this_name,
+                           const std::string& other_name) const;
+
+ protected:
+  /// What kind of piece it is, for a message; compared between tokenizers of one kind of file.
+  virtual std::string_view kind_of(TokenId token) const = 0;
+  /// most_bytes() for pieces of at most `longest` bytes; `keeps_all`: no byte of a text is lost.
+  static std::uint64_t bytes_at_most(std::uint64_t tokens, std::uint64_t longest, bool keeps_all);
+};
+
+}  // namespace coppice
