@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -134,13 +135,17 @@ const CostTable* Engine::Impl::find_costs() {
   if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
   if (!costs && !can_measure(target, draft)) return nullptr;
   std::filesystem::path folder;  // that measured costs are kept in
+  std::optional<CostTable> kept;
   std::string key;
   const std::int32_t most_rows = tree_rows(options);
   if (!costs && options.cost_table.empty() && options.cost_cache) {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, draft);
-    costs = cached_costs(folder, key);
-    if (costs && !still_holds(*costs, target, draft, sampler.get(), most_rows)) costs.reset();
+    kept = cached_costs(folder, key);
+    if (kept && still_holds(*kept, target, draft, sampler.get(), most_rows)) {
+      costs = kept;
+      if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
+    }
   }
   if (!costs) {
     // The listener may call this engine, which then measures; it hears of it once.
@@ -157,7 +162,7 @@ const CostTable* Engine::Impl::find_costs() {
     CostTable table =
         measure_costs(target, draft, sampler.get(), most_rows, SizingConstants::budget_seconds);
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
-    cache_costs(folder, key, table);
+    cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
     costs = std::move(table);
     tell(1.0);
   }

@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
+#include "sizing/cost_correction.h"
 #include "sizing/cost_table.h"
 #include "step_view.h"
 #include "verify/acceptance.h"
@@ -36,6 +37,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
+  CostCorrection correction;     ///< of these costs, by the clock, over all texts
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
