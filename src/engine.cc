@@ -29,8 +29,7 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   }
   CpuOptions cpu;
   cpu.threads = options.threads;
-  const bool f32 = choose_cpu_type(options.target, options.cpu_dtype).type == DType::f32;
-  cpu.compute = f32 ? CpuOptions::Compute::f32 : CpuOptions::Compute::bf16;
+  cpu.compute = cpu_type(options.cpu_dtype);
   return cpu;
 }
 
@@ -296,12 +295,7 @@ Engine Engine::load(const EngineOptions& options) {
                       " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {
-    if (device.shares_host_memory()) {
-      const DType type = choose_cpu_type(options.draft, options.cpu_dtype).type;
-      if (type != device.compute_dtype()) impl->draft_device = device.computing_in(type);
-    }
-    impl->draft.model = load_model(options.draft, "draft", options,
-                                   impl->draft_device ? *impl->draft_device : device);
+    impl->draft.model = load_model(options.draft, "draft", options, device);
     check_vocabularies(*impl);
   }
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
@@ -313,7 +307,7 @@ Engine Engine::load(const EngineOptions& options) {
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
   impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
   if (impl->draft.model) {
-    impl->draft.pool = make_pool(impl->draft.model->device(), *impl->draft.model, kv.draft);
+    impl->draft.pool = make_pool(device, *impl->draft.model, kv.draft);
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,

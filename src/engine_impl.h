@@ -27,9 +27,8 @@ namespace coppice {
 
 struct __attribute__((visibility("hidden"))) Engine::Impl {
   EngineOptions options;
-  std::unique_ptr<Device> device;        ///< the target's, and the draft's unless it has its own
-  std::unique_ptr<Device> draft_device;  ///< of another type (cpu_dtype "auto"); else null
-  LoadedModel target, draft;             ///< draft.model is null for plain decoding only
+  std::unique_ptr<Device> device;  ///< the target's, and the draft's unless it has its own
+  LoadedModel target, draft;       ///< draft.model is null for plain decoding only
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
