@@ -293,11 +293,11 @@ TEST_P(Linear, ShortOfMemoryIsAnError) {
         cpu::Workers workers(1);
         cpu::LinearEngine engine(GetParam(), workers);
         const auto use = [&] {
-          const std::vector<float> values(128 * 768, 0.5f);
-          const LinearPart part{values.data(), DType::f32, 768};
-          const auto packed = engine.pack({&part, 1}, 128, {}, 256);
-          const std::vector<float> x(256 * 128, 1.0f);
-          std::vector<float> y(256 * 768);
+          const std::vector<float> values(1024 * 2048, 0.5f);
+          const LinearPart part{values.data(), DType::f32, 2048};
+          const auto packed = engine.pack({&part, 1}, 1024, {}, 256);
+          const std::vector<float> x(256 * 1024, 1.0f);
+          std::vector<float> y(256 * 2048);
           engine.run(*packed, x.data(), 256, y.data(), false);
         };
         try {
