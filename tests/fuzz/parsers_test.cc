@@ -10,7 +10,10 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/utf8.h"
+#include "chat/chat_template.h"
+#include "chat/json.h"
 #include "drafting/sequoia.h"
 #include "drafting/static_tree.h"
 #include "fuzz/mutator.h"
@@ -128,6 +131,37 @@ TEST_F(Parsers, Tokenizers) {
     const auto tokenizer = Tokenizer::load(folder_.path());
     EXPECT_FALSE(tokenizer->encode("It was late,\xc3\xa9 \xe2\x96\x81 two  spaces").empty());
     for (TokenId token = 0; token < tokenizer->pieces(); ++token) tokenizer->bytes_of(token);
+  });
+}
+
+TEST_F(Parsers, ChatTemplates) {
+  const std::string good = R"({%- macro say(role, text, mark='##') -%}
+{{ mark }} {{ role|title }}: {{ text|trim }}{{ caller() if caller }}
+{% endmacro -%}
+{% set ns = namespace(n=0, seen=[]) %}
+{# Every statement once. #}
+{% for m in messages if m.role != 'tool' recursive %}
+  {% set ns.n = ns.n + loop.index0 * 2 %}{% set ns.seen = ns.seen + [m.role] %}
+  {% if loop.first and m['role'] == "system" %}{{ say(m.role, m.content) }}
+  {%- elif m.content is string and 'x' not in m.content[1:-1] %}
+    {%- call say('user', m.content ~ '!') %} ({{ ns.n }}){% endcall %}
+  {% else %}{% continue %}{% endif %}
+{% else %}nothing{% endfor %}
+{% filter upper %}{{ {'a': [1, 2.5, none, (true,)]}|tojson(indent=2) }}{% endfilter %}
+{% set late %}{% generation %}{{ "%s-%03d"|format('q', 7) }}{% endgeneration %}{% endset %}
+{{ late.split('-')|map('upper')|join(', ') if ns.n >= 0 else raise_exception('no') }}
+{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ ns.seen[::-1] }}
+{% raw %}{{ raw }}{% endraw %}{{ '\u00e9\n'.strip() }}{{ 7 // 2 ** 2 % 3 - -1 }}
+)";
+  const fs::path path = file("chat_template.jinja");
+  const chat::Value context = chat::parse_json(
+      R"({"messages": [{"role": "system", "content": " Be brief. "},
+                      {"role": "user", "content": "h\u00e9llo"}, {"role": "tool"}]})",
+      "context", true);
+  expect_sound(path, good, rounds, [&] {
+    const std::string source = read_file(path, "", 1 << 20);
+    const chat::Text text = chat::ChatTemplate::parse(source, "template").render(context, 0);
+    EXPECT_TRUE(is_valid_utf8(text.view()));
   });
 }
 

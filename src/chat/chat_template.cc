@@ -1,0 +1,49 @@
+#include "chat/chat_template.h"
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "chat/interpreter.h"
+#include "chat/parser.h"
+
+namespace coppice::chat {
+
+struct ChatTemplate::Impl {
+  std::string name;
+  Block body;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name) {
+  constexpr std::size_t largest = std::size_t{4} << 20;
+  if (source.size() > largest) {
+    throw_failure(cat(name, ": larger than 4 MiB; fetch the file again"));
+  }
+  if (!is_valid_utf8(source)) throw_failure(cat(name, ": not valid UTF-8; fetch the file again"));
+  auto impl = std::make_unique<Impl>();
+  impl->name = name;
+  try {
+    impl->body = Parser(source).parse();
+  } catch (const TemplateError& error) {
+    throw_failure(cat(name, ": ", error.what(), "; correct the template or fetch it again"));
+  }
+  return ChatTemplate(std::move(impl));
+}
+
+Text ChatTemplate::render(const Value& context, std::time_t now) const {
+  const Budget budget;
+  Interpreter interpreter(context.as_dict(), now);
+  try {
+    return interpreter.render(impl_->body);
+  } catch (const TemplateError& error) {
+    std::string what = error.what();  // of any length: raise_exception
+    if (what.size() > 400) what = what.substr(0, 400) + "...";
+    throw_failure(cat(impl_->name, ": line ", interpreter.line(), ": ", what,
+                      "; the template refuses these messages"));
+  }
+}
+
+}  // namespace coppice::chat

@@ -1,0 +1,430 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "chat/interpreter.h"
+#include "chat/python_text.h"
+#include "chat/unicode.h"
+
+namespace coppice::chat {
+namespace {
+
+using Kind = Expression::Kind;
+
+Value missing(const Value& owner, const Value& key) {
+  if (key.is_string()) {
+    return Value::undefined(cat("'", owner.type_name(), "' has no attribute ", repr(key).bytes()));
+  }
+  return Value::undefined(cat(owner.type_name(), " has no element ", repr(key).bytes()));
+}
+
+std::int64_t whole(long double value) {
+  if (!(value >= -9.2e18L && value <= 9.2e18L)) {
+    throw TemplateError("a whole number leaves the range of 64 bits");
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
+  const bool real = a.is_float() || b.is_float();
+  const char kind = operation[0];
+  const bool twice = operation.size() == 2;  // ** or //
+  if ((kind == '/' || kind == '%') && b.as_double() == 0.0) {
+    throw TemplateError(kind == '/' && !twice ? "division by zero"
+                                              : "integer division or modulo by zero");
+  }
+  if (kind == '*' && twice) {
+    const double power = std::pow(a.as_double(), b.as_double());
+    if (real || b.as_double() < 0) return Value(power);
+    std::int64_t product = 1;
+    if (std::fabs(power) > 9.2e18) whole(power);
+    for (std::int64_t base = a.as_int(), e = b.as_int(); e > 0; e >>= 1) {
+      if ((e & 1) != 0 && __builtin_mul_overflow(product, base, &product)) whole(1e30L);
+      if (e > 1 && __builtin_mul_overflow(base, base, &base)) whole(1e30L);
+    }
+    return Value(product);
+  }
+  if (kind == '/' && !twice) return Value(a.as_double() / b.as_double());
+  if (real) {
+    const double x = a.as_double(), y = b.as_double();
+    if (kind == '+') return Value(x + y);
+    if (kind == '-') return Value(x - y);
+    if (kind == '*') return Value(x * y);
+    const double floor = std::floor(x / y);
+    return kind == '/' ? Value(floor) : Value(x - floor * y);
+  }
+  const std::int64_t x = a.as_int(), y = b.as_int();
+  std::int64_t result = 0;
+  bool overflow = false;
+  switch (kind) {
+    case '+':
+      overflow = __builtin_add_overflow(x, y, &result);
+      break;
+    case '-':
+      overflow = __builtin_sub_overflow(x, y, &result);
+      break;
+    case '*':
+      overflow = __builtin_mul_overflow(x, y, &result);
+      break;
+    default: {
+      if (y == -1) return kind == '/' ? arithmetic("-", Value(0), a) : Value(0);
+      // Python rounds down.
+      const std::int64_t down = x / y - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0);
+      result = kind == '/' ? down : x - down * y;
+    }
+  }
+  if (overflow) whole(1e30L);
+  return Value(result);
+}
+
+// Start, stop and step of a Python slice over `size` items, as the indices that it takes.
+std::vector<std::size_t> slice_indices(std::size_t size, const Value& from, const Value& to,
+                                       const Value& by) {
+  const auto n = static_cast<std::int64_t>(size);
+  const std::int64_t step = by.is_none() ? 1 : int_of(by, "a slice's step");
+  if (step == 0) throw TemplateError("slice step cannot be zero");
+  const std::int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
+  const auto bound = [&](const Value& value, std::int64_t fallback) {
+    if (value.is_none()) return fallback;
+    std::int64_t index = int_of(value, "a slice's bound");
+    if (index < 0) index = index < -n ? -n - 1 + n : index + n;
+    return std::clamp(index, low, high);
+  };
+  const std::int64_t start = bound(from, step > 0 ? low : high);
+  const std::int64_t stop = bound(to, step > 0 ? high : low);
+  std::vector<std::size_t> indices;
+  const std::int64_t stride = std::clamp<std::int64_t>(step, -n - 1, n + 1);
+  for (std::int64_t i = start; stride > 0 ? i < stop : i > stop; i += stride) {
+    indices.push_back(static_cast<std::size_t>(i));
+  }
+  return indices;
+}
+
+Text repeated(const Text& text, std::int64_t count) {
+  Text out;
+  if (count <= 0 || text.empty()) return out;
+  if (static_cast<std::uint64_t>(count) > (std::uint64_t{1} << 40) / text.size()) {
+    Budget::spend_bytes(std::numeric_limits<std::size_t>::max());
+  }
+  Budget::spend_bytes(text.size() * static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) out.append(text);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Value> items_of(const Value& value) {
+  if (value.is_undefined()) {
+    if (value.as_undefined().forbidden) defined(value);
+    return {};
+  }
+  if (value.is_list()) {
+    Budget::spend_steps(value.as_list().items.size());
+    return value.as_list().items;
+  }
+  std::vector<Value> items;
+  if (value.is_dict()) {
+    Budget::spend_steps(value.as_dict().items.size());
+    for (const auto& [key, item] : value.as_dict().items) items.push_back(key);
+  } else if (value.is_string()) {
+    const Text& text = value.text();
+    const auto starts = boundaries(text.view());
+    Budget::spend_steps(starts.size());
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+      items.emplace_back(text.substr(starts[i], starts[i + 1] - starts[i]));
+    }
+  } else {
+    throw TemplateError(cat("a ", value.type_name(), " is not iterable"));
+  }
+  return items;
+}
+
+Value binary(std::string_view operation, const Value& a, const Value& b) {
+  defined(a);
+  if (operation == "%" && a.is_string()) return Value(printf_format(a.text(), b));
+  defined(b);
+  if (a.is_number() && b.is_number()) return arithmetic(operation, a, b);
+  if (operation == "+" && a.is_string() && b.is_string()) {
+    const bool safe = a.is_safe() || b.is_safe();
+    Text sum = safe && !a.is_safe() ? html_escaped(a.text()) : a.text();
+    sum.append(safe && !b.is_safe() ? html_escaped(b.text()) : b.text());
+    return Value(std::move(sum), safe);
+  }
+  if (operation == "+" && a.is_list() && b.is_list() && a.as_list().tuple == b.as_list().tuple) {
+    std::vector<Value> items = items_of(a);
+    for (Value& item : items_of(b)) items.push_back(std::move(item));
+    return Value::list(std::move(items), a.as_list().tuple);
+  }
+  if (operation == "*" && (b.is_string() || b.is_list()) && (a.is_int() || a.is_bool())) {
+    return binary(operation, b, a);
+  }
+  if (operation == "*" && (b.is_int() || b.is_bool())) {
+    if (a.is_string()) return Value(repeated(a.text(), b.as_int()));
+    if (a.is_list()) {
+      std::vector<Value> items;
+      for (std::int64_t i = 0; i < b.as_int() && !a.as_list().items.empty(); ++i) {
+        for (Value& item : items_of(a)) items.push_back(std::move(item));
+      }
+      return Value::list(std::move(items), a.as_list().tuple);
+    }
+  }
+  throw TemplateError(cat("unsupported operand types for ", operation, ": a ", a.type_name(),
+                          " and a ", b.type_name()));
+}
+
+bool contains(const Value& container, const Value& value) {
+  if (container.is_string()) {
+    Budget::spend_steps(container.text().size() / 64);
+    return container.text().view().find(text_of(value, "what a string may contain").view()) !=
+           std::string_view::npos;
+  }
+  if (container.is_dict()) {
+    Budget::spend_steps(container.as_dict().items.size() / 8);
+    return container.as_dict().find(value) != nullptr;
+  }
+  const std::vector<Value> items = items_of(container);
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Value& item) { return equal(item, value); });
+}
+
+Value Interpreter::attribute(const Value& value, std::string_view name) {
+  defined(value);
+  if (value.is_namespace()) {
+    for (const auto& [key, item] : value.as_namespace().items) {
+      if (key == name) return item;
+    }
+  } else if (value.is_callable()) {
+    if (value.as_callable().attribute) return value.as_callable().attribute(name);
+  } else {
+    const Value method = find_method(value, name);
+    if (!method.is_none()) return method;
+    if (value.is_dict()) {
+      Budget::spend_steps(value.as_dict().items.size() / 8);
+      if (const Value* found = value.as_dict().named(name)) return *found;
+    }
+  }
+  return missing(value, Value(std::string(name)));
+}
+
+Value Interpreter::item(const Value& value, const Value& key) {
+  defined(value);
+  if (value.is_dict()) {
+    Budget::spend_steps(value.as_dict().items.size() / 8);
+    if (const Value* found = value.as_dict().find(key)) return *found;
+  } else if ((value.is_list() || value.is_string()) && (key.is_int() || key.is_bool())) {
+    const bool string = value.is_string();
+    const auto size = static_cast<std::int64_t>(string ? length(value.text().view())
+                                                       : value.as_list().items.size());
+    const std::int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
+    if (at < 0 || at >= size) return missing(value, key);
+    const auto index = static_cast<std::size_t>(at);
+    if (!string) return value.as_list().items[index];
+    Budget::spend_steps(value.text().size() / 16);
+    const auto starts = boundaries(value.text().view());
+    return Value(value.text().substr(starts[index], starts[index + 1] - starts[index]));
+  }
+  if (key.is_string() && !value.is_dict()) return attribute(value, key.text().view());
+  if (key.is_string()) {
+    const Value method = find_method(value, key.text().view());
+    if (!method.is_none()) return method;
+  }
+  return missing(value, key);
+}
+
+Value Interpreter::slice(const Expression& node) {
+  const Value value = evaluate(*node.parts[0]);
+  Value bounds[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (node.parts[i + 1] != nullptr) bounds[i] = evaluate(*node.parts[i + 1]);
+  }
+  if (defined(value).is_string()) {
+    Budget::spend_steps(value.text().size() / 16);
+    const auto starts = boundaries(value.text().view());
+    Text out;
+    for (const std::size_t i : slice_indices(starts.size() - 1, bounds[0], bounds[1], bounds[2])) {
+      out.append(value.text(), starts[i], starts[i + 1] - starts[i]);
+    }
+    return Value(std::move(out));
+  }
+  if (!value.is_list()) return missing(value, Value(std::string("slice")));
+  std::vector<Value> items;
+  const auto& all = value.as_list().items;
+  Budget::spend_steps(all.size() / 8);
+  for (const std::size_t i : slice_indices(all.size(), bounds[0], bounds[1], bounds[2])) {
+    items.push_back(all[i]);
+  }
+  return Value::list(std::move(items), value.as_list().tuple);
+}
+
+Value Interpreter::comparison(const Expression& node) {
+  Value left = evaluate(*node.parts[0]);
+  for (std::size_t i = 0; i < node.words.size(); ++i) {
+    const std::string& word = node.words[i];
+    Value right = evaluate(*node.parts[i + 1]);
+    bool holds = false;
+    if (word == "==" || word == "!=") {
+      holds = equal(left, right) == (word == "==");
+    } else if (word == "in" || word == "not in") {
+      holds = contains(right, left) == (word == "in");
+    } else {
+      const int order = compare(left, right, word);
+      holds = word == "<"    ? order < 0
+              : word == ">"  ? order > 0
+              : word == "<=" ? order <= 0
+                             : order >= 0;
+    }
+    if (!holds) return Value(false);
+    left = std::move(right);
+  }
+  return Value(true);
+}
+
+Value Interpreter::name(const Expression& node) {
+  if (const Value* found = scope_->find(node.text)) return *found;
+  const Value function = find_function(node.text);
+  if (!function.is_none()) return function;
+  return Value::undefined(cat("'", node.text, "' is undefined"));
+}
+
+Arguments Interpreter::evaluate(const std::vector<Argument>& list) {
+  Arguments out;
+  for (const Argument& argument : list) {
+    const Value value = evaluate(*argument.value);
+    if (argument.stars == 1) {
+      for (Value& item : items_of(value)) out.positional.push_back(std::move(item));
+    } else if (argument.stars == 2) {
+      if (!value.is_dict()) throw TemplateError("** needs a mapping");
+      for (const auto& [key, item] : value.as_dict().items) {
+        out.named.emplace_back(text_of(key, "an argument's name").bytes(), item);
+      }
+    } else if (!argument.name.empty()) {
+      out.named.emplace_back(argument.name, value);
+    } else {
+      out.positional.push_back(value);
+    }
+  }
+  return out;
+}
+
+Value Interpreter::filter(std::string_view name, const Value& value, const Arguments& arguments) {
+  Filter found = find_text_filter(name);
+  if (found == nullptr) found = find_sequence_filter(name);
+  if (found == nullptr) throw TemplateError(cat("No filter named '", name, "'."));
+  if (value.is_string()) Budget::spend_steps(value.text().size() / 16);
+  return found(*this, value, arguments);
+}
+
+bool Interpreter::test(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Test found = find_test(name);
+  if (found == nullptr) throw TemplateError(cat("No test named '", name, "'."));
+  return found(*this, value, arguments);
+}
+
+// Filters on a block's text: the innermost filter's part is null.
+Value Interpreter::filtered(const Expression& node, const Value* block_text) {
+  const Value value = node.parts[0] != nullptr && node.parts[0]->kind == Kind::filter
+                          ? filtered(*node.parts[0], block_text)
+                      : node.parts[0] != nullptr ? evaluate(*node.parts[0])
+                                                 : *block_text;
+  return filter(node.text, value, evaluate(node.arguments));
+}
+
+Value Interpreter::evaluate(const Expression& node) {
+  Budget::spend_steps(1);
+  if (++depth_ > 800) {
+    --depth_;
+    throw TemplateError("calls and blocks nest too deep; a macro may call itself without end");
+  }
+  struct Leave {
+    int& depth;
+    ~Leave() { --depth; }
+  } const leave{depth_};
+  line_ = node.line;
+  switch (node.kind) {
+    case Kind::constant:
+      return node.value;
+    case Kind::name:
+      return name(node);
+    case Kind::list:
+    case Kind::tuple: {
+      std::vector<Value> items;
+      for (const auto& part : node.parts) items.push_back(evaluate(*part));
+      return Value::list(std::move(items), node.kind == Kind::tuple);
+    }
+    case Kind::dict: {
+      std::vector<std::pair<Value, Value>> items;
+      for (std::size_t i = 0; i < node.parts.size(); i += 2) {
+        Value key = evaluate(*node.parts[i]);
+        Value value = evaluate(*node.parts[i + 1]);
+        if (key.depth() > 0 && !(key.is_list() && key.as_list().tuple)) {
+          throw TemplateError(cat("unhashable type: ", key.type_name()));
+        }
+        const auto same = std::find_if(items.begin(), items.end(),
+                                       [&](const auto& item) { return equal(item.first, key); });
+        if (same != items.end()) {
+          same->second = std::move(value);
+        } else {
+          items.emplace_back(std::move(key), std::move(value));
+        }
+      }
+      return Value::dict(std::move(items));
+    }
+    case Kind::attribute:
+      return attribute(evaluate(*node.parts[0]), node.text);
+    case Kind::item: {
+      const Value owner = evaluate(*node.parts[0]);
+      return item(owner, evaluate(*node.parts[1]));
+    }
+    case Kind::slice:
+      return slice(node);
+    case Kind::call: {
+      const Value callee = evaluate(*node.parts[0]);
+      return call(callee, evaluate(node.arguments));
+    }
+    case Kind::filter:
+      return filtered(node, nullptr);
+    case Kind::test: {
+      const Value value = evaluate(*node.parts[0]);
+      return Value(test(node.text, value, evaluate(node.arguments)));
+    }
+    case Kind::negate:
+    case Kind::plus: {
+      const Value value = evaluate(*node.parts[0]);
+      if (!defined(value).is_number()) {
+        throw TemplateError(cat("bad operand type for a sign: a ", value.type_name()));
+      }
+      if (value.is_float()) return node.kind == Kind::negate ? Value(-value.as_double()) : value;
+      return binary(node.kind == Kind::negate ? "-" : "+", Value(0), value);
+    }
+    case Kind::invert:
+      return Value(!is_true(evaluate(*node.parts[0])));
+    case Kind::both: {
+      const Value left = evaluate(*node.parts[0]);
+      return is_true(left) ? evaluate(*node.parts[1]) : left;
+    }
+    case Kind::either: {
+      const Value left = evaluate(*node.parts[0]);
+      return is_true(left) ? left : evaluate(*node.parts[1]);
+    }
+    case Kind::binary: {
+      const Value left = evaluate(*node.parts[0]);
+      return binary(node.text, left, evaluate(*node.parts[1]));
+    }
+    case Kind::comparison:
+      return comparison(node);
+    case Kind::concat: {
+      Text out;
+      for (const auto& part : node.parts) out.append(str(evaluate(*part)));
+      return Value(std::move(out));
+    }
+    case Kind::conditional:
+      if (is_true(evaluate(*node.parts[0]))) return evaluate(*node.parts[1]);
+      if (node.parts[2] != nullptr) return evaluate(*node.parts[2]);
+      return Value::undefined(
+          "the inline if-expression evaluated to false and no else section was defined.");
+  }
+  return Value();
+}
+
+}  // namespace coppice::chat

@@ -1,0 +1,359 @@
+// Filters over lists and mappings.
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "chat/interpreter.h"
+#include "chat/python_text.h"
+#include "chat/unicode.h"
+
+namespace coppice::chat {
+namespace {
+
+// "a.b.0" leads into nested values; a whole number is an index.
+Value at_path(Interpreter& interpreter, Value value, const Value& path) {
+  if (!path.is_string()) return interpreter.item(value, path);
+  std::string_view rest = path.text().view();
+  while (true) {
+    const std::size_t dot = rest.find('.');
+    const std::string step(rest.substr(0, dot));
+    const bool index = !step.empty() && step.size() < 9 &&
+                       step.find_first_not_of("0123456789") == std::string::npos;
+    value = interpreter.item(value, index ? Value(std::stoi(step)) : Value(step));
+    if (dot == std::string_view::npos) return value;
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+// What an item is compared by: its attribute, and without regard to case if asked.
+Value sort_key(Interpreter& interpreter, const Value& item, const Value* attribute, bool exact) {
+  Value key =
+      attribute != nullptr && !attribute->is_none() ? at_path(interpreter, item, *attribute) : item;
+  if (!exact && key.is_string()) return Value(with_case(key.text(), Case::lower));
+  return key;
+}
+
+bool flag(const Arguments& given, std::size_t index, std::string_view name) {
+  const Value* value = given.get(index, name);
+  return value != nullptr && is_true(*value);
+}
+
+Value first(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("first", 0, 0);
+  const std::vector<Value> items = items_of(value);
+  return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
+}
+Value last(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("last", 0, 0);
+  const std::vector<Value> items = items_of(value);
+  return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
+}
+
+Value count(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("length", 0, 0);
+  if (value.is_string()) return Value(length(value.text().view()));
+  if (value.is_list()) return Value(value.as_list().items.size());
+  if (value.is_dict()) return Value(value.as_dict().items.size());
+  if (value.is_undefined()) return Value(items_of(value).size());
+  throw TemplateError(cat("object of type ", value.type_name(), " has no len()"));
+}
+
+Value join(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("join", 0, 2, {"d", "attribute"});
+  const Value* between = given.get(0, "d");
+  const Value* attribute = given.get(1, "attribute");
+  const Text separator = between != nullptr ? str(*between) : Text();
+  Text out;
+  bool is_first = true;
+  for (const Value& item : items_of(value)) {
+    if (!is_first) out.append(separator);
+    is_first = false;
+    const Text text =
+        str(attribute != nullptr && !attribute->is_none() ? at_path(interpreter, item, *attribute)
+                                                          : item);
+    Budget::spend_bytes(text.size() + separator.size());
+    out.append(text);
+  }
+  return Value(std::move(out));
+}
+
+Value list(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("list", 0, 0);
+  return Value::list(items_of(value));
+}
+
+Value pairs(const Dict& dict) {
+  std::vector<Value> items;
+  for (const auto& [key, value] : dict.items) items.push_back(Value::tuple({key, value}));
+  return Value::list(std::move(items));
+}
+
+Value items(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("items", 0, 0);
+  if (value.is_undefined()) return Value::list({});
+  if (!value.is_dict()) throw TemplateError("Can only get item pairs from a mapping.");
+  return pairs(value.as_dict());
+}
+
+template <typename Less>
+void sort_values(std::vector<std::pair<Value, Value>>& keyed, bool reverse, const Less& less) {
+  Budget::spend_steps(keyed.size() * 8);
+  // Equal ones keep their order, reversed or not, as Python's sort does.
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return reverse ? less(b.first, a.first) : less(a.first, b.first);
+  });
+}
+
+bool less(const Value& a, const Value& b) { return compare(a, b, "<") < 0; }
+
+Value sort(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("sort", 0, 3, {"reverse", "case_sensitive", "attribute"});
+  const Value* attribute = given.get(2, "attribute");
+  const bool exact = flag(given, 1, "case_sensitive");
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : items_of(value)) {
+    Value key;
+    if (attribute != nullptr && attribute->is_string() &&
+        attribute->text().view().find(',') != std::string_view::npos) {
+      std::vector<Value> keys;
+      Arguments comma;
+      comma.positional.emplace_back(std::string(","));
+      for (const Value& path : items_of(string_method(attribute->text(), "split", comma))) {
+        keys.push_back(sort_key(interpreter, item, &path, exact));
+      }
+      key = Value::tuple(std::move(keys));
+    } else {
+      key = sort_key(interpreter, item, attribute, exact);
+    }
+    keyed.emplace_back(std::move(key), std::move(item));
+  }
+  sort_values(keyed, flag(given, 0, "reverse"), less);
+  std::vector<Value> sorted;
+  for (auto& [key, item] : keyed) sorted.push_back(std::move(item));
+  return Value::list(std::move(sorted));
+}
+
+Value dict_sort(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("dictsort", 0, 3, {"case_sensitive", "by", "reverse"});
+  if (!defined(value).is_dict()) throw TemplateError("dictsort needs a mapping");
+  const Value* by = given.get(1, "by");
+  const std::string what = by != nullptr ? text_of(*by, "by").bytes() : "key";
+  if (what != "key" && what != "value") throw TemplateError("by must be key or value");
+  const Value index(what == "key" ? 0 : 1);
+  std::vector<std::pair<Value, Value>> keyed;
+  const Value all = pairs(value.as_dict());
+  for (const Value& pair : all.as_list().items) {
+    keyed.emplace_back(sort_key(interpreter, pair, &index, flag(given, 0, "case_sensitive")), pair);
+  }
+  sort_values(keyed, flag(given, 2, "reverse"), less);
+  std::vector<Value> sorted;
+  for (auto& [key, pair] : keyed) sorted.push_back(std::move(pair));
+  return Value::list(std::move(sorted));
+}
+
+Value unique(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("unique", 0, 2, {"case_sensitive", "attribute"});
+  std::vector<Value> seen, kept;
+  for (Value& item : items_of(value)) {
+    const Value key =
+        sort_key(interpreter, item, given.get(1, "attribute"), flag(given, 0, "case_sensitive"));
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return equal(old, key); })) {
+      continue;
+    }
+    seen.push_back(key);
+    kept.push_back(std::move(item));
+  }
+  return Value::list(std::move(kept));
+}
+
+Value reverse(Interpreter&, const Value& value, const Arguments& given) {
+  given.check("reverse", 0, 0);
+  std::vector<Value> all = items_of(value);
+  std::reverse(all.begin(), all.end());
+  if (!value.is_string()) return Value::list(std::move(all));
+  Text out;
+  for (const Value& c : all) out.append(c.text());
+  return Value(std::move(out));
+}
+
+Value group(const Value& value, const Arguments& given, bool by_count) {
+  given.check(by_count ? "slice" : "batch", 1, 2, {by_count ? "slices" : "linecount", "fill_with"});
+  const std::int64_t n = int_of(*given.get(0, by_count ? "slices" : "linecount"), "the count");
+  if (n < 1 || n > 100'000) throw TemplateError("the count must be 1 to 100000");
+  const Value* fill = given.get(1, "fill_with");
+  const std::vector<Value> all = items_of(value);
+  const auto groups = static_cast<std::size_t>(n);
+  std::vector<Value> out;
+  std::vector<Value> row;
+  if (by_count) {
+    const std::size_t each = all.size() / groups, longer = all.size() % groups;
+    for (std::size_t g = 0, at = 0; g < groups; ++g) {
+      const std::size_t take = each + (g < longer ? 1 : 0);
+      row.assign(all.begin() + static_cast<std::ptrdiff_t>(at),
+                 all.begin() + static_cast<std::ptrdiff_t>(at + take));
+      at += take;
+      if (fill != nullptr && !fill->is_none() && g >= longer) row.push_back(*fill);
+      out.push_back(Value::list(std::move(row)));
+    }
+    return Value::list(std::move(out));
+  }
+  for (const Value& item : all) {
+    row.push_back(item);
+    if (row.size() == groups) {
+      out.push_back(Value::list(std::move(row)));
+      row.clear();
+    }
+  }
+  if (!row.empty()) {
+    while (fill != nullptr && !fill->is_none() && row.size() < groups) row.push_back(*fill);
+    out.push_back(Value::list(std::move(row)));
+  }
+  return Value::list(std::move(out));
+}
+Value batch(Interpreter&, const Value& value, const Arguments& given) {
+  return group(value, given, false);
+}
+Value slice(Interpreter&, const Value& value, const Arguments& given) {
+  return group(value, given, true);
+}
+
+Value sum(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("sum", 0, 2, {"attribute", "start"});
+  const Value *attribute = given.get(0, "attribute"), *start = given.get(1, "start");
+  Value total = start != nullptr ? *start : Value(0);
+  for (const Value& item : items_of(value)) {
+    total = binary("+", total, sort_key(interpreter, item, attribute, true));
+  }
+  return total;
+}
+
+Value extreme(Interpreter& interpreter, const Value& value, const Arguments& given, int sign) {
+  given.check(sign < 0 ? "min" : "max", 0, 2, {"case_sensitive", "attribute"});
+  const std::vector<Value> all = items_of(value);
+  if (all.empty()) return Value::undefined("No aggregated item, sequence was empty.");
+  const auto key = [&](const Value& item) {
+    return sort_key(interpreter, item, given.get(1, "attribute"), flag(given, 0, "case_sensitive"));
+  };
+  const Value* best = &all[0];
+  for (const Value& item : all) {
+    if (compare(key(item), key(*best), "<") * sign > 0) best = &item;
+  }
+  return *best;
+}
+Value min(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  return extreme(interpreter, value, given, -1);
+}
+Value max(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  return extreme(interpreter, value, given, 1);
+}
+
+Arguments without(const Arguments& given, std::size_t count) {
+  Arguments rest;
+  for (std::size_t i = count; i < given.positional.size(); ++i) {
+    rest.positional.push_back(given.positional[i]);
+  }
+  rest.named = given.named;
+  return rest;
+}
+
+Value map(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  std::vector<Value> out;
+  if (!is_true(value)) return Value::list({});  // none as well
+  const Value* attribute = nullptr;
+  const Value* fallback = nullptr;
+  for (const auto& [name, item] : given.named) {
+    if (name == "attribute") attribute = &item;
+    if (name == "default") fallback = &item;
+  }
+  if (given.positional.empty() && attribute == nullptr) {
+    throw TemplateError("map requires a filter argument");
+  }
+  for (const Value& item : items_of(value)) {
+    if (!given.positional.empty()) {
+      out.push_back(interpreter.filter(text_of(given.positional[0], "a filter").view(), item,
+                                       without(given, 1)));
+      continue;
+    }
+    Value found = at_path(interpreter, item, *attribute);
+    out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
+  }
+  return Value::list(std::move(out));
+}
+
+Value choose(Interpreter& interpreter, const Value& value, const Arguments& given, bool attribute,
+             bool wanted) {
+  const std::size_t skipped = attribute ? 1 : 0;
+  if (given.positional.size() < skipped)
+    throw TemplateError("Missing parameter for attribute name");
+  const bool tested = given.positional.size() > skipped;
+  const Arguments rest = without(given, skipped + 1);
+  std::vector<Value> out;
+  if (!is_true(value)) return Value::list({});  // none as well
+  for (Value& item : items_of(value)) {
+    const Value subject = attribute ? at_path(interpreter, item, given.positional[0]) : item;
+    const bool holds =
+        tested
+            ? interpreter.test(text_of(given.positional[skipped], "a test").view(), subject, rest)
+            : is_true(subject);
+    if (holds == wanted) out.push_back(std::move(item));
+  }
+  return Value::list(std::move(out));
+}
+Value select(Interpreter& i, const Value& value, const Arguments& given) {
+  return choose(i, value, given, false, true);
+}
+Value reject(Interpreter& i, const Value& value, const Arguments& given) {
+  return choose(i, value, given, false, false);
+}
+Value select_attr(Interpreter& i, const Value& value, const Arguments& given) {
+  return choose(i, value, given, true, true);
+}
+Value reject_attr(Interpreter& i, const Value& value, const Arguments& given) {
+  return choose(i, value, given, true, false);
+}
+
+// (grouper, list) pairs in the order of their keys.
+Value group_by(Interpreter& interpreter, const Value& value, const Arguments& given) {
+  given.check("groupby", 1, 3, {"attribute", "default", "case_sensitive"});
+  const Value* attribute = given.get(0, "attribute");
+  const Value* fallback = given.get(1, "default");
+  if (attribute == nullptr) throw TemplateError("groupby needs an attribute");
+  const bool exact = flag(given, 2, "case_sensitive");
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : items_of(value)) {
+    Value key = sort_key(interpreter, item, attribute, exact);
+    if (key.is_undefined() && fallback != nullptr) key = *fallback;
+    keyed.emplace_back(std::move(key), std::move(item));
+  }
+  sort_values(keyed, false, less);
+  std::vector<Value> out;
+  for (std::size_t at = 0; at < keyed.size();) {
+    const std::size_t from = at;
+    std::vector<Value> members;
+    while (at < keyed.size() && equal(keyed[at].first, keyed[from].first)) {
+      members.push_back(keyed[at++].second);
+    }
+    const Value grouper = at_path(interpreter, members[0], *attribute);
+    out.push_back(Value::tuple(
+        {grouper.is_undefined() ? keyed[from].first : grouper, Value::list(std::move(members))}));
+  }
+  return Value::list(std::move(out));
+}
+
+}  // namespace
+
+Filter find_sequence_filter(std::string_view name) {
+  static const std::map<std::string_view, Filter> all = {
+      {"batch", batch},     {"count", count},      {"dictsort", dict_sort},
+      {"first", first},     {"groupby", group_by}, {"items", items},
+      {"join", join},       {"last", last},        {"length", count},
+      {"list", list},       {"map", map},          {"max", max},
+      {"min", min},         {"reject", reject},    {"rejectattr", reject_attr},
+      {"reverse", reverse}, {"select", select},    {"selectattr", select_attr},
+      {"slice", slice},     {"sort", sort},        {"sum", sum},
+      {"unique", unique}};
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+}  // namespace coppice::chat

@@ -1,0 +1,226 @@
+#include "chat/value.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace coppice::chat {
+namespace {
+
+template <typename Container>
+void count(Container& container, const Value& item) {
+  if (item.depth() >= Value::deepest) {
+    throw TemplateError(cat("lists and mappings nest more than ", Value::deepest, " levels"));
+  }
+  container.depth = std::max(container.depth, item.depth() + 1);
+  container.nodes += item.nodes();
+  if (container.nodes > Value::most_nodes) {
+    throw TemplateError(cat("a list or mapping holds more than ", Value::most_nodes, " values"));
+  }
+}
+
+thread_local Budget* current = nullptr;
+
+}  // namespace
+
+Budget::Budget() : outer_(current) { current = this; }
+Budget::~Budget() { current = outer_; }
+
+void Budget::spend_steps(std::size_t count) {
+  if (current == nullptr) return;
+  if (count > current->steps_) {
+    throw TemplateError(
+        "takes more than 2 million steps; the template or the messages are at fault");
+  }
+  current->steps_ -= count;
+}
+
+void Budget::spend_bytes(std::size_t count) {
+  if (current == nullptr) return;
+  if (count > current->bytes_) {
+    throw TemplateError(
+        "makes more than 128 MiB of text; the template or the messages are at fault");
+  }
+  current->bytes_ -= count;
+}
+
+const Value* Dict::named(std::string_view key) const {
+  for (const auto& [name, value] : items) {
+    if (name.is_string() && name.text().view() == key) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Dict::find(const Value& key) const {
+  if (key.is_string()) return named(key.text().view());
+  for (const auto& [name, value] : items) {
+    if (equal(name, key)) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Arguments::get(std::size_t index, std::string_view name) const {
+  if (index < positional.size()) return &positional[index];
+  for (const auto& [key, value] : named) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+void Arguments::check(std::string_view what, std::size_t least, std::size_t most,
+                      std::initializer_list<std::string_view> names) const {
+  const std::size_t given = positional.size() + named.size();
+  if (positional.size() > most || given > most || given < least) {
+    throw TemplateError(cat(what, " takes ", least == most ? cat(most) : cat(least, " to ", most),
+                            " arguments, not ", given));
+  }
+  for (const auto& [name, value] : named) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw TemplateError(cat(what, " has no argument ", quote(name)));
+    }
+  }
+}
+
+Value::Value(Callable callable) : data_(std::make_shared<const Callable>(std::move(callable))) {}
+
+Value::Value(Text text, bool safe) {
+  Budget::spend_bytes(text.size());
+  data_ = String{std::make_shared<const Text>(std::move(text)), safe};
+}
+
+Value Value::list(std::vector<Value> items, bool tuple) {
+  Budget::spend_steps(items.size());
+  List list{std::move(items), tuple, 1, 1};
+  for (const Value& item : list.items) count(list, item);
+  Value value;
+  value.data_ = std::make_shared<const List>(std::move(list));
+  return value;
+}
+
+Value Value::dict(std::vector<std::pair<Value, Value>> items) {
+  Budget::spend_steps(items.size());
+  Dict dict{std::move(items), 1, 1};
+  for (const auto& [key, item] : dict.items) {
+    count(dict, key);
+    count(dict, item);
+  }
+  Value value;
+  value.data_ = std::make_shared<const Dict>(std::move(dict));
+  return value;
+}
+
+Value Value::undefined(std::string message) {
+  return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
+}
+
+int Value::depth() const {
+  if (is_list()) return as_list().depth;
+  if (is_dict()) return as_dict().depth;
+  if (is_callable()) return as_callable().depth;
+  return 0;
+}
+
+std::size_t Value::nodes() const {
+  if (is_list()) return as_list().nodes;
+  if (is_dict()) return as_dict().nodes;
+  return 1;
+}
+
+std::string Value::type_name() const {
+  if (is_none()) return "None";
+  if (is_undefined()) return "Undefined";
+  if (is_bool()) return "bool object";
+  if (is_int()) return "int object";
+  if (is_float()) return "float object";
+  if (is_string()) return "str object";
+  if (is_list()) return as_list().tuple ? "tuple object" : "list object";
+  if (is_dict()) return "dict object";
+  if (is_namespace()) return "jinja2.utils.Namespace object";
+  return cat(as_callable().name, " object");
+}
+
+const Value& defined(const Value& value) {
+  if (value.is_undefined()) throw TemplateError(*value.as_undefined().message);
+  return value;
+}
+
+bool is_true(const Value& value) {
+  if (value.is_none()) return false;
+  if (value.is_undefined()) {
+    if (value.as_undefined().forbidden) defined(value);
+    return false;
+  }
+  if (value.is_bool() || value.is_int()) return value.as_int() != 0;
+  if (value.is_float()) return value.as_double() != 0.0;
+  if (value.is_string()) return !value.text().empty();
+  if (value.is_list()) return !value.as_list().items.empty();
+  if (value.is_dict()) return !value.as_dict().items.empty();
+  return true;
+}
+
+bool equal(const Value& a, const Value& b) {
+  Budget::spend_steps(1);
+  if (a.is_number() && b.is_number()) {
+    if (a.is_float() || b.is_float()) return a.as_double() == b.as_double();
+    return a.as_int() == b.as_int();
+  }
+  if (a.is_string() && b.is_string()) return a.text() == b.text();
+  if (a.is_list() && b.is_list()) {
+    const List &x = a.as_list(), &y = b.as_list();
+    return x.tuple == y.tuple &&
+           std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(), equal);
+  }
+  if (a.is_dict() && b.is_dict()) {
+    const Dict &x = a.as_dict(), &y = b.as_dict();
+    if (x.items.size() != y.items.size()) return false;
+    return std::all_of(x.items.begin(), x.items.end(), [&](const auto& item) {
+      const Value* other = y.find(item.first);
+      return other != nullptr && equal(item.second, *other);
+    });
+  }
+  if (a.is_namespace() && b.is_namespace()) return &a.as_namespace() == &b.as_namespace();
+  if (a.is_callable() && b.is_callable()) return &a.as_callable() == &b.as_callable();
+  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
+}
+
+int compare(const Value& a, const Value& b, std::string_view operation) {
+  defined(a);
+  defined(b);
+  if (a.is_number() && b.is_number()) {
+    if (a.is_float() || b.is_float()) {
+      const double x = a.as_double(), y = b.as_double();
+      return x < y ? -1 : x > y ? 1 : 0;
+    }
+    return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int() ? 1 : 0;
+  }
+  // UTF-8 sorts as its code points do.
+  if (a.is_string() && b.is_string()) {
+    const int order = a.text().bytes().compare(b.text().bytes());
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
+  }
+  if (a.is_list() && b.is_list() && a.as_list().tuple == b.as_list().tuple) {
+    const auto &x = a.as_list().items, &y = b.as_list().items;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      if (!equal(x[i], y[i])) return compare(x[i], y[i], operation);
+    }
+    return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
+  }
+  throw TemplateError(
+      cat("'", operation, "' not supported between a ", a.type_name(), " and a ", b.type_name()));
+}
+
+const Text& text_of(const Value& value, std::string_view what) {
+  if (!defined(value).is_string()) {
+    throw TemplateError(cat(what, " must be a string, not a ", value.type_name()));
+  }
+  return value.text();
+}
+
+std::int64_t int_of(const Value& value, std::string_view what) {
+  if (!defined(value).is_int() && !value.is_bool()) {
+    throw TemplateError(cat(what, " must be a whole number, not a ", value.type_name()));
+  }
+  return value.as_int();
+}
+
+}  // namespace coppice::chat

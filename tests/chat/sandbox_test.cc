@@ -1,0 +1,204 @@
+// Who wrote which byte, what a template may not do, and what it says when it fails.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "chat/chat_template.h"
+#include "chat/json.h"
+#include "chat/rendering.h"
+
+namespace coppice::testing {
+namespace {
+
+// Foreign text in brackets.
+std::string marked(const std::string& source) {
+  const chat::Text text = render(source, R"({"u": "<u>", "list": ["a", "b"], "d": {"k": "v"}})");
+  std::string out;
+  for (const chat::Segment& part : text.segments()) {
+    out += part.foreign ? "[" + std::string(part.text) + "]" : std::string(part.text);
+  }
+  return out;
+}
+
+TEST(ChatTemplateMarks, SurviveEveryOperationOnText) {
+  EXPECT_EQ(marked("<s>{{ u }}</s>"), "<s>[<u>]</s>");
+  EXPECT_EQ(marked("{{ 'a' + u + 'b' }}{{ 'a' ~ u }}{{ u * 2 }}"), "a[<u>]ba[<u><u><u>]");
+  EXPECT_EQ(marked("{{ ('x' + u + 'y')[1:3] }}{{ u[0] }}{{ ('x' + u)[::-1] }}"), "[<u<>u<]x");
+  EXPECT_EQ(marked("{{ (' ' + u + ' ')|trim|upper|replace('U', 'w') }}"), "[<]w[>]");
+  EXPECT_EQ(marked("{{ 'a-b'|replace('-', u) }}{{ 'x'.join(list) }}"), "a[<u>]b[a]x[b]");
+  EXPECT_EQ(marked("{{ list|join(u) }}{{ list|join('-') }}"), "[a<u>ba]-[b]");
+  EXPECT_EQ(marked("{{ d|tojson }}{{ d }}{{ u|e }}"), R"({"[k]": "[v]"}{'[k]': '[v]'}[&lt;u&gt;])");
+  EXPECT_EQ(marked("{{ '%s!'|format(u) }}{{ '{}!'.format(u) }}{{ '%5s' % u }}"),
+            "[<u>]![<u>]!  [<u>]");
+  EXPECT_EQ(marked("{% for c in u %}{{ c }},{% endfor %}{{ u|list|first }}"), "[<],[u],[>],[<]");
+  EXPECT_EQ(marked("{% set x %}({{ u }}){% endset %}{{ x|indent(1, true) }}"), " ([<u>])");
+  EXPECT_EQ(marked("{% macro m(x) %}({{ x }}){% endmacro %}{{ m(u) }}"), "([<u>])");
+  EXPECT_EQ(marked("{{ ('k|' + u + '|k').split('|')|join(' ') }}"), "k [<u>] k");
+  EXPECT_EQ(marked("{% set ns = namespace(t='a') %}{% set ns.t = ns.t + u %}{{ ns.t }}"), "a[<u>]");
+  EXPECT_EQ(marked("{{ ('k' + u)|title }}{{ ('k' + u)|center(6) }}|"), "K[<U>] k[<u>] |");
+  EXPECT_EQ(marked("{{ ('A' + u)|truncate(3, true, '', 0) }}{{ u|urlencode }}"), "A[<u%3Cu%3E]");
+  EXPECT_EQ(marked("{{ (u + '\\nx')|indent }}{{ ('a' + u).partition('<')|join }}"),
+            "[<u>]\n    xa[<u>]");
+}
+
+TEST(ChatTemplate, ForgetsMarksOfTextThatIsTrusted) {
+  EXPECT_FALSE(render("{{ a }}", R"({"a": "<s>"})", false).has_foreign());
+  EXPECT_TRUE(render("{{ a }}", R"({"a": "<s>"})", true).has_foreign());
+}
+
+TEST(ChatTemplate, WritesTheDate) {
+  EXPECT_EQ(render("{{ strftime_now('%Y-%m-%d') }}", "{}").bytes(), "2026-01-02");
+  EXPECT_EQ(render("{{ strftime_now('') }}", "{}").bytes(), "");
+}
+
+std::string refusal(const std::string& source) {
+  try {
+    return "rendered: " + render(source).bytes().substr(0, 100);
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    EXPECT_LT(std::string(error.what()).size(), 600u);
+    return error.what();
+  }
+}
+
+TEST(ChatTemplate, SaysInOneLineWhatIsWrong) {
+  struct Case {
+    std::string source, wanted;
+  };
+  const std::vector<Case> cases = {
+      {"\n\n{{ missing.x }}", "template: line 3: 'missing' is undefined"},
+      {"{{ d.q.r }}", "'dict object' has no attribute 'q'"},
+      {"{{ 1 + 'a' }}", "unsupported operand types for +"},
+      {"{{ 'a' + missing }}", "'missing' is undefined"},
+      {"{{ raise_exception('no ' + name) }}", "no ada"},
+      {"{{ raise_exception('x' * 100000) }}", "..."},
+      {"{{ raise_exception('two\\nlines') }}", "two\\nlines"},
+      {"{{ words.append('x') }}", "access to attribute 'append' of 'list' object is unsafe"},
+      {"{{ d.pop('z') }}", "access to attribute 'pop' of 'dict' object is unsafe"},
+      {"{{ words.sort }}", "is unsafe"},
+      {"{{ 1 / 0 }}", "division by zero"},
+      {"{{ 1 % 0 }}", "modulo by zero"},
+      {"{{ nope() }}", "'nope' is undefined"},
+      {"{{ name() }}", "is not callable"},
+      {"{{ name|nosuchfilter }}", "No filter named 'nosuchfilter'"},
+      {"{{ name is nosuchtest }}", "No test named 'nosuchtest'"},
+      {"{% for x in 5 %}{% endfor %}", "not iterable"},
+      {"{% if %}{% endif %}", "unexpected end of the tag"},
+      {"a\n{% if yes %}", "line 2: the template ends before 'endif'"},
+      {"{{ 'a", "a string is not closed"},
+      {"{# a", "a comment is not closed"},
+      {"{% raw %}a", "raw has no endraw"},
+      {"{{ a b }}", "found 'b'"},
+      {"{% nosuch %}", "unknown tag 'nosuch'"},
+      {"{% do x %}", "unknown tag 'do'"},
+      {"{% include 'x' %}", "unknown tag 'include'"},
+      {"{% for x in words %}{% endif %}", "unknown tag 'endif'"},
+      {"{{ 1 < 'a' }}", "not supported between"},
+      {"{% set a, b = [1, 2, 3] %}", "too many values to unpack (expected 2, got 3)"},
+      {"{% set true = 1 %}", "cannot assign to 'true'"},
+      {"{% set messages.x = 1 %}", "cannot assign attribute on non-namespace object"},
+      {"{{ missing|tojson }}", "Object of type Undefined is not JSON serializable"},
+      {"{{ {[1]: 2} }}", "unhashable type"},
+      {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "takes not more than 1 argument"},
+      {"{% break %}", "outside of a loop"},
+      {"{{ ( }}", "unexpected '}'"},
+      {"{{ 9223372036854775807 + 1 }}", "leaves the range"},
+      {"{{ 99999999999999999999 }}", "out of range"},
+      {"{{ name|replace('a') }}", "replace takes 2 to 3 arguments, not 1"},
+      {"{% for w in words %}{% macro m() %}{{ w }}{% endmacro %}{% set _ = w %}{% endfor %}"
+       "{{ m() }}",
+       "'m' is undefined"},
+      {"{% set ns = namespace() %}{% for w in words %}{% macro m() %}{{ w }}{% endmacro %}"
+       "{% set ns.m = m %}{% endfor %}{{ ns.m() }}",
+       "called outside its block"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_NE(refusal(one.source).find(one.wanted), std::string::npos) << one.source << "\n"
+                                                                       << refusal(one.source);
+  }
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
+  const std::string steps = "more than 2 million steps", bytes = "more than 128 MiB of text";
+  const std::string deep = "nest too deep", nested = "nested more than 150 levels";
+  struct Case {
+    std::string source, wanted;
+  };
+  const std::vector<Case> cases = {
+      {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", steps},
+      {"{{ 'x' * 10**12 }}", bytes},
+      {"{{ ('x' * 10**6) * 10**18 }}", bytes},
+      {"{{ [0] * 10**12 }}", steps},
+      {"{{ range(10**9) }}", "Range too big"},
+      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
+       "{% set ns.t = ns.t + ns.t %}{% endfor %}",
+       bytes},
+      {"{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = ns.t + ns.t %}"
+       "{% endfor %}",
+       steps},
+      {"{% set ns = namespace(t=[]) %}{% for i in range(1000) %}{% set ns.t = [ns.t] %}"
+       "{% endfor %}",
+       "nest more than 100 levels"},
+      {"{% set ns = namespace(t=[]) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}"
+       "{% endfor %}{{ ns.t }}",
+       "holds more than 4000000 values"},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", deep},
+      {"{% macro m(x) %}{% call m(x) %}{% endcall %}{{ caller }}{% endmacro %}{{ m(1) }}", deep},
+      {"{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}", deep},
+      {"{{ " + repeated("(", 10000) + "1" + repeated(")", 10000) + " }}", nested},
+      {"{{ " + repeated("[", 10000) + "1" + repeated("]", 10000) + " }}", nested},
+      {"{{ " + repeated("not ", 10000) + "1 }}", nested},
+      {"{{ " + repeated("-", 10000) + "1 }}", nested},
+      {"{{ 1" + repeated(" + 1", 100000) + " }}", "an expression is too long"},
+      {"{{ 1" + repeated(" or 0", 100000) + " }}", "an expression is too long"},
+      {"{{ a" + repeated(".a", 100000) + " }}", "an expression is too long"},
+      {"{{ a" + repeated("|e", 100000) + " }}", "an expression is too long"},
+      {"{{ a" + repeated("()", 100000) + " }}", "an expression is too long"},
+      {repeated("{% if yes %}", 10000), nested},
+      {repeated("{% for x in words %}", 10000), nested},
+      {"{% if no %}" + repeated("{% elif no %}", 10000) + "{% endif %}", nested},
+      {"{% for " + repeated("(", 10000) + "a" + repeated(")", 10000) + " in words %}", nested},
+      {"{{ '%999999999d' % 1 }}{{ 'a'.center(10**15) }}", bytes},
+      {"{{ 'a'|center(10**15) }}", bytes},
+      {"{{ ('a\\n' * 100000)|indent(1000000) }}", bytes},
+      {"{{ messages|tojson(indent=99999999) }}" + repeated("{{ nested|tojson(indent=1000) }}", 99),
+       "rendered"},
+      {"{{ strftime_now('%c' * 1000) }}", "too long"},
+      {"{% set ns = namespace(t=1) %}{% for i in range(500) %}{% set ns.t = namespace(t=ns.t) %}"
+       "{% endfor %}{{ ns.t }}{% set ns.t = ns %}{{ ns }}",
+       "rendered: <Namespace><Namespace>"},
+  };
+  for (const Case& one : cases) {
+    const std::string said = refusal(one.source);
+    EXPECT_NE(said.find(one.wanted), std::string::npos) << one.source.substr(0, 200) << "\n"
+                                                        << said;
+  }
+}
+
+TEST(ChatTemplate, RefusesWhatIsNoText) {
+  EXPECT_THROW(chat::ChatTemplate::parse("\xff", "t"), Error);
+  EXPECT_THROW(chat::ChatTemplate::parse(std::string((4 << 20) + 1, 'a'), "t"), Error);
+}
+
+TEST(ChatJson, KeepsOrderAndRefusesInOneLine) {
+  EXPECT_EQ(
+      render("{{ a|tojson }}", R"({"a": {"z": 1, "b": [true, null, 1.0, 12345678901234567890]}})")
+          .bytes(),
+      R"({"z": 1, "b": [true, null, 1.0, 1.2345678901234567e+19]})");
+  for (const std::string json : {"", "{", "[1,]", "{\"a\": 1, \"a\": 2}", "\"\xff\""}) {
+    EXPECT_THROW(chat::parse_json(json, "messages", true), Error) << json;
+  }
+  EXPECT_THROW(chat::parse_json(repeated("[", 1000) + repeated("]", 1000), "messages", true),
+               Error);
+}
+
+}  // namespace
+}  // namespace coppice::testing
