@@ -1,11 +1,13 @@
 // Times what a pass of the shipped models is made of: the matrix products, attention, and the
 // small operations between them. Prints medians and the fastest of the repetitions.
 //
-//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE] [--only products|attention|plan|small]
+//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE]
+//           [--only products|attention|plan|small|larger]
+//
+// larger: products of layers of TinyLlama 1.1B and Llama 3.2 3B, which are left out otherwise.
 //
 // Every pass goes through all layers' own weights and KV, so caches are as warm as in a model
-// and no warmer. GB/s counts every weight once per pass; GFLOP/s of attention counts visible
-// (query, token) pairs only.
+// and no warmer. GFLOP/s of attention counts visible (query, token) pairs only.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,12 +21,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/host_bandwidth.h"
+#include "bench/kernel_products.h"
 #include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
 namespace {
 
 using namespace coppice;
+using bench::ModelShape;
 
 double budget_ms = 200;
 
@@ -47,13 +52,11 @@ Time measure(const std::function<void()>& body) {
   return {us[us.size() / 2], us.front()};
 }
 
-struct ModelShape {
-  const char* name;
-  std::int32_t hidden, layers, heads, kv_heads, head_dim, ffn, vocab;
-};
-
-constexpr ModelShape models[] = {{"target", 512, 5, 4, 2, 128, 1376, 4096},
-                                 {"draft", 256, 2, 2, 1, 128, 688, 4096}};
+// Four layers of the larger ones exceed all caches, as the whole models do.
+constexpr ModelShape shipped[] = {{"target", 512, 5, 4, 2, 128, 1376, 4096},
+                                  {"draft", 256, 2, 2, 1, 128, 688, 4096}};
+constexpr ModelShape larger[] = {{"tinyllama-1.1b", 2048, 4, 32, 4, 64, 5632, 4096},
+                                 {"llama-3.2-3b", 3072, 4, 24, 8, 128, 8192, 4096}};
 
 std::vector<float> random_floats(std::int64_t n) {
   static std::mt19937 random(1);
@@ -69,39 +72,6 @@ DeviceBuffer filled(Device& device, std::int64_t floats) {
   const auto values = random_floats(floats);
   device.upload(buffer.data(), values.data(), buffer.bytes());
   return buffer;
-}
-
-void bench_products(Device& device, const ModelShape& m) {
-  std::vector<std::unique_ptr<LinearWeights>> weights;
-  const auto add = [&](std::int32_t out, std::int32_t in) {
-    const auto values = random_floats(std::int64_t{out} * in);
-    const LinearPart part{values.data(), DType::f32, out};
-    weights.push_back(device.pack_linear({&part, 1}, in, {}, 512));
-  };
-  for (std::int32_t layer = 0; layer < m.layers; ++layer) {
-    add((m.heads + 2 * m.kv_heads) * m.head_dim, m.hidden);
-    add(m.hidden, m.heads * m.head_dim);
-    add(2 * m.ffn, m.hidden);
-    add(m.hidden, m.ffn);
-  }
-  add(m.vocab, m.hidden);
-  std::size_t bytes = 0;
-  for (const auto& w : weights) bytes += w->bytes();
-  std::printf("\n%s, products, %s, %zu KiB of weights\n%6s %10s %10s %8s %10s\n", m.name,
-              name_of(device.compute_dtype()), bytes >> 10, "rows", "median ms", "best ms", "GB/s",
-              "GFLOP/s");
-  const DeviceBuffer x = device.allocate(sizeof(float) * 512 * 4096, "x");
-  const DeviceBuffer y = device.allocate(sizeof(float) * 512 * 4096, "y");
-  for (const std::int32_t rows : {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256}) {
-    const Time t = measure([&] {
-      for (const auto& w : weights) device.linear(*w, x.data(), rows, y.as<float>(), false);
-    });
-    const double elements =
-        static_cast<double>(bytes) / static_cast<double>(size_of(device.compute_dtype()));
-    std::printf("%6d %10.3f %10.3f %8.1f %10.0f\n", rows, t.median_us * 1e-3, t.best_us * 1e-3,
-                static_cast<double>(bytes) / t.best_us * 1e-3,
-                2 * elements * rows / t.best_us * 1e-3);
-  }
 }
 
 /// A tree over the last token: a heavy path with side branches, rows in depth-first order.
@@ -212,20 +182,17 @@ int main(int argc, char** argv) {
   }
   const auto wanted = [&](const char* part) { return only.empty() || only == part; };
   try {
-    for (const auto compute : {CpuOptions::Compute::automatic, CpuOptions::Compute::f32}) {
-      options.compute = compute;
-      const auto device = make_cpu_device(options);
-      if (compute == CpuOptions::Compute::automatic && device->compute_dtype() == DType::f32) {
-        continue;
-      }
-      std::printf("\n%s, %d threads\n", name_of(device->compute_dtype()), device->threads());
-      for (const ModelShape& m : models) {
-        if (wanted("products")) bench_products(*device, m);
-        if (compute != CpuOptions::Compute::f32) continue;
-        if (wanted("attention")) bench_attention(*device, m);
-        if (wanted("plan")) bench_plan(m, device->threads());
-        if (wanted("small")) bench_small(*device, m);
-      }
+    const auto device = make_cpu_device(options);
+    std::printf("%s, %d threads, reads %.1f GB/s from memory\n", device->description().c_str(),
+                device->threads(), 1e-9 * bench::host_read_bandwidth(device->threads()));
+    for (const ModelShape& m : shipped) {
+      if (wanted("products")) bench::bench_products(m, device->threads(), budget_ms);
+      if (wanted("attention")) bench_attention(*device, m);
+      if (wanted("plan")) bench_plan(m, device->threads());
+      if (wanted("small")) bench_small(*device, m);
+    }
+    for (const ModelShape& m : larger) {
+      if (only == "larger") bench::bench_products(m, device->threads(), budget_ms);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

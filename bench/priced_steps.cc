@@ -47,7 +47,10 @@ void PricedSteps::add(const StepView& step) {
   if (step.draft == nullptr) return;
   std::vector<std::int32_t> rows = rows_by_depth(step.tree);
   rows.resize(static_cast<std::size_t>(step.draft_passes), 1);
-  for (const std::int32_t r : rows) sum_.draft += costs_.draft.seconds(r, prefix);
+  if (!rows.empty()) rows.front() = 0;
+  for (const std::int32_t r : rows) {
+    sum_.draft += r == 0 ? costs_.first_draft_seconds(prefix) : costs_.draft.seconds(r, prefix);
+  }
   sum_.judging += seconds_a_step + seconds_a_node * step.tree.size();
 }
 

@@ -81,6 +81,7 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
       }
       sampler_->wait();
     }
+    seconds_.first_draft = seconds_.draft;
     take(arena, nodes, logits);
     return;
   }

@@ -219,9 +219,6 @@ class Device {
   /// will be. nullptr where the device shares the host's memory.
   virtual std::unique_ptr<Device> memory_planner() const { return nullptr; }
   virtual std::string description() const { return name(); }  ///< product name, for people
-  /// The same device, its threads shared, for models that compute in another type; not for use
-  /// at the same time. nullptr if the device has only one type.
-  virtual std::unique_ptr<Device> computing_in(DType /*type*/) const { return nullptr; }
   /// Makes the device current in the calling thread, where there is such a thing, and undoes it.
   /// Users of a device hold a DeviceScope around whatever they do with it.
   virtual int enter() const { return 0; }
@@ -299,12 +296,12 @@ class DeviceScope {
 };
 
 struct CpuOptions {
-  int threads = 0;  ///< 0: as many as the process may use
-  enum class Compute { automatic, f32, bf16 } compute = Compute::automatic;
+  int threads = 0;             ///< 0: as many as the process may use
+  DType compute = DType::f32;  ///< of activations: f32 or bf16
 };
 
-/// Settles the instruction set (kernels/cpu/instruction_set.h). bf16 on request if that cannot
-/// multiply it is Error(usage). automatic: bf16 if it can, else f32.
+/// Settles the instruction set (kernels/cpu/instruction_set.h). bf16 if that cannot multiply it is
+/// Error(usage).
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
 
 struct CudaOptions {

@@ -3,11 +3,14 @@
 //   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]
 //
 //   x     [rows, in] of the compute type: f32, or bf16 with products summed in f32
-//   W     [out, in], f32, f16 or bf16 on the host, rounded once to the compute type when packed
+//   W     [out, in], f32, f16 or bf16 on the host. Computing in f32, they are kept in their own
+//         type (in f32 where parts differ) and widened as they are multiplied, which is exact;
+//         computing in bf16 they are rounded to it once
 //   bias  [out] f32 or none; added in f32
 //   out   [rows, out] f32; its former value is added when `accumulate`
-// x and out do not overlap and have room for padded_row_count(rows) rows: products run at a
-// limited number of row counts, so that a changing tree meets code that is made already.
+// In f32 a row's result does not depend on the other rows, their number, or the threads. x and out
+// do not overlap. In bf16 they have room for padded_row_count(rows) rows: oneDNN runs a limited
+// number of row counts, so that a changing tree meets code that is made already.
 #pragma once
 
 #include <memory>
@@ -19,12 +22,11 @@ namespace coppice::cpu {
 
 class Workers;
 
-/// The row count that `rows` rows are computed as: 1 to 8 exactly, then steps of at most a
+/// The row count that `rows` rows are computed as in bf16: 1 to 8 exactly, then steps of at most a
 /// quarter up to 128, then multiples of 32.
 std::int32_t padded_row_count(std::int32_t rows);
 
-/// Products of one device: its compute type and prepared code. Not for several
-/// threads at a time.
+/// Products of one device, in its compute type. Not for several threads at a time.
 class LinearEngine {
  public:
   LinearEngine(DType compute, Workers& workers);
@@ -36,7 +38,7 @@ class LinearEngine {
   void run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
            bool accumulate);
 
-  /// Name of the code that runs `rows` rows (tests, diagnostics).
+  /// "own", or oneDNN's name of the code that runs `rows` rows (tests, diagnostics).
   std::string implementation(const LinearWeights& weights, std::int32_t rows);
 
  private:

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/memory_limit.h"
 #include "base/mebibytes.h"
+#include "base/memory_limit.h"
 #include "models/checkpoint.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
@@ -265,9 +265,10 @@ ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
 }
 
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
-                    const ModelOptions& options, const Device& device) {
+                    const Checkpoint& checkpoint, const ModelOptions& options,
+                    const Device& device) {
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
-  const std::int64_t weights = packed_bytes(config, device.compute_dtype());
+  const std::int64_t weights = packed_bytes(config, checkpoint, device.compute_dtype());
   const auto workspace =
       static_cast<std::int64_t>(WorkspaceSizes(config, options, device).total()) +
       std::int64_t{options.max_positions} * config.head_dim * std::int64_t{sizeof(float)};
@@ -292,7 +293,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   const ModelOptions limits = resolved(options, config);
   try {
     const Checkpoint checkpoint(dir);
-    require_memory(dir, config, limits, device);
+    require_memory(dir, config, checkpoint, limits, device);
     return std::make_unique<LlamaModel>(std::move(config), checkpoint, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/finite.h"
 
 namespace coppice {
 namespace {
@@ -15,38 +16,6 @@ std::optional<DType> float_type(const std::string& dtype) {
   if (dtype == "F16") return DType::f16;
   if (dtype == "BF16") return DType::bf16;
   return std::nullopt;
-}
-
-/// Whether an element's exponent is all ones (NaN or infinity). Elements may lie unaligned.
-template <typename Bits>
-bool has_non_finite(const std::byte* data, std::size_t count, Bits exponent) {
-  // In blocks, so that the inner loop has no early exit and vectorises.
-  constexpr std::size_t block = 4096;
-  for (std::size_t begin = 0; begin < count; begin += block) {
-    const std::size_t end = std::min(count, begin + block);
-    Bits found = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      Bits bits;
-      std::memcpy(&bits, data + i * sizeof(Bits), sizeof(Bits));
-      found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
-    }
-    if (found != 0) return true;
-  }
-  return false;
-}
-
-bool has_non_finite(std::span<const std::byte> values, DType dtype) {
-  const std::byte* data = values.data();
-  const std::size_t count = values.size() / size_of(dtype);
-  switch (dtype) {
-    case DType::f32:
-      return has_non_finite<std::uint32_t>(data, count, 0x7f800000u);
-    case DType::f16:
-      return has_non_finite<std::uint16_t>(data, count, 0x7c00u);
-    case DType::bf16:
-      return has_non_finite<std::uint16_t>(data, count, 0x7f80u);
-  }
-  return false;
 }
 
 float widened_f16(std::uint16_t half) {
@@ -287,11 +256,20 @@ class Loader {
 
 }  // namespace
 
-std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype) {
-  std::int64_t values = config.parameters();
+std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoint,
+                          DType compute_dtype) {
+  const auto bytes_of = [&](const StoredTensor& tensor) {
+    if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);
+    return static_cast<std::int64_t>(tensor.elements() * size_of(compute_dtype));
+  };
+  std::int64_t bytes = 0;
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    for (const auto& [name, tensor] : file.tensors()) bytes += bytes_of(tensor);
+  }
   // Tied embeddings are kept twice: packed as the head, and as a table.
-  if (config.tie_word_embeddings) values += config.vocab_size * config.hidden_size;
-  return values * static_cast<std::int64_t>(size_of(compute_dtype));
+  const StoredTensor* table = checkpoint.find("model.embed_tokens.weight");
+  if (config.tie_word_embeddings && table != nullptr) bytes += bytes_of(*table);
+  return bytes;
 }
 
 ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,

@@ -35,8 +35,10 @@ struct ModelWeights {
   std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
 };
 
-/// Bytes that load_weights will take, roughly.
-std::int64_t packed_bytes(const ModelConfig& config, DType compute_dtype);
+/// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep the
+/// checkpoint's types.
+std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoint,
+                          DType compute_dtype);
 
 /// max_rows and max_logit_rows are the most rows of one product. Throws Error(failure) naming file
 /// and tensor: missing, shape, dtype, NaN, or a file that changed meanwhile.

@@ -57,11 +57,11 @@ enum class Policy {
   dyspec_threshold,  ///< DySpec, Algorithm 2: every position above a threshold
   chain,             ///< one path
   static_tree,       ///< the shape of a file in every step, as Medusa's and EAGLE's are published
-  specinfer,         ///< SpecInfer (Miao et al. 2024, section 3): a number of children for each layer
-  sequoia,           ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
-  expand_rerank,     ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
-  custom,            ///< a user's own (custom_policy.h): the one that custom_policy names
-  none,              ///< plain decoding
+  specinfer,      ///< SpecInfer (Miao et al. 2024, section 3): a number of children for each layer
+  sequoia,        ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
+  expand_rerank,  ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
+  custom,         ///< a user's own (custom_policy.h): the one that custom_policy names
+  none,           ///< plain decoding
 };
 
 enum class Acceptance {
@@ -95,11 +95,12 @@ struct EngineOptions {
   // Performance only: none of these changes what the text is distributed as.
   std::string device = "auto";  ///< "auto" (a GPU where there is one), "cpu" or "cuda"
   int threads = 0;              ///< CPU threads; 0: as many as the process may use
-  /// What the CPU multiplies in: "f32", "bf16", or "auto": each model in BF16 if its weights are
-  /// stored so and the CPU multiplies it (AVX-512 BF16, AMX), else in F32; never coarser than the
-  /// weights. The environment variable COPPICE_CPU_ISA caps the instructions used: sse4, avx2,
-  /// avx512, avx512_bf16 or amx; it is read once in a process.
-  std::string cpu_dtype = "auto";
+  /// What the CPU computes in. "f32" (and "auto"): weights in the type they are stored in,
+  /// activations and sums in F32, on every CPU. "bf16": weights and activations rounded to BF16,
+  /// which takes AVX-512 BF16 or AMX and may be faster for trees of many nodes. The environment
+  /// variable COPPICE_CPU_ISA caps the instructions used: sse4, avx2, avx512, avx512_bf16 or amx;
+  /// it is read once in a process.
+  std::string cpu_dtype = "f32";
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
@@ -149,9 +150,10 @@ struct GenerateOptions {
   /// (drafting/sequoia.h). Empty: a tree of tree_size and tree_depth by the paper's dynamic
   /// programme, for acceptance_vector.
   std::filesystem::path tree;
-  /// sequoia without a tree: by sibling rank, how probable it is that of an accepted node's children
-  /// that one is accepted. In sum at most 1. It belongs to a pair, a temperature and an acceptance
-  /// rule; `coppice plan` measures it. Empty: the shipped pair's at temperature 0.8 under rejection.
+  /// sequoia without a tree: by sibling rank, how probable it is that of an accepted node's
+  /// children that one is accepted. In sum at most 1. It belongs to a pair, a temperature and an
+  /// acceptance rule; `coppice plan` measures it. Empty: the shipped pair's at temperature 0.8
+  /// under rejection.
   std::vector<double> acceptance_vector;
   /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6). custom:
   /// deepest depth of a node (0: no limit but the text's end).

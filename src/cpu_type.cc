@@ -7,39 +7,46 @@
 namespace coppice {
 namespace {
 
-// Of all matrices, as safetensors names it; "several types" if they differ.
-std::string stored_type(const Checkpoint& checkpoint) {
+// Of all matrices, as safetensors names it.
+std::string stored_type(const std::filesystem::path& model) {
   std::string type;
-  for (const SafetensorsFile& file : checkpoint.files()) {
-    for (const auto& [name, tensor] : file.tensors()) {
-      // Norms and biases are computed with in f32 whatever the type.
-      if (tensor.shape.size() < 2) continue;
-      if (!type.empty() && type != tensor.dtype) return "several types";
-      type = tensor.dtype;
+  try {
+    const Checkpoint checkpoint(model);
+    for (const SafetensorsFile& file : checkpoint.files()) {
+      for (const auto& [name, tensor] : file.tensors()) {
+        // Norms and biases are kept in f32 whatever the type.
+        if (tensor.shape.size() < 2) continue;
+        if (!type.empty() && type != tensor.dtype) return "several types";
+        type = tensor.dtype;
+      }
     }
+  } catch (const Error&) {
+    return "an unknown type";
   }
   return type;
 }
 
 }  // namespace
 
-CpuType choose_cpu_type(const std::filesystem::path& model, const std::string& cpu_dtype) {
-  if (cpu_dtype == "f32") return {DType::f32, "as asked for"};
-  if (cpu_dtype == "bf16") return {DType::bf16, "as asked for"};
-  if (cpu_dtype != "auto") {
-    throw_usage(cat("cpu dtype ", quote(cpu_dtype), " is unknown; use auto, f32 or bf16"));
-  }
-  std::string stored;
-  try {
-    stored = stored_type(Checkpoint(model));
-  } catch (const Error&) {
-    return {DType::f32, "its weights cannot be read"};
-  }
-  if (stored != "BF16") return {DType::f32, cat("its weights are of ", stored)};
+DType cpu_type(const std::string& cpu_dtype) {
+  if (cpu_dtype == "f32" || cpu_dtype == "auto") return DType::f32;
+  if (cpu_dtype == "bf16") return DType::bf16;
+  throw_usage(cat("cpu dtype ", quote(cpu_dtype), " is unknown; use f32 or bf16"));
+}
+
+std::string describe_cpu_types(const std::filesystem::path& model, DType type) {
+  const std::string stored = stored_type(model);
+  if (type == DType::f32) return cat("weights ", stored, " as stored, activations and sums F32");
+  return cat("weights and activations BF16, sums F32",
+             stored == "BF16" ? "" : cat(" (stored as ", stored, ")"));
+}
+
+std::string describe_cpu_bf16() {
   const std::string set = cpu::name_of(cpu::instruction_set());
-  if (cpu::has_native_bf16())
-    return {DType::bf16, cat("as its weights are; ", set, " multiplies it")};
-  return {DType::f32, cat("its weights are BF16, which ", set, " does not multiply")};
+  if (!cpu::has_native_bf16())
+    return cat("not on this processor: ", set, " does not multiply BF16");
+  return cat("activations rounded to BF16, which ", set,
+             " multiplies: passes of many rows may be faster, and texts part at near-ties");
 }
 
 }  // namespace coppice

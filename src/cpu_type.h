@@ -1,4 +1,4 @@
-// Which type the CPU computes a model in.
+// Which types the CPU computes a model in.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +8,13 @@
 
 namespace coppice {
 
-struct CpuType {
-  DType type = DType::f32;  ///< f32 or bf16
-  std::string why;          ///< for people
-};
+/// What EngineOptions::cpu_dtype asks for: the type of activations, f32 or bf16. "auto" is f32 on
+/// every CPU. Throws Error(usage) for an unknown name.
+DType cpu_type(const std::string& cpu_dtype);
 
-/// What EngineOptions::cpu_dtype asks for. "auto" looks at the headers of the model's weight files
-/// alone: bf16 if all matrices are stored so and the CPU multiplies it, else f32. Each model of a
-/// pair goes by its own weights, so that what is written does not depend on the draft's.
-/// Throws Error(usage) for an unknown name; a folder that cannot be read is f32.
-CpuType choose_cpu_type(const std::filesystem::path& model, const std::string& cpu_dtype);
+/// For people, of the model in this folder: the types of weights, activations and sums.
+std::string describe_cpu_types(const std::filesystem::path& model, DType type);
+/// For people: what bf16 brings on this processor.
+std::string describe_cpu_bf16();
 
 }  // namespace coppice

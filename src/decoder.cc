@@ -64,8 +64,9 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   const bool automatic = sizes_itself(options_);
   if (automatic) {
     const bool by_node = options_.policy == Policy::dyspec;
-    auto_size_ = std::make_unique<AutoSize>(*costs, draft_setting_.draw,
-                                            by_node ? engine_.options.max_tree_size : 0);
+    auto_size_ = std::make_unique<AutoSize>(
+        *costs, engine_.costs_are_saved ? nullptr : &engine_.correction, draft_setting_.draw,
+        by_node ? engine_.options.max_tree_size : 0);
   }
   if (options_.calibrate && options_.policy != Policy::none) {
     calibration_ = std::make_unique<AcceptanceCalibration>();
@@ -279,9 +280,7 @@ void Decoder::count_step() {
   judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
   drafted_ += tree_.size();
   const std::int64_t passes = speculate_ ? engine_.draft_runner->passes() : 0;
-  if (auto_size_ && !engine_.costs_are_saved) {
-    auto_size_->observe(tree_.nodes(), step_seconds_.verify, passes, step_seconds_.draft);
-  }
+  if (auto_size_) auto_size_->observe(tree_.nodes(), passes, step_seconds_);
   if (auto_size_ && speculate_) auto_size_->record(tree_, verdict_.path, passes);
   if (auto_size_ && !speculate_) auto_size_->record_plain();
   if (calibration_ && speculate_) calibration_->record(tree_, verdict_.path);

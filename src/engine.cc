@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -28,8 +29,7 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   }
   CpuOptions cpu;
   cpu.threads = options.threads;
-  const bool f32 = choose_cpu_type(options.target, options.cpu_dtype).type == DType::f32;
-  cpu.compute = f32 ? CpuOptions::Compute::f32 : CpuOptions::Compute::bf16;
+  cpu.compute = cpu_type(options.cpu_dtype);
   return cpu;
 }
 
@@ -134,13 +134,17 @@ const CostTable* Engine::Impl::find_costs() {
   if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
   if (!costs && !can_measure(target, draft)) return nullptr;
   std::filesystem::path folder;  // that measured costs are kept in
+  std::optional<CostTable> kept;
   std::string key;
   const std::int32_t most_rows = tree_rows(options);
   if (!costs && options.cost_table.empty() && options.cost_cache) {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, draft);
-    costs = cached_costs(folder, key);
-    if (costs && !still_holds(*costs, target, draft, sampler.get(), most_rows)) costs.reset();
+    kept = cached_costs(folder, key);
+    if (kept && still_holds(*kept, target, draft, sampler.get(), most_rows)) {
+      costs = kept;
+      if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
+    }
   }
   if (!costs) {
     // The listener may call this engine, which then measures; it hears of it once.
@@ -157,7 +161,7 @@ const CostTable* Engine::Impl::find_costs() {
     CostTable table =
         measure_costs(target, draft, sampler.get(), most_rows, SizingConstants::budget_seconds);
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
-    cache_costs(folder, key, table);
+    cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
     costs = std::move(table);
     tell(1.0);
   }
@@ -291,12 +295,7 @@ Engine Engine::load(const EngineOptions& options) {
                       " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {
-    if (device.shares_host_memory()) {
-      const DType type = choose_cpu_type(options.draft, options.cpu_dtype).type;
-      if (type != device.compute_dtype()) impl->draft_device = device.computing_in(type);
-    }
-    impl->draft.model = load_model(options.draft, "draft", options,
-                                   impl->draft_device ? *impl->draft_device : device);
+    impl->draft.model = load_model(options.draft, "draft", options, device);
     check_vocabularies(*impl);
   }
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
@@ -308,7 +307,7 @@ Engine Engine::load(const EngineOptions& options) {
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
   impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
   if (impl->draft.model) {
-    impl->draft.pool = make_pool(impl->draft.model->device(), *impl->draft.model, kv.draft);
+    impl->draft.pool = make_pool(device, *impl->draft.model, kv.draft);
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,

@@ -56,20 +56,13 @@ const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(p
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DType compute, std::shared_ptr<cpu::Workers> workers)
-      : compute_(compute),
-        team_(std::move(workers)),
-        workers_(*team_),
-        linear_(compute, workers_),
-        attention_(workers_) {}
+  CpuDevice(DType compute, int threads)
+      : compute_(compute), workers_(threads), linear_(compute, workers_), attention_(workers_) {}
 
   std::string name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_; }
   int threads() const override { return workers_.threads(); }
   std::string description() const override { return cpu::describe_processor(); }
-  std::unique_ptr<Device> computing_in(DType type) const override {
-    return std::make_unique<CpuDevice>(type, team_);
-  }
 
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
     return cpu::allocate(bytes, purpose);
@@ -102,7 +95,9 @@ class CpuDevice final : public Device {
               bool accumulate) override {
     linear_.run(weights, x, rows, out, accumulate);
   }
-  std::int32_t padded_rows(std::int32_t rows) const override { return cpu::padded_row_count(rows); }
+  std::int32_t padded_rows(std::int32_t rows) const override {
+    return compute_ == DType::bf16 ? cpu::padded_row_count(rows) : rows;
+  }
   void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
                      const KvLayout& layout, void* keys, void* values,
                      std::int32_t layer) override {
@@ -127,8 +122,7 @@ class CpuDevice final : public Device {
 
  private:
   DType compute_;
-  std::shared_ptr<cpu::Workers> team_;
-  cpu::Workers& workers_;
+  cpu::Workers workers_;
   cpu::LinearEngine linear_;
   cpu::AttentionEngine attention_;
 };
@@ -139,24 +133,13 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
   if (options.threads < 0) {
     throw_usage(cat("CPU threads: ", options.threads, "; use 0 for all, or a positive number"));
   }
-  const bool native_bf16 = cpu::has_native_bf16();
-  DType compute = DType::f32;
-  switch (options.compute) {
-    case CpuOptions::Compute::f32:
-      break;
-    case CpuOptions::Compute::bf16:
-      if (!native_bf16) {
-        throw_usage(cat("bf16 on the CPU: it takes AVX-512 BF16, and this is ",
-                        cpu::describe_processor(), "; use f32"));
-      }
-      compute = DType::bf16;
-      break;
-    case CpuOptions::Compute::automatic:
-      if (native_bf16) compute = DType::bf16;
-      break;
+  const bool native_bf16 = cpu::has_native_bf16();  // settles the instruction set
+  if (options.compute == DType::bf16 && !native_bf16) {
+    throw_usage(cat("bf16 on the CPU: it takes AVX-512 BF16, and this is ",
+                    cpu::describe_processor(), "; use f32"));
   }
   const int threads = options.threads > 0 ? options.threads : cpu::usable_threads();
-  return std::make_unique<CpuDevice>(compute, std::make_shared<cpu::Workers>(threads));
+  return std::make_unique<CpuDevice>(options.compute, threads);
 }
 
 }  // namespace coppice

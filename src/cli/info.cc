@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 
 #include "cli/command.h"
@@ -16,8 +17,8 @@ namespace {
 
 po::options_description machine_options() {
   po::options_description d("Machine");
-  d.add_options()("cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
-                  "auto, f32 or bf16: what the CPU computes the model in, as info then says")(
+  d.add_options()("cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
+                  "f32 or bf16: the type of activations on the CPU")(
       "device", po::value<std::string>()->default_value("cpu")->value_name("D"),
       "cuda: also print what the model would take of the card's memory")(
       "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
@@ -31,7 +32,7 @@ po::options_description machine_options() {
 
 /// A line in the form of describe_model().
 std::string line(std::string name, const std::string& value) {
-  name.resize(16, ' ');
+  name.resize(std::max(std::size_t{16}, name.size() + 1), ' ');
   return name + value + "\n";
 }
 
@@ -86,9 +87,10 @@ int info(const std::vector<std::string>& arguments) {
     throw_usage("info: --draft adds a draft to the memory on a GPU; give --device cuda too");
   }
   const auto device = make_engine_device(options);  // refuses wrong options of any device
-  const CpuType cpu = choose_cpu_type(options.target, options.cpu_dtype);
-  std::string text = describe_model(options.target) + describe_machine() +
-                     line("on the CPU", cat("computed in ", name_of(cpu.type), ": ", cpu.why));
+  std::string text =
+      describe_model(options.target) + describe_machine() +
+      line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
+      line("--cpu-dtype bf16", describe_cpu_bf16());
   if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
   write_out(text);
   return 0;

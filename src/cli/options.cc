@@ -128,14 +128,13 @@ po::options_description model_options() {
       "auto (a GPU if there is one; info says), cpu or cuda")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
-      "cpu-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
-      "type of matrix products on the CPU: f32, bf16, or auto, each model in bf16 if its weights "
-      "are "
-      "stored so and the CPU multiplies it (info says), else f32. COPPICE_CPU_ISA in the "
-      "environment "
-      "caps the instructions: sse4, avx2, avx512, avx512_bf16 or amx")(
-      "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-      "KV slots per model, in pages of 16; 0: from the context")(
+      "cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
+      "type of activations on the CPU: f32 (weights stay in the type they are stored in), or bf16, "
+      "which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info DIR "
+      "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
+      "avx512_bf16 or amx")("kv-tokens",
+                            po::value<std::int32_t>()->default_value(0)->value_name("N"),
+                            "KV slots per model, in pages of 16; 0: from the context")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
       "part of a GPU's memory that may be used")(
       "cost-table", po::value<std::string>()->value_name("FILE"),

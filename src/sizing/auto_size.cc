@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "sizing/constants.h"
-
 namespace coppice {
 namespace {
 
@@ -16,43 +14,95 @@ std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
       std::max<std::int64_t>(1, size / std::max<std::int64_t>(1, passes)));
 }
 
+// What a step of a tree of `size` nodes costs beside the models' passes.
+double host_seconds(std::int32_t size) { return C::step_overhead_seconds + C::node_seconds * size; }
+
+// Increments of the lower convex hull of `costs` from its second value on (Andrew's monotone
+// chain): what the first node costs is sunk once a step speculates.
+void hull_increments(std::span<const double> costs, std::vector<std::size_t>& hull,
+                     std::vector<double>& increments) {
+  hull.clear();
+  for (std::size_t n = 1; n < costs.size(); ++n) {
+    while (hull.size() >= 2) {
+      const std::size_t a = hull[hull.size() - 2], b = hull.back();
+      const double chord = costs[a] + (costs[n] - costs[a]) * static_cast<double>(b - a) /
+                                          static_cast<double>(n - a);
+      if (costs[b] < chord) break;
+      hull.pop_back();
+    }
+    hull.push_back(n);
+  }
+  increments.assign(costs.size(), 0.0);
+  for (std::size_t h = 1; h < hull.size(); ++h) {
+    const double step =
+        (costs[hull[h]] - costs[hull[h - 1]]) / static_cast<double>(hull[h] - hull[h - 1]);
+    for (std::size_t n = hull[h - 1]; n < costs.size(); ++n) increments[n] = step;
+  }
+  if (increments.size() > 1) increments[0] = increments[1];
+}
+
 }  // namespace
 
-AutoSize::AutoSize(const CostTable& costs, ChildDraw draw, std::int32_t most)
-    : costs_(costs), draw_(draw), most_(std::min(most, C::most_planned)), calibration_(draw) {}
+AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
+                   std::int32_t most)
+    : costs_(costs),
+      correction_(correction),
+      draw_(draw),
+      most_(std::min(most, C::most_planned)),
+      calibration_(draw) {}
 
-// What the first node costs over plain decoding is sunk once a step speculates.
-double AutoSize::hull_cost(std::int32_t size) const {
-  const std::int32_t rows = std::max(size, 1) + 1;
-  return tokens_per_second_ *
-         (C::node_seconds + verify_scale_ * (costs_.target.hull_seconds(rows + 1, prefix_) -
-                                             costs_.target.hull_seconds(rows, prefix_)));
+double AutoSize::plain_seconds() const {
+  return corrected(Work::plain, costs_.target.seconds(1, prefix_));
+}
+
+// Prices move slowly, and there are many of them.
+void AutoSize::fix_prices(bool hope) {
+  const std::int32_t most = std::max(most_, C::deepest);
+  const double plain = plain_seconds();
+  const double host = corrected(Work::host, 1.0) / plain,
+               pass = corrected(Work::draft, 1.0) / plain;
+  verify_.resize(static_cast<std::size_t>(most) + 1);
+  pass_.resize(verify_.size());
+  for (std::int32_t n = 0; n <= most; ++n) {
+    const double factor = correction_ == nullptr ? 1.0
+                          : hope                 ? correction_->hopeful_factor(Work::verify, n + 1)
+                                                 : correction_->factor(Work::verify, n + 1);
+    const auto i = static_cast<std::size_t>(n);
+    verify_[i] = factor / plain * costs_.target.seconds(n + 1, prefix_) + host * host_seconds(n);
+    pass_[i] = pass * costs_.draft.seconds(std::max(1, n), prefix_);
+  }
+  first_pass_ = corrected(Work::first_draft, costs_.first_draft_seconds(prefix_)) / plain;
+  hull_increments(verify_, corners_, hull_);
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
-  // Where trees are cut in hindsight, it is then that steps of the costs count.
-  if (draw_ != ChildDraw::sampled) return hull_cost(size);
   const auto n = static_cast<std::size_t>(size);
+  // Where trees are cut in hindsight, it is then that steps of the costs count.
+  if (draw_ != ChildDraw::sampled) return rate_ * hull_[std::min(n, hull_.size() - 1)];
   return n < plan_.node_prices.size() ? plan_.node_prices[n]
                                       : std::numeric_limits<double>::infinity();
 }
 
 void AutoSize::plan() {
-  verify_prices_.resize(static_cast<std::size_t>(most_) + 1);
-  pass_prices_.resize(verify_prices_.size());
-  for (std::int32_t n = 0; n <= most_; ++n) {
-    verify_prices_[static_cast<std::size_t>(n)] = verify_cost(n);
-    pass_prices_[static_cast<std::size_t>(n)] = pass_cost(std::max(1, n));
-  }
+  const auto in_tokens = [&](const std::vector<double>& costs, std::vector<double>& prices) {
+    prices.clear();
+    for (std::int32_t n = 0; n <= most_; ++n) {
+      prices.push_back(rate_ * costs[static_cast<std::size_t>(n)]);
+    }
+  };
+  in_tokens(verify_, verify_prices_);
+  in_tokens(pass_, pass_prices_);
   planner_.replan(calibration_, {verify_prices_, pass_prices_}, plan_);
 }
 
 double AutoSize::pass_cost(std::int32_t rows) const {
-  return tokens_per_second_ * draft_seconds(rows);
+  return rate_ * pass_[std::min(static_cast<std::size_t>(rows), pass_.size() - 1)];
 }
 
 double AutoSize::verify_cost(std::int32_t size) const {
-  return tokens_per_second_ * verify_seconds(size + 1);
+  const auto n = static_cast<std::size_t>(size);
+  if (n < verify_.size()) return rate_ * verify_[n];
+  return rate_ * (verify_.back() + static_cast<double>(n + 1 - verify_.size()) * hull_.back());
 }
 
 void AutoSize::begin_text(double fit) {
@@ -67,57 +117,77 @@ void AutoSize::begin_text(double fit) {
 
 bool AutoSize::begin_step(std::int32_t prefix) {
   prefix_ = prefix;
-  // A second is worth what it brings at the present rate: at the best rate, growth that just
-  // pays at this price leaves the rate unchanged (Dinkelbach, 1967).
-  tokens_per_second_ = 1.0 / plain_seconds();
-  if (seconds_ > 0.0) tokens_per_second_ = std::max(tokens_per_second_, tokens_ / seconds_);
-  if (draw_ == ChildDraw::sampled && most_ > 0 && wait_ == 0 && --steps_to_plan_ < 0) {
-    plan();
-    steps_to_plan_ = ++plans_ < C::first_plans ? 0 : C::plan_every - 1;
+  // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
+  // this price leaves the rate unchanged (Dinkelbach, 1967).
+  rate_ = spent_ > 0.0 ? std::max(1.0, tokens_ / spent_) : 1.0;
+  const bool speculate = wait_ == 0;
+  const bool hope = speculate && correction_ != nullptr && ++steps_ % C::hope_every == 0;
+  if (hope || (speculate ? --steps_to_prices_ < 0 : verify_.empty())) {
+    fix_prices(hope);
+    if (draw_ == ChildDraw::sampled && most_ > 0) plan();
+    steps_to_prices_ = hope || ++priced_ < C::first_plans ? 0 : C::plan_every - 1;
   }
-  return wait_ == 0;
+  // Nor is a plain step that may be cheaper than it is taken for ever seen else.
+  if (hope && spent_ > 0.0) {
+    const double plain =
+        correction_->hopeful_factor(Work::plain) / correction_->factor(Work::plain);
+    return tokens_ / spent_ * plain >= 1.0;
+  }
+  return speculate;
 }
 
 void AutoSize::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
+// In plain steps. What was hoped for is no part of it.
+double AutoSize::step_cost(std::int32_t size, std::int64_t passes) const {
+  const double factor = correction_ == nullptr ? 1.0 : correction_->factor(Work::verify, size + 1);
+  double seconds =
+      factor * costs_.target.seconds(size + 1, prefix_) + corrected(Work::host, host_seconds(size));
+  if (passes > 0) {
+    const std::int32_t rows = rows_per_pass(size, passes);
+    seconds += corrected(Work::first_draft, costs_.first_draft_seconds(prefix_)) +
+               static_cast<double>(passes - 1) *
+                   corrected(Work::draft, costs_.draft.seconds(rows, prefix_));
+  }
+  return seconds / plain_seconds();
+}
+
 void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                       std::int64_t passes) {
   calibration_.record(tree, path);
-  const double seconds =
-      C::step_overhead_seconds + verify_seconds(tree.nodes()) +
-      static_cast<double>(passes) * draft_seconds(rows_per_pass(tree.size(), passes));
+  const double cost = step_cost(tree.size(), passes);
   const double tokens = static_cast<double>(path.size()) + 1.0;
   tokens_ = C::discount * tokens_ + tokens;
-  seconds_ = C::discount * seconds_ + seconds;
-  surplus_ = C::discount * surplus_ + tokens - seconds / plain_seconds();
+  spent_ = C::discount * spent_ + cost;
+  surplus_ = C::discount * surplus_ + tokens - cost;
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
   if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren) {
     if (tree.size() > 0) next_wait_ = C::first_wait;
   } else {
     barren_ = 0;
+    steps_to_prices_ = 0;
     wait_ = next_wait_;
     next_wait_ = std::min(2 * next_wait_, C::longest_wait);
   }
 }
 
-void AutoSize::observe(std::int32_t rows, double target_seconds, std::int64_t passes,
-                       double draft_seconds_taken) {
-  // A single pass may have been interrupted for long: it counts as twice the usual at most.
-  const auto follow = [&](double& scale, double taken, double by_table) {
-    scale += C::clock_weight *
-             (std::clamp(taken / by_table, scale / C::most_clock_step, C::most_clock_step * scale) -
-              scale);
-  };
-  follow(rows == 1 ? plain_scale_ : verify_scale_, target_seconds,
-         costs_.target.seconds(rows, prefix_));
+void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds) {
+  if (correction_ == nullptr) return;
+  const Work judged = passes == 0 && rows == 1 ? Work::plain : Work::verify;
+  correction_->observe(judged, rows, seconds.verify, costs_.target.seconds(rows, prefix_));
   if (passes > 0) {
-    follow(draft_scale_, draft_seconds_taken,
-           static_cast<double>(passes) *
-               costs_.draft.seconds(rows_per_pass(rows - 1, passes), prefix_));
+    correction_->observe(Work::first_draft, 1, seconds.first_draft,
+                         costs_.first_draft_seconds(prefix_));
+    const std::int32_t drafted = rows_per_pass(rows - 1, passes);
+    correction_->observe(Work::draft, 1, seconds.draft - seconds.first_draft,
+                         static_cast<double>(passes - 1) * costs_.draft.seconds(drafted, prefix_));
+    correction_->observe(Work::host, 1, seconds.drawing + seconds.construction + seconds.judging,
+                         host_seconds(rows - 1));
   }
+  correction_->end_step();
 }
 
 std::int32_t AutoSize::chain_length(std::int32_t most) const {
@@ -125,19 +195,19 @@ std::int32_t AutoSize::chain_length(std::int32_t most) const {
   double best = 0.0;
   std::int32_t best_length = 1;
   double expected = 1.0, reach = 1.0;
-  for (std::int32_t length = 1; length <= most; ++length) {
+  for (std::int32_t length = 1; length <= std::min(most, C::deepest); ++length) {
     reach *= rate;
     expected += reach;
-    const double seconds =
-        C::step_overhead_seconds + verify_seconds(length + 1) + length * draft_seconds(1);
-    if (expected / seconds > best) {
-      best = expected / seconds;
+    const double cost =
+        verify_[static_cast<std::size_t>(length)] + first_pass_ + (length - 1) * pass_[1];
+    if (expected / cost > best) {
+      best = expected / cost;
       best_length = length;
     }
   }
   return best_length;
 }
 
-double AutoSize::threshold() const { return std::clamp(hull_cost(8), 1e-3, 0.5); }
+double AutoSize::threshold() const { return std::clamp(rate_ * hull_[8], 1e-3, 0.5); }
 
 }  // namespace coppice

@@ -5,10 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "base/step_seconds.h"
 #include "base/token_tree.h"
 #include "drafting/calibration.h"
 #include "drafting/dyspec_auto.h"
 #include "sizing/constants.h"
+#include "sizing/cost_correction.h"
 #include "sizing/cost_table.h"
 #include "sizing/size_plan.h"
 
@@ -16,11 +18,13 @@ namespace coppice {
 
 /// Learns, within one sequence, how often children are accepted, and prices growth in tokens.
 /// Decisions depend on past steps, the cost table and the tree at hand alone, and on the clock only
-/// where observe() is called.
+/// with a correction.
 class AutoSize : public GrowthEconomics {
  public:
-  /// `most`: draft tokens of trees that grow by node_cost(); 0 where none do.
-  AutoSize(const CostTable& costs, ChildDraw draw, std::int32_t most);
+  /// `correction`: what the clock has said so far, of all texts; null if sizes are to repeat
+  /// themselves. Both outlive this. `most`: draft tokens of trees that grow by node_cost(); 0 if
+  /// none do.
+  AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most);
 
   /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
   void begin_text(double fit);
@@ -32,9 +36,9 @@ class AutoSize : public GrowthEconomics {
   void record(const TokenTree& tree, std::span<const std::int32_t> path, std::int64_t passes);
   /// After a plain step.
   void record_plain();
-  /// What the step's passes took by the clock (`rows` of the target's pass, `passes` of the
-  /// draft). Call it only where repeatable sizes are not wanted: prices then follow the machine.
-  void observe(std::int32_t rows, double target_seconds, std::int64_t passes, double draft_seconds);
+  /// What a step took by the clock: `rows` of the target's pass, `passes` of the draft, none in a
+  /// plain step. Does nothing without a correction.
+  void observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds);
 
   /// Length of the chain that pays best at the acceptance seen so far, at least 1.
   std::int32_t chain_length(std::int32_t most) const;
@@ -49,32 +53,35 @@ class AutoSize : public GrowthEconomics {
 
  private:
   const CostTable& costs_;
+  CostCorrection* correction_;
   ChildDraw draw_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
   /// Under sampled rejection a token that was drawn stays: the size to aim for is planned.
   SizePlanner planner_;
   SizePlan plan_;
-  std::int32_t steps_to_plan_ = 0, plans_ = 0;
-  std::vector<double> verify_prices_, pass_prices_;  ///< for the planner
-  /// Clock over table, running means: a shared machine's speed changes.
-  double plain_scale_ = 1.0, verify_scale_ = 1.0, draft_scale_ = 1.0;
-  double plain_seconds() const { return plain_scale_ * costs_.target.seconds(1, prefix_); }
-  double verify_seconds(std::int32_t rows) const {
-    if (rows == 1) return plain_seconds();
-    return verify_scale_ * costs_.target.seconds(rows, prefix_) +
-           SizingConstants::node_seconds * (rows - 1);
+  std::int32_t steps_to_prices_ = 0, priced_ = 0, steps_ = 0;
+
+  double corrected(Work work, double by_table) const {
+    return correction_ == nullptr ? by_table : correction_->factor(work) * by_table;
   }
-  double draft_seconds(std::int32_t rows) const {
-    return draft_scale_ * costs_.draft.seconds(rows, prefix_);
-  }
-  double hull_cost(std::int32_t size) const;
+  double plain_seconds() const;
+  double step_cost(std::int32_t size, std::int64_t passes) const;
+  void fix_prices(bool hope);
   void plan();
+
+  // In plain steps, a unit that a busy machine changes as much as what is measured in it.
+  std::vector<double> verify_, pass_;  ///< of a tree of n nodes; of a draft pass over r rows
+  std::vector<double> hull_;           ///< of one node more than n, steps of the costs smoothed
+  std::vector<std::size_t> corners_;   ///< of that hull
+  double first_pass_ = 0.0;
+  std::vector<double> verify_prices_, pass_prices_;  ///< the same in tokens, for the planner
+
   std::int32_t prefix_ = 0;
-  double tokens_per_second_ = 0.0;       ///< price of a second, fixed for the step
-  double tokens_ = 0.0, seconds_ = 0.0;  ///< of speculative steps, discounted
-  double surplus_ = 0.0;                 ///< tokens won against plain decoding, discounted
-  std::int32_t barren_ = 0;              ///< steps in a row that grew no node
+  double rate_ = 1.0;                  ///< tokens per plain step's time: what a second is worth
+  double tokens_ = 0.0, spent_ = 0.0;  ///< of speculative steps, discounted
+  double surplus_ = 0.0;               ///< tokens won against plain decoding, discounted
+  std::int32_t barren_ = 0;            ///< steps in a row that grew no node
   std::int32_t wait_ = 0, next_wait_ = SizingConstants::first_wait;
 };
 

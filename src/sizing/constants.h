@@ -23,9 +23,26 @@ struct SizingConstants {
   static constexpr double discount = 0.96;
   /// Of a chain's first child, and its weight in observations: what the shipped pair does.
   static constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
-  /// Weight of one step in what the clock says over the table; and how far one pass, which may have
-  /// been interrupted, can move it: to this factor of the usual or its inverse.
-  static constexpr double clock_weight = 0.1, most_clock_step = 2.0;
+  /// How far the clock may be from the table, as the spread of a logarithm: for the whole machine
+  /// (others use it, its frequency changes), for a kind of work, and for a number of rows; how
+  /// alike the latter are from one row count to the next. Tables measured at load were off by up to
+  /// 3 in all, 1.6 between kinds, 1.2 between rows.
+  static constexpr double machine_spread = 0.5, work_spread = 0.5, rows_spread = 0.25;
+  static constexpr double rows_alike = 0.8;
+  /// Of the machine at first: a table has been measured, or checked, just now.
+  static constexpr double first_machine_spread = 0.2;
+  /// Steps until one is as uncertain as at first, but for a third.
+  static constexpr double machine_memory = 100.0, work_memory = 2000.0;
+  /// Spread of single passes: at first, at least, and the weight of one pass in it. A pass that was
+  /// interrupted counts as so many times the usual at most.
+  static constexpr double first_noise = 0.2, least_noise = 0.1, noise_weight = 0.03;
+  static constexpr double most_clock_step = 8.0;
+  /// Standard deviations of a single pass that its surprise may move what is known.
+  static constexpr double surprise = 3.0;
+  /// One in so many speculative steps prices what was not seen lately lower, by this many standard
+  /// deviations: enough to find out a price that is twice too high.
+  static constexpr std::int32_t hope_every = 32;
+  static constexpr double hope = 3.0;
 
   // When to stop, and to try again.
 
@@ -74,6 +91,8 @@ struct SizingConstants {
   /// Costs against one another further apart than this, all of them further off, or no agreement
   /// within so many seconds. Sizes depend on ratios; the clock corrects what is common.
   static constexpr double most_apart = 1.4, most_off = 2.0, check_seconds = 0.06;
+  /// Starts at which a kept table did not hold, in a row, until it is given up.
+  static constexpr std::int32_t most_doubts = 3;
   /// Tables in the user's cache folder.
   static constexpr std::size_t most_tables = 100;
 };

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -84,6 +85,33 @@ fs::path cost_cache_folder() {
   if (const fs::path cache = absolute("XDG_CACHE_HOME"); !cache.empty()) return cache / "coppice";
   if (const fs::path home = absolute("HOME"); !home.empty()) return home / ".cache" / "coppice";
   return {};
+}
+
+CostTable table_to_keep(const CostTable& kept, const CostTable& measured) {
+  if (kept.doubts + 1 >= SizingConstants::most_doubts) return measured;
+  const auto least = [](const PassCosts& a, const PassCosts& b) {
+    if (a.points().empty() || a.prefix_short() != b.prefix_short() ||
+        a.prefix_long() != b.prefix_long()) {
+      return b;
+    }
+    std::map<std::int32_t, PassCosts::Point> points;
+    for (const PassCosts* costs : {&a, &b}) {
+      for (const PassCosts::Point& p : costs->points()) {
+        PassCosts::Point& least_point = points.emplace(p.rows, p).first->second;
+        least_point.seconds_short = std::min(least_point.seconds_short, p.seconds_short);
+        least_point.seconds_long = std::min(least_point.seconds_long, p.seconds_long);
+      }
+    }
+    std::vector<PassCosts::Point> sorted;
+    for (const auto& [rows, point] : points) sorted.push_back(point);
+    return PassCosts(a.prefix_short(), a.prefix_long(), std::move(sorted));
+  };
+  CostTable table = measured;
+  table.target = least(kept.target, measured.target);
+  table.draft = least(kept.draft, measured.draft);
+  table.first_draft = least(kept.first_draft, measured.first_draft);
+  table.doubts = kept.doubts + 1;
+  return table;
 }
 
 std::string cost_cache_key(const EngineOptions& options, const LoadedModel& target,

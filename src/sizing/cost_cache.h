@@ -25,6 +25,12 @@ std::string cost_cache_key(const EngineOptions& options, const LoadedModel& targ
 /// damaged or cannot be read: costs are then measured anew.
 std::optional<CostTable> cached_costs(const std::filesystem::path& folder, const std::string& key);
 
+/// What of a kept table and one that was measured because the kept one no longer seemed to hold is
+/// worth keeping. Other programs' work only adds to costs, so the least of both, pass by pass: a
+/// busy start spoils no good table. After several such starts without one that confirms it
+/// (doubts), the machine has changed, and the measured table is kept.
+CostTable table_to_keep(const CostTable& kept, const CostTable& measured);
+
 /// Keeps a table, and of older ones the newest 100. A folder that cannot be written to keeps
 /// nothing, which is no error.
 void cache_costs(const std::filesystem::path& folder, const std::string& key, CostTable table);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -92,64 +93,88 @@ class ProbePasses {
   std::vector<TokenId> tokens_;
 };
 
-// In the order of what is most worth knowing. Products run in buckets of rows (kernels/linear.h):
-// where one ends, the next row is timed as well, so that a step of the costs stays a step.
+// In the order of what is most worth knowing: small trees, which most are, then the sides of the
+// matrix products' larger steps (kernels/linear.h), so that a step of the costs stays a step.
 std::vector<std::int32_t> timed_rows(std::int32_t most) {
-  std::vector<std::int32_t> all = {1,  2,  8,  64, 16, 17, 65, 32, 4,  33, 128, 129,
-                                   12, 24, 48, 80, 81, 6,  96, 10, 14, 3,  5,   7};
+  std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6, 7,  8,   16,  17, 12, 64, 32,
+                                   33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
   std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
   return all;
 }
 
+// Attention's part, which alone grows with the prefix, is about linear in the rows: the long prefix
+// is timed at some of them.
+bool timed_far(std::int32_t rows) { return (rows & (rows - 1)) == 0 || rows > 96; }
+
+// What comes right before a pass that is timed.
+enum class Before {
+  passes_of_the_other,  ///< whose weights push this model's out of the caches
+  its_own_like,         ///< once
+  plain_decoding,       ///< its own like, until the caches have settled on what they keep
+};
+
 // Each noise that a shared machine makes is short and only adds: a pass is timed several times,
 // apart from one another, and the least time counts.
 class LeastSeconds {
  public:
-  /// `cold`: passes of `other` before each of `model`, whose weights push the model's out of the
-  /// caches. `warm`: whether a pass behind its own like is timed as well.
   LeastSeconds(ProbePasses& model, std::int32_t rows, std::int32_t prefix, ProbePasses& other,
-               int cold, bool warm)
-      : model_(model), other_(other), rows_(rows), prefix_(prefix), colds_(cold), warms_(warm) {}
+               Before before, int others = 0)
+      : model_(&model),
+        other_(&other),
+        rows_(rows),
+        prefix_(prefix),
+        others_(others),
+        before_(before) {}
 
   void time() {
-    if (cold_ == unknown) model_.seconds(rows_, prefix_);  // prepares code
-    for (int i = 0; i < colds_; ++i) other_.seconds(1, std::min(prefix_, other_.far()));
-    // Without another model's passes the caches take some passes to settle on what they keep.
+    if (least_ == unknown) model_->seconds(rows_, prefix_);  // prepares code
+    for (int i = 0; i < others_; ++i) other_->seconds(1, std::min(prefix_, other_->far()));
+    if (before_ == Before::its_own_like) model_->seconds(rows_, prefix_);
     const double settled = now_seconds() + C::settling_seconds;
     do {
-      cold_ = std::min(cold_, model_.seconds(rows_, prefix_));
-    } while (colds_ == 0 && now_seconds() < settled);
-    if (warms_) warm_ = std::min(warm_, model_.seconds(rows_, prefix_));
+      least_ = std::min(least_, model_->seconds(rows_, prefix_));
+    } while (before_ == Before::plain_decoding && now_seconds() < settled);
   }
-  /// Of a step's draft passes the first finds cold caches, the others warm ones.
-  double seconds() const { return warms_ ? (cold_ + 2.0 * warm_) / 3.0 : cold_; }
+  double seconds() const { return least_; }
 
  private:
   static constexpr double unknown = std::numeric_limits<double>::infinity();
-  ProbePasses& model_;
-  ProbePasses& other_;
+  ProbePasses* model_;
+  ProbePasses* other_;
   std::int32_t rows_, prefix_;
-  int colds_;
-  bool warms_;
-  double cold_ = unknown, warm_ = unknown;
+  int others_;
+  Before before_;
+  double least_ = unknown;
 };
 
+// One row's place in the caches differs between plain decoding and a step: the plain row is what
+// speculation is held against.
 LeastSeconds target_pass(ProbePasses& target, std::int32_t rows, std::int32_t prefix,
                          ProbePasses& draft) {
-  // A row's place in the caches differs between plain decoding and a step: the plain row is what
-  // speculation is held against.
-  return {target, rows, prefix, draft, rows == 1 ? 0 : C::draft_passes_before, false};
+  if (rows == 1) return {target, rows, prefix, draft, Before::plain_decoding};
+  return {target, rows, prefix, draft, Before::passes_of_the_other, C::draft_passes_before};
 }
 
 LeastSeconds draft_pass(ProbePasses& draft, std::int32_t rows, std::int32_t prefix,
                         ProbePasses& target) {
-  return {draft, rows, prefix, target, 1, true};
+  return {draft, rows, prefix, target, Before::its_own_like};
+}
+
+LeastSeconds first_draft_pass(ProbePasses& draft, std::int32_t rows, std::int32_t prefix,
+                              ProbePasses& target) {
+  return {draft, rows, prefix, target, Before::passes_of_the_other, 1};
 }
 
 struct TimedRows {
   std::int32_t rows;
-  LeastSeconds near, far;
+  LeastSeconds near;
+  std::optional<LeastSeconds> far;
+  void time() {
+    near.time();
+    if (far) far->time();
+  }
+  double growth() const { return std::max(0.0, far->seconds() - near.seconds()); }
 };
 
 // Round for round over all rows: what disturbs one round, for however long, leaves the others.
@@ -157,32 +182,43 @@ class Rounds {
  public:
   void add(const TimedRows& timed) {
     all_.push_back(timed);
-    all_.back().near.time();
-    all_.back().far.time();
+    all_.back().time();
   }
   std::size_t size() const { return all_.size(); }
   /// One more round; returns the part of all seconds that it took off.
   double repeat() {
     const double before = total();
-    for (TimedRows& timed : all_) {
-      timed.near.time();
-      timed.far.time();
-    }
+    for (TimedRows& timed : all_) timed.time();
     return 1.0 - total() / before;
   }
-  std::vector<PassCosts::Point> points() const {
-    std::vector<PassCosts::Point> points;
-    for (const TimedRows& t : all_) points.push_back({t.rows, t.near.seconds(), t.far.seconds()});
-    std::sort(points.begin(), points.end(),
+  std::vector<PassCosts::Point> points() {
+    std::sort(all_.begin(), all_.end(),
               [](const auto& a, const auto& b) { return a.rows < b.rows; });
+    std::vector<PassCosts::Point> points;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const double near = all_[i].near.seconds();
+      points.push_back({all_[i].rows, near, near + growth(i)});
+    }
     return points;
   }
 
  private:
+  // Of the i-th, from those on both sides whose long prefix was timed; in proportion to the rows
+  // beyond the last.
+  double growth(std::size_t i) const {
+    std::size_t below = i, above = i;
+    while (!all_[below].far) --below;  // the first is one row, which was
+    while (above < all_.size() && !all_[above].far) ++above;
+    const double least = all_[below].growth();
+    if (above == all_.size()) return least * all_[i].rows / all_[below].rows;
+    if (above == below) return least;
+    return least + (all_[above].growth() - least) * (all_[i].rows - all_[below].rows) /
+                       (all_[above].rows - all_[below].rows);
+  }
   // Each row's share counts alike.
   double total() const {
     return std::accumulate(all_.begin(), all_.end(), 0.0, [](double sum, const TimedRows& t) {
-      return sum + (t.near.seconds() + t.far.seconds()) / t.rows;
+      return sum + (t.near.seconds() + (t.far ? t.far->seconds() : 0.0)) / t.rows;
     });
   }
   std::vector<TimedRows> all_;
@@ -190,12 +226,13 @@ class Rounds {
 
 template <typename Pass>
 void first_round(Rounds& rounds, ProbePasses& model, ProbePasses& other, Pass pass,
-                 double seconds) {
+                 const std::vector<std::int32_t>& of_rows, double seconds) {
   const double stop_at = now_seconds() + seconds;
-  for (const std::int32_t rows : timed_rows(model.most_rows())) {
+  for (const std::int32_t rows : of_rows) {
     if (rounds.size() >= 2 && now_seconds() > stop_at) break;
-    rounds.add(
-        {rows, pass(model, rows, model.near(), other), pass(model, rows, model.far(), other)});
+    TimedRows timed{rows, pass(model, rows, model.near(), other), std::nullopt};
+    if (timed_far(rows)) timed.far = pass(model, rows, model.far(), other);
+    rounds.add(timed);
   }
 }
 
@@ -232,9 +269,13 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
       std::max(budget_seconds, std::min(C::budget_passes * pass, C::most_budget_seconds));
 
   const double start = now_seconds();
-  Rounds target_rounds, draft_rounds;
-  first_round(target_rounds, probes.target, probes.draft, target_pass, budget_seconds / 4);
-  first_round(draft_rounds, probes.draft, probes.target, draft_pass, budget_seconds / 4);
+  Rounds target_rounds, draft_rounds, first_draft_rounds;
+  first_round(target_rounds, probes.target, probes.draft, target_pass,
+              timed_rows(probes.target.most_rows()), budget_seconds / 4);
+  first_round(draft_rounds, probes.draft, probes.target, draft_pass,
+              timed_rows(probes.draft.most_rows()), budget_seconds / 4);
+  first_round(first_draft_rounds, probes.draft, probes.target, first_draft_pass, {1, 2},
+              budget_seconds / 4);
   // A round that still takes much off says that others were disturbed: then for longer.
   double taken_off = 1.0;
   for (int round = 2;; ++round) {
@@ -243,11 +284,14 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
     if (round > 2 && spent > C::patience * budget_seconds) break;
     if (round > C::least_rounds && taken_off < C::steady) break;
     taken_off = std::max(target_rounds.repeat(), draft_rounds.repeat());
+    first_draft_rounds.repeat();
   }
   CostTable table;
   table.fingerprint = cost_fingerprint(*target.model, *draft.model);
   table.target = PassCosts(probes.target.near(), probes.target.far(), target_rounds.points());
   table.draft = PassCosts(probes.draft.near(), probes.draft.far(), draft_rounds.points());
+  table.first_draft =
+      PassCosts(probes.draft.near(), probes.draft.far(), first_draft_rounds.points());
   return table;
 }
 

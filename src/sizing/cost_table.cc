@@ -25,25 +25,6 @@ std::vector<PassCosts::Point> without_dips(std::vector<PassCosts::Point> points)
   return points;
 }
 
-// Lower hull, from two rows on, by mean cost of both prefixes (Andrew's monotone chain).
-std::vector<PassCosts::Point> lower_hull(const std::vector<PassCosts::Point>& points) {
-  std::vector<PassCosts::Point> hull;
-  const auto cost = [](const PassCosts::Point& p) { return p.seconds_short + p.seconds_long; };
-  for (const auto& p : points) {
-    // One row is what plain decoding runs, with the caches to itself.
-    if (p.rows == 1 && points.size() > 2) continue;
-    while (hull.size() >= 2) {
-      const auto& a = hull[hull.size() - 2];
-      const auto& b = hull.back();
-      const double chord = cost(a) + (cost(p) - cost(a)) * (b.rows - a.rows) / (p.rows - a.rows);
-      if (cost(b) < chord) break;
-      hull.pop_back();
-    }
-    hull.push_back(p);
-  }
-  return hull;
-}
-
 Json to_json(const PassCosts& costs) {
   Json points = Json::array();
   for (const auto& p : costs.points()) {
@@ -82,16 +63,24 @@ PassCosts from_json(const Json& json) {
   return PassCosts(near, far, std::move(points));
 }
 
+std::map<std::string, std::vector<std::int32_t>> choices_from(const Json& json) {
+  constexpr std::size_t most_choices = 64, most_numbers = 4096;
+  auto choices = json.get<std::map<std::string, std::vector<std::int32_t>>>();
+  bool sound = choices.size() <= most_choices;
+  for (const auto& [name, numbers] : choices) sound = sound && numbers.size() <= most_numbers;
+  if (!sound) throw_failure("it holds too many choices");
+  return choices;
+}
+
 }  // namespace
 
 PassCosts::PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points)
     : prefix_short_(prefix_short),
       prefix_long_(prefix_long),
-      points_(without_dips(std::move(points))),
-      hull_(lower_hull(points_)) {}
+      points_(without_dips(std::move(points))) {}
 
-double PassCosts::interpolate(const std::vector<Point>& points, std::int32_t rows,
-                              std::int32_t prefix) const {
+double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
+  const std::vector<Point>& points = points_;
   const double along = static_cast<double>(prefix - prefix_short_) / (prefix_long_ - prefix_short_);
   const auto at = [&](const Point& p) {
     return std::max(p.seconds_short + along * (p.seconds_long - p.seconds_short),
@@ -110,14 +99,6 @@ double PassCosts::interpolate(const std::vector<Point>& points, std::int32_t row
   }
   const double share = static_cast<double>(rows - lower->rows) / (upper->rows - lower->rows);
   return at(*lower) + share * (at(*upper) - at(*lower));
-}
-
-double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
-  return interpolate(points_, rows, prefix);
-}
-
-double PassCosts::hull_seconds(std::int32_t rows, std::int32_t prefix) const {
-  return interpolate(hull_, rows, prefix);
 }
 
 std::string cost_fingerprint(const Model& target, const Model& draft) {
@@ -146,6 +127,9 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     table.fingerprint = json->at("fingerprint").get<std::string>();
     table.target = from_json(json->at("target"));
     table.draft = from_json(json->at("draft"));
+    if (json->contains("first_draft")) table.first_draft = from_json(json->at("first_draft"));
+    if (json->contains("choices")) table.choices = choices_from(json->at("choices"));
+    if (json->contains("doubts")) table.doubts = json->at("doubts").get<std::int32_t>();
   } catch (const std::exception&) {
     complain("not a cost table as this program writes them");
   }
@@ -156,9 +140,12 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
 }
 
 void write_cost_table(const std::filesystem::path& file, const CostTable& table) {
-  const Json json = {{"fingerprint", table.fingerprint},
-                     {"target", to_json(table.target)},
-                     {"draft", to_json(table.draft)}};
+  Json json = {{"fingerprint", table.fingerprint},
+               {"target", to_json(table.target)},
+               {"draft", to_json(table.draft)}};
+  if (!table.first_draft.points().empty()) json["first_draft"] = to_json(table.first_draft);
+  if (!table.choices.empty()) json["choices"] = table.choices;
+  if (table.doubts > 0) json["doubts"] = table.doubts;
   write_file(file, json.dump(1) + "\n");
 }
 

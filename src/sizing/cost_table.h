@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,26 +26,33 @@ class PassCosts {
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
   double seconds(std::int32_t rows, std::int32_t prefix) const;
-  /// Cost of `rows` rows, two or more, on the lower convex hull of the table: what one row more
-  /// costs when steps of the matrix products' row buckets are smoothed. Within the table its
-  /// increments, on average over the table's two prefixes, never fall.
-  double hull_seconds(std::int32_t rows, std::int32_t prefix) const;
 
   std::int32_t prefix_short() const { return prefix_short_; }
   std::int32_t prefix_long() const { return prefix_long_; }
   const std::vector<Point>& points() const { return points_; }
 
  private:
-  double interpolate(const std::vector<Point>& points, std::int32_t rows,
-                     std::int32_t prefix) const;
   std::int32_t prefix_short_ = 0, prefix_long_ = 1;
-  std::vector<Point> points_, hull_;
+  std::vector<Point> points_;
 };
 
 struct CostTable {
   std::string fingerprint;  ///< device, types, threads and both models' shapes
   PassCosts target;
-  PassCosts draft;
+  PassCosts draft;  ///< of a step's passes but the first
+  /// A step's first pass: over what the draft has not seen of the text, with cold caches.
+  PassCosts first_draft = {};
+  /// Other choices that were made by measuring, by name, kept and read back with the table: for
+  /// instance, which kernel serves which number of rows. Whoever adds one says here what it means.
+  std::map<std::string, std::vector<std::int32_t>> choices = {};
+  /// Starts since this table was last confirmed: cost_cache.h.
+  std::int32_t doubts = 0;
+
+  /// `draft`'s two rows in a table without first passes.
+  double first_draft_seconds(std::int32_t prefix) const {
+    const PassCosts& first = first_draft.points().empty() ? draft : first_draft;
+    return first.seconds(2, prefix);
+  }
 };
 
 /// Device, types, threads and shapes: what a table was measured for.

@@ -47,7 +47,7 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
     }
     if (place.depth < depth) offer(calibration, place.value, place.value, place.depth + 1, 0);
     const double net = gain - prices.verify[static_cast<std::size_t>(n)] -
-                       depth * prices.pass[static_cast<std::size_t>(std::max(1, n / depth))];
+                       (depth - 1) * prices.pass[static_cast<std::size_t>(std::max(1, n / depth))];
     if (net > best.net) {
       // The next row's cost, or between the two nodes where a step of the costs ends growth.
       const double next = heap_.empty() ? 0.0 : heap_.front().value;

@@ -12,7 +12,8 @@ namespace coppice {
 /// Prices of a step in tokens.
 struct StepPrices {
   std::span<const double> verify;  ///< of a tree of n nodes, n from 0 to the most that may grow
-  std::span<const double> pass;    ///< of a draft pass over r rows at r; as long as `verify`
+  /// Of a draft pass over r rows at r, but the first, which every tree needs; as long as `verify`.
+  std::span<const double> pass;
 };
 
 /// Where to stop.

@@ -60,7 +60,7 @@ std::vector<TokenId> prompt_of_20(std::int64_t vocab) {
 
 std::vector<std::vector<float>> f32_logits(const fs::path& dir,
                                            const std::vector<TokenId>& tokens) {
-  testing::ChainRunner run(dir, testing::cpu(CpuOptions::Compute::f32), {.max_rows = 24});
+  testing::ChainRunner run(dir, testing::cpu(DType::f32), {.max_rows = 24});
   std::vector<std::int32_t> rows(tokens.size());
   for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>(r);
   run.chain(tokens, {}, rows);

@@ -370,7 +370,10 @@ TEST_F(Cli, Info) {
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("LlamaForCausalLM"), std::string::npos);
   EXPECT_NE(r.out.find("4,096"), std::string::npos);
-  EXPECT_NE(r.out.find("on the CPU      computed in "), std::string::npos);
+  EXPECT_NE(
+      r.out.find(
+          "on the CPU      weights BF16 as stored, activations and sums F32\n--cpu-dtype bf16 "),
+      std::string::npos);
   const Result machine = run("info");
   EXPECT_EQ(machine.code, 0) << machine.err;
   EXPECT_EQ(machine.out.rfind("processor       ", 0), 0u) << machine.out;

@@ -72,7 +72,7 @@ TEST_F(CudaEngine, RecordedPassesEqualUnrecordedOnes) {
 
 // Two texts over one pool take turns, so that the slots on the GPU change from pass to pass.
 TEST_F(CudaEngine, SequencesTakeTurns) {
-  Engine engine = Engine::load(on_gpu(shipped_options("auto")));
+  Engine engine = Engine::load(on_gpu(shipped_options("f32")));
   const auto first = engine.tokenize("The captain looked at the sea");
   const auto second = engine.tokenize("Once upon a time there was a fox and");
   const auto alone = [&](const std::vector<TokenId>& prompt, std::uint64_t seed) {
@@ -93,7 +93,7 @@ TEST_F(CudaEngine, SequencesTakeTurns) {
 TEST_F(CudaEngine, SameSeedSameTextInEveryRun) {
   std::vector<std::vector<TokenId>> texts;
   for (int run = 0; run < 3; ++run) {
-    Engine engine = Engine::load(on_gpu(shipped_options("auto")));
+    Engine engine = Engine::load(on_gpu(shipped_options("f32")));
     const auto prompt = engine.tokenize("It was late when");
     std::vector<TokenId> text;
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
@@ -113,7 +113,7 @@ TEST_F(CudaEngine, SameSeedSameTextInEveryRun) {
 // One plan, made before anything is allocated, and what is then allocated are the same.
 TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
   for (const std::int32_t tree_size : {64, 300}) {
-    EngineOptions options = on_gpu(shipped_options("auto"));
+    EngineOptions options = on_gpu(shipped_options("f32"));
     options.max_tree_size = tree_size;
     options.kv_tokens = 1000;
     const MemoryPlan plan = plan_memory(options, *make_engine_device(options));
@@ -131,7 +131,7 @@ TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
 }
 
 TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
-  EngineOptions options = on_gpu(shipped_options("auto"));
+  EngineOptions options = on_gpu(shipped_options("f32"));
   options.gpu_memory_fraction = 1e-4;
   try {
     Engine::load(options);
@@ -142,7 +142,7 @@ TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
     EXPECT_NE(text.find("MiB"), std::string::npos) << text;
     EXPECT_NE(text.find("gpu-memory-fraction"), std::string::npos) << text;
   }
-  options = on_gpu(shipped_options("auto"));
+  options = on_gpu(shipped_options("f32"));
   options.kv_tokens = 1 << 30;
   EXPECT_THROW(Engine::load(options), Error);
 }
@@ -173,7 +173,7 @@ TEST_F(CudaEngine, AgreesWithTheCpu) {
   for (const char* name : {"target", "draft"}) {
     const auto folder = stories() / name;
     ChainRunner gpu(folder, make_cuda_device({}), {.max_rows = 256}, 512, 16);
-    ChainRunner host(folder, cpu(CpuOptions::Compute::f32), {.max_rows = 256}, 512, 16);
+    ChainRunner host(folder, cpu(DType::f32), {.max_rows = 256}, 512, 16);
     const auto tokens = random_tokens(200, 4096, 17);
     std::vector<std::int32_t> all(tokens.size());
     for (std::size_t r = 0; r < all.size(); ++r) all[r] = static_cast<std::int32_t>(r);
@@ -197,7 +197,7 @@ TEST_F(CudaEngine, AgreesWithTheCpu) {
 
 // Coupled noise is the same on both devices, so texts agree until two candidates nearly tie.
 TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
-  Engine gpu = Engine::load(on_gpu(shipped_options("auto")));
+  Engine gpu = Engine::load(on_gpu(shipped_options("f32")));
   EngineOptions on_host = shipped_options("f32");
   on_host.device = "cpu";
   Engine host = Engine::load(on_host);

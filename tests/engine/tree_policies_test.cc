@@ -415,7 +415,7 @@ TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
 // The numbers of usual_acceptance, measured anew at fewer nodes: each within five standard
 // deviations of a relative frequency.
 TEST(UsualAcceptance, IsTheShippedPairs) {
-  Engine engine = Engine::load(shipped_options("auto"));
+  Engine engine = Engine::load(shipped_options("f32"));
   const TemporaryFolder folder;
   std::vector<RankPath> star(24);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};

@@ -18,23 +18,22 @@ TEST(CpuDevice, SaysWhatItIs) {
   const auto device = make_cpu_device({});
   EXPECT_EQ(device->name(), "cpu");
   EXPECT_GE(device->threads(), 1);
-  EXPECT_EQ(device->compute_dtype(), cpu::has_native_bf16() ? DType::bf16 : DType::f32);
+  EXPECT_EQ(device->compute_dtype(), DType::f32);
+  EXPECT_EQ(device->padded_rows(9), 9);
   CpuOptions options;
   options.threads = 3;
-  options.compute = CpuOptions::Compute::f32;
-  const auto plain = make_cpu_device(options);
-  EXPECT_EQ(plain->threads(), 3);
-  EXPECT_EQ(plain->compute_dtype(), DType::f32);
-  EXPECT_EQ(plain->padded_rows(9), 10);
+  EXPECT_EQ(make_cpu_device(options)->threads(), 3);
   options.threads = -1;
   EXPECT_THROW(make_cpu_device(options), Error);
 }
 
 TEST(CpuDevice, RefusesBf16WithoutItsInstructions) {
   CpuOptions options;
-  options.compute = CpuOptions::Compute::bf16;
+  options.compute = DType::bf16;
   if (cpu::has_native_bf16()) {
-    EXPECT_EQ(make_cpu_device(options)->compute_dtype(), DType::bf16);
+    const auto device = make_cpu_device(options);
+    EXPECT_EQ(device->compute_dtype(), DType::bf16);
+    EXPECT_EQ(device->padded_rows(9), 10);
     return;
   }
   try {

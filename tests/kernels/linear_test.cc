@@ -1,11 +1,14 @@
 #include "kernels/linear.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "base/error.h"
@@ -36,18 +39,35 @@ class Linear : public ::testing::TestWithParam<DType> {
   };
 
   Layer make(std::int64_t out, std::int64_t in, bool bias, std::int32_t max_rows = 512) {
+    // Two parts of different types, if there is enough to part.
+    return make(out, in, bias, {DType::bf16, DType::f32}, max_rows);
+  }
+
+  /// Equal parts of these types.
+  Layer make(std::int64_t out, std::int64_t in, bool bias, const std::vector<DType>& types,
+             std::int32_t max_rows = 512) {
     Layer layer{in, out, random_floats(out * in, random_), {}, nullptr};
     if (bias) layer.bias = random_floats(out, random_);
-    // Two parts of different types, if there is enough to part.
-    const std::int64_t first = out / 2;
-    std::vector<std::uint16_t> narrow(static_cast<std::size_t>(first * in));
-    for (std::size_t i = 0; i < narrow.size(); ++i) {
-      narrow[i] = nearest_bf16(layer.weights[i]);
-      layer.weights[i] = widened(narrow[i]);
-    }
+    std::vector<std::vector<std::uint16_t>> narrow;
     std::vector<LinearPart> parts;
-    if (first > 0) parts.push_back({narrow.data(), DType::bf16, first});
-    parts.push_back({layer.weights.data() + first * in, DType::f32, out - first});
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const auto part = static_cast<std::int64_t>(i), count = std::ssize(types);
+      const cpu::Share share = cpu::share_of(out, part, count);
+      if (share.begin == share.end) continue;
+      float* values = layer.weights.data() + share.begin * in;
+      const auto n = static_cast<std::size_t>((share.end - share.begin) * in);
+      const void* data = values;
+      if (types[i] != DType::f32) {
+        std::vector<std::uint16_t>& bits = narrow.emplace_back(n);
+        for (std::size_t j = 0; j < n; ++j) {
+          const bool half = types[i] == DType::f16;
+          bits[j] = half ? testing::nearest_f16(values[j]) : nearest_bf16(values[j]);
+          values[j] = half ? testing::widened_f16(bits[j]) : widened(bits[j]);
+        }
+        data = bits.data();
+      }
+      parts.push_back({data, types[i], share.end - share.begin});
+    }
     layer.packed = engine_.pack(parts, in, layer.bias, max_rows);
     EXPECT_EQ(layer.packed->in_features(), in);
     EXPECT_EQ(layer.packed->out_features(), out);
@@ -68,7 +88,8 @@ class Linear : public ::testing::TestWithParam<DType> {
     if (GetParam() == DType::bf16) {
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = widened(narrow[i] = nearest_bf16(x[i]));
     }
-    const std::size_t padded = static_cast<std::size_t>(cpu::padded_row_count(rows));
+    const auto padded =
+        static_cast<std::size_t>(GetParam() == DType::bf16 ? cpu::padded_row_count(rows) : rows);
     x.resize(padded * static_cast<std::size_t>(layer.in), NAN);
     narrow.resize(x.size(), 0x7fc0);
     auto y = random_floats(static_cast<std::int64_t>(padded) * layer.out, random_);
@@ -136,6 +157,93 @@ TEST_P(Linear, ShapesOfAModel) {
   }
 }
 
+TEST_P(Linear, EveryStoredType) {
+  for (const auto& types : std::vector<std::vector<DType>>{{DType::bf16},
+                                                           {DType::f16},
+                                                           {DType::f32},
+                                                           {DType::f16, DType::bf16},
+                                                           {DType::bf16, DType::f16, DType::f32}}) {
+    // Over several blocks, chunks of inputs and groups of rows; odd ends of all of them.
+    for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {130, 1}, {70, 2}, {97, 515}, {192, 1024}, {65, 2051}}) {
+      SCOPED_TRACE(::testing::Message() << types.size() << " types, " << name_of(types.front()));
+      const Layer layer = make(out, in, in % 2 == 1, types);
+      for (const std::int32_t rows : {1, 2, 3, 4, 5, 6, 7, 13, 33, 97, 200}) {
+        if (rows > 33 && in > 600) continue;
+        check(layer, rows, rows % 2 == 0);
+      }
+    }
+  }
+}
+
+TEST_P(Linear, WeightsAreKeptAsTheyAreStored) {
+  const std::int64_t out = 128, in = 64, values = out * in;
+  const auto bytes = [&](const std::vector<DType>& types) {
+    return static_cast<std::int64_t>(make(out, in, false, types).packed->bytes());
+  };
+  const bool narrow = GetParam() == DType::bf16;
+  EXPECT_EQ(bytes({DType::bf16}), 2 * values);
+  EXPECT_EQ(bytes({DType::f16}), 2 * values);
+  EXPECT_EQ(bytes({DType::f32}), (narrow ? 2 : 4) * values);
+  EXPECT_EQ(bytes({DType::f16, DType::bf16}), (narrow ? 2 : 4) * values);
+}
+
+// Plain decoding and a tree then see the same sums. (oneDNN's order of bf16 sums is its own.)
+TEST_P(Linear, InF32ARowDependsNeitherOnOthersNorOnThreads) {
+  if (GetParam() == DType::bf16) GTEST_SKIP() << "said of f32";
+  cpu::Workers more(3);
+  cpu::LinearEngine other(GetParam(), more);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    const std::int64_t out = 200, in = 1031;
+    auto stored = random_floats(out * in, random_);
+    std::vector<std::uint16_t> narrow(stored.size());
+    for (std::size_t i = 0; i < narrow.size(); ++i) narrow[i] = nearest_bf16(stored[i]) & 0xbfff;
+    const void* data = type == DType::f32 ? static_cast<const void*>(stored.data()) : narrow.data();
+    const LinearPart part{data, type, out};
+    const auto bias = random_floats(out, random_);
+    const auto packed = engine_.pack({&part, 1}, in, bias, 256);
+    const auto same = other.pack({&part, 1}, in, bias, 256);
+    constexpr std::int32_t most = 101;
+    const auto x = random_floats(most * in, random_), before = random_floats(most * out, random_);
+    auto alone = before;
+    for (std::int32_t row = 0; row < most; ++row) {
+      engine_.run(*packed, x.data() + row * in, 1, alone.data() + row * out, true);
+    }
+    for (const std::int32_t rows : {2, 3, 4, 5, 6, 7, 11, 17, 64, 97, most}) {
+      for (int threads : {2, 3}) {
+        auto together = before;
+        if (threads == 2) engine_.run(*packed, x.data(), rows, together.data(), true);
+        if (threads == 3) other.run(*same, x.data(), rows, together.data(), true);
+        const auto values = static_cast<std::size_t>(rows * out);
+        ASSERT_EQ(std::memcmp(together.data(), alone.data(), values * sizeof(float)), 0)
+            << name_of(type) << ", " << rows << " rows, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(Linear, FindsWhatIsNotFinite) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<float> wide(70 * 33, 0.5f);
+    std::vector<std::uint16_t> narrow(wide.size(), 0x3800);
+    const void* data = type == DType::f32 ? static_cast<const void*>(wide.data()) : narrow.data();
+    const LinearPart part{data, type, 70};
+    EXPECT_FALSE(engine_.pack({&part, 1}, 33, {}, 4)->has_non_finite());
+    wide[69 * 33 + 32] = NAN;
+    narrow[69 * 33 + 32] = type == DType::f16 ? 0x7c00 : 0x7f80;
+    EXPECT_TRUE(engine_.pack({&part, 1}, 33, {}, 4)->has_non_finite()) << name_of(type);
+  }
+}
+
+TEST_P(Linear, AFailureOfReadingIsPassedOn) {
+  const LinearPart part{HostBytes::Read([](std::size_t offset, std::span<std::byte> to) {
+                          if (offset > 0) throw Error(ErrorKind::failure, "the disk is gone");
+                          std::fill(to.begin(), to.end(), std::byte{0});
+                        }),
+                        DType::bf16, 640};
+  EXPECT_THROW(engine_.pack({&part, 1}, 64, {}, 4), Error);
+}
+
 TEST_P(Linear, RunsOnPreparedCode) {
   const Layer layer = make(512, 512, false);
   for (const std::int32_t rows : {1, 16, 32, 64, 256}) {
@@ -170,6 +278,9 @@ TEST_P(Linear, ShortOfMemoryIsAnError) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
+      // What other tests freed would be used again.
+      mallopt(M_MMAP_THRESHOLD, 64 << 10);
+      malloc_trim(0);
       rlim_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       rlimit limit{};
@@ -182,11 +293,11 @@ TEST_P(Linear, ShortOfMemoryIsAnError) {
         cpu::Workers workers(1);
         cpu::LinearEngine engine(GetParam(), workers);
         const auto use = [&] {
-          const std::vector<float> values(64 * 192, 0.5f);
-          const LinearPart part{values.data(), DType::f32, 192};
-          const auto packed = engine.pack({&part, 1}, 64, {}, 256);
-          const std::vector<float> x(256 * 64, 1.0f);
-          std::vector<float> y(256 * 192);
+          const std::vector<float> values(1024 * 2048, 0.5f);
+          const LinearPart part{values.data(), DType::f32, 2048};
+          const auto packed = engine.pack({&part, 1}, 1024, {}, 256);
+          const std::vector<float> x(256 * 1024, 1.0f);
+          std::vector<float> y(256 * 2048);
           engine.run(*packed, x.data(), 256, y.data(), false);
         };
         try {

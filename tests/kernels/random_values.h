@@ -1,7 +1,9 @@
 // Random operands, the same in every run.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -28,6 +30,25 @@ inline std::uint16_t nearest_bf16(float x) {
 
 inline float widened(std::uint16_t bf16) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16);
+}
+
+/// f16 nearest to x, ties to even, for |x| < 65504; by the definition, in steps of the result.
+inline std::uint16_t nearest_f16(float x) {
+  const double size = std::abs(static_cast<double>(x));
+  int exponent = 0;
+  (void)std::frexp(size, &exponent);
+  exponent = std::max(exponent, -13);  // below: subnormal, in steps of 2^-24
+  const double steps = std::nearbyint(std::ldexp(size, 11 - exponent));
+  // 1024 steps on are the next exponent, and normal numbers have 1024 of them before.
+  const int bits = static_cast<int>(steps) + (exponent + 13) * 1024;
+  return static_cast<std::uint16_t>((std::signbit(x) ? 0x8000 : 0) | bits);
+}
+
+inline float widened_f16(std::uint16_t f16) {
+  const int exponent = f16 >> 10 & 31, fraction = f16 & 1023;
+  const double size =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return static_cast<float>((f16 & 0x8000) != 0 ? -size : size);
 }
 
 /// A tree of `nodes` nodes whose parents are drawn at random: `reach` 1 gives chains, large

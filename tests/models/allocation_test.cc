@@ -42,7 +42,7 @@ TEST(Allocation, NoneInAPassOnceItsLikeHasBeenRun) {
   testing::write_tiny_model(folder.path(), {});
   CpuOptions cpu;
   cpu.threads = 2;
-  cpu.compute = CpuOptions::Compute::f32;
+  cpu.compute = DType::f32;
   const auto device = make_cpu_device(cpu);
   const auto model = Model::load(folder.path(), *device);
   constexpr std::int32_t prefix = 40, most_rows = 64;

@@ -40,13 +40,12 @@ class Forward : public ::testing::TestWithParam<Backend> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Devices, Forward,
-    ::testing::Values(Backend{"naive", make_naive_device},
-                      Backend{"f32", [] { return cpu(CpuOptions::Compute::f32); }},
-                      Backend{"automatic", [] { return cpu(CpuOptions::Compute::automatic); }},
-                      testing::cuda),
-    [](const auto& backend) { return backend.param.name; });
+INSTANTIATE_TEST_SUITE_P(Devices, Forward,
+                         ::testing::Values(Backend{"naive", make_naive_device},
+                                           Backend{"f32", [] { return cpu(DType::f32); }},
+                                           Backend{"bf16", [] { return cpu(DType::bf16); }},
+                                           testing::cuda),
+                         [](const auto& backend) { return backend.param.name; });
 
 void expect_row(const ChainRunner& run, std::size_t row, const std::vector<double>& wanted,
                 const std::string& what) {

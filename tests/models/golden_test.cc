@@ -27,8 +27,8 @@ const fs::path golden = source / "tests/golden/data";
 
 const std::vector<Backend> backends = {
     {"naive", testing::make_naive_device},
-    {"f32", [] { return cpu(CpuOptions::Compute::f32); }},
-    {"bf16", [] { return cpu(CpuOptions::Compute::bf16); }},
+    {"f32", [] { return cpu(DType::f32); }},
+    {"bf16", [] { return cpu(DType::bf16); }},
     testing::cuda,
 };
 

@@ -17,7 +17,7 @@ struct Backend {
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
-inline std::unique_ptr<Device> cpu(CpuOptions::Compute compute) {
+inline std::unique_ptr<Device> cpu(DType compute) {
   return make_cpu_device({.threads = 2, .compute = compute});
 }
 

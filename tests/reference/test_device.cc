@@ -26,7 +26,7 @@ std::string test_device() {
 
 std::unique_ptr<Device> make_test_device() {
   if (on_cuda()) return make_cuda_device({});
-  return make_cpu_device({.threads = 1, .compute = CpuOptions::Compute::f32});
+  return make_cpu_device({.threads = 1, .compute = DType::f32});
 }
 
 }  // namespace coppice::testing

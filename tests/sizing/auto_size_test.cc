@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -24,7 +26,7 @@ TokenTree chain_of(int length, float prob) {
 
 TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 64);
+  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
@@ -40,31 +42,9 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   EXPECT_EQ(size.chain_length(32), 1);
 }
 
-TEST(AutoSize, FollowsTheClockWhereItIsToldOf) {
-  // By the table a pass of the draft costs a third of the target's; by the clock a tenth.
-  const CostTable costs{"x", steps(1e-3, 1e-6), steps(3e-4, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 64);
-  const TokenTree tree = chain_of(2, 0.9f);
-  ASSERT_TRUE(size.begin_step(50));
-  const std::int32_t before = size.chain_length(32);
-  const double pass_before = size.pass_cost(1) / size.verify_cost(2);
-  for (int i = 0; i < 60; ++i) {
-    ASSERT_TRUE(size.begin_step(50));
-    size.observe(3, 1e-3, 2, 2e-4);
-    size.record(tree, std::vector<std::int32_t>{1, 2}, 2);
-  }
-  ASSERT_TRUE(size.begin_step(50));
-  EXPECT_LT(size.pass_cost(1) / size.verify_cost(2), 0.5 * pass_before);
-  EXPECT_GT(size.chain_length(32), before);
-  // One interrupted pass changes little.
-  const double calm = size.verify_cost(2);
-  size.observe(3, 10.0, 0, 0.0);
-  EXPECT_LT(size.verify_cost(2), 1.15 * calm);
-}
-
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
-  AutoSize size(costs, ChildDraw::sampled, 64);
+  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
@@ -85,6 +65,148 @@ TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   }
   EXPECT_GE(speculated, 100);
   EXPECT_GE(size.chain_length(32), 2);
+}
+
+// A machine on which time is what its own table says, and a text whose first children are accepted
+// with a fixed probability, by fixed random numbers.
+class FakeMachine {
+ public:
+  FakeMachine(CostTable truth, double acceptance)
+      : truth_(std::move(truth)), acceptance_(acceptance) {}
+
+  /// Chains of automatic length; returns tokens per second of the last `measured` steps.
+  double run(AutoSize& size, int steps, int measured) {
+    double seconds = 0.0, tokens = 0.0;
+    speculated_ = 0;
+    for (int i = 0; i < steps; ++i) {
+      StepSeconds took;
+      int accepted = 0;
+      if (size.begin_step(prefix)) {
+        const int length = size.chain_length(32);
+        took.first_draft = truth_.first_draft_seconds(prefix);
+        took.draft = took.first_draft + (length - 1) * truth_.draft.seconds(1, prefix);
+        took.verify = truth_.target.seconds(length + 1, prefix);
+        took.drawing = 1e-6;
+        std::vector<std::int32_t> path;
+        while (accepted < length && uniform(random_) < acceptance_) path.push_back(++accepted);
+        size.observe(length + 1, length, took);
+        size.record(chain_of(length, 0.9f), path, length);
+        if (i >= steps - measured) ++speculated_;
+        last_length_ = length;
+      } else {
+        took.verify = truth_.target.seconds(1, prefix);
+        size.observe(1, 0, took);
+        size.record_plain();
+      }
+      if (i < steps - measured) continue;
+      seconds += took.draft + took.verify + took.drawing;
+      tokens += accepted + 1;
+    }
+    return tokens / seconds;
+  }
+  int speculated() const { return speculated_; }
+  int last_length() const { return last_length_; }
+
+ private:
+  static constexpr std::int32_t prefix = 50;
+  static double uniform(std::mt19937& random) {
+    return static_cast<double>(random()) / 4294967296.0;
+  }
+  CostTable truth_;
+  double acceptance_;
+  std::mt19937 random_{7};
+  int speculated_ = 0, last_length_ = 0;
+};
+
+PassCosts scaled(const PassCosts& costs, double factor, std::int32_t from_rows = 1,
+                 std::int32_t to_rows = 1 << 20) {
+  std::vector<PassCosts::Point> points;
+  for (std::int32_t rows = 1; rows <= 64; ++rows) {
+    const double by = rows >= from_rows && rows <= to_rows ? factor : 1.0;
+    points.push_back({rows, by * costs.seconds(rows, 0), by * costs.seconds(rows, 100)});
+  }
+  return PassCosts(0, 100, points);
+}
+
+struct PlantedTable {
+  const char* name;
+  CostTable table;
+};
+
+// Tables as they come from a start on a busy machine, or from another one.
+std::vector<PlantedTable> wrong_tables(const CostTable& truth) {
+  const auto of = [&](double target, double draft) {
+    return CostTable{"x", scaled(truth.target, target), scaled(truth.draft, draft)};
+  };
+  return {
+      {"all of it four times too dear", of(4.0, 4.0)},
+      {"all of it four times too cheap", of(0.25, 0.25)},
+      {"the draft eight times too dear", of(1.0, 8.0)},
+      {"the draft four times too cheap", of(1.0, 0.25)},
+      {"plain passes too cheap", {"x", scaled(truth.target, 0.3, 1, 1), truth.draft}},
+      {"plain passes too dear", {"x", scaled(truth.target, 3.0, 1, 1), truth.draft}},
+      {"judging too dear", {"x", scaled(truth.target, 3.0, 2), truth.draft}},
+      {"five rows or more too dear", {"x", scaled(truth.target, 2.0, 5), truth.draft}},
+      {"five rows or more too cheap", {"x", scaled(truth.target, 0.5, 5), truth.draft}},
+  };
+}
+
+TEST(AutoSize, SizesRecoverFromAWrongTable) {
+  const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
+  for (const double acceptance : {0.85, 0.6, 0.03}) {
+    AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
+    const double best = FakeMachine(truth, acceptance).run(right, 4000, 3000);
+    for (const PlantedTable& planted : wrong_tables(truth)) {
+      CostCorrection correction;
+      AutoSize size(planted.table, &correction, ChildDraw::sampled, 0);
+      FakeMachine machine(truth, acceptance);
+      const double speed = machine.run(size, 4000, 3000);
+      EXPECT_GE(speed, 0.97 * best)
+          << planted.name << ", acceptance " << acceptance << ", " << machine.speculated()
+          << " steps of length " << machine.last_length();
+    }
+  }
+}
+
+// What the same tables do where the clock is not looked at: the test above can fail.
+TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
+  const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
+  AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
+  const double best = FakeMachine(truth, 0.85).run(right, 4000, 3000);
+  int suffered = 0;
+  for (const PlantedTable& planted : wrong_tables(truth)) {
+    AutoSize size(planted.table, nullptr, ChildDraw::sampled, 0);
+    suffered += FakeMachine(truth, 0.85).run(size, 4000, 3000) < 0.97 * best;
+  }
+  EXPECT_GE(suffered, 4);
+}
+
+TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
+  // By the table, a draft pass costs more than the target's: nothing could pay.
+  const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
+  const CostTable busy{"x", truth.target, scaled(truth.draft, 25.0)};
+  CostCorrection correction;
+  AutoSize size(busy, &correction, ChildDraw::sampled, 0);
+  FakeMachine machine(truth, 0.85);
+  machine.run(size, 600, 300);
+  EXPECT_GE(machine.speculated(), 290);
+  // The next text begins with what this one has learned.
+  AutoSize next(busy, &correction, ChildDraw::sampled, 0);
+  FakeMachine again(truth, 0.85);
+  again.run(next, 40, 40);
+  EXPECT_GE(again.speculated(), 39);
+}
+
+TEST(AutoSize, WithoutACorrectionTheClockIsNotLookedAt) {
+  const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
+  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  ASSERT_TRUE(size.begin_step(50));
+  const double before = size.verify_cost(8);
+  StepSeconds slow;
+  slow.verify = slow.draft = slow.first_draft = 1.0;
+  for (int i = 0; i < 10; ++i) size.observe(3, 2, slow);
+  ASSERT_TRUE(size.begin_step(50));
+  EXPECT_EQ(size.verify_cost(8), before);
 }
 
 }  // namespace

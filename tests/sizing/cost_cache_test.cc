@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/pair.h"
+#include "sizing/constants.h"
 #include "sizing/cost_measurement.h"
 
 namespace coppice {
@@ -104,6 +105,27 @@ TEST(CostCache, DropsTheOldest) {
   EXPECT_EQ(files_in(folder.path()).size(), 102u);
   EXPECT_TRUE(cached_costs(folder.path(), "newest"));
   EXPECT_TRUE(fs::exists(folder.path() / "of another program"));
+}
+
+TEST(CostCache, ABusyStartSpoilsNoGoodTable) {
+  const CostTable good = table(1.0);
+  CostTable kept = good;
+  for (int start = 1; start < SizingConstants::most_doubts; ++start) {
+    kept = table_to_keep(kept, table(3.0));
+    EXPECT_EQ(kept.target.seconds(8, 1), good.target.seconds(8, 1));
+    EXPECT_EQ(kept.draft.seconds(1, 100), good.draft.seconds(1, 100));
+    EXPECT_EQ(kept.doubts, start);
+  }
+  // Start after start: it is another machine by now.
+  kept = table_to_keep(kept, table(3.0));
+  EXPECT_EQ(kept.target.seconds(8, 1), table(3.0).target.seconds(8, 1));
+  EXPECT_EQ(kept.doubts, 0);
+  // A table from a busy start gives way at once, row by row.
+  CostTable busy = table(1.0);
+  busy.target = PassCosts(1, 100, {{1, 1e-3, 1.1e-3}, {4, 9e-3, 9e-3}, {8, 9e-3, 9e-3}});
+  const CostTable both = table_to_keep(busy, good);
+  EXPECT_EQ(both.target.seconds(8, 1), good.target.seconds(8, 1));
+  EXPECT_LE(both.target.seconds(4, 1), good.target.seconds(8, 1));
 }
 
 TEST(CostCache, AnUnusableFolderIsNoError) {

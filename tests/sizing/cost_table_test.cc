@@ -48,23 +48,6 @@ TEST(PassCosts, DipsAreTakenOut) {
   }
 }
 
-TEST(PassCosts, HullIncrementsNeverFall) {
-  // A staircase: the hull touches its lower corners.
-  std::vector<PassCosts::Point> points;
-  for (int rows = 1; rows <= 32; ++rows) {
-    const double seconds = 1e-3 + 1e-4 * ((rows + 7) / 8);
-    points.push_back({rows, seconds, seconds});
-  }
-  const PassCosts costs(0, 1, points);
-  double before = 0.0;
-  for (int rows = 2; rows < 32; ++rows) {
-    const double step = costs.hull_seconds(rows + 1, 0) - costs.hull_seconds(rows, 0);
-    EXPECT_GE(step, before - 1e-12);
-    EXPECT_LE(costs.hull_seconds(rows, 0), costs.seconds(rows, 0) + 1e-12);
-    before = step;
-  }
-}
-
 TEST(CostTable, SurvivesWritingAndReading) {
   const testing::TemporaryFolder folder;
   const auto file = folder.path() / "costs.json";
@@ -74,8 +57,19 @@ TEST(CostTable, SurvivesWritingAndReading) {
   const auto back = read_cost_table(file, "x");
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->target.seconds(9, 33), table.target.seconds(9, 33));
-  EXPECT_EQ(back->draft.hull_seconds(9, 33), table.draft.hull_seconds(9, 33));
+  EXPECT_EQ(back->draft.seconds(9, 33), table.draft.seconds(9, 33));
+  EXPECT_EQ(back->first_draft_seconds(33), table.draft.seconds(2, 33)) << "an older table";
   EXPECT_THROW(read_cost_table(file, "another machine"), Error);
+  CostTable whole = table;
+  whole.first_draft = steps(2e-4, 1e-6);
+  whole.choices["products"] = {1, 6, 17};
+  whole.doubts = 2;
+  write_cost_table(file, whole);
+  const auto again = read_cost_table(file, "x");
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->first_draft_seconds(33), whole.first_draft.seconds(2, 33));
+  EXPECT_EQ(again->choices, whole.choices);
+  EXPECT_EQ(again->doubts, 2);
   for (const char* bad :
        {"", "{", "[]", "{\"fingerprint\": 3}",
         "{\"fingerprint\": \"x\", \"target\": {\"prefix_short\": 0, \"prefix_long\": 1, "

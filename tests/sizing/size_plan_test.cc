@@ -65,13 +65,13 @@ TEST(SizePlan, IsTheBestOfAllSizesAndDepths) {
       double gain = 0.0;
       for (std::size_t n = 1; n < verify.size() && n <= values.size(); ++n) {
         gain += values[n - 1];
-        best = std::max(best, gain - verify[n] - depth * pass[0]);
+        best = std::max(best, gain - verify[n] - (depth - 1) * pass[0]);
       }
     }
     const std::vector<double> values = all_values(calibration, plan.depth, 0.01);
     const auto n = static_cast<std::size_t>(plan.nodes);
     ASSERT_LE(n, values.size());
-    double net = -verify[n] - plan.depth * pass[0];
+    double net = -verify[n] - (plan.depth - 1) * pass[0];
     for (std::size_t i = 0; i < n; ++i) net += values[i];
     EXPECT_NEAR(net, best, 1e-12) << "seed " << seed << ": " << n << " nodes, depth " << plan.depth;
     EXPECT_LE(plan.price, values[n - 1]);

@@ -1,0 +1,61 @@
+// Weights as the CPU's products read them: each weight once per pass, whatever the row count.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace coppice::cpu {
+
+class Workers;
+
+/// Output features per block. Blocks follow one another; within one,
+///   f32, f16  [in][64]
+///   bf16      [in rounded up to 32, by pairs][64][2]: oneDNN's BA16a64b2a
+/// with zeros as padding. A pair of bf16 widens to f32 by a shift and a mask.
+inline constexpr std::int64_t block_width = 64;
+
+struct WeightBlocks {
+  DType type = DType::f32;
+  std::int64_t in = 0, out = 0;
+  DeviceBuffer data;
+  bool non_finite = false;  ///< a weight is NaN or infinite as it is kept
+
+  static std::int64_t elements(DType type, std::int64_t in) {
+    return (type == DType::bf16 ? (in + 31) / 32 * 32 : in) * block_width;
+  }
+  std::int64_t count() const { return (out + block_width - 1) / block_width; }
+  std::int64_t block_bytes() const {
+    return elements(type, in) * static_cast<std::int64_t>(size_of(type));
+  }
+};
+
+/// The type that all parts have; f32, which holds them all exactly, if they differ.
+DType common_type(std::span<const LinearPart> parts);
+
+/// Packs parts, stacked by output features, as `type`: what is of another type is widened to f32,
+/// or rounded once to bf16. Throws what reading the parts throws.
+WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, DType type,
+                         Workers& workers);
+
+/// y (+)= x W^T + bias
+struct LinearProduct {
+  const WeightBlocks& weights;
+  const float* bias;  ///< [out] or nullptr
+  const void* x;      ///< [rows, in], f32 or bf16 as the function says
+  std::int32_t rows;
+  float* y;  ///< [rows, out]
+  bool accumulate;
+};
+
+/// The output features of blocks [block_begin, block_end). Weights of any type, x and sums f32.
+/// Each output is one sum in the order of the inputs, to which bias and former value are added:
+/// neither the instruction set's vectors, nor the other rows, nor the threads change it (a
+/// set without fused multiply-add rounds products too).
+void multiply_f32(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);
+/// The same for weights and x of bf16 by the processor's dot instruction, sums f32. Needs AVX-512
+/// BF16; meant for few rows.
+void multiply_bf16(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);
+
+}  // namespace coppice::cpu

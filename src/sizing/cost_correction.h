@@ -1,0 +1,57 @@
+// What a step's work costs now, against what the table says.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace coppice {
+
+/// Parts of a step whose costs the clock follows apart from one another.
+enum class Work { plain, verify, first_draft, draft, host };
+
+/// Learns clock / table from steps. The logarithm of that ratio is a sum: one term for the whole
+/// machine, which others may use as well; one for each kind of work; and for verify passes one for
+/// their number of rows, alike for near ones. A Kalman filter follows these terms. What has not
+/// been seen for long becomes uncertain again, the machine's term soon, the others in the course of
+/// many steps.
+class CostCorrection {
+ public:
+  CostCorrection();
+
+  /// Of the table's seconds, what the clock takes on average.
+  double factor(Work work, std::int32_t rows = 1) const;
+  /// The same, less what one may hope for if such work has not been seen lately: a price that is
+  /// too high would else never be found out.
+  double hopeful_factor(Work work, std::int32_t rows = 1) const;
+
+  /// One step's part: seconds by the clock and by the table, both above 0.
+  void observe(Work work, std::int32_t rows, double seconds, double by_table);
+  /// Between steps.
+  void end_step();
+
+ private:
+  static constexpr std::size_t kinds = 5;
+  /// Rows that have a term of their own; between them it is linear. Finer where trees are small,
+  /// and at the ends of the matrix products' row buckets.
+  static constexpr std::array<std::int32_t, 20> knots = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,
+                                                         16, 17, 24, 32, 48, 64, 96, 128, 192, 256};
+  static constexpr std::size_t size = 1 + kinds + knots.size();
+  using Vector = std::array<double, size>;
+
+  /// The terms that are summed for a kind of work: places and weights.
+  struct Terms {
+    std::array<std::size_t, 4> place;
+    std::array<double, 4> weight;
+    std::size_t count;
+  };
+  static Terms terms(Work work, std::int32_t rows);
+  double sum(const Terms& terms) const;
+
+  Vector mean_{};
+  std::array<Vector, size> covariance_, prior_;
+  Vector memory_;                    ///< what is left of a term after a step
+  std::array<double, kinds> noise_;  ///< variance of single observations
+};
+
+}  // namespace coppice
