@@ -190,6 +190,8 @@ void Decoder::begin_step() {
           static_cast<std::uint64_t>(state_.length())};
   tree_.reset(state_.tokens.back());
   step_seconds_ = {};
+  began_ = now_seconds();
+  began_cpu_ = thread_cpu_seconds();
 }
 
 void Decoder::grow() {
@@ -271,6 +273,13 @@ void Decoder::accept() {
   state_.append(verdict_.bonus);
 }
 
+// The share of the step in which this thread had its processor. On a GPU the host's part is small,
+// and it may sleep while it waits.
+double Decoder::share_run() const {
+  if (!engine_.device->shares_host_memory()) return 1.0;
+  return (thread_cpu_seconds() - began_cpu_) / (now_seconds() - began_);
+}
+
 // What the first token's pass, which is no step, must not count in.
 void Decoder::count_step() {
   Statistics& s = result_.statistics;
@@ -280,7 +289,7 @@ void Decoder::count_step() {
   judged_ += static_cast<std::int64_t>(verdict_.path.size()) + 1;
   drafted_ += tree_.size();
   const std::int64_t passes = speculate_ ? engine_.draft_runner->passes() : 0;
-  if (auto_size_) auto_size_->observe(tree_.nodes(), passes, step_seconds_);
+  if (auto_size_) auto_size_->observe(tree_.nodes(), passes, step_seconds_, share_run());
   if (auto_size_ && speculate_) auto_size_->record(tree_, verdict_.path, passes);
   if (auto_size_ && !speculate_) auto_size_->record_plain();
   if (calibration_ && speculate_) calibration_->record(tree_, verdict_.path);

@@ -28,6 +28,7 @@ class Decoder {
   void prefill_draft();
   std::int32_t tokens_left() const;
   bool draft_can_follow() const;
+  double share_run() const;
   void begin_step();
   void plan_growth();
   void grow();
@@ -61,6 +62,7 @@ class Decoder {
   Verdict verdict_;
   std::vector<TokenLogprob> step_logprobs_;
   StepSeconds step_seconds_;
+  double began_ = 0.0, began_cpu_ = 0.0;  ///< on the clock, and of this thread's processor time
 
   TextStream text_;
   Generation result_;

@@ -174,8 +174,9 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   }
 }
 
-void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds) {
-  if (correction_ == nullptr) return;
+void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
+                       double share_run) {
+  if (correction_ == nullptr || share_run < C::least_share_run) return;
   const Work judged = passes == 0 && rows == 1 ? Work::plain : Work::verify;
   correction_->observe(judged, rows, seconds.verify, costs_.target.seconds(rows, prefix_));
   if (passes > 0) {

@@ -37,8 +37,10 @@ class AutoSize : public GrowthEconomics {
   /// After a plain step.
   void record_plain();
   /// What a step took by the clock: `rows` of the target's pass, `passes` of the draft, none in a
-  /// plain step. Does nothing without a correction.
-  void observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds);
+  /// plain step. `share_run`: of the step, in which its thread had its processor; while others do,
+  /// the clock says nothing of what passes cost. Does nothing without a correction.
+  void observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
+               double share_run = 1.0);
 
   /// Length of the chain that pays best at the acceptance seen so far, at least 1.
   std::int32_t chain_length(std::int32_t most) const;

@@ -37,6 +37,8 @@ struct SizingConstants {
   /// interrupted counts as so many times the usual at most.
   static constexpr double first_noise = 0.2, least_noise = 0.1, noise_weight = 0.03;
   static constexpr double most_clock_step = 8.0;
+  /// A step in which its thread had its processor for less than this share is not looked at.
+  static constexpr double least_share_run = 0.95;
   /// Standard deviations of a single pass that its surprise may move what is known.
   static constexpr double surprise = 3.0;
   /// One in so many speculative steps prices what was not seen lately lower, by this many standard

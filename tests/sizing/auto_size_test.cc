@@ -197,6 +197,22 @@ TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
   EXPECT_GE(again.speculated(), 39);
 }
 
+TEST(AutoSize, InterruptedStepsSayNothing) {
+  const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
+  CostCorrection correction;
+  AutoSize size(costs, &correction, ChildDraw::sampled, 64);
+  ASSERT_TRUE(size.begin_step(50));
+  for (int i = 0; i < 60; ++i) {
+    StepSeconds took;
+    took.first_draft = costs.first_draft_seconds(50);
+    took.draft = took.first_draft + costs.draft.seconds(1, 50);
+    took.verify = (i % 2 == 0 ? 20.0 : 1.0) * costs.target.seconds(3, 50);
+    size.observe(3, 2, took, i % 2 == 0 ? 0.1 : 0.99);
+  }
+  EXPECT_NEAR(correction.factor(Work::verify, 3), 1.0, 0.05);
+  EXPECT_NEAR(correction.factor(Work::draft), 1.0, 0.05);
+}
+
 TEST(AutoSize, WithoutACorrectionTheClockIsNotLookedAt) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Automatic sizes against the best fixed setting in hindsight, by pair, temperature and threads.
+
+    python3 bench/sizes.py                       # a table; an hour on a quiet machine of 2 cores
+    python3 bench/sizes.py --quick               # fewer prompts and settings: ten minutes
+    python3 bench/sizes.py --busy                # while another program takes one core
+
+Runs build/bench/generate for the shipped pair and for one whose draft is weaker: its weights plus
+Gaussian noise of 0.15 times each matrix's spread, which halves what it gets right. Fixed settings
+are chains of 1 to 8 and DySpec trees of 1 to 32 nodes. "elsewhere": against the setting that is best
+on the other half of the prompts. Needs nothing beside Python.
+"""
+import argparse
+import array
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CHAINS = [1, 2, 3, 4, 5, 6, 7, 8]
+TREES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+AUTOMATIC = ["dyspec:0", "dyspec:0:coupled", "chain:0"]
+
+
+def write_weaker_draft(source, folder, noise):
+    """Copies a folder with one BF16 model.safetensors, noise added to its matrices."""
+    for name in os.listdir(source):
+        if not name.endswith(".safetensors"):
+            shutil.copy(os.path.join(source, name), folder)
+    with open(os.path.join(source, "model.safetensors"), "rb") as file:
+        data = bytearray(file.read())
+    (length,) = struct.unpack("<Q", data[:8])
+    base = 8 + length
+    generator = random.Random(1)
+    for name, tensor in json.loads(data[8:base]).items():
+        if name == "__metadata__" or len(tensor["shape"]) < 2:
+            continue
+        if tensor["dtype"] != "BF16":
+            sys.exit(f"{source}: {name} is {tensor['dtype']}; only BF16 can be made weaker")
+        begin, end = (base + offset for offset in tensor["data_offsets"])
+        halves = array.array("H", bytes(data[begin:end]))
+        values = array.array("f")
+        values.frombytes(array.array("I", [h << 16 for h in halves]).tobytes())
+        spread = noise * (sum(v * v for v in values) / len(values)) ** 0.5
+        gauss = generator.gauss
+        values = array.array("f", [v + spread * gauss(0.0, 1.0) for v in values])
+        words = array.array("I")
+        words.frombytes(values.tobytes())
+        data[begin:end] = array.array("H", [(w + 0x8000) >> 16 for w in words]).tobytes()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(data)
+
+
+def run(arguments, draft, temperature, threads, folder):
+    chains, trees = (CHAINS[1::2], TREES[2:9:2]) if arguments.quick else (CHAINS, TREES)
+    settings = [f"chain:{n}" for n in chains] + [f"dyspec:{n}" for n in trees] + AUTOMATIC
+    out = os.path.join(folder, "figures.json")
+    command = [os.path.join(arguments.build, "bench", "generate"), "--draft", draft,
+               "--temperature", str(temperature), "--threads", str(threads),
+               "--dtype", arguments.dtype, "--settings", ",".join(settings), "--json", out,
+               "--per-kind", "3" if arguments.quick else "6", "--rounds", str(arguments.rounds),
+               "--seeds", str(arguments.seeds)]
+    if arguments.cpu_seconds:
+        command.append("--cpu-seconds")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(out) as file:
+        return json.load(file)
+
+
+def spin():
+    while True:
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--threads", default="1,2", help="counts, comma-separated")
+    parser.add_argument("--temperatures", default="0,0.8")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1, help="texts of each prompt")
+    parser.add_argument("--noise", type=float, default=0.15, help="of the weaker draft")
+    parser.add_argument("--cpu-seconds", action="store_true",
+                        help="CPU time in place of the clock: for one thread on a busy machine")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
+    arguments = parser.parse_args()
+
+    other = multiprocessing.Process(target=spin, daemon=True)
+    if arguments.busy:
+        other.start()
+    shipped = os.path.join(ROOT, "models", "stories", "draft")
+    print("| draft | temperature | threads | plain, tokens/s | best fixed | tokens/s | automatic |"
+          " tokens/s | ratio [95%] | elsewhere |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | --- | ---: | --- | ---: |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        weaker = os.path.join(folder, "weaker")
+        os.mkdir(weaker)
+        write_weaker_draft(shipped, weaker, arguments.noise)
+        for name, draft in (("shipped", shipped), ("weaker", weaker)):
+            for temperature in arguments.temperatures.split(","):
+                for threads in arguments.threads.split(","):
+                    rows = run(arguments, draft, temperature, threads, folder)
+                    speed = {row["setting"]: row["tokens_per_second"] for row in rows}
+                    for row in rows:
+                        best = row.get("against_best")
+                        if best is None:
+                            continue
+                        print(f"| {name} | {temperature} | {threads} | {speed['plain']:.0f} |"
+                              f" {best['setting']} | {speed[best['setting']]:.0f} |"
+                              f" {row['setting']} | {row['tokens_per_second']:.0f} |"
+                              f" {best['ratio']:.3f} [{best['low']:.3f}, {best['high']:.3f}] |"
+                              f" {best['chosen_elsewhere']:.3f} |", flush=True)
+    if arguments.busy:
+        other.terminate()
+
+
+if __name__ == "__main__":
+    main()
