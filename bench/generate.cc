@@ -210,7 +210,7 @@ int main(int argc, char** argv) try {
       "priced-by", po::value(&priced_by),
       "price steps, and choose automatic sizes, by this table of another device's costs, not by "
       "the clock (bench/costs)")("threads", po::value(&threads)->default_value(2), "")(
-      "dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
+      "dtype", po::value(&dtype)->default_value("f32"), "f32 or bf16: of activations")(
       "temperature", po::value(&temperature)->default_value(0.0), "")(
       "draft-temperature", po::value(&draft_temperature), "")("cost-table", po::value(&cost_table),
                                                               "")(

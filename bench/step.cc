@@ -4,9 +4,9 @@
 //   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--json FILE]
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
-// and back to back (queued, then waited for once), which is the device's own time. On a GPU the
-// share of the read bandwidth is the bytes of the weights that a pass reads (not the embedding
-// table's) over that time, the bandwidth being measured in the same run. Prefill's share of the
+// and back to back (queued, then waited for once), which is the device's own time. The share of the
+// read bandwidth is the bytes of the weights that a pass reads (not the embedding table's) over
+// that time, the bandwidth being measured in the same run. Prefill's share of the
 // matrix rate is two operations for each of the layers' weights and token, and for each of the
 // head's once, over its time.
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include <random>
 
 #include "base/stopwatch.h"
+#include "bench/host_bandwidth.h"
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
@@ -356,6 +357,7 @@ int main(int argc, char** argv) try {
       "draft", po::value(&draft)->default_value(models + "draft"), "model folder")(
       "device", po::value(&load.device)->default_value("auto"), "auto, cpu or cuda")(
       "threads", po::value(&load.threads)->default_value(0), "CPU threads")(
+      "cpu-dtype", po::value(&load.cpu_dtype)->default_value(load.cpu_dtype), "f32 or bf16")(
       "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
@@ -378,14 +380,15 @@ int main(int argc, char** argv) try {
 #endif
   Engine engine = Engine::load(load);
   Engine::Impl& impl = engine.impl();
-  if (impl.device->shares_host_memory()) bandwidth = operations = 0.0;
+  if (impl.device->shares_host_memory()) {
+    bandwidth = bench::host_read_bandwidth(impl.device->threads());
+    operations = 0.0;
+  }
   Bench bench{engine, bandwidth, operations, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
-  if (bandwidth > 0.0) {
-    std::printf(", reads %.2f TB/s, multiplies %.0f TFLOP/s", bandwidth * 1e-12,
-                operations * 1e-12);
-  }
+  std::printf(", reads %.1f GB/s", bandwidth * 1e-9);
+  if (operations > 0.0) std::printf(", multiplies %.0f TFLOP/s", operations * 1e-12);
   std::printf("\n");
   bench.json["device"] = impl.device->description();
   bench.json["read_bandwidth"] = bandwidth;

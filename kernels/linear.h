@@ -4,8 +4,8 @@
 //
 //   x     [rows, in] of the compute type: f32, or bf16 with products summed in f32
 //   W     [out, in], f32, f16 or bf16 on the host. Computing in f32, they are kept in their own
-//         type (in f32 where parts differ) and widened as they are multiplied, which is exact;
-//         computing in bf16 they are rounded to it once
+//         type and widened as they are multiplied, which is exact (in f32 where parts differ, and
+//         f16 where the processor does not widen it); computing in bf16 they are rounded to it once
 //   bias  [out] f32 or none; added in f32
 //   out   [rows, out] f32; its former value is added when `accumulate`
 // In f32 a row's result does not depend on the other rows, their number, or the threads. x and out

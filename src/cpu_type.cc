@@ -36,6 +36,10 @@ DType cpu_type(const std::string& cpu_dtype) {
 
 std::string describe_cpu_types(const std::filesystem::path& model, DType type) {
   const std::string stored = stored_type(model);
+  if (type == DType::f32 && stored == "F16" && !cpu::has_native_f16()) {
+    return cat("weights F16 kept as F32, as ", cpu::name_of(cpu::instruction_set()),
+               " does not widen them, activations and sums F32");
+  }
   if (type == DType::f32) return cat("weights ", stored, " as stored, activations and sums F32");
   return cat("weights and activations BF16, sums F32",
              stored == "BF16" ? "" : cat(" (stored as ", stored, ")"));

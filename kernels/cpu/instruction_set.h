@@ -28,6 +28,9 @@ InstructionSet instruction_set();
 /// Whether the processor, so capped, multiplies bf16.
 inline bool has_native_bf16() { return instruction_set() >= InstructionSet::avx512_bf16; }
 
+/// Whether the processor, so capped, widens f16 (F16C, which comes with AVX2).
+inline bool has_native_f16() { return instruction_set() >= InstructionSet::avx2; }
+
 /// "avx2 of AMD EPYC 9B45": for people.
 std::string describe_processor();
 

@@ -90,7 +90,8 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   packed->owner = impl_.get();
   packed->bias.assign(bias.begin(), bias.end());
   packed->max_rows = max_rows;
-  const DType type = impl_->onednn ? DType::bf16 : common_type(parts);
+  DType type = impl_->onednn ? DType::bf16 : common_type(parts);
+  if (type == DType::f16 && !has_native_f16()) type = DType::f32;
   packed->blocks = pack_blocks(parts, in_features, type, impl_->workers);
   packed->most_own_rows =
       impl_->onednn ? impl_->onednn->most_streamed_rows(packed->blocks, !bias.empty()) : max_rows;

@@ -33,7 +33,7 @@ constexpr std::int32_t kMostCarriedRows = 96;
 /// Columns per tile, in vectors: sums, weights and broadcasts share the registers.
 constexpr int vectors_of(int rows) {
   if (kManyRegisters) return 4;
-  return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
 }
 
 /// A stored type: `inputs` of a column lie together.
