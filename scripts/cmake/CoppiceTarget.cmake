@@ -10,7 +10,14 @@ endif()
 # Compiler settings that every target of this project shares.
 add_library(coppice_settings INTERFACE)
 target_compile_options(coppice_settings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wnon-virtual-dtor>)
+if(COPPICE_UNITY_BUILD)
+  # Said of names in other sources that are compiled along.
+  target_compile_options(coppice_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+else()
+  target_compile_options(coppice_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees overlapping copies in std::string's operator+ (GCC bug 105651).
   target_compile_options(coppice_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
@@ -29,6 +36,13 @@ if(COPPICE_SANITIZE)
   target_link_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE})
 endif()
 
+# coppice_together(NAME): with COPPICE_UNITY_BUILD a target's sources are compiled several at once,
+# so that what they include is parsed and instantiated once for all.
+function(coppice_together name)
+  set_target_properties(${name} PROPERTIES
+    UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 11)
+endfunction()
+
 # coppice_room(NAME SOURCES ... LINKS ... PRIVATE_LINKS ...): one folder of the
 # house as an object library, so that the installed library is a single archive.
 function(coppice_room name)
@@ -37,4 +51,5 @@ function(coppice_room name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${ROOM_LINKS}
                         PRIVATE coppice_settings ${ROOM_PRIVATE_LINKS})
+  coppice_together(${name})
 endfunction()

@@ -5,7 +5,7 @@
 namespace coppice {
 namespace {
 
-const SamplingParams usual = {1.0, 0, 1.0, 0.0, 1.0};
+const SamplingParams usual_params = {1.0, 0, 1.0, 0.0, 1.0};
 
 class DrawProbe final : public ProbeSampling {
  public:
@@ -18,7 +18,7 @@ class DrawProbe final : public ProbeSampling {
       rows_.push_back({r % store_rows_, r, 0, child_node_key(root_node_key, r)});
     }
     DrawBatch batch;
-    batch.params = usual;
+    batch.params = usual_params;
     batch.rows = rows_;
     sampler_.stage_draw(batch);
     return &sampler_.draw_tail();
@@ -53,7 +53,7 @@ class JudgeProbe final : public ProbeSampling {
       store_.push_back(r + 1 < rows ? r % store_rows_ : -1);
     }
     JudgeBatch batch;
-    batch.params = usual;
+    batch.params = usual_params;
     batch.token = token_;
     batch.parent = parent_;
     batch.depth = depth_;
