@@ -437,5 +437,5 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "bench/generate: %s\n", error.what());
-  return 1;
+  return bench::exit_code_of(error);
 }

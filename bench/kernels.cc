@@ -1,14 +1,12 @@
 // Times what a pass of the shipped models is made of: the matrix products, attention, and the
 // small operations between them. Prints medians and the fastest of the repetitions.
 //
-//   kernels [--threads N] [--ms MILLISECONDS_PER_LINE]
-//           [--only products|attention|plan|small|larger]
-//
 // larger: products of layers of TinyLlama 1.1B and Llama 3.2 3B, which are left out otherwise.
 //
 // Every pass goes through all layers' own weights and KV, so caches are as warm as in a model
 // and no warmer. GFLOP/s of attention counts visible (query, token) pairs only.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -23,6 +21,7 @@
 #include "base/error.h"
 #include "bench/host_bandwidth.h"
 #include "bench/kernel_products.h"
+#include "bench/options.h"
 #include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
@@ -30,7 +29,9 @@ namespace {
 
 using namespace coppice;
 using bench::ModelShape;
+namespace po = boost::program_options;
 
+constexpr std::array parts = {"products", "attention", "plan", "small", "larger"};
 double budget_ms = 200;
 
 struct Time {
@@ -172,16 +173,21 @@ void bench_small(Device& device, const ModelShape& m) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CpuOptions options;
-  std::string only;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--threads") options.threads = std::atoi(argv[i + 1]);
-    if (name == "--ms") budget_ms = std::atof(argv[i + 1]);
-    if (name == "--only") only = argv[i + 1];
-  }
-  const auto wanted = [&](const char* part) { return only.empty() || only == part; };
   try {
+    CpuOptions options;
+    std::string only;
+    po::options_description described("bench/kernels: the CPU's kernels by themselves");
+    described.add_options()("help", "print this")(
+        "threads", po::value(&options.threads)->default_value(0), "0: all that may be used")(
+        "ms", po::value(&budget_ms)->default_value(budget_ms), "for each figure, at least")(
+        "only", po::value(&only),
+        "products, attention, plan, small or larger; if not given, all but larger");
+    po::variables_map given;
+    if (!bench::parse_options(argc, argv, described, given)) return 0;
+    const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+    if (std::none_of(parts.begin(), parts.end(), wanted)) {
+      throw_usage(cat("--only ", quote(only), ": use products, attention, plan, small or larger"));
+    }
     const auto device = make_cpu_device(options);
     std::printf("%s, %d threads, reads %.1f GB/s from memory\n", device->description().c_str(),
                 device->threads(), 1e-9 * bench::host_read_bandwidth(device->threads()));
@@ -195,8 +201,8 @@ int main(int argc, char** argv) {
       if (only == "larger") bench::bench_products(m, device->threads(), budget_ms);
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    std::fprintf(stderr, "bench/kernels: %s\n", error.what());
+    return bench::exit_code_of(error);
   }
   return 0;
 }

@@ -156,5 +156,5 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "bench/linear: %s\n", error.what());
-  return 1;
+  return exit_code_of(error);
 }

@@ -2,20 +2,33 @@
 #pragma once
 
 #include <boost/program_options.hpp>
+#include <exception>
 #include <iostream>
+
+#include "base/error.h"
 
 namespace coppice::bench {
 
-/// Parses what main() was given. False: help was asked for, and is printed. Throws what
-/// Boost.Program_options throws.
+/// Parses what main() was given. False: help was asked for, and is printed. Error(usage) for an
+/// unknown option, a malformed value and a word that belongs to no option.
 inline bool parse_options(int argc, char** argv,
                           const boost::program_options::options_description& options,
                           boost::program_options::variables_map& values) {
-  boost::program_options::store(boost::program_options::parse_command_line(argc, argv, options),
-                                values);
-  boost::program_options::notify(values);
+  try {
+    boost::program_options::store(boost::program_options::parse_command_line(argc, argv, options),
+                                  values);
+    boost::program_options::notify(values);
+  } catch (const boost::program_options::error& error) {
+    throw_usage(cat(error.what(), "; --help lists the options"));
+  }
   if (values.count("help") != 0) std::cout << options;
   return values.count("help") == 0;
+}
+
+/// What main() returns after an exception: 2 for wrong usage, else 1.
+inline int exit_code_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr && known->kind() == ErrorKind::usage ? 2 : 1;
 }
 
 }  // namespace coppice::bench

@@ -36,8 +36,13 @@ void write_config(const std::filesystem::path& file, const LlamaShape& s) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const std::string usage = "usage: random_model SHAPE DIR, SHAPE one of " + known_shape_names();
+  if (argc == 2 && (argv[1] == std::string("--help") || argv[1] == std::string("-h"))) {
+    std::cout << usage << "\n";
+    return 0;
+  }
   if (argc != 3 || known_shapes().count(argv[1]) == 0) {
-    std::cerr << "usage: random_model SHAPE DIR, SHAPE one of " << known_shape_names() << "\n";
+    std::cerr << usage << "\n";
     return 2;
   }
   const std::filesystem::path dir = argv[2];

@@ -406,10 +406,7 @@ int main(int argc, char** argv) try {
   }
   if (!json_file.empty()) std::ofstream(json_file) << bench.json.dump(2) << "\n";
   return 0;
-} catch (const po::error& error) {
-  std::cerr << "step: " << error.what() << "; see --help\n";
-  return 2;
 } catch (const std::exception& error) {
   std::cerr << "step: " << error.what() << "\n";
-  return 1;
+  return bench::exit_code_of(error);
 }

@@ -148,5 +148,5 @@ int main(int argc, char** argv) try {
   return bench.report.failed() ? 1 : 0;
 } catch (const std::exception& error) {
   std::cerr << "tree_attention: " << error.what() << "\n";
-  return 1;
+  return exit_code_of(error);
 }
