@@ -121,7 +121,7 @@ std::string token_list(const std::vector<TokenId>& tokens) {
 
 }  // namespace
 
-std::string describe_model(const std::filesystem::path& dir) {
+ModelDescription describe_model(const std::filesystem::path& dir) {
   const ModelConfig config = read_config(dir);
   std::vector<std::string> obstacles = config.unsupported;
   Report report;
@@ -145,7 +145,7 @@ std::string describe_model(const std::filesystem::path& dir) {
   } else {
     for (const std::string& obstacle : obstacles) report.line("cannot run", obstacle);
   }
-  return std::move(report).text();
+  return {std::move(report).text(), obstacles.empty()};
 }
 
 }  // namespace coppice

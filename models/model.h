@@ -63,8 +63,14 @@ class Model {
                                PassTail* tail = nullptr) = 0;
 };
 
-/// What `coppice info` prints, from config and file headers alone: architecture, shapes,
-/// parameters, bytes, dtype, vocabulary, context length, and what coppice cannot run.
-std::string describe_model(const std::filesystem::path& dir);
+struct ModelDescription {
+  /// What `coppice info` prints, from config and file headers alone: architecture, shapes,
+  /// parameters, bytes, dtype, vocabulary, context length, and what coppice cannot run.
+  std::string text;
+  bool runs = false;
+};
+
+/// Throws Error(failure) for a folder without a readable config.json.
+ModelDescription describe_model(const std::filesystem::path& dir);
 
 }  // namespace coppice

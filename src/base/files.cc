@@ -146,6 +146,24 @@ void write_file(const fs::path& path, std::string_view text, const char* when_fu
   sync_folder(place.path.parent_path());
 }
 
+void require_writable(const fs::path& path) {
+  const auto may = [](const fs::path& what, int mode) {
+    return ::faccessat(AT_FDCWD, what.c_str(), mode, AT_EACCESS) == 0;
+  };
+  struct stat old = {};
+  if (::stat(path.c_str(), &old) == 0) {
+    if (S_ISDIR(old.st_mode)) throw_write_failure(path, EISDIR, free_space);
+    if (!may(path, W_OK)) throw_write_failure(path, errno, free_space);
+    if (!S_ISREG(old.st_mode)) return;  // is written into, not replaced
+  } else if (errno != ENOENT) {
+    throw_write_failure(path, errno, free_space);
+  }
+  const Resolved place = resolve(path);
+  if (place.descriptor >= 0) return;
+  const fs::path folder = place.path.has_parent_path() ? place.path.parent_path() : ".";
+  if (!may(folder, W_OK | X_OK)) throw_write_failure(path, errno, free_space);
+}
+
 bool is_there(const fs::path& path) {
   std::error_code unknown;
   return fs::symlink_status(path, unknown).type() != fs::file_type::not_found;

@@ -46,6 +46,10 @@ void sync_folder(const std::filesystem::path& folder);
 void write_file(const std::filesystem::path& path, std::string_view text,
                 const char* when_full = free_space);
 
+/// Throws Error(failure), as write_file() would, for what stands against it beforehand: a folder
+/// that is missing or may not be written, a folder of this name, a file that may not be written.
+void require_writable(const std::filesystem::path& path);
+
 /// Whether the folder has such an entry, if only a symbolic link to nothing or a file that may not
 /// be looked at: what is there must not be taken for absent.
 bool is_there(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 #include "cli/acceptance_vector.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
@@ -11,14 +12,32 @@
 namespace coppice::cli {
 namespace {
 
-// "0.6,0.1", if it is not the name of a file.
+bool is_number(const std::string& text) {
+  double number = 0.0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stopped == end;
+}
+
+// "0.6,0.1", if it is not the name of a file; with a slip like "0.6,a", too.
 bool is_list(const std::string& text) {
   std::error_code ignored;
-  return !text.empty() && text.find_first_not_of("0123456789.,+-eE ") == std::string::npos &&
-         !std::filesystem::exists(text, ignored);
+  if (text.empty() || std::filesystem::exists(text, ignored)) return false;
+  if (text.find(',') == std::string::npos) return is_number(text);
+  const std::vector<std::string> items = items_in("acceptance-vector", text);
+  return std::any_of(items.begin(), items.end(), is_number);
 }
 
 }  // namespace
+
+void tell_usual_acceptance(const po::variables_map& values, const GenerateOptions& options) {
+  const bool planned = options.policy == Policy::sequoia && options.tree.empty();
+  if (!planned || values.count("acceptance-vector") != 0) return;
+  tell(
+      "sequoia's tree is planned for the shipped pair's acceptance at temperature 0.8; coppice "
+      "plan "
+      "measures another's, for --acceptance-vector");
+}
 
 void read_acceptance_vector(const po::variables_map& values, const EngineOptions& engine,
                             GenerateOptions& options) {
@@ -27,11 +46,12 @@ void read_acceptance_vector(const po::variables_map& values, const EngineOptions
     if (!differs.empty()) tell(cat("grow map used all the same: ", differs));
   }
   if (values.count("acceptance-vector") == 0) return;
-  const std::string text = values["acceptance-vector"].as<std::string>();
+  const std::string text = text_in(values, "acceptance-vector");
   if (is_list(text)) {
     options.acceptance_vector.clear();
     for (const std::string& item : items_in("acceptance-vector", text)) {
-      options.acceptance_vector.push_back(number_in<double>("acceptance-vector", item));
+      options.acceptance_vector.push_back(number_in<double>(
+          "acceptance-vector", item, 0.0, 1.0, " from 0 to 1, or name a file of coppice plan"));
     }
   } else {
     options.acceptance_vector.assign(1, 0.0);

@@ -73,7 +73,10 @@ int advise(const std::vector<std::string>& arguments) {
       "no-check", "advise what is predicted, without a run that confirms it")(
       "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
   po::options_description all;
-  all.add(measuring).add(sampling_options()).add(kept_drafting_options()).add(model_options());
+  all.add(measuring)
+      .add(sampling_options({.seed = "1"}))
+      .add(kept_drafting_options())
+      .add(model_options());
   po::variables_map values;
   if (!parse(
           arguments, all,
@@ -89,14 +92,9 @@ int advise(const std::vector<std::string>& arguments) {
   study::AdviceRequest request;
   request.sampling = sampling_request(values);
   if (values.count("seed") == 0) request.sampling.seed = 1;
-  request.new_tokens = values["max-new-tokens"].as<std::int32_t>();
-  if (request.new_tokens < study::fewest_new_tokens) {
-    throw_usage(cat("--max-new-tokens ", request.new_tokens, ": use ", study::fewest_new_tokens,
-                    " or more"));
-  }
+  request.new_tokens = count_in(values, "max-new-tokens", study::fewest_new_tokens);
   request.check = values.count("no-check") == 0;
-  request.rounds = values["rounds"].as<std::int32_t>();
-  if (request.rounds < 1) throw_usage(cat("--rounds ", request.rounds, ": use 1 or more"));
+  request.rounds = count_in(values, "rounds", 1);
   request.sampling.validate();
   prompts.read();
 

@@ -19,7 +19,8 @@ struct Usual {
   std::int32_t tree_size;
 };
 constexpr Usual usual[] = {{Policy::dyspec, 16}, {Policy::chain, 4}, {Policy::sequoia, 16}};
-constexpr double usual_temperature = 0.8;
+constexpr UsualValues usual_values = {0.8, "1", "dyspec, chain and sequoia", "16, 4 and 16",
+                                      "both"};
 
 // The settings that the options name, or the usual ones; both acceptances where none was named.
 std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
@@ -71,15 +72,16 @@ int audit(const std::vector<std::string>& arguments) {
       "no-self-check", "plant no faults (the tests are then not tested)")(
       "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
   po::options_description all;
-  all.add(tests).add(sampling_options()).add(drafting_options()).add(model_options());
+  all.add(tests).add(sampling_options(usual_values)).add(drafting_options(usual_values));
+  all.add(model_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice audit: test whether speculation is lossless here\n\n"
              "Draws many short texts and compares their law with the target's own, compares texts\n"
              "at temperature 0 and under coupled acceptance with plain decoding token for token,\n"
              "and plants faults to see that the tests would notice. Exit code 0: lossless; 1: not\n"
-             "shown to be; 2: wrong usage. Without --policy: dyspec 16, chain 4 and sequoia 16;\n"
-             "without --acceptance: both; without --temperature: 0.8; without --seed: 1.\n",
+             "shown to be; 2: wrong usage. A --policy that is named has the tree size that\n"
+             "generate would give it. Ctrl-C ends it without a verdict.\n",
              values)) {
     return 0;
   }
@@ -87,14 +89,10 @@ int audit(const std::vector<std::string>& arguments) {
   study::AuditRequest audit;
   audit.samples =
       count_or_auto("samples", values["samples"].as<std::string>(), study::most_samples);
-  audit.compared_tokens = values["compared-tokens"].as<std::int32_t>();
-  if (audit.compared_tokens < 1) {
-    throw_usage(cat("--compared-tokens ", audit.compared_tokens, ": use 1 or more"));
-  }
+  audit.compared_tokens = count_in(values, "compared-tokens", 1);
   ChosenPrompts prompts(values);
   audit.self_check = values.count("no-self-check") == 0;
   GenerateOptions request = generate_options(values);
-  if (values["temperature"].defaulted()) request.temperature = usual_temperature;
   if (values.count("seed") == 0) request.seed = 1;
   audit.seed = request.seed;
   if (request.temperature == 0.0) {
@@ -120,12 +118,19 @@ int audit(const std::vector<std::string>& arguments) {
   for (study::AuditSetting& setting : audit.settings) {
     read_acceptance_vector(values, engine_request, setting.options);
   }
+  tell_usual_acceptance(values, audit.settings.back().options);  // sequoia is the last, if at all
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
+  const InterruptWatch interrupts;
+  audit.stop = InterruptWatch::interrupted;
   const study::AuditReport report = study::run_audit(engine, audit);
   progress.clear();
+  if (report.stopped) {
+    tell("interrupted: no verdict, and nothing was kept; --samples N makes a shorter audit");
+    return interrupted_exit;
+  }
   write_out(json ? study::to_json(report) : study::to_text(report, engine));
   return report.lossless() ? 0 : 1;
 }

@@ -8,11 +8,8 @@
 namespace coppice::cli {
 
 ChosenPrompts::ChosenPrompts(const po::variables_map& values)
-    : limit_(values["limit"].as<std::int32_t>()),
-      tokens_(values["prompt-tokens"].as<std::int32_t>()) {
+    : limit_(count_in(values, "limit", 1)), tokens_(count_in(values, "prompt-tokens", 1)) {
   if (values.count("prompts") != 0) file_ = values["prompts"].as<std::string>();
-  if (limit_ < 1) throw_usage(cat("--limit ", limit_, ": use 1 or more"));
-  if (tokens_ < 1) throw_usage(cat("--prompt-tokens ", tokens_, ": use 1 or more"));
 }
 
 void ChosenPrompts::read() {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
+#include "base/memory_limit.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -10,7 +12,9 @@
 #include "kernels/device.h"
 #include "loading.h"
 #include "memory_plan.h"
+#include "models/checkpoint.h"
 #include "models/model.h"
+#include "study/table_text.h"
 
 namespace coppice::cli {
 namespace {
@@ -20,7 +24,7 @@ po::options_description machine_options() {
   d.add_options()("cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
                   "f32 or bf16: the type of activations on the CPU")(
       "device", po::value<std::string>()->default_value("cpu")->value_name("D"),
-      "cuda: also print what the model would take of the card's memory")(
+      "whose memory is planned: cpu's or, with cuda, the card's")(
       "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "KV slots per model; 0: from the context and the memory")(
@@ -44,6 +48,48 @@ std::string describe_machine() {
   return line("processor", cat(cpu::describe_processor(), ", ", cpu::usable_threads(), " threads",
                                capped ? cat(", ", cpu::instruction_set_variable, "=", cap) : "")) +
          line("GPU", has_gpu ? "used, if --device does not say cpu" : "not used: " + why_not);
+}
+
+std::string megabytes(std::int64_t bytes) {
+  return cat(study::fixed(static_cast<double>(bytes) / 1e6, 1), " MB");
+}
+
+/// Bytes of a model's weights as the CPU holds them, and of the table that a tied head shares in
+/// the file, once more.
+std::int64_t weight_bytes(const ModelConfig& config, const std::filesystem::path& folder,
+                          DType type) {
+  std::int64_t bytes = 0, elements = 0;
+  const Checkpoint checkpoint(folder);
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      const auto count = static_cast<std::int64_t>(tensor.elements());
+      elements += count;
+      bytes += count * (type == DType::f32 && tensor.dtype == "F32" ? 4 : 2);
+    }
+  }
+  if (!config.tie_word_embeddings || elements == 0) return bytes;
+  return bytes + bytes / elements * config.vocab_size * config.hidden_size;
+}
+
+/// What the pair takes of the host's memory, the passes' scratch space left out. Throws
+/// Error(failure) if the KV memory does not fit.
+std::string describe_cpu_memory(const EngineOptions& options, const Device& device) {
+  const ModelConfig target = read_config(options.target);
+  std::optional<ModelConfig> draft;
+  if (!options.draft.empty()) draft = read_config(options.draft);
+  const DType type = cpu_type(options.cpu_dtype);
+  const std::int64_t of_target = weight_bytes(target, options.target, type);
+  const std::int64_t of_draft = draft ? weight_bytes(*draft, options.draft, type) : 0;
+  const std::int64_t available = available_memory();
+  const DType kv_type = device.kv_dtype();
+  const KvTokens kv = plan_host_kv(options, target, draft ? &*draft : nullptr, kv_type,
+                                   std::max<std::int64_t>(0, available - of_target - of_draft));
+  const std::int64_t of_kv = kv.target * kv_bytes_per_token(target, kv_type) +
+                             (draft ? kv.draft * kv_bytes_per_token(*draft, kv_type) : 0);
+  return line("CPU memory",
+              cat(megabytes(of_target + of_draft + of_kv), ": weights ", megabytes(of_target),
+                  draft ? cat(" and the draft's ", megabytes(of_draft)) : "", ", KV of ", kv.target,
+                  " tokens ", megabytes(of_kv), "; free now ", megabytes(available)));
 }
 
 }  // namespace
@@ -75,24 +121,23 @@ int info(const std::vector<std::string>& arguments) {
   options.target = values["dir"].as<std::vector<std::string>>()[0];
   options.device = values["device"].as<std::string>();
   options.cpu_dtype = values["cpu-dtype"].as<std::string>();
-  options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
+  options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
-  options.max_tree_size = values["tree-size"].as<std::int32_t>();
+  options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
-  if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
-  if (options.max_tree_size < 1 || options.max_tree_size > 1024) {
-    throw_usage(cat("--tree-size ", options.max_tree_size, ": use 1 to 1024"));
-  }
-  if (options.device == "cpu" && !options.draft.empty()) {
-    throw_usage("info: --draft adds a draft to the memory on a GPU; give --device cuda too");
-  }
   const auto device = make_engine_device(options);  // refuses wrong options of any device
-  std::string text =
-      describe_model(options.target) + describe_machine() +
-      line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
-      line("--cpu-dtype bf16", describe_cpu_bf16());
-  if (!device->shares_host_memory()) text += describe(plan_memory(options, *device));
-  write_out(text);
+  const ModelDescription model = describe_model(options.target);
+  std::string text = model.text + describe_machine();
+  if (!model.runs) {
+    write_out(text);
+    throw_failure(cat("model folder ", quote(options.target.string()),
+                      ": coppice cannot run it; the lines \"cannot run\" say why"));
+  }
+  text += line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
+          line("--cpu-dtype bf16", describe_cpu_bf16());
+  write_out(text);  // whatever the plan says
+  write_out(device->shares_host_memory() ? describe_cpu_memory(options, *device)
+                                         : describe(plan_memory(options, *device)));
   return 0;
 }
 

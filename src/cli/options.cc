@@ -7,6 +7,8 @@
 #include <iostream>
 #include <random>
 #include <sstream>
+#include <typeinfo>
+#include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -74,6 +76,44 @@ std::string read_prompt_file(const std::string& name) {
   return read_all(in, where);
 }
 
+// What options of this type take.
+std::string kind_of(const po::option_description& option) {
+  const auto* typed = dynamic_cast<const po::typed_value_base*>(option.semantic().get());
+  if (typed == nullptr) return "another value";
+  return typed->value_type() == typeid(double) ? "number" : "whole number";
+}
+
+// Ranges of numbers, as the checks behind the options have them.
+std::string range_of(const std::string& option) {
+  constexpr std::pair<const char*, const char*> ranges[] = {
+      {"temperature", "from 0 (always the most probable token) to 100"},
+      {"draft-temperature", "above 0, up to 100"},
+      {"top-p", "above 0, up to 1"},
+      {"min-p", "from 0 to 1"},
+      {"repetition-penalty", "above 0 (1 is off), up to 100"},
+      {"threshold", "from 0 (automatic) to 1"},
+      {"gpu-memory-fraction", "above 0, up to 1"},
+      {"threads", "from 0 (all) to 1024"}};
+  for (const auto& [name, range] : ranges) {
+    if (option == name) return cat(" ", range);
+  }
+  return "";
+}
+
+[[noreturn]] void throw_malformed(const po::invalid_option_value& error,
+                                  const po::options_description& all) {
+  const std::string name = error.get_option_name().substr(2);
+  std::string typed = error.what();  // the argument ('abc') for option '--name' is invalid
+  const auto from = typed.find("('"), to = typed.rfind("') for option");
+  typed = from < to && to != typed.npos ? typed.substr(from + 2, to - from - 2) : "";
+  const po::option_description* option = all.find_nothrow(name, false);
+  throw_usage(cat("--", name, " ", quote(typed), ": use a ",
+                  option != nullptr ? kind_of(*option) : "number", range_of(name), "; see --help"));
+}
+
+// Every word has a place, so that one that belongs to no option can be named.
+constexpr const char* stray = "word without an option";
+
 }  // namespace
 
 bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
@@ -82,30 +122,41 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
            const po::positional_options_description& positional) {
   po::options_description all;
   all.add(options).add(hidden);
-  all.add_options()("help,h", "print this and exit");
+  all.add_options()("help,h", "print this and exit")(stray, po::value<std::vector<std::string>>());
+  po::positional_options_description places = positional;
+  const bool takes_all = positional.max_total_count() == std::numeric_limits<unsigned>::max();
+  if (!takes_all) places.add(stray, -1);
   using namespace po::command_line_style;
   try {
     po::store(po::command_line_parser(arguments)
                   .options(all)
-                  .positional(positional)
+                  .positional(places)
                   .style(unix_style & ~allow_guessing)
                   .run(),
               values);
     po::notify(values);
-  } catch (const po::too_many_positional_options_error&) {
-    throw_usage(all.find_nothrow("prompt", false) != nullptr
-                    ? "a word stands alone; a text to continue is given as --prompt \"TEXT\", and "
-                      "other values as --option VALUE (see --help)"
-                    : "a word stands alone; values are given as --option VALUE (see --help)");
+  } catch (const po::invalid_option_value& error) {
+    throw_malformed(error, all);
   } catch (const po::unknown_option& error) {
     std::vector<std::string> known;
-    for (const auto& option : all.options()) known.push_back("--" + option->long_name());
+    for (const auto& option : all.options()) {
+      if (option->long_name() != stray) known.push_back("--" + option->long_name());
+    }
     const std::string typed = error.get_option_name();
     const std::string meant = nearest(typed, known);
     throw_usage(cat("option ", quote(typed), " is unknown",
                     meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
   } catch (const po::error& error) {
     throw_usage(cat(error.what(), "; see --help"));
+  }
+  if (values.count("help") == 0 && values.count(stray) != 0) {
+    const std::string word = values[stray].as<std::vector<std::string>>().front();
+    throw_usage(cat(quote(word), " belongs to no option; ",
+                    all.find_nothrow("prompt", false) != nullptr
+                        ? "give a text to continue in quotes, as --prompt \"TEXT\", and other "
+                          "values as --option VALUE"
+                        : "give values as --option VALUE",
+                    " (see --help)"));
   }
   if (values.count("help") != 0) {
     std::ostringstream text;
@@ -116,16 +167,14 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
   return true;
 }
 
-po::options_description model_options() {
-  po::options_description d("Models and device");
+po::options_description cpu_model_options() {
+  po::options_description d("Models");
   d.add_options()(
       "target", po::value<std::string>()->value_name("DIR"),
       "Hugging Face folder of the target; with neither this nor --draft, the shipped pair "
       "(beside the program, or in the folder that COPPICE_MODELS names)")(
       "draft", po::value<std::string>()->value_name("DIR|none"),
       "folder of the draft, or none for plain decoding")(
-      "device", po::value<std::string>()->default_value("auto")->value_name("D"),
-      "auto (a GPU if there is one; info says), cpu or cuda")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
       "cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
@@ -134,7 +183,16 @@ po::options_description model_options() {
       "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
       "avx512_bf16 or amx")("kv-tokens",
                             po::value<std::int32_t>()->default_value(0)->value_name("N"),
-                            "KV slots per model, in pages of 16; 0: from the context")(
+                            "KV slots per model, in pages of 16; 0: from the context");
+  return d;
+}
+
+po::options_description model_options() {
+  po::options_description d("Models and device");
+  const po::options_description shared = cpu_model_options();
+  for (const auto& option : shared.options()) d.add(option);
+  d.add_options()("device", po::value<std::string>()->default_value("auto")->value_name("D"),
+                  "auto (a GPU if there is one; info says), cpu or cuda")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
       "part of a GPU's memory that may be used")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
@@ -157,12 +215,15 @@ po::options_description prompt_options() {
   return d;
 }
 
-po::options_description sampling_options() {
+po::options_description sampling_options(const UsualValues& usual) {
   po::options_description d("Sampling (filters act in this order)");
   d.add_options()("repetition-penalty",
                   po::value<double>()->default_value(1.0, "1")->value_name("F"),
                   "weakens tokens that the text holds already")(
-      "temperature", po::value<double>()->default_value(0.0, "0")->value_name("F"),
+      "temperature",
+      po::value<double>()
+          ->default_value(usual.temperature, cat(usual.temperature))
+          ->value_name("F"),
       "0: always the most probable token")(
       "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "keep the N most probable tokens; 0: all")(
@@ -170,11 +231,11 @@ po::options_description sampling_options() {
       "keep the fewest tokens that hold this share")(
       "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"),
       "keep tokens of at least this share of the best one's probability")(
-      "seed", po::value<std::string>()->value_name("N"), "random, and printed, if not given");
+      "seed", po::value<std::string>()->value_name("N"), cat("if not given: ", usual.seed).c_str());
   return d;
 }
 
-po::options_description drafting_options() {
+po::options_description drafting_options(const UsualValues& usual) {
   po::options_description d("Speculation (none of these changes the text's distribution)");
   std::string vector_help =
       "sequoia: acceptance by sibling rank that its tree of --tree-size and --tree-depth is "
@@ -183,9 +244,11 @@ po::options_description drafting_options() {
       "shipped pair's at temperature 0.8:";
   for (const double rate : usual_acceptance) vector_help += cat(' ', rate);
   const std::string policies = names_of(named_policies());
-  d.add_options()("policy", po::value<std::string>()->default_value("dyspec")->value_name("P"),
+  d.add_options()("policy",
+                  po::value<std::string>()->default_value("dyspec", usual.policy)->value_name("P"),
                   policies.c_str())(
-      "tree-size", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
+      "tree-size",
+      po::value<std::string>()->default_value("auto", usual.tree_size)->value_name("N|auto"),
       "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap; "
       "auto: from measured costs, but specinfer 20, sequoia 64, expand-rerank 60")(
       "widths", po::value<std::string>()->value_name("3,2,1"),
@@ -202,13 +265,27 @@ po::options_description drafting_options() {
       "dyspec-threshold: least estimated acceptance of a position; 0: from measured costs")(
       "draft-temperature", po::value<double>()->value_name("F"),
       "the target's if not given; 0.45 where that is 0")(
-      "acceptance", po::value<std::string>()->default_value("rejection")->value_name("A"),
+      "acceptance",
+      po::value<std::string>()->default_value("rejection", usual.acceptance)->value_name("A"),
       "rejection or coupled")("sampled-children",
                               "at temperature 0, draw the children instead of taking the top")(
       "calibrate",
       "dyspec with a tree size, dyspec-threshold: grow by acceptance as learned in this text, not "
       "by draft probability");
   return d;
+}
+
+std::string text_in(const po::variables_map& values, const char* option) {
+  return values.count(option) != 0 ? values[option].as<std::string>() : std::string();
+}
+
+std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
+                      std::int32_t most) {
+  const auto count = values[option].as<std::int32_t>();
+  if (count >= least && count <= most) return count;
+  const bool bounded = most < std::numeric_limits<std::int32_t>::max();
+  throw_usage(cat("--", option, " ", count, ": use ", least,
+                  bounded ? cat(" to ", most) : std::string(" or more")));
 }
 
 bool wants_json(const po::variables_map& values) {
@@ -231,33 +308,31 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
 EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request) {
   EngineOptions options;
   const bool plain = request.policy == Policy::none;
-  const auto text = [&](const char* name) {
-    return values.count(name) != 0 ? values[name].as<std::string>() : std::string();
-  };
+  const std::string draft = text_in(values, "draft");
   if (values.count("target") == 0) {
-    if (values.count("draft") != 0 && text("draft") != "none") {
+    if (values.count("draft") != 0 && draft != "none") {
       throw_usage("--draft was given without --target; give both, or neither for the shipped pair");
     }
     const fs::path stories = find_stories();
     options.target = stories / "target";
     if (values.count("draft") == 0 && !plain) options.draft = stories / "draft";
   } else {
-    options.target = text("target");
-    if (values.count("draft") != 0 && text("draft") != "none" && !plain)
-      options.draft = text("draft");
+    options.target = text_in(values, "target");
+    if (draft != "none" && !plain) options.draft = draft;
   }
-  options.device = text("device");
+  options.device = values.count("device") != 0 ? text_in(values, "device") : "cpu";
   std::string why_not;
   bool gpu_present = false;
   if (options.device == "auto" && !has_cuda_device(&why_not, &gpu_present) && gpu_present) {
     tell(cat("the GPU is passed over: ", why_not));
   }
   options.threads = values["threads"].as<int>();
-  options.cpu_dtype = text("cpu-dtype");
-  options.kv_tokens = values["kv-tokens"].as<std::int32_t>();
-  if (options.kv_tokens < 0) throw_usage("--kv-tokens: use 1 or more, or 0 for automatic");
-  options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
-  options.cost_table = text("cost-table");
+  options.cpu_dtype = text_in(values, "cpu-dtype");
+  options.kv_tokens = count_in(values, "kv-tokens", 0);
+  if (values.count("gpu-memory-fraction") != 0) {
+    options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
+  }
+  options.cost_table = text_in(values, "cost-table");
   options.cost_cache = values.count("no-cost-cache") == 0;
   // Policies with fixed widths may grow less than is asked for.
   options.max_tree_size =

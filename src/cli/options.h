@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,17 +18,30 @@ namespace po = boost::program_options;
 /// What --acceptance may name.
 inline constexpr std::array all_acceptances = {Acceptance::rejection, Acceptance::coupled};
 
-/// Parses `arguments`; an unknown option, a missing or malformed value or a stray word is
-/// Error(usage). `--help` prints `usage` and the options to standard output and returns false.
+/// Parses `arguments`; an unknown option, a missing or malformed value or a word that belongs to no
+/// option is Error(usage). `--help` prints `usage` and the options to standard output and returns
+/// false.
 bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
            const std::string& usage, po::variables_map& values,
            const po::options_description& hidden = {},
            const po::positional_options_description& positional = {});
 
+/// Values that a command gives to options that are left out, where not all commands give the same.
+struct UsualValues {
+  double temperature = 0.0;
+  const char* seed = "random, and printed";
+  // As --help shows them; the command fills them in.
+  const char* policy = "dyspec";
+  const char* tree_size = "auto";
+  const char* acceptance = "rejection";
+};
+
 po::options_description model_options();
+/// The same without the choice of a device: the command computes on the CPU.
+po::options_description cpu_model_options();
 po::options_description prompt_options();
-po::options_description sampling_options();
-po::options_description drafting_options();
+po::options_description sampling_options(const UsualValues& usual = {});
+po::options_description drafting_options(const UsualValues& usual = {});
 
 /// Finds the models and says on standard error what it decided where that is not obvious.
 /// Its largest tree is that of `request`, which is valid; a tree file is read for it.
@@ -46,6 +60,12 @@ struct Prompt {
   std::vector<TokenId> tokens;
 };
 Prompt read_prompt(const po::variables_map& values);
+
+/// The value of a text option, "" if it was not given.
+std::string text_in(const po::variables_map& values, const char* option);
+/// The value of a count. Error(usage) names the option if it is not from `least` to `most`.
+std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
+                      std::int32_t most = std::numeric_limits<std::int32_t>::max());
 
 /// Whether --format says json. Error(usage) where it says neither that nor text.
 bool wants_json(const po::variables_map& values);

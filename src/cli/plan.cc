@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
+#include "base/files.h"
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
@@ -19,16 +22,6 @@ using study::MeasuredPair;
 
 constexpr std::int32_t usual_tree_size = 64, usual_tree_depth = 10;
 constexpr std::int32_t most_ranks = 256;  // four layers of them are the largest tree
-
-std::string text_in(const po::variables_map& values, const char* option) {
-  return values.count(option) != 0 ? values[option].as<std::string>() : std::string();
-}
-
-std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t most) {
-  const auto count = values[option].as<std::int32_t>();
-  if (count < 1 || count > most) throw_usage(cat("--", option, " ", count, ": use 1 to ", most));
-  return count;
-}
 
 // What is measured: every temperature with every rule, both being one at temperature 0.
 std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
@@ -64,6 +57,33 @@ std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
   return settings;
 }
 
+// What took minutes to measure is not replaced; devices and pipes are written into.
+void require_new(const char* option, const std::string& file) {
+  if (file.empty()) return;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(file, ignored)) {
+    throw_usage(cat(option, " ", quote(file), ": the file is there already; remove it or name ",
+                    "another"));
+  }
+  require_writable(file);
+}
+
+// The setting of `file` that the options name; without --temperatures, the only one.
+const MeasuredAcceptance& setting_to_plan_for(const po::variables_map& values,
+                                              const std::string& file, const MeasuredPair& pair,
+                                              const GenerateOptions& asked) {
+  if (file.empty() || !values["temperatures"].defaulted()) {
+    return study::setting_for(file, pair, asked);
+  }
+  if (pair.settings.size() == 1) return pair.settings.front();
+  std::string held;
+  for (const MeasuredAcceptance& setting : pair.settings) {
+    held += cat(held.empty() ? "" : "; ", study::words_of(setting));
+  }
+  throw_usage(cat("--acceptance-vector ", quote(file), ": it holds several settings (", held,
+                  "); name one with --temperatures and --acceptance"));
+}
+
 // The table of one setting: its vector, and what trees of a few sizes may expect of it.
 std::string described(const MeasuredAcceptance& setting, std::int32_t tree_depth) {
   std::string text = cat("\n", study::words_of(setting), ", ", setting.judged.front(),
@@ -90,8 +110,8 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
                                      const std::vector<GenerateOptions>& settings) {
   ChosenPrompts prompts(values);
   study::AcceptanceRequest request;
-  request.new_tokens = count_in(values, "max-new-tokens", 1 << 20);
-  request.ranks = count_in(values, "ranks", most_ranks);
+  request.new_tokens = count_in(values, "max-new-tokens", 1, 1 << 20);
+  request.ranks = count_in(values, "ranks", 1, most_ranks);
   prompts.read();
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, settings.front());
@@ -129,7 +149,7 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
 int plan(const std::vector<std::string>& arguments) {
   po::options_description measuring("Measuring");
   measuring.add_options()("out", po::value<std::string>()->value_name("FILE"),
-                          "the vectors, for --acceptance-vector of generate, study and advise")(
+                          "a new file of the vectors, for --acceptance-vector of other commands")(
       "temperatures", po::value<std::string>()->default_value("0")->value_name("LIST"),
       "like 0,0.6; a vector for each")(
       "acceptance", po::value<std::string>()->default_value("rejection")->value_name("LIST"),
@@ -159,9 +179,10 @@ int plan(const std::vector<std::string>& arguments) {
                          "a file that --out wrote, instead of measuring; no model is loaded")(
       "grow-map", po::value<std::string>()->value_name("FILE"),
       "write the tree planned for the one setting that is measured, or for the one of the file "
-      "that --temperatures and --acceptance name; for --policy sequoia --tree FILE")(
-      "tree-size", po::value<std::int32_t>()->default_value(usual_tree_size)->value_name("N"),
-      "its draft tokens")(
+      "that --temperatures and --acceptance name, if it holds several; for --policy sequoia --tree "
+      "FILE")("tree-size",
+              po::value<std::int32_t>()->default_value(usual_tree_size)->value_name("N"),
+              "its draft tokens")(
       "tree-depth", po::value<std::int32_t>()->default_value(usual_tree_depth)->value_name("N"),
       "most layers of trees");
   po::options_description all;
@@ -173,7 +194,8 @@ int plan(const std::vector<std::string>& arguments) {
           "  coppice plan --target DIR --draft DIR --temperatures 0,0.6 --out pair.json\n"
           "  coppice generate --target DIR --draft DIR --policy sequoia --temperature 0.6 \\\n"
           "      --tree-size 16 --acceptance-vector pair.json < prompt.txt\n"
-          "  coppice plan --acceptance-vector pair.json --tree-size 16 --grow-map map.json\n\n"
+          "  coppice plan --acceptance-vector pair.json --temperatures 0.6 --tree-size 16 \\\n"
+          "      --grow-map map.json\n\n"
           "Continues texts with trees of many children of the root, and counts which of them is\n"
           "accepted. The file keeps the pair, the settings and the prompts: where it is\n"
           "used, others are refused.\n",
@@ -188,8 +210,10 @@ int plan(const std::vector<std::string>& arguments) {
   if (!known.empty() && !out.empty()) {
     throw_usage("--out: nothing is measured with --acceptance-vector; leave one of the two out");
   }
-  const auto tree_size = count_in(values, "tree-size", TreeShape::most_nodes);
-  const auto tree_depth = count_in(values, "tree-depth", TreeShape::most_nodes);
+  require_new("--out", out);
+  require_new("--grow-map", map_file);
+  const auto tree_size = count_in(values, "tree-size", 1, TreeShape::most_nodes);
+  const auto tree_depth = count_in(values, "tree-depth", 1, TreeShape::most_nodes);
   const std::vector<GenerateOptions> settings = settings_of(values);
   if (!map_file.empty() && settings.size() > 1) {
     throw_usage(cat("--grow-map ", quote(map_file), ": one tree has one setting, but ",
@@ -205,11 +229,16 @@ int plan(const std::vector<std::string>& arguments) {
     tell("interrupted; nothing was written");
     return interrupted_exit;
   }
-  if (!out.empty()) study::write_measured_pair(out, *pair);
+  if (!out.empty()) {
+    study::write_measured_pair(out, *pair);
+    tell(cat("acceptance vectors written to ", quote(out)));
+  }
   if (!map_file.empty()) {
-    const MeasuredAcceptance& setting = study::setting_for(known, *pair, settings.front());
+    const MeasuredAcceptance& setting = setting_to_plan_for(values, known, *pair, settings.front());
     const GrowMap map = plan_sequoia(study::vector_to_plan_for(setting), {tree_size, tree_depth});
     study::write_planned_map(map_file, map, *pair, setting);
+    tell(cat("tree of ", map.shape.size(), " nodes for ", study::words_of(setting), " written to ",
+             quote(map_file)));
   }
   std::string text = cat("target ", pair->target.path, "\ndraft ", pair->draft.path, "\n",
                          pair->prompt_count, " prompts",

@@ -1,5 +1,6 @@
 // Records the distributions around texts, for `coppice replay`.
 #include <algorithm>
+#include <cstdint>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -7,15 +8,15 @@
 #include "study/prompt_tokens.h"
 #include "study/prompts.h"
 #include "study/replay_recorder.h"
+#include "study/settings.h"
 
 namespace coppice::cli {
 namespace {
 
 std::string required(const po::variables_map& values, const char* name, const char* what) {
-  if (values.count(name) == 0 || values[name].as<std::string>().empty()) {
-    throw_usage(cat("--", name, " is missing; name ", what));
-  }
-  return values[name].as<std::string>();
+  const std::string text = text_in(values, name);
+  if (text.empty()) throw_usage(cat("--", name, " is missing; name ", what));
+  return text;
 }
 
 }  // namespace
@@ -25,10 +26,10 @@ int record(const std::vector<std::string>& arguments) {
   what.add_options()("prompts", po::value<std::string>()->value_name("FILE"),
                      "prompts, one a line: JSON objects or plain text")(
       "out", po::value<std::string>()->value_name("FILE"), "the recording; must not be there yet")(
-      "max-prompts", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-      "only the first N; 0: all")("max-new-tokens",
-                                  po::value<std::int32_t>()->default_value(64)->value_name("N"),
-                                  "new tokens of each text; end tokens are ignored")(
+      "limit", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "only N prompts, spread evenly over the file; 0: all")(
+      "max-new-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
+      "new tokens of each text; end tokens are ignored")(
       "nodes", po::value<std::int32_t>()->default_value(256)->value_name("N"),
       "nodes recorded at each position, the root included, at most 1025: four times the largest "
       "tree to be replayed serves well")(
@@ -37,7 +38,7 @@ int record(const std::vector<std::string>& arguments) {
       "draft-temperature", po::value<double>()->value_name("F"),
       "the target's if not given; 0.45 where that is 0");
   po::options_description all;
-  all.add(what).add(sampling_options()).add(model_options());
+  all.add(what).add(sampling_options()).add(cpu_model_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice record: let the target write texts, and keep what draft and target would\n"
@@ -49,25 +50,17 @@ int record(const std::vector<std::string>& arguments) {
   study::RecordOptions options;
   options.generate = sampling_request(values);
   options.generate.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
-  options.nodes = values["nodes"].as<std::int32_t>();
+  options.nodes = count_in(values, "nodes", 1, 1025);
   options.top_k = values["entries"].as<std::int32_t>();
   const std::string out = required(values, "out", "the file to write");
   const std::string file = required(values, "prompts", "a file of prompts");
-  auto prompts = study::read_prompts(file);
-  const std::int32_t most = values["max-prompts"].as<std::int32_t>();
-  if (most < 0) throw_usage(cat("--max-prompts ", most, ": use 1 or more, or 0 for all"));
-  if (most > 0 && prompts.size() > static_cast<std::size_t>(most)) {
-    prompts.resize(static_cast<std::size_t>(most));
-  }
-  if (options.nodes < 1 || options.nodes > 1025) {
-    throw_usage(cat("--nodes ", options.nodes, ": use 1 to 1025"));
-  }
+  const std::int32_t limit = count_in(values, "limit", 0);
+  const auto prompts = study::spread(study::read_prompts(file), limit);
   options.generate.tree_size = std::max(1, options.nodes - 1);
   options.generate.validate();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, options.generate);
-  if (engine_request.device == "auto") engine_request.device = "cpu";
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   study::Recorder recorder(engine, options);

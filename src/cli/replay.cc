@@ -51,16 +51,11 @@ void check_belongs(const GenerateOptions& given, const std::vector<Policy>& poli
   check(PolicyOption::threshold, given.threshold != 0.0);
 }
 
-// Writing goes through a file beside the one named.
 void check_keeps(const fs::path& recording, const fs::path& csv) {
-  fs::path beside = csv;
-  beside += ".part";
-  for (const fs::path& written : {csv, beside}) {
-    std::error_code ignored;
-    if (!fs::equivalent(recording, written, ignored)) continue;
-    throw_usage(cat("--csv ", quote(csv.string()),
-                    ": writing it would replace the recording; name another file"));
-  }
+  std::error_code ignored;
+  if (!fs::equivalent(recording, csv, ignored)) return;
+  throw_usage(cat("--csv ", quote(csv.string()),
+                  ": writing it would replace the recording; name another file"));
 }
 
 // Every combination that the lists name; each option goes to the policies that take it.
@@ -150,11 +145,12 @@ int replay(const std::vector<std::string>& arguments) {
   if (values.count("recording") == 0) {
     throw_usage("replay: no recording is named; give the file that coppice record wrote");
   }
-  const std::int32_t seeds = values["seeds"].as<std::int32_t>();
-  if (seeds < 1 || seeds > 100000) throw_usage(cat("--seeds ", seeds, ": use 1 to 100000"));
-  const std::string file = values["recording"].as<std::string>();
-  const bool has_csv = values.count("csv") != 0;
-  if (has_csv) check_keeps(file, values["csv"].as<std::string>());
+  const std::int32_t seeds = count_in(values, "seeds", 1, 100000);
+  const std::string file = text_in(values, "recording"), csv = text_in(values, "csv");
+  if (!csv.empty()) {
+    check_keeps(file, csv);
+    require_writable(csv);
+  }
   const study::Recording recording = study::read_recording(file);
   const bool any = std::any_of(recording.texts.begin(), recording.texts.end(),
                                [](const study::RecordedText& t) { return t.length() > 0; });
@@ -201,9 +197,8 @@ int replay(const std::vector<std::string>& arguments) {
   } catch (...) {
     unwritten = std::current_exception();
   }
-  if (has_csv) {
-    write_file(values["csv"].as<std::string>(), study::replay_csv(rows),
-               "free some space and start again with another --csv");
+  if (!csv.empty()) {
+    write_file(csv, study::replay_csv(rows), "free some space and start again with another --csv");
   }
   if (unwritten) std::rethrow_exception(unwritten);
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

@@ -14,16 +14,6 @@
 namespace coppice::cli {
 namespace {
 
-std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least) {
-  const auto count = values[option].as<std::int32_t>();
-  if (count < least) throw_usage(cat("--", option, " ", count, ": use ", least, " or more"));
-  return count;
-}
-
-std::string text_in(const po::variables_map& values, const char* option) {
-  return values.count(option) != 0 ? values[option].as<std::string>() : std::string();
-}
-
 study::GridLists grid_lists(const po::variables_map& values) {
   study::GridLists lists;
   const auto list = [&](const char* option, auto parse) {
@@ -88,6 +78,12 @@ study::ModelPair pair_in(const std::string& text) {
     throw_usage(cat("--pair ", quote(text),
                     ": its name becomes part of files' names; use letters, ",
                     "digits, '-', '_' and '.'"));
+  }
+  for (const std::filesystem::path& folder : {pair.target, pair.draft}) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(folder, ignored)) continue;
+    throw_usage(cat("--pair ", quote(text), ": ", quote(folder.string()),
+                    " is no folder; name two model folders"));
   }
   return pair;
 }
@@ -188,7 +184,8 @@ po::options_description study_policy_options() {
       "sequoia: its tree, instead of the best for tree sizes and depth")(
       "acceptance-vector", po::value<std::string>()->value_name("FILE"),
       "sequoia: what its trees are planned for, as coppice plan measured it on other prompts; if "
-      "not given, it is measured on texts that the target writes, and kept in DIR")(
+      "not given, it is measured on 16 prompts that --limit leaves out or, if these are fewer, on "
+      "texts that the target writes, and kept in DIR")(
       "tree-depth", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "most layers; 0: sequoia 10, expand-rerank 6")(
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
@@ -223,14 +220,12 @@ StudyCommand study_command(const po::variables_map& values) {
   command.notes = std::move(grid.notes);
   request.prompt_tokens = count_in(values, "prompt-tokens", 0);
   request.oracle_positions = count_in(values, "oracle-positions", 0);
-  request.rounds = count_in(values, "rounds", 1);
-  if (request.rounds > most_rounds) {
-    throw_usage(cat("--rounds ", request.rounds, ": use 1 to ", most_rounds));
-  }
-  request.jobs = count_in(values, "jobs", 1);
-  if (request.jobs > most_jobs) throw_usage(cat("--jobs ", request.jobs, ": use 1 to ", most_jobs));
+  request.rounds = count_in(values, "rounds", 1, most_rounds);
+  request.jobs = count_in(values, "jobs", 1, most_jobs);
   const std::int32_t limit = count_in(values, "limit", 0);
-  request.prompts = study::spread(study::read_prompts(request.prompts_file), limit);
+  const auto all_prompts = study::read_prompts(request.prompts_file);
+  request.prompts = study::spread(all_prompts, limit);
+  request.spare = study::left_out(all_prompts, request.prompts);
 
   // Of the largest tree that any cell grows.
   std::int32_t largest = 0;

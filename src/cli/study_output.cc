@@ -70,6 +70,8 @@ std::string notes_text(const study::StudyOutcome& outcome) {
   }
   const std::string agreement = agreement_sentence(outcome.summary);
   if (!agreement.empty()) text += agreement + "\n";
+  const std::string other_runs = other_runs_sentence(outcome.summary);
+  if (!other_runs.empty()) text += other_runs + "\n";
   const std::int32_t rounds = outcome.file.plan.rounds;
   text += cat(outcome.device, " ", outcome.dtype, ", ", outcome.prompts,
               outcome.prompts == 1 ? " prompt" : " prompts", ", at most ", fixed("max_new_tokens"),

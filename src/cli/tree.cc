@@ -186,6 +186,7 @@ int tree(const std::vector<std::string>& arguments) {
   }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   read_acceptance_vector(values, engine_request, request);
+  tell_usual_acceptance(values, request);
   Engine engine = Engine::load(engine_request);
   const JudgedTree judged = prompt.ids ? engine.judge_tree(prompt.tokens, request)
                                        : engine.judge_tree(prompt.text, request);

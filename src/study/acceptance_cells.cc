@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t calibration_seed = 1;
 
-std::string note_of(const MeasuredAcceptance& setting, const std::filesystem::path& file) {
+std::string note_of(const MeasuredAcceptance& setting, const std::string& prompts,
+                    const std::filesystem::path& file) {
   std::string ranks;
   for (const double prob : setting.vector) {
     char text[16];
@@ -23,7 +24,7 @@ std::string note_of(const MeasuredAcceptance& setting, const std::filesystem::pa
     ranks += text;
   }
   return cat("sequoia at ", words_of(setting), ": planned for this pair's acceptance by rank,",
-             ranks, " (", setting.judged.front(), " nodes, ", file.string(), ")");
+             ranks, " (", setting.judged.front(), " nodes, ", prompts, "; ", file.string(), ")");
 }
 
 }  // namespace
@@ -58,9 +59,9 @@ CellAcceptance::CellAcceptance(const StudyRequest& request, const ModelPair& pai
   models.target = pair.target;
   models.draft = pair.draft;
   require_pair(file_, measured, models);
-  require_other_prompts(file_, measured, request.prompts);
   pair_ = std::move(measured);
-  if (!named) return;
+  if (!named) return;  // what results are there for stays; the report says on what it was measured
+  require_other_prompts(file_, *pair_, request.prompts);
   for (const GenerateOptions& setting : settings()) setting_for(file_, *pair_, setting);
 }
 
@@ -85,11 +86,23 @@ bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
   }
   if (missing.empty()) return true;
   AcceptanceRequest asked;
-  asked.prompts = calibration_prompts(engine, calibration_seed, asked.new_tokens);
-  asked.stop = hooks.stop;
   MeasuredPair pair = pair_ ? *pair_ : describe_pair(engine);
+  const bool wrote_before = pair_ && pair.prompts.empty();  // one file, one kind of prompts
+  CalibrationPrompts prompts = calibration_prompts(
+      engine, request_.prompts_file, wrote_before ? std::vector<StudyPrompt>() : request_.spare,
+      request_.prompt_tokens, calibration_seed);
+  asked.prompts = std::move(prompts.tokens);
+  asked.new_tokens = prompts.new_tokens;
+  asked.stop = hooks.stop;
+  if (!prompts.of_file.empty()) pair.prompts = request_.prompts_file.string();
+  for (const StudyPrompt& prompt : prompts.of_file) {
+    auto& prints = pair.prompt_prints;
+    const std::string print = print_of(prompt);
+    if (std::find(prints.begin(), prints.end(), print) == prints.end()) prints.push_back(print);
+  }
   pair.prompt_count = static_cast<std::int32_t>(asked.prompts.size());
-  pair.prompt_tokens = pair.new_tokens = asked.new_tokens;
+  pair.prompt_tokens = prompts.most_tokens;
+  pair.new_tokens = prompts.new_tokens;
   pair.seed = calibration_seed;
   for (std::size_t s = 0; s < missing.size(); ++s) {
     asked.sampling = missing[s];
@@ -118,11 +131,24 @@ std::map<std::string, std::vector<double>> CellAcceptance::vectors() const {
   return vectors;
 }
 
+// What the vectors were measured on.
+std::string CellAcceptance::prompts_text() const {
+  const std::size_t shared = measured_on(*pair_, request_.prompts);
+  std::string text = pair_->prompts.empty()
+                         ? cat("on ", pair_->prompt_count, " texts that the target wrote")
+                         : cat("on ", pair_->prompt_count, " prompts of ", pair_->prompts);
+  const bool too_few = request_.spare.size() < static_cast<std::size_t>(calibration_count);
+  if (pair_->prompts.empty() && request_.acceptance_file.empty() && too_few) {
+    text += cat(", for --limit leaves fewer than ", calibration_count, " prompts of the file out");
+  }
+  return shared == 0 ? text : cat(text, ", ", shared, " of which are studied since");
+}
+
 void CellAcceptance::add_notes(std::vector<std::string>& notes) const {
   if (!pair_) return;
   for (const GenerateOptions& setting : settings()) {
     if (holds(*pair_, setting))
-      notes.push_back(note_of(setting_for(file_, *pair_, setting), file_));
+      notes.push_back(note_of(setting_for(file_, *pair_, setting), prompts_text(), file_));
   }
 }
 

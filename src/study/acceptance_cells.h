@@ -18,14 +18,14 @@ struct StudyHooks;
 /// Whether the cell's tree is planned: sequoia without a grow map.
 bool needs_acceptance(const Cell& cell);
 
-/// Acceptance vectors of a study: out of the file that the request names, else measured on texts
-/// that the target writes, so that no prompt of the study is planned for, and kept in a file.
+/// Acceptance vectors of a study: out of the file that the request names, else measured on
+/// calibration_prompts(), so that no prompt of the study is planned for, and kept in a file.
 class CellAcceptance {
  public:
   /// Of the cells of one pair. Reads the request's file, or the one that an earlier run kept in
-  /// `folder`. Throws as read_measured_pair(), and Error(usage) if its pair or its prompts are the
-  /// wrong ones, if it lacks a setting, or if it is named for several pairs or for cells that plan
-  /// no tree.
+  /// `folder`. Throws as read_measured_pair(), and Error(usage) if its pair is the wrong one, and
+  /// of the request's if it was measured on the study's prompts, lacks a setting, or is named for
+  /// several pairs or for cells that plan no tree.
   CellAcceptance(const StudyRequest& request, const ModelPair& pair,
                  const std::filesystem::path& folder);
 
@@ -38,6 +38,7 @@ class CellAcceptance {
 
  private:
   std::vector<GenerateOptions> settings() const;
+  std::string prompts_text() const;
 
   const StudyRequest& request_;
   std::string name_;  ///< of the pair

@@ -283,20 +283,21 @@ void require_pair(const std::filesystem::path& file, const MeasuredPair& pair,
   check("draft", pair.draft, engine.draft);
 }
 
+std::size_t measured_on(const MeasuredPair& pair, const std::vector<StudyPrompt>& prompts) {
+  const auto& known = pair.prompt_prints;
+  const auto is_known = [&](const StudyPrompt& prompt) {
+    return std::find(known.begin(), known.end(), print_of(prompt)) != known.end();
+  };
+  return static_cast<std::size_t>(std::count_if(prompts.begin(), prompts.end(), is_known));
+}
+
 void require_other_prompts(const std::filesystem::path& file, const MeasuredPair& pair,
                            const std::vector<StudyPrompt>& prompts) {
-  std::size_t shared = 0;
-  std::int64_t first = 0;
-  for (const StudyPrompt& prompt : prompts) {
-    const std::string print = print_of(prompt);
-    const auto& known = pair.prompt_prints;
-    if (std::find(known.begin(), known.end(), print) == known.end()) continue;
-    if (shared++ == 0) first = prompt.line;
-  }
+  const std::size_t shared = measured_on(pair, prompts);
   if (shared == 0) return;
   throw_usage(cat(name_of_file(file), ": measured on ", shared, " of the ", prompts.size(),
-                  " prompts that are studied (the first in line ", first,
-                  "); measure it on others, such as those that the target writes (coppice plan "
+                  " prompts that are studied; measure it on others, such as those that the target "
+                  "writes (coppice plan "
                   "without --prompts)"));
 }
 

@@ -64,7 +64,9 @@ std::string map_mismatch(const std::filesystem::path& file, const EngineOptions&
 /// The file was measured on the models of `engine`.
 void require_pair(const std::filesystem::path& file, const MeasuredPair& pair,
                   const EngineOptions& engine);
-/// None of `prompts` was among those that the pair was measured on.
+/// How many of `prompts` are among those that the pair was measured on.
+std::size_t measured_on(const MeasuredPair& pair, const std::vector<StudyPrompt>& prompts);
+/// None of `prompts` is.
 void require_other_prompts(const std::filesystem::path& file, const MeasuredPair& pair,
                            const std::vector<StudyPrompt>& prompts);
 /// The vector for a request's temperatures, acceptance rule, filters and penalty.

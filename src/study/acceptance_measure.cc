@@ -8,6 +8,8 @@
 #include "study/drawn_prompts.h"
 #include "study/fingerprint.h"
 #include "study/observed.h"
+#include "study/prompt_tokens.h"
+#include "study/settings.h"
 #include "study/workload.h"
 
 namespace coppice::study {
@@ -82,17 +84,30 @@ MeasuredPair describe_pair(Engine& engine) {
   return pair;
 }
 
-std::vector<std::vector<TokenId>> calibration_prompts(Engine& engine, std::uint64_t seed,
-                                                      std::int32_t& new_tokens) {
-  constexpr std::int32_t count = 16, usual_tokens = 64;
+CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::path& file,
+                                       const std::vector<StudyPrompt>& spare,
+                                       std::int32_t most_tokens, std::uint64_t seed) {
+  constexpr std::int32_t usual_tokens = 64;
   const Engine::Impl& impl = engine.impl();
   std::int32_t room = engine.context_length();
   for (const LoadedModel* model : {&impl.target, &impl.draft}) {
     if (model->pool != nullptr) room = std::min(room, model->pool->layout().slots());
   }
-  const std::int32_t length = std::max(1, std::min(usual_tokens, room / 4));
-  new_tokens = length;
-  return draw_prompts(engine, count, length, seed);
+  CalibrationPrompts prompts;
+  prompts.new_tokens = std::max(1, std::min(usual_tokens, room / 4));
+  if (spare.size() < static_cast<std::size_t>(calibration_count)) {
+    prompts.most_tokens = prompts.new_tokens;
+    prompts.tokens = draw_prompts(engine, calibration_count, prompts.most_tokens, seed);
+    return prompts;
+  }
+  const std::int32_t fits = std::max(1, room - 2 * prompts.new_tokens);  // and a tree
+  PromptUse use;
+  use.most = most_tokens > 0 ? std::min(most_tokens, fits) : fits;
+  use.new_tokens = prompts.new_tokens;
+  prompts.most_tokens = use.most;
+  prompts.of_file = spread(spare, calibration_count);
+  prompts.tokens = to_tokens(engine, file, prompts.of_file, use);
+  return prompts;
 }
 
 }  // namespace coppice::study

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -35,9 +36,21 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
 /// cannot be read.
 MeasuredPair describe_pair(Engine& engine);
 
-/// Texts for a measurement where nothing names any: written by the target, which leaves a study's
-/// prompts alone, as long as context and KV memory allow. `new_tokens` is set to what fits.
-std::vector<std::vector<TokenId>> calibration_prompts(Engine& engine, std::uint64_t seed,
-                                                      std::int32_t& new_tokens);
+/// Prompts of a measurement that names none.
+inline constexpr std::int32_t calibration_count = 16;
+
+/// What a measurement that names no prompts continues, so that a study's are left alone.
+struct CalibrationPrompts {
+  std::vector<StudyPrompt> of_file;  ///< empty: the target wrote them
+  std::vector<std::vector<TokenId>> tokens;
+  std::int32_t most_tokens = 0;  ///< of a prompt
+  std::int32_t new_tokens = 0;   ///< that fit behind each
+};
+
+/// calibration_count of `spare`, evenly spread, if there are as many; else as many texts that the
+/// target writes. `file` is where `spare` came from, `most_tokens` cuts its prompts (0: what fits).
+CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::path& file,
+                                       const std::vector<StudyPrompt>& spare,
+                                       std::int32_t most_tokens, std::uint64_t seed);
 
 }  // namespace coppice::study

@@ -183,6 +183,8 @@ class Adviser {
     for (const std::int32_t size : sequoia_sizes) {
       if (size > largest_) continue;
       double best = 0.0;
+      TreeShape shape;
+      std::int32_t bound = 0;
       for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
         const GrowMap map = plan_trees(with(Policy::sequoia, size, depth), largest_).map;
         Workload workload;
@@ -190,9 +192,15 @@ class Adviser {
         const double speed = predict(workload, *costs_, advice_.prefix, {}).tokens_per_second;
         if (speed <= best) continue;
         best = speed;
-        shapes_[size] = map.shape;
-        depths_[size] = depth;
+        shape = map.shape;
+        bound = depth;
       }
+      // With few ranks that are ever accepted a tree has fewer nodes than were asked for, and goes
+      // by those that it has.
+      const std::int32_t nodes = shape.size();
+      if (nodes == 0 || shapes_.contains(nodes)) continue;
+      shapes_[nodes] = plan_trees(with(Policy::sequoia, nodes, bound), largest_).map.shape;
+      depths_[nodes] = bound;
     }
     sampled_shape_ = plan_trees(with(Policy::sequoia, largest_, most_depth), largest_).map.shape;
     for (const auto& [size, shape] : shapes_) holds_[size] = holds(sampled_shape_, shape);

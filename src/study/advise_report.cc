@@ -47,6 +47,10 @@ const CheckedPrediction* checked(const Advice& advice, Policy policy, std::int32
   return nullptr;
 }
 
+std::string rounds_text(std::int32_t rounds) {
+  return cat(rounds, rounds == 1 ? " round" : " rounds");
+}
+
 std::string verdict_text(const Advice& advice) {
   if (!advice.check) {
     if (advice.pays) {
@@ -63,28 +67,28 @@ std::string verdict_text(const Advice& advice) {
   if (!advice.pays) {
     return check.undecided
                ? line(
-                     "No speculation was faster than plain decoding in each of %d rounds, though "
+                     "No speculation was faster than plain decoding in each of %s, though "
                      "some was in\nmost; on a quieter machine, or with more --rounds, it may be. "
                      "Advised until then:\n",
-                     check.rounds)
+                     rounds_text(check.rounds).c_str())
                : line(
-                     "Speculation will not pay here: in %d rounds nothing made %.2f times plain "
+                     "Speculation will not pay here: in %s nothing made %.2f times plain "
                      "decoding. Advised:\n",
-                     check.rounds, least_speedup);
+                     rounds_text(check.rounds).c_str(), least_speedup);
   }
   const CheckedPrediction& best = check.settings[*check.best];
-  return line(
-      "Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %d rounds%s):\n",
-      best.speedup, best.lowest, best.highest, check.rounds,
-      best.predicted > 0.0 ? line("; %.2f foretold", advice.advised.speedup).c_str() : "");
+  return line("Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %s%s):\n",
+              best.speedup, best.lowest, best.highest, rounds_text(check.rounds).c_str(),
+              best.predicted > 0.0 ? line("; %.2f foretold", advice.advised.speedup).c_str() : "");
 }
 
 std::string check_text(const Advice& advice) {
   const Check& check = *advice.check;
   std::string text = line(
-      "Run alternately with plain decoding, on other texts, %d rounds; speed-up: median, least\n"
+      "Run alternately with plain decoding, on other texts, %s; speed-up: median, least\n"
       "and greatest round\n\n  %-8s %5s %20s %20s %21s\n",
-      check.rounds, "policy", "size", "accepted, predicted", "tokens/s, predicted", "speed-up");
+      rounds_text(check.rounds).c_str(), "policy", "size", "accepted, predicted",
+      "tokens/s, predicted", "speed-up");
   for (const CheckedPrediction& c : check.settings) {
     const bool plain = c.policy == Policy::none;
     const std::string name = plain ? "plain" : name_of(c.policy);

@@ -26,6 +26,9 @@ std::string why_untested(const std::vector<EventFinding>& events) {
                   : "no context has samples enough; draw more --samples";
 }
 
+/// Out of whatever test is under way.
+struct Stopped {};
+
 class Audit {
  public:
   Audit(Engine& engine, const AuditRequest& request) : engine_(engine), request_(request) {
@@ -57,14 +60,22 @@ class Audit {
   }
 
   AuditReport run() {
-    samples_ = request_.samples > 0 ? request_.samples : affordable_samples();
-    test_laws();
-    compare_all_texts();
-    if (request_.self_check) check_self();
+    try {
+      test();
+    } catch (const Stopped&) {
+      report_.stopped = true;
+    }
     return std::move(report_);
   }
 
  private:
+  void test() {
+    samples_ = request_.samples > 0 ? request_.samples : affordable_samples();
+    test_laws();
+    compare_all_texts();
+    if (request_.self_check) check_self();
+  }
+
   GenerateOptions seeded(const AuditSetting& setting) const {
     GenerateOptions options = setting.options;
     options.seed = request_.seed;
@@ -80,6 +91,7 @@ class Audit {
   std::function<void()> ticker(const std::string& what, std::int64_t total) {
     return [this, what, total, done = std::int64_t{0}]() mutable {
       ++done;
+      if (request_.stop && request_.stop()) throw Stopped();
       if (request_.progress && (done % 16 == 0 || done == total)) {
         request_.progress(what, static_cast<double>(done) / static_cast<double>(total));
       }

@@ -31,6 +31,7 @@ struct AuditRequest {
   bool self_check = true;
   /// What is being done, and how far it is, 0 to 1.
   std::function<void(const std::string& what, double fraction)> progress;
+  std::function<bool()> stop;  ///< asked after every text; true ends it, AuditReport::stopped set
 };
 
 inline constexpr std::int64_t fewest_samples = 500;
@@ -102,6 +103,7 @@ struct TextFinding {
 };
 
 struct AuditReport {
+  bool stopped = false;  ///< nothing else holds then
   std::string device, dtype;
   std::int64_t prompts = 0;
   std::uint64_t seed = 0;
@@ -114,7 +116,9 @@ struct AuditReport {
   bool self_check_done = false, self_check_holds = true;  ///< a planted fault was caught
   bool texts_hold = true;
   bool all_tested = true;  ///< no setting's law or texts went without a test
-  bool lossless() const { return law_holds && self_check_holds && texts_hold && all_tested; }
+  bool lossless() const {
+    return !stopped && law_holds && self_check_holds && texts_hold && all_tested;
+  }
 };
 
 /// Runs all tests. Throws Error: usage for a request that the engine does not take or no setting

@@ -13,8 +13,10 @@ std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t coun
   const std::int32_t room = std::min(engine.context_length(), slots);
   if (length >= room) {
     throw_usage(cat("--prompt-tokens ", length, ": the context holds ", engine.context_length(),
-                    " tokens and KV memory ", slots, "; use ", room - 1,
-                    " or fewer, or raise --kv-tokens"));
+                    " tokens and KV memory ", slots, "; use ", room - 1, " or fewer",
+                    room < engine.impl().target.model->config().context_length
+                        ? ", or raise --kv-tokens"
+                        : ""));
   }
   const TokenId bos = engine.impl().target.model->config().bos_token;
   const std::vector<TokenId> start = {std::max(0, bos)};

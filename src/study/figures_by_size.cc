@@ -32,12 +32,18 @@ std::vector<Series> series_of(const FigureGroup& group, Estimate SummaryRow::*fi
   return series;
 }
 
-NamedFigure accepted_length(const FigureGroup& group) {
+LineChart chart_of(const FigureGroup& group, const char* y, Estimate SummaryRow::*figure) {
   LineChart chart;
   chart.x = {"tree size (draft tokens)", Scale::log2};
-  chart.y = {"accepted length (tokens per target pass)"};
+  chart.y = {y};
   chart.side_by_side = true;
-  chart.series = series_of(group, &SummaryRow::accepted_length);
+  chart.series = series_of(group, figure);
+  return chart;
+}
+
+NamedFigure accepted_length(const FigureGroup& group) {
+  LineChart chart =
+      chart_of(group, "accepted length (tokens per target pass)", &SummaryRow::accepted_length);
   Series oracle{"oracle", {}, SeriesKind::ceiling};
   for (const OracleRow& row : group.summary->oracle) {
     if (row.temperature != group.temperature || row.pair != group.pair) continue;
@@ -61,11 +67,7 @@ NamedFigure accepted_length(const FigureGroup& group) {
 }
 
 NamedFigure speedup(const FigureGroup& group) {
-  LineChart chart;
-  chart.x = {"tree size (draft tokens)", Scale::log2};
-  chart.y = {"speed-up over plain decoding"};
-  chart.side_by_side = true;
-  chart.series = series_of(group, &SummaryRow::speedup);
+  LineChart chart = chart_of(group, "speed-up over plain decoding", &SummaryRow::speedup);
   chart.references = {{ReferenceLine::Kind::horizontal, 1.0, "plain decoding"}};
   return group.named(
       "speedup", to_svg(chart),

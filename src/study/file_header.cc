@@ -23,10 +23,12 @@ std::optional<std::string_view> header_line(std::string_view text) {
 
 JsonObject read_header(const FileFormat& format, std::string_view text, const std::string& where) {
   const auto line = header_line(text);
-  if (!line) {
-    throw_failure(
-        cat(where, ": its first line does not end; it is no ", format.what, ", or cut off"));
+  // All that these files' first lines begin with; what does not was never one of them.
+  if (!text.starts_with(R"({"format")")) {
+    throw_failure(cat(where, ": it is no ", format.what, "; name a file that ", format.writer,
+                      " wrote, or make one with it"));
   }
+  if (!line) throw_failure(cat(where, ": it is cut off within its first line; make it anew"));
   JsonObject header = parse_json_object(*line, where);
   if (header->value("format", nlohmann::json()) != format.name) {
     throw_failure(cat(where, R"(: its first line names no "format" )", quote(format.name),

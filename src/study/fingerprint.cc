@@ -58,7 +58,10 @@ std::string fingerprint_of_folder(const fs::path& folder) {
     std::error_code ignored;
     if (entry->is_regular_file(ignored)) files.push_back(entry->path());
   }
-  if (error) throw_failure(cat(quote(folder.string()), ": ", error.message()));
+  if (error) {
+    throw_failure(cat("model folder ", quote(folder.string()), ": ", error.message(),
+                      "; name a Hugging Face model folder"));
+  }
   std::sort(files.begin(), files.end());
   Fingerprint fingerprint;
   for (const fs::path& file : files) {

@@ -12,8 +12,9 @@ namespace coppice::study {
 std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use) {
-  const std::int32_t room =
-      std::min(engine.context_length(), engine.impl().target.pool->layout().slots());
+  const LoadedModel& target = engine.impl().target;
+  const std::int32_t room = std::min(engine.context_length(), target.pool->layout().slots());
+  const bool memory_is_short = room < target.model->config().context_length;
   std::vector<std::vector<TokenId>> all;
   for (const StudyPrompt& prompt : prompts) {
     const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
@@ -30,8 +31,8 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
     if (tokens.size() + static_cast<std::size_t>(use.new_tokens) > static_cast<std::size_t>(room)) {
       throw_usage(cat(where, ": ", tokens.size(), " tokens and ", use.new_tokens, " new ",
                       use.new_tokens == 1 ? "one" : "ones", " are more than the ", room,
-                      " that the context and the KV memory hold; ", use.remedy,
-                      ", or raise --kv-tokens"));
+                      memory_is_short ? " that the KV memory holds; " : " of the model's context; ",
+                      use.remedy, memory_is_short ? ", or raise --kv-tokens" : ""));
     }
     all.push_back(std::move(tokens));
   }

@@ -15,7 +15,7 @@ struct PromptUse {
   std::int32_t most = 0;        ///< only the first so many tokens of each; 0: all
   std::int32_t new_tokens = 1;  ///< for which each must leave room
   bool add_bos = true;          ///< before texts; ids have theirs
-  /// The options that make room, beside --kv-tokens.
+  /// The options that make room. --kv-tokens is named beside them if the model's context is longer.
   const char* remedy = "cut prompts with --prompt-tokens";
 };
 

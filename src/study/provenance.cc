@@ -1,6 +1,5 @@
 #include "study/provenance.h"
 
-#include <hwy/targets.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine_impl.h"
+#include "kernels/cpu/instruction_set.h"
 
 namespace coppice::study {
 namespace {
@@ -37,11 +37,6 @@ std::string cpu_model() {
   return uname(&machine) == 0 ? machine.machine : "unknown";
 }
 
-std::string widest_instruction_set() {
-  const std::int64_t targets = hwy::SupportedTargets();
-  return hwy::TargetName(targets & -targets);  // the lowest bit is the best
-}
-
 }  // namespace
 
 Provenance provenance_of(Engine& engine, const std::string& command, const std::string& pair,
@@ -57,7 +52,7 @@ Provenance provenance_of(Engine& engine, const std::string& command, const std::
   run.dtype = name_of(device.compute_dtype());
   if (!device.shares_host_memory()) run.card = device.description();
   run.cpu = cpu_model();
-  run.instruction_set = widest_instruction_set();
+  run.instruction_set = cpu::name_of(cpu::instruction_set());
   run.threads = device.threads();
   run.jobs = jobs;
   return run;

@@ -20,7 +20,7 @@ struct Provenance {
   std::string device, dtype;    ///< as results name them: "cpu", "bf16"
   std::string card;             ///< the GPU's product name; empty on a CPU
   std::string cpu;              ///< the CPU's model
-  std::string instruction_set;  ///< the widest that the CPU's kernels use: "AVX3_SPR"
+  std::string instruction_set;  ///< in force on the CPU, capped or not: "avx512_bf16"
   int threads = 0;              ///< of each engine
   int jobs = 1;
 

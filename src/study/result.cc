@@ -114,6 +114,7 @@ Json to_json(const Result& result, const std::string& prompt_id) {
   json["accepted"] = result.accepted;
   json["device"] = result.device;
   json["dtype"] = result.dtype;
+  json["run"] = result.run;
   return json;
 }
 
@@ -133,6 +134,7 @@ Result result_from(const nlohmann::json& json) try {
   result.accepted = json.at("accepted").get<std::vector<std::int32_t>>();
   result.device = json.at("device").get<std::string>();
   result.dtype = json.at("dtype").get<std::string>();
+  result.run = json.value("run", "");  // results of coppice 0.1 do not say
   if (!is_consistent(result)) throw_failure("its counts contradict each other");
   return result;
 } catch (const nlohmann::json::exception&) {

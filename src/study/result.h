@@ -49,6 +49,7 @@ struct Result {
   std::vector<std::int32_t> tree_sizes;  ///< draft tokens
   std::vector<std::int32_t> accepted;    ///< draft tokens, the bonus token not counted
   std::string device, dtype;
+  std::string run;  ///< names the run that made it, by its Provenance::date; empty: not known
 
   std::int64_t tokens() const;  ///< new ones of all turns
   /// Of these, what decoding brought and not prefill.

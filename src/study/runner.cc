@@ -146,6 +146,7 @@ class Runner {
       if (!result) return;
       result->prompt = work.prompt;
       result->round = work.round;
+      result->run = work_.run;
       // First: what the results lack is run, and traced, again.
       if (trace) work_.trace->append(*trace);
       note([&] { results_.add(std::move(*result)); });

@@ -18,6 +18,7 @@ namespace coppice::study {
 /// What one pair of models does of a study.
 struct StudyWork {
   std::string pair;  ///< Cell::pair of the plan's cells that are run
+  std::string run;   ///< Result::run
   SharedOptions shared;
   /// By prompt and turn; none is empty. [plan.prompts][turns]
   std::vector<std::vector<std::vector<TokenId>>> prompts;

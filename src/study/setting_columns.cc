@@ -1,6 +1,8 @@
 #include "study/setting_columns.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
@@ -17,10 +19,9 @@ std::vector<Column> SettingColumns::columns() const {
   std::vector<Column> columns;
   if (with_kind_) columns.push_back({"kind", Align::left});
   if (with_pair_) columns.push_back({"pair", Align::left});
-  for (const Column& column : {Column{"policy", Align::left}, Column{"tree", Align::right},
-                               Column{"temperature"}, Column{"rule", Align::left}}) {
-    columns.push_back(column);
-  }
+  columns.insert(
+      columns.end(),
+      {{"policy", Align::left}, {"tree", Align::right}, {"temperature"}, {"rule", Align::left}});
   return columns;
 }
 
@@ -35,21 +36,31 @@ std::vector<std::string> SettingColumns::front(const std::string& kind,
 std::vector<std::string> SettingColumns::of(const SummaryRow& row) const {
   const Cell& cell = row.cell;
   std::vector<std::string> cells = front(row.kind, cell.pair);
-  for (const std::string& text :
-       std::vector<std::string>{cell.plain() ? "plain" : cell.name(), cell.size_text(),
-                                number_text(cell.temperature), name_of(cell.acceptance)}) {
-    cells.push_back(text);
-  }
+  cells.insert(cells.end(), {cell.plain() ? "plain" : cell.name(), cell.size_text(),
+                             number_text(cell.temperature), name_of(cell.acceptance)});
   return cells;
 }
 
 std::vector<std::string> SettingColumns::of_oracle(const OracleRow& row) const {
   std::vector<std::string> cells = front("", row.pair);
-  for (const std::string& text :
-       {std::string("oracle"), cat(row.size), number_text(row.temperature), std::string()}) {
-    cells.push_back(text);
-  }
+  cells.insert(cells.end(), {"oracle", cat(row.size), number_text(row.temperature), ""});
   return cells;
+}
+
+Table setting_table(const Summary& summary, const std::vector<std::string>& names,
+                    const std::function<std::vector<std::string>(const SummaryRow&)>& figures) {
+  const SettingColumns settings(summary);
+  Table table;
+  table.columns = settings.columns();
+  for (const std::string& name : names) table.columns.push_back({name});
+  for (const SummaryRow& s : summary.rows) {
+    std::vector<std::string> own = figures(s);
+    if (own.empty()) continue;
+    std::vector<std::string> row = settings.of(s);
+    std::move(own.begin(), own.end(), std::back_inserter(row));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
 }
 
 }  // namespace coppice::study

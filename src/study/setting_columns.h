@@ -1,6 +1,7 @@
 // The columns by which a study's tables name their rows.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,5 +24,9 @@ class SettingColumns {
 
   bool with_kind_ = false, with_pair_ = false;
 };
+
+/// A row for each setting for which `figures` gives any, under the setting's columns and `names`.
+Table setting_table(const Summary& summary, const std::vector<std::string>& names,
+                    const std::function<std::vector<std::string>(const SummaryRow&)>& figures);
 
 }  // namespace coppice::study

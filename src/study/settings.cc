@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
+
+#include "study/acceptance_file.h"
 
 namespace coppice::study {
 
@@ -19,6 +22,17 @@ std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t c
     some.push_back(std::move(prompts[i * prompts.size() / wanted]));
   }
   return some;
+}
+
+std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
+                                  const std::vector<StudyPrompt>& some) {
+  std::set<std::string> used;
+  for (const StudyPrompt& prompt : some) used.insert(print_of(prompt));
+  std::vector<StudyPrompt> others;
+  for (const StudyPrompt& prompt : all) {
+    if (!used.contains(print_of(prompt))) others.push_back(prompt);
+  }
+  return others;
 }
 
 }  // namespace coppice::study

@@ -22,6 +22,7 @@ struct ModelPair {
 struct StudyRequest {
   std::filesystem::path prompts_file;  ///< by name, for people; its contents count
   std::vector<StudyPrompt> prompts;    ///< those that are studied
+  std::vector<StudyPrompt> spare;      ///< those of the file that are not, and say nothing they say
   std::int32_t prompt_tokens = 0;      ///< most tokens of a turn of a prompt; 0: all
   std::vector<Cell> cells;             ///< of all pairs
   std::int32_t rounds = 1;
@@ -42,5 +43,9 @@ struct StudyRequest {
 /// `count` of the prompts, evenly spread over the file, which is often sorted by kind; all of them
 /// if there are no more, or `count` is 0.
 std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count);
+
+/// Those of `all` of which none of `some` says the same.
+std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
+                                  const std::vector<StudyPrompt>& some);
 
 }  // namespace coppice::study

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -69,8 +70,9 @@ std::optional<TraceWriter> trace_of(const StudyRequest& request, const Results& 
   if (request.trace.empty()) return std::nullopt;
   if (!results.results().empty() && !std::filesystem::exists(request.trace)) {
     throw_usage(cat("--trace ", quote(request.trace.string()),
-                    ": it is not there, but --out holds results, of runs that left no trace; name "
-                    "the trace they were begun with, or another folder"));
+                    ": no such file, and --out holds results already: a trace begins with its "
+                    "study. Leave --trace out, study in a new folder, or name the trace that this "
+                    "study was begun with"));
   }
   std::vector<std::string> runs, prompts;
   for (const Cell& cell : results.plan().cells) runs.push_back(cell.key());
@@ -139,13 +141,16 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
     StudyWork work = work_of(request, pair, engines.front());
     file.runs.push_back(provenance_of(engines.front(), request.command, pair.name, request.jobs));
     check_device(results, file.runs.back());
-    folder.write(file);
+    // Two may begin within a second.
+    work.run = cat(file.runs.back().date, ' ', std::random_device()());
     if (trace) work.trace = &*trace;
     if (!acceptance.give(engines.front(), hooks)) return unfinished;
     work.acceptance_vectors = acceptance.vectors();
     acceptance.add_notes(file.notes);
+    folder.write(file);
     if (!run_study(engines, work, results, run_hooks)) return unfinished;
   }
+  folder.write(file);
   if (hooks.progress) hooks.progress("summing up", 0.0);
   StudyOutcome outcome = publish(folder.path(), file, results);
   outcome.continued = folder.continued();

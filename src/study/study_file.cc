@@ -141,6 +141,7 @@ std::string to_text(const StudyFile& file) {
                {"pairs", file.pairs},
                {"trees", file.trees},
                {"prompts_file", file.prompts_file},
+               {"notes", file.notes},
                {"plan", json_of(file.plan)},
                {"runs", Json::array()}};
   for (const Provenance& run : file.runs) json["runs"].push_back(to_json(run));
@@ -164,6 +165,7 @@ StudyFile study_file_from(const std::string& text, const std::string& where) {
     file.pairs = ordered.at("pairs");
     file.trees = ordered.at("trees");
     file.prompts_file = json.at("prompts_file").get<std::string>();
+    file.notes = json.value("notes", std::vector<std::string>());
     file.plan = plan_from(json.at("plan"));
     for (const auto& run : json.at("runs")) file.runs.push_back(provenance_from(run));
     return file;

@@ -23,8 +23,8 @@ struct StudyFile {
   std::string prompts_file;      ///< for people
   StudyPlan plan;                ///< what was asked for last; the folder may hold results of more
   std::vector<Provenance> runs;  ///< oldest first
-  /// What sequoia's trees were planned for, a line each; for people, and not in the file:
-  /// acceptance.json has the vectors.
+  /// What sequoia's trees were planned for, a line each; for people. acceptance.json has the
+  /// vectors.
   std::vector<std::string> notes;
 };
 

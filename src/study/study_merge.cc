@@ -117,6 +117,10 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   std::set<std::string> known, known_prompts;
   for (const StoredStudy& study : all) {
     add_missing(file, study.file);
+    for (const std::string& note : study.file.notes) {
+      auto& notes = file.notes;
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+    }
     add_plan(file.plan, study.file.plan);
     add_prompts(prompts, known_prompts, study.path / prompts_name);
     for (const StoredLine& line : read_results(study.path / results_name)) {

@@ -22,7 +22,6 @@ void create_folder(const std::filesystem::path& folder) {
   if (error) throw_write_failure(folder, error.value());
 }
 
-/// One sentence on texts that must repeat plain decoding's; empty where nothing binds them.
 /// Writes the table in its forms and takes it into the page.
 CaptionedTable published(const std::filesystem::path& folder, NamedTable table) {
   CaptionedTable out{std::move(table.table), std::move(table.caption), {}};
@@ -56,6 +55,18 @@ std::string agreement_sentence(const Summary& summary) {
              "near-ties of rounding from faults.");
 }
 
+std::string other_runs_sentence(const Summary& summary) {
+  std::int64_t texts = 0, all = 0;
+  for (const SummaryRow& row : summary.rows) {
+    texts += row.other_runs;
+    all += row.runs;
+  }
+  if (texts == 0) return {};
+  return cat("A star marks speeds of ", texts, " of ", all,
+             " texts that are compared with plain decoding of another run: the machine may have "
+             "been faster or slower then. A study in a new folder compares times of one run.");
+}
+
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results) {
   create_folder(folder / "figures");
@@ -71,6 +82,8 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
       cat("Fewer than ", least_prompts, " prompts have no interval.")};
   const std::string agreement = agreement_sentence(summary);
   if (!agreement.empty()) page.intro.push_back(agreement);
+  const std::string other_runs = other_runs_sentence(summary);
+  if (!other_runs.empty()) page.intro.push_back(other_runs);
   page.facts = facts;
 
   std::vector<NamedTable> tables = tables_of(summary);

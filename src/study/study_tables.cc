@@ -40,72 +40,63 @@ Table comparison_table(const Summary& summary) {
   for (const Comparison& one : summary.comparisons) {
     const Cell& first = summary.rows[one.first].cell;
     const Cell& second = summary.rows[one.second].cell;
+    const bool two_runs = summary.rows[one.first].other_runs != summary.rows[one.second].other_runs;
     std::vector<std::string> row;
     if (with_pair) row.push_back(first.pair);
-    row.insert(
-        row.end(),
-        {first.label(), second.label(), number_text(first.temperature), name_of(first.acceptance),
-         cat(one.accepted_length.estimate.n), signed_interval(one.accepted_length.estimate, 2),
-         p_text(one.accepted_length.p), p_text(one.accepted_length.p_holm),
-         with_interval(one.speed.estimate, 2), p_text(one.speed.p), p_text(one.speed.p_holm)});
+    row.insert(row.end(),
+               {first.label(), second.label(), number_text(first.temperature),
+                name_of(first.acceptance), cat(one.accepted_length.estimate.n),
+                signed_interval(one.accepted_length.estimate, 2), p_text(one.accepted_length.p),
+                p_text(one.accepted_length.p_holm), with_interval(one.speed.estimate, 2, two_runs),
+                p_text(one.speed.p), p_text(one.speed.p_holm)});
     table.rows.push_back(std::move(row));
   }
   return table;
 }
 
 Table speedup_table(const Summary& summary) {
-  const SettingColumns settings(summary);
   const bool with_rounds = std::any_of(summary.rows.begin(), summary.rows.end(),
                                        [](const SummaryRow& row) { return row.rounds.size() > 1; });
-  Table table;
-  table.columns = settings.columns();
-  add_columns(table, {"prompts", "ratio of sums [95%]", "with prefill [95%]",
-                      "mean of prompts' ratios [95%]", "mean, with prefill [95%]"});
+  std::vector<std::string> names = {"prompts", "ratio of sums [95%]", "with prefill [95%]",
+                                    "mean of prompts' ratios [95%]", "mean, with prefill [95%]"};
   if (with_rounds) {
-    add_columns(table, {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
+    names.insert(names.end(),
+                 {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
   }
-  for (const SummaryRow& s : summary.rows) {
-    if (s.cell.plain() && !with_rounds) continue;
-    std::vector<std::string> row = settings.of(s);
-    row.push_back(cat(s.prompts));
-    for (const Estimate& e :
-         {s.speedup, s.speedup_with_prefill, s.mean_speedup, s.mean_speedup_with_prefill}) {
-      row.push_back(with_interval(e, 2));
-    }
+  return setting_table(summary, names, [&](const SummaryRow& s) {
+    std::vector<std::string> row;
+    if (s.cell.plain() && !with_rounds) return row;
+    const auto speed = [&](const Estimate& e) { return with_interval(e, 2, s.other_runs > 0); };
+    row = {cat(s.prompts), speed(s.speedup), speed(s.speedup_with_prefill), speed(s.mean_speedup),
+           speed(s.mean_speedup_with_prefill)};
     if (with_rounds) {
-      row.push_back(cat(s.rounds.size()));
-      row.push_back(with_interval(s.rounds_speedup, 2));
-      row.push_back(with_interval(s.rounds_tokens_per_second, 1));
+      row.insert(row.end(), {cat(s.rounds.size()), speed(s.rounds_speedup),
+                             with_interval(s.rounds_tokens_per_second, 1)});
     }
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+    return row;
+  });
 }
 
 Table length_table(const Summary& summary) {
   constexpr std::size_t most_columns = 16;
-  const SettingColumns settings(summary);
   std::size_t longest = 0;
   for (const SummaryRow& s : summary.rows) longest = std::max(longest, s.lengths.size());
   const std::size_t columns = std::min(longest > 0 ? longest - 1 : 0, most_columns);
-  Table table;
-  table.columns = settings.columns();
-  table.columns.push_back({"steps"});
+  std::vector<std::string> names = {"steps"};
   for (std::size_t c = 1; c <= columns; ++c) {
-    table.columns.push_back({cat(c, c == columns && longest - 1 > columns ? "+ %" : " %")});
+    names.push_back(cat(c, c == columns && longest - 1 > columns ? "+ %" : " %"));
   }
-  for (const SummaryRow& s : summary.rows) {
-    if (s.cell.plain()) continue;
+  return setting_table(summary, names, [&](const SummaryRow& s) {
+    std::vector<std::string> row;
+    if (s.cell.plain()) return row;
     std::vector<double> steps(columns, 0.0);
     for (std::size_t length = 1; length < s.lengths.size(); ++length) {
       steps[std::min(length, columns) - 1] += static_cast<double>(s.lengths[length]);
     }
-    std::vector<std::string> row = settings.of(s);
     row.push_back(cat(s.steps));
     for (const double count : steps) row.push_back(percent(count, static_cast<double>(s.steps)));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+    return row;
+  });
 }
 
 Table depth_table(const Summary& summary) {

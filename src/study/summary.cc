@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -90,6 +91,7 @@ class Summariser {
     add_rounds(s, row, plain, rounds);
     add_depths(s, sums);
     add_steps(s, row);
+    add_runs(s, row, plain);
     return s;
   }
 
@@ -187,6 +189,16 @@ class Summariser {
     s.tree_size = static_cast<double>(drafted) / steps;
   }
 
+  void add_runs(SummaryRow& s, const Row& row, const Row& plain) const {
+    std::set<std::tuple<std::int32_t, std::int32_t, std::string>> of_plain;
+    for (const Result* result : plain.results) {
+      of_plain.emplace(result->prompt, result->round, result->run);
+    }
+    s.other_runs = std::count_if(row.results.begin(), row.results.end(), [&](const Result* one) {
+      return counts(*one) && !of_plain.contains({one->prompt, one->round, one->run});
+    });
+  }
+
   bool counts(const Result& result) const {
     return std::binary_search(prompts_.begin(), prompts_.end(), result.prompt);
   }
@@ -223,10 +235,11 @@ PromptColumns columns_of(const Row& row, std::span<const std::int32_t> prompts) 
           column(sums, &PromptSums::decoded), column(sums, &PromptSums::decode_seconds)};
 }
 
-std::vector<OracleRow> oracle_rows(const Results& results) {
+std::vector<OracleRow> oracle_rows(const Results& results, std::span<const std::int32_t> prompts) {
   std::map<std::tuple<std::string, double, std::int32_t>, std::map<std::int32_t, OracleWalk>>
       groups;
   for (const OracleResult& one : results.oracle()) {
+    if (!std::binary_search(prompts.begin(), prompts.end(), one.prompt)) continue;
     groups[{one.pair, one.temperature, one.walk.size}][one.prompt] = one.walk;
   }
   std::vector<OracleRow> rows;
@@ -312,7 +325,7 @@ Summary summarise(const Results& results) {
       summary.kinds.push_back(kind(row, plain, plan.rounds));
     }
   }
-  summary.oracle = oracle_rows(results);
+  summary.oracle = oracle_rows(results, complete);
   summary.comparisons = comparisons_of(summary.rows, rows, complete);
   summary.agreements = agreements_of(plan.cells, results);
   return summary;

@@ -65,6 +65,9 @@ struct SummaryRow {
   Components seconds;
   std::int64_t tokens = 0, steps = 0;
   NodeCounts nodes;
+  /// Texts whose prompt and round plain decoding wrote in another run of the program, of an
+  /// extended or merged study: their speed-up is one of two times of the machine.
+  std::int64_t other_runs = 0;
 
   double microseconds_per_step(double seconds_of_part) const;
 };

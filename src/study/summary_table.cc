@@ -1,3 +1,6 @@
+#include <functional>
+#include <utility>
+
 #include "base/error.h"
 #include "study/setting_columns.h"
 #include "study/summary.h"
@@ -6,11 +9,14 @@
 namespace coppice::study {
 namespace {
 
-void add_estimate(std::vector<std::string>& row, const Estimate& estimate) {
-  row.push_back(exact(estimate.value));
-  row.push_back(exact(estimate.low));
-  row.push_back(exact(estimate.high));
-}
+/// Of a step's time, in order.
+constexpr std::pair<const char*, double Components::*> step_parts[] = {
+    {"draft", &Components::draft},
+    {"drawing", &Components::drawing},
+    {"construction", &Components::construction},
+    {"verify", &Components::verify},
+    {"judging", &Components::judging},
+    {"other", &Components::other}};
 
 std::string widths_text(const std::vector<std::int32_t>& widths) {
   std::string text;
@@ -18,119 +24,126 @@ std::string widths_text(const std::vector<std::int32_t>& widths) {
   return text;
 }
 
-std::vector<std::string> csv_row(const SummaryRow& s) {
-  const Cell& c = s.cell;
-  std::vector<std::string> row = {
-      c.name(),
-      c.plain() ? "0" : c.size_text(),
-      c.tree_depth > 0 ? cat(c.tree_depth) : "",
-      c.beam_width > 0 ? cat(c.beam_width) : "",
-      c.threshold > 0.0 ? number_text(c.threshold) : "",
-      widths_text(c.widths),
-      c.tree.string(),
-      number_text(c.temperature),
-      c.draft_temperature >= 0.0 ? number_text(c.draft_temperature) : "",
-      name_of(c.acceptance),
-      c.pair,
-      s.kind.empty() ? "all" : s.kind,
-      cat(s.prompts),
-      cat(s.runs),
-      cat(s.tokens),
-      cat(s.steps)};
-  for (const Estimate& e :
-       {s.accepted_length, s.acceptance_rate, s.accepted_share, s.tokens_per_second, s.speedup,
-        s.speedup_with_prefill, s.mean_speedup, s.mean_speedup_with_prefill}) {
-    add_estimate(row, e);
+std::string if_set(bool set, const std::string& text) { return set ? text : std::string(); }
+
+/// A column of summary.csv. An estimate's are followed by NAME_low and NAME_high.
+struct Figure {
+  std::string name;
+  std::function<std::string(const SummaryRow&)> of;
+  Estimate SummaryRow::*estimate = nullptr;
+};
+
+std::vector<Figure> csv_figures() {
+  using Row = const SummaryRow&;
+  std::vector<Figure> all = {
+      {"policy", [](Row s) { return s.cell.name(); }},
+      {"tree_size", [](Row s) { return s.cell.plain() ? "0" : s.cell.size_text(); }},
+      {"tree_depth", [](Row s) { return if_set(s.cell.tree_depth > 0, cat(s.cell.tree_depth)); }},
+      {"beam_width", [](Row s) { return if_set(s.cell.beam_width > 0, cat(s.cell.beam_width)); }},
+      {"threshold",
+       [](Row s) { return if_set(s.cell.threshold > 0.0, number_text(s.cell.threshold)); }},
+      {"widths", [](Row s) { return widths_text(s.cell.widths); }},
+      {"tree", [](Row s) { return s.cell.tree.string(); }},
+      {"temperature", [](Row s) { return number_text(s.cell.temperature); }},
+      {"draft_temperature",
+       [](Row s) {
+         const double own = s.cell.draft_temperature;
+         return if_set(own >= 0.0, number_text(own));
+       }},
+      {"acceptance", [](Row s) -> std::string { return name_of(s.cell.acceptance); }},
+      {"pair", [](Row s) { return s.cell.pair; }},
+      {"kind", [](Row s) { return s.kind.empty() ? "all" : s.kind; }},
+      {"prompts", [](Row s) { return cat(s.prompts); }},
+      {"texts", [](Row s) { return cat(s.runs); }},
+      {"tokens", [](Row s) { return cat(s.tokens); }},
+      {"steps", [](Row s) { return cat(s.steps); }},
+      {"accepted_length", {}, &SummaryRow::accepted_length},
+      {"acceptance_rate", {}, &SummaryRow::acceptance_rate},
+      {"accepted_share", {}, &SummaryRow::accepted_share},
+      {"tokens_per_second", {}, &SummaryRow::tokens_per_second},
+      {"speedup", {}, &SummaryRow::speedup},
+      {"speedup_with_prefill", {}, &SummaryRow::speedup_with_prefill},
+      {"mean_speedup", {}, &SummaryRow::mean_speedup},
+      {"mean_speedup_with_prefill", {}, &SummaryRow::mean_speedup_with_prefill},
+      {"rounds", [](Row s) { return cat(s.rounds.size()); }},
+      {"rounds_tokens_per_second", {}, &SummaryRow::rounds_tokens_per_second},
+      {"rounds_speedup", {}, &SummaryRow::rounds_speedup},
+      {"texts_of_other_runs", [](Row s) { return cat(s.other_runs); }},
+      {"draft_passes_per_step", [](Row s) { return exact(s.draft_passes); }},
+      {"tree_size_mean", [](Row s) { return exact(s.tree_size); }},
+      {"prefill_seconds", [](Row s) { return exact(s.seconds.prefill); }}};
+  for (const auto& [name, part] : step_parts) {
+    all.push_back({cat(name, "_us_per_step"),
+                   [part](Row s) { return exact(s.microseconds_per_step(s.seconds.*part)); }});
+    all.push_back({cat(name, "_share"), [part](Row s) {
+                     const double all_parts = s.seconds.decode();
+                     return exact(all_parts > 0.0 ? s.seconds.*part / all_parts : 0.0);
+                   }});
   }
-  row.push_back(cat(s.rounds.size()));
-  add_estimate(row, s.rounds_tokens_per_second);
-  add_estimate(row, s.rounds_speedup);
-  row.push_back(exact(s.draft_passes));
-  row.push_back(exact(s.tree_size));
-  const Components& t = s.seconds;
-  row.push_back(exact(t.prefill));
-  for (const double part : {t.draft, t.drawing, t.construction, t.verify, t.judging, t.other}) {
-    row.push_back(exact(s.microseconds_per_step(part)));
-    row.push_back(exact(t.decode() > 0.0 ? part / t.decode() : 0.0));
-  }
-  return row;
+  return all;
+}
+
+void add_estimate(std::vector<std::string>& row, const Estimate& estimate) {
+  row.insert(row.end(), {exact(estimate.value), exact(estimate.low), exact(estimate.high)});
 }
 
 }  // namespace
 
 Table summary_table(const Summary& summary) {
+  Table table = setting_table(
+      summary,
+      {"prompts", "accepted length [95%]", "acceptance rate [95%]", "tokens/s", "speed-up [95%]"},
+      [](const SummaryRow& s) -> std::vector<std::string> {
+        return {cat(s.prompts), with_interval(s.accepted_length, 2),
+                s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3),
+                fixed(s.tokens_per_second.value, 1), with_interval(s.speedup, 2, s.other_runs > 0)};
+      });
   const SettingColumns settings(summary);
-  Table table;
-  table.columns = settings.columns();
-  for (const char* name : {"prompts", "accepted length [95%]", "acceptance rate [95%]", "tokens/s",
-                           "speed-up [95%]"}) {
-    table.columns.push_back({name});
-  }
-  for (const SummaryRow& s : summary.rows) {
-    std::vector<std::string> row = settings.of(s);
-    row.push_back(cat(s.prompts));
-    row.push_back(with_interval(s.accepted_length, 2));
-    row.push_back(s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3));
-    row.push_back(fixed(s.tokens_per_second.value, 1));
-    row.push_back(with_interval(s.speedup, 2));
-    table.rows.push_back(std::move(row));
-  }
   for (const OracleRow& o : summary.oracle) {
     std::vector<std::string> row = settings.of_oracle(o);
-    row.push_back(cat(o.prompts));
-    row.push_back(with_interval(o.accepted_length, 2));
+    row.insert(row.end(), {cat(o.prompts), with_interval(o.accepted_length, 2)});
     table.rows.push_back(std::move(row));
   }
   return table;
 }
 
 Table step_table(const Summary& summary) {
-  const SettingColumns settings(summary);
-  Table table;
-  table.columns = settings.columns();
-  for (const char* name : {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
-                           "target %", "judging %", "other %"}) {
-    table.columns.push_back({name});
-  }
-  for (const SummaryRow& s : summary.rows) {
-    const Components& t = s.seconds;
-    std::vector<std::string> row = settings.of(s);
-    row.push_back(fixed(s.draft_passes, 2));
-    row.push_back(fixed(s.tree_size, 1));
-    row.push_back(fixed(s.microseconds_per_step(t.decode()), 0));
-    for (const double part : {t.draft, t.drawing, t.construction, t.verify, t.judging, t.other}) {
-      row.push_back(percent(part, t.decode()));
-    }
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+  return setting_table(summary,
+                       {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
+                        "target %", "judging %", "other %"},
+                       [](const SummaryRow& s) {
+                         const double all = s.seconds.decode();
+                         std::vector<std::string> row = {fixed(s.draft_passes, 2),
+                                                         fixed(s.tree_size, 1),
+                                                         fixed(s.microseconds_per_step(all), 0)};
+                         for (const auto& [name, part] : step_parts) {
+                           row.push_back(percent(s.seconds.*part, all));
+                         }
+                         return row;
+                       });
 }
 
 Table summary_csv(const Summary& summary) {
+  const std::vector<Figure> figures = csv_figures();
   Table table;
-  for (const char* name : {"policy", "tree_size", "tree_depth", "beam_width", "threshold", "widths",
-                           "tree", "temperature", "draft_temperature", "acceptance", "pair", "kind",
-                           "prompts", "texts", "tokens", "steps"}) {
-    table.columns.push_back({name});
+  for (const Figure& figure : figures) {
+    table.columns.push_back({figure.name});
+    if (figure.estimate == nullptr) continue;
+    for (const char* end : {"_low", "_high"}) table.columns.push_back({figure.name + end});
   }
-  const auto add_estimates = [&](std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-      for (const char* end : {"", "_low", "_high"}) table.columns.push_back({cat(name, end)});
+  for (const auto* rows : {&summary.rows, &summary.kinds}) {
+    for (const SummaryRow& s : *rows) {
+      std::vector<std::string> row;
+      for (const Figure& figure : figures) {
+        if (figure.estimate != nullptr) {
+          add_estimate(row, s.*figure.estimate);
+        } else {
+          row.push_back(figure.of(s));
+        }
+      }
+      table.rows.push_back(std::move(row));
     }
-  };
-  add_estimates({"accepted_length", "acceptance_rate", "accepted_share", "tokens_per_second",
-                 "speedup", "speedup_with_prefill", "mean_speedup", "mean_speedup_with_prefill"});
-  table.columns.push_back({"rounds"});
-  add_estimates({"rounds_tokens_per_second", "rounds_speedup"});
-  for (const char* name : {"draft_passes_per_step", "tree_size_mean", "prefill_seconds"}) {
-    table.columns.push_back({name});
   }
-  for (const char* part : {"draft", "drawing", "construction", "verify", "judging", "other"}) {
-    table.columns.push_back({cat(part, "_us_per_step")});
-    table.columns.push_back({cat(part, "_share")});
-  }
-  for (const SummaryRow& row : summary.rows) table.rows.push_back(csv_row(row));
-  for (const SummaryRow& row : summary.kinds) table.rows.push_back(csv_row(row));
   for (const OracleRow& o : summary.oracle) {
     std::vector<std::string> row = {
         "oracle", cat(o.size),    "", "", "", "", "", number_text(o.temperature), "", "", o.pair,

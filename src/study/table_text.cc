@@ -31,6 +31,10 @@ std::string with_interval(const Estimate& estimate, int digits) {
   return interval(estimate, [&](double value) { return fixed(value, digits); });
 }
 
+std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs) {
+  return cat(with_interval(estimate, digits), of_two_runs ? " *" : "");
+}
+
 std::string signed_interval(const Estimate& estimate, int digits) {
   return interval(estimate, [&](double value) { return with_sign(value, digits); });
 }

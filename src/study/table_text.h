@@ -11,6 +11,8 @@ namespace coppice::study {
 std::string fixed(double value, int digits);
 /// "4.03 [3.26, 5.56]"; the value alone where there is no interval.
 std::string with_interval(const Estimate& estimate, int digits);
+/// The same of a figure that compares times of two runs of the program, which a star marks.
+std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs);
 /// The same with signs: "+0.22 [+0.11, +0.34]".
 std::string signed_interval(const Estimate& estimate, int digits);
 /// "0.004", "<0.001", "-" for no number.

@@ -298,7 +298,11 @@ TEST_F(Cli, SaysWhatWasProbablyMeant) {
   expect_error("zzzzzz", 2, "is no command; use one of generate");
   expect_error("generate --tempratur 1", 2, "did you mean --temperature?");
   expect_error("generate --zzzzzzzzzz 1", 2, "option '--zzzzzzzzzz' is unknown; see --help");
-  expect_error("generate 'It was'", 2, "--prompt \"TEXT\"");
+  expect_error("generate 'It was'", 2, "'It was' belongs to no option; give a text to continue");
+  expect_error("generate --prompt It was", 2,
+               "'was' belongs to no option; give a text to continue");
+  expect_error("advise 4", 2, "'4' belongs to no option; give values as --option VALUE");
+  expect_error("info a b", 2, "one model folder");
   expect_error("audit --samples 9223372036854775807", 2, "whole number from 1 to 100000000");
 }
 
@@ -314,7 +318,9 @@ TEST_F(Cli, NamesReachTheTerminalEscaped) {
   std::ofstream(dir / "config.json")
       << R"({"architectures": ["\u001b]0;x\u0007"], "model_type": "\u009b2J\u202e\n"})";
   const Result described = run("info '" + dir.string() + "'");
-  EXPECT_EQ(described.code, 0) << described.err;
+  EXPECT_EQ(described.code, 1) << "what cannot be run is a failure";
+  EXPECT_NE(described.err.find("the lines \"cannot run\" say why"), std::string::npos);
+  EXPECT_EQ(described.out.find("computed in"), std::string::npos) << described.out;
   EXPECT_NE(described.out.find("\\x1b[2Jb\\u009bc\\u202e\\xff"), std::string::npos)
       << described.out;
   expect_plain(described.out);
@@ -374,6 +380,19 @@ TEST_F(Cli, Info) {
       r.out.find(
           "on the CPU      weights BF16 as stored, activations and sums F32\n--cpu-dtype bf16 "),
       std::string::npos);
+  const auto memory = [](const Result& result) {
+    const std::string name = "CPU memory      ";
+    const auto at = result.out.find(name);
+    return at == std::string::npos ? -1.0 : std::atof(result.out.c_str() + at + name.size());
+  };
+  const std::string target = "info '" + (stories() / "target").string() + "' --cpu-dtype ";
+  // 16.6 M parameters, and the table of 4096 x 512 that its head shares in the file.
+  // They are stored, and stay, in BF16.
+  EXPECT_NEAR(memory(run(target + "f32 --kv-tokens 16")), 2 * (16.6 + 2.1) + 0.2, 0.2);
+  const std::string draft = " --draft '" + (stories() / "draft").string() + "'";
+  const Result both = run(target + "f32" + draft);
+  EXPECT_NE(both.out.find("and the draft's "), std::string::npos) << both.out << both.err;
+  EXPECT_GT(memory(both), memory(run(target + "f32")));
   const Result machine = run("info");
   EXPECT_EQ(machine.code, 0) << machine.err;
   EXPECT_EQ(machine.out.rfind("processor       ", 0), 0u) << machine.out;
@@ -401,7 +420,15 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt \"$(printf 'a\\377b')\"", 2, "UTF-8");
   expect_error("generate --prompt x --temperature -1", 2, "temperature");
   expect_error("generate --prompt x --temperature nan", 2, "temperature");
-  expect_error("generate --prompt x --temperature warm", 2, "temperature");
+  expect_error("generate --prompt x --temperature warm", 2,
+               "--temperature 'warm': use a number from 0 (always the most probable token) to 100");
+  expect_error("generate --prompt x --max-new-tokens 1e3", 2,
+               "--max-new-tokens '1e3': use a whole number");
+  expect_error("generate --prompt x --policy sequoia --acceptance-vector 0.9,abc", 2,
+               "--acceptance-vector 'abc': use a number from 0 to 1, or name a file");
+  expect_error(
+      "generate --prompt x --policy sequoia --acceptance-vector '" + folder("no.json") + "'", 1,
+      "no such file");
   expect_error("generate --prompt x --top-p 0", 2, "top-p");
   expect_error("generate --prompt x --top-k -3", 2, "top-k");
   expect_error("generate --prompt x --policy wood", 2,

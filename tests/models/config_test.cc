@@ -254,18 +254,22 @@ TEST(Describe, CoversFoldersItCanAndCannotRun) {
   spec.shards = 2;
   spec.dtype = DType::bf16;
   write_tiny_model(folder.path(), spec);
-  std::string text = describe_model(folder.path());
+  ModelDescription description = describe_model(folder.path());
+  EXPECT_TRUE(description.runs);
+  std::string text = description.text;
   for (const char* part : {"LlamaForCausalLM", "2 files", "BF16", "4 heads of 16",
                            "runs this model", "no usable tokenizer", "256 tokens", "untied"}) {
     EXPECT_NE(text.find(part), text.npos) << part << " in\n" << text;
   }
   write_file(folder.path() / "config.json", R"({"architectures": ["GPT2LMHeadModel"]})");
-  text = describe_model(folder.path());
+  description = describe_model(folder.path());
+  EXPECT_FALSE(description.runs);
+  text = description.text;
   EXPECT_NE(text.find("GPT2LMHeadModel"), text.npos) << text;
   EXPECT_NE(text.find("cannot run"), text.npos) << text;
   EXPECT_NE(text.find("2 files"), text.npos) << text;
   std::filesystem::remove(folder.path() / "part-1.safetensors");
-  text = describe_model(folder.path());
+  text = describe_model(folder.path()).text;
   EXPECT_NE(text.find("this shard is missing"), text.npos) << text;
   EXPECT_THROW(describe_model(folder.path() / "none"), Error);
 }

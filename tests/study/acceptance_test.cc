@@ -118,7 +118,7 @@ TEST_F(AcceptanceVector, AFileIsReadBackAndKnowsWhatItBelongsTo) {
   EXPECT_NO_THROW(require_other_prompts(file(), read, {{"", "another", {}, 1}}));
   const std::vector<StudyPrompt> prompts = {{"", "another", {}, 1}, {"", "", {1, 2}, 7}};
   EXPECT_NE(error_of([&] { require_other_prompts(file(), read, prompts); }, ErrorKind::usage)
-                .find("1 of the 2 prompts that are studied (the first in line 7)"),
+                .find("1 of the 2 prompts that are studied"),
             std::string::npos);
 }
 
@@ -228,6 +228,45 @@ TEST_F(AcceptanceVector, StudiesMeasureTheirOwnPair) {
             std::string::npos);
 }
 
+// Prompts of the study's file that are not studied are like those that are; texts that the target
+// writes flatter a draft less or more.
+TEST_F(AcceptanceVector, StudiesMeasureOnPromptsThatAreLeftOut) {
+  std::vector<StudyPrompt> all;
+  for (TokenId token = 2; token < 22; ++token) all.push_back({"", "", {1, token, 7}, token});
+  StudyRequest request;
+  request.prompts_file = "made up";
+  request.prompts = {all.begin(), all.begin() + 4};
+  request.spare = left_out(all, request.prompts);
+  ASSERT_EQ(request.spare.size(), 16u);
+  request.shared.max_new_tokens = 8;
+  GridLists lists;
+  lists.policies = {"sequoia"};
+  lists.tree_sizes = {4};
+  request.cells = make_grid(lists, request.shared).cells;
+  request.engine = pair_.options();
+  const fs::path out = folder_.path() / "enough";
+  const StudyOutcome outcome = conduct(request, out, {});
+  ASSERT_EQ(outcome.file.notes.size(), 1u);
+  EXPECT_NE(outcome.file.notes[0].find("on 16 prompts of made up;"), std::string::npos)
+      << outcome.file.notes[0];
+  const MeasuredPair measured = read_measured_pair(out / "acceptance.json");
+  EXPECT_EQ(measured.prompt_prints.size(), 16u);
+  EXPECT_NO_THROW(require_other_prompts(out / "acceptance.json", measured, request.prompts));
+  // Studied later on, they are named; the trees stay what they were.
+  request.prompts.insert(request.prompts.end(), all.begin() + 4, all.begin() + 6);
+  request.spare = left_out(all, request.prompts);
+  const StudyOutcome more = conduct(request, out, {});
+  ASSERT_EQ(more.file.notes.size(), 1u);
+  EXPECT_NE(more.file.notes[0].find("2 of which are studied since"), std::string::npos)
+      << more.file.notes[0];
+  // One prompt too few.
+  const StudyOutcome few = conduct(request, folder_.path() / "few", {});
+  EXPECT_NE(few.file.notes[0].find("on 16 texts that the target wrote, for --limit leaves fewer "
+                                   "than 16 prompts"),
+            std::string::npos)
+      << few.file.notes[0];
+}
+
 TEST_F(AcceptanceVector, TheCommandWritesVectorsAndGrowMaps) {
   const std::string models = " --device cpu --threads 1 --target '" +
                              (pair_.path() / "target").string() + "' --draft '" +
@@ -246,6 +285,8 @@ TEST_F(AcceptanceVector, TheCommandWritesVectorsAndGrowMaps) {
       0)
       << bytes_of(file("err"));
   EXPECT_NE(bytes_of(file("out")).find("temperature 0.6, rejection"), std::string::npos);
+  EXPECT_NE(bytes_of(file("err")).find("vectors written to '" + file().string()),
+            std::string::npos);
   EXPECT_EQ(shell("plan --temperatures 0.6 --tree-size 7 --grow-map '" + file("map.json").string() +
                   "'" + vectors),
             0)
@@ -269,6 +310,25 @@ TEST_F(AcceptanceVector, TheCommandWritesVectorsAndGrowMaps) {
       shell(generate + " --temperature 0.7 --tree '" + file("map.json").string() + "'" + models),
       0);
   EXPECT_NE(bytes_of(file("err")).find("grow map used all the same"), std::string::npos);
+  // What is there is not replaced; of several settings one is named.
+  const std::string before = bytes_of(file());
+  EXPECT_EQ(shell("plan --out '" + file().string() + "'" + models), 2);
+  EXPECT_NE(bytes_of(file("err")).find("is there already"), std::string::npos);
+  EXPECT_EQ(bytes_of(file()), before);
+  const std::string other_map = "plan --grow-map '" + file("other.json").string() + "'" + vectors;
+  EXPECT_EQ(shell(other_map), 2);
+  EXPECT_NE(bytes_of(file("err")).find("it holds several settings (temperature 0, greedy; "),
+            std::string::npos)
+      << bytes_of(file("err"));
+  MeasuredPair one = read_measured_pair(file());
+  one.settings.erase(one.settings.begin());
+  fs::remove(file());
+  write_measured_pair(file(), one);
+  EXPECT_EQ(shell(other_map), 0) << "the file's only setting";
+  EXPECT_NE(bytes_of(file("err")).find("nodes for temperature 0.6, rejection written to"),
+            std::string::npos)
+      << bytes_of(file("err"));
+  EXPECT_EQ(shell("plan --out '" + file("none/pair.json").string() + "'" + models), 1);
   EXPECT_EQ(shell("plan --temperatures 0" + models), 2);
   EXPECT_NE(bytes_of(file("err")).find("--out FILE"), std::string::npos);
 }

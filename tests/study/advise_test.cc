@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/pair.h"
 #include "engine_impl.h"
@@ -363,6 +364,14 @@ TEST(Advise, EqualTreesArePricedEqually) {
     EXPECT_EQ(p.accepted_length, same->second.accepted_length) << p.tree_size;
   }
   EXPECT_GE(compared, 2u);
+  // Sizes are those of the trees, which 10 layers of one child hold, not those that were asked for.
+  std::set<std::int32_t> sizes;
+  for (const Prediction& p : advice.candidates) {
+    if (p.policy != Policy::sequoia) continue;
+    EXPECT_TRUE(sizes.insert(p.tree_size).second) << p.tree_size << " twice";
+    EXPECT_LE(p.tree_size, 10);
+  }
+  EXPECT_GE(sizes.size(), 2u);
 }
 
 // Whatever the table and the clock say of single passes, more rows never come out cheaper.

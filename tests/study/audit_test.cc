@@ -244,6 +244,28 @@ TEST(Audit, LawsAreThoseOfPlainPasses) {
               top.second, 1e-6);
 }
 
+// Wherever it is: while it samples, compares texts, or has a fault planted.
+TEST(Audit, StoppedItSaysNothing) {
+  const TinyPair pair(small_model(), 0.4);
+  Engine engine = Engine::load(pair.options());
+  AuditRequest request = small_request({setting(Policy::chain, Acceptance::rejection, 2)});
+  request.samples = 60;
+  request.self_check = true;
+  for (const int after : {1, 59, 61, 70}) {
+    int asked = 0;
+    request.stop = [&] { return ++asked >= after; };
+    const AuditReport report = run_audit(engine, request);
+    EXPECT_TRUE(report.stopped) << after;
+    EXPECT_FALSE(report.lossless());
+    EXPECT_EQ(asked, after) << "nothing more was drawn";
+    testing::expect_nothing_leaked(engine);
+  }
+  request.stop = nullptr;
+  request.self_check = false;
+  request.samples = 4000;
+  EXPECT_TRUE(run_audit(engine, request).lossless()) << "no fault stayed planted";
+}
+
 TEST(Audit, WrongRequestsAreRefused) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());

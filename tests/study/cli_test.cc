@@ -107,6 +107,24 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
   EXPECT_NE(merged.err.find("36 results stand in several studies"), std::string::npos)
       << merged.err;
   EXPECT_NE(merged.out.find("results are missing"), std::string::npos) << "seed 1 ran one round";
+  // A policy that comes later is timed in another run than plain decoding was.
+  EXPECT_EQ(csv.find('*'), std::string::npos);
+  const Result later = shell(common() +
+                             "--policies chain,dyspec --tree-sizes 4,6 --temperatures 0 "
+                             "--max-new-tokens 12 --oracle-positions 0 --out '" +
+                             path("a") + "'");
+  ASSERT_EQ(later.code, 0) << later.err;
+  EXPECT_NE(later.out.find("A star marks speeds of 12 of 30 texts"), std::string::npos)
+      << later.out;
+  std::istringstream lines(later.out.substr(0, later.out.find("\nPer step")));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string policy, tree;
+    words >> policy >> tree;
+    if (policy == "chain" || policy == "dyspec") {
+      EXPECT_EQ(line.ends_with(" *"), tree == "6") << line;
+    }
+  }
   expect_error(" study merge '" + path("new") + "' " + folders, 2, "holds a study already");
   const Result pairs = shell(
       " study --device cpu --threads 1 --prompts '" + path("prompts.jsonl") + "' " + grid +
@@ -184,7 +202,10 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(common() + out + "--format word", 2, "--format 'word'");
   expect_error(common() + out + "--pair a=b,c", 2, "give the one or the other");
   expect_error(" study " + out + "--prompts x --pair ab,c", 2, "use NAME=TARGET,DRAFT");
-  expect_error(" study " + out + "--prompts x --pair a/b=b,c", 2, "becomes part of files' names");
+  expect_error(" study " + out + "--prompts x --pair a=/nope,/nope", 2,
+               "--pair 'a=/nope,/nope': '/nope' is no folder; name two model folders");
+  expect_error(" study " + out + "--prompts x --pair a/b=/tmp,/tmp", 2,
+               "becomes part of files' names");
   expect_error(" study compare a", 2, "name two studies");
   expect_error(" study compare a b", 1, "no study");
   expect_error(" study merge", 2, "name a new one");

@@ -65,18 +65,36 @@ TEST_F(PromptTokens, OutsideTheVocabularyIsAWrongRequest) {
 TEST_F(PromptTokens, LeaveRoom) {
   EXPECT_EQ(error(prompt(15, 3)), "");
   EXPECT_EQ(error(prompt(16, 3)),
-            "prompts 'mine.jsonl' line 3: 16 tokens and 1 new one are more than the 16 that the "
-            "context and the KV memory hold; cut prompts with --prompt-tokens, or raise "
-            "--kv-tokens");
+            "prompts 'mine.jsonl' line 3: 16 tokens and 1 new one are more than the 16 of the "
+            "model's context; cut prompts with --prompt-tokens");
   PromptUse use;
   use.new_tokens = 6;
   use.remedy = "shorten it";
   EXPECT_EQ(error(prompt(10, 3), use), "");
   const std::string said = error(prompt(11, 3), use);
   EXPECT_NE(said.find("line 3: 11 tokens and 6 new ones"), std::string::npos) << said;
-  EXPECT_NE(said.find("hold; shorten it, or raise"), std::string::npos) << said;
+  EXPECT_TRUE(said.ends_with("context; shorten it")) << said;
   use.most = 10;
   EXPECT_EQ(error(prompt(11, 3), use), "");
+}
+
+// --kv-tokens is a remedy only if the model could take more.
+TEST_F(PromptTokens, KvMemoryIsNamedIfItIsShort) {
+  TinyModel longer = small_model();
+  longer.context_length = 64;
+  const TinyPair pair(longer);
+  EngineOptions small = pair.options();
+  small.kv_tokens = 16;
+  Engine engine = Engine::load(small);
+  const std::string said = error_of(
+      [&] {
+        study::to_tokens(engine, "mine.jsonl", {prompt(2, 1), prompt(16, 3)}, {});
+      },
+      ErrorKind::usage);
+  EXPECT_NE(said.find("that the KV memory holds; cut prompts with --prompt-tokens, or raise "
+                      "--kv-tokens"),
+            std::string::npos)
+      << said;
 }
 
 TEST_F(PromptTokens, TextsNeedATokenizer) {

@@ -518,6 +518,34 @@ TEST_F(Study, TurnsFollowAnswers) {
             static_cast<std::int32_t>(3 + result->turns[0].tokens.size() + 2));
 }
 
+// What is merged is counted on the prompts that all settings have, and says where its times and
+// trees come from.
+TEST_F(Study, MergedStudiesNameTwoRuns) {
+  lists_.tree_sizes = {4};
+  lists_.temperatures = {0.8};
+  const std::vector<StudyPrompt> all = request_.prompts;
+  lists_.policies = {"dyspec"};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.prompts.assign(all.begin(), all.begin() + 4);
+  const StudyOutcome first = run("a");
+  EXPECT_EQ(first.summary.rows[1].other_runs, 0);
+  lists_.policies = {"sequoia"};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.prompts.assign(all.begin() + 2, all.begin() + 6);
+  ASSERT_EQ(run("b").file.notes.size(), 1u);
+  const MergeOutcome merged = merge_studies({out("a"), out("b")}, out("merged"));
+  ASSERT_EQ(merged.study.prompts, 2);
+  for (const OracleRow& row : merged.study.summary.oracle) EXPECT_EQ(row.prompts, 2);
+  ASSERT_EQ(merged.study.summary.oracle.size(), 1u);
+  EXPECT_EQ(merged.study.file.notes.size(), 1u) << "of the second study";
+  const auto& rows = merged.study.summary.rows;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].other_runs, 0) << "dyspec's plain decoding is of its own run";
+  EXPECT_EQ(rows[2].other_runs, rows[2].runs) << "sequoia's is the first study's";
+  EXPECT_GT(rows[2].runs, 0);
+  EXPECT_TRUE(summary_table(merged.study.summary).rows[2].back().ends_with(" *"));
+}
+
 TEST_F(Study, ComparesAndMergesStudies) {
   request_.oracle_positions = 0;
   lists_.tree_sizes = {4};
