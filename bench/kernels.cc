@@ -4,7 +4,8 @@
 // larger: products of layers of TinyLlama 1.1B and Llama 3.2 3B, which are left out otherwise.
 //
 // Every pass goes through all layers' own weights and KV, so caches are as warm as in a model
-// and no warmer. GFLOP/s of attention counts visible (query, token) pairs only.
+// and no warmer. Attention is timed with KV of all types in one run, alternately; its GB/s count
+// every KV byte once.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,7 +23,9 @@
 #include "bench/host_bandwidth.h"
 #include "bench/kernel_products.h"
 #include "bench/options.h"
+#include "kernels/attention.h"
 #include "kernels/attention_plan.h"
+#include "kernels/cpu/workers.h"
 #include "kernels/device.h"
 
 namespace {
@@ -33,6 +36,8 @@ namespace po = boost::program_options;
 
 constexpr std::array parts = {"products", "attention", "plan", "small", "larger"};
 double budget_ms = 200;
+std::string only_model;
+std::int32_t only_prefix = 0;
 
 struct Time {
   double median_us, best_us;
@@ -58,6 +63,37 @@ constexpr ModelShape shipped[] = {{"target", 512, 5, 4, 2, 128, 1376, 4096},
                                   {"draft", 256, 2, 2, 1, 128, 688, 4096}};
 constexpr ModelShape larger[] = {{"tinyllama-1.1b", 2048, 4, 32, 4, 64, 5632, 4096},
                                  {"llama-3.2-3b", 3072, 4, 24, 8, 128, 8192, 4096}};
+/// TinyLlama's attention in all layers.
+constexpr ModelShape long_texts = {"1.1B", 2048, 22, 32, 4, 64, 5632, 4096};
+
+struct Compared {
+  double best_us;
+  double ratio;  ///< median over rounds of the first one's time over this one's
+};
+
+/// Times bodies 0 to count - 1 one after the other, round for round.
+std::vector<Compared> measure_together(std::size_t count,
+                                       const std::function<void(std::size_t)>& body) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<std::vector<double>> us(count);
+  for (std::size_t i = 0; i < count; ++i) body(i);
+  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(budget_ms);
+  do {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto begin = Clock::now();
+      body(i);
+      us[i].push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    }
+  } while (Clock::now() < end || us[0].size() < 5);
+  std::vector<Compared> all;
+  for (const std::vector<double>& times : us) {
+    std::vector<double> ratios;
+    for (std::size_t r = 0; r < times.size(); ++r) ratios.push_back(us[0][r] / times[r]);
+    std::nth_element(ratios.begin(), ratios.begin() + std::ssize(ratios) / 2, ratios.end());
+    all.push_back({*std::min_element(times.begin(), times.end()), ratios[ratios.size() / 2]});
+  }
+  return all;
+}
 
 std::vector<float> random_floats(std::int64_t n) {
   static std::mt19937 random(1);
@@ -86,35 +122,63 @@ std::vector<VisibleKv> tree_kv(std::int32_t prefix, std::int32_t rows) {
   return kv;
 }
 
-void bench_attention(Device& device, const ModelShape& m) {
-  std::printf("\n%s, attention of one layer, %d heads of %d, %d KV heads\n%6s %7s %10s %10s %10s\n",
-              m.name, m.heads, m.head_dim, m.kv_heads, "rows", "prefix", "median us", "best us",
-              "GFLOP/s");
-  const KvLayout layout{m.layers, m.kv_heads, m.head_dim, 16, 256};
-  const std::int64_t pool = std::int64_t{layout.layers} * layout.slots() * m.kv_heads * m.head_dim;
-  const DeviceBuffer keys = filled(device, pool), values = filled(device, pool);
+/// Keys or values of a pool, of a type.
+DeviceBuffer random_pool(Device& device, std::int64_t elements, DType type) {
+  const std::size_t size = size_of(type);
+  DeviceBuffer pool = device.allocate(static_cast<std::size_t>(elements) * size, "KV");
+  static std::mt19937 random(2);
+  for (std::size_t at = 0; at < pool.bytes(); at += sizeof(std::uint32_t)) {
+    // Signs and fractions are random, magnitudes from 1/2 to 2.
+    const auto bits = static_cast<std::uint32_t>(random());
+    const std::uint32_t value = type == DType::f32    ? (bits & 0x80ffffffu) | 0x3f000000u
+                                : type == DType::bf16 ? (bits & 0x80ff80ffu) | 0x3f003f00u
+                                                      : (bits & 0x83ff83ffu) | 0x38003800u;
+    std::memcpy(pool.as<char>() + at, &value, sizeof value);
+  }
+  return pool;
+}
+
+void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m) {
+  std::printf(
+      "\n%s, attention of one layer by type of KV, best us, and GB/s of the KV, each byte once\n"
+      "%d heads of %d, %d KV heads, %d layers\n"
+      "%6s %7s  %-16s %-16s %-16s %s\n",
+      m.name, m.heads, m.head_dim, m.kv_heads, m.layers, "rows", "prefix", "f32", "bf16", "f16",
+      "f32's time over bf16's and f16's (medians of ratios)");
   const std::int64_t stride = (m.heads + 2 * m.kv_heads) * m.head_dim;
-  const DeviceBuffer q = filled(device, 256 * stride);
-  const DeviceBuffer out = device.allocate(sizeof(float) * 256 * 4096, "out");
+  constexpr std::int32_t most_rows = 256;
+  const DeviceBuffer q = filled(device, most_rows * stride);
+  const DeviceBuffer out =
+      device.allocate(sizeof(float) * most_rows * static_cast<std::size_t>(stride), "out");
   const float scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
-  const auto pass = device.make_pass({256, 256, 4096, {m.heads, m.kv_heads, m.head_dim}});
-  for (const std::int32_t prefix : {128, 512, 2048}) {
-    for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 256}) {
+  cpu::AttentionEngine engine(workers);
+  constexpr std::array types = {DType::f32, DType::bf16, DType::f16};
+  for (const std::int32_t prefix : {128, 512, 2048, 8192}) {
+    if (only_prefix > 0 && prefix != only_prefix) continue;
+    const KvLayout layout{m.layers, m.kv_heads, m.head_dim, 16, (prefix + most_rows) / 16};
+    const std::int64_t pool =
+        std::int64_t{layout.layers} * layout.slots() * m.kv_heads * m.head_dim;
+    std::array<std::array<DeviceBuffer, 2>, types.size()> kv_of;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      for (DeviceBuffer& buffer : kv_of[i]) buffer = random_pool(device, pool, types[i]);
+    }
+    for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, most_rows}) {
       const auto kv = tree_kv(prefix, rows);
-      const std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
-      pass->begin({index, index, index, {}, kv, {}});
-      pass->run({}, [] {});  // what it takes over reaches the device
-      double pairs = 0;
-      for (const VisibleKv& token : kv) pairs += token.q_end - token.q_begin;
-      const Time t = measure([&] {
+      AttentionPlan plan;
+      plan.assign(kv, rows, choose_chunk_tokens(std::ssize(kv), m.kv_heads, workers.threads()));
+      const auto times = measure_together(types.size(), [&](std::size_t type) {
         for (std::int32_t layer = 0; layer < m.layers; ++layer) {
-          device.tree_attention(*pass, q.as<float>(), stride, m.heads, scale, layout, keys.data(),
-                                values.data(), layer, out.data());
+          engine.run(plan, q.as<float>(), stride, m.heads, scale, layout, types[type],
+                     kv_of[type][0].data(), kv_of[type][1].data(), layer, DType::f32, out.data());
         }
       });
-      const double flops = 4.0 * pairs * m.heads * m.head_dim * m.layers;
-      std::printf("%6d %7d %10.1f %10.1f %10.0f\n", rows, prefix, t.median_us / m.layers,
-                  t.best_us / m.layers, flops / t.best_us * 1e-3);
+      std::printf("%6d %7d  ", rows, prefix);
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        const double bytes = 2.0 * static_cast<double>(std::ssize(kv) * m.kv_heads * m.head_dim) *
+                             static_cast<double>(size_of(types[i])) * m.layers;
+        std::printf("%8.1f %6.1f  ", times[i].best_us / m.layers, bytes / times[i].best_us * 1e-3);
+      }
+      std::printf("%.2f %.2f\n", times[1].ratio, times[2].ratio);
     }
   }
 }
@@ -181,7 +245,9 @@ int main(int argc, char** argv) {
         "threads", po::value(&options.threads)->default_value(0), "0: all that may be used")(
         "ms", po::value(&budget_ms)->default_value(budget_ms), "for each figure, at least")(
         "only", po::value(&only),
-        "products, attention, plan, small or larger; if not given, all but larger");
+        "products, attention, plan, small or larger; if not given, all but larger")(
+        "model", po::value(&only_model), "target, draft or 1.1B; if not given, all")(
+        "prefix", po::value(&only_prefix)->default_value(0), "tokens of attention; 0: several");
     po::variables_map given;
     if (!bench::parse_options(argc, argv, described, given)) return 0;
     const auto wanted = [&](const char* part) { return only.empty() || only == part; };
@@ -189,14 +255,20 @@ int main(int argc, char** argv) {
       throw_usage(cat("--only ", quote(only), ": use products, attention, plan, small or larger"));
     }
     const auto device = make_cpu_device(options);
+    cpu::Workers workers(device->threads());
     std::printf("%s, %d threads, reads %.1f GB/s from memory\n", device->description().c_str(),
                 device->threads(), 1e-9 * bench::host_read_bandwidth(device->threads()));
+    const auto chosen = [&](const ModelShape& m) {
+      return only_model.empty() || only_model == m.name;
+    };
     for (const ModelShape& m : shipped) {
+      if (!chosen(m)) continue;
       if (wanted("products")) bench::bench_products(m, device->threads(), budget_ms);
-      if (wanted("attention")) bench_attention(*device, m);
+      if (wanted("attention")) bench_attention(*device, workers, m);
       if (wanted("plan")) bench_plan(m, device->threads());
       if (wanted("small")) bench_small(*device, m);
     }
+    if (wanted("attention") && chosen(long_texts)) bench_attention(*device, workers, long_texts);
     for (const ModelShape& m : larger) {
       if (only == "larger") bench::bench_products(m, device->threads(), budget_ms);
     }

@@ -2,7 +2,8 @@
 //
 //   q       row r, head h: q[r * q_stride + h * head_dim ..], f32; heads = group * kv_heads,
 //           head h uses KV head h / group
-//   keys, values  the pool of `layout`, read in place by the plan's slots
+//   keys, values  the pool of `layout`, of kv_dtype, read in place by the plan's slots; 16 bits are
+//           widened, all arithmetic is in f32
 //   out     [queries, heads, head_dim] f32, or bf16 rounded to nearest even
 //   head_dim  any; multiples of 16 are vectorised
 //
@@ -32,8 +33,8 @@ class AttentionEngine {
   ~AttentionEngine();
 
   void run(const AttentionPlan& plan, const float* q, std::int64_t q_stride, std::int32_t heads,
-           float scale, const KvLayout& layout, const float* keys, const float* values,
-           std::int32_t layer, DType out_dtype, void* out);
+           float scale, const KvLayout& layout, DType kv_dtype, const void* keys,
+           const void* values, std::int32_t layer, DType out_dtype, void* out);
 
  private:
   struct Impl;

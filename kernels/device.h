@@ -199,7 +199,7 @@ class Device {
 
   virtual std::string name() const = 0;     ///< "cpu" or "cuda"
   virtual DType compute_dtype() const = 0;  ///< type of matrix products and activations
-  virtual DType kv_dtype() const { return DType::f32; }
+  virtual DType kv_dtype() const { return DType::f32; }  ///< of models' keys and values
   virtual int threads() const = 0;
   /// Whether host pointers may be given where device memory is asked for, and the other way.
   virtual bool shares_host_memory() const { return true; }
@@ -298,6 +298,7 @@ class DeviceScope {
 struct CpuOptions {
   int threads = 0;             ///< 0: as many as the process may use
   DType compute = DType::f32;  ///< of activations: f32 or bf16
+  DType kv = DType::f32;       ///< of keys and values
 };
 
 /// Settles the instruction set (kernels/cpu/instruction_set.h). bf16 if that cannot multiply it is

@@ -62,7 +62,7 @@ class Report {
   std::string text_;
 };
 
-void describe_shape(const ModelConfig& config, Report& report) {
+void describe_shape(const ModelConfig& config, DType kv_dtype, Report& report) {
   report.line("layers", cat(config.layers, ", hidden ", config.hidden_size, ", FFN ",
                             config.intermediate_size));
   report.line("attention", cat(config.heads, " heads of ", config.head_dim, ", ", config.kv_heads,
@@ -73,12 +73,12 @@ void describe_shape(const ModelConfig& config, Report& report) {
   if (scaling.kind == RopeScaling::Kind::linear) rope += cat(", linear scaling ", scaling.factor);
   if (scaling.kind == RopeScaling::Kind::llama3) rope += cat(", llama3 scaling ", scaling.factor);
   report.line("rotary", rope);
-  report.line("context",
-              cat(grouped(config.context_length), " tokens, ",
-                  bytes_text(std::uint64_t{8} * static_cast<std::uint64_t>(config.layers) *
-                             static_cast<std::uint64_t>(config.kv_heads) *
-                             static_cast<std::uint64_t>(config.head_dim)),
-                  " of KV memory each"));
+  report.line("context", cat(grouped(config.context_length), " tokens, ",
+                             bytes_text(2 * std::uint64_t{size_of(kv_dtype)} *
+                                        static_cast<std::uint64_t>(config.layers) *
+                                        static_cast<std::uint64_t>(config.kv_heads) *
+                                        static_cast<std::uint64_t>(config.head_dim)),
+                             " of KV memory each, in ", name_of(kv_dtype)));
   if (!config.unsupported.empty()) return;  // other graphs have other parameters
   const std::int64_t parameters = config.parameters();
   report.line("parameters", cat(count_text(parameters), " (", grouped(parameters), "), ",
@@ -121,7 +121,7 @@ std::string token_list(const std::vector<TokenId>& tokens) {
 
 }  // namespace
 
-ModelDescription describe_model(const std::filesystem::path& dir) {
+ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype) {
   const ModelConfig config = read_config(dir);
   std::vector<std::string> obstacles = config.unsupported;
   Report report;
@@ -129,7 +129,7 @@ ModelDescription describe_model(const std::filesystem::path& dir) {
   report.line("architecture",
               cat(config.architecture.empty() ? "not named" : brief(config.architecture),
                   config.model_type.empty() ? "" : cat(" (", brief(config.model_type), ")")));
-  if (config.head_dim > 0) describe_shape(config, report);
+  if (config.head_dim > 0) describe_shape(config, kv_dtype, report);
   report.line("vocabulary", vocabulary(dir, config));
   report.line("special tokens",
               cat("bos ", config.bos_token < 0 ? "none" : std::to_string(config.bos_token),

@@ -71,6 +71,6 @@ struct ModelDescription {
 };
 
 /// Throws Error(failure) for a folder without a readable config.json.
-ModelDescription describe_model(const std::filesystem::path& dir);
+ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype = DType::f32);
 
 }  // namespace coppice

@@ -101,6 +101,10 @@ struct EngineOptions {
   /// variable COPPICE_CPU_ISA caps the instructions used: sse4, avx2, avx512, avx512_bf16 or amx;
   /// it is read once in a process.
   std::string cpu_dtype = "f32";
+  /// What keys and values are kept in: "f32", "bf16", "f16", or "auto": F32 on the CPU, the model's
+  /// type on a GPU, which takes no other. 16 bits halve the memory of long texts and what a step
+  /// reads of it; sums stay in F32. Rounded keys and values change the target's logits a little.
+  std::string kv_dtype = "auto";
   std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
@@ -244,6 +248,7 @@ struct Statistics {
   std::uint64_t seed = 0;
   std::string device;
   std::string dtype;
+  std::string kv_dtype;
 };
 
 struct Generation {

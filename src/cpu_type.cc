@@ -53,4 +53,20 @@ std::string describe_cpu_bf16() {
              " multiplies: passes of many rows may be faster, and texts part at near-ties");
 }
 
+std::optional<DType> asked_kv_type(const std::string& kv_dtype) {
+  if (kv_dtype == "auto") return std::nullopt;
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    if (kv_dtype == name_of(type)) return type;
+  }
+  throw_usage(cat("kv dtype ", quote(kv_dtype), " is unknown; use auto, f32, bf16 or f16"));
+}
+
+void require_kv_type(const std::string& kv_dtype, const Device& device) {
+  const DType kept = device.kv_dtype();
+  if (asked_kv_type(kv_dtype).value_or(kept) == kept) return;
+  throw_usage(cat("kv dtype ", kv_dtype, " on ", device.description(),
+                  ": KV is kept in the models' ", name_of(kept),
+                  " there; use auto, or the CPU (--device cpu)"));
+}
+
 }  // namespace coppice

@@ -411,6 +411,7 @@ void Decoder::finish(double seconds) {
   s.seed = options_.seed;
   s.device = engine_.device->name();
   s.dtype = name_of(engine_.device->compute_dtype());
+  s.kv_dtype = name_of(engine_.device->kv_dtype());
 }
 
 JudgedTree Decoder::judge_first_tree() {

@@ -30,6 +30,7 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   CpuOptions cpu;
   cpu.threads = options.threads;
   cpu.compute = cpu_type(options.cpu_dtype);
+  cpu.kv = asked_kv_type(options.kv_dtype).value_or(DType::f32);
   return cpu;
 }
 
@@ -69,7 +70,9 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
   }
   const CpuOptions cpu = checked_cpu_options(options);
   if (options.device == "cuda" || (options.device == "auto" && has_cuda_device())) {
-    return make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
+    auto device = make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
+    require_kv_type(options.kv_dtype, *device);
+    return device;
   }
   return make_cpu_device(cpu);
 }

@@ -20,8 +20,10 @@ struct AttentionCall {
   std::int32_t heads, group;  ///< group: query heads per KV head
   float scale;
   const KvLayout* layout;
-  const float* keys;    ///< first page of the layer
-  const float* values;  ///< first page of the layer
+  const void* keys;    ///< first page of the layer, of kv_dtype
+  const void* values;  ///< first page of the layer, of kv_dtype
+  DType kv_dtype;
+  bool far;  ///< the pass's KV, all layers together, is more than caches keep
   DType out_dtype;
   void* out;
   float* partial_out;  ///< [partial][head][head_dim]; nullptr: the one chunk writes to `out`

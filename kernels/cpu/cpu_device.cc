@@ -56,11 +56,16 @@ const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(p
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DType compute, int threads)
-      : compute_(compute), workers_(threads), linear_(compute, workers_), attention_(workers_) {}
+  CpuDevice(DType compute, DType kv, int threads)
+      : compute_(compute),
+        kv_(kv),
+        workers_(threads),
+        linear_(compute, workers_),
+        attention_(workers_) {}
 
   std::string name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_; }
+  DType kv_dtype() const override { return kv_; }
   int threads() const override { return workers_.threads(); }
   std::string description() const override { return cpu::describe_processor(); }
 
@@ -102,8 +107,7 @@ class CpuDevice final : public Device {
                      const KvLayout& layout, void* keys, void* values,
                      std::int32_t layer) override {
     cpu::rope_write_kv(qkv, heads, rope, cpu_pass(pass).positions, cpu_pass(pass).write_slots,
-                       layout, static_cast<float*>(keys), static_cast<float*>(values), layer,
-                       workers_);
+                       layout, kv_, keys, values, layer, workers_);
   }
   void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
     cpu::swiglu(gate_up, rows, n, compute_, out, workers_);
@@ -111,8 +115,7 @@ class CpuDevice final : public Device {
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
                       float scale, const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out) override {
-    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, scale, layout,
-                   static_cast<const float*>(keys), static_cast<const float*>(values), layer,
+    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, scale, layout, kv_, keys, values, layer,
                    compute_, out);
   }
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
@@ -121,7 +124,7 @@ class CpuDevice final : public Device {
   }
 
  private:
-  DType compute_;
+  DType compute_, kv_;
   cpu::Workers workers_;
   cpu::LinearEngine linear_;
   cpu::AttentionEngine attention_;
@@ -139,7 +142,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
                     cpu::describe_processor(), "; use f32"));
   }
   const int threads = options.threads > 0 ? options.threads : cpu::usable_threads();
-  return std::make_unique<CpuDevice>(options.compute, threads);
+  return std::make_unique<CpuDevice>(options.compute, options.kv, threads);
 }
 
 }  // namespace coppice

@@ -11,17 +11,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-template <class T>
-void widen(const T* from, std::int64_t n, float* to) {
+template <DType kType>
+void widen(const void* row, std::int64_t n, float* to) {
   const hn::ScalableTag<float> d;
-  const hn::Rebind<T, decltype(d)> d16;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto* from = static_cast<const Stored<kType>*>(row);
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, from + i)), d, to + i);
-  const hn::CappedTag<float, 1> d1;
-  const hn::Rebind<T, decltype(d1)> d1_16;
-  for (; i < n; ++i) hn::StoreU(hn::PromoteTo(d1, hn::LoadU(d1_16, from + i)), d1, to + i);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(load_as<kType>(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = value_as<kType>(from + i);
 }
 
 void widen_row(const void* from, DType dtype, std::int64_t n, float* to) {
@@ -30,11 +27,9 @@ void widen_row(const void* from, DType dtype, std::int64_t n, float* to) {
       std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
       return;
     case DType::f16:
-      widen(static_cast<const hwy::float16_t*>(from), n, to);
-      return;
+      return widen<DType::f16>(from, n, to);
     case DType::bf16:
-      widen(static_cast<const hwy::bfloat16_t*>(from), n, to);
-      return;
+      return widen<DType::bf16>(from, n, to);
   }
 }
 

@@ -11,22 +11,56 @@
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-/// to may be from.
-void rotate_head(const float* from, const float* cosine, const float* sine, std::int64_t half,
-                 float* to) {
+template <DType kType>
+void rotate_as(const float* from, const float* cosine, const float* sine, std::int64_t half,
+               Stored<kType>* to) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
   for (; i + lanes <= half; i += lanes) {
     const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
     const auto a = hn::LoadU(d, from + i), b = hn::LoadU(d, from + half + i);
-    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, to + i);
-    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, to + half + i);
+    store_as<kType>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i);
+    store_as<kType>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to + half + i);
   }
   for (; i < half; ++i) {
     const float a = from[i], b = from[half + i];
-    to[i] = a * cosine[i] - b * sine[i];
-    to[half + i] = b * cosine[i] + a * sine[i];
+    store_value_as<kType>(a * cosine[i] - b * sine[i], to + i);
+    store_value_as<kType>(b * cosine[i] + a * sine[i], to + half + i);
+  }
+}
+
+template <DType kType>
+void copy_as(const float* from, std::int64_t n, Stored<kType>* to) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store_as<kType>(d, hn::LoadU(d, from + i), to + i);
+  for (; i < n; ++i) store_value_as<kType>(from[i], to + i);
+}
+
+/// `to`, of `type`, may be `from`.
+void rotate_head(const float* from, const float* cosine, const float* sine, std::int64_t half,
+                 DType type, void* to) {
+  switch (type) {
+    case DType::f32:
+      return rotate_as<DType::f32>(from, cosine, sine, half, static_cast<float*>(to));
+    case DType::f16:
+      return rotate_as<DType::f16>(from, cosine, sine, half, static_cast<std::uint16_t*>(to));
+    case DType::bf16:
+      return rotate_as<DType::bf16>(from, cosine, sine, half, static_cast<std::uint16_t*>(to));
+  }
+}
+
+void copy_head(const float* from, std::int64_t n, DType type, void* to) {
+  switch (type) {
+    case DType::f32:
+      std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+      return;
+    case DType::f16:
+      return copy_as<DType::f16>(from, n, static_cast<std::uint16_t*>(to));
+    case DType::bf16:
+      return copy_as<DType::bf16>(from, n, static_cast<std::uint16_t*>(to));
   }
 }
 
@@ -37,15 +71,20 @@ HWY_AFTER_NAMESPACE();
 namespace coppice::cpu {
 
 HWY_EXPORT(rotate_head);
+HWY_EXPORT(copy_head);
 
 void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
                    std::span<const std::int32_t> positions, std::span<const KvSlot> slots,
-                   const KvLayout& layout, float* keys, float* values, std::int32_t layer,
-                   Workers& workers) {
+                   const KvLayout& layout, DType kv_dtype, void* keys, void* values,
+                   std::int32_t layer, Workers& workers) {
   const auto dim = static_cast<std::int64_t>(layout.head_dim);
   const std::int64_t half = dim / 2;
   const std::int64_t stride = (heads + 2 * std::int64_t{layout.kv_heads}) * dim;
   const auto rotate = HWY_DYNAMIC_DISPATCH(rotate_head);
+  const auto copy = HWY_DYNAMIC_DISPATCH(copy_head);
+  const auto in = [&](void* pool, std::int64_t at) -> void* {
+    return static_cast<std::byte*>(pool) + at * static_cast<std::int64_t>(size_of(kv_dtype));
+  };
   workers.run_rows(
       std::ssize(positions), stride, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
@@ -53,16 +92,16 @@ void rope_write_kv(float* qkv, std::int32_t heads, const RopeTable& rope,
           const float* cosine = rope.cosine.as<float>() + positions[row] * half;
           const float* sine = rope.sine.as<float>() + positions[row] * half;
           float* head = qkv + r * stride;
-          for (std::int32_t h = 0; h < heads; ++h, head += dim)
-            rotate(head, cosine, sine, half, head);
+          for (std::int32_t h = 0; h < heads; ++h, head += dim) {
+            rotate(head, cosine, sine, half, DType::f32, head);
+          }
           const std::int64_t page = slots[row] / layout.page_size;
           const std::int64_t offset = slots[row] % layout.page_size;
           const std::int64_t first = (std::int64_t{layer} * layout.pages + page) * layout.kv_heads;
           for (std::int32_t h = 0; h < layout.kv_heads; ++h, head += dim) {
             const std::int64_t at = ((first + h) * layout.page_size + offset) * dim;
-            rotate(head, cosine, sine, half, keys + at);
-            std::memcpy(values + at, head + layout.kv_heads * dim,
-                        static_cast<std::size_t>(dim) * sizeof(float));
+            rotate(head, cosine, sine, half, kv_dtype, in(keys, at));
+            copy(head + layout.kv_heads * dim, dim, kv_dtype, in(values, at));
           }
         }
       });

@@ -26,9 +26,9 @@ std::string shell_word(const std::string& text) {
 // Options of `coppice generate` that were given, in the words they were given in.
 std::string given(const po::variables_map& values) {
   std::string words;
-  for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-tokens",
-                           "gpu-memory-fraction", "temperature", "top-k", "top-p", "min-p",
-                           "repetition-penalty", "acceptance", "draft-temperature"}) {
+  for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-dtype",
+                           "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p",
+                           "min-p", "repetition-penalty", "acceptance", "draft-temperature"}) {
     if (values.count(name) == 0 || values[name].defaulted()) continue;
     const boost::any& value = values[name].value();
     std::string text;

@@ -49,6 +49,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["seed"] = s.seed;
   json["device"] = s.device;
   json["dtype"] = s.dtype;
+  json["kv_dtype"] = s.kv_dtype;
   json["version"] = version();
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -83,9 +84,10 @@ std::string to_table(const Generation& generation) {
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
   if (!s.planned_for.empty()) add("tree planned for", "%s", s.planned_for.c_str());
-  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s", s.policy_name.c_str(),
+  const std::string kv = s.kv_dtype == s.dtype ? "" : ", KV " + s.kv_dtype;
+  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", s.policy_name.c_str(),
       name_of(s.acceptance), s.temperature, s.draft_temperature,
-      static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str());
+      static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str(), kv.c_str());
   return text;
 }
 

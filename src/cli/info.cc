@@ -25,6 +25,8 @@ po::options_description machine_options() {
                   "f32 or bf16: the type of activations on the CPU")(
       "device", po::value<std::string>()->default_value("cpu")->value_name("D"),
       "whose memory is planned: cpu's or, with cuda, the card's")(
+      "kv-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+      "auto, f32, bf16 or f16: what keys and values are kept in; a GPU takes the model's type")(
       "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "KV slots per model; 0: from the context and the memory")(
@@ -121,12 +123,13 @@ int info(const std::vector<std::string>& arguments) {
   options.target = values["dir"].as<std::vector<std::string>>()[0];
   options.device = values["device"].as<std::string>();
   options.cpu_dtype = values["cpu-dtype"].as<std::string>();
+  options.kv_dtype = values["kv-dtype"].as<std::string>();
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
   const auto device = make_engine_device(options);  // refuses wrong options of any device
-  const ModelDescription model = describe_model(options.target);
+  const ModelDescription model = describe_model(options.target, device->kv_dtype());
   std::string text = model.text + describe_machine();
   if (!model.runs) {
     write_out(text);

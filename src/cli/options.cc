@@ -181,9 +181,13 @@ po::options_description cpu_model_options() {
       "type of activations on the CPU: f32 (weights stay in the type they are stored in), or bf16, "
       "which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info DIR "
       "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
-      "avx512_bf16 or amx")("kv-tokens",
-                            po::value<std::int32_t>()->default_value(0)->value_name("N"),
-                            "KV slots per model, in pages of 16; 0: from the context");
+      "avx512_bf16 or amx")(
+      "kv-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+      "type of keys and values: f32, bf16, f16, or auto: f32 on the CPU, the model's type on a "
+      "GPU, which takes no other. 16 bits halve the KV's memory and read long texts faster; their "
+      "rounding changes the target's logits a little")(
+      "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
+      "KV slots per model, in pages of 16; 0: from the context");
   return d;
 }
 
@@ -328,6 +332,7 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   }
   options.threads = values["threads"].as<int>();
   options.cpu_dtype = text_in(values, "cpu-dtype");
+  options.kv_dtype = text_in(values, "kv-dtype");
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   if (values.count("gpu-memory-fraction") != 0) {
     options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();

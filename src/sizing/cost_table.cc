@@ -104,9 +104,13 @@ double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
 std::string cost_fingerprint(const Model& target, const Model& draft) {
   const auto one = [](const Model& m) {
     const ModelConfig& c = m.config();
-    return cat(name_of(m.device().compute_dtype()), " ", c.layers, "x", c.hidden_size, "x",
-               c.intermediate_size, "/", c.heads, ":", c.kv_heads, "x", c.head_dim, "/",
-               c.vocab_size);
+    const Device& device = m.device();
+    // A GPU keeps KV in what it computes in.
+    const bool names_kv = device.shares_host_memory() && device.kv_dtype() != DType::f32;
+    return cat(name_of(device.compute_dtype()), " ",
+               names_kv ? cat("KV ", name_of(device.kv_dtype()), " ") : "", c.layers, "x",
+               c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads, "x",
+               c.head_dim, "/", c.vocab_size);
   };
   return cat(target.device().description(), ", ", target.device().threads(), " threads, target ",
              one(target), ", draft ", one(draft));

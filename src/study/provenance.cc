@@ -50,6 +50,7 @@ Provenance provenance_of(Engine& engine, const std::string& command, const std::
   run.pair = pair;
   run.device = device.name();
   run.dtype = name_of(device.compute_dtype());
+  run.kv_dtype = name_of(device.kv_dtype());
   if (!device.shares_host_memory()) run.card = device.description();
   run.cpu = cpu_model();
   run.instruction_set = cpu::name_of(cpu::instruction_set());
@@ -59,12 +60,19 @@ Provenance provenance_of(Engine& engine, const std::string& command, const std::
 }
 
 nlohmann::ordered_json to_json(const Provenance& run) {
-  return {{"date", run.date},       {"version", run.version},
-          {"build", run.build},     {"command", run.command},
-          {"pair", run.pair},       {"device", run.device},
-          {"dtype", run.dtype},     {"card", run.card},
-          {"cpu", run.cpu},         {"instruction_set", run.instruction_set},
-          {"threads", run.threads}, {"jobs", run.jobs}};
+  return {{"date", run.date},
+          {"version", run.version},
+          {"build", run.build},
+          {"command", run.command},
+          {"pair", run.pair},
+          {"device", run.device},
+          {"dtype", run.dtype},
+          {"kv_dtype", run.kv_dtype},
+          {"card", run.card},
+          {"cpu", run.cpu},
+          {"instruction_set", run.instruction_set},
+          {"threads", run.threads},
+          {"jobs", run.jobs}};
 }
 
 Provenance provenance_from(const nlohmann::json& json) {
@@ -77,6 +85,7 @@ Provenance provenance_from(const nlohmann::json& json) {
   run.pair = text("pair");
   run.device = text("device");
   run.dtype = text("dtype");
+  run.kv_dtype = text("kv_dtype");
   run.card = text("card");
   run.cpu = text("cpu");
   run.instruction_set = text("instruction_set");
@@ -99,7 +108,8 @@ Facts facts_of(const std::vector<Provenance>& runs) {
     if (!all.empty()) facts.emplace_back(name, all);
   };
   add("device", [](const Provenance& run) {
-    return cat(run.device, ", ", run.dtype, run.card.empty() ? "" : ", ", run.card);
+    return cat(run.device, ", ", run.dtype, ", KV ", run.kv_dtype, run.card.empty() ? "" : ", ",
+               run.card);
   });
   add("CPU", [](const Provenance& run) {
     return cat(run.cpu, ", ", run.instruction_set, ", ", run.threads,

@@ -18,6 +18,7 @@ struct Provenance {
   std::string command;          ///< as a shell takes it
   std::string pair;             ///< Cell::pair
   std::string device, dtype;    ///< as results name them: "cpu", "bf16"
+  std::string kv_dtype;         ///< of keys and values
   std::string card;             ///< the GPU's product name; empty on a CPU
   std::string cpu;              ///< the CPU's model
   std::string instruction_set;  ///< in force on the CPU, capped or not: "avx512_bf16"

@@ -93,6 +93,8 @@ RecordingHeader Recorder::header(std::int32_t prompts) const {
   h.prompts = prompts;
   h.target = impl.options.target.string();
   h.draft = impl.options.draft.string();
+  h.dtype = name_of(impl.device->compute_dtype());
+  h.kv_dtype = name_of(impl.device->kv_dtype());
   return h;
 }
 

@@ -14,8 +14,8 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "kernels/cpu/workers.h"
 #include "base/json_file.h"
+#include "kernels/cpu/workers.h"
 #include "study/file_header.h"
 #include "study/replay_position.h"
 #include "study/trace_bytes.h"
@@ -170,7 +170,7 @@ class RecordingReader {
     return p;
   }
 
-  std::string folder(const nlohmann::json& json, const char* key) const {
+  std::string string_in(const nlohmann::json& json, const char* key) const {
     const auto found = json.find(key);
     if (found == json.end() || !found->is_string()) {
       throw_failure(cat(where_, ": \"", key, "\" is missing in its first line"));
@@ -194,8 +194,10 @@ class RecordingReader {
     h.seed = number<std::uint64_t>(json, "seed", 0, UINT64_MAX);
     h.max_new_tokens = number(json, "max_new_tokens", 1, INT32_MAX);
     h.prompts = number(json, "prompts", 1, INT32_MAX);
-    h.target = folder(json, "target");
-    h.draft = folder(json, "draft");
+    h.target = string_in(json, "target");
+    h.draft = string_in(json, "draft");
+    if (json.contains("dtype")) h.dtype = string_in(json, "dtype");
+    if (json.contains("kv_dtype")) h.kv_dtype = string_in(json, "kv_dtype");
   }
 
   void add_text(BlockReader in) {
@@ -300,7 +302,9 @@ Json to_json(const RecordingHeader& h) {
                {"max_new_tokens", h.max_new_tokens},
                {"prompts", h.prompts},
                {"target", h.target},
-               {"draft", h.draft}});
+               {"draft", h.draft},
+               {"dtype", h.dtype},
+               {"kv_dtype", h.kv_dtype}});
   return json;
 }
 

@@ -37,9 +37,9 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
-#include "base/files.h"
 #include "study/replay_children.h"
 
 namespace coppice::study {
@@ -54,6 +54,8 @@ struct RecordingHeader {
   std::int32_t max_new_tokens = 0;
   std::int32_t prompts = 0;
   std::string target, draft;  ///< folders
+  std::string dtype;          ///< that the target computed in; empty in older files
+  std::string kv_dtype;       ///< of keys and values; likewise
 };
 
 nlohmann::ordered_json to_json(const RecordingHeader& header);

@@ -6,15 +6,21 @@
 
 namespace coppice::study {
 
-double logit_rounding(const ModelConfig& config, DType compute, double spread) {
-  double unit = std::ldexp(1.0, -9);
-  if (compute == DType::f32) {
-    const auto longest =
-        static_cast<double>(std::max(config.hidden_size, config.intermediate_size));
-    unit = std::ldexp(1.0, -24) * std::sqrt(longest);
-  } else if (compute == DType::f16) {
-    unit = std::ldexp(1.0, -11);
-  }
+double logit_rounding(const ModelConfig& config, DType compute, DType kv, double spread) {
+  const auto longest = static_cast<double>(std::max(config.hidden_size, config.intermediate_size));
+  const auto unit_of = [&](DType type) {
+    switch (type) {
+      case DType::f32:
+        return std::ldexp(std::sqrt(longest), -24);
+      case DType::f16:
+        return std::ldexp(1.0, -11);
+      case DType::bf16:
+        break;
+    }
+    return std::ldexp(1.0, -9);
+  };
+  double unit = unit_of(compute);
+  if (unit_of(kv) > unit) unit = std::sqrt(unit * (unit + unit_of(kv)));
   return 2.0 * unit * std::sqrt(4.0 * config.layers + 1.0) * spread;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 2;
+constexpr int format_version = 3;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
 Json model(const std::filesystem::path& folder) {
@@ -117,6 +117,7 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"device", engine.device},
                 {"threads", engine.threads},
                 {"cpu_dtype", engine.cpu_dtype},
+                {"kv_dtype", engine.kv_dtype},
                 {"kv_tokens", engine.kv_tokens},
                 {"jobs", request.jobs},
                 {"acceptance_vector", acceptance_of(request)}};

@@ -35,7 +35,7 @@ PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
   }
   Engine::Impl& impl = engine.impl();
   pass.rounding = logit_rounding(impl.target.model->config(), impl.device->compute_dtype(),
-                                 spread_of(pass.logprob));
+                                 impl.device->kv_dtype(), spread_of(pass.logprob));
   return pass;
 }
 

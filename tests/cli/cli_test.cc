@@ -68,8 +68,8 @@ TEST_F(Cli, HelpAndVersion) {
     EXPECT_NE(r.out.find(command), std::string::npos);
   }
   for (const char* option : {"--temperature", "--tree-size", "--acceptance", "--cost-table",
-                             "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype", "--widths",
-                             "--tree", "--tree-depth", "--beam-width", "0.79 0.073"}) {
+                             "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype", "--kv-dtype",
+                             "--widths", "--tree", "--tree-depth", "--beam-width", "0.79 0.073"}) {
     EXPECT_NE(run("generate --help").out.find(option), std::string::npos) << option;
   }
 }
@@ -447,6 +447,7 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt x --gpu-memory-fraction 0", 2, "gpu-memory-fraction");
   expect_error("generate --prompt x --device abacus", 2, "abacus");
   expect_error("generate --prompt x --cpu-dtype f8", 2, "f8");
+  expect_error("generate --prompt x --kv-dtype int8", 2, "'int8'");
   expect_error("generate --prompt x --threads -2", 2, "threads");
   expect_error("generate --prompt x --max-new-tokens -1", 2, "max-new-tokens");
   expect_error("generate --prompt x --draft somewhere", 2, "--target");

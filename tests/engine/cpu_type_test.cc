@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/json_file.h"
 #include "engine/pair.h"
 #include "kernels/cpu/instruction_set.h"
+#include "reference/naive_device.h"
+#include "sizing/cost_table.h"
 
 namespace coppice {
 namespace {
@@ -79,6 +84,74 @@ TEST(CpuType, WeightsOfAPairMayDiffer) {
     EXPECT_EQ(with_draft.tokens, alone.generate(prompt, request).tokens);
     testing::expect_nothing_leaked(pair);
   }
+}
+
+EngineOptions with_kv(EngineOptions options, const std::string& kv_dtype) {
+  options.kv_dtype = kv_dtype;
+  options.kv_tokens = 400;
+  return options;
+}
+
+TEST(KvType, SixteenBitsHalveThePools) {
+  if (testing::on_cuda()) GTEST_SKIP() << "a GPU keeps KV in what it computes in";
+  const testing::TinyPair tiny;
+  std::vector<TokenId> plain;
+  for (const std::string type : {"auto", "f32", "bf16", "f16"}) {
+    Engine engine = Engine::load(with_kv(tiny.options(), type));
+    Engine whole = Engine::load(with_kv(tiny.options(), "f32"));
+    const bool halved = type == "bf16" || type == "f16";
+    for (const auto member : {&Engine::Impl::target, &Engine::Impl::draft}) {
+      const LoadedModel &model = engine.impl().*member, &exact = whole.impl().*member;
+      EXPECT_EQ(model.pool->layout().slots(), exact.pool->layout().slots());
+      EXPECT_EQ(model.pool->bytes() * (halved ? 2 : 1), exact.pool->bytes()) << type;
+      EXPECT_EQ(name_of(model.model->device().kv_dtype()), halved ? type : "f32");
+    }
+    GenerateOptions request;
+    request.max_new_tokens = 8;
+    request.ignore_eos = true;
+    request.tree_size = 6;
+    const Generation made = engine.generate(std::vector<TokenId>{1, 5, 9}, request);
+    EXPECT_EQ(made.statistics.kv_dtype, halved ? type : "f32");
+    EXPECT_EQ(made.tokens.size(), 8u);
+    testing::expect_nothing_leaked(engine);
+  }
+}
+
+// What is kept costs other bytes, so measured costs are others.
+TEST(KvType, CostsAreKeptByIt) {
+  const testing::TinyPair tiny;
+  std::set<std::string> fingerprints;
+  const auto fingerprint = [&](const std::string& type) {
+    Engine engine = Engine::load(with_kv(tiny.options(), type));
+    return cost_fingerprint(*engine.impl().target.model, *engine.impl().draft.model);
+  };
+  if (testing::on_cuda()) GTEST_SKIP() << "a GPU has one";
+  for (const char* type : {"f32", "bf16", "f16"}) fingerprints.insert(fingerprint(type));
+  EXPECT_EQ(fingerprints.size(), 3u);
+  EXPECT_EQ(fingerprint("auto"), fingerprint("f32"));
+}
+
+TEST(KvType, RefusesWhatTheDeviceDoesNotKeep) {
+  const auto refused = [](const auto& body) {
+    try {
+      body();
+      return std::string();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(refused([] { asked_kv_type("f8"); }).find("'f8'"), std::string::npos);
+  EXPECT_EQ(asked_kv_type("auto"), std::nullopt);
+  EXPECT_EQ(asked_kv_type("f16"), DType::f16);
+  // As a GPU does, this device keeps one type.
+  const auto device = testing::make_naive_device();
+  ASSERT_EQ(device->kv_dtype(), DType::f32);
+  EXPECT_EQ(refused([&] { require_kv_type("auto", *device); }), "");
+  EXPECT_EQ(refused([&] { require_kv_type("f32", *device); }), "");
+  const std::string why = refused([&] { require_kv_type("bf16", *device); });
+  EXPECT_NE(why.find("kv dtype bf16"), std::string::npos) << why;
+  EXPECT_NE(why.find("--device cpu"), std::string::npos) << why;
 }
 
 // Texts of models that others wrote, by the options' own defaults.

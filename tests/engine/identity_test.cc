@@ -26,12 +26,15 @@ struct Case {
   /// Bound on the rounding of a difference of two logits. f32: sums of 512 to 1376 products
   /// through 5 layers; relative 1e-5 of logits below 30. bf16: activations are rounded to 8
   /// bits before each of 20 products (relative 2^-9 each, errors adding as a random walk:
-  /// 2^-9 * sqrt(20) * about 10 of logit spread = 0.09), twice for a difference.
+  /// 2^-9 * sqrt(20) * about 10 of logit spread = 0.09), twice for a difference. KV of 16 bits in
+  /// f32: of what two passes store, 2e-6 off, about 2e-6 / 2^-9 (bf16; f16: 2^-12) is rounded to
+  /// different neighbours: sqrt(2e-6 * 2^-9) * sqrt(20) * 10, twice: 6e-3 (2e-3) beside f32's own.
   double tolerance;
+  const char* kv_dtype = "auto";
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.dtype << (c.coupled ? " coupled" : " greedy");
+  return out << c.dtype << " KV " << c.kv_dtype << (c.coupled ? " coupled" : " greedy");
 }
 
 // Sanitizers slow a run down by an order of magnitude and look for other things.
@@ -69,7 +72,9 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   if (!on_cuda() && std::string(c.dtype) == "bf16" && !cpu::has_native_bf16()) {
     GTEST_SKIP() << "this processor does not multiply bf16";
   }
-  Engine engine = Engine::load(shipped_options(c.dtype, c.threads));
+  EngineOptions load = shipped_options(c.dtype, c.threads);
+  load.kv_dtype = c.kv_dtype;
+  Engine engine = Engine::load(load);
   GenerateOptions options;
   options.temperature = c.coupled ? 0.8 : 0.0;
   options.acceptance = c.coupled ? Acceptance::coupled : Acceptance::rejection;
@@ -134,18 +139,21 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
       done = at + 1;
     }
   }
-  std::cout << "[ " << c.dtype << (c.coupled ? " coupled" : " greedy") << " ] " << tokens
-            << " tokens equal, " << flips << " near-ties, largest gap " << largest_gap
-            << ", accepted length about " << accepted << "\n";
+  std::cout << "[ " << c << " ] " << tokens << " tokens equal, " << flips
+            << " near-ties, largest gap " << largest_gap << ", accepted length about " << accepted
+            << "\n";
   EXPECT_GT(tokens, prompt_count * new_tokens * 9 / 10);
   RecordProperty("near_ties", static_cast<int>(flips));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
                          ::testing::Values(Case{"f32", false, 1, 6e-4}, Case{"bf16", false, 2, 0.2},
-                                           Case{"f32", true, 2, 6e-4}, Case{"bf16", true, 1, 0.25}),
+                                           Case{"f32", true, 2, 6e-4}, Case{"bf16", true, 1, 0.25},
+                                           Case{"f32", false, 2, 7e-3, "bf16"},
+                                           Case{"f32", true, 1, 3e-3, "f16"}),
                          [](const auto& one) {
-                           return std::string(one.param.dtype) +
+                           const std::string kv = one.param.kv_dtype;
+                           return std::string(one.param.dtype) + (kv == "auto" ? "" : "_kv_" + kv) +
                                   (one.param.coupled ? "_coupled" : "_greedy");
                          });
 

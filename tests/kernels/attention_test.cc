@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/tree_order.h"
 #include "kernels/cpu/attention_tile.h"
@@ -20,6 +22,7 @@ struct Case {
   std::int32_t prefix = 0, rows = 1, reach = 4;
   std::int32_t chunk_tokens = 64;
   int threads = 2;
+  DType kv_dtype = DType::f32;
 };
 
 /// One attention call with everything it needs: random q, keys and values, shuffled slots.
@@ -32,6 +35,7 @@ struct Problem {
   float scale;
   std::vector<VisibleKv> kv;
   std::vector<float> q, keys, values;
+  std::vector<std::uint16_t> stored_keys, stored_values;  ///< of 16-bit types
   AttentionPlan plan;
 
   Problem(const Case& c, std::uint32_t seed) : shape(c) {
@@ -59,14 +63,31 @@ struct Problem {
         std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
     keys = testing::random_floats(pool, random);
     values = testing::random_floats(pool, random);
+    if (c.kv_dtype == DType::f32) return;
+    // The oracle is told what the storage holds, so that nothing is allowed for rounding to it.
+    const auto store = [&](std::vector<float>& exact, std::vector<std::uint16_t>& stored) {
+      stored = testing::stored_as(c.kv_dtype, exact);
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        exact[i] = testing::stored_value(c.kv_dtype, stored[i]);
+      }
+    };
+    store(keys, stored_keys);
+    store(values, stored_values);
   }
+
+  const void* pool(const std::vector<float>& exact,
+                   const std::vector<std::uint16_t>& stored) const {
+    return shape.kv_dtype == DType::f32 ? static_cast<const void*>(exact.data()) : stored.data();
+  }
+  const void* key_pool() const { return pool(keys, stored_keys); }
+  const void* value_pool() const { return pool(values, stored_values); }
 
   std::vector<float> run(int threads) const {
     std::vector<float> out(static_cast<std::size_t>(shape.rows * heads * shape.head_dim), NAN);
     cpu::Workers workers(threads);
     cpu::AttentionEngine engine(workers);
-    engine.run(plan, q.data(), q_stride, heads, scale, layout, keys.data(), values.data(), layer,
-               DType::f32, out.data());
+    engine.run(plan, q.data(), q_stride, heads, scale, layout, shape.kv_dtype, key_pool(),
+               value_pool(), layer, DType::f32, out.data());
     return out;
   }
   testing::AttentionReference reference() const {
@@ -89,7 +110,8 @@ void check(const Case& c, std::uint32_t seed) {
   SCOPED_TRACE(::testing::Message()
                << c.kv_heads << " KV heads, group " << c.group << ", head_dim " << c.head_dim
                << ", page " << c.page_size << ", prefix " << c.prefix << ", rows " << c.rows
-               << ", reach " << c.reach << ", chunks of " << c.chunk_tokens);
+               << ", reach " << c.reach << ", chunks of " << c.chunk_tokens << ", KV "
+               << name_of(c.kv_dtype));
   const Problem problem(c, seed);
   EXPECT_LE(worst(problem.run(c.threads), problem.reference()), 1.0);
 }
@@ -99,7 +121,8 @@ TEST(Attention, RandomTreesOfAllShapes) {
   const auto pick = [&](std::initializer_list<std::int32_t> of) {
     return of.begin()[std::uniform_int_distribution<std::size_t>(0, of.size() - 1)(random)];
   };
-  for (std::uint32_t round = 0; round < 300; ++round) {
+  constexpr std::array types = {DType::f32, DType::bf16, DType::f16};
+  for (std::uint32_t round = 0; round < 450; ++round) {
     Case c;
     c.kv_heads = pick({1, 2, 3});
     c.group = pick({1, 2, 4, 8});
@@ -110,14 +133,18 @@ TEST(Attention, RandomTreesOfAllShapes) {
     c.reach = pick({1, 3, 1000});
     c.chunk_tokens = pick({5, 16, 64, 256});
     c.threads = pick({1, 2, 3});
+    c.kv_dtype = types[round % types.size()];
     check(c, round);
   }
 }
 
 TEST(Attention, EveryRowCountOfTheCommonShape) {
   for (std::int32_t rows = 1; rows <= 64; ++rows) {
-    check({.prefix = 90, .rows = rows, .chunk_tokens = 256}, static_cast<std::uint32_t>(rows));
-    check({.kv_heads = 1, .prefix = 90, .rows = rows}, static_cast<std::uint32_t>(rows));
+    const auto seed = static_cast<std::uint32_t>(rows);
+    check({.prefix = 90, .rows = rows, .chunk_tokens = 256}, seed);
+    check({.kv_heads = 1, .prefix = 90, .rows = rows}, seed);
+    check({.prefix = 90, .rows = rows, .chunk_tokens = 256, .kv_dtype = DType::bf16}, seed);
+    check({.kv_heads = 1, .prefix = 90, .rows = rows, .kv_dtype = DType::f16}, seed);
   }
 }
 
@@ -133,6 +160,10 @@ TEST(Attention, LongPrefixes) {
     check({.prefix = prefix, .rows = 1, .chunk_tokens = 256}, 11);
     check({.prefix = prefix, .rows = 21, .chunk_tokens = 256}, 12);
     check({.kv_heads = 1, .group = 4, .head_dim = 64, .prefix = prefix, .rows = 7}, 13);
+    for (const DType kv : {DType::bf16, DType::f16}) {
+      check({.prefix = 2 * prefix, .rows = 1, .chunk_tokens = 256, .kv_dtype = kv}, 16);
+      check({.prefix = 2 * prefix, .rows = 21, .chunk_tokens = 256, .kv_dtype = kv}, 17);
+    }
   }
 }
 
@@ -169,10 +200,43 @@ TEST(Attention, Bf16OutputIsTheRoundedF32Output) {
     cpu::Workers workers(2);
     cpu::AttentionEngine engine(workers);
     engine.run(problem.plan, problem.q.data(), problem.q_stride, problem.heads, problem.scale,
-               problem.layout, problem.keys.data(), problem.values.data(), problem.layer,
+               problem.layout, DType::f32, problem.key_pool(), problem.value_pool(), problem.layer,
                DType::bf16, rounded.data());
     for (std::size_t i = 0; i < exact.size(); ++i) {
       ASSERT_EQ(rounded[i], testing::nearest_bf16(exact[i])) << i;
+    }
+  }
+}
+
+// A query that sees one token gets its value back.
+TEST(Attention, WidensEveryNumberOf16BitsExactly) {
+  constexpr std::int32_t patterns = 1 << 16;
+  for (const DType type : {DType::bf16, DType::f16}) {
+    // Narrow tiles, wide tiles, and heads of no multiple of 16.
+    for (const auto& [group, head_dim] : {std::pair{1, 8192}, {16, 8192}, {1, 8200}}) {
+      SCOPED_TRACE(::testing::Message() << name_of(type) << ", " << group << ", " << head_dim);
+      const KvLayout layout{1, (patterns + head_dim - 1) / head_dim, head_dim, 1, 1};
+      const std::int32_t heads = layout.kv_heads * group;
+      const std::int64_t width = std::int64_t{heads} * head_dim;
+      const auto size = static_cast<std::size_t>(layout.kv_heads * head_dim);
+      std::vector<std::uint16_t> keys(size, 0), values(size);
+      for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<std::uint16_t>(i);
+      const std::vector<float> q(static_cast<std::size_t>(width), 1.0f);
+      std::vector<float> out(q.size());
+      const std::vector<VisibleKv> kv = {{0, 0, 1}};
+      AttentionPlan plan;
+      plan.assign(kv, 1, 64);
+      cpu::Workers workers(1);
+      cpu::AttentionEngine engine(workers);
+      engine.run(plan, q.data(), width, heads, 1.0f, layout, type, keys.data(), values.data(), 0,
+                 DType::f32, out.data());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto dim = static_cast<std::size_t>(head_dim);
+        const std::size_t kv_head = i / dim / static_cast<std::size_t>(group);
+        const float wanted = testing::stored_value(type, values[kv_head * dim + i % dim]);
+        if (std::isnan(wanted)) continue;
+        ASSERT_EQ(out[i], wanted) << i;
+      }
     }
   }
 }
@@ -226,6 +290,8 @@ TEST(AttentionFaults, LogSumExpLeftOut) {
                                 &problem.layout,
                                 problem.keys.data() + problem.layer * layer_floats,
                                 problem.values.data() + problem.layer * layer_floats,
+                                DType::f32,
+                                false,
                                 DType::f32,
                                 out.data(),
                                 partial_out.data(),

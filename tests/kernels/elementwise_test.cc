@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/cpu/workers.h"
 #include "kernels/embedding.h"
@@ -23,15 +26,6 @@ constexpr double u = 0x1p-24;
 cpu::Workers& two() {
   static cpu::Workers workers(2);
   return workers;
-}
-
-/// Value of an f16 bit pattern by its definition.
-double half_value(std::uint16_t bits) {
-  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
 TEST(Embedding, TakesRowsOfEveryType) {
@@ -57,7 +51,7 @@ TEST(Embedding, TakesRowsOfEveryType) {
     cpu::embed(bf16.data(), DType::bf16, hidden, tokens, out.data(), two());
     expect([&](std::size_t i) { return widened(bf16[i]); });
     cpu::embed(f16.data(), DType::f16, hidden, tokens, out.data(), two());
-    expect([&](std::size_t i) { return static_cast<float>(half_value(f16[i])); });
+    expect([&](std::size_t i) { return testing::widened_f16(f16[i]); });
   }
 }
 
@@ -170,7 +164,7 @@ TEST(Rope, RotatesAndWritesThePool) {
     const auto pool =
         static_cast<std::size_t>(layout.layers * layout.slots() * layout.kv_heads * head_dim);
     std::vector<float> keys(pool, -9.0f), values(pool, -9.0f);
-    cpu::rope_write_kv(qkv.data(), heads, rope, positions, slots, layout, keys.data(),
+    cpu::rope_write_kv(qkv.data(), heads, rope, positions, slots, layout, DType::f32, keys.data(),
                        values.data(), layer, two());
     std::size_t written = 0;
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -212,6 +206,72 @@ TEST(Rope, RotatesAndWritesThePool) {
           std::count_if(v.begin(), v.end(), [](float x) { return x != -9.0f; }));
     };
     EXPECT_EQ(touched(keys) + touched(values), written);
+  }
+}
+
+// Values pass as they are but for rounding, and so do keys at angle 0.
+TEST(Rope, RoundsWhatItWritesTo16Bits) {
+  std::mt19937 random(6);
+  std::vector<float> special = {0.0f,         -0.0f,           1.0f,         -1.5f,      65504.0f,
+                                65519.0f,     65520.0f,        -1e9f,        INFINITY,   -INFINITY,
+                                NAN,          0x1p-14f,        0x1.ffcp-15f, 0x1p-24f,   0x1p-25f,
+                                0x1.8p-25f,   0x1.000002p-25f, 0x1.8p-24f,   -0x1p-126f, 0x1p-149f,
+                                0x1.ffffp127f};
+  for (int i = 0; i < 200; ++i) {  // ties of either type, and their neighbours
+    const auto bits = static_cast<std::uint32_t>(random());
+    for (const std::uint32_t half : {0x8000u, 0x1000u}) {
+      const std::uint32_t tie = (bits & ~(2 * half - 1)) | half;
+      for (const std::uint32_t one : {tie, tie - 1, tie + 1}) {
+        special.push_back(std::bit_cast<float>(one));
+      }
+      // Within f16's range.
+      special.push_back(std::bit_cast<float>((tie & 0x87ffffffu) | 0x38000000u));
+    }
+  }
+  for (const std::int32_t head_dim : {6, 16, 50, 128}) {
+    const std::int64_t rows = std::ssize(special) / head_dim + 1;
+    const KvLayout layout{1, 1, head_dim, 4, static_cast<std::int32_t>(rows + 3) / 4};
+    const auto half = static_cast<std::size_t>(head_dim / 2);
+    std::vector<float> cosine(half, 1.0f), sine(half, 0.0f);
+    const auto borrow = [](std::vector<float>& v) {
+      return DeviceBuffer(
+          v.data(), v.size() * sizeof(float), [](void*, void*) {}, nullptr);
+    };
+    const RopeTable rope{borrow(cosine), borrow(sine), 1, head_dim / 2};
+    const std::vector<std::int32_t> positions(static_cast<std::size_t>(rows), 0);
+    std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::vector<float> qkv(static_cast<std::size_t>(rows * 3 * head_dim), 0.0f);
+    const auto given = [&](std::size_t i) { return special[i % special.size()]; };
+    const auto dim = static_cast<std::size_t>(head_dim);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(rows) * dim; ++i) {
+      const std::size_t at = i / dim * 3 * dim + dim + i % dim;
+      // A rotation adds products with 0, and NaN would spread.
+      qkv[at] = std::isfinite(given(i)) ? given(i) : 2.0f;
+      qkv[at + dim] = given(i);
+    }
+    for (const DType type : {DType::bf16, DType::f16}) {
+      SCOPED_TRACE(::testing::Message() << name_of(type) << ", heads of " << head_dim);
+      std::vector<std::uint16_t> keys(static_cast<std::size_t>(layout.slots()) * dim, 0);
+      auto values = keys;
+      auto in = qkv;
+      cpu::rope_write_kv(in.data(), 1, rope, positions, slots, layout, type, keys.data(),
+                         values.data(), 0, two());
+      for (std::size_t i = 0; i < static_cast<std::size_t>(rows) * dim; ++i) {
+        const float value = given(i), key = std::isfinite(value) ? value : 2.0f;
+        const float stored = testing::stored_value(type, values[i]);
+        if (std::isnan(value)) {
+          EXPECT_TRUE(std::isnan(stored)) << i;
+        } else {
+          EXPECT_EQ(values[i], testing::stored_as(type, {value})[0]) << value;
+          EXPECT_TRUE(type == DType::bf16 || !std::isfinite(value) || std::isfinite(stored));
+        }
+        // As numbers: the sum may turn -0 into 0.
+        EXPECT_EQ(testing::stored_value(type, keys[i]),
+                  testing::stored_value(type, testing::stored_as(type, {key})[0]))
+            << key;
+      }
+    }
   }
 }
 

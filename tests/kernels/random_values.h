@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/token_tree.h"
+#include "kernels/device.h"
 
 namespace coppice::testing {
 
@@ -32,23 +33,39 @@ inline float widened(std::uint16_t bf16) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16);
 }
 
-/// f16 nearest to x, ties to even, for |x| < 65504; by the definition, in steps of the result.
-inline std::uint16_t nearest_f16(float x) {
-  const double size = std::abs(static_cast<double>(x));
-  int exponent = 0;
-  (void)std::frexp(size, &exponent);
-  exponent = std::max(exponent, -13);  // below: subnormal, in steps of 2^-24
-  const double steps = std::nearbyint(std::ldexp(size, 11 - exponent));
-  // 1024 steps on are the next exponent, and normal numbers have 1024 of them before.
-  const int bits = static_cast<int>(steps) + (exponent + 13) * 1024;
-  return static_cast<std::uint16_t>((std::signbit(x) ? 0x8000 : 0) | bits);
+/// What the bits of an f16 mean.
+inline float widened_f16(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int fraction = bits & 1023;
+  const double magnitude = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                           : exponent == 0 ? std::ldexp(fraction, -24)
+                                           : std::ldexp(1024 + fraction, exponent - 25);
+  return static_cast<float>((bits & 0x8000u) != 0 ? -magnitude : magnitude);
 }
 
-inline float widened_f16(std::uint16_t f16) {
-  const int exponent = f16 >> 10 & 31, fraction = f16 & 1023;
-  const double size =
-      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  return static_cast<float>((f16 & 0x8000) != 0 ? -size : size);
+/// f16 nearest to x, ties to even; finite values beyond the largest go to that.
+inline std::uint16_t nearest_f16(float x) {
+  const unsigned sign = std::signbit(x) ? 0x8000u : 0u;
+  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (std::isinf(x)) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  const double magnitude = std::abs(static_cast<double>(x));
+  const int exponent = std::max(magnitude > 0 ? std::ilogb(magnitude) : -14, -14);
+  // Counted in the last place of its own binade; a carry into the next one is right as it is.
+  const auto steps = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  const unsigned bits = steps + (static_cast<unsigned>(exponent + 14) << 10);
+  return static_cast<std::uint16_t>(sign | std::min(bits, 0x7bffu));
+}
+
+/// 16-bit storage of `type`: of f32 values, and what it holds.
+inline std::vector<std::uint16_t> stored_as(DType type, const std::vector<float>& values) {
+  std::vector<std::uint16_t> stored;
+  for (const float v : values) {
+    stored.push_back(type == DType::bf16 ? nearest_bf16(v) : nearest_f16(v));
+  }
+  return stored;
+}
+inline float stored_value(DType type, std::uint16_t bits) {
+  return type == DType::bf16 ? widened(bits) : widened_f16(bits);
 }
 
 /// A tree of `nodes` nodes whose parents are drawn at random: `reach` 1 gives chains, large

@@ -40,20 +40,22 @@ class Forward : public ::testing::TestWithParam<Backend> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, Forward,
-                         ::testing::Values(Backend{"naive", make_naive_device},
-                                           Backend{"f32", [] { return cpu(DType::f32); }},
-                                           Backend{"bf16", [] { return cpu(DType::bf16); }},
-                                           testing::cuda),
-                         [](const auto& backend) { return backend.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, Forward,
+    ::testing::Values(Backend{"naive", make_naive_device},
+                      Backend{"f32", [] { return cpu(DType::f32); }},
+                      Backend{"bf16", [] { return cpu(DType::bf16); }},
+                      Backend{"kv_bf16", [] { return cpu(DType::f32, DType::bf16); }},
+                      Backend{"kv_f16", [] { return cpu(DType::f32, DType::f16); }}, testing::cuda),
+    [](const auto& backend) { return backend.param.name; });
 
 void expect_row(const ChainRunner& run, std::size_t row, const std::vector<double>& wanted,
                 const std::string& what) {
   double squares = 0.0;
   for (const double value : wanted) squares += value * value;
   const double rms = std::sqrt(squares / static_cast<double>(wanted.size()));
-  const double bound =
-      testing::logit_tolerance(run.model->config(), run.device->compute_dtype(), rms);
+  const double bound = testing::logit_tolerance(run.model->config(), run.device->compute_dtype(),
+                                                rms, run.device->kv_dtype());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_NEAR(run.logits[row][i], wanted[i], bound) << what << ", token " << i;
   }

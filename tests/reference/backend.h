@@ -17,8 +17,8 @@ struct Backend {
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
-inline std::unique_ptr<Device> cpu(DType compute) {
-  return make_cpu_device({.threads = 2, .compute = compute});
+inline std::unique_ptr<Device> cpu(DType compute, DType kv = DType::f32) {
+  return make_cpu_device({.threads = 2, .compute = compute, .kv = kv});
 }
 
 /// The GPU, where there is one.

@@ -67,13 +67,17 @@ struct ChainRunner {
 /// bf16 double the variance. The errors of P = 4 layers + 1 products add in squares, so a logit
 /// errs by sqrt(P) * unit * rms (one deviation). Attention and SwiGLU magnify: scores of size s
 /// turn a relative error e into s e, with s about 2. Six deviations leave one in 1e9 logits.
-inline double logit_tolerance(const ModelConfig& config, DType compute, double rms) {
+/// Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for f16) are inputs of
+/// products that are rounded once more.
+inline double logit_tolerance(const ModelConfig& config, DType compute, double rms,
+                              DType kv = DType::f32) {
   const double products = 4.0 * config.layers + 1.0;
   const auto widest = static_cast<double>(std::max({config.hidden_size, config.intermediate_size,
                                                     std::int64_t{config.heads} * config.head_dim}));
   const double f32 = 0x1.0p-24 * (1.0 + std::sqrt(widest) / 2.0);
   const double unit = compute == DType::f32 ? f32 : 0x1.0p-9 * std::sqrt(2.0);
-  return 2.0 * 6.0 * std::sqrt(products) * unit * rms;
+  const double stored = kv == DType::f32 ? 0.0 : kv == DType::bf16 ? 0x1.0p-9 : 0x1.0p-12;
+  return 2.0 * 6.0 * std::sqrt(products) * (unit + stored) * rms;
 }
 
 }  // namespace coppice::testing
