@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "study/files.h"
+#include "reference/files.h"
 
 namespace coppice::testing {
 namespace {

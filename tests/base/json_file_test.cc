@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "study/files.h"
+#include "reference/files.h"
 
 namespace coppice {
 namespace {

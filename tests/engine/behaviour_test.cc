@@ -5,26 +5,11 @@
 #include <thread>
 
 #include "base/utf8.h"
-#include "engine/pair.h"
+#include "engine/endless_pair.h"
 #include "engine_impl.h"
 
 namespace coppice::testing {
 namespace {
-
-const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
-
-GenerateOptions greedy(std::int32_t tokens) {
-  GenerateOptions options;
-  options.max_new_tokens = tokens;
-  options.tree_size = 8;
-  return options;
-}
-
-TinyModel endless() {
-  TinyModel model;
-  model.eos_tokens = {};
-  return model;
-}
 
 TEST(Engine, CountsAddUp) {
   const TinyPair pair(endless());

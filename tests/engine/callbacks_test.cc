@@ -7,27 +7,12 @@
 #include <optional>
 #include <string>
 
-#include "engine/pair.h"
+#include "engine/endless_pair.h"
 
 namespace coppice::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
-
-GenerateOptions greedy(std::int32_t tokens) {
-  GenerateOptions options;
-  options.max_new_tokens = tokens;
-  options.tree_size = 8;
-  return options;
-}
-
-TinyModel endless() {
-  TinyModel model;
-  model.eos_tokens = {};
-  return model;
-}
 
 TEST(Callbacks, MayNotGenerateOnTheirOwnSequence) {
   const TinyPair pair(endless());

@@ -8,15 +8,13 @@
 #include <iostream>
 
 #include "custom_drafting.h"
-#include "engine/pair.h"
+#include "engine/endless_pair.h"
 #include "engine_impl.h"
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 
 namespace coppice::testing {
 namespace {
-
-const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
 
 // The example of custom_policy.h: the two most promising chains.
 class TwoChains final : public CustomPolicy {
@@ -114,12 +112,6 @@ GenerateOptions request(const std::string& name, std::int32_t size = 8, std::int
 class CustomPolicies : public ::testing::Test {
  protected:
   CustomPolicies() : pair_(endless()) { register_all(); }
-
-  static TinyModel endless() {
-    TinyModel model;
-    model.eos_tokens = {};
-    return model;
-  }
 
   /// The one-line message that a generation ends with; empty where it does not.
   static std::string refusal(Engine& engine, const GenerateOptions& options, ErrorKind kind) {

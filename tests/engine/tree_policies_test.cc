@@ -9,14 +9,13 @@
 #include <numeric>
 
 #include "drafting/static_tree.h"
-#include "engine/pair.h"
+#include "engine/endless_pair.h"
 #include "engine_impl.h"
 #include "tree_plan.h"
 
 namespace coppice::testing {
 namespace {
 
-const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
 const std::vector<RankPath> paths = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}};
 
 class TreePolicies : public ::testing::Test {
@@ -24,12 +23,6 @@ class TreePolicies : public ::testing::Test {
   explicit TreePolicies(double draft_noise = 0.3) : pair_(endless(), draft_noise) {
     write_tree_shape(file("tree.json"), TreeShape(paths));
     write_grow_map(file("map.json"), plan_sequoia(usual_acceptance, {9, 3, 4}));
-  }
-
-  static TinyModel endless() {
-    TinyModel model;
-    model.eos_tokens = {};
-    return model;
   }
 
   std::filesystem::path file(const char* name) const { return pair_.path() / name; }

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "engine/pair.h"
+#include "reference/files.h"
 #include "study/acceptance_measure.h"
-#include "study/files.h"
 #include "study/grid.h"
 #include "study/study.h"
 #include "tree_plan.h"

@@ -11,7 +11,7 @@
 
 #include "base/utf8.h"
 #include "engine/pair.h"
-#include "study/files.h"
+#include "reference/files.h"
 #include "study/study_folder.h"
 
 namespace coppice::testing {

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "engine/pair.h"
-#include "study/files.h"
+#include "reference/files.h"
 #include "study/grid.h"
 #include "study/study.h"
 

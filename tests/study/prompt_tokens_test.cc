@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/pair.h"
+#include "reference/files.h"
 #include "study/drawn_prompts.h"
-#include "study/files.h"
 
 namespace coppice::testing {
 namespace {

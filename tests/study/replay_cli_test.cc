@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 #include "engine/pair.h"
-#include "study/files.h"
+#include "reference/files.h"
 
 namespace coppice::testing {
 namespace {

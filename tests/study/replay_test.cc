@@ -8,8 +8,8 @@
 #include <map>
 #include <numeric>
 
+#include "reference/files.h"
 #include "study/cell_run.h"
-#include "study/files.h"
 #include "study/recorded_pair.h"
 #include "study/replay_summary.h"
 

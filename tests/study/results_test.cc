@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "reference/files.h"
 #include "reference/tiny_model.h"
-#include "study/files.h"
 
 namespace coppice::study {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "reference/files.h"
 #include "reference/tiny_model.h"
-#include "study/files.h"
 #include "study/fingerprint.h"
 
 namespace coppice::study {

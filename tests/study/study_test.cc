@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "engine/pair.h"
+#include "reference/files.h"
 #include "study/cell_run.h"
-#include "study/files.h"
 #include "study/grid.h"
 #include "study/study_compare.h"
 #include "study/study_folder.h"

@@ -9,7 +9,7 @@
 
 #include "engine/pair.h"
 #include "engine_impl.h"
-#include "study/files.h"
+#include "reference/files.h"
 #include "study/token_probs.h"
 
 namespace coppice::testing {

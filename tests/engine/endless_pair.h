@@ -1,0 +1,26 @@
+// Generations that end by their length alone.
+#pragma once
+
+#include <vector>
+
+#include "engine/pair.h"
+
+namespace coppice::testing {
+
+inline const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+
+inline GenerateOptions greedy(std::int32_t tokens) {
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  options.tree_size = 8;
+  return options;
+}
+
+/// For a TinyPair: a model without end tokens.
+inline TinyModel endless() {
+  TinyModel model;
+  model.eos_tokens = {};
+  return model;
+}
+
+}  // namespace coppice::testing
