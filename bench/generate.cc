@@ -42,7 +42,7 @@ struct Setting {
   Policy policy;
   std::int32_t tree_size;
   Acceptance acceptance;
-  bool calibrate = false;
+  bool plain_values = false;
 };
 
 /// One prompt under one setting.
@@ -218,7 +218,7 @@ int main(int argc, char** argv) try {
       po::value(&settings_text)
           ->default_value("chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,"
                           "dyspec:16,dyspec:0,dyspec:0:coupled"),
-      "policy:size[:coupled][:calibrated], comma-separated; size 0 is auto; plain decoding is "
+      "policy:size[:coupled][:plain], comma-separated; size 0 is auto; plain decoding is "
       "always there")("cpu-seconds", "time by the process's CPU time, not the clock")(
       "json", po::value<std::string>(), "file for the figures");
   po::variables_map values;
@@ -253,10 +253,10 @@ int main(int argc, char** argv) try {
     for (std::string how; std::getline(parts, how, ':');) {
       if (how == "coupled") {
         s.acceptance = Acceptance::coupled;
-      } else if (how == "calibrated") {
-        s.calibrate = true;
+      } else if (how == "plain") {
+        s.plain_values = true;
       } else {
-        throw std::runtime_error("--settings: " + how + " is neither coupled nor calibrated");
+        throw std::runtime_error("--settings: " + how + " is neither coupled nor plain");
       }
       s.name += " " + how;
     }
@@ -306,7 +306,7 @@ int main(int argc, char** argv) try {
         request.policy = settings[s].policy;
         request.tree_size = settings[s].tree_size;
         request.acceptance = settings[s].acceptance;
-        request.calibrate = settings[s].calibrate;
+        request.plain_values = settings[s].plain_values;
         request.temperature = temperature;
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;

@@ -65,12 +65,14 @@ double usual_child(ChildDraw draw, std::size_t rank, double share) {
 
 }  // namespace
 
-AcceptanceCalibration::AcceptanceCalibration(std::optional<ChildDraw> usual) : usual_(usual) {
+AcceptanceCalibration::AcceptanceCalibration(std::optional<ChildDraw> usual, bool believes)
+    : usual_(usual), believes_(believes) {
   update();
 }
 
 void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, double share,
-                                    bool accepted) {
+                                    bool accepted, double uniform) {
+  if (uniform >= 0.0) ratios_.observe(rank, share, uniform, accepted);
   auto& counts = seen_[class_of_rank(rank)][class_of_depth(depth)];
   const auto above = static_cast<std::size_t>(
       std::upper_bound(knots.begin() + 1, knots.end() - 1, share) - knots.begin());
@@ -92,9 +94,10 @@ void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::i
     for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
       const auto n = static_cast<std::size_t>(node);
       if (tree.parent[n] != parent) continue;
-      const auto prob = static_cast<double>(tree.draft_prob[n]);
-      observe(tree.rank[n], tree.depth[n], left > prob ? prob / left : 1.0, node == accepted);
-      left = std::max(0.0, left - prob);
+      const auto mass = static_cast<double>(tree.belief[n]);
+      observe(tree.rank[n], tree.depth[n], left > mass ? mass / left : 1.0, node == accepted,
+              static_cast<double>(tree.uniform[n]));
+      left = std::max(0.0, left - mass);
       if (node == accepted) break;
     }
     parent = accepted;
@@ -133,7 +136,8 @@ void AcceptanceCalibration::update() {
       Curve weights;
       for (std::size_t k = 0; k < knots.size(); ++k) {
         const double widest =
-            usual_ ? usual_child(*usual_, r, knots[k]) : of_all[k].estimate(knots[k]);
+            believes_ ? knots[k]
+                      : (usual_ ? usual_child(*usual_, r, knots[k]) : of_all[k].estimate(knots[k]));
         const double wider = of_rank[r][k].estimate(widest);
         curve[k] = seen_[r][d][k].estimate(wider);
         weights[k] = seen_[r][d][k].seen + prior_weight;
@@ -154,7 +158,9 @@ double AcceptanceCalibration::first_child(double prior, double weight) const {
   return first.estimate(prior, weight);
 }
 
-double AcceptanceCalibration::child(std::int32_t rank, std::int32_t depth, double share) const {
+double AcceptanceCalibration::child(std::int32_t rank, std::int32_t depth, double share,
+                                    double uniform) const {
+  if (uniform >= 0.0) return ratios_.chance(rank, share, uniform);
   const Curve& curve = curve_[class_of_rank(rank)][class_of_depth(depth)];
   const auto above = static_cast<std::size_t>(
       std::upper_bound(knots.begin() + 1, knots.end() - 1, share) - knots.begin());

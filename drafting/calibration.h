@@ -9,6 +9,7 @@
 
 #include "base/token_tree.h"
 #include "base/types.h"
+#include "drafting/ratio_model.h"
 
 namespace coppice {
 
@@ -39,18 +40,21 @@ namespace coppice {
 class AcceptanceCalibration {
  public:
   /// Starts from DySpec's own estimates or, with `usual`, from what is usual where children are
-  /// drawn in that way.
-  explicit AcceptanceCalibration(std::optional<ChildDraw> usual = std::nullopt);
+  /// drawn in that way; if they come with beliefs, a drawn child's start is its share of them.
+  explicit AcceptanceCalibration(std::optional<ChildDraw> usual = std::nullopt,
+                                 bool believes = false);
 
   /// After a step: the tree as it was judged, siblings in drawn order without gaps, and its
   /// accepted nodes.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
-  /// One judged child. `share` in [0, 1]; `depth` of the child, from 1. update() ends a series.
-  void observe(std::int32_t rank, std::int32_t depth, double share, bool accepted);
+  /// One judged child. `share` in [0, 1]; `depth` of the child, from 1; `uniform`: the number that
+  /// judged it, below 0 where it is not known. update() ends a series.
+  void observe(std::int32_t rank, std::int32_t depth, double share, bool accepted,
+               double uniform = -1.0);
   void update();
 
   /// Chance of a drawn child, in [0, 1].
-  double child(std::int32_t rank, std::int32_t depth, double share) const;
+  double child(std::int32_t rank, std::int32_t depth, double share, double uniform = -1.0) const;
   /// Chance of a position, in (0, 1].
   double position(std::int32_t rank, std::int32_t depth) const {
     return position_[class_of_rank(rank)][class_of_depth(depth)];
@@ -86,6 +90,8 @@ class AcceptanceCalibration {
   }
 
   const std::optional<ChildDraw> usual_;
+  const bool believes_;
+  RatioModel ratios_;
   std::array<std::array<std::array<Count, knots.size()>, depths>, ranks> seen_{};
   std::array<std::array<Curve, depths>, ranks> curve_{};
   std::array<std::array<double, depths>, ranks> position_{};

@@ -15,8 +15,8 @@ namespace coppice {
 
 template <typename Decisions>
 BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise,
-                                              Decisions decide)
-    : decide_(std::move(decide)), noise_(noise), distributions_(0, vocab_size) {
+                                              Decisions decide, std::int32_t cells)
+    : decide_(std::move(decide)), noise_(noise), cells_(cells), distributions_(0, vocab_size) {
   // A draw is cheapest with as many blocks as tokens in a block.
   const double root = std::sqrt(static_cast<double>(vocab_size));
   block_ = 64 * std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(root / 64.0)));
@@ -24,9 +24,10 @@ BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCach
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::begin(const StepKey& key, ChildDraw draw) {
+void BasicChildDrawer<Decisions>::begin(const StepKey& key, ChildDraw draw, double sharpness) {
   key_ = key;
   draw_ = draw;
+  sharpness_ = sharpness;
   distributions_.reset();
   nodes_.clear();
   slots_used_ = 0;
@@ -92,8 +93,35 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
   if (draw_ == ChildDraw::sampled) {
     block_masses(probs, block_, block_values(node));
   } else {
-    block_maxima(probs, noise_of(node), block_, block_values(node));
+    const auto maxima = block_values(node);
+    block_maxima(probs, noise_of(node), block_, maxima);
+    node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
   }
+}
+
+// Beliefs are powers of D times the noise, which is exp(log D + G), over their sum.
+template <typename Decisions>
+double BasicChildDrawer<Decisions>::log_belief(const Node& node, std::size_t token, double prob) {
+  const std::span<const float> noise = noise_of(node);
+  const double score = noise.empty() ? prob : prob * static_cast<double>(noise[token]);
+  return sharpness_ * std::log(score / node.beliefs.largest) - std::log(node.beliefs.sum);
+}
+
+// With x = sharpness (log D + G), the log-likelihood of a token is x(token) - log sum exp(x); its
+// derivative by log sharpness is x(token) - mean of x, and the information the variance of x.
+template <typename Decisions>
+std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t node_id,
+                                                                    TokenId token) {
+  const auto index = static_cast<std::size_t>(node_id);
+  if (draw_ == ChildDraw::sampled || index >= nodes_.size() || !nodes_[index].summarised) {
+    return std::nullopt;
+  }
+  const Node& node = nodes_[index];
+  const auto at = static_cast<std::size_t>(token);
+  const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
+  if (!(prob > 0.0) || !(node.beliefs.sum > 0.0)) return std::nullopt;
+  const double x = log_belief(node, at, prob) + std::log(node.beliefs.sum);
+  return BeliefEvidence{x - node.beliefs.mean, node.beliefs.variance};
 }
 
 // Anew from what is left, not by subtraction: a block's value is 0 exactly when nothing is left.
@@ -204,7 +232,16 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   take(node, token);
   const auto at = static_cast<std::size_t>(token);
   summarise_block(node, probs, noise, at / block_);
-  return DrawnChild{token, probs[at]};
+  DrawnChild drawn{token, probs[at]};
+  if (draw_ != ChildDraw::sampled) {
+    drawn.belief =
+        static_cast<float>(std::exp(log_belief(node, at, static_cast<double>(probs[at]))));
+  } else if (cells_ > 0) {
+    drawn.uniform = decide_.look(
+        RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},
+        [&](double u) { return acceptance_cell(u, cells_); });
+  }
+  return drawn;
 }
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
 // Draws the children of a tree's nodes from the draft's distributions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,10 +12,20 @@
 #include "base/random.h"
 #include "base/token_tree.h"
 #include "base/types.h"
+#include "drafting/belief_temperature.h"
 #include "drafting/draft_source.h"
+#include "kernels/logits.h"
 #include "kernels/noise.h"
 
 namespace coppice {
+
+/// As many cells of (0, 1) are told apart of the number that will judge a child.
+inline constexpr std::int32_t acceptance_cells = 64;
+
+/// Middle of the cell that holds u.
+inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
+  return static_cast<float>((std::floor(u * cells) + 0.5) / cells);
+}
 
 /// Holds D of every evaluated node of one growing tree and draws children from it, without
 /// replacement and lazily. A DraftSource evaluates nodes, has their distributions written to
@@ -33,11 +44,14 @@ namespace coppice {
 template <typename Decisions>
 class BasicChildDrawer {
  public:
-  /// `noise` serves ChildDraw::coupled; share it with the acceptance rule.
-  BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {});
+  /// `noise` serves ChildDraw::coupled; share it with the acceptance rule. `cells`: how finely
+  /// DrawnChild::uniform is known, 0 for not at all.
+  BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {},
+                   std::int32_t cells = acceptance_cells);
 
-  /// Starts a step: forgets all nodes and keeps their memory.
-  void begin(const StepKey& key, ChildDraw draw);
+  /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
+  /// (drafting/belief_temperature.h).
+  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0);
 
   /// The row to which D of `node` is to be written, [vocab]. Rows never move.
   std::span<float> prepare(std::int32_t node);
@@ -49,6 +63,10 @@ class BasicChildDrawer {
   /// never repeats a token, never returns one of probability 0.
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
 
+  /// What `token` as the target's at a node, of which a child was drawn, says of the sharpness;
+  /// nullopt where D excludes it, or the noise is not known.
+  std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token);
+
   /// D by node id, bit for bit as sampled from.
   const DistributionTable& distributions() const { return distributions_; }
 
@@ -59,7 +77,8 @@ class BasicChildDrawer {
     std::int32_t drawn = 0;  ///< children drawn so far
     std::int32_t depth = 0;
     bool ready = false;
-    bool summarised = false;  ///< whether key, depth and block values stand
+    bool summarised = false;  ///< whether key, depth, block values and beliefs stand
+    PowerMoments beliefs;     ///< where children are not sampled
   };
 
   std::span<double> block_values(const Node& node);
@@ -67,6 +86,7 @@ class BasicChildDrawer {
   std::span<const float> noise_of(const Node& node);
   void start_drawing(const TokenTree& arena, std::int32_t node_id);
   void take(const Node& node, TokenId token);
+  double log_belief(const Node& node, std::size_t token, double prob);
   void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,
                        std::size_t block);
   TokenId draw_sampled(const Node& node, std::span<const float> probs, double u);
@@ -77,7 +97,9 @@ class BasicChildDrawer {
   NoiseCache& noise_;
   std::size_t block_ = 64;  ///< tokens per block, a multiple of 64
   std::size_t blocks_ = 0;
+  std::int32_t cells_;
   ChildDraw draw_ = ChildDraw::sampled;
+  double sharpness_ = 1.0;
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id

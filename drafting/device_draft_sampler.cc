@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
 
 namespace coppice {
@@ -30,6 +31,9 @@ DeviceFault fault_of(DrawingFault fault) {
       return DeviceFault::retry_shares_noise;
     case DrawingFault::declared_is_not_sampled:
       return DeviceFault::declared_is_not_sampled;
+    case DrawingFault::looks_at_next_sibling:
+    case DrawingFault::looks_at_next_step:
+      break;  // faults of growth, which a device has no part in
   }
   return DeviceFault::none;
 }
@@ -39,8 +43,8 @@ class DeviceDraftSampler final : public DraftSampler {
   DeviceDraftSampler(DeviceSampler& sampler, std::int32_t store_rows)
       : sampler_(sampler), store_rows_(store_rows) {}
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-             ChildDraw draw) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
+             double) override {
     state_ = &state;
     batch_ = {};
     batch_.key = key;
@@ -106,7 +110,11 @@ class DeviceDraftSampler final : public DraftSampler {
       note(node, sampler_.more(batch_, 0, node.children.back().token));
     }
     if (r >= node.children.size()) return std::nullopt;
-    return DrawnChild{node.children[r].token, node.children[r].prob};
+    DrawnChild drawn{node.children[r].token, node.children[r].prob};
+    if (batch_.noise == DeviceNoise::sampled) {
+      drawn.uniform = acceptance_cell(uniform(RandomStream::accept, batch_.key, node.key, r));
+    }
+    return drawn;
   }
 
   PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {

@@ -19,7 +19,7 @@ DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSample
 void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting& setting) {
   state_ = &state;
   setting_ = setting;
-  sampler_->begin(state, key, setting.params, setting.draw);
+  sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
   slot_of_node_.clear();
   evaluated_.clear();
   passes_ = 0;

@@ -25,6 +25,7 @@ class DraftRunner : public DraftSource {
   struct Setting {
     SamplingParams params;
     ChildDraw draw = ChildDraw::sampled;
+    double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h)
   };
 
   /// Computes the KV of all tokens but the last. False: the pool has too few slots (what was
@@ -39,6 +40,7 @@ class DraftRunner : public DraftSource {
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
   const DraftSampler& sampler() const { return *sampler_; }
+  DraftSampler& sampler() { return *sampler_; }
 
   /// Keeps the KV of the accepted nodes that the draft evaluated, frees the rest.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);

@@ -8,6 +8,7 @@
 
 #include "base/draft_evidence.h"
 #include "base/random.h"
+#include "drafting/belief_temperature.h"
 #include "drafting/draft_source.h"
 #include "drafting/planted_faults.h"
 #include "kernels/device_sampler.h"
@@ -23,9 +24,9 @@ namespace coppice {
 /// time.
 class DraftSampler : public DraftEvidence {
  public:
-  /// Starts a step: forgets all nodes. `state` outlives the step.
+  /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-                     ChildDraw draw) = 0;
+                     ChildDraw draw, double sharpness) = 0;
   /// A pass is about to be queued whose logit rows are `nodes` of `arena`. Returns what is to be
   /// queued behind it, nullptr for nothing.
   virtual PassTail* prepare(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
@@ -39,6 +40,13 @@ class DraftSampler : public DraftEvidence {
   /// See DraftSource::child.
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;
+
+  /// Whether children come with beliefs where they are not sampled; else D is all that is known.
+  virtual bool believes() const { return false; }
+  /// See BasicChildDrawer::evidence.
+  virtual std::optional<BeliefEvidence> evidence(std::int32_t /*node*/, TokenId /*token*/) {
+    return std::nullopt;
+  }
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
   /// after each, without the repetition penalty. take_scores returns the mean.

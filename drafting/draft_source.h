@@ -12,6 +12,12 @@ namespace coppice {
 struct DrawnChild {
   TokenId token = -1;
   float prob = 0.0f;  ///< D(token), of the processed distribution, before any sibling was drawn
+  /// The chance that it is the target's token, by the draft and by the noise that both will use
+  /// (drafting/child_drawer.h); below 0: the noise is not known, D says it.
+  float belief = -1.0f;
+  /// Number by which sampled rejection will judge it, to within a cell; below 0: not known. What
+  /// may look at it is said in drafting/dyspec.cc.
+  float uniform = -1.0f;
 };
 
 /// The draft's distributions over a growing tree. Node ids are indices of the tree that the

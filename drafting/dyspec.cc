@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "drafting/growth_economics.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
@@ -13,201 +14,195 @@ namespace {
 // draft for every new node. The same tree is grown here in one call per depth, for DySpec's values
 // and for any others that drafting/position_values.h gives.
 //
-// Let F be the first max_size positions, in the order of drafting/positions.h, of all positions
-// that exist (whose parent's D has mass left for them) and that the fixed limits admit.
-// Algorithm 1 pops positions in exactly that order, because a position's children and next
-// sibling come after it; so its tree is F. Here, positions are drawn while they come before the
-// cut, the max_size-th of those drawn; drawing more only moves the cut forward, so what falls
-// behind it is not in F, and neither are its children and later siblings. A node whose first
-// child would already stand behind the cut need not be evaluated. A node that is not evaluated
-// at its first chance never will be, hence round r evaluates nodes of depth r - 1 only.
+// Let F be the first positions, in the order of drafting/positions.h, of all that exist (whose
+// parent's D has mass left for them) and that the fixed limits admit, up to the first whose value
+// does not exceed the price of its place: without economics least(i) = min_value for the first
+// max_size places, and infinity behind them. Prices do not fall from place to place. Algorithm 1
+// pops positions in exactly that order, because a position's children and next sibling come after
+// it; so its tree is F. Here positions are drawn while they have a place. Drawing more only moves
+// places back, so what has lost its place is not in F, and neither are its children and later
+// siblings. A node whose first child would already have none need not be evaluated. A node that is
+// not evaluated at its first chance never will be, hence round r evaluates nodes of depth r - 1
+// only.
 //
 // Some tokens are drawn and then dropped. This does not bias what the tree's tokens are: whether
-// a position x is in F is decided by the positions before x, whose tokens determine which of
-// them exist and what they are worth; x's own value and existence follow from its ancestors,
-// their earlier siblings and its own, which are among them. Given all of these, x's token is
-// still distributed as D without its earlier siblings' tokens, whether or not x is in F:
-// membership never looks at the token itself. Positions outside F are seen by nobody. (A rule
-// that looks at a token it may drop, say one that picks the best size from the finished list,
-// lacks this property.)
+// a position x is in F is decided by the positions before x. With each of them come its token and,
+// under rejection, the number u that will judge that token; these determine which positions exist
+// and what they are worth. x's own value and existence follow from its ancestors, their earlier
+// siblings and its own, which are among them. Given all of these, x's token is still distributed
+// as D without its earlier siblings' tokens, and x's own u is still uniform, whether or not x is in
+// F: membership looks at neither. Positions outside F are seen by nobody. What the judge writes
+// then has the target's law: the residual that x's token is judged against is a function of the
+// earlier siblings' tokens, given that they are refused, not of how narrowly; and below an accepted
+// node fresh tokens are judged by fresh numbers. So growth may look at the u of ancestors and of
+// earlier siblings exactly as at their tokens. It may not look at x's own before x has its place,
+// nor at a later sibling's or at another step's, which decide what is still to be written. (A rule
+// that looks at a token it may drop, say one that picks the best size from the finished list, lacks
+// this property too.)
+//
+// With economics a draft pass is made only if its positions together pay for it, which their
+// tokens say. Under rejection nothing is dropped then: a position is drawn once it is certain to
+// stay. So whether x is drawn depends on tokens and numbers above it and of its earlier siblings,
+// all kept, and on other branches, which do not depend on x.
 //
 // Looking ahead, where any tree is exact, lowers a position's value to its drawn child's estimate.
-// F is then the first max_size nodes by these values, and is found in the same way: a value before
-// the draw bounds the one after it, and both those of later siblings and of descendants.
+// F is then the first nodes by these values, and is found in the same way: a value before the draw
+// bounds the one after it, and both those of later siblings and of descendants. With economics the
+// tree is cut at last to the size that pays best at what a verify pass costs.
 class DyspecPolicy final : public DraftPolicy {
-  // A drawn position that has a place. Its value stands here too, which settles nearly all
-  // comparisons.
-  struct Placed {
-    double value;
-    std::int32_t node;
-  };
-
-  // Heap order: the first position on top.
-  auto first_on_top() const {
-    return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
-  }
-  auto in_order() const {
-    return [this](const Placed& a, const Placed& b) {
-      if (a.value != b.value) return a.value > b.value;
-      return before(arena_, position_of(arena_, a.node), position_of(arena_, b.node));
-    };
-  }
-
  public:
-  explicit DyspecPolicy(const PositionValues& values) : values_(values) {}
+  explicit DyspecPolicy(const DyspecRule& rule)
+      : economics_(rule.economics),
+        drops_(rule.economics == nullptr || rule.any_tree),
+        values_(rule.calibration, rule.any_tree) {}
   std::string name() const override { return "dyspec"; }
 
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     arena_.reset(tree.token[0]);
     tree.reset(arena_.token[0]);
-    best_.clear();
-    drawn_.clear();
-    cut_ = {0.0, 0};
+    placed_.clear();
     values_.reset();
+    limits_ = limits;
     if (limits.max_size <= 0 || limits.max_depth <= 0) return;
     batch_.assign(1, 0);
     while (!batch_.empty()) {
       source.evaluate(arena_, batch_);
-      next_.clear();
-      for (const std::int32_t node : batch_) {
-        const Position position = first_child(node);
-        if (admits(position, limits)) next_.push_back(position);
-      }
-      std::make_heap(next_.begin(), next_.end(), first_on_top());
       const std::int32_t first_new = arena_.nodes();
-      draw(source, limits);
+      draw(source);
       source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
-      batch_.clear();
-      for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
-        if (arena_.depth[static_cast<std::size_t>(node)] < limits.max_depth &&
-            admits(first_child(node), limits)) {
-          batch_.push_back(node);
-        }
-      }
+      choose_batch(first_new);
     }
     finish(tree);
   }
 
  private:
-  // The position under `node` that is drawn first. Rounding must not lift it above its parent's.
+  auto in_order() const {
+    return [this](const Position& a, const Position& b) { return before(arena_, a, b); };
+  }
+  auto first_on_top() const {
+    return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
+  }
+
   Position first_child(std::int32_t node) const {
-    const auto i = static_cast<std::size_t>(node);
-    return {values_.first_child(arena_, node), arena_.depth[i] + 1, node, 0};
+    return {values_.first_child(arena_, node), arena_.depth[static_cast<std::size_t>(node)] + 1,
+            node, 0};
   }
 
-  bool full(const GrowthLimits& limits) const {
-    return best_.size() + drawn_.size() >= static_cast<std::size_t>(limits.max_size);
+  // Whether a node of this value pays for a tree's place, counted from 0.
+  bool pays(double value, std::size_t place) const {
+    const auto size = static_cast<std::int32_t>(place);
+    return value > 0.0 && value >= limits_.min_value && size < limits_.max_size &&
+           (economics_ == nullptr || value > economics_->node_cost(size));
   }
 
-  // The list that ends with the last of all places; one has a place at least.
-  std::vector<Placed>& last_list() {
-    if (best_.empty() || drawn_.empty()) return best_.empty() ? drawn_ : best_;
-    return in_order()(best_.back(), drawn_.back()) ? drawn_ : best_;
+  // Whether a position has a place. (If a node's child has, so has the node, which comes before.)
+  bool admits(const Position& position) const {
+    if (pays(position.value, placed_.size())) return true;
+    if (!drops_) return false;
+    return pays(position.value, place_of(position));
   }
 
-  // Whether a position has a place among the first max_size. (If a node's child has, so has the
-  // node, which comes before it.)
-  bool admits(const Position& position, const GrowthLimits& limits) const {
-    if (!(position.value > 0.0) || position.value < limits.min_value) return false;
-    if (position.value != cut_.value) return position.value > cut_.value;
-    return before(arena_, position, position_of(arena_, cut_.node));
+  std::size_t place_of(const Position& position) const {
+    const auto place = std::upper_bound(placed_.begin(), placed_.end(), position, in_order());
+    return static_cast<std::size_t>(place - placed_.begin());
   }
 
-  // Draws positions, best first, while they have a place.
-  void draw(DraftSource& source, const GrowthLimits& limits) {
+  // Draws positions under the batch's nodes, best first, while they have a place.
+  void draw(DraftSource& source) {
     dropped_.clear();
-    while (!next_.empty() && admits(next_.front(), limits)) {
-      Position position = next_.front();
-      if (add(position, source, limits)) {
-        ++position.rank;
-        position.value =
-            values_.next_sibling(arena_, position.parent, position.rank, position.value);
-        if (admits(position, limits)) {
-          replace_first(position);
-          continue;
-        }
-      }
+    next_.clear();
+    for (const std::int32_t node : batch_) next_.push_back(first_child(node));
+    std::make_heap(next_.begin(), next_.end(), first_on_top());
+    while (!next_.empty() && admits(next_.front())) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
+      Position position = next_.back();
       next_.pop_back();
+      if (!add(position, source)) continue;
+      position.node = -1;
+      ++position.rank;
+      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value);
+      next_.push_back(position);
+      std::push_heap(next_.begin(), next_.end(), first_on_top());
     }
-    keep_drawn();  // what is left has no place now, and never will
-  }
-
-  // Puts a position in the place of the first one, and the first of all on top again. Siblings
-  // are often next in order, so that one or two comparisons do.
-  void replace_first(const Position& position) {
-    std::size_t hole = 0;
-    for (std::size_t child = 1; child < next_.size(); child = 2 * hole + 1) {
-      if (child + 1 < next_.size() && before(arena_, next_[child + 1], next_[child])) ++child;
-      if (before(arena_, position, next_[child])) break;
-      next_[hole] = next_[child];
-      hole = child;
-    }
-    next_[hole] = position;
   }
 
   // Draws the token of an admitted position. False: there is none, or it has lost its place, and
   // so have its siblings.
-  bool add(Position& position, DraftSource& source, const GrowthLimits& limits) {
+  bool add(Position& position, DraftSource& source) {
     const auto drawn = source.child(arena_, position.parent, position.rank);
     if (!drawn) return false;
     if (values_.looks_ahead()) {
-      position.value = std::min(position.value,
-                                values_.child(arena_, position.parent, position.rank, drawn->prob));
-      if (!admits(position, limits)) return false;
+      position.value =
+          std::min(position.value, values_.child(arena_, position.parent, position.rank, *drawn));
+      if (!admits(position)) return false;
     }
-    const std::int32_t node =
-        arena_.add(position.parent, drawn->token, position.rank, drawn->prob, position.value);
+    position.node = arena_.add(position.parent, drawn->token, position.rank, drawn->prob,
+                               position.value, drawn->belief, drawn->uniform);
     values_.added(arena_);
-    if (full(limits)) {
-      std::vector<Placed>& last = last_list();
-      dropped_.push_back(last.back().node);
-      last.pop_back();
+    placed_.insert(placed_.begin() + static_cast<std::ptrdiff_t>(place_of(position)), position);
+    while (drops_ && !pays(placed_.back().value, placed_.size() - 1)) {
+      dropped_.push_back(placed_.back().node);
+      placed_.pop_back();
     }
-    // Positions come in order, except where looking ahead has lowered their values.
-    const Placed placed{position.value, node};
-    drawn_.insert(values_.looks_ahead()
-                      ? std::upper_bound(drawn_.begin(), drawn_.end(), placed, in_order())
-                      : drawn_.end(),
-                  placed);
-    if (full(limits)) cut_ = last_list().back();
     return true;
   }
 
-  // Merges this round's positions into all, from the back: most of them stand there.
-  void keep_drawn() {
-    std::size_t old = best_.size();
-    best_.resize(old + drawn_.size());
-    for (std::size_t from = drawn_.size(); from > 0; --from) {
-      const Placed placed = drawn_[from - 1];
-      for (; old > 0 && best_[old - 1].value < placed.value; --old) {
-        best_[old - 1 + from] = best_[old - 1];
+  // The new nodes whose first child has a place, if together they pay for a draft pass. (The
+  // root's pass is decided before the step.)
+  void choose_batch(std::int32_t first_new) {
+    batch_.clear();
+    double surplus = 0.0;
+    for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
+      if (arena_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
+      if (!admits(first_child(node))) continue;
+      if (economics_ != nullptr) {
+        const auto size = static_cast<std::int32_t>(placed_.size());
+        const double net = values_.expected_first_child(arena_, node) - economics_->node_cost(size);
+        if (net <= 0.0) continue;
+        surplus += net;
       }
-      for (; old > 0 && in_order()(placed, best_[old - 1]); --old) {  // ties
-        best_[old - 1 + from] = best_[old - 1];
-      }
-      best_[old - 1 + from] = placed;
+      batch_.push_back(node);
     }
-    drawn_.clear();
+    if (economics_ != nullptr && !batch_.empty() &&
+        surplus <= economics_->pass_cost(static_cast<std::int32_t>(batch_.size()))) {
+      batch_.clear();
+    }
+  }
+
+  // How many of the placed nodes pay best at what a verify pass over them costs.
+  std::size_t best_size() const {
+    if (economics_ == nullptr || !drops_) return placed_.size();
+    double gain = 0.0, best = -economics_->verify_cost(0);
+    std::size_t keep = 0;
+    for (std::size_t size = 1; size <= placed_.size(); ++size) {
+      gain += placed_[size - 1].value;
+      const double net = gain - economics_->verify_cost(static_cast<std::int32_t>(size));
+      if (net <= best) continue;
+      best = net;
+      keep = size;
+    }
+    return keep;
   }
 
   void finish(TokenTree& tree) {
+    placed_.resize(best_size());
     index_.assign(static_cast<std::size_t>(arena_.nodes()), 0);
-    for (const Placed& placed : best_) {
-      const auto i = static_cast<std::size_t>(placed.node);
+    for (const Position& position : placed_) {
+      const auto i = static_cast<std::size_t>(position.node);
       const std::int32_t parent = index_[static_cast<std::size_t>(arena_.parent[i])];
-      index_[i] =
-          tree.add(parent, arena_.token[i], arena_.rank[i], arena_.draft_prob[i], arena_.value[i]);
-      tree.source.back() = placed.node;
+      index_[i] = tree.add(parent, arena_.token[i], arena_.rank[i], arena_.draft_prob[i],
+                           arena_.value[i], arena_.belief[i], arena_.uniform[i]);
+      tree.source.back() = position.node;
     }
   }
 
-  TokenTree arena_;                    // every drawn position
-  PositionValues values_;              // of its positions
-  std::vector<Placed> best_;           // the first max_size positions, in order
-  std::vector<Placed> drawn_;          // those of this round, which are not in best_ yet, in order
-  Placed cut_{0.0, 0};                 // the last of max_size positions; below all values before
-  std::vector<Position> next_;         // heap: undrawn positions, first on top
+  const GrowthEconomics* economics_;
+  bool drops_;             // whether a drawn position may lose its place
+  TokenTree arena_;        // every drawn position
+  PositionValues values_;  // of its positions
+  GrowthLimits limits_;
+  std::vector<Position> placed_;       // drawn positions that have a place, in order
+  std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
   std::vector<std::int32_t> batch_;    // nodes of one draft pass
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
   std::vector<std::int32_t> index_;    // tree node by arena node
@@ -215,13 +210,8 @@ class DyspecPolicy final : public DraftPolicy {
 
 }  // namespace
 
-std::unique_ptr<DraftPolicy> make_dyspec_policy() {
-  return std::make_unique<DyspecPolicy>(PositionValues(nullptr, false));
-}
-
-std::unique_ptr<DraftPolicy> make_calibrated_dyspec_policy(const AcceptanceCalibration& calibration,
-                                                           ChildDraw draw) {
-  return std::make_unique<DyspecPolicy>(PositionValues(&calibration, draw != ChildDraw::sampled));
+std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule) {
+  return std::make_unique<DyspecPolicy>(rule);
 }
 
 }  // namespace coppice

@@ -23,11 +23,11 @@ class HostDraftSampler final : public DraftSampler {
         drawer_(vocab_size, noise, fault...),
         score_probs_(common_vocab_) {}
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-             ChildDraw draw) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
+             double sharpness) override {
     state_ = &state;
     params_ = params;
-    drawer_.begin(key, draw);
+    drawer_.begin(key, draw, sharpness);
   }
 
   PassTail* prepare(const TokenTree&, std::span<const std::int32_t>) override { return nullptr; }
@@ -43,6 +43,11 @@ class HostDraftSampler final : public DraftSampler {
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override {
     return drawer_.child(arena, node, rank);
+  }
+
+  bool believes() const override { return true; }
+  std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) override {
+    return drawer_.evidence(node, token);
   }
 
   PassTail* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {

@@ -29,6 +29,12 @@ class FaultyDrawing {
     }
     return decide_(at, outcome);
   }
+  template <typename Outcome>
+  auto look(RandomAddress at, const Outcome& outcome) {
+    if (fault_ == DrawingFault::looks_at_next_sibling) ++at.index;
+    if (fault_ == DrawingFault::looks_at_next_step) ++at.key.step;
+    return decide_.look(at, outcome);
+  }
   /// By the two faults that share noise, a key counts edges from the root.
   std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) const {
     const bool by_depth = fault_ == DrawingFault::same_depth_shares_noise ||
@@ -46,13 +52,13 @@ template <typename Decisions>
 class FaultyChildDrawer {
  public:
   FaultyChildDrawer(std::int64_t vocab_size, NoiseCache& noise, DrawingFault fault,
-                    Decisions decide = {})
+                    Decisions decide = {}, std::int32_t cells = acceptance_cells)
       : narrows_(fault == DrawingFault::declared_is_not_sampled),
-        drawer_(vocab_size, noise, FaultyDrawing<Decisions>(fault, std::move(decide))),
+        drawer_(vocab_size, noise, FaultyDrawing<Decisions>(fault, std::move(decide)), cells),
         declared_(0, vocab_size) {}
 
-  void begin(const StepKey& key, ChildDraw draw) {
-    drawer_.begin(key, draw);
+  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0) {
+    drawer_.begin(key, draw, sharpness);
     declared_.reset();
   }
   std::span<float> prepare(std::int32_t node) {
@@ -71,6 +77,9 @@ class FaultyChildDrawer {
   }
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank) {
     return drawer_.child(arena, node, rank);
+  }
+  std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) {
+    return drawer_.evidence(node, token);
   }
   const DistributionTable& distributions() const {
     return narrows_ ? declared_ : drawer_.distributions();

@@ -9,6 +9,8 @@ enum class DrawingFault {
   same_depth_shares_noise,  ///< nodes of equal depth draw with the same uniforms
   retry_shares_noise,       ///< a position retried in a later step draws with the same uniforms
   declared_is_not_sampled,  ///< children come from the two most probable tokens, D says all
+  looks_at_next_sibling,    ///< growth sees the number that judges a drawn child's next sibling
+  looks_at_next_step,       ///< growth sees the number that judges the same place in the next step
 };
 
 }  // namespace coppice

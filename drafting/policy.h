@@ -19,6 +19,7 @@ struct GrowthLimits {
 };
 
 class AcceptanceCalibration;
+class GrowthEconomics;
 
 class DraftPolicy {
  public:
@@ -28,20 +29,23 @@ class DraftPolicy {
   virtual void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) = 0;
 };
 
-/// DySpec, Algorithm 1: always the position of the highest value, exactly, in as many draft
-/// passes as the tree is deep.
-std::unique_ptr<DraftPolicy> make_dyspec_policy();
-/// DySpec, Algorithm 2: every position of value >= limits.min_value, layer by layer, up to
-/// max_size nodes.
-std::unique_ptr<DraftPolicy> make_dyspec_threshold_policy();
-/// The same two by learned acceptance (drafting/calibration.h) in the place of draft probability.
-/// The calibration outlives the policy and does not change while a tree grows. Where any tree is
-/// exact (`draw` is not ChildDraw::sampled) the first one also goes by the drawn tokens' own
-/// estimates. A node's value is then what its position was valued by.
-std::unique_ptr<DraftPolicy> make_calibrated_dyspec_policy(const AcceptanceCalibration& calibration,
-                                                           ChildDraw draw);
-std::unique_ptr<DraftPolicy> make_calibrated_threshold_policy(
-    const AcceptanceCalibration& calibration);
+/// What DySpec's positions are worth, and where growth stops beside its limits. What is pointed to
+/// outlives the policy and does not change while a tree grows.
+struct DyspecRule {
+  /// Null: DySpec's own values (drafting/position_values.h).
+  const AcceptanceCalibration* calibration = nullptr;
+  /// Null: growth stops by its limits alone. Else a node is added where its value exceeds its
+  /// price, and a draft pass is made where its positions pay for it; needs a calibration.
+  const GrowthEconomics* economics = nullptr;
+  /// Where any tree is exact (drafting/any_tree.h): growth also goes by the drawn tokens' own
+  /// estimates, and drops what does not pay.
+  bool any_tree = false;
+};
+
+/// DySpec: always the position of the highest value, exactly (Algorithm 1); with
+/// limits.min_value every position that reaches it (Algorithm 2), the best max_size of them. As
+/// many draft passes as the tree is deep. A node's value is its position's.
+std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule = {});
 /// One path of max_size tokens.
 std::unique_ptr<DraftPolicy> make_chain_policy();
 

@@ -2,26 +2,21 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "base/token_tree.h"
 
 namespace coppice {
 
 /// A sampling position: the place of a parent's child of some rank. It exists before its token
-/// is drawn, and its value (DySpec, eq. 11) depends on ancestors and earlier siblings alone.
+/// is drawn, and its value (drafting/position_values.h) depends on ancestors and earlier siblings
+/// alone.
 struct Position {
   double value = 0.0;
   std::int32_t depth = 0;
   std::int32_t parent = -1;
   std::int32_t rank = 0;
+  std::int32_t node = -1;  ///< that holds its token; -1: not drawn
 };
-
-/// Position of an arena node.
-inline Position position_of(const TokenTree& arena, std::int32_t node) {
-  const auto i = static_cast<std::size_t>(node);
-  return {arena.value[i], arena.depth[i], arena.parent[i], arena.rank[i]};
-}
 
 /// Total order of positions: larger value first; among equals the shallower one, then the
 /// lexicographically smaller path of sibling ranks. It looks at no token, and puts ancestors

@@ -76,6 +76,18 @@ void block_masses(std::span<const float> probs, std::size_t block, std::span<dou
 void block_maxima(std::span<const float> probs, std::span<const float> noise, std::size_t block,
                   std::span<double> maxima);
 
+/// The distribution proportional to (probs[i] * noise[i])^power.
+struct PowerMoments {
+  double largest = 0.0;   ///< probs[i] * noise[i]
+  double sum = 0.0;       ///< of (probs[i] * noise[i] / largest)^power; 0 for a row without mass
+  double mean = 0.0;      ///< of power log(probs[i] * noise[i] / largest) under it
+  double variance = 0.0;  ///< of the same
+};
+/// `maxima` are block_maxima()'s of the same rows and `block`. Blocks that can together add no more
+/// than 2^-20 to a sum of at least 1 are passed over.
+PowerMoments power_moments(std::span<const float> probs, std::span<const float> noise,
+                           std::size_t block, std::span<const double> maxima, double power);
+
 /// Index of the largest probs[i] * noise[i] (multiplied in float), lowest among equals.
 TokenId argmax_product(std::span<const float> probs, std::span<const float> noise);
 

@@ -167,11 +167,13 @@ struct GenerateOptions {
   /// dyspec_threshold: least estimated acceptance of a position, tree_size being the cap
   /// (automatic: max_tree_size); 0: chosen from costs.
   double threshold = 0.0;
-  /// dyspec with a tree_size, dyspec_threshold: value positions by acceptance as learned in this
-  /// generation instead of by draft probability (drafting/calibration.h). Trees of a size grow
-  /// deeper, which mostly accepts more and takes more draft passes.
-  bool calibrate = false;
-  double draft_temperature = -1.0;  ///< below 0: the target's, or 0.45 at target temperature 0
+  /// dyspec with a tree_size, dyspec_threshold: value positions by draft probability alone, as the
+  /// paper does, and not by what this generation's noise and past tell of acceptance
+  /// (drafting/README.md).
+  bool plain_values = false;
+  /// Rejection: the temperature at which children are drawn; below 0: the target's. Else the belief
+  /// temperature, how far the draft is believed (drafting/belief_temperature.h); below 0: learned.
+  double draft_temperature = -1.0;
   bool sampled_children =
       false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
@@ -244,7 +246,7 @@ struct Statistics {
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
-  double draft_temperature = 0.0;
+  double draft_temperature = 0.0;  ///< if it was learned, the last
   std::uint64_t seed = 0;
   std::string device;
   std::string dtype;

@@ -52,11 +52,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   // Without memory to measure in there is none to speculate in either.
   if (sizes_itself(options_) && costs == nullptr) options_.policy = Policy::none;
 
-  if (options_.draft_temperature < 0.0) {
-    options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
-  }
-  draft_setting_.params = params_of(options_, options_.draft_temperature);
-  draft_setting_.draw = child_draw(options_);
+  set_up_draft();
 
   judge_ = engine_.make_judge(greedy ? DeviceNoise::top
                                      : (coupled ? DeviceNoise::coupled : DeviceNoise::sampled));
@@ -66,13 +62,52 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
     const bool by_node = options_.policy == Policy::dyspec;
     auto_size_ = std::make_unique<AutoSize>(
         *costs, engine_.costs_are_saved ? nullptr : &engine_.correction, draft_setting_.draw,
-        by_node ? engine_.options.max_tree_size : 0);
+        by_node ? engine_.options.max_tree_size : 0, believes_);
   }
-  if (options_.calibrate && options_.policy != Policy::none) {
-    calibration_ = std::make_unique<AcceptanceCalibration>();
+  const bool values_positions =
+      options_.policy == Policy::dyspec || options_.policy == Policy::dyspec_threshold;
+  if (values_positions && !auto_size_ && !options_.plain_values) {
+    calibration_ = std::make_unique<AcceptanceCalibration>(draft_setting_.draw, believes_);
   }
   policy_ = make_policy(options_, plan, auto_size_.get(), calibration_.get());
   tree_.reserve(engine_.options.max_tree_size + 1);
+}
+
+// Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
+// only ranks: the draft temperature is the belief's, by default one that is learned.
+void Decoder::set_up_draft() {
+  const bool greedy = options_.temperature == 0.0, given = options_.draft_temperature >= 0.0;
+  if (!given) {
+    options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
+  }
+  draft_setting_.draw = child_draw(options_);
+  believes_ = draft_setting_.draw != ChildDraw::sampled && engine_.draft_runner != nullptr &&
+              engine_.draft_runner->sampler().believes();
+  if (believes_ && given && !greedy) {
+    draft_setting_.sharpness = 1.0 / options_.draft_temperature;
+    draft_setting_.params = params_of(options_, options_.temperature);
+    return;
+  }
+  draft_setting_.params = params_of(options_, options_.draft_temperature);
+  if (believes_ && !given) {
+    belief_.emplace(BeliefTemperature::usual(options_.temperature, options_.draft_temperature));
+    draft_setting_.sharpness = belief_->sharpness();
+  }
+}
+
+// By the tokens that came after the nodes that the draft has evaluated.
+void Decoder::learn_belief() {
+  DraftSampler& sampler = engine_.draft_runner->sampler();
+  std::int32_t node = 0;
+  for (std::size_t i = 0; i <= verdict_.path.size(); ++i) {
+    const bool last = i == verdict_.path.size();
+    const TokenId token =
+        last ? verdict_.bonus : tree_.token[static_cast<std::size_t>(verdict_.path[i])];
+    const std::int32_t source = tree_.source[static_cast<std::size_t>(node)];
+    if (const auto seen = sampler.evidence(source, token)) belief_->observe(*seen);
+    if (!last) node = verdict_.path[i];
+  }
+  draft_setting_.sharpness = belief_->sharpness();
 }
 
 Generation Decoder::run() {
@@ -293,6 +328,7 @@ void Decoder::count_step() {
   if (auto_size_ && speculate_) auto_size_->record(tree_, verdict_.path, passes);
   if (auto_size_ && !speculate_) auto_size_->record_plain();
   if (calibration_ && speculate_) calibration_->record(tree_, verdict_.path);
+  if (belief_ && speculate_) learn_belief();
 }
 
 void Decoder::note_logprob(std::int32_t node, TokenId token) {
@@ -408,6 +444,10 @@ void Decoder::finish(double seconds) {
   s.acceptance = options_.acceptance;
   s.temperature = options_.temperature;
   s.draft_temperature = options_.draft_temperature;
+  if (belief_) {
+    s.draft_temperature =
+        (options_.temperature > 0.0 ? 1.0 : s.draft_temperature) / belief_->sharpness();
+  }
   s.seed = options_.seed;
   s.device = engine_.device->name();
   s.dtype = name_of(engine_.device->compute_dtype());

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
 #include "engine_impl.h"
 #include "models/sequence_state.h"
@@ -23,6 +24,8 @@ class Decoder {
   JudgedTree judge_first_tree();
 
  private:
+  void set_up_draft();
+  void learn_belief();
   void prefill();
   bool prefill_target();
   void prefill_draft();
@@ -49,6 +52,8 @@ class Decoder {
   std::int32_t prompt_length_;  ///< tokens of the sequence before this generation's
   SamplingParams target_params_;
   DraftRunner::Setting draft_setting_;
+  bool believes_ = false;                    ///< whether children come with beliefs
+  std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;

@@ -30,8 +30,9 @@ struct PolicyFacts {
 };
 
 constexpr std::array table = {
-    PolicyFacts{Policy::dyspec, "dyspec", by_costs, set(calibrate)},
-    PolicyFacts{Policy::dyspec_threshold, "dyspec-threshold", by_costs, set(threshold, calibrate)},
+    PolicyFacts{Policy::dyspec, "dyspec", by_costs, set(plain_values)},
+    PolicyFacts{Policy::dyspec_threshold, "dyspec-threshold", by_costs,
+                set(threshold, plain_values)},
     PolicyFacts{Policy::chain, "chain", by_costs},
     PolicyFacts{Policy::static_tree, "static", usual, set(tree)},
     PolicyFacts{Policy::specinfer, "specinfer", usual, set(widths)},
@@ -58,8 +59,8 @@ const PolicyFacts& facts_of(Policy policy) { return table[static_cast<std::size_
 const char* name_of(Policy policy) { return facts_of(policy).name; }
 
 const char* name_of(PolicyOption option) {
-  constexpr std::array names = {"threshold",     "widths",     "tree",      "tree-depth",
-                                "custom-policy", "beam-width", "calibrate", "acceptance-vector"};
+  constexpr std::array names = {"threshold",     "widths",     "tree",         "tree-depth",
+                                "custom-policy", "beam-width", "plain-values", "acceptance-vector"};
   return names[static_cast<std::size_t>(option)];
 }
 

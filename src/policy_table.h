@@ -17,7 +17,7 @@ enum class PolicyOption {
   tree_depth,
   custom_policy,
   beam_width,
-  calibrate,
+  plain_values,
   acceptance_vector,
 };
 

@@ -143,7 +143,7 @@ void check_tree_options(const GenerateOptions& options) {
   check_belongs(options, PolicyOption::custom_policy, !options.custom_policy.empty());
   if (options.policy == Policy::custom) require_registered(options.custom_policy);
   check_belongs(options, PolicyOption::beam_width, options.beam_width != 0);
-  check_belongs(options, PolicyOption::calibrate, options.calibrate);
+  check_belongs(options, PolicyOption::plain_values, options.plain_values);
   check_belongs(options, PolicyOption::acceptance_vector, !options.acceptance_vector.empty());
   try {
     check_acceptance_vector(options.acceptance_vector);
@@ -153,9 +153,9 @@ void check_tree_options(const GenerateOptions& options) {
   if (has_tree && !options.acceptance_vector.empty()) {
     throw_usage("acceptance-vector: a grow map brings its own; leave one of the two out");
   }
-  if (options.calibrate && options.policy == Policy::dyspec && options.tree_size == 0) {
+  if (options.plain_values && options.policy == Policy::dyspec && options.tree_size == 0) {
     throw_usage(
-        "calibrate: automatic sizes of policy dyspec learn acceptance by themselves; give a "
+        "plain-values: automatic sizes of policy dyspec need learned acceptance; give a "
         "tree-size, or leave it out");
   }
   check_count("tree-depth", options.tree_depth);
@@ -220,15 +220,14 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
                                          AutoSize* auto_size,
                                          const AcceptanceCalibration* calibration) {
   const ChildDraw draw = child_draw(options);
+  if (auto_size != nullptr) calibration = &auto_size->calibration();
+  if (options.plain_values) calibration = nullptr;
+  const bool any_tree = calibration != nullptr && draw != ChildDraw::sampled;
   switch (options.policy) {
     case Policy::dyspec:
-      if (calibration != nullptr) return make_calibrated_dyspec_policy(*calibration, draw);
-      if (auto_size == nullptr) return make_dyspec_policy();
-      return std::make_unique<DyspecAutoPolicy>(*auto_size, auto_size->calibration(),
-                                                draw != ChildDraw::sampled);
+      return make_dyspec_policy({calibration, auto_size, any_tree});
     case Policy::dyspec_threshold:
-      return calibration != nullptr ? make_calibrated_threshold_policy(*calibration)
-                                    : make_dyspec_threshold_policy();
+      return make_dyspec_policy({calibration, nullptr, any_tree});
     case Policy::chain:
       return make_chain_policy();
     case Policy::static_tree:

@@ -48,7 +48,8 @@ TreePlan plan_trees(const GenerateOptions& options, std::int32_t most);
 
 /// nullptr for Policy::none. Of the policies with automatic size, dyspec needs `auto_size` for
 /// growing where `plan.size` is 0; it must outlive the policy. So must `calibration`, by which
-/// dyspec and dyspec_threshold value positions where options.calibrate says so.
+/// dyspec and dyspec_threshold value positions unless options.plain_values says otherwise; null:
+/// `auto_size`'s, or draft probability alone.
 std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
                                          AutoSize* auto_size,
                                          const AcceptanceCalibration* calibration = nullptr);

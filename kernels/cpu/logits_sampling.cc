@@ -2,8 +2,11 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/logits_sampling.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+// After the two above, which repeat this file for every instruction set.
+#include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -104,6 +107,45 @@ void BlockMaxima(const float* x, const float* noise, std::size_t n, std::size_t 
   }
 }
 
+// Adds to `sums` those of e^x, x e^x and x^2 e^x, where x = power log(probs * noise / largest).
+// Products of 0 add nothing.
+void SumPowers(const float* probs, const float* noise, std::size_t n, float largest, float power,
+               double* sums) {
+  const std::size_t lanes = hn::Lanes(f32);
+  const VF32 scale = hn::Set(f32, 1.0f / largest), exponent = hn::Set(f32, power);
+  const VF32 zero = hn::Zero(f32);
+  VF32 sum0 = zero, sum1 = zero, sum2 = zero;
+  const auto add = [&](VF32 product) HWY_ATTR {
+    const VF32 ratio = hn::Mul(product, scale);
+    const auto some = hn::Ge(ratio, hn::Set(f32, 1e-37f));
+    const VF32 x = hn::Mul(exponent, hn::Log(f32, hn::IfThenElse(some, ratio, scale)));
+    const VF32 weight = hn::IfThenElseZero(some, hn::Exp(f32, x));
+    const VF32 first = hn::Mul(x, weight);
+    sum0 = hn::Add(sum0, weight);
+    sum1 = hn::Add(sum1, first);
+    sum2 = hn::MulAdd(x, first, sum2);
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    VF32 product = hn::LoadU(f32, probs + i);
+    if (noise != nullptr) product = hn::Mul(product, hn::LoadU(f32, noise + i));
+    add(product);
+  }
+  if (i < n) {
+    HWY_ALIGN float rest[HWY_MAX_BYTES / sizeof(float)] = {};
+    for (std::size_t j = 0; i + j < n; ++j) {
+      rest[j] = noise != nullptr ? probs[i + j] * noise[i + j] : probs[i + j];
+    }
+    add(hn::Load(f32, rest));
+  }
+  const auto total = [](VF32 v) HWY_ATTR {
+    return static_cast<double>(hn::GetLane(hn::SumOfLanes(f32, v)));
+  };
+  sums[0] += total(sum0);
+  sums[1] += total(sum1);
+  sums[2] += total(sum2);
+}
+
 std::size_t ArgmaxProduct(const float* x, const float* noise, std::size_t n) {
   const std::size_t lanes = hn::Lanes(f32);
   const float max = LargestProduct<true>(x, noise, n);
@@ -132,6 +174,7 @@ HWY_EXPORT(Mass);
 HWY_EXPORT(BlockMasses);
 HWY_EXPORT(Residual);
 HWY_EXPORT(BlockMaxima);
+HWY_EXPORT(SumPowers);
 HWY_EXPORT(ArgmaxProduct);
 
 // Masses by block find the block, then weights one by one find the token in it. Where rounding
@@ -216,6 +259,30 @@ void block_maxima(std::span<const float> probs, std::span<const float> noise, st
   if (!noise.empty()) check_equal_length("block maxima", probs.size(), noise.size());
   HWY_DYNAMIC_DISPATCH(BlockMaxima)
   (probs.data(), noise.empty() ? nullptr : noise.data(), probs.size(), block, maxima.data());
+}
+
+PowerMoments power_moments(std::span<const float> probs, std::span<const float> noise,
+                           std::size_t block, std::span<const double> maxima, double power) {
+  check_equal_length("power moments", (probs.size() + block - 1) / block, maxima.size());
+  if (!noise.empty()) check_equal_length("power moments", probs.size(), noise.size());
+  PowerMoments moments;
+  for (const double largest : maxima) moments.largest = std::max(moments.largest, largest);
+  if (!(moments.largest > 0.0)) return moments;
+  const double least =
+      moments.largest * std::pow(0x1p-20 / static_cast<double>(probs.size()), 1.0 / power);
+  double sums[3] = {};
+  for (std::size_t b = 0; b < maxima.size(); ++b) {
+    if (maxima[b] < least) continue;
+    const std::size_t begin = b * block;
+    HWY_DYNAMIC_DISPATCH(SumPowers)
+    (probs.data() + begin, noise.empty() ? nullptr : noise.data() + begin,
+     std::min(block, probs.size() - begin), static_cast<float>(moments.largest),
+     static_cast<float>(power), sums);
+  }
+  moments.sum = sums[0];
+  moments.mean = sums[1] / sums[0];
+  moments.variance = std::max(0.0, sums[2] / sums[0] - moments.mean * moments.mean);
+  return moments;
 }
 
 TokenId argmax_product(std::span<const float> probs, std::span<const float> noise) {

@@ -12,6 +12,8 @@ void TokenTree::reset(TokenId root_token) {
   depth.assign(1, 0);
   rank.assign(1, 0);
   draft_prob.assign(1, 1.0f);
+  belief.assign(1, 1.0f);
+  uniform.assign(1, -1.0f);
   path_prob.assign(1, 1.0);
   value.assign(1, 1.0);
   source.assign(1, 0);
@@ -24,13 +26,16 @@ void TokenTree::reserve(std::int32_t nodes_wanted) {
   depth.reserve(n);
   rank.reserve(n);
   draft_prob.reserve(n);
+  belief.reserve(n);
+  uniform.reserve(n);
   path_prob.reserve(n);
   value.reserve(n);
   source.reserve(n);
 }
 
 std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
-                            float probability, double position_value) {
+                            float probability, double position_value, float believed,
+                            float judged_by) {
   const std::int32_t node = nodes();
   const auto p = static_cast<std::size_t>(parent_node);
   token.push_back(node_token);
@@ -38,6 +43,8 @@ std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::i
   depth.push_back(depth[p] + 1);
   rank.push_back(sibling_rank);
   draft_prob.push_back(probability);
+  belief.push_back(believed < 0.0f ? probability : believed);
+  uniform.push_back(judged_by);
   path_prob.push_back(path_prob[p] * static_cast<double>(probability));
   value.push_back(position_value);
   source.push_back(node);
@@ -55,7 +62,8 @@ void TokenTree::validate(std::int32_t vocab_size) const {
   };
   if (n == 0) broken(0, "the root is missing");
   if (parent.size() != n || depth.size() != n || rank.size() != n || draft_prob.size() != n ||
-      path_prob.size() != n || value.size() != n || source.size() != n) {
+      belief.size() != n || uniform.size() != n || path_prob.size() != n || value.size() != n ||
+      source.size() != n) {
     broken(0, "arrays differ in length");
   }
   if (parent[0] != -1 || depth[0] != 0) broken(0, "the root has a parent or a depth");

@@ -13,13 +13,15 @@ namespace coppice {
 /// Node 0 is the root: the last token of the text so far, whose successors the tree
 /// guesses. Every other node follows its parent and its earlier siblings (so node order
 /// is a valid order of addition). All arrays have nodes() entries; entry 0 describes the
-/// root (parent -1, depth 0, rank 0, draft_prob 1, path_prob 1, value 1).
+/// root (parent -1, depth 0, rank 0, draft_prob, belief, path_prob and value 1).
 struct TokenTree {
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent;  ///< node index, -1 for the root
   std::vector<std::int32_t> depth;   ///< edges from the root
   std::vector<std::int32_t> rank;    ///< place among its siblings in the order drawn, from 0
   std::vector<float> draft_prob;     ///< D(token | path) of the processed draft distribution
+  std::vector<float> belief;         ///< draft_prob, or better where the noise is known
+  std::vector<float> uniform;        ///< number that will judge it; below 0: not known
   std::vector<double> path_prob;     ///< w: product of draft_prob along the path
   std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
   std::vector<std::int32_t> source;  ///< node id under which the draft evaluated it
@@ -33,9 +35,11 @@ struct TokenTree {
   void reset(TokenId root_token);
   /// Room for `nodes` nodes, root included, so that adding does not allocate.
   void reserve(std::int32_t nodes);
-  /// Appends a node and returns its index; source is the index itself.
+  /// Appends a node and returns its index; source is the index itself. Below 0, `believed` is the
+  /// probability.
   std::int32_t add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
-                   float probability, double position_value);
+                   float probability, double position_value, float believed = -1.0f,
+                   float judged_by = -1.0f);
 
   /// Deepest node's depth.
   std::int32_t height() const;

@@ -268,14 +268,16 @@ po::options_description drafting_options(const UsualValues& usual) {
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
       "dyspec-threshold: least estimated acceptance of a position; 0: from measured costs")(
       "draft-temperature", po::value<double>()->value_name("F"),
-      "the target's if not given; 0.45 where that is 0")(
+      "rejection: the temperature at which children are drawn; else how far the draft is believed, "
+      "its belief temperature. If not given, the target's, and else learned as the text is "
+      "written")(
       "acceptance",
       po::value<std::string>()->default_value("rejection", usual.acceptance)->value_name("A"),
       "rejection or coupled")("sampled-children",
                               "at temperature 0, draw the children instead of taking the top")(
-      "calibrate",
-      "dyspec with a tree size, dyspec-threshold: grow by acceptance as learned in this text, not "
-      "by draft probability");
+      "plain-values",
+      "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
+      "does, not by what the noise and this text tell of acceptance");
   return d;
 }
 
@@ -390,7 +392,7 @@ GenerateOptions generate_options(const po::variables_map& values) {
   options.tree_size = tree_size_in("tree-size", values["tree-size"].as<std::string>());
   read_tree_options(values, options);
   options.sampled_children = values.count("sampled-children") != 0;
-  options.calibrate = values.count("calibrate") != 0;
+  options.plain_values = values.count("plain-values") != 0;
   return options;
 }
 

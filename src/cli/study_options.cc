@@ -166,9 +166,7 @@ po::options_description study_policy_options() {
   for (const std::string& name : study::study_policy_names()) {
     policies += (policies.empty() ? "of " : ", ") + name;
   }
-  policies +=
-      "; calibrated ones grow by acceptance as learned in each text, and dyspec-calibrated needs "
-      "tree sizes";
+  policies += "; plain ones grow by draft probability alone, and dyspec-plain needs tree sizes";
   d.add_options()("policies", list("dyspec"), policies.c_str())(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
@@ -191,7 +189,7 @@ po::options_description study_policy_options() {
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "expand-rerank: nodes expanded in a layer; 0: 10")(
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-      "dyspec-threshold, calibrated or not: least estimated acceptance; 0: from measured costs")(
+      "dyspec-threshold, plain or not: least estimated acceptance; 0: from measured costs")(
       "repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
       "as for generate, and so are the next three")(
       "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(

@@ -30,7 +30,7 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
   // judged as well. Roots alone are no fair sample of a text, for all stand behind bonus tokens.
   options.policy = Policy::specinfer;
   options.custom_policy.clear();
-  options.calibrate = false;
+  options.plain_values = false;
   options.tree.clear();
   options.acceptance_vector.clear();
   options.tree_size = options.tree_depth = options.beam_width = 0;

@@ -15,7 +15,7 @@ std::string number_text(double number) {
   return std::string(text.data(), end);
 }
 
-std::string Cell::name() const { return policy_name(policy, custom_policy, calibrate); }
+std::string Cell::name() const { return policy_name(policy, custom_policy, plain_values); }
 
 std::string Cell::row_key() const {
   std::string key = name();
@@ -68,14 +68,14 @@ nlohmann::ordered_json to_json(const Cell& cell) {
 Cell cell_from(const nlohmann::json& json) {
   Cell cell;
   const auto policy = json.at("policy").get<std::string>();
-  const bool calibrated = policy.ends_with("-calibrated");
-  cell.calibrate = calibrated;
+  const bool plain_values = policy.ends_with("-plain");
+  cell.plain_values = plain_values;
   cell.policy = Policy::custom;  // registered names may be of another program
   for (const Policy one : named_policies()) {
-    if (policy_name(one, "", calibrated) == policy) cell.policy = one;
+    if (policy_name(one, "", plain_values) == policy) cell.policy = one;
   }
   if (cell.policy == Policy::custom) {
-    cell.calibrate = false;
+    cell.plain_values = false;
     cell.custom_policy = policy;
   }
   cell.tree_size = json.at("tree_size").get<std::int32_t>();
@@ -120,7 +120,7 @@ GenerateOptions Cell::request(const SharedOptions& shared) const {
   options.seed = seed;
   options.policy = policy;
   options.custom_policy = custom_policy;
-  options.calibrate = calibrate;
+  options.plain_values = plain_values;
   options.tree_size = tree_size;
   options.tree_depth = tree_depth;
   options.beam_width = beam_width;

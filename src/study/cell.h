@@ -27,7 +27,7 @@ struct SharedOptions {
 struct Cell {
   Policy policy = Policy::none;
   std::string custom_policy;   ///< custom: the name it was registered by
-  bool calibrate = false;      ///< dyspec, dyspec_threshold: as in GenerateOptions
+  bool plain_values = false;   ///< dyspec, dyspec_threshold: as in GenerateOptions
   std::int32_t tree_size = 0;  ///< draft tokens; 0: automatic, or as the tree or widths say
   double temperature = 0.0;
   double draft_temperature = -1.0;  ///< below 0: as the engine chooses it
@@ -43,7 +43,7 @@ struct Cell {
   std::string pair;             ///< name of the models; empty where a study has one pair
 
   bool plain() const { return policy == Policy::none; }
-  /// As --policies takes it (policy_name.h): "dyspec-calibrated", or a registered name.
+  /// As --policies takes it (policy_name.h): "dyspec-plain", or a registered name.
   std::string name() const;
   /// Names the cell without its seed, which is what tables have rows for: "dyspec size=16
   /// temperature=0.6 acceptance=rejection". Equal cells have equal names.

@@ -137,8 +137,10 @@ class DraftFigures {
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
     if (chart.series.empty()) return;
-    const bool learned = std::any_of(group_.rows.begin(), group_.rows.end(),
-                                     [](const SummaryRow* row) { return row->cell.calibrate; });
+    const bool learned =
+        std::any_of(group_.rows.begin(), group_.rows.end(), [](const SummaryRow* row) {
+          return row->cell.policy == Policy::dyspec && !row->cell.plain_values;
+        });
     add("calibration", to_svg(chart),
         cat("Calibration of the draft: acceptance rate against the chance that DySpec reckons "
             "with, the draft's probability of the token over what its earlier siblings left "

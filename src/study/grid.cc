@@ -17,7 +17,7 @@ void require_some(const std::vector<T>& list, const char* option) {
   if (list.empty()) throw_usage(cat(option, ": the list is empty; give at least one"));
 }
 
-/// Of each, policy, custom_policy and calibrate.
+/// Of each, policy, custom_policy and plain_values.
 using Policies = std::vector<GenerateOptions>;
 
 Policies policies_of(const GridLists& lists) {
@@ -58,7 +58,7 @@ Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& ch
   Cell cell = base;
   cell.policy = policy;
   cell.custom_policy = chosen.custom_policy;
-  cell.calibrate = chosen.calibrate;
+  cell.plain_values = chosen.plain_values;
   cell.draft_temperature = lists.draft_temperature;
   if (takes(policy, PolicyOption::widths)) cell.widths = lists.widths;
   if (takes(policy, PolicyOption::tree)) {
@@ -133,11 +133,11 @@ Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
               add(cell);
             } else {
               why_refused.emplace(cell.name(), why);
-              // What learned acceptance asks of the size it asks at every temperature.
+              // What plain values ask of the size they ask at every temperature.
               note(cat("left out: ", cell.name(),
-                       cell.calibrate ? std::string(" of automatic size")
-                                      : cat(" at temperature ", number_text(temperature), ", ",
-                                            name_of(acceptance), " acceptance"),
+                       cell.plain_values ? std::string(" of automatic size")
+                                         : cat(" at temperature ", number_text(temperature), ", ",
+                                               name_of(acceptance), " acceptance"),
                        ": ", why));
             }
           }

@@ -21,7 +21,7 @@ struct GridLists {
   // Each goes to the policies that know it.
   std::int32_t tree_depth = 0;           ///< sequoia, expand_rerank, registered ones
   std::int32_t beam_width = 0;           ///< expand_rerank
-  double threshold = 0.0;                ///< dyspec_threshold, calibrated or not
+  double threshold = 0.0;                ///< dyspec_threshold, plain or not
   std::vector<std::int32_t> widths;      ///< specinfer
   std::filesystem::path tree, grow_map;  ///< static_tree; sequoia
 };

@@ -7,14 +7,14 @@
 namespace coppice::study {
 namespace {
 
-std::string calibrated_name(Policy policy) { return cat(name_of(policy), "-calibrated"); }
+std::string plain_name(Policy policy) { return cat(name_of(policy), "-plain"); }
 
 /// Names of rows and lines that no policy of a user may pass for.
 bool is_taken(const std::string& name) {
-  const std::vector<Policy> calibrated = takers_of(PolicyOption::calibrate);
+  const std::vector<Policy> takers = takers_of(PolicyOption::plain_values);
   return name == "oracle" || name == "plain" ||
-         std::any_of(calibrated.begin(), calibrated.end(),
-                     [&](Policy policy) { return name == calibrated_name(policy); });
+         std::any_of(takers.begin(), takers.end(),
+                     [&](Policy policy) { return name == plain_name(policy); });
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -26,9 +26,9 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 std::vector<std::string> study_policy_names() {
   std::vector<std::string> names = policy_names();
   names.erase(std::remove_if(names.begin(), names.end(), is_taken), names.end());
-  for (const Policy policy : takers_of(PolicyOption::calibrate)) {
+  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
     const auto same = std::find(names.begin(), names.end(), name_of(policy));
-    names.insert(same + 1, calibrated_name(policy));
+    names.insert(same + 1, plain_name(policy));
   }
   return names;
 }
@@ -39,10 +39,10 @@ GenerateOptions policy_named(const std::string& name) {
     throw_usage(cat("--policies ", quote(name), ": a policy was registered by a name that means ",
                     "something else in a study; register it by another"));
   }
-  for (const Policy policy : takers_of(PolicyOption::calibrate)) {
-    if (name != calibrated_name(policy)) continue;
+  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
+    if (name != plain_name(policy)) continue;
     options.policy = policy;
-    options.calibrate = true;
+    options.plain_values = true;
     return options;
   }
   const std::vector<std::string> known = study_policy_names();
@@ -55,9 +55,9 @@ GenerateOptions policy_named(const std::string& name) {
   return options;
 }
 
-std::string policy_name(Policy policy, const std::string& custom_policy, bool calibrate) {
+std::string policy_name(Policy policy, const std::string& custom_policy, bool plain_values) {
   if (policy == Policy::custom) return custom_policy;
-  return calibrate ? calibrated_name(policy) : name_of(policy);
+  return plain_values ? plain_name(policy) : name_of(policy);
 }
 
 void require_chosen(const std::string& option, const std::vector<Policy>& takers,

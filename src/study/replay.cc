@@ -53,10 +53,6 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
                     " would have made of nodes that are not on record is not known; use the "
                     "policies that coppice has"));
   }
-  if (options.calibrate) {
-    throw_usage(
-        "replay: learned acceptance follows the run it was learned in; leave calibrate out");
-  }
   if (options.policy == Policy::none) {
     throw_usage("replay: policy none grows no tree; its accepted length is 1");
   }

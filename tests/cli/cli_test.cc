@@ -276,7 +276,7 @@ TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {
       {"specinfer", 20},
       {"sequoia --tree-size 12 --tree-depth 4", 12},
       {"expand-rerank --tree-size 9 --beam-width 3", 9},
-      {"dyspec --tree-size 9 --calibrate", 9},
+      {"dyspec --tree-size 9 --plain-values", 9},
       {"specinfer --widths 10,9", 100},  // more than an engine's usual 64
   };
   for (const auto& [policy, size] : policies) {
@@ -340,8 +340,9 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--widths 2,2", 2, "widths: it belongs to policy specinfer, not to dyspec");
   expect_error(x + "--policy chain --tree a.json", 2, "tree: it belongs to policy static or");
   expect_error(x + "--policy specinfer --beam-width 2", 2, "expand-rerank, not to specinfer");
-  expect_error(x + "--calibrate", 2, "give a tree-size, or leave it out");
-  expect_error(x + "--policy sequoia --calibrate", 2, "calibrate: it belongs to policy dyspec or");
+  expect_error(x + "--plain-values", 2, "give a tree-size, or leave it out");
+  expect_error(x + "--policy sequoia --plain-values", 2,
+               "plain-values: it belongs to policy dyspec or");
   expect_error(x + "--policy custom", 2, "is unknown; use one of");
   expect_error(x + "--policy specinfer --widths 2,x", 2, "--widths 'x': use a whole number");
   expect_error(x + "--policy specinfer --widths ''", 2, "--widths '': it is empty");

@@ -68,15 +68,11 @@ const AcceptanceCalibration& calibration() {
   }();
   return learned;
 }
-std::unique_ptr<DraftPolicy> make_calibrated() {
-  return make_calibrated_dyspec_policy(calibration(), ChildDraw::sampled);
-}
+std::unique_ptr<DraftPolicy> make_calibrated() { return make_dyspec_policy({&calibration()}); }
 std::unique_ptr<DraftPolicy> make_looking_ahead() {
-  return make_calibrated_dyspec_policy(calibration(), ChildDraw::top);
+  return make_dyspec_policy({&calibration(), nullptr, true});
 }
-std::unique_ptr<DraftPolicy> make_calibrated_threshold() {
-  return make_calibrated_threshold_policy(calibration());
-}
+std::unique_ptr<DraftPolicy> make_plain() { return make_dyspec_policy(); }
 
 TEST(Allocation, NoneAfterWarmUp) {
   LogitsSource source;
@@ -85,9 +81,8 @@ TEST(Allocation, NoneAfterWarmUp) {
   GrowthLimits limits;
   limits.max_size = 40;
   limits.min_value = 1e-3;
-  for (auto make : {make_dyspec_policy, make_dyspec_threshold_policy, make_chain_policy,
-                    make_static, make_specinfer, make_expand_rerank, make_calibrated,
-                    make_looking_ahead, make_calibrated_threshold}) {
+  for (auto make : {make_plain, make_chain_policy, make_static, make_specinfer, make_expand_rerank,
+                    make_calibrated, make_looking_ahead}) {
     const auto policy = make();
     for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{0.7, 30, 0.95, 0.01},

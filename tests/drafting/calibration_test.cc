@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "drafting/growth_economics.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
@@ -227,9 +228,9 @@ class NaiveGrowth {
       const auto parent = static_cast<std::size_t>(best.parent);
       const DrawnChild drawn = **waiting_[parent];
       waiting_[parent].reset();
-      estimate_.push_back(estimate(best.parent, drawn.prob));
-      children_[parent].push_back(
-          tree_.add(best.parent, drawn.token, best.rank, drawn.prob, best.value));
+      estimate_.push_back(estimate(best.parent, drawn));
+      children_[parent].push_back(tree_.add(best.parent, drawn.token, best.rank, drawn.prob,
+                                            best.value, drawn.belief, drawn.uniform));
       children_.emplace_back();
       waiting_.emplace_back();
     }
@@ -240,7 +241,7 @@ class NaiveGrowth {
   double left(std::int32_t node) const {
     double left = 1.0;
     for (const std::int32_t child : children_[static_cast<std::size_t>(node)]) {
-      left -= static_cast<double>(tree_.draft_prob[static_cast<std::size_t>(child)]);
+      left -= static_cast<double>(tree_.belief[static_cast<std::size_t>(child)]);
     }
     return left;
   }
@@ -248,19 +249,21 @@ class NaiveGrowth {
     double chance = 1.0, left = 1.0;
     for (const std::int32_t child : children_[static_cast<std::size_t>(node)]) {
       const auto c = static_cast<std::size_t>(child);
-      const auto prob = static_cast<double>(tree_.draft_prob[c]);
-      chance *= 1.0 - calibration_.child(tree_.rank[c], tree_.depth[c], std::min(1.0, prob / left));
-      left -= prob;
+      const auto mass = static_cast<double>(tree_.belief[c]);
+      chance *=
+          1.0 - calibration_.child(tree_.rank[c], tree_.depth[c], left > mass ? mass / left : 1.0,
+                                   static_cast<double>(tree_.uniform[c]));
+      left -= mass;
     }
     return chance;
   }
-  double estimate(std::int32_t parent, float prob) const {
+  double estimate(std::int32_t parent, const DrawnChild& drawn) const {
     const auto p = static_cast<std::size_t>(parent);
-    const auto mass = static_cast<double>(prob);
+    const auto mass = static_cast<double>(drawn.belief < 0.0f ? drawn.prob : drawn.belief);
     const double share = left(parent) > mass ? mass / left(parent) : 1.0;
     return estimate_[p] * refused(parent) *
            calibration_.child(static_cast<std::int32_t>(children_[p].size()), tree_.depth[p] + 1,
-                              share);
+                              share, static_cast<double>(drawn.uniform));
   }
 
   // The next position under a node; parent -1: none.
@@ -276,7 +279,7 @@ class NaiveGrowth {
     double value =
         rank == 0 ? tree_.value[n] : tree_.value[static_cast<std::size_t>(children_[n].back())];
     if (looks_ahead_) {
-      value = std::min({value, estimate_[n] * refused(node), estimate(node, (*waiting_[n])->prob)});
+      value = std::min({value, estimate_[n] * refused(node), estimate(node, **waiting_[n])});
     } else if (node != 0 || rank != 0) {  // the root's first child is worth 1, to be drawn at all
       value = std::min(value, estimate_[n] * refused(node) * calibration_.position(rank, depth));
     }
@@ -302,7 +305,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
       return testing::random_row(seed, vocab, path);
     };
     for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
-      const auto policy = make_calibrated_dyspec_policy(calibration, draw);
+      const auto policy = make_dyspec_policy({&calibration, nullptr, draw != ChildDraw::sampled});
       for (const std::int32_t size : {0, 1, 2, 5, 11, 30}) {
         GrowthLimits limits;
         limits.max_size = size;
@@ -346,10 +349,11 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
             << " draft passes\n";
 }
 
-// While nothing was observed it is DySpec, up to near-ties of rounding.
+// While nothing was observed, and the numbers that judge are not known, it is DySpec, up to
+// near-ties of rounding.
 TEST(CalibratedDyspec, NothingObservedIsDyspec) {
   const AcceptanceCalibration nothing;
-  const auto policy = make_calibrated_dyspec_policy(nothing, ChildDraw::sampled);
+  const auto policy = make_dyspec_policy({&nothing});
   const auto exact = make_dyspec_policy();
   std::int64_t equal = 0, trees = 0;
   for (std::uint64_t seed = 1; seed < 300; ++seed) {
@@ -359,7 +363,8 @@ TEST(CalibratedDyspec, NothingObservedIsDyspec) {
     };
     GrowthLimits limits;
     limits.max_size = 1 + static_cast<std::int32_t>(seed % 20);
-    TableDraft source(draft, vocab, {seed, 1, 2, 3}), exact_source(draft, vocab, {seed, 1, 2, 3});
+    TableDraft source(draft, vocab, {seed, 1, 2, 3}, ChildDraw::sampled, 0),
+        exact_source(draft, vocab, {seed, 1, 2, 3});
     TokenTree tree, expected;
     tree.reset(0);
     expected.reset(0);
@@ -375,32 +380,62 @@ TEST(CalibratedDyspec, NothingObservedIsDyspec) {
   EXPECT_GT(equal, trees * 7 / 10) << "of " << trees;
 }
 
-// A calibrated threshold tree is every position of that value: the unlimited greedy tree.
-TEST(CalibratedThreshold, ExpandsWhatReachesTheThreshold) {
+// With costs: what a position must be worth rises with the tree, no pass is made that does not
+// pay, and under rejection whatever was drawn stays.
+TEST(DyspecByCosts, StopsWhereNothingPays) {
+  class Prices final : public GrowthEconomics {
+   public:
+    double node_cost(std::int32_t size) const override { return 0.02 + 0.004 * size; }
+    double pass_cost(std::int32_t rows) const override { return pass + 0.01 * rows; }
+    double verify_cost(std::int32_t size) const override {
+      return 0.02 * size + 0.002 * size * size;
+    }
+    double pass = 0.02;
+  } prices;
+  std::int64_t nodes = 0, looked_ahead = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const AcceptanceCalibration calibration = trained(seed, 100);
-    const auto policy = make_calibrated_threshold_policy(calibration);
-    const auto greedy = make_calibrated_dyspec_policy(calibration, ChildDraw::sampled);
     const std::size_t vocab = 2 + seed % 9;
     const TableDraft::Rows draft = [&](const TokenPath& path) {
       return testing::random_row(seed, vocab, path);
     };
-    GrowthLimits limits;
-    limits.max_size = 100000;
-    limits.max_depth = 12;
-    limits.min_value = std::pow(0.5, static_cast<double>(seed % 6 + 1));
-    TableDraft source(draft, vocab, {seed, 1, 2, 3}), greedy_source(draft, vocab, {seed, 1, 2, 3});
-    TokenTree tree, expected;
-    tree.reset(0);
-    expected.reset(0);
-    policy->grow(source, limits, tree);
-    greedy->grow(greedy_source, limits, expected);
-    auto paths = testing::paths_of(tree), expected_paths = testing::paths_of(expected);
-    std::sort(paths.begin(), paths.end());
-    std::sort(expected_paths.begin(), expected_paths.end());
-    ASSERT_EQ(paths, expected_paths);
-    for (std::size_t i = 1; i < tree.value.size(); ++i) ASSERT_GE(tree.value[i], limits.min_value);
+    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+      const bool any_tree = draw != ChildDraw::sampled;
+      const auto policy = make_dyspec_policy({&calibration, &prices, any_tree});
+      GrowthLimits limits;
+      limits.max_size = 60;
+      TokenTree tree;
+      std::int32_t passes = 0;
+      for (const double pass : {0.02, 0.2, 50.0}) {
+        prices.pass = pass;
+        TableDraft source(draft, vocab, {seed, 1, 2, 3}, draw);
+        tree.reset(0);
+        policy->grow(source, limits, tree);
+        tree.validate(static_cast<std::int32_t>(vocab));
+        ASSERT_FALSE(source.broken);
+        if (pass == 0.02) passes = source.passes;
+        ASSERT_LE(source.passes, passes);
+        if (pass == 50.0) {
+          ASSERT_EQ(source.passes, 1) << "none pays for another pass";
+        }
+        if (any_tree) {
+          // The size that pays best of all its beginnings.
+          double gain = 0.0, best = 0.0;
+          for (std::int32_t size = 1; size <= tree.size(); ++size) {
+            gain += tree.value[static_cast<std::size_t>(size)];
+            best = std::max(best, gain - prices.verify_cost(size));
+          }
+          ASSERT_NEAR(gain - prices.verify_cost(tree.size()), best, 1e-12);
+          looked_ahead += tree.size();
+        } else {
+          ASSERT_EQ(source.draws, tree.size()) << "drawn and dropped";
+          nodes += tree.size();
+        }
+      }
+    }
   }
+  EXPECT_GT(nodes, 1000);
+  EXPECT_GT(looked_ahead, 1000);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ LawError law_error_of(ExactPair& pair, std::unique_ptr<CustomPolicy> custom, Chi
   const EnumeratedDecisions decide(enumeration);
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
-  BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide);
+  BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide, 0);
   RejectionRule<EnumeratedDecisions> rule(decide);
   return law_error(enumeration, pair, drawer, {*policy, rule, fixed(size)});
 }

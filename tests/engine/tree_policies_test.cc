@@ -175,7 +175,7 @@ TEST_F(TreePolicies, RepeatThePlainText) {
 }
 
 // Learned acceptance is a generation's own: nothing is left of it in the next.
-TEST_F(TreePolicies, CalibratedTreesRepeatThePlainTextAndThemselves) {
+TEST_F(TreePolicies, LearnedValuesRepeatThePlainTextAndThemselves) {
   if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
   Engine engine = Engine::load(pair_.options());
   for (const Policy policy : {Policy::dyspec, Policy::dyspec_threshold}) {
@@ -185,9 +185,9 @@ TEST_F(TreePolicies, CalibratedTreesRepeatThePlainTextAndThemselves) {
     for (const double temperature : {0.0, 0.9}) {
       options.temperature = temperature;
       options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
-      options.calibrate = false;
+      options.plain_values = true;
       const Generation raw = engine.generate(prompt, options);
-      options.calibrate = true;
+      options.plain_values = false;
       const Generation first = engine.generate(prompt, options);
       EXPECT_EQ(first.tokens, raw.tokens) << name_of(policy) << " at " << temperature;
       EXPECT_LT(first.statistics.steps, 80);
@@ -342,11 +342,11 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
   expect_refused(
       request(Policy::expand_rerank), [](auto& o) { o.beam_width = -1; }, "beam-width -1");
   expect_refused(
-      request(Policy::chain), [](auto& o) { o.calibrate = true; },
-      "calibrate: it belongs to policy dyspec or dyspec-threshold, not to chain");
+      request(Policy::chain), [](auto& o) { o.plain_values = true; },
+      "plain-values: it belongs to policy dyspec or dyspec-threshold, not to chain");
   expect_refused(
-      request(Policy::dyspec), [](auto& o) { o.calibrate = true; },
-      "calibrate: automatic sizes of policy dyspec learn acceptance by themselves");
+      request(Policy::dyspec), [](auto& o) { o.plain_values = true; },
+      "plain-values: automatic sizes of policy dyspec need learned acceptance");
   // Bias.
   expect_refused(
       request(Policy::expand_rerank), [](auto& o) { o.temperature = 0.5; },

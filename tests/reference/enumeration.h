@@ -17,7 +17,9 @@ namespace coppice::testing {
 /// its number's interval where the outcome changes (found by bisection of the very function that
 /// the product calls) and goes on in one part, whose share of the interval is the outcome's
 /// probability. So two decisions at one address get the same number, as in the product, and their
-/// outcomes depend on each other as they would there.
+/// outcomes depend on each other as they would there. So does what growth sees of the numbers that
+/// will judge its children: a look tells which cell a number is in, with the cell's length for its
+/// probability.
 ///
 /// The product's numbers are the middles of 2^52 cells; here they are all reals. That moves a
 /// probability by 2^-52 at most.
@@ -44,7 +46,25 @@ class Enumeration {
 
   template <typename Outcome>
   auto decide(const RandomAddress& at, const Outcome& outcome) {
-    Interval& number = number_at(at);
+    Number& number = number_at(at);
+    address_shared_ |= number.decided;
+    number.decided = true;
+    return go_on(number.interval, outcome);
+  }
+
+  /// The same for a look at a number that another decision takes, before or after.
+  template <typename Outcome>
+  auto look(const RandomAddress& at, const Outcome& outcome) {
+    return go_on(number_at(at).interval, outcome);
+  }
+
+ private:
+  struct Interval {
+    double begin = 0.0, end = 1.0;
+  };
+
+  template <typename Outcome>
+  auto go_on(Interval& number, const Outcome& outcome) {
     if (taken_ == decisions_.size()) decisions_.push_back({parts_of(number, outcome), 0});
     const Decision& decision = decisions_[taken_++];
     const Interval part = decision.parts[decision.chosen];
@@ -53,10 +73,6 @@ class Enumeration {
     return outcome(0.5 * (part.begin + part.end));
   }
 
- private:
-  struct Interval {
-    double begin = 0.0, end = 1.0;
-  };
   struct Decision {
     std::vector<Interval> parts;
     std::size_t chosen;
@@ -64,6 +80,7 @@ class Enumeration {
   struct Number {
     RandomAddress at;
     Interval interval;
+    bool decided = false;
   };
 
   static bool same(const RandomAddress& a, const RandomAddress& b) {
@@ -72,14 +89,12 @@ class Enumeration {
            a.key.seed == b.key.seed;  // the position names coupled noise only
   }
 
-  Interval& number_at(const RandomAddress& at) {
+  Number& number_at(const RandomAddress& at) {
     for (Number& number : numbers_) {
-      if (!same(number.at, at)) continue;
-      address_shared_ = true;
-      return number.interval;
+      if (same(number.at, at)) return number;
     }
     numbers_.push_back({at, {}});
-    return numbers_.back().interval;
+    return numbers_.back();
   }
 
   template <typename Outcome>
@@ -130,6 +145,10 @@ class EnumeratedDecisions {
   template <typename Outcome>
   auto operator()(const RandomAddress& at, const Outcome& outcome) const {
     return enumeration_->decide(at, outcome);
+  }
+  template <typename Outcome>
+  auto look(const RandomAddress& at, const Outcome& outcome) const {
+    return enumeration_->look(at, outcome);
   }
   static std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) {
     return child_node_key(parent_key, sibling_rank);

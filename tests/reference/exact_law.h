@@ -137,8 +137,9 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
     const TokenPath& text_;
   };
 
-  std::map<TokenPath, double> written;
-  double total = 0.0, accepted = 0.0;
+  std::map<TokenPath, long double> sums;  // of up to a million paths each
+  long double total = 0.0;
+  double accepted = 0.0;
   std::int32_t largest_tree = 0;
   TokenPath text;
   TokenTree tree;
@@ -164,12 +165,14 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
       last_accepted = static_cast<std::int32_t>(verdict.path.size());
     }
     const double probability = enumeration.probability();
-    written[text] += probability;
-    total += probability;
+    sums[text] += static_cast<long double>(probability);
+    total += static_cast<long double>(probability);
     accepted += probability * static_cast<double>(text.size()) / speculation.steps;
   });
+  std::map<TokenPath, double> written;
+  for (const auto& [of, sum] : sums) written[of] = static_cast<double>(sum);
   LawError error = compare_exactly(written, pair.target);
-  error.total = total;
+  error.total = static_cast<double>(total);
   error.accepted_length = accepted;
   error.largest_tree = largest_tree;
   error.paths = enumeration.paths() - paths_before;

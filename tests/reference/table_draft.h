@@ -58,10 +58,11 @@ class TableDraft final : public DraftSource {
  public:
   using Rows = std::function<std::vector<float>(const TokenPath& path)>;
 
-  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw = ChildDraw::sampled)
+  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw = ChildDraw::sampled,
+             std::int32_t cells = acceptance_cells)
       : rows_(std::move(rows)),
         noise_(static_cast<std::int64_t>(vocab)),
-        drawer_(static_cast<std::int64_t>(vocab), noise_) {
+        drawer_(static_cast<std::int64_t>(vocab), noise_, {}, cells) {
     drawer_.begin(key, draw);
   }
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {

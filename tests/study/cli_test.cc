@@ -150,17 +150,17 @@ TEST_F(StudyCommand, AutomaticSizesAndTreesOfFiles) {
   EXPECT_TRUE(fs::exists(path("out") + "/costs.json"));
 }
 
-TEST_F(StudyCommand, LearnedAcceptance) {
+TEST_F(StudyCommand, PlainValues) {
   const std::string tail =
       common() +
-      "--policies dyspec,dyspec-calibrated,dyspec-threshold-calibrated --tree-sizes 6,auto "
+      "--policies dyspec,dyspec-plain,dyspec-threshold-plain --tree-sizes 6,auto "
       "--temperatures 0,0.7 --max-new-tokens 6 --oracle-positions 0 --limit 2 --out '" +
       path("out") + "'";
   const Result r = shell(tail);
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err,
-            "coppice: left out: dyspec-calibrated of automatic size: calibrate: automatic sizes of "
-            "policy dyspec learn acceptance by themselves; give a tree-size, or leave it out\n");
+            "coppice: left out: dyspec-plain of automatic size: plain-values: automatic sizes "
+            "of policy dyspec need learned acceptance; give a tree-size, or leave it out\n");
   // Policy, tree and temperature of the first table's rows.
   std::vector<std::string> rows;
   std::istringstream table(r.out.substr(0, r.out.find("\nPer step")));
@@ -172,8 +172,8 @@ TEST_F(StudyCommand, LearnedAcceptance) {
   }
   std::vector<std::string> expected;
   for (const char* temperature : {" 0", " 0.7"}) {
-    for (const char* cell : {"dyspec 6", "dyspec auto", "dyspec-calibrated 6",
-                             "dyspec-threshold-calibrated 6", "dyspec-threshold-calibrated auto"}) {
+    for (const char* cell : {"dyspec 6", "dyspec auto", "dyspec-plain 6",
+                             "dyspec-threshold-plain 6", "dyspec-threshold-plain auto"}) {
       expected.push_back(cell + std::string(temperature));
     }
   }
@@ -186,9 +186,9 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(" study " + out, 2, "--prompts FILE");
   expect_error(common(), 2, "--out DIR");
   expect_error(common() + out + "--policies dance", 2, "--policies 'dance' is unknown");
-  expect_error(common() + out + "--policies dance", 2, "dyspec-threshold-calibrated, chain");
-  expect_error(common() + out + "--policies chain-calibrated", 2, "is unknown");
-  expect_error(common() + out + "--policies dyspec-calibrated", 2, "give a tree-size");
+  expect_error(common() + out + "--policies dance", 2, "dyspec-threshold-plain, chain");
+  expect_error(common() + out + "--policies chain-plain", 2, "is unknown");
+  expect_error(common() + out + "--policies dyspec-plain", 2, "give a tree-size");
   expect_error(common() + out + "--tree-sizes 4,x", 2, "--tree-sizes 'x'");
   expect_error(common() + out + "--tree-sizes 5000", 2, "from 1 to 1024, or auto");
   expect_error(common() + out + "--tree-sizes 4,,5", 2, "an item is empty");

@@ -80,7 +80,7 @@ TEST(Style, TwelveSeriesDiffer) {
 TEST(Style, PoliciesKeepTheirLook) {
   // Whatever else is studied, and in whatever order.
   const std::vector<std::string> few = {"chain", "dyspec"};
-  const std::vector<std::string> many = {"mine", "dyspec-calibrated", "dyspec", "sequoia", "chain"};
+  const std::vector<std::string> many = {"mine", "dyspec-plain", "dyspec", "sequoia", "chain"};
   for (const char* policy : {"dyspec", "chain", "sequoia"}) {
     EXPECT_EQ(style_number(policy, few), style_number(policy, many)) << policy;
   }
@@ -88,7 +88,7 @@ TEST(Style, PoliciesKeepTheirLook) {
   for (const std::string& policy : many) numbers.insert(style_number(policy, many));
   EXPECT_EQ(numbers.size(), many.size());
   EXPECT_EQ(series_style(style_number("dyspec", many)).colour,
-            series_style(style_number("dyspec-calibrated", many)).colour);
+            series_style(style_number("dyspec-plain", many)).colour);
   EXPECT_NE(style_number("mine", {"mine", "yours"}), style_number("yours", {"mine", "yours"}));
 }
 

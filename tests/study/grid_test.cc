@@ -123,33 +123,33 @@ TEST(Grid, OptionsGoToTheirPolicies) {
       << "given widths make one tree, not two";
 }
 
-TEST(Grid, LearnedAcceptanceNeedsASizeWhereTheEngineSaysSo) {
+TEST(Grid, PlainValuesNeedASizeWhereTheEngineSaysSo) {
   GridLists lists;
-  lists.policies = {"dyspec-calibrated", "dyspec", "dyspec-threshold-calibrated"};
+  lists.policies = {"dyspec-plain", "dyspec", "dyspec-threshold-plain"};
   lists.tree_sizes = {0, 16};
   lists.threshold = 0.1;
   const Grid grid = make_grid(lists, {});
   EXPECT_EQ(keys(grid), (std::vector<std::string>{
                             "none temperature=0 acceptance=rejection seed=0",
-                            "dyspec-calibrated size=16 temperature=0 acceptance=rejection seed=0",
+                            "dyspec-plain size=16 temperature=0 acceptance=rejection seed=0",
                             "dyspec size=auto temperature=0 acceptance=rejection seed=0",
                             "dyspec size=16 temperature=0 acceptance=rejection seed=0",
-                            "dyspec-threshold-calibrated size=auto threshold=0.1 temperature=0 "
+                            "dyspec-threshold-plain size=auto threshold=0.1 temperature=0 "
                             "acceptance=rejection seed=0",
-                            "dyspec-threshold-calibrated size=16 threshold=0.1 temperature=0 "
+                            "dyspec-threshold-plain size=16 threshold=0.1 temperature=0 "
                             "acceptance=rejection seed=0"}));
   for (const Cell& cell : grid.cells) {
-    EXPECT_EQ(cell.request({}).calibrate, cell.name().ends_with("-calibrated")) << cell.key();
+    EXPECT_EQ(cell.request({}).plain_values, cell.name().ends_with("-plain")) << cell.key();
   }
   lists.temperatures = {0.0, 0.8};
   const Grid more = make_grid(lists, {});
   EXPECT_EQ(more.cells.size(), 2 * grid.cells.size());
   EXPECT_EQ(more.notes, grid.notes) << "one line for all temperatures";
   ASSERT_EQ(grid.notes.size(), 1u);
-  EXPECT_TRUE(grid.notes[0].starts_with("left out: dyspec-calibrated of automatic size: "))
+  EXPECT_TRUE(grid.notes[0].starts_with("left out: dyspec-plain of automatic size: "))
       << grid.notes[0];
   lists.tree_sizes = {0};
-  expect_error(lists, "--policies dyspec-calibrated: calibrate");
+  expect_error(lists, "--policies dyspec-plain: plain-values");
 }
 
 TEST(Grid, Errors) {
@@ -169,7 +169,7 @@ TEST(Grid, Errors) {
   expect_error(lists, "draft-temperature 500");
   lists.draft_temperature = -1.0;
   lists.policies = {"custom"};
-  expect_error(lists, "--policies 'custom' is unknown; use dyspec, dyspec-calibrated, ");
+  expect_error(lists, "--policies 'custom' is unknown; use dyspec, dyspec-plain, ");
   lists.policies = {"static"};
   expect_error(lists, "policy static needs one");
 }

@@ -50,20 +50,20 @@ void know(const std::string& name) {
 TEST(PolicyName, EveryNameComesBack) {
   know("twos");
   const std::vector<std::string> names = study_policy_names();
-  for (const char* name : {"none", "dyspec", "dyspec-calibrated", "dyspec-threshold-calibrated",
-                           "expand-rerank", "twos"}) {
+  for (const char* name :
+       {"none", "dyspec", "dyspec-plain", "dyspec-threshold-plain", "expand-rerank", "twos"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
   for (const std::string& name : names) {
     const GenerateOptions o = policy_named(name);
-    EXPECT_EQ(policy_name(o.policy, o.custom_policy, o.calibrate), name);
-    EXPECT_EQ(o.calibrate, name.ends_with("-calibrated")) << name;
+    EXPECT_EQ(policy_name(o.policy, o.custom_policy, o.plain_values), name);
+    EXPECT_EQ(o.plain_values, name.ends_with("-plain")) << name;
     EXPECT_EQ(o.policy == Policy::custom, name == "twos") << name;
   }
 }
 
 TEST(PolicyName, NamesThatMeanSomethingElseAreRefused) {
-  EXPECT_NO_THROW(policy_named("dyspec-calibrated"));
+  EXPECT_NO_THROW(policy_named("dyspec-plain"));
   for (const char* name : {"plain", "threes"}) {
     try {
       policy_named(name);
@@ -114,7 +114,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   const TemporaryFolder folder;
   const TinyPair pair(peaky(), 0.2);
   GridLists lists;
-  lists.policies = {"dyspec", "dyspec-calibrated", "dyspec-threshold-calibrated", "twos"};
+  lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "twos"};
   lists.tree_sizes = {6};
   lists.temperatures = {0.8};
   lists.threshold = 0.05;
@@ -140,9 +140,8 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
       options.policy = Policy::custom;
       options.custom_policy = name;
     } else {
-      options.policy =
-          name == "dyspec-threshold-calibrated" ? Policy::dyspec_threshold : Policy::dyspec;
-      options.calibrate = name != "dyspec";
+      options.policy = name == "dyspec-threshold-plain" ? Policy::dyspec_threshold : Policy::dyspec;
+      options.plain_values = name.ends_with("-plain");
       options.threshold = options.policy == Policy::dyspec_threshold ? 0.05 : 0.0;
     }
     options.tree_size = 6;
@@ -165,7 +164,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     EXPECT_GT(row.accepted_length.value, 1.0) << name;
     length[name] = row.accepted_length.value;
   }
-  EXPECT_NE(length["dyspec"], length["dyspec-calibrated"]) << "both grew the same trees";
+  EXPECT_NE(length["dyspec"], length["dyspec-plain"]) << "both grew the same trees";
   EXPECT_NE(length["dyspec"], length["twos"]) << "both grew the same trees";
 
   // Under its name everywhere.

@@ -46,14 +46,14 @@ StudyFile some_file() {
   file.trees["tree.json"] = "aa";
   Cell cell;
   cell.policy = Policy::dyspec;
-  cell.calibrate = true;
+  cell.plain_values = true;
   cell.tree_size = 16;
   cell.temperature = 0.6;
   cell.widths = {3, 2};
   cell.pair = "large";
   Cell custom = cell;
   custom.policy = Policy::custom;
-  custom.calibrate = false;
+  custom.plain_values = false;
   custom.custom_policy = "mine";
   file.plan = {{cell, custom, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
   file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
@@ -77,9 +77,9 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   const auto error = [](const std::string& damaged) {
     return testing::error_of([&] { study_file_from(damaged, "study.json"); });
   };
-  EXPECT_NE(error("{\"format\": 1}").find("format 1"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 1}").find("another folder"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 2}").find("a value is missing"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 2}").find("format 2"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 2}").find("another folder"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 3}").find("a value is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
 }
 

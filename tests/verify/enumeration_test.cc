@@ -63,6 +63,24 @@ TEST(Enumeration, DecisionsAtOneAddressShareTheNumber) {
   EXPECT_NEAR((law[{false, false}]), 0.4, 1e-15);
 }
 
+// What was seen of a number holds for the decision that takes it.
+TEST(Enumeration, ALookIsNoDecision) {
+  std::map<std::pair<int, bool>, double> law;
+  Enumeration enumeration;
+  enumeration.each([&] {
+    const int cell =
+        enumeration.look(address(0), [](double u) { return static_cast<int>(u * 4.0); });
+    const bool accepted = enumeration.decide(address(0), [](double u) { return u < 0.6; });
+    law[{cell, accepted}] += enumeration.probability();
+  });
+  EXPECT_FALSE(enumeration.address_shared());
+  EXPECT_EQ(enumeration.paths(), 5);
+  EXPECT_NEAR((law[{1, true}]), 0.25, 1e-15);
+  EXPECT_NEAR((law[{2, true}]), 0.1, 1e-15);
+  EXPECT_NEAR((law[{2, false}]), 0.15, 1e-15);
+  EXPECT_FALSE(law.contains({3, true}));
+}
+
 // All of a node's children against the law of sampling without replacement.
 TEST(Enumeration, ChildrenAreSampledWithoutReplacement) {
   for (const std::vector<float>& row :
@@ -72,7 +90,7 @@ TEST(Enumeration, ChildrenAreSampledWithoutReplacement) {
     const auto vocab = static_cast<std::int64_t>(row.size());
     Enumeration enumeration;
     NoiseCache noise(vocab);
-    BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, EnumeratedDecisions(enumeration));
+    BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, EnumeratedDecisions(enumeration), 0);
     TokenTree tree;
     tree.reset(0);
     std::map<std::vector<TokenId>, double> law;

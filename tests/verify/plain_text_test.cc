@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "drafting/calibration.h"
-#include "drafting/dyspec_auto.h"
 #include "drafting/expand_rerank.h"
+#include "drafting/growth_economics.h"
 #include "drafting/sequoia.h"
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
@@ -97,10 +97,9 @@ std::vector<Grown> growths() {
   };
   using Learned = const AcceptanceCalibration&;
   const auto dyspec = [](Learned, ChildDraw) { return make_dyspec_policy(); };
-  const auto threshold = [](Learned, ChildDraw) { return make_dyspec_threshold_policy(); };
   add("dyspec 9", dyspec, fixed(9));
   add("dyspec 6, depth 2", dyspec, fixed(6, 2));
-  add("threshold 0.05", threshold, fixed(12, 9, 0.05));
+  add("threshold 0.05", dyspec, fixed(12, 9, 0.05));
   add(
       "chain 3", [](Learned, ChildDraw) { return make_chain_policy(); }, fixed(3));
   add(
@@ -124,12 +123,14 @@ std::vector<Grown> growths() {
       fixed(64));
   add(
       "calibrated 7",
-      [](Learned learned, ChildDraw draw) { return make_calibrated_dyspec_policy(learned, draw); },
+      [](Learned learned, ChildDraw draw) {
+        return make_dyspec_policy({&learned, nullptr, draw != ChildDraw::sampled});
+      },
       fixed(7));
   add(
       "dyspec auto, in hindsight if it may be",
       [](Learned learned, ChildDraw draw) {
-        return std::make_unique<DyspecAutoPolicy>(prices, learned, draw != ChildDraw::sampled);
+        return make_dyspec_policy({&learned, &prices, draw != ChildDraw::sampled});
       },
       fixed(12));
   for (const std::int32_t size : {4, 12}) {

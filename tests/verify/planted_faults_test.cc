@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "drafting/calibration.h"
-#include "drafting/dyspec_auto.h"
 #include "drafting/expand_rerank.h"
+#include "drafting/growth_economics.h"
 #include "drafting/oracle.h"
 #include "drafting/planted_faults-inl.h"
 #include "drafting/sequoia.h"
@@ -39,6 +39,7 @@ struct Setup {
   std::int32_t size = 4;
   std::int32_t steps = 1;
   ChildDraw draw = ChildDraw::sampled;
+  std::int32_t cells = 0;  // how finely growth sees the numbers that judge
 };
 
 LawError error_of(ExactPair& pair, const Setup& setup) {
@@ -46,7 +47,7 @@ LawError error_of(ExactPair& pair, const Setup& setup) {
   const EnumeratedDecisions decide(enumeration);
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
-  FaultyChildDrawer<EnumeratedDecisions> drawer(vocab, noise, setup.drawing, decide);
+  FaultyChildDrawer<EnumeratedDecisions> drawer(vocab, noise, setup.drawing, decide, setup.cells);
   const std::unique_ptr<AcceptanceRule> rule =
       setup.judging ? make_faulty_rejection_rule(*setup.judging, decide)
                     : std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
@@ -67,9 +68,11 @@ LawError expect_caught(const std::string& fault, const Setup& setup) {
     EXPECT_NEAR(error.total, 1.0, tolerance) << fault;
     if (error.largest < far_off) continue;
     std::cout << fault << ": " << pair.name << " " << error.text() << "\n";
-    const auto correct_policy = make_dyspec_policy();
-    const LawError correct = error_of(
-        pair, {*correct_policy, std::nullopt, DrawingFault::none, setup.size, setup.steps});
+    const AcceptanceCalibration nothing;
+    const auto correct_policy = make_dyspec_policy({setup.cells > 0 ? &nothing : nullptr});
+    const LawError correct =
+        error_of(pair, {*correct_policy, std::nullopt, DrawingFault::none, setup.size, setup.steps,
+                        ChildDraw::sampled, setup.cells});
     EXPECT_LE(correct.largest, tolerance) << "without " << fault << ": " << correct.text();
     EXPECT_FALSE(correct.address_shared) << "without " << fault;
     return error;
@@ -138,7 +141,7 @@ TEST(PolicyFaults, SizeInHindsight) {
 // is, and biased under rejection, which is why the engine does not do it there.
 TEST(PolicyFaults, LookingAhead) {
   const AcceptanceCalibration nothing;
-  const auto policy = make_calibrated_dyspec_policy(nothing, ChildDraw::top);
+  const auto policy = make_dyspec_policy({&nothing, nullptr, true});
   expect_caught("looking ahead", {*policy});
 }
 
@@ -150,8 +153,58 @@ TEST(PolicyFaults, AutomaticSizeInHindsight) {
     double verify_cost(std::int32_t size) const override { return 0.15 * size; }
   } prices;
   const AcceptanceCalibration nothing;
-  DyspecAutoPolicy policy(prices, nothing, true);
-  expect_caught("automatic size in hindsight", {policy});
+  const auto policy = make_dyspec_policy({&nothing, &prices, true});
+  expect_caught("automatic size in hindsight", {*policy});
+}
+
+// Growth may look at the numbers of ancestors and earlier siblings, and at no others.
+TEST(PolicyFaults, LooksAtALaterSiblingsNumber) {
+  const AcceptanceCalibration nothing;
+  const auto policy = make_dyspec_policy({&nothing});
+  expect_caught(
+      "the number of the next sibling is seen",
+      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+}
+
+TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
+  const AcceptanceCalibration nothing;
+  const auto policy = make_dyspec_policy({&nothing});
+  expect_caught(
+      "the number of the next step is seen",
+      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+}
+
+// Leaves out children whose own number nearly refuses them.
+class KeepsHopefulChildren final : public DraftPolicy {
+ public:
+  std::string name() const override { return "a child's own number decides whether it is drawn"; }
+  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    class Hopeful final : public DraftSource {
+     public:
+      explicit Hopeful(DraftSource& source) : source_(source) {}
+      void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+        source_.evaluate(arena, nodes);
+      }
+      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                      std::int32_t rank) override {
+        const auto drawn = source_.child(arena, node, rank);
+        return drawn && drawn->uniform > 0.5f ? std::nullopt : drawn;
+      }
+
+     private:
+      DraftSource& source_;
+    } hopeful(source);
+    dyspec_->grow(hopeful, limits, tree);
+  }
+
+ private:
+  std::unique_ptr<DraftPolicy> dyspec_ = make_dyspec_policy();
+};
+
+TEST(PolicyFaults, AChildsOwnNumber) {
+  KeepsHopefulChildren policy;
+  expect_caught(policy.name(),
+                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
 }
 
 // Why the factory refuses sampled rejection. (It is told another way of drawing here.)

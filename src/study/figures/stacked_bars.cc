@@ -19,7 +19,7 @@ namespace {
 constexpr double thickness = 17;
 constexpr double pitch = 22;
 constexpr double group_gap = 9;
-constexpr double longest_bar_name = 190;  // dyspec-threshold-calibrated fits
+constexpr double longest_bar_name = 190;  // dyspec-threshold-plain fits
 
 class BarPlot {
  public:

@@ -52,19 +52,19 @@ SeriesStyle series_style(std::size_t number) {
 }
 
 std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies) {
-  // Colours of the first six, then those again with dashes: a calibrated policy below its namesake.
+  // Colours of the first six, then those again with dashes: a plain policy below its namesake.
   static constexpr std::array<std::string_view, 12> known = {"dyspec",
                                                              "sequoia",
                                                              "specinfer",
                                                              "chain",
                                                              "expand-rerank",
                                                              "dyspec-threshold",
-                                                             "dyspec-calibrated",
+                                                             "dyspec-plain",
                                                              "static",
                                                              "",
                                                              "",
                                                              "",
-                                                             "dyspec-threshold-calibrated"};
+                                                             "dyspec-threshold-plain"};
   const auto place_of = [](std::string_view name) {
     return static_cast<std::size_t>(std::find(known.begin(), known.end(), name) - known.begin());
   };

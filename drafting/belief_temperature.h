@@ -1,0 +1,50 @@
+// How far the draft's guess of the target's token is trusted, learned while a text is written.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace coppice {
+
+/// What the target's token at one evaluated node says about the sharpness of beliefs there: the
+/// log-likelihood's derivative by log sharpness, and its Fisher information.
+struct BeliefEvidence {
+  double derivative = 0.0;
+  double information = 0.0;
+};
+
+/// Where the noise G of a position is known (coupled acceptance; temperature 0, where it is 0), the
+/// target's token is argmax of log T + G. Given D, and with log T = log D + error where the error
+/// is about Gumbel of scale tau, that is token y with probability
+///   B(y) = softmax((log D(y) + G(y)) / tau),
+/// the belief in y. tau is the belief temperature. Here it is its inverse, the sharpness s that
+/// (log D + G) is multiplied by. It is found by maximum likelihood on the tokens that came: one
+/// Newton step for each, with the information so far, in log s, which keeps it positive.
+class BeliefTemperature {
+ public:
+  /// What fits without any text, for log D at the target's `temperature`, or at 0 for log D at
+  /// temperature `draft_temperature`: the error lives in the logits, so that it grows as
+  /// 1 / temperature.
+  static double usual(double temperature, double draft_temperature) {
+    return (temperature > 0.0 ? temperature : draft_temperature) / usual_at_one;
+  }
+  explicit BeliefTemperature(double sharpness = 1.0) : log_sharpness_(std::log(sharpness)) {}
+
+  double sharpness() const { return std::exp(log_sharpness_); }
+  void observe(const BeliefEvidence& seen) {
+    information_ = std::max(start_information, keep * information_ + seen.information);
+    const double step = std::clamp(seen.derivative / information_, -most_step, most_step);
+    log_sharpness_ = std::clamp(log_sharpness_ + step, -most, most);
+  }
+
+ private:
+  static constexpr double usual_at_one = 0.45;  ///< tau at temperature 1
+  static constexpr double start_information = 8.0;
+  /// What was seen counts for less with every token: texts change.
+  static constexpr double keep = 0.995;
+  static constexpr double most_step = 0.3, most = 4.0;
+  double log_sharpness_;
+  double information_ = start_information;
+};
+
+}  // namespace coppice

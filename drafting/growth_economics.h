@@ -1,0 +1,20 @@
+// What growing a tree further costs and brings.
+#pragma once
+
+#include <cstdint>
+
+namespace coppice {
+
+/// Prices in tokens. They are fixed while a tree grows.
+class GrowthEconomics {
+ public:
+  virtual ~GrowthEconomics() = default;
+  /// Of one more node than `size`; not decreasing in it, infinite where there is no room.
+  virtual double node_cost(std::int32_t size) const = 0;
+  /// Of a draft pass over `rows` rows.
+  virtual double pass_cost(std::int32_t rows) const = 0;
+  /// Of a verify pass over a tree of `size` nodes, as measured (node_cost may smooth its steps).
+  virtual double verify_cost(std::int32_t size) const = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "drafting/belief_temperature.h"
+#include "drafting/child_drawer.h"
+#include "kernels/logits.h"
+#include "kernels/noise.h"
+
+namespace coppice {
+namespace {
+
+constexpr std::size_t vocab = 1000;
+
+std::vector<float> random_row(std::mt19937_64& random, double spread) {
+  std::normal_distribution<double> normal(0.0, spread);
+  std::vector<float> row(vocab);
+  double sum = 0.0;
+  for (float& prob : row) sum += prob = static_cast<float>(std::exp(normal(random)));
+  for (float& prob : row) prob = static_cast<float>(static_cast<double>(prob) / sum);
+  for (std::size_t i = 0; i < vocab; i += 7) row[i] = 0.0f;
+  return row;
+}
+
+// softmax(sharpness (log D + G)) in double.
+std::vector<double> beliefs(const std::vector<float>& row, std::span<const float> noise,
+                            double sharpness) {
+  std::vector<double> of(row.size());
+  double sum = 0.0;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const double product =
+        static_cast<double>(row[i]) * (noise.empty() ? 1.0 : static_cast<double>(noise[i]));
+    sum += of[i] = product > 0.0 ? std::pow(product, sharpness) : 0.0;
+  }
+  for (double& belief : of) belief /= sum;
+  return of;
+}
+
+TEST(Belief, ChildrenComeWithTheirs) {
+  std::mt19937_64 random(3);
+  NoiseCache noise(vocab);
+  ChildDrawer drawer(vocab, noise);
+  TokenTree tree;
+  tree.reset(0);
+  for (int trial = 0; trial < 40; ++trial) {
+    const std::vector<float> row = random_row(random, 0.5 + trial % 5);
+    for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+      for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
+        const StepKey key{1, 2, 3, static_cast<std::uint64_t>(trial)};
+        drawer.begin(key, draw, sharpness);
+        std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
+        drawer.ready(0);
+        const auto expected =
+            beliefs(row,
+                    draw == ChildDraw::coupled ? noise.row(key.seed, key.sequence, key.position)
+                                               : std::span<const float>(),
+                    sharpness);
+        double last = 1.0;
+        for (std::int32_t rank = 0; rank < 20; ++rank) {
+          const auto child = drawer.child(tree, 0, rank);
+          ASSERT_TRUE(child);
+          const auto belief = static_cast<double>(child->belief);
+          ASSERT_NEAR(belief, expected[static_cast<std::size_t>(child->token)], 1e-5);
+          ASSERT_LE(belief, last * (1.0 + 1e-5)) << "most believed first";
+          last = belief;
+        }
+      }
+    }
+  }
+}
+
+TEST(Belief, SampledChildrenComeWithTheCellOfTheirNumber) {
+  NoiseCache noise(vocab);
+  ChildDrawer drawer(vocab, noise);
+  std::mt19937_64 random(5);
+  const std::vector<float> row = random_row(random, 1.0);
+  TokenTree tree;
+  tree.reset(0);
+  const StepKey key{7, 8, 9, 10};
+  drawer.begin(key, ChildDraw::sampled);
+  std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
+  drawer.ready(0);
+  for (std::uint64_t rank = 0; rank < 50; ++rank) {
+    const auto child = drawer.child(tree, 0, static_cast<std::int32_t>(rank));
+    ASSERT_TRUE(child);
+    EXPECT_LT(child->belief, 0.0f);
+    EXPECT_NEAR(static_cast<double>(child->uniform),
+                uniform(RandomStream::accept, key, root_node_key, rank), 0.5 / acceptance_cells);
+  }
+}
+
+// Tokens drawn by a belief of some sharpness: it is found, from a start that is far off, and the
+// derivative is the log-likelihood's.
+TEST(BeliefTemperature, FindsTheSharpness) {
+  std::mt19937_64 random(11);
+  NoiseCache noise(vocab);
+  ChildDrawer drawer(vocab, noise);
+  TokenTree tree;
+  tree.reset(0);
+  for (const double truth : {0.5, 1.3, 3.0}) {
+    BeliefTemperature learned(truth < 1.0 ? 3.0 : 0.4);
+    for (std::uint64_t step = 0; step < 3000; ++step) {
+      const std::vector<float> row = random_row(random, 2.0);
+      const StepKey key{1, 2, step, step};
+      drawer.begin(key, ChildDraw::coupled, learned.sharpness());
+      std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
+      drawer.ready(0);
+      ASSERT_TRUE(drawer.child(tree, 0, 0));
+      const auto law = beliefs(row, noise.row(1, 2, step), truth);
+      std::discrete_distribution<std::int32_t> draw(law.begin(), law.end());
+      const TokenId token = draw(random);
+      const auto seen = drawer.evidence(0, token);
+      ASSERT_TRUE(seen);
+      if (step % 500 == 0) {
+        const auto at = static_cast<std::size_t>(token);
+        const double s = learned.sharpness(), h = 1e-3;
+        const auto n = noise.row(1, 2, step);
+        const double slope = (std::log(beliefs(row, n, s * std::exp(h))[at]) -
+                              std::log(beliefs(row, n, s * std::exp(-h))[at])) /
+                             (2.0 * h);
+        EXPECT_NEAR(seen->derivative, slope, 1e-3 * (1.0 + std::abs(slope)));
+      }
+      learned.observe(*seen);
+    }
+    EXPECT_NEAR(std::log(learned.sharpness()), std::log(truth), 0.15);
+  }
+  // A token that the draft excludes says nothing, and neither does a sampled tree.
+  EXPECT_FALSE(drawer.evidence(0, 0));
+  EXPECT_FALSE(drawer.evidence(1, 1));
+  drawer.begin({}, ChildDraw::sampled);
+  EXPECT_FALSE(drawer.evidence(0, 1));
+}
+
+}  // namespace
+}  // namespace coppice
