@@ -57,7 +57,7 @@ StudyFile some_file() {
   custom.custom_policy = "mine";
   file.plan = {{cell, custom, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
   file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
-                       "", "a CPU", "AVX2", 2, 1});
+                       "f32", "", "a CPU", "AVX2", 2, 1});
   return file;
 }
 
