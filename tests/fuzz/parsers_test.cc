@@ -191,7 +191,7 @@ TEST_F(Parsers, CostTables) {
     const auto table = read_cost_table(file("costs.json"), std::nullopt);
     for (const int rows : {1, 2, 5, 500}) {
       EXPECT_TRUE(std::isfinite(table->target.seconds(rows, 50)));
-      EXPECT_TRUE(std::isfinite(table->draft.hull_seconds(std::max(rows, 2), 50)));
+      EXPECT_TRUE(std::isfinite(table->draft.seconds(std::max(rows, 2), 50)));
     }
   });
 }
