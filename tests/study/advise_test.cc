@@ -92,7 +92,12 @@ TEST(Advise, SizesFollowCosts) {
   const Advice dear_rows = advise(engine, request());
   EXPECT_GE(free_rows.advised.tree_size, 32);
   EXPECT_LE(dear_rows.advised.tree_size, 2);
-  ASSERT_EQ(free_rows.candidates.size(), dear_rows.candidates.size());
+  // Sequoia's trees, and so their sizes, are planned for the costs; the others' are a grid.
+  const auto gridded = [](const Advice& advice) {
+    return std::count_if(advice.candidates.begin(), advice.candidates.end(),
+                         [](const Prediction& p) { return p.policy != Policy::sequoia; });
+  };
+  EXPECT_EQ(gridded(free_rows), gridded(dear_rows));
 }
 
 // What hindsight says of a smaller tree is what that tree does: the same text, step by step, where

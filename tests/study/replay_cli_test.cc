@@ -44,7 +44,7 @@ class ReplayCommand : public ::testing::Test {
   std::string record(const std::string& more = "") {
     write_file(file("prompts.txt"), "The captain looked at\nOnce upon a time\n\n");
     return "record --prompts '" + file("prompts.txt") + "' --out '" + file("a.rec") +
-           "' --max-new-tokens 6 --nodes 24 --entries 8 --temperature 0.8 --seed 2 --device cpu " +
+           "' --max-new-tokens 6 --nodes 24 --entries 8 --temperature 0.8 --seed 2 " +
            "--threads 1 " + more;
   }
 
