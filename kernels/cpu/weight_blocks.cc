@@ -42,8 +42,11 @@ class Rows {
       }
       part_begin += part.out_features;
     }
+    non_finite_ = has_non_finite(bytes_, type_) || non_finite_;
     return bytes_;
   }
+  /// Whether a value was NaN or infinite as read, or is as converted.
+  bool non_finite() const { return non_finite_; }
 
  private:
   void read(const LinearPart& part, std::int64_t row, std::int64_t rows, std::byte* to) {
@@ -57,6 +60,8 @@ class Rows {
     }
     stored_.resize(bytes);
     part.data.read(offset, stored_);
+    // Before it is widened, too: without F16C an infinite f16 comes out finite.
+    non_finite_ = has_non_finite(stored_, part.dtype) || non_finite_;
     float* widened = reinterpret_cast<float*>(to);
     if (type_ != DType::f32) {
       widened_.resize(static_cast<std::size_t>(count));
@@ -76,6 +81,7 @@ class Rows {
   Workers alone_{1};
   std::vector<std::byte> bytes_, stored_;
   std::vector<float> widened_;
+  bool non_finite_ = false;
 };
 
 /// rows [64][count] to [count][64]; in squares, so that the lines of both stay in the caches.
@@ -138,15 +144,13 @@ WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, DTy
   workers.run(shares, static_cast<int>(shares), [&](std::int64_t item, int) {
     try {
       Rows rows(parts, in, type);
-      bool non_finite = false;
       const Share share = share_of(count, item, shares);
       for (std::int64_t block = share.begin; block < share.end; ++block) {
         const auto values = rows.read(block * block_width);
-        non_finite = has_non_finite(values, type) || non_finite;
         pack_block(values, type, in, packed.data.as<std::byte>() + block * packed.block_bytes());
       }
       const std::lock_guard lock(mutex);
-      packed.non_finite = packed.non_finite || non_finite;
+      packed.non_finite = packed.non_finite || rows.non_finite();
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();

@@ -20,7 +20,7 @@ struct WeightBlocks {
   DType type = DType::f32;
   std::int64_t in = 0, out = 0;
   DeviceBuffer data;
-  bool non_finite = false;  ///< a weight is NaN or infinite as it is kept
+  bool non_finite = false;  ///< a weight is NaN or infinite as read, or as kept
 
   static std::int64_t elements(DType type, std::int64_t in) {
     return (type == DType::bf16 ? (in + 31) / 32 * 32 : in) * block_width;
