@@ -15,8 +15,10 @@ namespace coppice {
 
 /// Chances that a child is accepted once it is judged: its parent was accepted and its earlier
 /// siblings were not. Two estimates:
-///   - of a drawn child, by its share of the draft's mass: D(token) / (1 - sum of D over earlier
-///     siblings). It never decreases with the share. DySpec (section 5) takes the share itself;
+///   - of a drawn child, by its share of what its earlier siblings have left of the draft's mass,
+///     or of the beliefs where there are any (base/token_tree.h). It never decreases with the share.
+///     DySpec (section 5) takes the share itself. Where the number that will judge the child is
+///     known, by that too (drafting/ratio_model.h);
 ///   - of a position whose token is not drawn yet, where DySpec takes 1.
 /// Both go by sibling rank and depth, in classes. While nothing was observed they are DySpec's, or
 /// what is usual for a pair.
@@ -35,8 +37,8 @@ namespace coppice {
 /// grows the estimates are fixed functions of the past: of text, judgements and noise of earlier
 /// steps, all independent, under sampled rejection, of this step's noise. Given the past, a value
 /// then depends on the tree at hand as DySpec's values do, on tokens of ancestors, of their earlier
-/// siblings and of a position's own; what must hold of values for exactness, and does, stands in
-/// drafting/position_values.h and drafting/dyspec.cc.
+/// siblings and of a position's own, and on the numbers that judge these; what must hold of values
+/// for exactness, and does, stands in drafting/position_values.h and drafting/dyspec.cc.
 class AcceptanceCalibration {
  public:
   /// Starts from DySpec's own estimates or, with `usual`, from what is usual where children are

@@ -102,7 +102,9 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
-  const std::string policies = names_of(replayable(named_policies()));
+  const std::string policies =
+      cat(names_of(replayable(named_policies())),
+          "; dyspec's by draft probability alone, for what a run learns does not replay");
   what.add_options()("policies",
                      po::value<std::string>()->default_value("dyspec,chain")->value_name("P,P"),
                      policies.c_str())(

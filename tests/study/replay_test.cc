@@ -31,6 +31,8 @@ std::vector<GenerateOptions> settings() {
     GenerateOptions& options = all.emplace_back();
     options.policy = policy;
     options.tree_size = size;
+    // What a run learns does not replay.
+    options.plain_values = policy == Policy::dyspec || policy == Policy::dyspec_threshold;
     options.max_new_tokens = text_length;
     options.ignore_eos = true;
     return options;
