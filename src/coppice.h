@@ -133,7 +133,7 @@ struct GenerateOptions {
   std::uint64_t stream = 0;  ///< same seed, other stream: independent text
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  bool add_bos = true;  ///< text prompts only
+  bool add_bos = true;  ///< of a text prompt: BOS, and what tokenizer.json puts around it
   bool logprobs = false;
   Acceptance acceptance = Acceptance::rejection;
 

@@ -40,8 +40,10 @@ void check_vocabularies(Engine::Impl& engine) {
   const std::int64_t target_rows = engine.target.model->config().vocab_size;
   const std::int64_t draft_rows = engine.draft.model->config().vocab_size;
   if (engine.tokenizer != nullptr && Tokenizer::is_in(engine.options.draft)) {
-    const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
-    engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
+    if (!Tokenizer::same_file(engine.options.target, engine.options.draft)) {
+      const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
+      engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
+    }
     const std::int64_t pieces = engine.tokenizer->vocabulary_pieces();
     if (std::min(target_rows, draft_rows) >= pieces) return;
     throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ",
@@ -294,8 +296,8 @@ Engine Engine::load(const EngineOptions& options) {
   }
   if (impl->tokenizer && impl->tokenizer->vocabulary_pieces() > config.vocab_size) {
     throw_failure(cat("target ", quote(options.target.string()), ": its tokenizer has ",
-                      impl->tokenizer->vocabulary_pieces(), " pieces, its model only ", config.vocab_size,
-                      " vocabulary rows; the files do not belong together"));
+                      impl->tokenizer->vocabulary_pieces(), " pieces, its model only ",
+                      config.vocab_size, " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {
     impl->draft.model = load_model(options.draft, "draft", options, device);

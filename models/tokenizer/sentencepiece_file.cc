@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "models/tokenizer/character_map.h"
 
 namespace coppice {
 namespace {
@@ -80,52 +81,6 @@ class WireReader {
   const std::string& file_;
 };
 
-std::uint32_t word_at(std::string_view bytes, std::size_t index) {
-  std::uint32_t word = 0;
-  for (std::size_t i = 4; i-- > 0;) {
-    word = word << 8 | static_cast<unsigned char>(bytes[4 * index + i]);
-  }
-  return word;
-}
-
-/// The map from character sequences to their normal forms: a 4-byte length, a double-array trie
-/// (darts-clone) of that length, NUL-terminated strings. Whether every walk through the trie
-/// stays inside it and ends at a string.
-bool character_map_is_sound(std::string_view map) {
-  if (map.empty()) return true;
-  if (map.size() < 4) return false;
-  const std::uint32_t trie_bytes = word_at(map, 0);
-  map.remove_prefix(4);
-  if (trie_bytes >= map.size() || trie_bytes % 4 != 0 || map.back() != '\0') return false;
-  const std::string_view trie = map.substr(0, trie_bytes);
-  const std::size_t strings = map.size() - trie_bytes;
-  const std::size_t units = trie.size() / 4;
-  const auto offset = [](std::uint32_t unit) {
-    return static_cast<std::size_t>((unit >> 10) << ((unit & (1u << 9)) >> 6));
-  };
-  if (units == 0) return false;
-  std::vector<bool> seen(units);
-  std::vector<std::size_t> open = {offset(word_at(trie, 0))};
-  while (!open.empty()) {
-    const std::size_t base = open.back();
-    open.pop_back();
-    if ((base | 0xff) >= units) return false;
-    if (seen[base]) continue;
-    seen[base] = true;
-    for (std::size_t label = 0; label < 256; ++label) {
-      const std::uint32_t unit = word_at(trie, base ^ label);
-      if ((unit & (1u << 31 | 0xffu)) != label) continue;
-      const std::size_t below = (base ^ label) ^ offset(unit);
-      const bool has_value = (unit >> 8 & 1) != 0;
-      if (has_value && (below >= units || (word_at(trie, below) & 0x7fffffffu) >= strings)) {
-        return false;
-      }
-      open.push_back(below);
-    }
-  }
-  return true;
-}
-
 class ModelReader {
  public:
   ModelReader(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
@@ -195,7 +150,8 @@ class ModelReader {
   void read_normalizer(std::string_view bytes) {
     WireReader reader(bytes, file_);
     for (Field field; reader.next(field);) {
-      if (field.number == 2 && field.wire == 2 && !character_map_is_sound(field.bytes)) {
+      if (field.number == 2 && field.wire == 2 &&
+          !tokenization::CharacterMap::is_sound(field.bytes)) {
         refuse("its character map is damaged");
       }
       if (field.number == 2 && field.wire == 2) model_.rewrites = !field.bytes.empty();

@@ -34,9 +34,7 @@ std::string with_spaces(std::string_view piece) {
 class SentencepieceTokenizer final : public Tokenizer {
  public:
   explicit SentencepieceTokenizer(const std::filesystem::path& path) {
-    // A vocabulary of a quarter of a million pieces takes 4 MB.
-    constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
-    const std::string text = read_file(path, "", largest_file);
+    const std::string text = read_file(path, "", largest_tokenizer_file);
     SentencepieceFile model = read_sentencepiece(text, path.string());
     std::string reason;
     try {
@@ -120,11 +118,15 @@ class SentencepieceTokenizer final : public Tokenizer {
     return is_known(token) ? bytes_[static_cast<std::size_t>(token)] : std::string();
   }
 
-  std::string decode(std::span<const TokenId> tokens) const override {
+  std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
     std::string text;
     bool first = drops_first_space_;
     for (const TokenId token : tokens) {
-      if (!is_known(token) || at(token).kind == PieceKind::control) continue;
+      if (!is_known(token)) continue;
+      if (at(token).kind == PieceKind::control) {
+        if (with_special) text += at(token).text;
+        continue;
+      }
       std::string_view bytes = bytes_[static_cast<std::size_t>(token)];
       const PieceKind kind = at(token).kind;
       const bool marked = kind != PieceKind::unknown && kind != PieceKind::byte &&

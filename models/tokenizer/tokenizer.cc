@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/tokenizer/json_tokenizer.h"
 #include "models/tokenizer/sentencepiece_tokenizer.h"
 
 namespace coppice {
@@ -21,9 +22,20 @@ bool Tokenizer::is_in(const fs::path& dir) {
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
+  if (is_there(dir / json_name)) return load_json_tokenizer(dir / json_name);
   if (is_there(dir / model_name)) return load_sentencepiece_tokenizer(dir / model_name);
   throw_failure(cat(dir.string(), ": has neither ", json_name, " nor ", model_name,
                     "; add one, or give prompts as token ids with --prompt-ids"));
+}
+
+bool Tokenizer::same_file(const fs::path& one, const fs::path& other) {
+  const char* name = is_there(one / json_name) ? json_name : model_name;
+  const bool shared = name == json_name
+                          ? is_there(other / json_name)
+                          : !is_there(other / json_name) && is_there(one / model_name) &&
+                                is_there(other / model_name);
+  return shared && read_file(one / name, "", largest_tokenizer_file) ==
+                       read_file(other / name, "", largest_tokenizer_file);
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text) const {

@@ -13,6 +13,9 @@
 
 namespace coppice {
 
+/// Gemma's quarter of a million pieces take 34 MB.
+inline constexpr std::uintmax_t largest_tokenizer_file = std::uintmax_t{256} << 20;
+
 /// A stretch of a text that several wrote.
 struct TextPart {
   std::string_view text;
@@ -28,6 +31,9 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
   /// Whether the folder holds a file that load() would read.
   static bool is_in(const std::filesystem::path& dir);
+
+  /// Whether load() would read the same bytes in both folders.
+  static bool same_file(const std::filesystem::path& one, const std::filesystem::path& other);
 
   virtual ~Tokenizer() = default;
 
@@ -59,9 +65,9 @@ class Tokenizer {
   /// The bytes that a token adds inside a text (nothing for special tokens and ids without a
   /// piece). Not necessarily valid UTF-8 on its own.
   virtual std::string bytes_of(TokenId token) const = 0;
-  /// What the tokens spell as a whole text: without special tokens, and without the space that
-  /// the tokenizer puts before a first word.
-  virtual std::string decode(std::span<const TokenId> tokens) const = 0;
+  /// What the tokens spell as a whole text, without the space that the tokenizer puts before a
+  /// first word. Special tokens are left out unless `with_special`.
+  virtual std::string decode(std::span<const TokenId> tokens, bool with_special = false) const = 0;
   /// A text of more bytes than this has more than `tokens` tokens. That is told from the longest
   /// piece; a vocabulary without a byte for every byte, or one whose tokenizer rewrites text
   /// before it looks for pieces, may merge or drop any number of bytes, and gets a mebibyte, or

@@ -9,14 +9,6 @@ if(coppice_missing_libraries)
     "coppice needs ${coppice_missing_libraries}; scripts/install-packages installs what is missing")
 endif()
 
-if(COPPICE_BUILD_CLI OR COPPICE_BUILD_TESTS)
-  coppice_find_library(utf8proc utf8proc.h utf8proc)
-  if(NOT TARGET coppice::utf8proc)
-    message(FATAL_ERROR "coppice's command needs libutf8proc (utf8proc.h); "
-                        "scripts/install-packages installs what is missing")
-  endif()
-endif()
-
 find_path(COPPICE_RANDOM123_INCLUDE Random123/philox.h REQUIRED)
 mark_as_advanced(COPPICE_RANDOM123_INCLUDE)
 

@@ -21,5 +21,7 @@ endfunction()
 
 coppice_find_library(dnnl oneapi/dnnl/dnnl.hpp dnnl)
 coppice_find_library(hwy hwy/highway.h hwy)
+coppice_find_library(onig oniguruma.h onig)
 coppice_find_library(sentencepiece sentencepiece_processor.h sentencepiece)
+coppice_find_library(utf8proc utf8proc.h utf8proc)
 list(JOIN coppice_missing_libraries ", " coppice_missing_libraries)

@@ -215,7 +215,8 @@ po::options_description prompt_options() {
       "prompt-file", po::value<std::string>()->value_name("FILE"),
       "a file that holds it; one newline at its end is dropped")(
       "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
-      "no-bos", "put no beginning-of-sequence token before a text");
+      "no-bos",
+      "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
   return d;
 }
 

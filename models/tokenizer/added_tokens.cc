@@ -1,0 +1,168 @@
+#include "models/tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "models/tokenizer/code_points.h"
+#include "models/tokenizer/regex.h"
+
+namespace coppice::tokenization {
+namespace {
+
+/// Beyond this a token is taken for damage: at every place of a text it may be compared.
+constexpr std::size_t longest_content = 1024;
+
+/// Whether a character of a word stands before or behind a place in a text.
+class WordBorders {
+ public:
+  WordBorders() : word_(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}])") {}
+  bool word_at(std::string_view text, std::size_t at) const {
+    return at < text.size() && is_word(text.substr(at, code_point_bytes(text.substr(at))));
+  }
+  bool word_before(std::string_view text, std::size_t at) const {
+    if (at == 0) return false;
+    std::size_t begin = at - 1;
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+    return is_word(text.substr(begin, at - begin));
+  }
+
+ private:
+  bool is_word(std::string_view character) const {
+    std::size_t begin = 0, end = 0;
+    return Regex::Matches(word_, character).next(begin, end);
+  }
+  Regex word_;
+};
+
+const WordBorders& word_borders() {
+  static const WordBorders borders;
+  return borders;
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
+                         const Normalizers& normalizers) {
+  if (place.size() > static_cast<std::size_t>(most_pieces)) {
+    place.refuse(cat(place.size(), " tokens are too many; fetch the file again"));
+  }
+  auto next_id = static_cast<std::int64_t>(vocabulary.entries());
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    read_token(place.at(i), vocabulary, normalizers, next_id);
+  }
+  for (const AddedToken& token : tokens_) ids_end_ = std::max(ids_end_, token.id + 1);
+  for (const Pass pass : {Pass::given, Pass::given_in_part, Pass::normalized}) {
+    finders_[static_cast<std::size_t>(pass)] = finder(pass);
+  }
+}
+
+void AddedTokens::read_token(const JsonPlace& place, const Vocabulary& vocabulary,
+                             const Normalizers& normalizers, std::int64_t& next_id) {
+  AddedToken token;
+  token.content = place.at("content").text();
+  const JsonPlace id = place.at("id");
+  token.id = static_cast<TokenId>(id.integer(0, most_pieces - 1));
+  if (token.content.empty()) return;
+  if (token.content.size() > longest_content) {
+    place.refuse(cat("a token of ", token.content.size(), " bytes; at most ", longest_content,
+                     " are allowed; fetch the file again"));
+  }
+  // The tokenizers library counts ids itself. Where the file says another id, one of them is not
+  // the model's.
+  TokenId expected = vocabulary.id(token.content);
+  const auto same = std::find_if(tokens_.begin(), tokens_.end(),
+                                 [&](const AddedToken& t) { return t.content == token.content; });
+  if (expected < 0) expected = same != tokens_.end() ? same->id : static_cast<TokenId>(next_id++);
+  if (token.id != expected) {
+    id.refuse(cat("is ", token.id, " for ", quote(token.content), ", which ",
+                  vocabulary.id(token.content) >= 0 ? "the vocabulary gives " : "counts on to ",
+                  expected, "; correct one of them"));
+  }
+  if (const std::string_view piece = vocabulary.piece(token.id);
+      !piece.empty() && piece != token.content) {
+    id.refuse(cat("is ", token.id, " for ", quote(token.content), ", in the vocabulary that of ",
+                  quote(piece), "; correct one of them"));
+  }
+  token.single_word = place.flag("single_word", false);
+  token.lstrip = place.flag("lstrip", false);
+  token.rstrip = place.flag("rstrip", false);
+  token.special = place.flag("special", false);
+  token.normalized = place.flag("normalized", !token.special);
+  token.steers = leading_space(token.content) < token.content.size();
+  token.normal = token.content;
+  if (token.normalized) {
+    NormalText text{token.content, false};
+    for (const auto& normalizer : normalizers) normalizer->apply(text);
+    token.normal = std::move(text.text);
+  }
+  if (same != tokens_.end()) {
+    *same = std::move(token);
+  } else {
+    by_id_.emplace(token.id, tokens_.size());
+    tokens_.push_back(std::move(token));
+  }
+}
+
+AddedTokens::Finder AddedTokens::finder(Pass pass) const {
+  Finder out;
+  out.starts.fill(false);
+  std::vector<std::pair<std::string_view, std::int32_t>> texts;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const AddedToken& token = tokens_[i];
+    const bool wanted = pass == Pass::given        ? !token.normalized
+                        : pass == Pass::normalized ? token.normalized
+                                                   : !token.normalized || token.steers;
+    const std::string& text = pass == Pass::normalized ? token.normal : token.content;
+    if (!wanted || text.empty()) continue;
+    texts.emplace_back(text, static_cast<std::int32_t>(i));
+    out.starts[static_cast<unsigned char>(text.front())] = true;
+    out.empty = false;
+  }
+  out.trie = ByteTrie(std::move(texts));
+  return out;
+}
+
+std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
+                                            const Allowed& allowed) const {
+  const Finder& finder = finders_[static_cast<std::size_t>(pass)];
+  std::vector<TextStretch> out;
+  std::size_t done = 0;
+  for (std::size_t at = 0; !finder.empty && at < text.size();) {
+    if (!finder.starts[static_cast<unsigned char>(text[at])]) {
+      ++at;
+      continue;
+    }
+    const AddedToken* found = nullptr;
+    std::size_t length = 0;
+    finder.trie.prefixes(text.substr(at), [&](std::size_t bytes, std::int32_t index) {
+      const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
+      if (!allowed(token, at, at + bytes)) return;
+      found = &token;
+      length = bytes;
+    });
+    if (found == nullptr) {
+      ++at;
+      continue;
+    }
+    std::size_t begin = at, end = at + length;
+    at = end;
+    if (found->single_word &&
+        (word_borders().word_before(text, begin) || word_borders().word_at(text, end))) {
+      continue;
+    }
+    if (found->lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
+    if (found->rstrip) end += leading_space(text.substr(end));
+    if (done < begin) out.push_back({done, begin, -1});
+    out.push_back({begin, end, found->id});
+    done = end;
+  }
+  if (done < text.size()) out.push_back({done, text.size(), -1});
+  return out;
+}
+
+const AddedToken* AddedTokens::find(TokenId id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &tokens_[found->second];
+}
+
+}  // namespace coppice::tokenization

@@ -1,0 +1,241 @@
+#include "models/tokenizer/json_tokenizer.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/json_file.h"
+#include "base/utf8.h"
+#include "models/tokenizer/added_tokens.h"
+#include "models/tokenizer/byte_level.h"
+#include "models/tokenizer/decoders.h"
+#include "models/tokenizer/json_place.h"
+#include "models/tokenizer/normalizers.h"
+#include "models/tokenizer/post_processors.h"
+#include "models/tokenizer/pre_tokenizers.h"
+#include "models/tokenizer/subword_model.h"
+#include "models/tokenizer/word_cache.h"
+
+namespace coppice {
+namespace {
+
+using namespace tokenization;
+
+/// Text that parts make, and which of its bytes were typed.
+struct JoinedText {
+  explicit JoinedText(std::span<const TextPart> parts) {
+    for (const TextPart& part : parts) {
+      if (part.typed && !part.text.empty()) {
+        typed.push_back({text.size(), text.size() + part.text.size()});
+      }
+      text += part.text;
+    }
+  }
+  bool is_typed(std::size_t begin, std::size_t end) const {
+    const auto after = std::partition_point(typed.begin(), typed.end(),
+                                            [&](const Range& range) { return range.end <= begin; });
+    return after != typed.end() && after->begin < end;
+  }
+  struct Range {
+    std::size_t begin, end;
+  };
+  std::string text;
+  std::vector<Range> typed;  ///< in order
+};
+
+class JsonTokenizer final : public Tokenizer {
+ public:
+  explicit JsonTokenizer(const JsonPlace& place) {
+    if (const auto version = place.find("version"); version && version->text() != "1.0") {
+      version->refuse(cat("the version ", quote(version->text()), " is unknown to coppice"));
+    }
+    model_ = read_subword_model(place.at("model"));
+    if (const auto normalizer = place.find("normalizer")) {
+      read_normalizer(*normalizer, normalizers_);
+    }
+    if (const auto pre_tokenizer = place.find("pre_tokenizer")) {
+      pre_tokenizers_ = read_pre_tokenizers(*pre_tokenizer);
+    }
+    if (const auto added = place.find("added_tokens")) {
+      added_ = AddedTokens(*added, model_->vocabulary(), normalizers_);
+    }
+    if (const auto decoder = place.find("decoder")) decoders_ = Decoders(*decoder);
+    if (const auto post_processor = place.find("post_processor")) {
+      post_processors_ = PostProcessors(*post_processor, pieces());
+    }
+    measure();
+  }
+
+  std::string_view file_kind() const override { return "tokenizer.json"; }
+  std::int32_t pieces() const override {
+    return std::max(model_->vocabulary().size(), added_.ids_end());
+  }
+  std::int32_t vocabulary_pieces() const override { return model_->vocabulary().size(); }
+
+  std::string_view piece(TokenId token) const override {
+    const AddedToken* added = added_.find(token);
+    return added != nullptr ? std::string_view(added->content) : model_->vocabulary().piece(token);
+  }
+
+  std::vector<TokenId> encode(std::span<const TextPart> parts) const override {
+    const JoinedText joined(parts);
+    if (!is_valid_utf8(joined.text)) {
+      throw_usage("the text is not valid UTF-8; convert it to UTF-8");
+    }
+    std::vector<TokenId> tokens;
+    const ScratchLoan loan(*this);
+    const auto pass =
+        joined.typed.empty() ? AddedTokens::Pass::given : AddedTokens::Pass::given_in_part;
+    const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
+      return !token.steers || !joined.is_typed(begin, end);
+    };
+    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed)) {
+      if (stretch.token >= 0) {
+        tokens.push_back(stretch.token);
+        continue;
+      }
+      NormalText normal{joined.text.substr(stretch.begin, stretch.end - stretch.begin),
+                        stretch.begin == 0};
+      encode_normalized(std::move(normal), joined.is_typed(stretch.begin, stretch.end), *loan.cache,
+                        tokens);
+    }
+    return tokens;
+  }
+
+  std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId) const override {
+    return post_processors_.apply(std::move(tokens));
+  }
+
+  std::string bytes_of(TokenId token) const override {
+    const AddedToken* added = added_.find(token);
+    if (added != nullptr && added->special) return {};
+    return decoders_.bytes_of(added != nullptr ? added->normal : piece(token));
+  }
+
+  std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
+    std::vector<std::string> pieces;
+    for (const TokenId token : tokens) {
+      const AddedToken* added = added_.find(token);
+      if (added != nullptr && added->special && !with_special) continue;
+      const std::string_view text = added != nullptr ? added->normal : piece(token);
+      if (!text.empty()) pieces.emplace_back(text);
+    }
+    return decoders_.text_of(std::move(pieces));
+  }
+
+  std::uint64_t most_bytes(std::uint64_t tokens) const override {
+    return bytes_at_most(tokens, longest_, keeps_all_text_);
+  }
+
+ protected:
+  std::string_view kind_of(TokenId token) const override {
+    const AddedToken* added = added_.find(token);
+    return added == nullptr ? "of the vocabulary" : added->special ? "special" : "added";
+  }
+
+ private:
+  void measure() {
+    longest_ = model_->vocabulary().longest_piece();
+    keeps_all_text_ =
+        model_->keeps_all_text(pre_tokenizers_.spells_bytes) &&
+        std::all_of(normalizers_.begin(), normalizers_.end(),
+                    [](const auto& normalizer) { return normalizer->keeps_bytes(); }) &&
+        std::none_of(pre_tokenizers_.stages.begin(), pre_tokenizers_.stages.end(),
+                     [](const auto& stage) { return stage->drops_text(); });
+    for (const AddedToken& token : added_.tokens()) {
+      longest_ = std::max<std::uint64_t>(longest_, token.content.size());
+      if (token.lstrip || token.rstrip) keeps_all_text_ = false;
+    }
+  }
+
+  void encode_normalized(NormalText normal, bool typed, WordCache& cache,
+                         std::vector<TokenId>& tokens) const {
+    for (const auto& normalizer : normalizers_) normalizer->apply(normal);
+    const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
+      return !token.steers || !typed;
+    };
+    for (const TextStretch& stretch :
+         added_.split(normal.text, AddedTokens::Pass::normalized, allowed)) {
+      if (stretch.token >= 0) {
+        tokens.push_back(stretch.token);
+        continue;
+      }
+      Words words;
+      words.text = normal.text.substr(stretch.begin, stretch.end - stretch.begin);
+      words.words = {{0, words.text.size(), normal.at_start && stretch.begin == 0}};
+      for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
+      for (const Word& word : words.words) encode_word(words.of(word), cache, tokens);
+    }
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<TokenId>& tokens) const {
+    while (!word.empty()) {
+      const std::string_view part = word.substr(0, model_->independent_bytes(word));
+      word.remove_prefix(part.size());
+      if (part.size() > WordCache::longest_word) {
+        look_up(part, tokens);
+        continue;
+      }
+      const std::uint64_t hash = WordCache::hash(part);
+      const std::span<const TokenId> known = cache.find(part, hash);
+      if (known.data() != nullptr) {
+        tokens.insert(tokens.end(), known.begin(), known.end());
+        continue;
+      }
+      const std::size_t before = tokens.size();
+      look_up(part, tokens);
+      cache.add(part, hash, std::span(tokens).subspan(before));
+    }
+  }
+
+  void look_up(std::string_view word, std::vector<TokenId>& tokens) const {
+    if (pre_tokenizers_.spells_bytes) {
+      model_->encode(ByteAlphabet::get().spelt(word), tokens);
+    } else {
+      model_->encode(word, tokens);
+    }
+  }
+
+  /// A cache for one call; it serves the next one after that.
+  struct ScratchLoan {
+    explicit ScratchLoan(const JsonTokenizer& owner) : tokenizer(owner) {
+      const std::lock_guard lock(tokenizer.mutex_);
+      if (tokenizer.caches_.empty()) {
+        cache = std::make_unique<WordCache>();
+      } else {
+        cache = std::move(tokenizer.caches_.back());
+        tokenizer.caches_.pop_back();
+      }
+    }
+    ~ScratchLoan() {
+      const std::lock_guard lock(tokenizer.mutex_);
+      constexpr std::size_t most_kept = 4;
+      if (tokenizer.caches_.size() < most_kept) tokenizer.caches_.push_back(std::move(cache));
+    }
+    ScratchLoan(const ScratchLoan&) = delete;
+    ScratchLoan& operator=(const ScratchLoan&) = delete;
+    const JsonTokenizer& tokenizer;
+    std::unique_ptr<WordCache> cache;
+  };
+
+  std::unique_ptr<SubwordModel> model_;
+  Normalizers normalizers_;
+  PreTokenizers pre_tokenizers_;
+  AddedTokens added_;
+  Decoders decoders_;
+  PostProcessors post_processors_;
+  std::uint64_t longest_ = 1;    ///< bytes of a piece
+  bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<WordCache>> caches_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file) {
+  const std::string name = file.string();
+  const JsonObject json = read_json_object(file, largest_tokenizer_file);
+  return std::make_unique<JsonTokenizer>(JsonPlace(*json, name));
+}
+
+}  // namespace coppice

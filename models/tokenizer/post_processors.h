@@ -1,0 +1,27 @@
+// Post-processors of tokenizer.json: what stands around the tokens of a text.
+#pragma once
+
+#include <vector>
+
+#include "base/types.h"
+#include "models/tokenizer/json_place.h"
+
+namespace coppice::tokenization {
+
+/// Templates, applied first to last. Of ByteLevel nothing remains: it moves offsets only.
+class PostProcessors {
+ public:
+  PostProcessors() = default;
+  /// `pieces`: ids end there.
+  PostProcessors(const JsonPlace& place, TokenId pieces) { read(place, pieces); }
+  std::vector<TokenId> apply(std::vector<TokenId> tokens) const;
+
+ private:
+  static constexpr TokenId the_text = -1;
+  using Template = std::vector<TokenId>;  ///< ids, and the_text where the text stands
+  void read(const JsonPlace& place, TokenId pieces);
+  void read_template(const JsonPlace& place, TokenId pieces);
+  std::vector<Template> templates_;
+};
+
+}  // namespace coppice::tokenization

@@ -1,0 +1,120 @@
+#include "models/tokenizer/regex.h"
+
+#include <oniguruma.h>
+
+#include <mutex>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace coppice::tokenization {
+namespace {
+
+/// Real patterns take up to 700 bytes; the compiler recurses into nested groups.
+constexpr std::size_t longest_pattern = 4096;
+
+const OnigUChar* bytes(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
+
+std::string reason_of(int code, OnigErrorInfo* info = nullptr) {
+  OnigUChar text[ONIG_MAX_ERROR_MESSAGE_LEN];
+  const int length = onig_error_code_to_str(text, code, info);
+  return {reinterpret_cast<const char*>(text), static_cast<std::size_t>(length)};
+}
+
+}  // namespace
+
+struct Regex::Compiled {
+  regex_t* regex = nullptr;
+  std::string where = "a built-in pattern";
+  ~Compiled() {
+    if (regex != nullptr) onig_free(regex);
+  }
+};
+
+Regex::Regex(std::string_view pattern, const JsonPlace& place) { compile(pattern, &place); }
+Regex::Regex(std::string_view pattern) { compile(pattern, nullptr); }
+Regex::Regex(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+void Regex::compile(std::string_view pattern, const JsonPlace* place) {
+  static std::once_flag started;
+  std::call_once(started, [] {
+    OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
+    onig_initialize(encodings, 1);
+  });
+  compiled_ = std::make_unique<Compiled>();
+  if (place != nullptr) {
+    compiled_->where = cat(place->file(), ": ", place->path());
+    if (pattern.size() > longest_pattern) {
+      place->refuse(cat("a pattern of ", pattern.size(), " bytes; at most ", longest_pattern,
+                        " are allowed; fetch the file again"));
+    }
+  }
+  OnigErrorInfo info{};
+  const int code =
+      onig_new(&compiled_->regex, bytes(pattern.data()), bytes(pattern.data() + pattern.size()),
+               ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
+  if (code == ONIG_NORMAL) return;
+  compiled_->regex = nullptr;
+  throw_failure(cat(compiled_->where, ": not a regular expression: ", reason_of(code, &info),
+                    "; fetch the file again"));
+}
+
+struct Regex::Matches::State {
+  OnigRegion* region = onig_region_new();
+  OnigMatchParam* limits = onig_new_match_param();
+  ~State() {
+    if (region != nullptr) onig_region_free(region, 1);
+    if (limits != nullptr) onig_free_match_param(limits);
+  }
+};
+
+Regex::Matches::Matches(const Regex& regex, std::string_view text)
+    : regex_(regex), state_(std::make_unique<State>()) {
+  if (state_->region == nullptr || state_->limits == nullptr) throw std::bad_alloc();
+  // A greedy run steps back over itself a few times. What is worse than that grows with the
+  // square of the text's length or faster.
+  const std::size_t limit = std::size_t{10'000'000} + 16 * text.size();
+  onig_initialize_match_param(state_->limits);
+  onig_set_retry_limit_in_match_of_match_param(state_->limits, limit);
+  onig_set_retry_limit_in_search_of_match_param(state_->limits, 4 * limit);
+  onig_set_match_stack_limit_size_of_match_param(
+      state_->limits, static_cast<unsigned int>(std::min<std::size_t>(limit, 1u << 31)));
+  restart(text);
+}
+
+Regex::Matches::~Matches() = default;
+
+void Regex::Matches::restart(std::string_view text) {
+  text_ = text;
+  from_ = 0;
+  last_end_ = std::string_view::npos;
+}
+
+bool Regex::Matches::next(std::size_t& begin, std::size_t& end) {
+  const OnigUChar* const text = bytes(text_.data());
+  while (from_ <= text_.size()) {
+    onig_region_clear(state_->region);
+    const int found = onig_search_with_param(regex_.compiled_->regex, text, text + text_.size(),
+                                             text + from_, text + text_.size(), state_->region,
+                                             ONIG_OPTION_NONE, state_->limits);
+    if (found == ONIG_MISMATCH) return false;
+    if (found < 0) {
+      throw_failure(cat(regex_.compiled_->where, ": the pattern cannot be matched in a text of ",
+                        text_.size(), " bytes: ", reason_of(found), "; shorten the text"));
+    }
+    begin = static_cast<std::size_t>(state_->region->beg[0]);
+    end = static_cast<std::size_t>(state_->region->end[0]);
+    if (begin == end && end == last_end_) {
+      if (from_ >= text_.size()) return false;
+      from_ += static_cast<std::size_t>(std::max(1, utf8_sequence(text_.substr(from_))));
+      continue;
+    }
+    from_ = end;
+    last_end_ = end;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace coppice::tokenization

@@ -1,0 +1,51 @@
+// Regular expressions over UTF-8, by Oniguruma, which tokenizers are written for.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "models/tokenizer/json_place.h"
+
+namespace coppice::tokenization {
+
+class Regex {
+ public:
+  /// `place` is what messages name. Throws Error(failure) if the pattern is wrong or too long.
+  Regex(std::string_view pattern, const JsonPlace& place);
+  /// A pattern of coppice's own.
+  explicit Regex(std::string_view pattern);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) = delete;
+
+  /// The matches in one text, first to last, without overlap. An empty match does not follow
+  /// another match immediately. Steps back are bounded in proportion to the text: beyond, next()
+  /// throws Error(failure).
+  class Matches {
+   public:
+    Matches(const Regex& regex, std::string_view text);
+    ~Matches();
+    Matches(const Matches&) = delete;
+    Matches& operator=(const Matches&) = delete;
+    /// Goes on in another text, of the same or a smaller length than that of the constructor.
+    void restart(std::string_view text);
+    bool next(std::size_t& begin, std::size_t& end);
+
+   private:
+    struct State;
+    const Regex& regex_;
+    std::unique_ptr<State> state_;
+    std::string_view text_;
+    std::size_t from_ = 0;
+    std::size_t last_end_ = std::string_view::npos;
+  };
+
+ private:
+  void compile(std::string_view pattern, const JsonPlace* place);
+  struct Compiled;
+  std::unique_ptr<Compiled> compiled_;
+};
+
+}  // namespace coppice::tokenization
