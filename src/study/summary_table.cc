@@ -27,15 +27,15 @@ std::string widths_text(const std::vector<std::int32_t>& widths) {
 std::string if_set(bool set, const std::string& text) { return set ? text : std::string(); }
 
 /// A column of summary.csv. An estimate's are followed by NAME_low and NAME_high.
-struct Figure {
+struct CsvColumn {
   std::string name;
   std::function<std::string(const SummaryRow&)> of;
   Estimate SummaryRow::*estimate = nullptr;
 };
 
-std::vector<Figure> csv_figures() {
+std::vector<CsvColumn> csv_figures() {
   using Row = const SummaryRow&;
-  std::vector<Figure> all = {
+  std::vector<CsvColumn> all = {
       {"policy", [](Row s) { return s.cell.name(); }},
       {"tree_size", [](Row s) { return s.cell.plain() ? "0" : s.cell.size_text(); }},
       {"tree_depth", [](Row s) { return if_set(s.cell.tree_depth > 0, cat(s.cell.tree_depth)); }},
@@ -124,9 +124,9 @@ Table step_table(const Summary& summary) {
 }
 
 Table summary_csv(const Summary& summary) {
-  const std::vector<Figure> figures = csv_figures();
+  const std::vector<CsvColumn> figures = csv_figures();
   Table table;
-  for (const Figure& figure : figures) {
+  for (const CsvColumn& figure : figures) {
     table.columns.push_back({figure.name});
     if (figure.estimate == nullptr) continue;
     for (const char* end : {"_low", "_high"}) table.columns.push_back({figure.name + end});
@@ -134,7 +134,7 @@ Table summary_csv(const Summary& summary) {
   for (const auto* rows : {&summary.rows, &summary.kinds}) {
     for (const SummaryRow& s : *rows) {
       std::vector<std::string> row;
-      for (const Figure& figure : figures) {
+      for (const CsvColumn& figure : figures) {
         if (figure.estimate != nullptr) {
           add_estimate(row, s.*figure.estimate);
         } else {
