@@ -14,6 +14,13 @@ mark_as_advanced(COPPICE_RANDOM123_INCLUDE)
 
 if(COPPICE_BUILD_CLI)
   find_package(Boost REQUIRED COMPONENTS program_options)
+  # Edits the lines of `coppice chat`; without it they are read as they come.
+  find_path(COPPICE_LIBEDIT_INCLUDE histedit.h)
+  find_library(COPPICE_LIBEDIT edit)
+  mark_as_advanced(COPPICE_LIBEDIT COPPICE_LIBEDIT_INCLUDE)
+  if(NOT COPPICE_LIBEDIT_INCLUDE)
+    set(COPPICE_LIBEDIT "")
+  endif()
 endif()
 if(COPPICE_BUILD_TESTS)
   find_package(GTest REQUIRED)

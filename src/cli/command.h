@@ -9,6 +9,7 @@ namespace coppice::cli {
 /// Each takes the words after its name and returns the exit code; errors are thrown.
 int advise(const std::vector<std::string>& arguments);
 int audit(const std::vector<std::string>& arguments);
+int chat(const std::vector<std::string>& arguments);
 int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
 int plan(const std::vector<std::string>& arguments);

@@ -1,8 +1,12 @@
 #include <csignal>
 #include <iostream>
+#include <optional>
 
+#include "base/error.h"
+#include "base/files.h"
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
+#include "cli/conversation.h"
 #include "cli/generation_text.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -10,6 +14,9 @@
 namespace coppice::cli {
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
+  options.add_options()("chat", "put the prompt, as one message, into the target's chat template")(
+      "messages", po::value<std::string>()->value_name("FILE"),
+      "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
   po::options_description output("Length and output");
   output.add_options()("max-new-tokens",
                        po::value<std::int32_t>()->default_value(128)->value_name("N"),
@@ -22,12 +29,18 @@ int generate(const std::vector<std::string>& arguments) {
       "text (streams) or json (one object at the end)")(
       "stats", "print the table of statistics to standard error (on a terminal always)");
   po::options_description all;
-  all.add(options).add(output).add(sampling_options()).add(drafting_options()).add(model_options());
+  all.add(options)
+      .add(conversation_options())
+      .add(output)
+      .add(sampling_options())
+      .add(drafting_options())
+      .add(model_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice generate: continue a text with a target model, helped by a draft model\n\n"
              "  coppice generate --prompt 'Once upon a time'\n"
-             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n",
+             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n"
+             "  coppice generate --target DIR --chat --prompt 'Who wrote Emma?'\n",
              values)) {
     return 0;
   }
@@ -38,17 +51,51 @@ int generate(const std::vector<std::string>& arguments) {
   request.ignore_eos = values.count("ignore-eos") != 0;
   request.logprobs = values.count("logprobs") != 0;
   if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
-  const Prompt prompt = read_prompt(values);
+  const bool messages = values.count("messages") != 0,
+             chats = messages || values.count("chat") != 0;
+  if (!chats) {
+    for (const char* name : {"system", "no-template", "template-name", "template-value"}) {
+      if (values.count(name) != 0) throw_usage(cat("--", name, " needs --chat or --messages"));
+    }
+  }
+  if (messages && values.count("prompt") + values.count("prompt-file") > 0) {
+    throw_usage("give only one of --messages, --prompt and --prompt-file");
+  }
+  if (chats && values.count("prompt-ids") != 0) {
+    throw_usage("--prompt-ids are no message; give a text, or leave out --chat");
+  }
+  Prompt prompt;
+  if (!messages) prompt = read_prompt(values);
   request.validate();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request);
+  std::optional<Conversation> conversation;
+  chat::Text chat_text;
+  if (chats) {
+    conversation.emplace(engine_request.target, values);
+    if (messages) {
+      const std::string& file = values["messages"].as<std::string>();
+      conversation->add_json(read_file(file, "messages", std::uintmax_t{64} << 20), file);
+    } else {
+      conversation->add("user", prompt.text);
+    }
+    chat_text = conversation->text();
+    const std::string recommended = take_recommended(engine_request.target, values, request);
+    if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
+    request.validate();
+  }
   read_acceptance_vector(values, engine_request, request);
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
   if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
     tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
+  }
+
+  if (conversation) {
+    prompt.tokens = tokens_of(engine, chat_text, conversation->raw(), request.add_bos);
+    prompt.ids = true;
   }
 
   const InterruptWatch interrupts;

@@ -22,6 +22,7 @@ const std::vector<Command>& commands() {
   using namespace coppice;
   static const std::vector<Command> all = {
       {"generate", "", "continue a text", cli::generate},
+      {"chat", "", "talk with a model", cli::chat},
       {"tree", "", "draw one judged token tree", cli::tree},
       {"study", "", "measure policies on prompts, side by side", cli::study},
       {"record", "", "keep what draft and target say around texts", cli::record},

@@ -54,7 +54,10 @@ std::vector<std::string> Screen::rows() const {
   return rows;
 }
 
-std::string run_on_terminal(const std::string& command, unsigned short columns, int& status) {
+namespace {
+
+std::string run_with_keys(const std::string& command, unsigned short columns,
+                          const std::vector<Typed>& steps, int& status) {
   winsize size{};
   size.ws_col = columns;
   size.ws_row = 50;
@@ -67,13 +70,32 @@ std::string run_on_terminal(const std::string& command, unsigned short columns, 
   }
   std::string output;
   char buffer[4096];
+  std::size_t step = 0, from = 0;
   // Linux ends the reading with EIO when the last writer has gone.
   for (ssize_t n = 0; (n = read(terminal, buffer, sizeof buffer)) > 0;) {
     output.append(buffer, static_cast<std::size_t>(n));
+    while (step < steps.size()) {
+      const std::size_t found = output.find(steps[step].wait_for, from);
+      if (found == std::string::npos) break;
+      from = found + steps[step].wait_for.size();
+      const std::string& keys = steps[step++].keys;
+      if (write(terminal, keys.data(), keys.size()) < 0) break;
+    }
   }
   close(terminal);
   waitpid(child, &status, 0);
   return output;
+}
+
+}  // namespace
+
+std::string run_on_terminal(const std::string& command, unsigned short columns, int& status) {
+  return run_with_keys(command, columns, {}, status);
+}
+
+std::string talk_on_terminal(const std::string& command, const std::vector<Typed>& steps,
+                             int& status) {
+  return run_with_keys(command, 200, steps, status);
 }
 
 }  // namespace coppice::testing

@@ -30,4 +30,12 @@ class Screen {
 /// and returns what it wrote there. `status` receives what waitpid() says.
 std::string run_on_terminal(const std::string& command, unsigned short columns, int& status);
 
+/// What a person types once `wait_for` stands in the output that came since the step before.
+struct Typed {
+  std::string wait_for, keys;
+};
+/// The same with a person at the keys. The command must end by itself.
+std::string talk_on_terminal(const std::string& command, const std::vector<Typed>& steps,
+                             int& status);
+
 }  // namespace coppice::testing

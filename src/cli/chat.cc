@@ -1,0 +1,192 @@
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/utf8.h"
+#include "cli/acceptance_vector.h"
+#include "cli/chat_session.h"
+#include "cli/command.h"
+#include "cli/generation_text.h"
+#include "cli/line_reader.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "engine_impl.h"
+
+namespace coppice::cli {
+namespace {
+
+constexpr const char* commands =
+    "  /reset      forget what was said\n"
+    "  /stats      the last answer's statistics\n"
+    "  /save FILE  write the conversation as a JSON list, which generate --messages reads\n"
+    "  /help       this list\n"
+    "  /exit       end (or Ctrl-D)\n"
+    "Ctrl-C stops an answer. A message that begins with a slash is typed with two.\n";
+
+/// What a line of the person asks for.
+class Chat {
+ public:
+  Chat(Engine& engine, Conversation conversation, const GenerateOptions& request)
+      : engine_(engine), session_(engine, std::move(conversation), request) {}
+
+  /// False: the end.
+  bool take(std::string line) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.find_first_not_of(" \t") == std::string::npos) return true;
+    if (line[0] != '/' || line.substr(0, 2) == "//") {
+      answer(line[0] == '/' ? line.substr(1) : line);
+      return true;
+    }
+    const std::size_t space = line.find(' ');
+    const std::string name = line.substr(0, space);
+    std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+    argument.erase(0, argument.find_first_not_of(' '));
+    if (name == "/exit" || name == "/quit") return false;
+    if (name == "/reset") {
+      session_.reset();
+      tell("everything said is forgotten");
+    } else if (name == "/stats") {
+      if (statistics_.empty()) {
+        tell("no answer yet");
+      } else {
+        std::cerr << statistics_ << std::flush;
+      }
+    } else if (name == "/save") {
+      save(argument);
+    } else if (name == "/help") {
+      std::cerr << commands << std::flush;
+    } else {
+      tell(cat(quote(name), " is no command; /help lists them"));
+    }
+    return true;
+  }
+
+ private:
+  void save(const std::string& file) {
+    if (file.empty()) {
+      tell("/save: name a file");
+      return;
+    }
+    try {
+      write_file(file, session_.conversation().to_json());
+      tell(cat("saved in ", quote(file)));
+    } catch (const Error& error) {
+      tell(error.what());
+    }
+  }
+
+  void answer(const std::string& text) {
+    if (!is_valid_utf8(text)) {
+      tell("the message is not valid UTF-8; it was left out");
+      return;
+    }
+    const InterruptWatch interrupts;
+    const auto show = [on_terminal = stdout_is_terminal()](std::string_view piece) {
+      write_out(on_terminal ? for_terminal(piece) : std::string(piece));
+    };
+    std::size_t shown = 0;
+    bool reader_gone = false;
+    try {
+      const Generation result = session_.answer(text, [&](const Piece& piece) {
+        try {
+          show(piece.text);
+          shown += piece.text.size();
+        } catch (const ClosedPipe&) {
+          reader_gone = true;
+          return false;
+        }
+        return !InterruptWatch::interrupted();
+      });
+      if (reader_gone) throw ClosedPipe{};
+      show(std::string_view(result.text).substr(shown));
+      write_out("\n");
+      after(result);
+    } catch (const Error& error) {
+      if (shown > 0) write_out("\n");
+      tell(error.what());
+    }
+  }
+
+  void after(const Generation& result) {
+    statistics_ = to_table(result) + cat("  context          ", session_.length(), " of ",
+                                         engine_.context_length(), " tokens\n");
+    if (session_.computed_again() > 0) {
+      tell(
+          cat("what was said before reads otherwise now (its template or a stop text changed it): ",
+              session_.computed_again(), " tokens were computed again"));
+    }
+    if (result.finish_reason == FinishReason::context) {
+      tell(cat("the context of ", engine_.context_length(), " tokens is full; /reset begins anew"));
+    } else if (result.finish_reason == FinishReason::memory) {
+      tell("the KV memory is full; /reset begins anew, --kv-tokens makes room");
+    } else if (result.finish_reason == FinishReason::cancelled) {
+      tell("stopped");
+    }
+  }
+
+  Engine& engine_;
+  ChatSession session_;
+  std::string statistics_;
+};
+
+}  // namespace
+
+int chat(const std::vector<std::string>& arguments) {
+  po::options_description all;
+  po::options_description answers("Answers");
+  answers.add_options()("max-new-tokens",
+                        po::value<std::int32_t>()->default_value(512)->value_name("N"),
+                        "most tokens of an answer")(
+      "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
+      "end an answer before this text (may be given several times)")(
+      "no-bos", "with --no-template: put no beginning-of-sequence token before the text");
+  all.add(conversation_options())
+      .add(answers)
+      .add(sampling_options())
+      .add(drafting_options())
+      .add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             cat("coppice chat: talk with a model, in its chat template\n\n"
+                 "  coppice chat\n"
+                 "  coppice chat --target DIR --draft DIR --system 'Be brief.'\n"
+                 "  echo 'Hello' | coppice chat --target DIR\n\n"
+                 "Sampling is as generation_config.json of the target says, unless options say "
+                 "otherwise.\nLines are messages, but for:\n",
+                 commands),
+             values)) {
+    return 0;
+  }
+  GenerateOptions request = generate_options(values);
+  request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
+  if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
+  request.validate();
+  EngineOptions engine_request = engine_options(values, request);
+  Conversation conversation(engine_request.target, values);
+  const std::string recommended = take_recommended(engine_request.target, values, request);
+  request.validate();
+  read_acceptance_vector(values, engine_request, request);
+
+  ProgressLine progress(true);
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
+  Engine engine = Engine::load(engine_request);
+  progress.clear();
+  if (!engine.has_tokenizer()) engine.impl().require_tokenizer();
+  if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
+    tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
+  }
+  if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
+  if (stderr_is_terminal()) std::cerr << commands << std::flush;
+
+  Chat talk(engine, std::move(conversation), request);
+  LineReader lines("> ");
+  while (const std::optional<std::string> line = lines.read()) {
+    if (!talk.take(*line)) return 0;
+  }
+  if (stdout_is_terminal()) write_out("\n");
+  return 0;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,177 @@
+#include "cli/conversation.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json_file.h"
+#include "base/utf8.h"
+#include "chat/json.h"
+#include "engine_impl.h"
+
+namespace coppice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+const chat::Text* text_in(const chat::Value& message, std::string_view name) {
+  const chat::Value* value = message.as_dict().named(name);
+  return value != nullptr && value->is_string() ? &value->text() : nullptr;
+}
+
+// NAME=VALUE, with VALUE as JSON if it is, else as text.
+std::pair<std::string, chat::Value> template_value(const std::string& option) {
+  const std::size_t sign = option.find('=');
+  if (sign == std::string::npos || sign == 0) {
+    throw_usage(cat("--template-value ", quote(option), ": use NAME=VALUE"));
+  }
+  const std::string text = option.substr(sign + 1);
+  try {
+    return {option.substr(0, sign), chat::parse_json(text, "value", true)};
+  } catch (const Error&) {
+    return {option.substr(0, sign), chat::Value(chat::Text(text, true))};
+  }
+}
+
+}  // namespace
+
+po::options_description conversation_options() {
+  po::options_description d("Conversation");
+  d.add_options()("system", po::value<std::string>()->value_name("TEXT"),
+                  "a system message before the first one")(
+      "no-template", "raw text instead of the target's chat template")(
+      "template-name", po::value<std::string>()->value_name("NAME"),
+      "which of the templates in tokenizer_config.json; if not given, the default one")(
+      "template-value",
+      po::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
+      "a name for the template, such as enable_thinking=false (may be given several times)");
+  return d;
+}
+
+Conversation::Conversation(const fs::path& target, const po::variables_map& values) {
+  const auto text = [&](const char* name) {
+    return values.count(name) != 0 ? values[name].as<std::string>() : std::string();
+  };
+  system_ = text("system");
+  if (!is_valid_utf8(system_)) throw_usage("--system: not valid UTF-8; convert the text to UTF-8");
+  if (values.count("template-value") != 0) {
+    for (const std::string& option : values["template-value"].as<std::vector<std::string>>()) {
+      template_values_.push_back(template_value(option));
+    }
+  }
+  if (values.count("no-template") == 0) {
+    template_ = chat::ModelTemplate::load(target, text("template-name"));
+  }
+  clear();
+}
+
+void Conversation::clear() {
+  messages_.clear();
+  if (!system_.empty()) add("system", system_);
+}
+
+void Conversation::add(const std::string& role, const std::string& content) {
+  messages_.push_back(chat::message(role, content));
+}
+
+void Conversation::add_json(std::string_view json, const std::string& where) {
+  const chat::Value list = chat::parse_json(json, where, true);
+  const std::string form = R"(; give a list like [{"role": "user", "content": "Hello"}])";
+  if (!list.is_list() || list.as_list().items.empty()) {
+    throw_usage(cat(where, ": no list of messages", form));
+  }
+  for (const chat::Value& message : list.as_list().items) {
+    if (!message.is_dict() || text_in(message, "role") == nullptr) {
+      throw_usage(cat(where, ": message ", messages_.size() - (system_.empty() ? 0 : 1) + 1,
+                      " has no role", form));
+    }
+    if (!system_.empty() && text_in(message, "role")->view() == "system") {
+      throw_usage(cat(where, ": it has a system message; leave out --system, or that message"));
+    }
+    messages_.push_back(message);
+  }
+}
+
+std::string Conversation::to_json() const {
+  std::vector<chat::Value> said(messages_.begin() + (system_.empty() ? 0 : 1), messages_.end());
+  chat::JsonStyle style;
+  style.indent = "  ";
+  style.item_separator = ",";
+  return chat::to_json(chat::Value::list(std::move(said)), style).bytes() + "\n";
+}
+
+chat::Text Conversation::text() const {
+  if (template_) return template_->render(chat::Value::list(messages_), true, template_values_);
+  chat::Text out;
+  for (const chat::Value& message : messages_) {
+    const chat::Text* content = text_in(message, "content");
+    if (content == nullptr) {
+      throw_usage("--no-template: a message has no text for its content; give it one");
+    }
+    if (!out.empty() && text_in(message, "role")->view() != "assistant") out.append("\n");
+    out.append(*content);
+  }
+  return out;
+}
+
+std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw, bool add_bos,
+                               std::int32_t before) {
+  if (text.empty()) throw_usage("the conversation is empty; say something");
+  const Engine::Impl& impl = engine.impl();
+  impl.check_bytes(text.view(), before);
+  std::vector<TextPart> parts;
+  const std::vector<chat::Segment> segments = text.segments();
+  for (const chat::Segment& segment : segments) parts.push_back({segment.text, segment.foreign});
+  std::vector<TokenId> tokens = impl.require_tokenizer().encode(parts);
+  if (!raw || !add_bos || before > 0) return tokens;
+  return impl.require_tokenizer().framed(std::move(tokens), impl.target.model->config().bos_token);
+}
+
+std::string take_recommended(const fs::path& target, const po::variables_map& values,
+                             GenerateOptions& request) {
+  const fs::path file = target / "generation_config.json";
+  if (!is_there(file)) return "";
+  const JsonObject config = read_json_object(file, std::uintmax_t{1} << 20);
+  std::string taken;
+  const auto open = [&](const char* option) {
+    return values.count(option) == 0 || values[option].defaulted();
+  };
+  const auto number = [&](const char* key, const char* option, auto& value) {
+    const auto found = config->find(key);
+    if (found == config->end() || found->is_null() || !open(option)) return;
+    if (!found->is_number() || std::abs(found->get<double>()) > 1e9) {
+      throw_failure(cat(file.string(), ": ", key, " ", shown(*found),
+                        " is no number; correct it or give --", option));
+    }
+    value = static_cast<std::remove_reference_t<decltype(value)>>(found->get<double>());
+    taken += cat(taken.empty() ? "" : ", ", option, " ", value);
+  };
+  // As transformers: without sampling the other settings mean nothing.
+  const auto sample = config->find("do_sample");
+  const bool samples = sample != config->end() && sample->is_boolean() && sample->get<bool>();
+  if (samples) {
+    number("temperature", "temperature", request.temperature);
+    if (!config->contains("temperature") && open("temperature")) {
+      request.temperature = 1.0;
+      taken += cat(taken.empty() ? "" : ", ", "temperature 1");
+    }
+    number("top_k", "top-k", request.top_k);
+    number("top_p", "top-p", request.top_p);
+    number("min_p", "min-p", request.min_p);
+  }
+  number("repetition_penalty", "repetition-penalty", request.repetition_penalty);
+  number("max_new_tokens", "max-new-tokens", request.max_new_tokens);
+  if (const auto stops = config->find("stop_strings"); stops != config->end() && open("stop")) {
+    const nlohmann::json list = stops->is_array() ? *stops : nlohmann::json::array({*stops});
+    std::vector<std::string> texts;
+    for (const auto& stop : list) {
+      if (stop.is_string()) texts.push_back(stop.get<std::string>());
+    }
+    if (!texts.empty()) {
+      request.stop = texts;
+      for (const std::string& text : texts)
+        taken += cat(taken.empty() ? "" : ", ", "stop ", quote(text));
+    }
+  }
+  return taken;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,56 @@
+// Messages from options, files and a person, as tokens for a model.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/model_template.h"
+#include "cli/options.h"
+#include "coppice.h"
+
+namespace coppice::cli {
+
+/// --system, --no-template, --template-name, --template-value.
+po::options_description conversation_options();
+
+class Conversation {
+ public:
+  /// Reads the template of the folder `target`, unless --no-template asks for raw text.
+  Conversation(const std::filesystem::path& target, const po::variables_map& values);
+
+  void add(const std::string& role, const std::string& content);
+  /// Messages of a JSON list. Throws Error(usage), which names `where`.
+  void add_json(std::string_view json, const std::string& where);
+  void remove_last() { messages_.pop_back(); }
+  /// Forgets all messages but --system's.
+  void clear();
+  /// As a JSON list that add_json() reads, without --system's message.
+  std::string to_json() const;
+
+  /// What the model shall go on from. Raw text: what was said, a line for each turn.
+  chat::Text text() const;
+  bool raw() const { return !template_; }
+
+ private:
+  std::optional<chat::ModelTemplate> template_;
+  std::vector<std::pair<std::string, chat::Value>> template_values_;
+  std::string system_;
+  std::vector<chat::Value> messages_;
+};
+
+/// Tokens of a text that ends `before` tokens of context. What a template wrote may be special
+/// tokens, what people wrote never is. Raw text at the start gets what the tokenizer puts around
+/// one, unless `add_bos` is false; a template says itself what it wants.
+std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw, bool add_bos,
+                               std::int32_t before = 0);
+
+/// Sets what generation_config.json of the folder recommends and no option says: temperature,
+/// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns what was taken, in
+/// words; empty: nothing. Throws Error(failure) for a file that cannot be read.
+std::string take_recommended(const std::filesystem::path& target, const po::variables_map& values,
+                             GenerateOptions& request);
+
+}  // namespace coppice::cli

@@ -1,0 +1,194 @@
+// Chat templates at the command line: generate --chat, and coppice chat over pipes and terminals.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "cli/screen.h"
+#include "engine/pair.h"
+
+namespace coppice::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+class ChatCommand : public ::testing::Test {
+ protected:
+  struct Result {
+    int code = -1;
+    std::string out, err;
+  };
+
+  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+  static std::string slurp(const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(name, std::ios::binary).rdbuf();
+    return text.str();
+  }
+  std::string written(const std::string& name, const std::string& text) const {
+    std::ofstream(file(name), std::ios::binary) << text;
+    return file(name);
+  }
+  static std::string command(const std::string& tail) {
+    return "COPPICE_MODELS='" + stories().parent_path().string() + "' TERM=xterm '" +
+           COPPICE_BINARY + "' " + tail;
+  }
+  Result run(const std::string& tail, const std::string& input = "") {
+    const std::string typed = written("in", input);
+    const int status = std::system(
+        (command(tail) + " <'" + typed + "' >'" + file("out") + "' 2>'" + file("err") + "'")
+            .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(file("out")), slurp(file("err"))};
+  }
+  Json generated(const std::string& tail) {
+    const Result r =
+        run("generate --device cpu --cpu-dtype f32 --threads 1 --tree-size 4 "
+            "--temperature 0 --format json --max-new-tokens 12 --stop '~' " +
+            tail);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return Json::parse(r.out);
+  }
+  void expect_error(const std::string& tail, int code, const std::string& says) {
+    const Result r = run(tail);
+    EXPECT_EQ(r.code, code) << tail << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+    EXPECT_NE(r.err.find(says), std::string::npos) << tail << "\n" << r.err;
+  }
+
+  TemporaryFolder folder_;
+};
+
+// The shipped template writes BOS, the message in quotes, and opens the answer's.
+TEST_F(ChatCommand, GenerateAppliesTheTemplateOnce) {
+  const Json chat = generated("--chat --prompt 'Where is he?'");
+  const std::string raw = written("raw", "\"Where is he?\" said the visitor.\n\"\n");
+  const Json plain = generated("--prompt-file '" + raw + "'");
+  EXPECT_EQ(chat["prompt_tokens"], plain["prompt_tokens"]);
+  EXPECT_EQ(chat["tokens"], plain["tokens"]);
+  EXPECT_EQ(generated("--chat --no-template --prompt 'Where is he?'")["tokens"],
+            generated("--prompt 'Where is he?'")["tokens"]);
+}
+
+TEST_F(ChatCommand, MessagesComeFromAFile) {
+  const std::string list = written("list.json", R"([
+    {"role": "system", "content": "It was late."}, {"role": "user", "content": "Who?"},
+    {"role": "assistant", "content": "I,\" he said."}, {"role": "user", "content": "Why?"}])");
+  const std::string raw = written("raw",
+                                  "It was late.\n\"Who?\" said the visitor.\n\"I,\" he said.\n"
+                                  "\"Why?\" said the visitor.\n\"\n");
+  EXPECT_EQ(generated("--messages '" + list + "'")["tokens"],
+            generated("--prompt-file '" + raw + "'")["tokens"]);
+  const std::string short_list = written("short.json", R"([{"role": "user", "content": "Who?"}])");
+  EXPECT_EQ(generated("--system 'It was late.' --messages '" + short_list + "'")["tokens"],
+            generated("--system 'It was late.' --chat --prompt 'Who?'")["tokens"]);
+}
+
+TEST_F(ChatCommand, TypedTextIsNeverASpecialToken) {
+  const int plain = generated("--chat --prompt 'one two'")["prompt_tokens"];
+  // As special tokens they would be two more; spelt out they are many.
+  const int spelt = generated("--chat --prompt 'one </s><s>two'")["prompt_tokens"];
+  EXPECT_GT(spelt, plain + 3);
+}
+
+TEST_F(ChatCommand, RefusesInOneLine) {
+  const std::string none = (stories() / "draft").string();
+  expect_error("generate --target '" + none + "' --chat --prompt x", 1, "it has no chat template");
+  expect_error("generate --target '" + none + "' --chat --prompt x", 1, "--no-template");
+  expect_error("chat --target '" + none + "'", 1, "it has no chat template");
+  expect_error("generate --system x --prompt y", 2, "--system needs --chat");
+  expect_error("generate --chat --prompt-ids 1,2", 2, "--prompt-ids are no message");
+  expect_error("generate --messages '" + written("a.json", "{}") + "'", 2, "no list of messages");
+  expect_error("generate --messages '" + written("b.json", "[1]") + "'", 2, "has no role");
+  expect_error("generate --messages '" + written("c.json", "[") + "'", 2, "not valid JSON");
+  expect_error("generate --messages '" + written("d.json", R"([{"role": "tool"}])") + "'", 1,
+               "the stories know the roles");
+  expect_error("generate --messages /nonexistent", 1, "/nonexistent");
+  expect_error("generate --chat --template-value x --prompt y", 2, "use NAME=VALUE");
+}
+
+TEST_F(ChatCommand, TalksOverAPipeAndComputesNothingTwice) {
+  const std::string saved = file("said.json");
+  const std::string options =
+      "--device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --temperature 0 "
+      "--max-new-tokens 12 --stop '~' ";
+  const Result r = run("chat " + options, "/stats\nWho are you?\n\nAnd why?\n/stats\n/save " +
+                                              saved + "\n/reset\n//slash\n/nosuch\n/exit\nnever\n");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("no answer yet"), std::string::npos);
+  EXPECT_NE(r.err.find("'/nosuch' is no command"), std::string::npos);
+  EXPECT_EQ(r.err.find("computed again"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("of 512 tokens"), std::string::npos) << r.err;
+  const Json list = Json::parse(slurp(saved));
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0]["content"], "Who are you?");
+  EXPECT_EQ(list[3]["role"], "assistant");
+  const std::string first = list[1]["content"], second = list[3]["content"];
+  EXPECT_EQ(r.out.rfind(first + "\n" + second + "\n", 0), 0u) << r.out;
+
+  // The second answer is the one that the whole conversation, computed at once, leads to.
+  Json shorter = list;
+  shorter.erase(3);
+  EXPECT_EQ(generated("--messages '" + written("three.json", shorter.dump()) + "'")["text"],
+            second);
+}
+
+TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
+  const auto target = folder_.path() / "target";
+  std::filesystem::create_directory(target);
+  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
+    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
+  }
+  std::filesystem::remove(target / "chat_template.jinja");
+  written("target/chat_template.jinja",
+          "{% for m in messages %}{{ loop.revindex }}{{ m.content }}\n{% endfor %}");
+  const Result r = run("chat --target '" + target.string() +
+                           "' --device cpu --threads 1 --policy none --max-new-tokens 4",
+                       "one\ntwo\n");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("tokens were computed again"), std::string::npos) << r.err;
+}
+
+TEST_F(ChatCommand, ShowsAndOverridesRecommendedSampling) {
+  const std::string options = "chat --device cpu --threads 1 --tree-size 4 --seed 1 ";
+  EXPECT_NE(run(options, "").err.find("temperature 0.7"), std::string::npos);
+  const Result r = run(options + "--temperature 0.25 --max-new-tokens 3", "Hello\n/stats\n");
+  EXPECT_EQ(r.err.find("temperature 0.7"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("temperature 0.25"), std::string::npos) << r.err;
+}
+
+TEST_F(ChatCommand, CtrlCStopsTheAnswerAndNotTheProgram) {
+  const std::string options =
+      "chat --device cpu --threads 1 --policy none --temperature 0 --stop '~~~' ";
+  const std::string answer =
+      run(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
+  ASSERT_EQ(answer.size(), 12u);
+  int status = -1;
+  // The shell in between would die of the Ctrl-C that the program survives.
+  const std::string seen = talk_on_terminal("exec env " + command(options + "--max-new-tokens 480"),
+                                            {{"> ", "Who are you?\r"},
+                                             {answer, "\x03"},
+                                             {"stopped", ""},
+                                             {"> ", "wrong\x03/stats\r"},
+                                             {"context ", "/exit\r"}},
+                                            status);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << seen;
+  EXPECT_NE(seen.find("stopped"), std::string::npos) << seen;
+  EXPECT_NE(seen.find("ended by cancelled"), std::string::npos) << seen;
+}
+
+TEST_F(ChatCommand, CtrlDEndsOnATerminal) {
+  int status = -1;
+  const std::string seen = talk_on_terminal(command("chat --device cpu --threads 1 --policy none"),
+                                            {{"> ", "\x04"}}, status);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << seen;
+  EXPECT_NE(seen.find("/reset"), std::string::npos) << seen;
+}
+
+}  // namespace
+}  // namespace coppice::testing
