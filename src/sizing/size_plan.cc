@@ -15,6 +15,18 @@ double step_to(const StepPrices& prices, std::int32_t n) {
          prices.verify[static_cast<std::size_t>(n) - 1];
 }
 
+// What a row of a tree of n nodes costs, a step of the costs shared by all rows up to it: the slope
+// at n of the lower convex hull of the costs up to there.
+double share_of_row(const StepPrices& prices, std::int32_t n) {
+  double slope = 0.0;
+  for (std::int32_t m = 1; m < n; ++m) {
+    slope = std::max(slope, (prices.verify[static_cast<std::size_t>(n)] -
+                             prices.verify[static_cast<std::size_t>(m)]) /
+                                (n - m));
+  }
+  return slope;
+}
+
 }  // namespace
 
 // Values are held down to the parent's and the earlier sibling's, as where trees are grown
@@ -49,11 +61,8 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
     const double net = gain - prices.verify[static_cast<std::size_t>(n)] -
                        (depth - 1) * prices.pass[static_cast<std::size_t>(std::max(1, n / depth))];
     if (net > best.net) {
-      // The next row's cost, or between the two nodes where a step of the costs ends growth.
       const double next = heap_.empty() ? 0.0 : heap_.front().value;
-      const double row = n < most ? step_to(prices, n + 1) : place.value;
-      const double price = row < place.value ? std::max(row, next) : 0.5 * (place.value + next);
-      best = {net, n, depth, price};
+      best = {net, n, depth, place.value, next};
       better = true;
     }
     if (heap_.empty()) break;
@@ -63,7 +72,7 @@ bool SizePlanner::try_depth(const AcceptanceCalibration& calibration, const Step
 
 void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPrices& prices,
                          SizePlan& plan) {
-  Best best{-1e300, 0, 0, 0.0};
+  Best best{-1e300, 0, 0, 0.0, 0.0};
   const std::int32_t first = plan.depth == 0 ? 1 : std::max(1, plan.depth - C::depths_around);
   const std::int32_t last =
       plan.depth == 0 ? C::deepest : std::min(C::deepest, plan.depth + C::depths_around);
@@ -73,9 +82,9 @@ void SizePlanner::replan(const AcceptanceCalibration& calibration, const StepPri
   }
   plan.nodes = best.nodes;
   plan.depth = best.depth;
-  plan.price = best.price;
-  plan.node_prices.assign(prices.verify.size() - 1, best.price);
-  double dearest = best.price;
+  plan.price = std::min(best.last, std::max(best.next, share_of_row(prices, best.nodes)));
+  plan.node_prices.assign(prices.verify.size() - 1, plan.price);
+  double dearest = plan.price;
   for (auto n = static_cast<std::size_t>(best.nodes); n < plan.node_prices.size(); ++n) {
     dearest = std::max(dearest, step_to(prices, static_cast<std::int32_t>(n) + 1));
     plan.node_prices[n] = dearest;

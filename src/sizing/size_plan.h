@@ -20,8 +20,8 @@ struct StepPrices {
 struct SizePlan {
   std::int32_t nodes = 0;  ///< that pay best
   std::int32_t depth = 0;  ///< draft passes of that tree
-  /// A position that is worth less does not pay for its row: it stands between the last node that
-  /// does and the first that does not.
+  /// A position that is worth less does not pay for its row: its share of what the rows up to
+  /// `nodes` cost, and not less than the first position that the plan leaves out.
   double price = 0.0;
   /// What a node costs where the tree has so many, none to one less than the most: `price`, and
   /// beyond `nodes` the dearest row so far. So a tree that turns out well may fill a bucket of the
@@ -47,7 +47,7 @@ class SizePlanner {
   struct Best {
     double net;
     std::int32_t nodes, depth;
-    double price;
+    double last, next;  // values of the last position in it, and of the first left out
   };
   void offer(const AcceptanceCalibration& calibration, double bound, double reach,
              std::int32_t depth, std::int32_t rank);

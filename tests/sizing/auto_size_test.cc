@@ -155,12 +155,12 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   for (const double acceptance : {0.85, 0.6, 0.03}) {
     AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
-    const double best = FakeMachine(truth, acceptance).run(right, 4000, 3000);
+    const double best = FakeMachine(truth, acceptance).run(right, 2500, 1500);
     for (const PlantedTable& planted : wrong_tables(truth)) {
       CostCorrection correction;
       AutoSize size(planted.table, &correction, ChildDraw::sampled, 0);
       FakeMachine machine(truth, acceptance);
-      const double speed = machine.run(size, 4000, 3000);
+      const double speed = machine.run(size, 2500, 1500);
       EXPECT_GE(speed, 0.97 * best)
           << planted.name << ", acceptance " << acceptance << ", " << machine.speculated()
           << " steps of length " << machine.last_length();
@@ -172,11 +172,11 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
 TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
-  const double best = FakeMachine(truth, 0.85).run(right, 4000, 3000);
+  const double best = FakeMachine(truth, 0.85).run(right, 2500, 1500);
   int suffered = 0;
   for (const PlantedTable& planted : wrong_tables(truth)) {
     AutoSize size(planted.table, nullptr, ChildDraw::sampled, 0);
-    suffered += FakeMachine(truth, 0.85).run(size, 4000, 3000) < 0.97 * best;
+    suffered += FakeMachine(truth, 0.85).run(size, 2500, 1500) < 0.97 * best;
   }
   EXPECT_GE(suffered, 4);
 }

@@ -95,6 +95,23 @@ TEST(SizePlan, CrossesAStepOnlyForWhatItCosts) {
   for (const double price : large.node_prices) EXPECT_NEAR(price, large.price, 1e-12);
 }
 
+// Rows that cost nothing more are not charged what the row behind the step costs.
+TEST(SizePlan, RowsOfAFullBucketAreFree) {
+  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  std::vector<double> verify;
+  for (int n = 0; n <= 40; ++n) verify.push_back(1.0 + 0.4 * ((n + 3) / 4));
+  const std::vector<double> pass(verify.size(), 0.3);
+  SizePlan plan;
+  SizePlanner().replan(calibration, {verify, pass}, plan);
+  ASSERT_EQ(plan.nodes % 4, 0);
+  ASSERT_GE(plan.nodes, 4);
+  const std::vector<double> values = all_values(calibration, plan.depth, 0.01);
+  const auto n = static_cast<std::size_t>(plan.nodes);
+  // At most the share of a step of 0.4 in four rows, or what the plan leaves out.
+  EXPECT_LE(plan.price, std::max(0.1, values[n]) + 1e-12);
+  EXPECT_NEAR(plan.node_prices[n], std::max(plan.price, 0.4), 1e-12);
+}
+
 TEST(SizePlan, OneNodeIsTheLeast) {
   const AcceptanceCalibration calibration(ChildDraw::sampled);
   const std::vector<double> verify = {0.0, 50.0}, pass = {1.0, 1.0};
