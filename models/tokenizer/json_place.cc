@@ -22,6 +22,9 @@ JsonPlace JsonPlace::at(const char* key) const {
 
 JsonPlace JsonPlace::at(std::size_t index) const {
   if (!value_->is_array()) wrong_type("a list");
+  if (index >= value_->size()) {
+    refuse(cat("is a list of ", value_->size(), ", too short; fetch the file again"));
+  }
   return child(value_->at(index), cat("[", index, "]"));
 }
 

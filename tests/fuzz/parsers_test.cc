@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/chat_template.h"
 #include "chat/json.h"
@@ -163,6 +164,38 @@ TEST_F(Parsers, ChatTemplates) {
     const chat::Text text = chat::ChatTemplate::parse(source, "template").render(context, 0);
     EXPECT_TRUE(is_valid_utf8(text.view()));
   });
+}
+
+// Of each stage's kind: what is damaged loads and encodes, or one line says why not.
+TEST_F(Parsers, JsonTokenizers) {
+  for (const char* name : {"byte_level", "whole_text", "unigram", "words"}) {
+    const auto golden = read_json_object(
+        fs::path(COPPICE_SOURCE_DIR) / "tests/golden/tokenizers" / (std::string(name) + ".json"),
+        1 << 20);
+    nlohmann::json tokenizer = golden->at("tokenizer");
+    // Most damage would hit the vocabulary: half of it is kept from there.
+    const std::string model = tokenizer["model"].dump();
+    tokenizer.erase("model");
+    const std::string rest = tokenizer.dump();
+    const auto joined = [](const std::string& stages, const std::string& pieces) {
+      return "{\"model\":" + pieces + "," + stages.substr(std::min<std::size_t>(1, stages.size()));
+    };
+    expect_sound(
+        file("tokenizer.json"), joined(rest, model), rounds / 4,
+        [&] {
+          const auto loaded = Tokenizer::load(folder_.path());
+          const auto tokens =
+              loaded->encode("<s>It was late,\xc3\xa9 \xe2\x96\x81 <end>  1234</s>");
+          loaded->decode(loaded->framed(tokens, 1), true);
+          for (TokenId token = 0; token < std::min(loaded->pieces(), 400); ++token) {
+            loaded->bytes_of(token);
+          }
+        },
+        [&](Mutator& mutator, const std::string&) {
+          return mutator.below(2) == 0 ? joined(mutator.mutate(rest), model)
+                                       : joined(rest, mutator.mutate(model));
+        });
+  }
 }
 
 TEST_F(Parsers, Trees) {

@@ -302,6 +302,9 @@ TEST(JsonTokenizer, NamesWhatItDoesNotKnowAndWhere) {
   for (const auto& [place, value, wanted] : cases) {
     EXPECT_NE(with(place, value).find(wanted), std::string::npos) << with(place, value);
   }
+  Json unigram = golden("unigram")["tokenizer"];
+  unigram["model"]["vocab"][4] = Json::array();
+  EXPECT_NE(refusal(unigram).find("model.vocab[4]: is a list of 0"), std::string::npos);
   EXPECT_NE(refusal_of_text("{}").find("has no 'model'"), std::string::npos);
 }
 
