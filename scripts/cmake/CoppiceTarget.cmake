@@ -1,12 +1,3 @@
-# The test programs are many and their links add up: a fast linker, if one is installed.
-if(PROJECT_IS_TOP_LEVEL)
-  include(CheckLinkerFlag)
-  check_linker_flag(CXX -fuse-ld=lld COPPICE_HAS_LLD)
-  if(COPPICE_HAS_LLD)
-    add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
-  endif()
-endif()
-
 # Compiler settings that every target of this project shares.
 add_library(coppice_settings INTERFACE)
 target_compile_options(coppice_settings INTERFACE
