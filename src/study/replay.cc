@@ -14,14 +14,12 @@ GrowthKind kind_of(const GenerateOptions& options, const TreePlan& plan) {
   GrowthKind kind;
   switch (options.policy) {
     case Policy::dyspec:
+    case Policy::dyspec_threshold:
       kind.displacement = Displacement::by_value;
       break;
     case Policy::expand_rerank:
       kind.displacement = Displacement::by_value;
       kind.depth = options.tree_depth > 0 ? options.tree_depth : ExpandRerankOptions{}.depth;
-      break;
-    case Policy::dyspec_threshold:
-      kind.displacement = Displacement::by_layer;
       break;
     case Policy::static_tree:
     case Policy::sequoia:

@@ -69,7 +69,6 @@ void BoundsFinder::begin(const TokenTree& tree, const GrowthLimits& limits, cons
                          const RecordedDraft& draft) {
   extra_.assign(static_cast<std::size_t>(tree.nodes()), 0);
   largest_missing_ = 0.0;
-  first_short_depth_ = std::numeric_limits<std::int32_t>::max();
   grew_short_ = false;
   if (draft.shortfalls().empty()) return;
   std::int32_t arena_nodes = 0;
@@ -91,7 +90,6 @@ void BoundsFinder::begin(const TokenTree& tree, const GrowthLimits& limits, cons
     grew_short_ = true;
     extra_[static_cast<std::size_t>(node)] = room;
     largest_missing_ = std::max(largest_missing_, shortfall.value);
-    first_short_depth_ = std::min(first_short_depth_, tree.depth[static_cast<std::size_t>(node)]);
   }
 }
 
@@ -139,9 +137,8 @@ StepBounds BoundsFinder::find(const TokenTree& tree, const GrowthKind& kind, con
   // Along the walk: what could not be displaced, up to the first doubt.
   const auto stays = [&](std::int32_t node) {
     const auto n = static_cast<std::size_t>(node);
-    if (!grew_short_ || kind.displacement == Displacement::none) return true;
-    return kind.displacement == Displacement::by_value ? tree.value[n] > largest_missing_
-                                                       : tree.depth[n] <= first_short_depth_;
+    return !grew_short_ || kind.displacement == Displacement::none ||
+           tree.value[n] > largest_missing_;
   };
   std::int32_t node = 0;
   std::uint64_t node_key = root_node_key;

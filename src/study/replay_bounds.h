@@ -15,7 +15,6 @@ namespace coppice::study {
 enum class Displacement {
   none,      ///< nothing: the shape is fixed
   by_value,  ///< places of nodes of lower value (DySpec; rerankers, whose value is the path's D)
-  by_layer,  ///< places in the next layer and those behind it
 };
 
 /// How a policy grows, as far as bounds need to know.
@@ -63,7 +62,6 @@ class BoundsFinder {
   std::vector<std::int32_t> tree_node_;  ///< by arena node, -1: not in the tree
   std::vector<std::int32_t> extra_;      ///< by tree node: levels that may be missing below it
   double largest_missing_ = 0.0;         ///< value of what is missing
-  std::int32_t first_short_depth_ = 0;   ///< of nodes that lack children
   bool grew_short_ = false;
 };
 

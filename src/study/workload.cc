@@ -48,6 +48,18 @@ void Workload::add_step(double accepted_tokens, std::int32_t nodes,
 void add_dyspec(Workload& workload, const TokenTree& tree, std::span<const std::int32_t> path,
                 std::int32_t size) {
   const std::int32_t nodes = std::min(tree.nodes(), size + 1);
+  // Of the first position under a node, as drafting/position_values.h has it. Under rejection its
+  // child carries it; elsewhere growth looks ahead, and a node's own value bounds it.
+  std::vector<double> first_child(tree.value);
+  for (std::size_t n = 1; n < first_child.size(); ++n) {
+    if (tree.uniform[n] >= 0.0f) first_child[n] = 0.0;
+  }
+  for (std::size_t n = 1; n < first_child.size(); ++n) {
+    const auto parent = static_cast<std::size_t>(tree.parent[n]);
+    if (tree.rank[n] == 0 && parent != 0 && tree.uniform[n] >= 0.0f) {
+      first_child[parent] = tree.value[n];
+    }
+  }
   std::vector<std::int32_t> rows;
   std::vector<double> known;  // values of the positions of depth <= round
   for (std::int32_t round = 0;; ++round) {
@@ -65,8 +77,7 @@ void add_dyspec(Workload& workload, const TokenTree& tree, std::span<const std::
     for (std::int32_t n = 0; n < tree.nodes(); ++n) {
       const auto i = static_cast<std::size_t>(n);
       if (tree.depth[i] != round) continue;
-      const bool has_place = n == 0 || tree.value[i] >= cut;
-      if (has_place && std::min(tree.path_prob[i], tree.value[i]) > cut) ++evaluated;
+      if (n == 0 || (tree.value[i] >= cut && first_child[i] > cut)) ++evaluated;
     }
     if (evaluated == 0) break;
     rows.push_back(evaluated);

@@ -122,7 +122,8 @@ TEST_F(RecordingFile, CutAnywhereIsAPrefixOrOneError) {
     Recording read;
     const std::string error = error_of([&] { read = study::read_recording(file("cut")); });
     if (length < body) {
-      EXPECT_NE(error.find("cut off"), std::string::npos) << length;
+      const bool begins_as_one = length >= std::string_view(R"({"format")").size();
+      EXPECT_NE(error.find(begins_as_one ? "cut off" : "it is no"), std::string::npos) << length;
       continue;
     }
     ASSERT_EQ(error, "") << length;
@@ -223,7 +224,7 @@ TEST_F(RecordingFile, WrongHeadersAreOneError) {
   EXPECT_NE(with("nodes", 1e9).find("\"nodes\""), std::string::npos);
   EXPECT_NE(with("top_k", 2.5).find("\"top_k\""), std::string::npos);
   EXPECT_NE(with("vocab_size", 10).find("outside the vocabulary"), std::string::npos);
-  EXPECT_NE(error_with("").find("cut off"), std::string::npos);
+  EXPECT_NE(error_with("").find("it is no"), std::string::npos);
   EXPECT_NE(error_with("text\n"), "");
   EXPECT_NE(error_with(std::string(5000, '\xff') + "\n"), "");
 }
