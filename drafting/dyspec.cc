@@ -36,7 +36,9 @@ namespace {
 // earlier siblings' tokens, given that they are refused, not of how narrowly; and below an accepted
 // node fresh tokens are judged by fresh numbers. So growth may look at the u of ancestors and of
 // earlier siblings exactly as at their tokens. It may not look at x's own before x has its place,
-// nor at a later sibling's or at another step's, which decide what is still to be written. (A rule
+// nor at a later sibling's or at another step's, which decide what is still to be written. (Below x
+// a later sibling's may matter: once x is accepted it judges nothing. Prices learned by the clock
+// come from all texts of an engine: their seeds and streams are to differ.) (A rule
 // that looks at a token it may drop, say one that picks the best size from the finished list, lacks
 // this property too.)
 //
@@ -140,7 +142,7 @@ class DyspecPolicy final : public DraftPolicy {
                                position.value, drawn->belief, drawn->uniform);
     values_.added(arena_);
     placed_.insert(placed_.begin() + static_cast<std::ptrdiff_t>(place_of(position)), position);
-    while (drops_ && !pays(placed_.back().value, placed_.size() - 1)) {
+    while (drops_ && !placed_.empty() && !pays(placed_.back().value, placed_.size() - 1)) {
       dropped_.push_back(placed_.back().node);
       placed_.pop_back();
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face Llama folder as one GGUF file with BF16 or F32 matrices.
+"""Writes a Hugging Face Llama folder as one GGUF file with BF16, F32 or Q8_0 matrices.
 
     python to_gguf.py models/stories/target target.gguf --dtype bf16
 
@@ -168,7 +168,8 @@ def convert(folder, out, dtype):
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    file_type = gguf.LlamaFileType.MOSTLY_BF16 if dtype == "bf16" else gguf.LlamaFileType.ALL_F32
+    file_type = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+                 "f32": gguf.LlamaFileType.ALL_F32}[dtype]
 
     writer = gguf.GGUFWriter(out, "llama")
     writer.add_name(folder.name)
@@ -203,6 +204,10 @@ def convert(folder, out, dtype):
         if array.ndim == 2 and dtype == "bf16":
             rows = np.ascontiguousarray(to_bf16(source_type, array)).view(np.uint8)
             writer.add_tensor(target_name, rows, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        elif array.ndim == 2 and dtype == "q8_0":
+            q8_0 = gguf.GGMLQuantizationType.Q8_0
+            rows = gguf.quants.quantize(np.ascontiguousarray(to_f32(source_type, array)), q8_0)
+            writer.add_tensor(target_name, rows, raw_dtype=q8_0)
         else:
             writer.add_tensor(target_name, np.ascontiguousarray(to_f32(source_type, array)))
 
@@ -216,7 +221,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("out")
-    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--dtype", choices=["bf16", "f32", "q8_0"], default="bf16")
     args = parser.parse_args()
     convert(args.folder, args.out, args.dtype)
 

@@ -12,8 +12,8 @@ struct SizingConstants {
   /// What a speculative step costs beside the models' passes: drawing, ordering, planning,
   /// accepting. Measured on the shipped pair (bench/generate).
   static constexpr double step_overhead_seconds = 15e-6;
-  /// What a node costs beside its row of the passes: heap, order, results from the device. Measured
-  /// as the slope of that overhead between trees of 8 and of 64 nodes.
+  /// What a node costs beside its row of the passes: heap, order, results from the device.
+  /// About the slope of that overhead.
   static constexpr double node_seconds = 2e-6;
 
   // What is learned.
@@ -25,8 +25,8 @@ struct SizingConstants {
   static constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
   /// How far the clock may be from the table, as the spread of a logarithm: for the whole machine
   /// (others use it, its frequency changes), for a kind of work, and for a number of rows; how
-  /// alike the latter are from one row count to the next. Tables measured at load were off by up to
-  /// 3 in all, 1.6 between kinds, 1.2 between rows.
+  /// alike the latter are from one row count to the next. By judgement, from what tables measured
+  /// at load were off by.
   static constexpr double machine_spread = 0.5, work_spread = 0.5, rows_spread = 0.25;
   static constexpr double rows_alike = 0.8;
   /// Of the machine at first: a table has been measured, or checked, just now.
