@@ -187,7 +187,9 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
                                              std::int32_t rank) {
   const Stopwatch timing(seconds_.drawing);
-  return sampler_->child(arena, node, rank);
+  std::optional<DrawnChild> drawn = sampler_->child(arena, node, rank);
+  if (drawn && !setting_.uniforms_judge) drawn->uniform = -1.0f;
+  return drawn;
 }
 
 void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {

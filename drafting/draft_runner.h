@@ -26,6 +26,8 @@ class DraftRunner : public DraftSource {
     SamplingParams params;
     ChildDraw draw = ChildDraw::sampled;
     double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h)
+    /// Whether acceptance numbers will judge the children; growth is told of them only then.
+    bool uniforms_judge = true;
   };
 
   /// Computes the KV of all tokens but the last. False: the pool has too few slots (what was

@@ -81,6 +81,7 @@ void Decoder::set_up_draft() {
     options_.draft_temperature = greedy ? default_greedy_draft_temperature : options_.temperature;
   }
   draft_setting_.draw = child_draw(options_);
+  draft_setting_.uniforms_judge = options_.temperature > 0.0;
   believes_ = draft_setting_.draw != ChildDraw::sampled && engine_.draft_runner != nullptr &&
               engine_.draft_runner->sampler().believes();
   if (believes_ && given && !greedy) {

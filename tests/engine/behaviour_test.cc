@@ -50,6 +50,31 @@ TEST(Engine, CountsAddUp) {
   expect_nothing_leaked(engine);
 }
 
+// At temperature 0 drawn children are judged by the target's argmax alone.
+TEST(Engine, GrowthIsToldOfNumbersOnlyIfTheyJudge) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  std::int64_t nodes = 0, told = 0;
+  engine.impl().observer = [&](const StepView& view) {
+    for (std::size_t n = 1; n < view.tree.uniform.size(); ++n) {
+      ++nodes;
+      told += view.tree.uniform[n] >= 0.0f ? 1 : 0;
+    }
+  };
+  GenerateOptions options = greedy(20);
+  options.tree_size = 5;
+  options.sampled_children = true;
+  engine.generate(prompt, options);
+  EXPECT_GT(nodes, 0);
+  EXPECT_EQ(told, 0);
+  options.sampled_children = false;
+  options.temperature = 0.8;
+  nodes = 0;
+  engine.generate(prompt, options);
+  EXPECT_GT(nodes, 0);
+  EXPECT_EQ(told, nodes);
+}
+
 // Positions are by depth: a wide tree has many nodes at each.
 TEST(Engine, TreesMayHoldMoreNodesThanTheContextHasPositions) {
   TinyModel model = endless();
