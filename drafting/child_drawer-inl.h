@@ -95,7 +95,9 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
   } else {
     const auto maxima = block_values(node);
     block_maxima(probs, noise_of(node), block_, maxima);
-    node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
+    if (sharpness_ > 0.0) {
+      node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
+    }
   }
 }
 
@@ -233,10 +235,10 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   const auto at = static_cast<std::size_t>(token);
   summarise_block(node, probs, noise, at / block_);
   DrawnChild drawn{token, probs[at]};
-  if (draw_ != ChildDraw::sampled) {
+  if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =
         static_cast<float>(std::exp(log_belief(node, at, static_cast<double>(probs[at]))));
-  } else if (cells_ > 0) {
+  } else if (draw_ == ChildDraw::sampled && cells_ > 0) {
     drawn.uniform = decide_.look(
         RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},
         [&](double u) { return acceptance_cell(u, cells_); });

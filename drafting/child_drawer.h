@@ -50,7 +50,7 @@ class BasicChildDrawer {
                    std::int32_t cells = acceptance_cells);
 
   /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
-  /// (drafting/belief_temperature.h).
+  /// (drafting/belief_temperature.h); 0: children come without.
   void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0);
 
   /// The row to which D of `node` is to be written, [vocab]. Rows never move.

@@ -25,7 +25,7 @@ class DraftRunner : public DraftSource {
   struct Setting {
     SamplingParams params;
     ChildDraw draw = ChildDraw::sampled;
-    double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h)
+    double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h); 0: none
     /// Whether acceptance numbers will judge the children; growth is told of them only then.
     bool uniforms_judge = true;
   };

@@ -25,6 +25,12 @@ bool sizes_itself(const GenerateOptions& options) {
   return options.policy != Policy::none && options.tree_size == 0;
 }
 
+// Whether positions are valued by what is known of their acceptance; nobody else reads beliefs.
+bool learns_values(const GenerateOptions& options) {
+  return (options.policy == Policy::dyspec || options.policy == Policy::dyspec_threshold) &&
+         !options.plain_values;
+}
+
 SamplingParams params_of(const GenerateOptions& options, double temperature) {
   return {temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty};
 }
@@ -64,9 +70,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
         *costs, engine_.costs_are_saved ? nullptr : &engine_.correction, draft_setting_.draw,
         by_node ? engine_.options.max_tree_size : 0, believes_);
   }
-  const bool values_positions =
-      options_.policy == Policy::dyspec || options_.policy == Policy::dyspec_threshold;
-  if (values_positions && !auto_size_ && !options_.plain_values) {
+  if (learns_values(options_) && !auto_size_) {
     calibration_ = std::make_unique<AcceptanceCalibration>(draft_setting_.draw, believes_);
   }
   policy_ = make_policy(options_, plan, auto_size_.get(), calibration_.get());
@@ -84,12 +88,14 @@ void Decoder::set_up_draft() {
   draft_setting_.uniforms_judge = options_.temperature > 0.0;
   believes_ = draft_setting_.draw != ChildDraw::sampled && engine_.draft_runner != nullptr &&
               engine_.draft_runner->sampler().believes();
-  if (believes_ && given && !greedy) {
-    draft_setting_.sharpness = 1.0 / options_.draft_temperature;
-    draft_setting_.params = params_of(options_, options_.temperature);
-    return;
+  const bool fixed_belief = believes_ && given && !greedy;
+  if (fixed_belief) draft_setting_.sharpness = 1.0 / options_.draft_temperature;
+  draft_setting_.params =
+      params_of(options_, fixed_belief ? options_.temperature : options_.draft_temperature);
+  if (!learns_values(options_)) {
+    believes_ = false;
+    draft_setting_.sharpness = 0.0;
   }
-  draft_setting_.params = params_of(options_, options_.draft_temperature);
   if (believes_ && !given) {
     belief_.emplace(BeliefTemperature::usual(options_.temperature, options_.draft_temperature));
     draft_setting_.sharpness = belief_->sharpness();

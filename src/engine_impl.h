@@ -27,7 +27,7 @@ namespace coppice {
 
 struct __attribute__((visibility("hidden"))) Engine::Impl {
   EngineOptions options;
-  std::unique_ptr<Device> device;  ///< the target's, and the draft's unless it has its own
+  std::unique_ptr<Device> device;  ///< of both models
   LoadedModel target, draft;       ///< draft.model is null for plain decoding only
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none

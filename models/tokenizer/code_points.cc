@@ -1,6 +1,14 @@
 #include "models/tokenizer/code_points.h"
 
+#include <utf8proc.h>
+
 namespace coppice::tokenization {
+
+void append_utf8(std::int32_t code, std::string& text) {
+  utf8proc_uint8_t bytes[4];
+  const auto count = utf8proc_encode_char(code, bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
+}
 
 std::size_t leading_space(std::string_view text) {
   std::size_t bytes = 0;

@@ -26,24 +26,7 @@ inline std::int32_t take_code_point(std::string_view& text) {
   return code;
 }
 
-inline void append_utf8(std::int32_t code, std::string& text) {
-  const auto put = [&](std::int32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  }
-}
+void append_utf8(std::int32_t code, std::string& text);
 
 /// The property White_Space of Unicode.
 inline bool is_space(std::int32_t code) {

@@ -48,29 +48,26 @@ ExpressionPtr Parser::expression(bool conditionals) {
   return value;
 }
 
-ExpressionPtr Parser::either() {
-  ExpressionPtr left = both();
-  while (is_name("or")) {
-    auto node = make(Kind::either);
-    skip_name("or");
+// Operands that one of the words or signs joins, the left ones first.
+ExpressionPtr Parser::joined(std::initializer_list<std::string_view> joints, Kind kind,
+                             ExpressionPtr (Parser::*operand)()) {
+  const auto joins = [&](std::string_view joint) {
+    return kind == Kind::binary ? is_symbol(joint) : is_name(joint);
+  };
+  ExpressionPtr left = (this->*operand)();
+  while (std::any_of(joints.begin(), joints.end(), joins)) {
+    auto node = make(kind);
+    if (kind == Kind::binary) node->text = token().text;
+    ++at_;
     adopt(*node, std::move(left));
-    adopt(*node, both());
+    adopt(*node, (this->*operand)());
     left = std::move(node);
   }
   return left;
 }
 
-ExpressionPtr Parser::both() {
-  ExpressionPtr left = inverted();
-  while (is_name("and")) {
-    auto node = make(Kind::both);
-    skip_name("and");
-    adopt(*node, std::move(left));
-    adopt(*node, inverted());
-    left = std::move(node);
-  }
-  return left;
-}
+ExpressionPtr Parser::either() { return joined({"or"}, Kind::either, &Parser::both); }
+ExpressionPtr Parser::both() { return joined({"and"}, Kind::both, &Parser::inverted); }
 
 ExpressionPtr Parser::inverted() {
   const Nesting nesting(*this);
@@ -105,18 +102,7 @@ ExpressionPtr Parser::comparison() {
   return node;
 }
 
-ExpressionPtr Parser::sum() {
-  ExpressionPtr left = concatenation();
-  while (is_symbol("+") || is_symbol("-")) {
-    auto node = make(Kind::binary);
-    node->text = token().text;
-    ++at_;
-    adopt(*node, std::move(left));
-    adopt(*node, concatenation());
-    left = std::move(node);
-  }
-  return left;
-}
+ExpressionPtr Parser::sum() { return joined({"+", "-"}, Kind::binary, &Parser::concatenation); }
 
 ExpressionPtr Parser::concatenation() {
   auto node = make(Kind::concat);
@@ -128,30 +114,9 @@ ExpressionPtr Parser::concatenation() {
 }
 
 ExpressionPtr Parser::product() {
-  ExpressionPtr left = power();
-  while (is_symbol("*") || is_symbol("/") || is_symbol("//") || is_symbol("%")) {
-    auto node = make(Kind::binary);
-    node->text = token().text;
-    ++at_;
-    adopt(*node, std::move(left));
-    adopt(*node, power());
-    left = std::move(node);
-  }
-  return left;
+  return joined({"*", "/", "//", "%"}, Kind::binary, &Parser::power);
 }
-
-ExpressionPtr Parser::power() {
-  ExpressionPtr left = unary(true);
-  while (is_symbol("**")) {
-    auto node = make(Kind::binary);
-    node->text = "**";
-    ++at_;
-    adopt(*node, std::move(left));
-    adopt(*node, unary(true));
-    left = std::move(node);
-  }
-  return left;
-}
+ExpressionPtr Parser::power() { return joined({"**"}, Kind::binary, &Parser::filtered); }
 
 ExpressionPtr Parser::unary(bool with_filters) {
   const Nesting nesting(*this);

@@ -50,6 +50,8 @@ class Parser {
 
   // Expressions (parse_expression.cc).
   ExpressionPtr expression(bool conditionals = true);
+  ExpressionPtr joined(std::initializer_list<std::string_view> joints, Expression::Kind kind,
+                       ExpressionPtr (Parser::*operand)());
   ExpressionPtr either();
   ExpressionPtr both();
   ExpressionPtr inverted();
@@ -58,6 +60,7 @@ class Parser {
   ExpressionPtr concatenation();
   ExpressionPtr product();
   ExpressionPtr power();
+  ExpressionPtr filtered() { return unary(true); }
   ExpressionPtr unary(bool with_filters);
   ExpressionPtr primary();
   ExpressionPtr postfix(ExpressionPtr node);

@@ -83,15 +83,12 @@ class Chat {
       return;
     }
     const InterruptWatch interrupts;
-    const auto show = [on_terminal = stdout_is_terminal()](std::string_view piece) {
-      write_out(on_terminal ? for_terminal(piece) : std::string(piece));
-    };
     std::size_t shown = 0;
     bool reader_gone = false;
     try {
       const Generation result = session_.answer(text, [&](const Piece& piece) {
         try {
-          show(piece.text);
+          write_generated(piece.text);
           shown += piece.text.size();
         } catch (const ClosedPipe&) {
           reader_gone = true;
@@ -100,7 +97,7 @@ class Chat {
         return !InterruptWatch::interrupted();
       });
       if (reader_gone) throw ClosedPipe{};
-      show(std::string_view(result.text).substr(shown));
+      write_generated(std::string_view(result.text).substr(shown));
       write_out("\n");
       after(result);
     } catch (const Error& error) {

@@ -102,9 +102,6 @@ int generate(const std::vector<std::string>& arguments) {
   bool reader_gone = false;
   std::size_t produced = 0;
   std::size_t shown = 0;  // bytes of the text
-  const auto show = [on_terminal = stdout_is_terminal()](std::string_view text) {
-    write_out(on_terminal ? for_terminal(text) : std::string(text));
-  };
   const bool shows_tokens = !json && !engine.has_tokenizer();
   const PieceCallback callback = [&](const Piece& piece) {
     try {
@@ -119,7 +116,7 @@ int generate(const std::vector<std::string>& arguments) {
         }
         write_out(ids);
       } else {
-        show(piece.text);
+        write_generated(piece.text);
         shown += piece.text.size();
       }
     } catch (const ClosedPipe&) {
@@ -136,7 +133,7 @@ int generate(const std::vector<std::string>& arguments) {
     write_out(to_json(result, request.logprobs));
   } else {
     // What was held back when the text was cut short.
-    if (!shows_tokens) show(std::string_view(result.text).substr(shown));
+    if (!shows_tokens) write_generated(std::string_view(result.text).substr(shown));
     write_out("\n");
   }
   if (result.finish_reason == FinishReason::context) {

@@ -14,6 +14,7 @@
 #include "memory_plan.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
+#include "models/weights.h"
 #include "study/table_text.h"
 
 namespace coppice::cli {
@@ -56,23 +57,6 @@ std::string megabytes(std::int64_t bytes) {
   return cat(study::fixed(static_cast<double>(bytes) / 1e6, 1), " MB");
 }
 
-/// Bytes of a model's weights as the CPU holds them, and of the table that a tied head shares in
-/// the file, once more.
-std::int64_t weight_bytes(const ModelConfig& config, const std::filesystem::path& folder,
-                          DType type) {
-  std::int64_t bytes = 0, elements = 0;
-  const Checkpoint checkpoint(folder);
-  for (const SafetensorsFile& file : checkpoint.files()) {
-    for (const auto& [name, tensor] : file.tensors()) {
-      const auto count = static_cast<std::int64_t>(tensor.elements());
-      elements += count;
-      bytes += count * (type == DType::f32 && tensor.dtype == "F32" ? 4 : 2);
-    }
-  }
-  if (!config.tie_word_embeddings || elements == 0) return bytes;
-  return bytes + bytes / elements * config.vocab_size * config.hidden_size;
-}
-
 /// What the pair takes of the host's memory, the passes' scratch space left out. Throws
 /// Error(failure) if the KV memory does not fit.
 std::string describe_cpu_memory(const EngineOptions& options, const Device& device) {
@@ -80,8 +64,8 @@ std::string describe_cpu_memory(const EngineOptions& options, const Device& devi
   std::optional<ModelConfig> draft;
   if (!options.draft.empty()) draft = read_config(options.draft);
   const DType type = cpu_type(options.cpu_dtype);
-  const std::int64_t of_target = weight_bytes(target, options.target, type);
-  const std::int64_t of_draft = draft ? weight_bytes(*draft, options.draft, type) : 0;
+  const std::int64_t of_target = packed_bytes(target, Checkpoint(options.target), type);
+  const std::int64_t of_draft = draft ? packed_bytes(*draft, Checkpoint(options.draft), type) : 0;
   const std::int64_t available = available_memory();
   const DType kv_type = device.kv_dtype();
   const KvTokens kv = plan_host_kv(options, target, draft ? &*draft : nullptr, kv_type,

@@ -131,4 +131,12 @@ std::string for_terminal(std::string_view text) {
   return out;
 }
 
+void write_generated(std::string_view text) {
+  if (stdout_is_terminal()) {
+    write_out(for_terminal(text));
+  } else {
+    write_out(text);
+  }
+}
+
 }  // namespace coppice::cli

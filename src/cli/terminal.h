@@ -61,5 +61,7 @@ void tell(std::string_view message);
 /// of direction, which belong to texts, stand. `text` is valid UTF-8. Pipes and files get the text
 /// itself.
 std::string for_terminal(std::string_view text);
+/// write_out() of generated text: for_terminal() on a terminal.
+void write_generated(std::string_view text);
 
 }  // namespace coppice::cli

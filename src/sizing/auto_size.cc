@@ -64,9 +64,8 @@ void AutoSize::fix_prices(bool hope) {
   verify_.resize(static_cast<std::size_t>(most) + 1);
   pass_.resize(verify_.size());
   for (std::int32_t n = 0; n <= most; ++n) {
-    const double factor = correction_ == nullptr ? 1.0
-                          : hope                 ? correction_->hopeful_factor(Work::verify, n + 1)
-                                                 : correction_->factor(Work::verify, n + 1);
+    const double factor = hope ? correction_->hopeful_factor(Work::verify, n + 1)
+                               : corrected(Work::verify, 1.0, n + 1);
     const auto i = static_cast<std::size_t>(n);
     verify_[i] = factor / plain * costs_.target.seconds(n + 1, prefix_) + host * host_seconds(n);
     pass_[i] = pass * costs_.draft.seconds(std::max(1, n), prefix_);
@@ -142,9 +141,8 @@ void AutoSize::record_plain() {
 
 // In plain steps. What was hoped for is no part of it.
 double AutoSize::step_cost(std::int32_t size, std::int64_t passes) const {
-  const double factor = correction_ == nullptr ? 1.0 : correction_->factor(Work::verify, size + 1);
-  double seconds =
-      factor * costs_.target.seconds(size + 1, prefix_) + corrected(Work::host, host_seconds(size));
+  double seconds = corrected(Work::verify, costs_.target.seconds(size + 1, prefix_), size + 1) +
+                   corrected(Work::host, host_seconds(size));
   if (passes > 0) {
     const std::int32_t rows = rows_per_pass(size, passes);
     seconds += corrected(Work::first_draft, costs_.first_draft_seconds(prefix_)) +

@@ -65,8 +65,8 @@ class AutoSize : public GrowthEconomics {
   SizePlan plan_;
   std::int32_t steps_to_prices_ = 0, priced_ = 0, steps_ = 0;
 
-  double corrected(Work work, double by_table) const {
-    return correction_ == nullptr ? by_table : correction_->factor(work) * by_table;
+  double corrected(Work work, double by_table, std::int32_t rows = 1) const {
+    return correction_ == nullptr ? by_table : correction_->factor(work, rows) * by_table;
   }
   double plain_seconds() const;
   double step_cost(std::int32_t size, std::int64_t passes) const;
