@@ -19,8 +19,10 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
+#include "base/stopwatch.h"
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
@@ -52,8 +54,8 @@ struct Run {
   double draft = 0, verify = 0, sampling = 0, other = 0;  ///< seconds
   double median() const {
     auto s = seconds;
-    std::nth_element(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(s.size() / 2), s.end());
-    return s[s.size() / 2];
+    std::sort(s.begin(), s.end());
+    return 0.5 * (s[(s.size() - 1) / 2] + s[s.size() / 2]);
   }
 };
 
@@ -188,7 +190,7 @@ int main(int argc, char** argv) try {
   std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
   std::string priced_by;
   int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0, seeds = 0;
-  double temperature = 0, draft_temperature = -1;
+  double temperature = 0, draft_temperature = -1, most_seconds = 0;
   po::options_description options("bench/generate");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
   options.add_options()("help", "print this")(
@@ -205,6 +207,9 @@ int main(int argc, char** argv) try {
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "device", po::value(&device)->default_value("cpu"), "cpu, cuda or auto")(
       "rounds", po::value(&rounds)->default_value(3), "")(
+      "seconds", po::value(&most_seconds)->default_value(0),
+      "begin no round that would end later than this; the first is always run; 0: no limit")(
+      "race", "after the first round, go on with the fixed sizes within 15% of the best one alone")(
       "seeds", po::value(&seeds)->default_value(1),
       "texts of each prompt, with seeds of their own")(
       "priced-by", po::value(&priced_by),
@@ -298,10 +303,21 @@ int main(int argc, char** argv) try {
   const std::size_t all = static_cast<std::size_t>(rounds) * prompts.size() * settings.size();
   std::size_t done = 0;
   std::string dtype_used;
+  const double start = now_seconds();
+  double last_round = 0.0;
+  std::vector<bool> dropped(settings.size(), false);
+  std::vector<std::size_t> everything(prompts.size());
+  std::iota(everything.begin(), everything.end(), std::size_t{0});
   for (int round = -1; round < rounds; ++round) {
+    const double round_start = now_seconds();
+    if (round > 0 && most_seconds > 0 && round_start + last_round > start + most_seconds) {
+      rounds = round;
+      break;
+    }
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       if (round < 0 && p > 0) continue;  // warm-up
       for (std::size_t s = 0; s < settings.size(); ++s) {
+        if (round > 0 && dropped[s]) continue;
         GenerateOptions request;
         request.policy = settings[s].policy;
         request.tree_size = settings[s].tree_size;
@@ -338,6 +354,15 @@ int main(int argc, char** argv) try {
         progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));
       }
     }
+    last_round = now_seconds() - round_start;
+    if (round != 0 || values.count("race") == 0) continue;
+    const std::size_t best = best_fixed(settings, runs, everything);
+    for (std::size_t s = 1; s < settings.size(); ++s) {
+      dropped[s] =
+          settings[s].tree_size > 0 && ratio_of_sums(runs[best], runs[s], everything) < 1 / 1.15;
+    }
+    last_round *= static_cast<double>(std::count(dropped.begin(), dropped.end(), false)) /
+                  static_cast<double>(settings.size());
   }
   progress.clear();
 
@@ -351,13 +376,11 @@ int main(int argc, char** argv) try {
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());
   std::printf("\n");
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
-  std::vector<std::size_t> everything(prompts.size());
-  for (std::size_t i = 0; i < everything.size(); ++i) everything[i] = i;
   for (std::size_t s = 0; s < settings.size(); ++s) {
     Run sum;
-    double seconds = 0;
+    double median_seconds = 0;
     for (const Run& r : runs[s]) {
-      seconds += r.median();
+      median_seconds += r.median();
       sum.steps += r.steps;
       sum.judged += r.judged;
       sum.tree += r.tree;
@@ -368,7 +391,7 @@ int main(int argc, char** argv) try {
       sum.draft += r.draft;
       sum.verify += r.verify;
     }
-    const double speed = static_cast<double>(prompts.size()) * new_tokens / seconds;
+    const double speed = static_cast<double>(prompts.size()) * new_tokens / median_seconds;
     const double ratio = ratio_of_sums(runs[0], runs[s], everything);
     const auto [low, high] = interval(runs[0], runs[s], everything);
     std::printf("%-32s %8.0f %5.3f [%5.3f, %5.3f]  %8.2f %6.1f %7.2f %7.1f %7.1f %8.1f",
