@@ -27,6 +27,8 @@
 #include "kernels/attention_plan.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
+#include "kernels/logits.h"
+#include "kernels/noise.h"
 
 namespace {
 
@@ -34,7 +36,7 @@ using namespace coppice;
 using bench::ModelShape;
 namespace po = boost::program_options;
 
-constexpr std::array parts = {"products", "attention", "plan", "small", "larger"};
+constexpr std::array parts = {"products", "attention", "plan", "small", "sampling", "larger"};
 double budget_ms = 200;
 std::string only_model;
 std::int32_t only_prefix = 0;
@@ -234,6 +236,30 @@ void bench_small(Device& device, const ModelShape& m) {
   }
 }
 
+/// What drawing children costs beside the draft's pass: a row of coupled noise for each position,
+/// sums over D for each node.
+void bench_sampling() {
+  std::printf("\nsampling on the host, one thread, best us\n%10s %14s %14s %14s %14s\n",
+              "vocabulary", "coupled noise", "block masses", "block maxima", "beliefs");
+  std::mt19937 random(3);
+  std::normal_distribution<float> logit(0.0f, 3.0f);
+  for (const std::size_t vocab : {std::size_t{4096}, std::size_t{32000}, std::size_t{128256}}) {
+    std::vector<float> logits(vocab), noise(vocab), probs(vocab);
+    std::generate(logits.begin(), logits.end(), [&] { return logit(random); });
+    LogitsScratch scratch;
+    process_logits(logits, {0.8}, nullptr, scratch, probs);
+    std::uint64_t position = 0;
+    const double row = measure([&] { inverse_exponential_noise(1, 0, ++position, noise); }).best_us;
+    constexpr std::size_t block = 192;
+    std::vector<double> values((vocab + block - 1) / block);
+    const double masses = measure([&] { block_masses(probs, block, values); }).best_us;
+    const double maxima = measure([&] { block_maxima(probs, noise, block, values); }).best_us;
+    const double beliefs =
+        measure([&] { power_moments(probs, noise, block, values, 1.78); }).best_us;
+    std::printf("%10zu %14.2f %14.2f %14.2f %14.2f\n", vocab, row, masses, maxima, beliefs);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -245,14 +271,15 @@ int main(int argc, char** argv) {
         "threads", po::value(&options.threads)->default_value(0), "0: all that may be used")(
         "ms", po::value(&budget_ms)->default_value(budget_ms), "for each figure, at least")(
         "only", po::value(&only),
-        "products, attention, plan, small or larger; if not given, all but larger")(
+        "products, attention, plan, small, sampling or larger; if not given, all but larger")(
         "model", po::value(&only_model), "target, draft or 1.1B; if not given, all")(
         "prefix", po::value(&only_prefix)->default_value(0), "tokens of attention; 0: several");
     po::variables_map given;
     if (!bench::parse_options(argc, argv, described, given)) return 0;
     const auto wanted = [&](const char* part) { return only.empty() || only == part; };
     if (std::none_of(parts.begin(), parts.end(), wanted)) {
-      throw_usage(cat("--only ", quote(only), ": use products, attention, plan, small or larger"));
+      throw_usage(cat("--only ", quote(only),
+                      ": use products, attention, plan, small, sampling or larger"));
     }
     const auto device = make_cpu_device(options);
     cpu::Workers workers(device->threads());
@@ -268,6 +295,7 @@ int main(int argc, char** argv) {
       if (wanted("plan")) bench_plan(m, device->threads());
       if (wanted("small")) bench_small(*device, m);
     }
+    if (wanted("sampling")) bench_sampling();
     if (wanted("attention") && chosen(long_texts)) bench_attention(*device, workers, long_texts);
     for (const ModelShape& m : larger) {
       if (only == "larger") bench::bench_products(m, device->threads(), budget_ms);

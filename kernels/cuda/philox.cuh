@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "kernels/exponential_noise.h"
 
 namespace coppice::cuda {
 
@@ -56,38 +57,28 @@ __device__ inline RandomBlock noise_bits(const NoiseAddress& address, std::uint6
                       address.by_position ? group : address.c, address.by_position ? 0 : group);
 }
 
-/// 1 / E with E = -log(u), where u is the uniform that base/random.h makes of `bits`:
-/// u = (2 m + 1) / 2^53 with m the upper 52 bits. Relative error below 5e-7 for every u.
-///
-/// u = 2^e (1 + r) with -1/3 <= r <= 1/3, and -log u = -(e log 2 + log(1 + r)). Near 1 (e = 0)
-/// r is -(1 - u), which is formed from the integer, so that no digit is lost; elsewhere log u is
-/// well away from 0 and u's rounding to float does no harm: by 2^-24 relatively, which in log u
-/// is at most 2^-24 / log(3/2). The polynomial's error (1.7e-8) and a few roundings come on top.
-/// Every operation is rounded explicitly: all kernels compute the same bits.
+/// 1 / E of kernels/exponential_noise.h, bit for bit. Every operation is rounded explicitly: all
+/// kernels compute the same bits.
 __device__ inline float inverse_exponential(std::uint64_t bits) {
-  constexpr std::uint64_t two_thirds = 6004799503160661u;  // of 2^53
+  namespace define = exponential_noise;
+  constexpr auto two_thirds = static_cast<std::uint64_t>(define::two_thirds * 0x1p53);
+  constexpr float c[] = {define::rest[0], define::rest[1], define::rest[2], define::rest[3],
+                         define::rest[4], define::rest[5], define::rest[6], define::rest[7]};
   const std::uint64_t odd = (bits >> 12) * 2 + 1;
   const bool near_one = odd > two_thirds;
   const float v =
       __fmul_rn(__ull2float_rn(near_one ? (std::uint64_t{1} << 53) - odd : odd), 0x1.0p-53f);
   // Less the bits of 2/3, so that cutting the fraction off leaves v / 2^e in [2/3, 4/3).
   const std::int32_t exponent_bits =
-      (__float_as_int(v) - 0x3f2aaaab) & static_cast<std::int32_t>(0xff800000u);
+      (__float_as_int(v) - define::two_thirds_bits) & define::exponent_mask;
   const float r =
       near_one ? -v : __fsub_rn(__int_as_float(__float_as_int(v) - exponent_bits), 1.0f);
   const float exponent = near_one ? 0.0f : __int2float_rn(exponent_bits >> 23);
-  // (log(1 + r) - r + r^2 / 2) / r^3, interpolated at Chebyshev nodes.
-  float p = -0x1.f0b940p-4f;
-  p = __fmaf_rn(p, r, 0x1.12fdeap-3f);
-  p = __fmaf_rn(p, r, -0x1.f9b112p-4f);
-  p = __fmaf_rn(p, r, 0x1.212374p-3f);
-  p = __fmaf_rn(p, r, -0x1.556796p-3f);
-  p = __fmaf_rn(p, r, 0x1.99ad76p-3f);
-  p = __fmaf_rn(p, r, -0x1.fffff0p-3f);
-  p = __fmaf_rn(p, r, 0x1.55554cp-2f);
-  const float square = __fmul_rn(r, r);
-  const float tail = __fmul_rn(square, __fmaf_rn(p, r, -0.5f));
-  const float log_u = __fmaf_rn(exponent, 0x1.62e430p-1f, __fadd_rn(r, tail));
+  float p = define::c7;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) p = __fmaf_rn(p, r, c[i]);
+  const float tail = __fmul_rn(__fmul_rn(r, r), p);
+  const float log_u = __fmaf_rn(exponent, define::log_2, __fadd_rn(r, tail));
   return __frcp_rn(-log_u);
 }
 
