@@ -22,6 +22,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
+#include "models/kv_slots.h"
 #include "options.h"
 #ifdef COPPICE_HAS_CUDA
 #include "matrix_rate.h"
@@ -63,9 +64,10 @@ std::vector<TokenId> random_prompt(std::int32_t length, std::int64_t vocab) {
 /// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
 class Passes {
  public:
-  Passes(Model& model, KvPool& pool, std::int32_t prefix) : model_(model), pool_(pool) {
-    slots_.resize(static_cast<std::size_t>(prefix + model.options().max_logit_rows));
-    if (!pool.take(slots_)) throw_failure("step: too few KV slots; raise --kv-tokens");
+  Passes(Model& model, KvPool& pool, std::int32_t prefix)
+      : model_(model), pool_(pool), slots_(&pool) {
+    if (!slots_.take(prefix + model.options().max_logit_rows))
+      throw_failure("step: too few KV slots; raise --kv-tokens");
     prefix_ = prefix;
     for (std::int32_t begin = 0; begin < prefix; begin += 128) {
       set(std::min(128, prefix - begin), begin, false);
@@ -73,7 +75,6 @@ class Passes {
     }
     model.device().synchronize();
   }
-  ~Passes() { pool_.give_back(slots_); }
 
   void set(std::int32_t rows) { set(rows, prefix_, true); }
   void queue() { model_.forward(batch_, pool_); }
@@ -84,7 +85,7 @@ class Passes {
     positions_.clear();
     tail_.clear();
     logit_rows_.clear();
-    const std::span<const KvSlot> slots = slots_;
+    const std::span<const KvSlot> slots = slots_.all();
     for (std::int32_t r = 0; r < rows; ++r) {
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
       tail_.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
@@ -103,7 +104,7 @@ class Passes {
   Model& model_;
   KvPool& pool_;
   std::int32_t prefix_ = 0;
-  std::vector<KvSlot> slots_;
+  KvSlots slots_;
   std::vector<TokenId> tokens_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<VisibleKv> tail_;
@@ -153,8 +154,7 @@ struct Bench {
   void sampled(std::int32_t prefix, double temperature) {
     Engine::Impl& impl = engine.impl();
     const SamplingParams params{temperature, 0, 1.0, 0.0, 1.0};
-    SequenceState state;
-    state.counts = TokenCounts(engine.vocab_size());
+    SequenceState state = impl.new_text();
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
     if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
     double fit = 0.0;
@@ -175,8 +175,6 @@ struct Bench {
                                  {"draft_round_us", round * 1e6},
                                  {"verify_us", verify * 1e6}});
     }
-    impl.target.pool->give_back(state.target_slots);
-    impl.draft.pool->give_back(state.draft_slots);
   }
 
   // A tree of `size` nodes: the root's children first, then theirs.
@@ -206,7 +204,7 @@ struct Bench {
     DraftRunner& draft = *engine.impl().draft_runner;
     std::vector<double> times;
     for (int i = 0; i < 13; ++i) {
-      draft.begin(state, key, setting);
+      const DraftRunner::Step step = draft.begin(state, key, setting);
       // All leaves of a bush whose last layer has `rows` nodes, or nearly so.
       TokenTree tree = bush(draft, state, rows <= 24 ? rows : rows + 24);
       std::vector<std::int32_t> last;
@@ -220,7 +218,7 @@ struct Bench {
       const double start = now_seconds();
       draft.evaluate(tree, last);
       if (i >= 3) times.push_back(now_seconds() - start);
-      forget_root(state);
+      state.cut(state.length());  // the root's draft KV goes too
     }
     return median(times);
   }
@@ -231,7 +229,7 @@ struct Bench {
     const auto judge =
         impl.make_judge(params.temperature == 0.0 ? DeviceNoise::top : DeviceNoise::sampled);
     DraftRunner& draft = *impl.draft_runner;
-    draft.begin(state, key, setting);
+    const DraftRunner::Step step = draft.begin(state, key, setting);
     const TokenTree tree = bush(draft, state, size);
     Verdict verdict;
     StepSeconds unused;
@@ -239,21 +237,9 @@ struct Bench {
       if (!judge->judge(state, tree, params, &draft.sampler(), key, verdict, unused)) {
         throw_failure("step: too few KV slots");
       }
-      impl.target_runner->abandon();
     });
-    forget_root(state);
+    state.cut(state.length());
     return seconds;
-  }
-
-  // Ends a step as if it had never been: also the root's draft KV goes.
-  void forget_root(SequenceState& state) {
-    engine.impl().draft_runner->abandon();
-    const auto keep = static_cast<std::size_t>(state.length() - 1);
-    while (state.draft_slots.size() > keep) {
-      const KvSlot slot = state.draft_slots.back();
-      engine.impl().draft.pool->give_back({&slot, 1});
-      state.draft_slots.pop_back();
-    }
   }
 
   // The first token comes with the prompt's prefill.

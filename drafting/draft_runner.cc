@@ -1,6 +1,7 @@
 #include "drafting/draft_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
@@ -14,28 +15,37 @@ constexpr std::int32_t longest_lag = 64;
 }  // namespace
 
 DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler)
-    : model_(model), pool_(pool), prefix_(model, pool), sampler_(std::move(sampler)) {}
+    : model_(model),
+      pool_(pool),
+      prefix_(model, pool),
+      sampler_(std::move(sampler)),
+      slots_(&pool) {}
 
-void DraftRunner::begin(SequenceState& state, const StepKey& key, const Setting& setting) {
+DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
+                                     const Setting& setting) {
   state_ = &state;
   setting_ = setting;
   sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
-  slot_of_node_.clear();
-  evaluated_.clear();
   passes_ = 0;
   seconds_ = {};
+  return Step(this);
+}
+
+void DraftRunner::end() {
+  slots_.cut(0);
+  slot_index_.clear();
+  evaluated_.clear();
 }
 
 std::int32_t DraftRunner::room(const SequenceState& state) const {
-  const auto missing =
-      std::min(state.length() - static_cast<std::int32_t>(state.draft_slots.size()), longest_lag);
+  const std::int32_t missing = std::min(state.length() - state.draft_slots.size(), longest_lag);
   return std::min(pool_.free_slots() - missing, model_.options().max_rows - 1);
 }
 
 bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
   passes_ = 0;
   const std::int32_t end = state.length() - 1;
-  const auto begin = static_cast<std::int32_t>(state.draft_slots.size());
+  const std::int32_t begin = state.draft_slots.size();
   if (begin >= end) return true;
   const std::int32_t chunk = model_.options().max_rows;
   // The last tokens are scored, those that the last chunk holds.
@@ -56,15 +66,14 @@ bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, do
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag() {
-  constexpr std::size_t caught_up = 32;
-  const std::size_t lag = state_->tokens.size() - state_->draft_slots.size();
-  if (lag > static_cast<std::size_t>(longest_lag)) {
-    state_->draft_slots.resize(state_->tokens.size() - caught_up, no_slot);
+  constexpr std::int32_t caught_up = 32;
+  if (state_->length() - state_->draft_slots.size() > longest_lag) {
+    state_->draft_slots.skip_to(state_->length() - caught_up);
   }
 }
 
 void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
-  slot_of_node_.resize(static_cast<std::size_t>(arena.nodes()), -1);
+  slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
   ++passes_;
   if (nodes.size() == 1 && nodes[0] == 0) {
     // The root's pass also catches up with what the draft has not seen: accepted leaves it
@@ -87,17 +96,14 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   }
 
   order_rows(arena, nodes);
-  // Slots are noted as soon as they are taken, in memory that is there already.
-  write_slots_.resize(nodes.size());
-  evaluated_.reserve(evaluated_.size() + nodes.size());
-  freed_.reserve(evaluated_.capacity());
-  make_room(state_->draft_slots, evaluated_.size() + nodes.size());
-  if (!pool_.take(write_slots_)) {
+  const std::int32_t before = slots_.size(), count = static_cast<std::int32_t>(nodes.size());
+  state_->draft_slots.make_room(before + count);  // so that keeping cannot fail
+  if (!slots_.take(count)) {
     throw_failure(cat("draft: ", nodes.size(), " KV slots wanted for tree nodes, ",
                       pool_.free_slots(), " are free; raise kv_tokens"));
   }
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    slot_of_node_[static_cast<std::size_t>(rows_[i])] = write_slots_[i];
+  for (std::int32_t i = 0; i < count; ++i) {
+    slot_index_[static_cast<std::size_t>(rows_[static_cast<std::size_t>(i)])] = before + i;
   }
   evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
 
@@ -117,11 +123,15 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
     const auto node =
         static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
-    visible_.push_back({slot_of_node_[node], new_before_[row], new_before_[past]});
+    const auto index = static_cast<std::size_t>(slot_index_[node]);
+    visible_.push_back({slots_.all()[index], new_before_[row], new_before_[past]});
   }
-  const std::span<const KvSlot> seen_by_all =
-      std::span<const KvSlot>(state_->draft_slots).first(static_cast<std::size_t>(prefix));
-  const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
+  const ForwardBatch batch{tokens_,
+                           positions_,
+                           slots_.all().subspan(static_cast<std::size_t>(before)),
+                           state_->draft_slots.all().first(static_cast<std::size_t>(prefix)),
+                           visible_,
+                           row_index_};
   PassTail* tail = sampler_->prepare(arena, rows_);
   const float* logits = nullptr;
   {
@@ -157,7 +167,7 @@ void DraftRunner::order_rows(const TokenTree& arena, std::span<const std::int32_
   for (const std::int32_t place : order_.node_of_row) {
     const std::int32_t node = kv_nodes_[static_cast<std::size_t>(place)];
     new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
-    if (node != 0 && slot_of_node_[static_cast<std::size_t>(node)] < 0) rows_.push_back(node);
+    if (node != 0 && slot_index_[static_cast<std::size_t>(node)] < 0) rows_.push_back(node);
   }
   new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
 }
@@ -170,18 +180,16 @@ void DraftRunner::take(const TokenTree& arena, std::span<const std::int32_t> nod
 
 void DraftRunner::forget(std::span<const std::int32_t> nodes) {
   sampler_->forget(nodes);
-  freed_.clear();
+  bool any = false;
   for (const std::int32_t node : nodes) {
     const auto n = static_cast<std::size_t>(node);
-    if (n >= slot_of_node_.size() || slot_of_node_[n] < 0) continue;
-    freed_.push_back(slot_of_node_[n]);
-    slot_of_node_[n] = -1;
+    if (n >= slot_index_.size() || slot_index_[n] < 0) continue;
+    slots_.give_back(std::exchange(slot_index_[n], -1));
+    any = true;
   }
-  if (freed_.empty()) return;
-  pool_.give_back(freed_);
-  std::erase_if(evaluated_, [&](std::int32_t node) {
-    return slot_of_node_[static_cast<std::size_t>(node)] < 0;
-  });
+  if (!any) return;
+  std::erase_if(evaluated_,
+                [&](std::int32_t node) { return slot_index_[static_cast<std::size_t>(node)] < 0; });
 }
 
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
@@ -195,18 +203,9 @@ std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_
 void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
   for (const std::int32_t node : path) {
     const auto source = static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)]);
-    if (source >= slot_of_node_.size() || slot_of_node_[source] < 0) break;
-    state_->draft_slots.push_back(slot_of_node_[source]);
-    slot_of_node_[source] = -1;
+    if (source >= slot_index_.size() || slot_index_[source] < 0) break;
+    state_->draft_slots.keep(slots_, slot_index_[source]);
   }
-  freed_.clear();
-  for (const std::int32_t node : evaluated_) {
-    const KvSlot slot = slot_of_node_[static_cast<std::size_t>(node)];
-    if (slot >= 0) freed_.push_back(slot);
-  }
-  pool_.give_back(freed_);
-  slot_of_node_.clear();
-  evaluated_.clear();
 }
 
 }  // namespace coppice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -35,8 +36,14 @@ class DraftRunner : public DraftSource {
   /// tokens of the text, at most 16: next to nothing for a draft that does not know the
   /// language. Unchanged where nothing was missing.
   bool prefill(SequenceState& state, const SamplingParams& params, double& fit);
+  /// A step's claim on this runner. Slots that it took and did not keep are freed with it. One at a
+  /// time.
+  struct EndStep {
+    void operator()(DraftRunner* runner) const { runner->end(); }
+  };
+  using Step = std::unique_ptr<DraftRunner, EndStep>;
   /// Starts a step: the root is the last token of `state`.
-  void begin(SequenceState& state, const StepKey& key, const Setting& setting);
+  [[nodiscard]] Step begin(SequenceState& state, const StepKey& key, const Setting& setting);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
   void forget(std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
@@ -44,10 +51,8 @@ class DraftRunner : public DraftSource {
   const DraftSampler& sampler() const { return *sampler_; }
   DraftSampler& sampler() { return *sampler_; }
 
-  /// Keeps the KV of the accepted nodes that the draft evaluated, frees the rest.
+  /// Keeps the KV of the accepted nodes that the draft evaluated.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);
-  /// Frees what the step took.
-  void abandon() { commit({}, {}); }
 
   /// Most nodes a step may evaluate beside the root, with the slots that are free now.
   std::int32_t room(const SequenceState& state) const;
@@ -61,6 +66,7 @@ class DraftRunner : public DraftSource {
   const StepSeconds& seconds() const { return seconds_; }
 
  private:
+  void end();
   void skip_long_lag();
   void order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes);
   void take(const TokenTree& arena, std::span<const std::int32_t> nodes, const float* logits);
@@ -71,8 +77,9 @@ class DraftRunner : public DraftSource {
   std::unique_ptr<DraftSampler> sampler_;
   SequenceState* state_ = nullptr;
   Setting setting_;
-  std::vector<KvSlot> slot_of_node_;     ///< by arena node, -1: not evaluated
-  std::vector<std::int32_t> evaluated_;  ///< arena nodes with a slot, the root excluded
+  KvSlots slots_;                         ///< of evaluated nodes
+  std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
+  std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
   // Scratch of evaluate().
   std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by arena node
   std::vector<std::int32_t> kv_parent_;  ///< by place among these
@@ -83,7 +90,6 @@ class DraftRunner : public DraftSource {
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
-  std::vector<KvSlot> write_slots_, freed_;
   std::int64_t passes_ = 0;
   StepSeconds seconds_;
 };

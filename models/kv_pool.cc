@@ -45,7 +45,13 @@ KvPool::KvPool(Device& device, const KvLayout& layout)
   if (const int used = layout.slots() % 64; used != 0) taken_.back() = ~std::uint64_t{0} << used;
 }
 
+std::int32_t KvPool::free_slots() const {
+  const std::lock_guard lock(mutex_);
+  return free_;
+}
+
 bool KvPool::take(std::span<KvSlot> slots) {
+  const std::lock_guard lock(mutex_);
   if (slots.size() > static_cast<std::size_t>(free_)) return false;
   std::size_t word = lowest_;
   for (KvSlot& slot : slots) {
@@ -60,6 +66,7 @@ bool KvPool::take(std::span<KvSlot> slots) {
 }
 
 void KvPool::give_back(std::span<const KvSlot> slots) {
+  const std::lock_guard lock(mutex_);
   for (const KvSlot slot : slots) {
     const bool inside = slot >= 0 && slot < layout_.slots();
     const std::size_t word = inside ? static_cast<std::size_t>(slot) / 64 : 0;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "models/kv_slots.h"
 #include "models/model.h"
 
 namespace coppice {
@@ -20,10 +21,10 @@ class PrefixPass {
   /// as many as the last chunk holds ([rows, vocab], device, valid until the model's next
   /// pass), and their number is returned in `logit_rows`. `tail` is queued behind the last
   /// chunk.
-  bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots,
+  bool extend(std::span<const TokenId> tokens, std::int32_t end, KvSlots& slots,
               std::int32_t& logit_rows, const float** logits, PassTail* tail = nullptr);
   /// The same without logits.
-  bool extend(std::span<const TokenId> tokens, std::int32_t end, std::vector<KvSlot>& slots);
+  bool extend(std::span<const TokenId> tokens, std::int32_t end, KvSlots& slots);
 
  private:
   Model& model_;

@@ -7,23 +7,21 @@
 
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "kernels/visible_kv.h"
+#include "models/kv_slots.h"
 
 namespace coppice {
 
-/// Room for `more` slots, so that noting them cannot fail; memory grows as by push_back.
-inline void make_room(std::vector<KvSlot>& slots, std::size_t more) {
-  const std::size_t needed = slots.size() + more;
-  if (needed > slots.capacity()) slots.reserve(std::max(needed, 2 * slots.capacity()));
-}
-
 struct SequenceState {
+  /// A text without tokens. `draft` is null where there is no draft; pools outlive the text.
+  SequenceState(std::int64_t vocab_size, KvPool& target, KvPool* draft)
+      : target_slots(&target), draft_slots(draft), counts(vocab_size) {}
+
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
   /// KV slots of tokens [0, size()). Both are shorter than `tokens`: the last token's KV is
   /// written by the next verify pass, and the draft may lag further behind. In draft_slots
   /// `no_slot` stands for tokens that the draft skipped.
-  std::vector<KvSlot> target_slots;
-  std::vector<KvSlot> draft_slots;
+  KvSlots target_slots;
+  KvSlots draft_slots;
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
   std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
@@ -34,8 +32,11 @@ struct SequenceState {
     counts.add(token);
     if (token > largest_token) largest_token = token;
   }
-  /// Forgets all but the first `length` tokens (not their slots).
+  /// Forgets all but the first `length` tokens and frees their KV, and that of the last one, which
+  /// the next pass writes.
   void cut(std::int32_t length) {
+    target_slots.cut(std::max(0, length - 1));
+    draft_slots.cut(std::max(0, length - 1));
     if (length >= this->length()) return;
     while (this->length() > length) {
       counts.remove(tokens.back());

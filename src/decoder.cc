@@ -128,8 +128,9 @@ Generation Decoder::run() {
     {
       const std::lock_guard lock(engine_.mutex);
       const DeviceScope scope(*engine_.device);
-      grow();
-      if (!judge()) {
+      const DraftRunner::Step draft = grow();
+      const TargetRunner::Pass pass = judge();
+      if (!pass) {
         finished_ = FinishReason::memory;
         break;
       }
@@ -168,7 +169,8 @@ bool Decoder::prefill_target() {
   if (!target.prefill_to_last_pass(state_)) return false;
   begin_step();
   speculate_ = false;
-  if (!judge()) return false;
+  const TargetRunner::Pass pass = judge();
+  if (!pass) return false;
   accept();
   first_with_prefill_ = true;
   return true;
@@ -236,21 +238,16 @@ void Decoder::begin_step() {
   began_cpu_ = thread_cpu_seconds();
 }
 
-void Decoder::grow() {
+DraftRunner::Step Decoder::grow() {
   plan_growth();
   begin_step();
-  if (!speculate_) return;
+  if (!speculate_) return nullptr;
   DraftRunner& draft = *engine_.draft_runner;
   const double start = now_seconds();
-  draft.begin(state_, key_, draft_setting_);
-  try {
-    policy_->grow(draft, limits_, tree_);
-    if constexpr (trees_are_validated) {
-      tree_.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
-    }
-  } catch (...) {
-    draft.abandon();
-    throw;
+  DraftRunner::Step step = draft.begin(state_, key_, draft_setting_);
+  policy_->grow(draft, limits_, tree_);
+  if constexpr (trees_are_validated) {
+    tree_.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
   }
   const double rest = now_seconds() - start - draft.seconds().draft;
   step_seconds_ = draft.seconds();
@@ -258,52 +255,37 @@ void Decoder::grow() {
   result_.statistics.seconds.draft += step_seconds_.draft;
   sampling_seconds_ += rest;
   result_.statistics.draft_passes += draft.passes();
+  return step;
 }
 
-bool Decoder::judge() {
+TargetRunner::Pass Decoder::judge() {
   const DraftEvidence* drafted = speculate_ ? &engine_.draft_runner->sampler() : nullptr;
-  bool fits = false;
-  try {
-    fits = judge_->judge(state_, tree_, target_params_, drafted, key_, verdict_, step_seconds_);
-    if (fits) note_logprobs();
-    if (fits && engine_.observer) show_step();
-  } catch (...) {
-    if (speculate_) engine_.draft_runner->abandon();
-    throw;
-  }
-  if (!fits && speculate_) engine_.draft_runner->abandon();
-  return fits;
+  TargetRunner::Pass pass =
+      judge_->judge(state_, tree_, target_params_, drafted, key_, verdict_, step_seconds_);
+  if (pass) note_logprobs();
+  if (pass && engine_.observer) show_step();
+  return pass;
 }
 
 void Decoder::show_step() {
   const double start = now_seconds();
   const DraftRunner* draft = speculate_ ? engine_.draft_runner.get() : nullptr;
-  try {
-    engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
-                      draft != nullptr ? &draft->sampler() : nullptr, target_params_,
-                      draft_setting_.params, key_, draft != nullptr ? draft->passes() : 0,
-                      step_seconds_, engine_.target_runner->late_rows()});
-  } catch (...) {
-    engine_.target_runner->abandon();
-    throw;
-  }
+  engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
+                    draft != nullptr ? &draft->sampler() : nullptr, target_params_,
+                    draft_setting_.params, key_, draft != nullptr ? draft->passes() : 0,
+                    step_seconds_, engine_.target_runner->late_rows()});
   observer_seconds_ += now_seconds() - start;
 }
 
 void Decoder::note_logprobs() {
   step_logprobs_.clear();
   if (!options_.logprobs) return;
-  try {
-    std::int32_t node = 0;
-    for (const std::int32_t next : verdict_.path) {
-      note_logprob(node, tree_.token[static_cast<std::size_t>(next)]);
-      node = next;
-    }
-    note_logprob(node, verdict_.bonus);
-  } catch (...) {
-    engine_.target_runner->abandon();
-    throw;
+  std::int32_t node = 0;
+  for (const std::int32_t next : verdict_.path) {
+    note_logprob(node, tree_.token[static_cast<std::size_t>(next)]);
+    node = next;
   }
+  note_logprob(node, verdict_.bonus);
 }
 
 void Decoder::accept() {
@@ -383,7 +365,7 @@ void Decoder::emit() {
     finished_ = FinishReason::context;
   }
   if (finished_) {
-    engine_.cut(state_, prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
+    state_.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
   }
   const std::string text = text_.release(finished_.has_value());
   result_.text += text;
@@ -469,8 +451,9 @@ JudgedTree Decoder::judge_first_tree() {
   }
   prefill_draft();
   const std::int64_t passes_of_prompt = result_.statistics.draft_passes;
-  grow();
-  if (!judge()) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
+  const DraftRunner::Step draft = grow();
+  const TargetRunner::Pass pass = judge();
+  if (!pass) throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
   JudgedTree judged;
   judged.bonus = verdict_.bonus;
   judged.draft_passes = result_.statistics.draft_passes - passes_of_prompt;
@@ -492,7 +475,6 @@ JudgedTree Decoder::judge_first_tree() {
     judged.nodes[n].target_prob = static_cast<double>(engine_.target_runner->distribution(
         tree_.parent[n])[static_cast<std::size_t>(tree_.token[n])]);
   }
-  accept();
   return judged;
 }
 

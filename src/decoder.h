@@ -34,8 +34,8 @@ class Decoder {
   double share_run() const;
   void begin_step();
   void plan_growth();
-  void grow();
-  bool judge();
+  DraftRunner::Step grow();
+  TargetRunner::Pass judge();
   void note_logprobs();
   void show_step();
   void accept();

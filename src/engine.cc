@@ -248,22 +248,6 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   for (const TokenId token : prompt) state.append(token);
 }
 
-void Engine::Impl::cut(SequenceState& state, std::int32_t length) {
-  const std::lock_guard lock(mutex);
-  state.cut(length);
-  // The last token's KV is written by the next pass.
-  const auto cut_slots = [&](std::vector<KvSlot>& slots, KvPool* pool) {
-    const auto most = static_cast<std::size_t>(std::max(0, length - 1));
-    if (pool == nullptr || slots.size() <= most) return;
-    const auto cut_from = slots.begin() + static_cast<std::ptrdiff_t>(most);
-    const auto taken = std::remove(cut_from, slots.end(), no_slot);
-    pool->give_back(std::span<const KvSlot>(cut_from, taken));
-    slots.resize(most);
-  };
-  cut_slots(state.target_slots, target.pool.get());
-  cut_slots(state.draft_slots, draft.pool.get());
-}
-
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
@@ -350,10 +334,7 @@ std::string Engine::detokenize(std::span<const TokenId> tokens) const {
 }
 
 struct __attribute__((visibility("hidden"))) Sequence::Impl {
-  explicit Impl(Engine::Impl& owner) : engine(owner) {
-    state.counts = TokenCounts(engine.target.model->config().vocab_size);
-  }
-  ~Impl() { engine.cut(state, 0); }
+  explicit Impl(Engine::Impl& owner) : engine(owner), state(owner.new_text()) {}
 
   Engine::Impl& engine;
   SequenceState state;
@@ -369,10 +350,10 @@ JudgedTree Engine::judge_tree(std::string_view prompt, const GenerateOptions& op
 
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
   impl_->check(options);
-  Sequence::Impl sequence(*impl_);
-  impl_->append_prompt(sequence.state, prompt);
+  SequenceState state = impl_->new_text();
+  impl_->append_prompt(state, prompt);
   const PieceCallback no_callback;
-  return Decoder(*impl_, sequence.state, options, no_callback).judge_first_tree();
+  return Decoder(*impl_, state, options, no_callback).judge_first_tree();
 }
 
 Sequence::Sequence(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -402,19 +383,16 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
   }
   const Turn turn{self->generating};
   self->engine.check(options);
-  const std::int32_t before = self->state.length();
+  CutBack kept{self->state, self->state.length()};
   try {
     self->engine.append_prompt(self->state, prompt);
-    const auto prompt_tokens = self->state.length();
+    const std::int32_t prompt_tokens = self->state.length();
     Generation result = Decoder(self->engine, self->state, options, callback).run();
     result.statistics.prompt_tokens = prompt_tokens;
+    kept.length = self->state.length();
     return result;
   } catch (const std::bad_alloc&) {
-    self->engine.cut(self->state, before);
     throw_failure("generate: the host's memory ran out; free memory, or use smaller trees");
-  } catch (...) {
-    self->engine.cut(self->state, before);
-    throw;
   }
 }
 

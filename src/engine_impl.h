@@ -60,11 +60,13 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
   /// fit the context behind `before` tokens.
   void check_bytes(std::string_view prompt, std::int32_t before) const;
+  /// A text without tokens, which frees its KV when it dies.
+  SequenceState new_text() const {
+    return {target.model->config().vocab_size, *target.pool, draft.pool.get()};
+  }
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens, a token outside the
   /// vocabulary, or a text that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
-  /// Forgets all but the first `length` tokens of a sequence and frees their KV.
-  void cut(SequenceState& state, std::int32_t length);
 };
 
 /// Draft temperature at target temperature 0: there the draft's distribution only ranks and

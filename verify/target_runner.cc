@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/stopwatch.h"
 #include "models/path_counts.h"
 
@@ -11,10 +12,11 @@ TargetRunner::TargetRunner(Model& model, KvPool& pool)
     : model_(model),
       pool_(pool),
       prefix_(model, pool),
-      probs_(static_cast<std::size_t>(model.config().vocab_size)) {}
+      probs_(static_cast<std::size_t>(model.config().vocab_size)),
+      slots_(&pool) {}
 
 bool TargetRunner::extend(SequenceState& state, std::int32_t end) {
-  if (static_cast<std::int32_t>(state.target_slots.size()) >= end) return true;
+  if (state.target_slots.size() >= end) return true;
   return prefix_.extend(state.tokens, end, state.target_slots);
 }
 
@@ -31,24 +33,15 @@ bool TargetRunner::prefill_to_last_pass(SequenceState& state) {
   return extend(state, state.length() - (rows + passes - 1) / passes);
 }
 
-bool TargetRunner::pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-                        const Prepare& prepare) {
+TargetRunner::Pass TargetRunner::pass(SequenceState& state, const TokenTree& tree,
+                                      const SamplingParams& params, const Prepare& prepare) {
+  if (slots_.size() > 0) throw_failure("target: a pass begins before the last one has ended");
   late_ = late_rows(state);
-  write_slots_.resize(static_cast<std::size_t>(late_ + tree.nodes()));
-  // So that neither giving slots back nor keeping them can fail.
-  freed_.reserve(write_slots_.size());
-  make_room(state.target_slots, write_slots_.size());
-  if (!pool_.take(write_slots_)) {
-    write_slots_.clear();
-    return false;
-  }
-  try {
-    queue(state, tree, params, prepare);
-  } catch (...) {
-    abandon();
-    throw;
-  }
-  return true;
+  state.target_slots.make_room(late_ + tree.nodes());  // so that keeping cannot fail
+  if (!slots_.take(late_ + tree.nodes())) return nullptr;
+  Pass held(this);
+  queue(state, tree, params, prepare);
+  return held;
 }
 
 void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
@@ -67,25 +60,26 @@ void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const Samp
   positions_.clear();
   row_index_.clear();
   const std::int32_t root = state.length() - 1, rows = late_ + tree.nodes();
+  const std::span<const KvSlot> slots = slots_.all();
   for (std::int32_t row = 0; row < late_; ++row) {
     const std::int32_t position = root - late_ + row;
     const std::int32_t first = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
     const std::int32_t end = fault_ == PassFault::late_rows_hidden ? late_ : rows;
-    visible_.push_back({write_slots_[static_cast<std::size_t>(row)], first, end});
+    visible_.push_back({slots[static_cast<std::size_t>(row)], first, end});
     tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
     positions_.push_back(position);
   }
   for (std::int32_t r = 0; r < tree.nodes(); ++r) {
     const std::int32_t row = late_ + r;
     const auto node = static_cast<std::size_t>(order_.node_of_row[static_cast<std::size_t>(r)]);
-    visible_.push_back({write_slots_[static_cast<std::size_t>(row)], row,
+    visible_.push_back({slots[static_cast<std::size_t>(row)], row,
                         row + order_.subtree_rows[static_cast<std::size_t>(r)]});
     tokens_.push_back(tree.token[node]);
     positions_.push_back(root + (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
     row_index_.push_back(fault_ == PassFault::logits_by_batch ? r : row);
   }
-  const std::span<const KvSlot> seen_by_all(state.target_slots);
-  const ForwardBatch batch{tokens_, positions_, write_slots_, seen_by_all, visible_, row_index_};
+  const ForwardBatch batch{tokens_,  positions_, slots, state.target_slots.all(),
+                           visible_, row_index_};
   PassTail* tail = prepare ? prepare(order_) : nullptr;
   penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
   logits_ = model_.forward(batch, pool_, tail);
@@ -124,25 +118,11 @@ TokenId TargetRunner::argmax(std::int32_t node) {
 }
 
 void TargetRunner::commit(std::span<const std::int32_t> path) {
-  const auto keep = [&](std::int32_t row) {
-    KvSlot& slot = write_slots_[static_cast<std::size_t>(row)];
-    state_->target_slots.push_back(slot);
-    slot = -1;
-  };
-  for (std::int32_t row = 0; row <= late_; ++row) keep(row);  // the root's follows the late ones
+  KvSlots& kept = state_->target_slots;
+  for (std::int32_t row = 0; row <= late_; ++row) kept.keep(slots_, row);  // the last is the root's
   for (const std::int32_t node : path) {
-    keep(late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+    kept.keep(slots_, late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
   }
-  abandon();
-}
-
-void TargetRunner::abandon() {
-  freed_.clear();
-  for (const KvSlot slot : write_slots_) {
-    if (slot >= 0) freed_.push_back(slot);
-  }
-  pool_.give_back(freed_);
-  write_slots_.clear();
 }
 
 }  // namespace coppice

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,18 +39,25 @@ class TargetRunner : public TargetSource {
   bool prefill_to_last_pass(SequenceState& state);
   /// How many tokens before the root pass() would take as late rows.
   static std::int32_t late_rows(const SequenceState& state) {
-    return state.length() - 1 - static_cast<std::int32_t>(state.target_slots.size());
+    return state.length() - 1 - state.target_slots.size();
   }
+
+  /// A pass's claim on this runner. Slots that it took and did not keep are freed with it. One at a
+  /// time.
+  struct EndPass {
+    void operator()(TargetRunner* runner) const { runner->slots_.cut(0); }
+  };
+  using Pass = std::unique_ptr<TargetRunner, EndPass>;
 
   /// Work behind the pass, for which it is told the order of the rows before they are queued.
   using Prepare = std::function<PassTail*(const TreeOrder& order)>;
 
   /// Queues `tree` over `state`, whose late rows and the tree must fit one pass of the model.
-  /// False, with nothing changed, when the pool has too few slots. Logits, and the rows that
+  /// Null, with nothing changed, when the pool has too few slots. Logits, and the rows that
   /// `prepare`d work is told of, are the tree's alone. That work may apply the repetition penalty
   /// to the logits; nothing else may change them.
-  bool pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-            const Prepare& prepare = {});
+  [[nodiscard]] Pass pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
+                          const Prepare& prepare = {});
   void wait() { model_.device().synchronize(); }
   const TreeOrder& order() const { return order_; }
   /// Of the last pass.
@@ -62,10 +70,8 @@ class TargetRunner : public TargetSource {
   std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
   std::span<const float> logits(std::int32_t node);
 
-  /// Keeps the KV of late rows, root and accepted path, frees the rest. Nothing is moved.
+  /// Keeps the KV of late rows, root and accepted path. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
-  /// Frees what the last pass took.
-  void abandon();
 
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
@@ -96,7 +102,7 @@ class TargetRunner : public TargetSource {
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
-  std::vector<KvSlot> write_slots_, freed_;  ///< by row of the pass, late rows first
+  KvSlots slots_;  ///< by row of the pass, late rows first
   double ordering_seconds_ = 0.0;
 };
 

@@ -10,25 +10,22 @@ class HostJudge final : public TreeJudge {
   HostJudge(TargetRunner& target, std::unique_ptr<AcceptanceRule> rule)
       : target_(target), rule_(std::move(rule)) {}
 
-  bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-             const DraftEvidence* draft, const StepKey& key, Verdict& verdict,
-             StepSeconds& seconds) override {
+  TargetRunner::Pass judge(SequenceState& state, const TokenTree& tree,
+                           const SamplingParams& params, const DraftEvidence* draft,
+                           const StepKey& key, Verdict& verdict, StepSeconds& seconds) override {
+    TargetRunner::Pass pass;
     {
       const Stopwatch timing(seconds.verify);
-      if (!target_.pass(state, tree, params)) return false;
-      target_.wait();
+      pass = target_.pass(state, tree, params);
+      if (!pass) return pass;
+      pass->wait();
     }
     seconds.construction += target_.ordering_seconds();
     static const DistributionTable nothing_drafted;
     const DistributionTable* const drafted = draft == nullptr ? nullptr : draft->distributions();
     const Stopwatch timing(seconds.judging);
-    try {
-      rule_->judge(tree, target_, drafted == nullptr ? nothing_drafted : *drafted, key, verdict);
-    } catch (...) {
-      target_.abandon();
-      throw;
-    }
-    return true;
+    rule_->judge(tree, *pass, drafted == nullptr ? nothing_drafted : *drafted, key, verdict);
+    return pass;
   }
 
  private:
@@ -43,9 +40,9 @@ class DeviceJudge final : public TreeJudge {
     batch_.rule = rule;
   }
 
-  bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-             const DraftEvidence* draft, const StepKey& key, Verdict& verdict,
-             StepSeconds& seconds) override {
+  TargetRunner::Pass judge(SequenceState& state, const TokenTree& tree,
+                           const SamplingParams& params, const DraftEvidence* draft,
+                           const StepKey& key, Verdict& verdict, StepSeconds& seconds) override {
     const Stopwatch timing(seconds.verify);
     batch_.key = key;
     batch_.params = params;
@@ -53,20 +50,16 @@ class DeviceJudge final : public TreeJudge {
       stage(state, tree, order, draft);
       return &sampler_.judge_tail();
     };
-    if (!target_.pass(state, tree, params, prepare)) return false;
+    TargetRunner::Pass pass = target_.pass(state, tree, params, prepare);
+    if (!pass) return pass;
     seconds.construction += target_.ordering_seconds();
-    try {
-      sampler_.collect_verdict(found_);
-    } catch (...) {
-      target_.abandon();
-      throw;
-    }
+    sampler_.collect_verdict(found_);
     verdict.bonus = found_.bonus;
     verdict.path.clear();
     for (const std::int32_t row : found_.rows) {
       verdict.path.push_back(target_.order().node_of_row[static_cast<std::size_t>(row)]);
     }
-    return true;
+    return pass;
   }
 
  private:

@@ -16,12 +16,12 @@ class TreeJudge {
  public:
   virtual ~TreeJudge() = default;
   /// Runs the target over `tree` and judges it. `draft`: what its children were drawn from, nullptr
-  /// for a tree that is a root alone. False, with nothing changed, when the target's pool has too
-  /// few slots. After a throw the pass has been abandoned. Adds to `seconds` what the pass, the
-  /// depth-first order before it, and judging took.
-  virtual bool judge(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-                     const DraftEvidence* draft, const StepKey& key, Verdict& verdict,
-                     StepSeconds& seconds) = 0;
+  /// for a tree that is a root alone. Null, with nothing changed, when the target's pool has too
+  /// few slots. Adds to `seconds` what the pass, the depth-first order before it, and judging took.
+  [[nodiscard]] virtual TargetRunner::Pass judge(SequenceState& state, const TokenTree& tree,
+                                                 const SamplingParams& params,
+                                                 const DraftEvidence* draft, const StepKey& key,
+                                                 Verdict& verdict, StepSeconds& seconds) = 0;
 };
 
 /// Judges on the host, by `rule`.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "models/kv_slots.h"
 #include "sizing/constants.h"
 #include "sizing/probe_sampling.h"
 
@@ -24,20 +25,17 @@ class ProbePasses {
   /// `sampling` may be null.
   ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
               std::int32_t most_rows)
-      : model_(model), pool_(pool), sampling_(std::move(sampling)) {
+      : model_(model), pool_(pool), sampling_(std::move(sampling)), slots_(&pool) {
     const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
     most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
     if (context < C::least_context) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
     }
     far_ = std::max(2, std::min(context - most_rows_, C::long_prefix));
-    slots_.resize(static_cast<std::size_t>(far_ + most_rows_));
-    if (!pool.take(slots_))
+    if (!slots_.take(far_ + most_rows_)) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+    }
   }
-  ~ProbePasses() { pool_.give_back(slots_); }
-  ProbePasses(const ProbePasses&) = delete;
-  ProbePasses& operator=(const ProbePasses&) = delete;
 
   std::int32_t most_rows() const { return most_rows_; }
   std::int32_t near() const { return 1; }
@@ -59,15 +57,15 @@ class ProbePasses {
     positions_.clear();
     logit_rows_.clear();
     tokens_.clear();
+    const std::span<const KvSlot> slots = slots_.all();
     for (std::int32_t r = 0; r < rows; ++r) {
       // A bush over one stem: half of the rows see each other in a chain, as trees do.
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      visible_.push_back({slots_[static_cast<std::size_t>(prefix + r)], r, until});
+      visible_.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
       positions_.push_back(prefix + std::min(r, rows / 2));
       if (r >= rows - logit_rows) logit_rows_.push_back(r);
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
     }
-    const std::span<const KvSlot> slots = slots_;
     const ForwardBatch batch{
         tokens_,
         positions_,
@@ -87,7 +85,7 @@ class ProbePasses {
   KvPool& pool_;
   std::unique_ptr<ProbeSampling> sampling_;
   std::int32_t most_rows_ = 0, far_ = 0;
-  std::vector<KvSlot> slots_;
+  KvSlots slots_;
   std::vector<VisibleKv> visible_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;

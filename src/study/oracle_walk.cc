@@ -13,23 +13,6 @@
 namespace coppice::study {
 namespace {
 
-/// A text of an engine; gives its KV back.
-class Text {
- public:
-  Text(Engine::Impl& engine, std::span<const TokenId> prompt) : engine_(engine) {
-    state.counts = TokenCounts(engine.target.model->config().vocab_size);
-    engine.append_prompt(state, prompt);
-  }
-  ~Text() { engine_.cut(state, 0); }
-  Text(const Text&) = delete;
-  Text& operator=(const Text&) = delete;
-
-  SequenceState state;
-
- private:
-  Engine::Impl& engine_;
-};
-
 [[noreturn]] void throw_no_slots() {
   throw_failure("oracle: too few KV slots; raise --kv-tokens, or give --oracle-positions 0");
 }
@@ -44,18 +27,10 @@ class TargetAfter {
     path_tree_.reset(state_.tokens.back());
     std::int32_t node = 0;
     for (const TokenId token : path) node = path_tree_.add(node, token, 0, 1.0f, 1.0);
-    TargetRunner& target = *engine_.target_runner;
-    if (!target.pass(state_, path_tree_, params_)) throw_no_slots();
-    try {
-      target.wait();
-      const std::span<const float> row = target.distribution(node);
-      row_.assign(row.begin(), row.end());
-    } catch (...) {
-      target.abandon();
-      throw;
-    }
-    target.abandon();
-    return row_;
+    const auto pass = engine_.target_runner->pass(state_, path_tree_, params_);
+    if (!pass) throw_no_slots();
+    pass->wait();
+    return pass->distribution(node);
   }
 
  private:
@@ -63,7 +38,6 @@ class TargetAfter {
   SequenceState& state_;
   const SamplingParams& params_;
   TokenTree path_tree_;
-  std::vector<float> row_;
 };
 
 }  // namespace
@@ -74,8 +48,8 @@ OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
   Engine::Impl& impl = engine.impl();
   const SamplingParams params = {request.temperature, request.top_k, request.top_p, request.min_p,
                                  request.repetition_penalty};
-  Text sequence(impl, prompt);
-  SequenceState& state = sequence.state;
+  SequenceState state = impl.new_text();
+  impl.append_prompt(state, prompt);
   OracleWalk walk;
   walk.size = size;
   const auto with_prefill = static_cast<std::size_t>(tokens_with_prefill(prompt.size()));

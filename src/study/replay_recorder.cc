@@ -109,13 +109,7 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
   text.tokens = engine_.generate(tokens, request).tokens;
 
   Engine::Impl& impl = engine_.impl();
-  SequenceState state;
-  state.counts = TokenCounts(engine_.vocab_size());
-  struct Cutting {  // gives the slots back however this ends
-    Engine::Impl& impl;
-    SequenceState& state;
-    ~Cutting() { impl.cut(state, 0); }
-  } const cutting{impl, state};
+  SequenceState state = impl.new_text();
   impl.append_prompt(state, tokens);
   {
     const std::lock_guard lock(impl.mutex);
@@ -209,96 +203,86 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     }
   };
 
-  draft.begin(state, key, {draft_params_, ChildDraw::sampled});
-  try {
-    while (!batch.empty()) {
-      draft.evaluate(arena, batch);
-      orders.resize(static_cast<std::size_t>(arena.nodes()));
-      for (const std::int32_t node : batch) {
-        const auto n = static_cast<std::size_t>(node);
-        orders[n].settled = settled_children(draft.sampler().distributions()->row(node),
-                                             noise_at(arena.depth[n]), options_.top_k);
-        while (!greedy && orders[n].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
-          const auto drawn =
-              draft.child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
-          if (!drawn) break;
-          orders[n].sampled.push_back(drawn->token);
-        }
-        if (arena.depth[n] < deepest) offer(node);
+  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
+  while (!batch.empty()) {
+    draft.evaluate(arena, batch);
+    orders.resize(static_cast<std::size_t>(arena.nodes()));
+    for (const std::int32_t node : batch) {
+      const auto n = static_cast<std::size_t>(node);
+      orders[n].settled = settled_children(draft.sampler().distributions()->row(node),
+                                           noise_at(arena.depth[n]), options_.top_k);
+      while (!greedy && orders[n].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
+        const auto drawn =
+            draft.child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
+        if (!drawn) break;
+        orders[n].sampled.push_back(drawn->token);
       }
-      dropped.clear();
-      if (best.size() > most) {
-        std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(most), best.end(),
-                         better);
-        for (std::size_t i = most; i < best.size(); ++i) {
-          if (best[i].node >= 0) dropped.push_back(best[i].node);
-        }
-        best.resize(most);
-        draft.forget(dropped);
+      if (arena.depth[n] < deepest) offer(node);
+    }
+    dropped.clear();
+    if (best.size() > most) {
+      std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(most), best.end(),
+                       better);
+      for (std::size_t i = most; i < best.size(); ++i) {
+        if (best[i].node >= 0) dropped.push_back(best[i].node);
       }
-      batch.clear();
-      for (Candidate& candidate : best) {
-        if (candidate.node >= 0) continue;
-        const auto parent = static_cast<std::size_t>(candidate.parent);
-        const float prob = draft.sampler().distributions()->row(
-            candidate.parent)[static_cast<std::size_t>(candidate.token)];
-        candidate.node =
-            arena.add(candidate.parent, candidate.token, children[parent]++, prob, candidate.score);
-        children.push_back(0);
-        of_node.push_back(candidate);
-        batch.push_back(candidate.node);
-      }
+      best.resize(most);
+      draft.forget(dropped);
     }
-
-    // What stays, parents first, and the target's pass over it.
-    std::sort(best.begin(), best.end(),
-              [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
-    TokenTree tree;
-    tree.reset(arena.token[0]);
-    std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
-    std::vector<std::int32_t> below(best.size(), 0);
-    for (std::size_t i = 1; i < best.size(); ++i) {
-      const auto a = static_cast<std::size_t>(best[i].node);
-      const std::int32_t parent = index[static_cast<std::size_t>(arena.parent[a])];
-      index[a] = tree.add(parent, arena.token[a], below[static_cast<std::size_t>(parent)]++,
-                          arena.draft_prob[a], arena.path_prob[a]);
-      tree.source.back() = best[i].node;
+    batch.clear();
+    for (Candidate& candidate : best) {
+      if (candidate.node >= 0) continue;
+      const auto parent = static_cast<std::size_t>(candidate.parent);
+      const float prob = draft.sampler().distributions()->row(
+          candidate.parent)[static_cast<std::size_t>(candidate.token)];
+      candidate.node =
+          arena.add(candidate.parent, candidate.token, children[parent]++, prob, candidate.score);
+      children.push_back(0);
+      of_node.push_back(candidate);
+      batch.push_back(candidate.node);
     }
-    if (!target.pass(state, tree, target_params_)) {
-      throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
-    }
-    target.wait();
-    try {
-      out.first_entry.assign(1, 0);
-      for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-        const auto n = static_cast<std::size_t>(node);
-        const TokenId most_probable = greedy ? target.argmax(node) : -1;
-        const std::span<const float> probs = target.distribution(node);
-        const std::int32_t source = tree.source[n];
-        append_node(orders[static_cast<std::size_t>(source)], probs,
-                    draft.sampler().distributions()->row(source), options_.top_k,
-                    greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[n])), out);
-        const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[n]));
-        out.parent.push_back(static_cast<std::uint32_t>(parent));
-        const auto first = out.token.begin() + out.first_entry[parent];
-        const auto last = out.token.begin() + out.first_entry[parent + 1];
-        out.parent_entry.push_back(
-            node == 0
-                ? std::uint16_t{0}
-                : static_cast<std::uint16_t>(std::lower_bound(first, last, tree.token[n]) - first));
-      }
-    } catch (...) {
-      target.abandon();
-      throw;
-    }
-    // The text is what it is, should rounding have decided a near-tie otherwise here.
-    out.target_token[0] = next;
-    target.commit({});
-  } catch (...) {
-    draft.abandon();
-    throw;
   }
-  draft.abandon();
+
+  // What stays, parents first, and the target's pass over it.
+  std::sort(best.begin(), best.end(),
+            [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
+  TokenTree tree;
+  tree.reset(arena.token[0]);
+  std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
+  std::vector<std::int32_t> below(best.size(), 0);
+  for (std::size_t i = 1; i < best.size(); ++i) {
+    const auto a = static_cast<std::size_t>(best[i].node);
+    const std::int32_t parent = index[static_cast<std::size_t>(arena.parent[a])];
+    index[a] = tree.add(parent, arena.token[a], below[static_cast<std::size_t>(parent)]++,
+                        arena.draft_prob[a], arena.path_prob[a]);
+    tree.source.back() = best[i].node;
+  }
+  const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
+  if (!pass) {
+    throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
+  }
+  target.wait();
+  out.first_entry.assign(1, 0);
+  for (std::int32_t node = 0; node < tree.nodes(); ++node) {
+    const auto n = static_cast<std::size_t>(node);
+    const TokenId most_probable = greedy ? target.argmax(node) : -1;
+    const std::span<const float> probs = target.distribution(node);
+    const std::int32_t source = tree.source[n];
+    append_node(orders[static_cast<std::size_t>(source)], probs,
+                draft.sampler().distributions()->row(source), options_.top_k,
+                greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[n])), out);
+    const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[n]));
+    out.parent.push_back(static_cast<std::uint32_t>(parent));
+    const auto first = out.token.begin() + out.first_entry[parent];
+    const auto last = out.token.begin() + out.first_entry[parent + 1];
+    out.parent_entry.push_back(
+        node == 0
+            ? std::uint16_t{0}
+            : static_cast<std::uint16_t>(std::lower_bound(first, last, tree.token[n]) - first));
+  }
+  // The text is what it is, should rounding have decided a near-tie otherwise here.
+  out.target_token[0] = next;
+  target.commit({});
 }
 
 }  // namespace coppice::study

@@ -22,13 +22,11 @@ double DrawStatistics::tree_size() const {
   return steps > 0 ? static_cast<double>(drafted) / static_cast<double>(steps) : 0.0;
 }
 
-TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt) : engine_(engine) {
-  state_.counts = TokenCounts(engine.impl().target.model->config().vocab_size);
+TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt)
+    : engine_(engine), state_(engine.impl().new_text()) {
   engine.impl().append_prompt(state_, prompt);
   prompt_length_ = state_.length();
 }
-
-TextSampler::~TextSampler() { engine_.impl().cut(state_, 0); }
 
 // Short of slots, the Decoder says so.
 void TextSampler::prefill() {
@@ -46,21 +44,16 @@ std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
   endless.ignore_eos = true;
   impl.check(endless);
   const PieceCallback no_callback;
-  try {
-    prefill();
-    Generation result = Decoder(impl, state_, endless, no_callback).run();
-    impl.cut(state_, prompt_length_);
-    if (result.finish_reason != FinishReason::length) {
-      throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
-                        prompt_length_, " + ", result.tokens.size(),
-                        " tokens; give shorter prompts or raise --kv-tokens"));
-    }
-    if (statistics != nullptr) statistics->add(result.statistics);
-    tokens_ = std::move(result.tokens);
-  } catch (...) {
-    impl.cut(state_, prompt_length_);
-    throw;
+  const CutBack prompt{state_, prompt_length_};
+  prefill();
+  Generation result = Decoder(impl, state_, endless, no_callback).run();
+  if (result.finish_reason != FinishReason::length) {
+    throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
+                      prompt_length_, " + ", result.tokens.size(),
+                      " tokens; give shorter prompts or raise --kv-tokens"));
   }
+  if (statistics != nullptr) statistics->add(result.statistics);
+  tokens_ = std::move(result.tokens);
   return tokens_;
 }
 

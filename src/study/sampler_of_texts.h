@@ -27,9 +27,6 @@ class TextSampler {
  public:
   /// Throws Error(usage) for a prompt that the engine does not take. `engine` outlives this.
   TextSampler(Engine& engine, std::span<const TokenId> prompt);
-  ~TextSampler();
-  TextSampler(const TextSampler&) = delete;
-  TextSampler& operator=(const TextSampler&) = delete;
 
   /// One continuation of options.max_new_tokens tokens, end tokens like any other. Valid until the
   /// next call. Throws Error(failure) where context or KV memory ends it early.
@@ -39,8 +36,8 @@ class TextSampler {
   void prefill();
 
   Engine& engine_;
-  std::int32_t prompt_length_ = 0;
   SequenceState state_;
+  std::int32_t prompt_length_;
   std::vector<TokenId> tokens_;
 };
 

@@ -45,6 +45,11 @@ std::vector<TokenId> some_tokens(std::int32_t count, std::int32_t seed = 0) {
   return tokens;
 }
 
+std::vector<KvSlot> slots_of(const SequenceState& state) {
+  const std::span<const KvSlot> slots = state.target_slots.all();
+  return {slots.begin(), slots.end()};
+}
+
 // --- the pass alone ---------------------------------------------------------------------------
 
 class LateRows : public ::testing::Test {
@@ -65,8 +70,7 @@ class LateRows : public ::testing::Test {
 
   /// A text of which all but the last `late` tokens before the root have KV.
   SequenceState text_with(const std::vector<TokenId>& tokens, std::int32_t late) {
-    SequenceState state;
-    state.counts = TokenCounts(96);
+    SequenceState state(96, *pool_, nullptr);
     const auto known = tokens.size() - static_cast<std::size_t>(late);
     for (std::size_t i = 0; i < known; ++i) state.append(tokens[i]);
     EXPECT_TRUE(runner_->prefill(state));
@@ -100,8 +104,9 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
       for (std::int32_t late = 0; late <= 4 && !HasFatalFailure(); ++late) {
         const std::int32_t end = (late * 3 + tree.parent.back() + nodes) % nodes;
         SequenceState state = text_with(prompt, late);
-        const std::vector<KvSlot> before = state.target_slots;
-        ASSERT_TRUE(runner_->pass(state, tree, greedy));
+        const std::vector<KvSlot> before = slots_of(state);
+        TargetRunner::Pass pass = runner_->pass(state, tree, greedy);
+        ASSERT_TRUE(pass);
         ASSERT_EQ(runner_->late_rows(), late);
         ASSERT_EQ(counting_->rows.back(), late + nodes);
         ASSERT_EQ(counting_->logit_rows.back(), nodes);
@@ -121,30 +126,25 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
         for (std::int32_t n = end; n > 0; n = tree.parent[static_cast<std::size_t>(n)]) {
           path.insert(path.begin(), n);
         }
-        runner_->commit(path);
-        ASSERT_EQ(state.target_slots.size(), prompt.size() + path.size());
-        ASSERT_TRUE(std::equal(before.begin(), before.end(), state.target_slots.begin()));
-        const std::set<KvSlot> distinct(state.target_slots.begin(), state.target_slots.end());
-        ASSERT_EQ(distinct.size(), state.target_slots.size());
-        ASSERT_EQ(pool_->free_slots(), slots - static_cast<int>(state.target_slots.size()));
+        pass->commit(path);
+        pass = nullptr;
+        const std::vector<KvSlot> kept = slots_of(state);
+        ASSERT_EQ(kept.size(), prompt.size() + path.size());
+        ASSERT_TRUE(std::equal(before.begin(), before.end(), kept.begin()));
+        const std::set<KvSlot> distinct(kept.begin(), kept.end());
+        ASSERT_EQ(distinct.size(), kept.size());
+        ASSERT_EQ(pool_->free_slots(), slots - static_cast<int>(kept.size()));
 
         // In order: a text cut anywhere goes on correctly from the slots before the cut.
-        for (std::size_t kept = 1; kept < state.target_slots.size(); ++kept) {
-          SequenceState cut;
-          cut.counts = TokenCounts(96);
-          std::vector<TokenId> text = text_of[static_cast<std::size_t>(end)];
-          text.resize(kept);
-          text.push_back(33);
-          for (const TokenId token : text) cut.append(token);
-          const auto from = state.target_slots.begin();
-          cut.target_slots.assign(from, from + static_cast<std::ptrdiff_t>(kept));
+        for (const std::int32_t n : path) state.append(tree.token[static_cast<std::size_t>(n)]);
+        for (state.append(33); state.length() > 1; state.cut(state.length() - 1)) {
           TokenTree next;
-          next.reset(33);
-          ASSERT_TRUE(runner_->pass(cut, next, greedy));
-          expect_logits(text, 0);
-          runner_->abandon();
+          next.reset(state.tokens.back());
+          ASSERT_EQ(TargetRunner::late_rows(state), 0);
+          const auto after = runner_->pass(state, next, greedy);
+          ASSERT_TRUE(after);
+          expect_logits(state.tokens, 0);
         }
-        pool_->give_back(state.target_slots);
       }
     });
   }
@@ -158,7 +158,8 @@ TEST_F(LateRows, FaultsAreNoticed) {
                                 PassFault::late_rows_hidden, PassFault::logits_by_batch}) {
     SequenceState state = text_with(prompt, 3);
     runner_->plant(fault);
-    ASSERT_TRUE(runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{}));
+    const auto pass = runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{});
+    ASSERT_TRUE(pass);
     runner_->plant(PassFault::none);
     const ExactLogits::Comparison found = compare_after(prompt, 0);
     if (fault == PassFault::none) {
@@ -166,8 +167,6 @@ TEST_F(LateRows, FaultsAreNoticed) {
     } else {
       EXPECT_GT(found.error, on_cuda() ? 0.02 : 1e-3) << static_cast<int>(fault);
     }
-    runner_->abandon();
-    pool_->give_back(state.target_slots);
   }
 }
 
@@ -180,37 +179,37 @@ TEST_F(LateRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
       ASSERT_TRUE(runner_->prefill_to_last_pass(state));
       const std::int32_t late = TargetRunner::late_rows(state);
       ASSERT_LT(late, most_rows);
-      ASSERT_EQ(pool_->free_slots(), slots - static_cast<int>(state.target_slots.size()));
+      ASSERT_EQ(pool_->free_slots(), slots - state.target_slots.size());
       TokenTree root;
       root.reset(tokens.back());
-      ASSERT_TRUE(runner_->pass(state, root, SamplingParams{}));
+      const auto pass = runner_->pass(state, root, SamplingParams{});
+      ASSERT_TRUE(pass);
       const std::vector<std::int32_t>& rows = counting_->rows;
       EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), 0), length - known);
       EXPECT_EQ(static_cast<std::int32_t>(rows.size()),
                 (length - known + most_rows - 1) / most_rows);
       EXPECT_EQ(late == 0, length - known == 1) << "the root has company where there is any";
       expect_logits(tokens, 0);
-      runner_->commit({});
-      ASSERT_EQ(static_cast<std::int32_t>(state.target_slots.size()), length);
-      pool_->give_back(state.target_slots);
+      pass->commit({});
+      ASSERT_EQ(state.target_slots.size(), length);
     }
   }
 }
 
 TEST_F(LateRows, WithoutSlotsNothingChanges) {
-  std::vector<KvSlot> others(slots - 4);
-  ASSERT_TRUE(pool_->take(others));
+  KvSlots others(pool_.get());
+  ASSERT_TRUE(others.take(slots - 4));
   SequenceState state = text_with(some_tokens(6), 4);  // one slot; five are wanted, three are free
-  const std::vector<KvSlot> before = state.target_slots;
+  const std::vector<KvSlot> before = slots_of(state);
   TokenTree root;
   root.reset(state.tokens.back());
   EXPECT_FALSE(runner_->pass(state, root, SamplingParams{}));
-  EXPECT_EQ(state.target_slots, before);
+  EXPECT_EQ(slots_of(state), before);
   EXPECT_EQ(pool_->free_slots(), 3);
   // A pass too large for the model gives its slots back.
-  pool_->give_back(others);
+  others.cut(0);
   for (const TokenId token : some_tokens(10)) state.append(token);
-  EXPECT_THROW(runner_->pass(state, root, SamplingParams{}), Error);
+  EXPECT_THROW(static_cast<void>(runner_->pass(state, root, SamplingParams{})), Error);
   EXPECT_EQ(pool_->free_slots(), slots - 1);
 }
 
@@ -257,8 +256,8 @@ class FirstToken : public ::testing::Test {
   template <typename Text>  // an Engine or a Sequence
   Generation generate(Text& text, const std::vector<TokenId>& prompt,
                       const GenerateOptions& options, Before& before) {
-    SequenceState nothing;
-    engine_.impl().draft_runner->begin(nothing, {}, {});  // counts passes from here on
+    SequenceState nothing = engine_.impl().new_text();
+    engine_.impl().draft_runner->begin(nothing, {}, {}).reset();  // counts passes from here on
     target_->rows.clear();
     before = {};
     return text.generate(prompt, options, [&](const Piece& piece) {

@@ -45,24 +45,20 @@ class TinyPair {
 /// came with prefill, and speculation begins with the first.
 class KeptPrompt {
  public:
-  KeptPrompt(Engine& engine, std::span<const TokenId> prompt) : impl_(engine.impl()) {
-    state_.counts = TokenCounts(engine.vocab_size());
+  KeptPrompt(Engine& engine, std::span<const TokenId> prompt)
+      : impl_(engine.impl()), state_(impl_.new_text()) {
     impl_.append_prompt(state_, prompt);
     length_ = state_.length();
     const std::lock_guard lock(impl_.mutex);
     const DeviceScope scope(*impl_.device);
     EXPECT_TRUE(impl_.target_runner->prefill(state_));
   }
-  ~KeptPrompt() { impl_.cut(state_, 0); }
-  KeptPrompt(const KeptPrompt&) = delete;
-  KeptPrompt& operator=(const KeptPrompt&) = delete;
 
   Generation generate(const GenerateOptions& options) {
     impl_.check(options);
     const PieceCallback no_callback;
-    Generation result = Decoder(impl_, state_, options, no_callback).run();
-    impl_.cut(state_, length_);
-    return result;
+    const CutBack prompt{state_, length_};
+    return Decoder(impl_, state_, options, no_callback).run();
   }
 
  private:

@@ -49,13 +49,14 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
     for_each_tree(nodes, [&](const TokenTree& tree) {
       for (std::int32_t end = 0; end < nodes && !HasFatalFailure(); ++end) {
         ++cases;
-        SequenceState state;
-        state.counts = TokenCounts(96);
+        SequenceState state(96, *pool_, nullptr);
         for (const TokenId token : prompt) state.append(token);
         ASSERT_TRUE(runner_->prefill(state));
-        const std::vector<KvSlot> before = state.target_slots;
+        const std::span<const KvSlot> slots = state.target_slots.all();
+        const std::vector<KvSlot> before(slots.begin(), slots.end());
         ASSERT_EQ(before.size(), 4u);
-        ASSERT_TRUE(runner_->pass(state, tree, greedy));
+        TargetRunner::Pass pass = runner_->pass(state, tree, greedy);
+        ASSERT_TRUE(pass);
         ASSERT_EQ(pool_->free_slots(), 64 - 4 - nodes);
 
         std::vector<std::int32_t> path;
@@ -69,12 +70,14 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
           expect_logits(runner_->logits(n), text);
         }
 
-        runner_->commit(path);
-        ASSERT_EQ(state.target_slots.size(), before.size() + 1 + path.size());
-        ASSERT_TRUE(std::equal(before.begin(), before.end(), state.target_slots.begin()));
-        const std::set<KvSlot> distinct(state.target_slots.begin(), state.target_slots.end());
-        ASSERT_EQ(distinct.size(), state.target_slots.size());
-        ASSERT_EQ(pool_->free_slots(), 64 - static_cast<int>(state.target_slots.size()));
+        pass->commit(path);
+        pass = nullptr;
+        const std::span<const KvSlot> kept = state.target_slots.all();
+        ASSERT_EQ(kept.size(), before.size() + 1 + path.size());
+        ASSERT_TRUE(std::equal(before.begin(), before.end(), kept.begin()));
+        const std::set<KvSlot> distinct(kept.begin(), kept.end());
+        ASSERT_EQ(distinct.size(), kept.size());
+        ASSERT_EQ(pool_->free_slots(), 64 - static_cast<int>(kept.size()));
 
         // The next step stands on what was kept.
         for (std::size_t i = prompt.size(); i < text.size(); ++i) state.append(text[i]);
@@ -82,10 +85,9 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
         text.push_back(33);
         TokenTree next;
         next.reset(33);
-        ASSERT_TRUE(runner_->pass(state, next, greedy));
+        pass = runner_->pass(state, next, greedy);
+        ASSERT_TRUE(pass);
         expect_logits(runner_->logits(0), text);
-        runner_->commit({});
-        pool_->give_back(state.target_slots);
       }
     });
   }
@@ -93,19 +95,29 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
   EXPECT_EQ(cases, 1 + 2 + 2 * 3 + 6 * 4 + 24 * 5 + 120 * 6 + 720 * 7);
 }
 
+TEST_F(Slots, OnePassAtATime) {
+  SequenceState state(96, *pool_, nullptr);
+  for (const TokenId token : {1, 50, 0}) state.append(token);
+  ASSERT_TRUE(runner_->prefill(state));
+  const TokenTree tree = tree_with_parents({-1, 0, 0});
+  const auto pass = runner_->pass(state, tree, SamplingParams{});
+  ASSERT_TRUE(pass);
+  EXPECT_THROW(static_cast<void>(runner_->pass(state, tree, SamplingParams{})), Error);
+  EXPECT_EQ(pool_->free_slots(), 64 - 2 - 3);
+}
+
 TEST_F(Slots, RotationByIndexIsNoticed) {
   const std::vector<TokenId> prompt = {1, 50, 60, 70, 0};
-  SequenceState state;
-  state.counts = TokenCounts(96);
+  SequenceState state(96, *pool_, nullptr);
   for (const TokenId token : prompt) state.append(token);
   ASSERT_TRUE(runner_->prefill(state));
   runner_->plant(PassFault::rope_by_index);
   // Node 2 is the root's second child: its row differs from its depth.
-  ASSERT_TRUE(runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{}));
+  const auto pass = runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{});
+  ASSERT_TRUE(pass);
   std::vector<TokenId> text = prompt;
   text.push_back(2);
   EXPECT_GT(exact_->compare(runner_->logits(2), text).error, on_cuda() ? 0.02 : 1e-3);
-  runner_->abandon();
 }
 
 }  // namespace

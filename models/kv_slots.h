@@ -1,0 +1,54 @@
+// KV slots and their owner.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/visible_kv.h"
+#include "models/kv_pool.h"
+
+namespace coppice {
+
+/// Slots of one pool in the order of what they hold. Owns them: what is cut, and at last
+/// everything, goes back to the pool. `no_slot` stands for tokens without KV.
+class KvSlots {
+ public:
+  /// Without a pool no slot can be taken. The pool outlives this.
+  explicit KvSlots(KvPool* pool = nullptr) : pool_(pool) {}
+  KvSlots(KvSlots&& other) noexcept;
+  KvSlots& operator=(KvSlots&&) = delete;
+  ~KvSlots() { cut(0); }
+
+  std::span<const KvSlot> all() const { return slots_; }
+  std::int32_t size() const { return static_cast<std::int32_t>(slots_.size()); }
+
+  /// Appends `count` slots of the pool; false, with nothing changed, when fewer are free.
+  bool take(std::int32_t count);
+  /// Appends no_slot up to this size.
+  void skip_to(std::int32_t size) { slots_.resize(static_cast<std::size_t>(size), no_slot); }
+  /// Room for `more` slots, so that keeping them cannot fail; memory grows as by push_back.
+  void make_room(std::int32_t more);
+  /// Appends the slot at `index` of `from`, which has no_slot there afterwards.
+  void keep(KvSlots& from, std::int32_t index);
+  /// Gives the slot at `index` back and leaves no_slot there.
+  void give_back(std::int32_t index);
+  /// Gives back all but the first `size` slots, where there are more.
+  void cut(std::int32_t size);
+
+ private:
+  KvPool* pool_;
+  std::vector<KvSlot> slots_;
+};
+
+/// Cuts what grew back to `length` when its scope ends, however it ends.
+template <typename Growing>
+struct CutBack {
+  Growing& growing;
+  std::int32_t length;
+  ~CutBack() { growing.cut(length); }
+};
+template <typename Growing>
+CutBack(Growing&, std::int32_t) -> CutBack<Growing>;
+
+}  // namespace coppice
