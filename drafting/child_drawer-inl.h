@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "drafting/belief.h"
 #include "drafting/child_drawer.h"
 #include "kernels/logits.h"
 
@@ -101,16 +102,12 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
   }
 }
 
-// Beliefs are powers of D times the noise, which is exp(log D + G), over their sum.
 template <typename Decisions>
-double BasicChildDrawer<Decisions>::log_belief(const Node& node, std::size_t token, double prob) {
+double BasicChildDrawer<Decisions>::score(const Node& node, std::size_t token, double prob) {
   const std::span<const float> noise = noise_of(node);
-  const double score = noise.empty() ? prob : prob * static_cast<double>(noise[token]);
-  return sharpness_ * std::log(score / node.beliefs.largest) - std::log(node.beliefs.sum);
+  return noise.empty() ? prob : prob * static_cast<double>(noise[token]);
 }
 
-// With x = sharpness (log D + G), the log-likelihood of a token is x(token) - log sum exp(x); its
-// derivative by log sharpness is x(token) - mean of x, and the information the variance of x.
 template <typename Decisions>
 std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t node_id,
                                                                     TokenId token) {
@@ -122,8 +119,7 @@ std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t
   const auto at = static_cast<std::size_t>(token);
   const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
   if (!(prob > 0.0) || !(node.beliefs.sum > 0.0)) return std::nullopt;
-  const double x = log_belief(node, at, prob) + std::log(node.beliefs.sum);
-  return BeliefEvidence{x - node.beliefs.mean, node.beliefs.variance};
+  return evidence_of(node.beliefs, sharpness_, score(node, at, prob));
 }
 
 // Anew from what is left, not by subtraction: a block's value is 0 exactly when nothing is left.
@@ -237,7 +233,7 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   DrawnChild drawn{token, probs[at]};
   if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =
-        static_cast<float>(std::exp(log_belief(node, at, static_cast<double>(probs[at]))));
+        belief(node.beliefs, sharpness_, score(node, at, static_cast<double>(probs[at])));
   } else if (draw_ == ChildDraw::sampled && cells_ > 0) {
     drawn.uniform = decide_.look(
         RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},

@@ -86,7 +86,7 @@ class BasicChildDrawer {
   std::span<const float> noise_of(const Node& node);
   void start_drawing(const TokenTree& arena, std::int32_t node_id);
   void take(const Node& node, TokenId token);
-  double log_belief(const Node& node, std::size_t token, double prob);
+  double score(const Node& node, std::size_t token, double prob);
   void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,
                        std::size_t block);
   TokenId draw_sampled(const Node& node, std::span<const float> probs, double u);

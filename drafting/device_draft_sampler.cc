@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "drafting/belief.h"
 #include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
 
@@ -33,23 +34,25 @@ DeviceFault fault_of(DrawingFault fault) {
       return DeviceFault::declared_is_not_sampled;
     case DrawingFault::looks_at_next_sibling:
     case DrawingFault::looks_at_next_step:
-      break;  // faults of growth, which a device has no part in
+      break;  // faults of growth, planted on the host
   }
   return DeviceFault::none;
 }
 
 class DeviceDraftSampler final : public DraftSampler {
  public:
-  DeviceDraftSampler(DeviceSampler& sampler, std::int32_t store_rows)
-      : sampler_(sampler), store_rows_(store_rows) {}
+  DeviceDraftSampler(DeviceSampler& sampler, std::int32_t store_rows,
+                     DrawingFault fault = DrawingFault::none)
+      : sampler_(sampler), store_rows_(store_rows), fault_(fault) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
-             double) override {
+             double sharpness) override {
     state_ = &state;
     batch_ = {};
     batch_.key = key;
     batch_.params = params;
     batch_.noise = noise_of(draw);
+    batch_.sharpness = draw == ChildDraw::sampled ? 0.0 : sharpness;
     for (Node& node : nodes_) node.store = -1;  // their lists keep their memory
     free_store_.resize(static_cast<std::size_t>(store_rows_));
     std::iota(free_store_.rbegin(), free_store_.rend(), 0);
@@ -70,8 +73,11 @@ class DeviceDraftSampler final : public DraftSampler {
                      ? root_node_key
                      : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
                                       arena.rank[n]);
+      node.depth = arena.depth[n];
+      node.drawn = false;
       node.children.clear();
-      rows_.push_back({node.store, id, arena.depth[n], node.key});
+      node.scores.clear();
+      rows_.push_back({node.store, id, node.depth, node.key});
     }
     batch_.rows = rows_;
     update_penalty(arena);
@@ -104,17 +110,41 @@ class DeviceDraftSampler final : public DraftSampler {
     Node& node = nodes_.at(static_cast<std::size_t>(id));
     const auto r = static_cast<std::size_t>(rank);
     if (r >= node.children.size() && !node.exhausted) {
-      const DrawRow row = {node.store, id, arena.depth[static_cast<std::size_t>(id)], node.key};
+      const DrawRow row = {node.store, id, node.depth, node.key};
       batch_.rows = {&row, 1};
       update_penalty(arena);
       note(node, sampler_.more(batch_, 0, node.children.back().token));
     }
     if (r >= node.children.size()) return std::nullopt;
+    node.drawn = true;
     DrawnChild drawn{node.children[r].token, node.children[r].prob};
     if (batch_.noise == DeviceNoise::sampled) {
-      drawn.uniform = acceptance_cell(uniform(RandomStream::accept, batch_.key, node.key, r));
+      drawn.uniform = acceptance_cell(judging_number(node.key, r));
+    } else if (node.moments.sum > 0.0) {
+      drawn.belief = belief(node.moments, batch_.sharpness, static_cast<double>(node.scores[r]));
     }
     return drawn;
+  }
+
+  // Only the token that ends a step can be none of the children listed: its score is asked for. A
+  // bound on it (the last child's) would do no harm to the text, but would pull the sharpness up.
+  std::optional<BeliefEvidence> evidence(std::int32_t id, TokenId token) override {
+    const auto n = static_cast<std::size_t>(id);
+    if (!(batch_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
+    const Node& node = nodes_[n];
+    if (node.store < 0 || !node.drawn || !(node.moments.sum > 0.0)) return std::nullopt;
+    const auto at = std::find_if(node.children.begin(), node.children.end(),
+                                 [&](const DeviceChild& child) { return child.token == token; });
+    float score = 0.0f;
+    if (at != node.children.end()) {
+      score = node.scores[static_cast<std::size_t>(at - node.children.begin())];
+    } else if (!node.exhausted) {
+      const DrawRow row = {node.store, id, node.depth, node.key};
+      batch_.rows = {&row, 1};
+      score = sampler_.score_of(batch_, 0, token);
+    }
+    if (!(score > 0.0f)) return std::nullopt;  // D excludes it
+    return evidence_of(node.moments, batch_.sharpness, static_cast<double>(score));
   }
 
   PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
@@ -137,16 +167,28 @@ class DeviceDraftSampler final : public DraftSampler {
 
   std::unique_ptr<DraftSampler> with(DrawingFault fault) const override {
     sampler_.plant(fault_of(fault));
-    return make_device_draft_sampler(sampler_, store_rows_);
+    return std::make_unique<DeviceDraftSampler>(sampler_, store_rows_, fault);
   }
 
  private:
   struct Node {
     std::int32_t store = -1;  ///< -1: not evaluated, or forgotten
+    std::int32_t depth = 0;
     std::uint64_t key = 0;
+    bool drawn = false;      ///< whether a child was asked for
     bool exhausted = false;  ///< no child is left beyond those listed
+    PowerMoments moments;    ///< of its row's scores, where there is a sharpness
     std::vector<DeviceChild> children;
+    std::vector<float> scores;  ///< of the children, likewise
   };
+
+  /// Of a node's child with this rank (base/random.h); with a planted fault, of another.
+  double judging_number(std::uint64_t node_key, std::uint64_t rank) const {
+    StepKey key = batch_.key;
+    if (fault_ == DrawingFault::looks_at_next_sibling) ++rank;
+    if (fault_ == DrawingFault::looks_at_next_step) ++key.step;
+    return uniform(RandomStream::accept, key, node_key, rank);
+  }
 
   void update_penalty(const TokenTree& arena) {
     penalty_ = {state_->counts.counts(), arena.token, arena.parent};
@@ -155,11 +197,14 @@ class DeviceDraftSampler final : public DraftSampler {
 
   static void note(Node& node, const DrawnChildren& drawn) {
     node.exhausted = drawn.exhausted;
+    node.moments = drawn.moments;
     node.children.insert(node.children.end(), drawn.list.begin(), drawn.list.end());
+    node.scores.insert(node.scores.end(), drawn.scores.begin(), drawn.scores.end());
   }
 
   DeviceSampler& sampler_;
   const std::int32_t store_rows_;
+  const DrawingFault fault_;
   SequenceState* state_ = nullptr;
   DrawBatch batch_;
   PenaltyText penalty_;

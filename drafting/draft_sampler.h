@@ -24,7 +24,8 @@ namespace coppice {
 /// time.
 class DraftSampler : public DraftEvidence {
  public:
-  /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs.
+  /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs, with
+  /// which children come where they are not sampled; 0: none.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
                      ChildDraw draw, double sharpness) = 0;
   /// A pass is about to be queued whose logit rows are `nodes` of `arena`. Returns what is to be
@@ -41,12 +42,8 @@ class DraftSampler : public DraftEvidence {
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;
 
-  /// Whether children come with beliefs where they are not sampled; else D is all that is known.
-  virtual bool believes() const { return false; }
   /// See BasicChildDrawer::evidence.
-  virtual std::optional<BeliefEvidence> evidence(std::int32_t /*node*/, TokenId /*token*/) {
-    return std::nullopt;
-  }
+  virtual std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) = 0;
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
   /// after each, without the repetition penalty. take_scores returns the mean.

@@ -45,7 +45,6 @@ class HostDraftSampler final : public DraftSampler {
     return drawer_.child(arena, node, rank);
   }
 
-  bool believes() const override { return true; }
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) override {
     return drawer_.evidence(node, token);
   }

@@ -21,6 +21,7 @@
 #include "base/random.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
+#include "kernels/logits.h"
 #include "kernels/pass_tail.h"
 
 namespace coppice {
@@ -42,6 +43,9 @@ struct DeviceChild {
 struct DrawnChildren {
   std::span<const DeviceChild> list;
   bool exhausted = false;  ///< beyond these D has no mass
+  // Where the batch has a sharpness:
+  std::span<const float> scores;  ///< D times noise of the listed children
+  PowerMoments moments;           ///< of the whole row's scores, whatever of them is listed
 };
 
 /// How children are drawn (drafting) or which token follows a node (judging).
@@ -62,6 +66,7 @@ enum class DeviceFault : std::int32_t {
   accept_without_residual,      ///< every sibling judged by T / D
   draft_mass_not_renormalised,  ///< D' keeps the mass of rejected siblings
   target_softmax_of_residual,   ///< exp(R) normalised instead of R
+  beliefs_miss_a_slice,         ///< moments of scores without the row's first part
 };
 
 /// Texts for the repetition penalty: tokens in the text so far, and the tokens of tree nodes.
@@ -83,7 +88,8 @@ struct DrawBatch {
   StepKey key;
   SamplingParams params;  ///< temperature above 0
   DeviceNoise noise = DeviceNoise::sampled;
-  std::span<const DrawRow> rows;         ///< by logit row
+  double sharpness = 0.0;         ///< power of DrawnChildren::moments; 0: no scores are wanted
+  std::span<const DrawRow> rows;  ///< by logit row
   const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
 };
 
@@ -127,6 +133,9 @@ class DeviceSampler {
   /// The next children after `last` of a row drawn from in this step, likewise. Waits. Valid
   /// until the next call.
   virtual DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) = 0;
+  /// D times noise of any token under a row drawn from in this step; 0 for one that D excludes, or
+  /// that only one of the models knows. Waits.
+  virtual float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) = 0;
 
   virtual void stage_judge(const JudgeBatch& batch) = 0;
   /// logits [rows, target vocab] f32; in place, the repetition penalty is applied to them.

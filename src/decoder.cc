@@ -86,8 +86,7 @@ void Decoder::set_up_draft() {
   }
   draft_setting_.draw = child_draw(options_);
   draft_setting_.uniforms_judge = options_.temperature > 0.0;
-  believes_ = draft_setting_.draw != ChildDraw::sampled && engine_.draft_runner != nullptr &&
-              engine_.draft_runner->sampler().believes();
+  believes_ = draft_setting_.draw != ChildDraw::sampled && engine_.draft_runner != nullptr;
   const bool fixed_belief = believes_ && given && !greedy;
   if (fixed_belief) draft_setting_.sharpness = 1.0 / options_.draft_temperature;
   draft_setting_.params =

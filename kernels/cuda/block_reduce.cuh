@@ -31,6 +31,7 @@ struct LargerOf {
 /// Explicitly rounded, so that no sum is contracted with a product in its argument.
 struct SumOf {
   __device__ double operator()(double a, double b) const { return __dadd_rn(a, b); }
+  __device__ float operator()(float a, float b) const { return __fadd_rn(a, b); }
   __device__ std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const { return a + b; }
 };
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
+#include "kernels/cuda/power_sums.cuh"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/token_scores.cuh"
 
@@ -15,6 +16,7 @@ constexpr int children = drawn_children;
 constexpr int most_candidates = children * tokens_per_thread;
 constexpr int most_slices = static_cast<int>((most_vocab + slice_tokens - 1) / slice_tokens);
 constexpr int merge_threads = 512;
+constexpr int slice_warps = slice_threads / warp_size;
 // A score's 32 bits, then the place in the slice.
 constexpr int slice_bits = 13;
 static_assert(1 << slice_bits == slice_tokens);
@@ -50,11 +52,12 @@ __device__ std::uint64_t threshold_of(std::uint64_t best) {
 
 template <bool kFaulty>
 __global__ void __launch_bounds__(slice_threads)
-    draw_slices_kernel(DrawView draw, StoreView store, std::uint64_t* slice_best) {
+    draw_slices_kernel(DrawView draw, StoreView store, SliceView slices) {
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ std::uint64_t candidates[most_candidates];
   __shared__ int candidate_count;
+  __shared__ PowerSums warp_sums[slice_warps];
   const SamplingSetting& setting = *draw.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
   if (row_index >= setting.rows) return;
@@ -62,6 +65,7 @@ __global__ void __launch_bounds__(slice_threads)
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
   const bool noisy = setting.noise != DeviceNoise::top;
+  const float sharpness = setting.sharpness;
   const NoiseAddress noise = noise_of_row<kFaulty>(setting, input);
   const bool top_two_only =
       kFaulty && setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
@@ -78,12 +82,15 @@ __global__ void __launch_bounds__(slice_threads)
 #pragma unroll
     for (int j = 0; j < 4; ++j) score[4 * i + j] = quad.at[j];
   }
+  // Moments are the whole row's: they come before what has been listed is left out.
+  if (sharpness > 0.0f) {
+    const PowerSums sums = warp_power_sums(score, sharpness);
+    if (lane_id() == 0) warp_sums[warp_id()] = sums;
+  }
   if (input.after >= 0 || top_two_only) {
     std::uint64_t last = 0;
     if (input.after >= 0) {
-      float last_score = probability(statistics, cleaned(row.logits[input.after]), input.after);
-      if (noisy) last_score = __fmul_rn(last_score, noise_of_token(noise, input.after));
-      last = placed(last_score, input.after);
+      last = placed(token_score(row, statistics, noise, noisy, input.after), input.after);
     }
 #pragma unroll
     for (int k = 0; k < tokens_per_thread; ++k) {
@@ -109,7 +116,7 @@ __global__ void __launch_bounds__(slice_threads)
     best = place > best ? place : best;
   }
   if (thread == 0) candidate_count = 0;
-  // (Its barriers also show the count.)
+  // (Its barriers also show the count and the warps' sums.)
   const std::uint64_t threshold = threshold_of(best);
   if (best >= threshold) {
 #pragma unroll
@@ -120,8 +127,17 @@ __global__ void __launch_bounds__(slice_threads)
   }
   __syncthreads();
   const int count = candidate_count;
-  std::uint64_t* const out =
-      slice_best + (std::int64_t{row_index} * gridDim.x + blockIdx.x) * children;
+  const std::int64_t slot = std::int64_t{row_index} * gridDim.x + blockIdx.x;
+  // By the warp that has least to do with the candidates.
+  if (sharpness > 0.0f && warp_id() == slice_warps - 1) {
+    PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (lane_id() < slice_warps) sums = warp_sums[lane_id()];
+    sums = joined_in_warp(sums, sharpness);
+    if (kFaulty && setting.fault == DeviceFault::beliefs_miss_a_slice && slice == 0)
+      sums.sum = 0.0f;
+    if (lane_id() == 0) slices.sums[slot] = sums;
+  }
+  std::uint64_t* const out = slices.best + slot * children;
   if (thread < count) {
     const std::uint64_t place = candidates[thread];
     int rank = 0;
@@ -139,7 +155,7 @@ __global__ void __launch_bounds__(slice_threads)
 /// A slice's places fall from first to last, so that one's rank among all slices is found by
 /// binary search in each.
 __global__ void __launch_bounds__(merge_threads)
-    merge_slices_kernel(DrawView draw, StoreView store, int slices, const std::uint64_t* slice_best,
+    merge_slices_kernel(DrawView draw, StoreView store, int slices, SliceView parts,
                         DrawnRow* drawn, CompletionView completion) {
   let_next_kernel_begin();
   wait_for_former_kernels();
@@ -149,7 +165,7 @@ __global__ void __launch_bounds__(merge_threads)
   if (row_index >= draw.setting->rows) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int total = slices * children;
-  const std::uint64_t* const row_places = slice_best + std::int64_t{row_index} * total;
+  const std::uint64_t* const row_places = parts.best + std::int64_t{row_index} * total;
   for (int i = thread; i < total; i += merge_threads) places[i] = row_places[i];
   if (thread < children) merged[thread] = 0;
   __syncthreads();
@@ -179,6 +195,18 @@ __global__ void __launch_bounds__(merge_threads)
         probability(statistics, store.logits[store_row * store.stride + child.token], child.token);
   }
   drawn[row_index].children[thread] = child;
+  const float sharpness = draw.setting->sharpness;
+  if (sharpness > 0.0f) {
+    const PowerSums* const row_sums = parts.sums + std::int64_t{row_index} * slices;
+    PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int slice = thread; slice < slices; slice += warp_size) {
+      sums = joined(sums, row_sums[slice], sharpness);
+    }
+    sums = joined_in_warp(sums, sharpness);
+    drawn[row_index].scores[thread] =
+        __uint_as_float(static_cast<std::uint32_t>(merged[thread] >> 32));
+    if (thread == 0) drawn[row_index].sums = sums;
+  }
   if (thread == 0) drawn[row_index].argmax = statistics.argmax;
   // A warp has all children: what its lanes wrote to the host's memory is there before the mark.
   static_assert(children == 32);
@@ -189,19 +217,38 @@ __global__ void __launch_bounds__(merge_threads)
   }
 }
 
+__global__ void score_token_kernel(DrawView draw, StoreView store, DrawnRow* drawn,
+                                   CompletionView completion) {
+  let_next_kernel_begin();
+  wait_for_former_kernels();
+  const SamplingSetting& setting = *draw.setting;
+  const DrawInput input = draw.rows[0];
+  const Row row(store.logits + input.store * store.stride, store.vocab);
+  drawn->scores[0] =
+      token_score(row, store.statistics[input.store], noise_of_row<false>(setting, input),
+                  setting.noise != DeviceNoise::top, input.after);
+  tell_host(completion.mark, setting.number);
+}
+
 }  // namespace
 
-void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
+void draw_children(const DrawView& draw, const StoreView& store, const SliceView& parts,
                    DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
                    bool faulty, cudaStream_t stream) {
   const std::int32_t slices = slices_of(store.vocab);
   const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(rows));
   const auto draw_slices = faulty ? draw_slices_kernel<true> : draw_slices_kernel<false>;
-  launch_early(draw_slices, grid, slice_threads, 0, stream, draw, store, slice_best);
+  launch_early(draw_slices, grid, slice_threads, 0, stream, draw, store, parts);
   check_launch("draw_slices");
   launch_early(merge_slices_kernel, dim3(static_cast<unsigned>(rows)), merge_threads, 0, stream,
-               draw, store, slices, slice_best, drawn, completion);
+               draw, store, slices, parts, drawn, completion);
   check_launch("merge_slices");
+}
+
+void score_token(const DrawView& draw, const StoreView& store, DrawnRow* drawn,
+                 const CompletionView& completion, cudaStream_t stream) {
+  launch_early(score_token_kernel, dim3(1), 1, 0, stream, draw, store, drawn, completion);
+  check_launch("score_token");
 }
 
 }  // namespace coppice::cuda

@@ -20,10 +20,15 @@ bool is_penalised(const PenaltyText* text, const SamplingParams& params) {
   return text != nullptr && params.repetition_penalty != 1.0;
 }
 
-DrawnChildren children_of(const DrawnRow& row) {
+DrawnChildren children_of(const DrawnRow& row, bool with_scores) {
   std::size_t count = 0;
   while (count < std::size(row.children) && row.children[count].token >= 0) ++count;
-  return {{row.children, count}, count < std::size(row.children)};
+  DrawnChildren drawn{{row.children, count}, count < std::size(row.children), {}, {}};
+  if (with_scores) {
+    drawn.scores = {row.scores, count};
+    drawn.moments = moments_of(row.sums);
+  }
+  return drawn;
 }
 
 [[noreturn]] void throw_no_finite_logit(const char* model, std::size_t row) {
@@ -167,6 +172,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   transfers_.wait();
   const bool penalised = is_penalised(batch.penalty, batch.params);
   write_setting(plan_.draw, batch.params, batch.key, batch.noise, rows, penalised);
+  on_host(plan_.draw.setting)->sharpness = static_cast<float>(batch.sharpness);
   DrawInput* const inputs = on_host(plan_.draw_rows);
   std::size_t used = 0;
   for (std::size_t r = 0; r < rows; ++r) {
@@ -184,6 +190,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   hand_over(plan_.draw, end);
   draw_batch_ = batches_;
   draw_staged_ = rows;
+  draw_scores_ = batch.sharpness > 0.0;
 }
 
 void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t rows) {
@@ -191,9 +198,9 @@ void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t ro
   const DrawView view{on_device(plan_.draw.setting), on_device(plan_.draw_rows),
                       penalty_view(plan_.draw)};
   process_draft_rows(view, logits, stride, store_view(), rows, faulty(), stream_);
-  draw_children(view, store_view(), on_device(plan_.draw_slices), on_host(plan_.drawn),
-                {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, rows, faulty(),
-                stream_);
+  draw_children(view, store_view(), {on_device(plan_.draw_slices), on_device(plan_.draw_sums)},
+                on_host(plan_.drawn), {on_device(plan_.draw_finished), on_host(plan_.draw_mark)},
+                rows, faulty(), stream_);
 }
 
 void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
@@ -205,27 +212,41 @@ void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
   const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
     if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
-    out[r] = children_of(drawn[r]);
+    out[r] = children_of(drawn[r], draw_scores_);
   }
 }
 
-DrawnChildren CudaSampler::more(const DrawBatch& batch, std::int32_t row, TokenId last) {
-  if (row < 0 || to_size(row) >= batch.rows.size() || last < 0 || last >= plan_.common_vocab) {
-    throw_failure(cat("CUDA sampler: children after token ", last, " of row ", row, " of ",
-                      batch.rows.size()));
+DrawView CudaSampler::send_row(const DrawBatch& batch, std::int32_t row, TokenId token) {
+  if (row < 0 || to_size(row) >= batch.rows.size() || token < 0 || token >= plan_.common_vocab) {
+    throw_failure(cat("CUDA sampler: token ", token, " of row ", row, " of ", batch.rows.size()));
   }
   DrawInput input = input_of(batch.rows[to_size(row)]);
-  input.after = last;
+  input.after = token;
   transfers_.wait();
   write_setting(plan_.more, batch.params, batch.key, batch.noise, 1, false);
+  on_host(plan_.more.setting)->sharpness = static_cast<float>(batch.sharpness);
   *on_host(plan_.more_rows) = input;
   hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
   transfers_.send();
-  const DrawView view{on_device(plan_.more.setting), on_device(plan_.more_rows), {}};
-  draw_children(view, store_view(), on_device(plan_.more_slices), on_host(plan_.drawn_more),
+  return {on_device(plan_.more.setting), on_device(plan_.more_rows), {}};
+}
+
+DrawnChildren CudaSampler::more(const DrawBatch& batch, std::int32_t row, TokenId last) {
+  const DrawView view = send_row(batch, row, last);
+  draw_children(view, store_view(), {on_device(plan_.more_slices), on_device(plan_.more_sums)},
+                on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for(batches_, plan_.draw_mark, "drawing children");
-  return children_of(*on_host(plan_.drawn_more));
+  return children_of(*on_host(plan_.drawn_more), batch.sharpness > 0.0);
+}
+
+float CudaSampler::score_of(const DrawBatch& batch, std::int32_t row, TokenId token) {
+  if (token >= plan_.common_vocab) return 0.0f;
+  const DrawView view = send_row(batch, row, token);
+  score_token(view, store_view(), on_host(plan_.drawn_more),
+              {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, stream_);
+  wait_for(batches_, plan_.draw_mark, "scoring a token");
+  return on_host(plan_.drawn_more)->scores[0];
 }
 
 // --- judging ----------------------------------------------------------------------------------

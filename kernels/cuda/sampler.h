@@ -35,6 +35,7 @@ class CudaSampler final : public DeviceSampler {
   void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
   void collect_draw(std::span<DrawnChildren> out) override;
   DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) override;
+  float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) override;
 
   void stage_judge(const JudgeBatch& batch) override;
   void judge(float* logits, std::int32_t rows) override;
@@ -70,6 +71,8 @@ class CudaSampler final : public DeviceSampler {
   void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
 
   DrawInput input_of(const DrawRow& row) const;
+  /// Stages and sends one row of a batch and a token of it.
+  DrawView send_row(const DrawBatch& batch, std::int32_t row, TokenId token);
   void link_children(const JudgeBatch& batch) const;
   void check_rows(const char* what, std::size_t rows) const;
   std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
@@ -85,6 +88,7 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t batches_ = 0;  ///< staged so far
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
+  bool draw_scores_ = false;  ///< whether children of the batch staged come with scores
 };
 
 }  // namespace coppice::cuda

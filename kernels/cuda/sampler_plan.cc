@@ -70,13 +70,16 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.score.setting, 1);
   inputs.place(plan.score.next, rows);
 
-  const std::size_t draft_slices = to_size(slices_of(plan.common_vocab)) * to_size(drawn_children);
+  const std::size_t draft_slices = to_size(slices_of(plan.common_vocab));
+  const std::size_t slice_places = draft_slices * to_size(drawn_children);
   Layout device(inputs.bytes());
   device.place(plan.store_logits, store_rows * plan.store_stride);
   device.place(plan.store_statistics, store_rows);
   device.place(plan.target_statistics, rows);
-  device.place(plan.draw_slices, rows * draft_slices);
-  device.place(plan.more_slices, draft_slices);
+  device.place(plan.draw_slices, rows * slice_places);
+  device.place(plan.draw_sums, rows * draft_slices);
+  device.place(plan.more_slices, slice_places);
+  device.place(plan.more_sums, draft_slices);
   device.place(plan.target_slices, rows * to_size(slices_of(plan.target_vocab)));
   device.place(plan.outcomes, rows);
   device.place(plan.draw_finished, 1);

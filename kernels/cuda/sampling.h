@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/completion.h"
 #include "kernels/device_sampler.h"
+#include "kernels/power_sums.h"
 
 namespace coppice::cuda {
 
@@ -34,6 +35,7 @@ struct SamplingSetting {
   float inverse_temperature = 0.0f;  ///< 0: all mass on the argmax
   float least_weight = 0.0f;         ///< min-p, as a part of the largest weight; 0: off
   float penalty = 1.0f;
+  float sharpness = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
   std::int32_t rows = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
@@ -69,7 +71,7 @@ struct DrawInput {
   std::int32_t depth = 0;
   std::int32_t path_begin = 0;  ///< of path_tokens
   std::int32_t path_count = 0;
-  std::int32_t after = -1;  ///< only children that come after this one; -1: all
+  std::int32_t after = -1;  ///< only children that come after this one; -1: all. Or see score_token
   std::int32_t unused = 0;
 };
 
@@ -95,6 +97,15 @@ struct DrawnRow {
   DeviceChild children[drawn_children];
   std::int32_t argmax = -1;  ///< -1: the row has no finite logit
   std::int32_t unused = 0;
+  // Written where the setting has a sharpness:
+  PowerSums sums = {};                ///< over the whole row's scores
+  float scores[drawn_children] = {};  ///< of the children
+};
+
+/// What slices leave for whoever merges them.
+struct SliceView {
+  std::uint64_t* best = nullptr;  ///< [rows, slices_of(vocab), drawn_children]
+  PowerSums* sums = nullptr;      ///< [rows, slices_of(vocab)], where there is a sharpness
 };
 
 /// logits [rows, stride] f32, of which the first store.vocab columns count, to the store's rows.
@@ -102,11 +113,14 @@ void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t 
                         const StoreView& store, std::int32_t rows, bool faulty,
                         cudaStream_t stream);
 
-/// Children of processed rows, to page-locked memory. slice_best: scratch, [rows,
-/// slices_of(vocab), drawn_children].
-void draw_children(const DrawView& draw, const StoreView& store, std::uint64_t* slice_best,
+/// Children of processed rows, to page-locked memory. parts: scratch.
+void draw_children(const DrawView& draw, const StoreView& store, const SliceView& parts,
                    DrawnRow* drawn, const CompletionView& completion, std::int32_t rows,
                    bool faulty, cudaStream_t stream);
+
+/// Score of token `after` of the first row, to its first child's place.
+void score_token(const DrawView& draw, const StoreView& store, DrawnRow* drawn,
+                 const CompletionView& completion, cudaStream_t stream);
 
 struct JudgeInput {
   std::uint64_t node_key = 0;

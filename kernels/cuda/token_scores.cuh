@@ -33,6 +33,13 @@ __device__ inline float noise_of_token(const NoiseAddress& noise, std::int32_t t
   return inverse_exponential(upper);
 }
 
+/// Probability times noise, the bits that group_scores() gives.
+__device__ inline float token_score(const Row& row, const RowStatistics& statistics,
+                                    const NoiseAddress& noise, bool noisy, std::int32_t token) {
+  const float prob = probability(statistics, cleaned(row.logits[token]), token);
+  return noisy ? __fmul_rn(prob, noise_of_token(noise, token)) : prob;
+}
+
 /// Scores of a group's tokens. Noise is made only where a token has probability.
 __device__ inline Quad group_scores(const Row& row, const RowStatistics& statistics,
                                     const NoiseAddress& noise, bool noisy, std::int32_t group) {

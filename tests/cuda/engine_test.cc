@@ -219,6 +219,40 @@ TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
   EXPECT_GT(same, 24 * texts / 2);
 }
 
+// Beliefs and what is learned of their sharpness follow the CPU's: texts and trees are the same
+// until a near-tie, and afterwards of a kind.
+TEST_F(CudaEngine, LearnsTheSharpnessThatTheCpuLearns) {
+  Engine gpu = Engine::load(on_gpu(shipped_options("f32")));
+  EngineOptions on_host = shipped_options("f32");
+  on_host.device = "cpu";
+  Engine host = Engine::load(on_host);
+  const auto all = prompts();
+  for (const double temperature : {0.0, 0.8}) {
+    double moved = 0.0, apart = 0.0, accepted = 0.0, accepted_by_host = 0.0;
+    constexpr int texts = 24;
+    for (int i = 0; i < texts; ++i) {
+      const auto prompt = gpu.tokenize(all[static_cast<std::size_t>(i) * all.size() / texts]);
+      GenerateOptions options = sampled(96, 16, 5);
+      options.temperature = temperature;
+      options.acceptance = Acceptance::coupled;
+      const Statistics a = gpu.generate(prompt, options).statistics;
+      const Statistics b = host.generate(prompt, options).statistics;
+      const double start = temperature > 0.0 ? 0.45 / temperature : 0.45;
+      moved += std::abs(std::log(a.draft_temperature / start)) / texts;
+      apart += std::log(a.draft_temperature / b.draft_temperature) / texts;
+      accepted += a.accepted_length / texts;
+      accepted_by_host += b.accepted_length / texts;
+    }
+    std::cout << "temperature " << temperature
+              << ": log of the belief temperature learned, moved by " << moved << ", " << apart
+              << " from the CPU's; accepted length " << accepted << ", " << accepted_by_host
+              << " on the CPU\n";
+    EXPECT_GT(moved, 0.02);
+    EXPECT_LT(std::abs(apart), 0.12);
+    EXPECT_NEAR(accepted, accepted_by_host, 0.15 * accepted_by_host);
+  }
+}
+
 TEST_F(CudaEngine, HeadsWithoutAKernelAreRefused) {
   TinyModel model;
   model.head_dim = 20;

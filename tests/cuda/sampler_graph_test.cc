@@ -1,6 +1,7 @@
 // Drawing, judging and scoring recorded once and played back for other batches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <vector>
@@ -83,6 +84,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     batch.key = {7, 8, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(3 * i)};
     batch.params = some_params(i);
     batch.noise = noise;
+    if (noise != DeviceNoise::sampled) batch.sharpness = 0.6 * (i % 4);
     std::vector<DrawRow> rows;
     std::vector<TokenId> token(static_cast<std::size_t>(nodes), 17);
     std::vector<std::int32_t> parent{-1}, depth{0}, rank{0}, store{0};
@@ -107,9 +109,16 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
           stream_, [&] { recorded_->draw(draft.data(), vocab, most_rows); });
     }
     drawing->play();
-    std::vector<DrawnChildren> drawn(rows.size());
+    std::vector<DrawnChildren> drawn(rows.size()), unrecorded(rows.size());
     recorded_->collect_draw(drawn);
+    direct_->collect_draw(unrecorded);
     for (std::size_t r = 0; r < rows.size(); ++r) {
+      EXPECT_TRUE(std::ranges::equal(drawn[r].scores, unrecorded[r].scores));
+      EXPECT_EQ(drawn[r].scores.empty(), batch.sharpness == 0.0);
+      EXPECT_EQ(drawn[r].moments.sum > 0.0, batch.sharpness > 0.0);
+      EXPECT_EQ(drawn[r].moments.sum, unrecorded[r].moments.sum);
+      EXPECT_EQ(drawn[r].moments.mean, unrecorded[r].moments.mean);
+      EXPECT_EQ(drawn[r].moments.variance, unrecorded[r].moments.variance);
       const std::span<const DeviceChild> list = drawn[r].list;
       ASSERT_EQ(list.size(), expected[r].size());
       for (std::size_t k = 0; k < list.size(); ++k) {

@@ -1,0 +1,28 @@
+// Beliefs of a row's tokens, from their scores and the moments of the row's.
+#pragma once
+
+#include <cmath>
+
+#include "drafting/belief_temperature.h"
+#include "kernels/logits.h"
+
+namespace coppice {
+
+/// sharpness log(score / largest), where a score is D times the noise: exp(log D + G).
+inline double sharpened(const PowerMoments& row, double sharpness, double score) {
+  return sharpness * std::log(score / row.largest);
+}
+
+/// softmax(sharpness (log D + G)).
+inline float belief(const PowerMoments& row, double sharpness, double score) {
+  return static_cast<float>(std::exp(sharpened(row, sharpness, score) - std::log(row.sum)));
+}
+
+/// Of the target's token having this score. With x = sharpness (log D + G), its log-likelihood is
+/// x(token) - log sum exp(x); the derivative by log sharpness is x(token) - mean of x, and the
+/// information the variance of x.
+inline BeliefEvidence evidence_of(const PowerMoments& row, double sharpness, double score) {
+  return {sharpened(row, sharpness, score) - row.mean, row.variance};
+}
+
+}  // namespace coppice

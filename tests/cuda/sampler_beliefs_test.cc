@@ -1,0 +1,551 @@
+// What the GPU tells growth of the noise: children's scores and their row's moments against the
+// host's drawer; the numbers that its verdicts turn on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cuda/sampler_rig.h"
+#include "drafting/belief.h"
+#include "drafting/child_drawer.h"
+#include "drafting/draft_sampler.h"
+#include "kernels/noise.h"
+#include "kernels/rejection_rule.h"
+#include "models/sequence_state.h"
+#include "reference/sampling_reference.h"
+
+namespace coppice {
+namespace {
+
+using testing::GuardedArray;
+using testing::random_logits;
+
+constexpr std::size_t most_children = cuda::drawn_children;
+
+std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+ChildDraw draw_of(DeviceNoise noise) {
+  return noise == DeviceNoise::top ? ChildDraw::top : ChildDraw::coupled;
+}
+
+/// Scores and moments of one row, copied.
+struct Drawn {
+  std::vector<DeviceChild> list;
+  std::vector<float> scores;
+  PowerMoments moments;
+  bool exhausted = false;
+
+  explicit Drawn(const DrawnChildren& drawn)
+      : list(drawn.list.begin(), drawn.list.end()),
+        scores(drawn.scores.begin(), drawn.scores.end()),
+        moments(drawn.moments),
+        exhausted(drawn.exhausted) {}
+};
+
+/// The host's drawer over one row.
+class HostRow {
+ public:
+  HostRow(std::span<const float> logits, const DrawBatch& batch, std::int32_t depth,
+          const TokenCounts* seen)
+      : vocab_(logits.size()),
+        noise_(static_cast<std::int64_t>(vocab_)),
+        drawer_(static_cast<std::int64_t>(vocab_), noise_) {
+    StepKey key = batch.key;
+    key.position += static_cast<std::uint64_t>(depth);  // the drawer's root has depth 0
+    drawer_.begin(key, draw_of(batch.noise), batch.sharpness);
+    LogitsScratch scratch;
+    const std::span<float> probs = drawer_.prepare(0);
+    process_logits(logits, batch.params, seen, scratch, probs);
+    drawer_.ready(0);
+    std::vector<double> maxima((vocab_ + 63) / 64);
+    std::span<const float> noise;
+    if (batch.noise == DeviceNoise::coupled) {
+      noise = noise_.row(key.seed, key.sequence, key.position);
+    }
+    block_maxima(probs, noise, 64, maxima);
+    moments_ = power_moments(probs, noise, 64, maxima, batch.sharpness);
+    tree_.reset(0);
+  }
+
+  std::optional<DrawnChild> next() { return drawer_.child(tree_, 0, rank_++); }
+  const PowerMoments& moments() const { return moments_; }
+
+ private:
+  std::size_t vocab_;
+  NoiseCache noise_;
+  ChildDrawer drawer_;
+  PowerMoments moments_;
+  TokenTree tree_;
+  std::int32_t rank_ = 0;
+};
+
+class SamplerBeliefs : public testing::SamplerTest {
+ protected:
+  /// Below this a score's float may have few digits, or none on one of the two sides.
+  static constexpr float least_compared = 1e-25f;
+
+  std::vector<Drawn> draw_scored(cuda::CudaSampler& sampler, const DrawBatch& batch,
+                                 const float* logits, std::int64_t stride,
+                                 std::int32_t padding = 0) {
+    sampler.stage_draw(batch);
+    transfers_->send();
+    sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
+    std::vector<DrawnChildren> drawn(batch.rows.size());
+    sampler.collect_draw(drawn);
+    return {drawn.begin(), drawn.end()};
+  }
+
+  /// How far the moments are from the host's, in tolerances. Both sides' log scores are right to
+  /// about 1e-5 (testing::Law, noise_error), x to sharpness times that, and the weights exp(x) and
+  /// their sums with it.
+  static double moments_off(const PowerMoments& seen, const PowerMoments& expected,
+                            double sharpness) {
+    const double x_error = 2e-5 * (1.0 + sharpness), spread = 1.0 + std::sqrt(expected.variance);
+    const double square = expected.mean * expected.mean + expected.variance;
+    return std::max({std::abs(seen.largest / expected.largest - 1.0) / 2e-5,
+                     std::abs(seen.sum / expected.sum - 1.0) / (2.0 * x_error),
+                     std::abs(seen.mean - expected.mean) /
+                         (4.0 * x_error * spread + 1e-5 * std::abs(expected.mean)),
+                     std::abs(seen.variance - expected.variance) /
+                         (8.0 * x_error * spread * spread + 1e-5 * square)});
+  }
+
+  /// Beliefs of consecutive children against the host's, rank by rank; the children too, but for
+  /// neighbours that rounding may exchange.
+  static void expect_beliefs(const Drawn& drawn, HostRow& host, double sharpness) {
+    ASSERT_EQ(drawn.scores.size(), drawn.list.size());
+    for (std::size_t i = 0; i < drawn.list.size(); ++i) {
+      if (drawn.scores[i] < least_compared) return;
+      const auto expected = host.next();
+      ASSERT_TRUE(expected) << "rank " << i;
+      const auto of_host = static_cast<double>(expected->belief);
+      const auto seen = static_cast<double>(
+          belief(drawn.moments, sharpness, static_cast<double>(drawn.scores[i])));
+      ASSERT_NEAR(seen, of_host, 6e-5 * (1.0 + sharpness) * of_host + 1e-37) << "rank " << i;
+      if (drawn.list[i].token != expected->token) {
+        const bool close =
+            (i > 0 && drawn.scores[i - 1] <= 1.0001f * drawn.scores[i]) ||
+            (i + 1 < drawn.scores.size() && drawn.scores[i] <= 1.0001f * drawn.scores[i + 1]) ||
+            i + 1 == drawn.scores.size();
+        ASSERT_TRUE(close) << "rank " << i << ": " << drawn.list[i].token << " instead of "
+                           << expected->token;
+      }
+    }
+  }
+};
+
+struct Vocabularies {
+  std::int32_t target, draft;
+};
+void PrintTo(const Vocabularies& v, std::ostream* out) { *out << v.target << " of " << v.draft; }
+
+class SamplerBeliefsByVocabulary : public SamplerBeliefs,
+                                   public ::testing::WithParamInterface<Vocabularies> {};
+
+TEST_P(SamplerBeliefsByVocabulary, AreTheHostDrawers) {
+  const Vocabularies v = GetParam();
+  const std::int32_t common = std::min(v.target, v.draft);
+  std::mt19937_64 random(static_cast<std::uint64_t>(v.draft) + 3);
+  const auto sampler = make_sampler(v.target, v.draft, 4, 4);
+  const std::vector<DrawRow> rows{{2, 0, 0, root_node_key},
+                                  {0, 0, 3, child_node_key(root_node_key, 0)}};
+  double worst = 0.0;
+  int compared = 0;
+  for (const SamplingParams& params :
+       {SamplingParams{1.0}, SamplingParams{0.45}, SamplingParams{0.6, 40},
+        SamplingParams{1.0, 0, 0.9}, SamplingParams{1.3, 0, 1.0, 0.02}}) {
+    for (const int kind : {0, 3, 4, 5, 6}) {
+      std::vector<float> logits;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        std::vector<float> row = random_logits(random, index_of(v.draft), kind);
+        for (std::size_t t = index_of(common); t < row.size(); ++t) row[t] = 90.0f;  // padding
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+      logits.resize(4 * index_of(v.draft), 0.0f);
+      const GuardedArray<float> on_device(logits);
+      std::vector<std::span<const float>> common_rows;
+      std::vector<bool> near_edge;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        common_rows.push_back(std::span(logits).subspan(r * index_of(v.draft), index_of(common)));
+        near_edge.push_back(testing::reference_law(common_rows[r], params).near_edge);
+      }
+      for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
+        for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
+          DrawBatch batch;
+          batch.key = {random(), random() % 5, random() % 100, random() % 1000};
+          batch.params = params;
+          batch.noise = noise;
+          batch.sharpness = sharpness;
+          batch.rows = rows;
+          const auto drawn = draw_scored(*sampler, batch, on_device.data(), v.draft, 2);
+          for (std::size_t r = 0; r < rows.size(); ++r) {
+            if (near_edge[r]) continue;
+            SCOPED_TRACE(::testing::Message()
+                         << "kind " << kind << " noise " << static_cast<int>(noise) << " k "
+                         << params.top_k << " p " << params.top_p << " min-p " << params.min_p
+                         << " sharpness " << sharpness << " row " << r);
+            HostRow host(common_rows[r], batch, rows[r].depth, nullptr);
+            const double off = moments_off(drawn[r].moments, host.moments(), sharpness);
+            worst = std::max(worst, off);
+            ++compared;
+            EXPECT_LE(off, 1.0) << drawn[r].moments.sum << " instead of " << host.moments().sum
+                                << ", mean " << drawn[r].moments.mean << " instead of "
+                                << host.moments().mean << ", variance " << drawn[r].moments.variance
+                                << " instead of " << host.moments().variance;
+            expect_beliefs(drawn[r], host, sharpness);
+            if (HasFatalFailure()) return;
+            EXPECT_EQ(drawn[r].exhausted, drawn[r].list.size() < most_children);
+            if (!drawn[r].exhausted) continue;
+            const auto beyond = host.next();
+            // (Noise divides by less than 40.)
+            EXPECT_TRUE(!beyond || beyond->prob < 40.0f * least_compared) << "children are missing";
+          }
+        }
+      }
+    }
+  }
+  std::cout << compared << " rows, moments off by at most " << worst << " of the tolerance\n";
+  EXPECT_GT(compared, 100);
+}
+
+// The moments stay the whole row's, bit for bit, whatever has been listed.
+TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
+  const Vocabularies v = GetParam();
+  const std::int32_t common = std::min(v.target, v.draft);
+  std::mt19937_64 random(static_cast<std::uint64_t>(v.draft) + 4);
+  const auto sampler = make_sampler(v.target, v.draft, 1, 3);
+  const std::vector<DrawRow> rows{{1, 0, 2, 11}};
+  for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
+    const std::vector<float> logits = random_logits(random, index_of(v.draft), 0);
+    const std::span<const float> row = std::span(logits).first(index_of(common));
+    const GuardedArray<float> on_device(logits);
+    DrawBatch batch;
+    batch.key = {5, 6, 7, random()};
+    batch.params = {1.0, 150};
+    batch.noise = noise;
+    batch.sharpness = 0.8;
+    batch.rows = rows;
+    if (testing::reference_law(row, batch.params).near_edge) continue;
+    HostRow host(row, batch, 2, nullptr);
+    Drawn drawn = draw_scored(*sampler, batch, on_device.data(), v.draft)[0];
+    const PowerMoments first = drawn.moments;
+    double sum = 0.0;
+    while (true) {
+      expect_beliefs(drawn, host, batch.sharpness);
+      ASSERT_FALSE(HasFatalFailure());
+      for (std::size_t i = 0; i < drawn.list.size(); ++i) {
+        sum += static_cast<double>(
+            belief(first, batch.sharpness, static_cast<double>(drawn.scores[i])));
+        // What is listed and what is asked for are the same bits.
+        if (i % 13 == 0) {
+          ASSERT_EQ(sampler->score_of(batch, 0, drawn.list[i].token), drawn.scores[i]);
+        }
+      }
+      if (drawn.exhausted) break;
+      drawn = Drawn(sampler->more(batch, 0, drawn.list.back().token));
+      EXPECT_EQ(drawn.moments.largest, first.largest);
+      EXPECT_EQ(drawn.moments.sum, first.sum);
+      EXPECT_EQ(drawn.moments.mean, first.mean);
+      EXPECT_EQ(drawn.moments.variance, first.variance);
+    }
+    EXPECT_FALSE(host.next());
+    EXPECT_NEAR(sum, 1.0, 1e-4) << "beliefs of all children";
+    EXPECT_EQ(sampler->score_of(batch, 0, common), 0.0f) << "known to one model, or to none";
+    if (common > 150) {
+      const auto least =
+          static_cast<TokenId>(std::min_element(row.begin(), row.end()) - row.begin());
+      EXPECT_EQ(sampler->score_of(batch, 0, least), 0.0f) << "filtered";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SamplerBeliefsByVocabulary,
+                         ::testing::Values(Vocabularies{3, 3}, Vocabularies{1000, 1000},
+                                           Vocabularies{32000, 32000}, Vocabularies{32000, 32064},
+                                           Vocabularies{32064, 32000}, Vocabularies{128256, 128256},
+                                           Vocabularies{320 * 1024, 320 * 1024}));
+
+TEST_F(SamplerBeliefs, FollowThePenalty) {
+  constexpr std::int32_t vocab = 9000;
+  std::mt19937_64 random(21);
+  const std::vector<TokenId> token{3, 5, 8500};
+  const std::vector<std::int32_t> parent{-1, 0, 1};
+  TokenCounts seen(vocab);
+  std::vector<std::int32_t> counts(vocab, 0);
+  for (int i = 0; i < 2000; ++i) {
+    const auto t = static_cast<TokenId>(random() % vocab);
+    ++counts[index_of(t)];
+    seen.add(t);
+  }
+  for (const TokenId t : {5, 8500}) seen.add(t);
+  const PenaltyText text{counts, token, parent};
+  const std::vector<float> logits = random_logits(random, vocab, 0);
+  const GuardedArray<float> on_device(logits);
+  const auto sampler = make_sampler(vocab, vocab, 4, 4);
+  const std::vector<DrawRow> rows{{0, 2, 2, 1}};
+  DrawBatch batch;
+  batch.key = {1, 2, 3, 4};
+  batch.params = {0.8, 0, 1.0, 0.0, 1.7};
+  batch.noise = DeviceNoise::coupled;
+  batch.sharpness = 1.3;
+  batch.rows = rows;
+  batch.penalty = &text;
+  const Drawn drawn = draw_scored(*sampler, batch, on_device.data(), vocab)[0];
+  HostRow host(logits, batch, 2, &seen);
+  EXPECT_LE(moments_off(drawn.moments, host.moments(), batch.sharpness), 1.0);
+  expect_beliefs(drawn, host, batch.sharpness);
+  const TokenCounts none(vocab);
+  EXPECT_GT(moments_off(drawn.moments, HostRow(logits, batch, 2, &none).moments(), 1.3), 1.0);
+}
+
+// What the tests above compare turns on every part of a row, and on the noise of its position.
+TEST_F(SamplerBeliefs, FaultsAreNoticed) {
+  constexpr std::int32_t vocab = 32000;
+  std::mt19937_64 random(22);
+  const auto sampler = make_sampler(vocab, vocab, 1, 1);
+  const std::vector<DrawRow> rows{{0, 0, 1, 1}};
+  int slices = 0, positions = 0, powers = 0;
+  constexpr int trials = 20;
+  for (int trial = 0; trial < trials; ++trial) {
+    const std::vector<float> logits = random_logits(random, vocab, 0);
+    const GuardedArray<float> on_device(logits);
+    DrawBatch batch;
+    batch.key = {random(), 1, 2, 3};
+    batch.params = {1.0};
+    batch.noise = DeviceNoise::coupled;
+    batch.sharpness = 0.7;
+    batch.rows = rows;
+    const auto off = [&](const DrawBatch& drawn, DeviceFault fault) {
+      sampler->plant(fault);
+      return moments_off(draw_scored(*sampler, drawn, on_device.data(), vocab)[0].moments,
+                         HostRow(logits, batch, 1, nullptr).moments(), batch.sharpness);
+    };
+    EXPECT_LE(off(batch, DeviceFault::none), 1.0);
+    slices += off(batch, DeviceFault::beliefs_miss_a_slice) > 1.0 ? 1 : 0;
+    DrawBatch other = batch;
+    ++other.key.position;
+    positions += off(other, DeviceFault::none) > 1.0 ? 1 : 0;
+    other = batch;
+    other.sharpness = 0.71;
+    powers += off(other, DeviceFault::none) > 1.0 ? 1 : 0;
+  }
+  EXPECT_EQ(slices, trials);
+  EXPECT_EQ(positions, trials);
+  EXPECT_EQ(powers, trials);
+}
+
+TEST_F(SamplerBeliefs, ComeOnlyWithASharpness) {
+  constexpr std::int32_t vocab = 20000;
+  std::mt19937_64 random(23);
+  const auto sampler = make_sampler(vocab, vocab, 1, 1);
+  const GuardedArray<float> logits(random_logits(random, vocab, 0));
+  const std::vector<DrawRow> rows{{0, 0, 1, 1}};
+  DrawBatch batch;
+  batch.params = {1.0};
+  batch.noise = DeviceNoise::coupled;
+  batch.rows = rows;
+  batch.sharpness = 1.0;
+  const Drawn with = draw_scored(*sampler, batch, logits.data(), vocab)[0];
+  batch.sharpness = 0.0;
+  const Drawn without = draw_scored(*sampler, batch, logits.data(), vocab)[0];
+  EXPECT_GT(with.moments.sum, 0.0);
+  EXPECT_EQ(without.moments.sum, 0.0);
+  EXPECT_TRUE(without.scores.empty());
+  // The children themselves are the same.
+  ASSERT_EQ(with.list.size(), without.list.size());
+  for (std::size_t i = 0; i < with.list.size(); ++i) {
+    EXPECT_EQ(with.list[i].token, without.list[i].token);
+    EXPECT_EQ(with.list[i].prob, without.list[i].prob);
+  }
+}
+
+// Rejection: the number that growth is told of with a drawn child is the one that the verdict turns
+// on. A target row gives the child a chance just above the number's cell, and it is accepted; one
+// just below, and it is refused.
+class SamplerNumbers : public testing::SamplerTest {
+ protected:
+  static constexpr std::int32_t vocab = 12;
+  static constexpr std::int32_t ranks = 4;
+
+  void SetUp() override {
+    SamplerTest::SetUp();
+    if (IsSkipped()) return;
+    sampler_ = make_sampler(vocab, vocab, 16, 8);
+  }
+  void TearDown() override {
+    sampler_.reset();
+    SamplerTest::TearDown();
+  }
+
+  /// Draws `ranks` children of the root and of its child of rank 1, the tree's node 2.
+  void grow(DraftSampler& draft, const StepKey& key, const GuardedArray<float>& logits) {
+    draft.begin(state_, key, {1.0}, ChildDraw::sampled, 1.0);
+    tree_.reset(0);
+    for (auto& children : drawn_) children.clear();
+    const auto evaluate = [&](std::int32_t node, const float* row) {
+      const std::vector<std::int32_t> nodes{node};
+      draft.prepare(tree_, nodes);
+      transfers_->send();
+      sampler_->draw(row, vocab, 1);
+      draft.wait();
+      draft.take(tree_, nodes, nullptr);
+      for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        const auto child = draft.child(tree_, node, rank);
+        ASSERT_TRUE(child);
+        drawn_[node == 0 ? 0 : 1].push_back(*child);
+      }
+    };
+    evaluate(0, logits.data());
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      tree_.add(0, drawn_[0][index_of(rank)].token, rank, 0.1f, 0.1);
+    }
+    evaluate(2, logits.data() + vocab);
+  }
+
+  /// A target row under which earlier siblings have nothing and this child gets accepted for
+  /// numbers below `chance`: what it does not get goes to a token that was not drawn.
+  std::vector<float> target_row(const std::vector<DrawnChild>& children, std::int32_t rank,
+                                double chance) const {
+    std::vector<bool> is_drawn(vocab, false);
+    for (const DrawnChild& child : children) is_drawn[index_of(child.token)] = true;
+    const auto rest = static_cast<std::size_t>(std::find(is_drawn.begin(), is_drawn.end(), false) -
+                                               is_drawn.begin());
+    const auto row = draft_row(children);
+    const auto chance_of = [&](double mass) {
+      NodeRejection state;
+      const std::size_t own = index_of(children[index_of(rank)].token);
+      for (std::int32_t r = 0; r < rank; ++r) {
+        state.reject(static_cast<double>(children[index_of(r)].prob));
+        state.note_masses(std::max(0.0, mass - state.scale * row[own]) +
+                              std::max(0.0, 1.0 - mass - state.scale * row[rest]),
+                          1.0);
+      }
+      const double residual = std::max(0.0, mass - state.scale * row[own]);
+      return residual / state.residual_left / (row[own] / state.draft_left(row[own]));
+    };
+    double low = 0.0, high = 1.0;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = 0.5 * (low + high);
+      (chance_of(middle) < chance ? low : high) = middle;
+    }
+    std::vector<float> logits(vocab, -testing::infinity);
+    logits[index_of(children[index_of(rank)].token)] = static_cast<float>(std::log(high));
+    logits[rest] = static_cast<float>(std::log1p(-high));
+    return logits;
+  }
+
+  const std::vector<double>& draft_row(const std::vector<DrawnChild>& children) const {
+    return &children == &drawn_[0] ? root_row_ : node_row_;
+  }
+
+  /// Whether the tree's root, or node 2, keeps the child of this rank for such a chance.
+  bool accepts(const DraftSampler& draft, const StepKey& key, int node, std::int32_t rank,
+               double chance) {
+    const std::vector<DrawnChild>& children = drawn_[static_cast<std::size_t>(node)];
+    // Depth-first: root, its children; where node 2 is meant, that one's among them.
+    std::vector<TokenId> token{0};
+    std::vector<std::int32_t> parent{-1}, depth{0}, ranks_of{0}, store{draft.store_row(0)};
+    std::vector<std::vector<float>> rows;
+    const auto add = [&](std::int32_t above, const DrawnChild& child, std::int32_t own_rank) {
+      token.push_back(child.token);
+      parent.push_back(above);
+      depth.push_back(depth[index_of(above)] + 1);
+      ranks_of.push_back(own_rank);
+      store.push_back(-1);
+      rows.emplace_back(vocab, 0.0f);
+    };
+    rows.emplace_back();
+    const std::int32_t last = node == 0 ? rank : 1;
+    for (std::int32_t r = 0; r <= last; ++r) add(0, drawn_[0][index_of(r)], r);
+    std::int32_t wanted = rank + 1;
+    if (node == 0) {
+      rows[0] = target_row(children, rank, chance);
+    } else {
+      rows[0] = std::vector<float>(vocab, -testing::infinity);
+      rows[0][index_of(drawn_[0][1].token)] = 0.0f;  // surely accepted
+      store[2] = draft.store_row(2);
+      for (std::int32_t r = 0; r <= rank; ++r) add(2, children[index_of(r)], r);
+      rows[2] = target_row(children, rank, chance);
+      wanted = 3 + rank;
+    }
+    std::vector<float> logits;
+    for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
+    GuardedArray<float> on_device(logits);
+    JudgeBatch batch;
+    batch.key = key;
+    batch.params = {1.0};
+    batch.token = token;
+    batch.parent = parent;
+    batch.depth = depth;
+    batch.rank = ranks_of;
+    batch.store = store;
+    sampler_->stage_judge(batch);
+    transfers_->send();
+    sampler_->judge(on_device.data(), static_cast<std::int32_t>(token.size()));
+    DeviceVerdict verdict;
+    sampler_->collect_verdict(verdict);
+    return std::find(verdict.rows.begin(), verdict.rows.end(), wanted) != verdict.rows.end();
+  }
+
+  std::unique_ptr<cuda::CudaSampler> sampler_;
+  // A text needs a pool to take KV slots from, of which drawing takes none.
+  std::unique_ptr<Device> cpu_ = make_cpu_device({.threads = 1});
+  KvPool pool_{*cpu_, {.layers = 1, .kv_heads = 1, .head_dim = 8, .pages = 1}};
+  SequenceState state_{vocab, pool_, nullptr};
+  TokenTree tree_;
+  std::vector<DrawnChild> drawn_[2];  ///< of the root, of node 2
+  std::vector<double> root_row_, node_row_;
+};
+
+TEST_F(SamplerNumbers, AreThoseThatJudge) {
+  const auto plain = make_device_draft_sampler(*sampler_, 8);
+  for (const DrawingFault fault : {DrawingFault::none, DrawingFault::looks_at_next_sibling,
+                                   DrawingFault::looks_at_next_step}) {
+    const auto draft = plain->with(fault);
+    std::mt19937_64 random(31);
+    int agree = 0, all = 0;
+    for (int trial = 0; trial < 8; ++trial) {
+      std::normal_distribution<float> normal(0.0f, 0.7f);
+      std::vector<float> logits(2 * vocab);
+      for (float& x : logits) x = normal(random);
+      for (const bool root : {true, false}) {
+        std::vector<double>& row = root ? root_row_ : node_row_;
+        row.assign(vocab, 0.0);
+        double sum = 0.0;
+        for (std::size_t t = 0; t < row.size(); ++t) {
+          sum += row[t] = std::exp(static_cast<double>(logits[t + (root ? 0 : vocab)]));
+        }
+        for (double& prob : row) prob /= sum;
+      }
+      const GuardedArray<float> on_device(logits);
+      const StepKey key{random(), 3, static_cast<std::uint64_t>(trial), 17};
+      grow(*draft, key, on_device);
+      if (HasFatalFailure()) return;
+      for (const int node : {0, 1}) {
+        for (std::int32_t rank = 0; rank < ranks; ++rank) {
+          const auto u =
+              static_cast<double>(drawn_[static_cast<std::size_t>(node)][index_of(rank)].uniform);
+          ASSERT_GT(u, 0.0);
+          constexpr double reach = 0.5 / acceptance_cells + 1e-3;
+          const bool above = accepts(*draft, key, node, rank, std::min(1.0, u + reach));
+          const bool below = u > reach && accepts(*draft, key, node, rank, u - reach);
+          agree += above && !below ? 1 : 0;
+          ++all;
+        }
+      }
+    }
+    std::cout << "fault " << static_cast<int>(fault) << ": " << agree << " of " << all << "\n";
+    if (fault == DrawingFault::none) {
+      EXPECT_EQ(agree, all);
+    } else {
+      EXPECT_LT(agree, all / 4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,253 @@
+// Drawing from a device's lists and moments against drawing on the host. The device is one of
+// host arithmetic that yields what kernels/device_sampler.h promises.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/random.h"
+#include "base/token_tree.h"
+#include "drafting/child_drawer.h"
+#include "drafting/draft_sampler.h"
+#include "kernels/device.h"
+#include "kernels/device_sampler.h"
+#include "kernels/logits.h"
+#include "kernels/noise.h"
+#include "models/sequence_state.h"
+
+namespace coppice {
+namespace {
+
+constexpr std::size_t vocab = 300;
+
+class HostArithmetic final : public DeviceSampler {
+ public:
+  HostArithmetic() : DeviceSampler(vocab) {}
+
+  /// Of the rows staged next.
+  std::vector<std::vector<float>> logits;
+  std::int32_t scores_asked = 0;
+
+  void stage_draw(const DrawBatch& batch) override {
+    lists_.assign(batch.rows.size(), {});
+    for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+      std::vector<float>& probs = probs_[batch.rows[r].store];
+      probs.resize(vocab);
+      process_logits(logits[r], batch.params, nullptr, scratch_, probs);
+      list(batch, batch.rows[r], -1, lists_[r]);
+    }
+  }
+  void draw(const float*, std::int64_t, std::int32_t) override {}
+  void collect_draw(std::span<DrawnChildren> out) override {
+    for (std::size_t r = 0; r < out.size(); ++r) out[r] = lists_[r].drawn;
+  }
+  DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) override {
+    list(batch, batch.rows[static_cast<std::size_t>(row)], last, more_);
+    return more_.drawn;
+  }
+  float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) override {
+    ++scores_asked;
+    return scores(batch,
+                  batch.rows[static_cast<std::size_t>(row)])[static_cast<std::size_t>(token)];
+  }
+
+  void stage_judge(const JudgeBatch&) override {}
+  void judge(float*, std::int32_t) override {}
+  void collect_verdict(DeviceVerdict&) override {}
+  void stage_score(std::span<const TokenId>, const SamplingParams&) override {}
+  void score(const float*, std::int64_t, std::int32_t) override {}
+  void collect_scores(std::span<float>) override {}
+
+ private:
+  struct List {
+    std::vector<DeviceChild> children;
+    std::vector<float> scores;
+    DrawnChildren drawn;
+  };
+
+  std::vector<float> noise(const DrawBatch& batch, const DrawRow& row) const {
+    std::vector<float> noise(vocab, 1.0f);
+    if (batch.noise == DeviceNoise::coupled) {
+      inverse_exponential_noise(batch.key.seed, batch.key.sequence,
+                                batch.key.position + static_cast<std::uint64_t>(row.depth), noise);
+    }
+    return noise;
+  }
+  std::vector<float> scores(const DrawBatch& batch, const DrawRow& row) {
+    std::vector<float> scores = noise(batch, row);
+    for (std::size_t t = 0; t < vocab; ++t) scores[t] *= probs_[row.store][t];
+    return scores;
+  }
+  void list(const DrawBatch& batch, const DrawRow& row, TokenId last, List& out) {
+    constexpr std::size_t most = 32;
+    const std::vector<float>& probs = probs_[row.store];
+    const std::vector<float> score = scores(batch, row);
+    std::vector<std::size_t> order;
+    for (std::size_t t = 0; t < vocab; ++t) {
+      if (score[t] > 0.0f) order.push_back(t);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
+    const auto begin =
+        last < 0 ? order.begin()
+                 : std::find(order.begin(), order.end(), static_cast<std::size_t>(last)) + 1;
+    out = {};
+    for (auto at = begin; at != order.end() && out.children.size() < most; ++at) {
+      out.children.push_back({static_cast<TokenId>(*at), probs[*at]});
+      out.scores.push_back(score[*at]);
+    }
+    out.drawn.list = out.children;
+    out.drawn.exhausted = out.children.size() < most;
+    if (!(batch.sharpness > 0.0)) return;
+    out.drawn.scores = out.scores;
+    std::vector<double> maxima((vocab + 63) / 64);
+    const std::vector<float> of_row = noise(batch, row);
+    block_maxima(probs, of_row, 64, maxima);
+    out.drawn.moments = power_moments(probs, of_row, 64, maxima, batch.sharpness);
+  }
+
+  std::map<std::int32_t, std::vector<float>> probs_;  ///< by row of the store
+  std::vector<List> lists_;
+  List more_;
+  LogitsScratch scratch_;
+};
+
+class DeviceDrafting : public ::testing::Test {
+ protected:
+  DeviceDrafting() {
+    tree_.reset(0);
+    tree_.add(0, 5, 0, 0.5f, 0.5);
+  }
+
+  std::vector<float> random_logits() {
+    std::normal_distribution<float> normal(0.0f, 2.0f);
+    std::vector<float> logits(vocab);
+    for (float& x : logits) x = normal(random_);
+    return logits;
+  }
+
+  /// Root and its first child, evaluated by both.
+  void evaluate(const SamplingParams& params, const StepKey& key, ChildDraw draw,
+                double sharpness) {
+    const std::vector<std::int32_t> nodes{0, 1};
+    sampler_.logits = {random_logits(), random_logits()};
+    std::vector<float> all = sampler_.logits[0];
+    all.insert(all.end(), sampler_.logits[1].begin(), sampler_.logits[1].end());
+    for (DraftSampler* drafting : {host_.get(), device_.get()}) {
+      drafting->begin(state_, key, params, draw, sharpness);
+      drafting->prepare(tree_, nodes);
+      drafting->wait();
+      drafting->take(tree_, nodes, all.data());
+    }
+  }
+
+  void expect_equal_evidence(std::int32_t node) {
+    for (TokenId token = 0; token < static_cast<TokenId>(vocab); ++token) {
+      const auto expected = host_->evidence(node, token), seen = device_->evidence(node, token);
+      ASSERT_EQ(seen.has_value(), expected.has_value()) << token;
+      if (!seen) continue;
+      ASSERT_NEAR(seen->derivative, expected->derivative,
+                  1e-5 * (1.0 + std::abs(expected->derivative)));
+      ASSERT_NEAR(seen->information, expected->information, 1e-5 * expected->information);
+    }
+  }
+
+  std::mt19937_64 random_{17};
+  NoiseCache noise_{vocab};
+  HostArithmetic sampler_;
+  std::unique_ptr<DraftSampler> host_ = make_host_draft_sampler(vocab, vocab, noise_);
+  std::unique_ptr<DraftSampler> device_ = make_device_draft_sampler(sampler_, 4);
+  TokenTree tree_;
+  // A text needs a pool to take KV slots from, of which drawing takes none.
+  std::unique_ptr<Device> cpu_ = make_cpu_device({.threads = 1});
+  KvPool pool_{*cpu_, {.layers = 1, .kv_heads = 1, .head_dim = 8, .pages = 1}};
+  SequenceState state_{vocab, pool_, nullptr};
+};
+
+TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
+  std::uint64_t step = 0;
+  for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+    for (const double sharpness : {0.4, 1.0, 2.7}) {
+      for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{1.0, 60}}) {
+        evaluate(params, {3, 4, 5, ++step}, draw, sharpness);
+        for (const std::int32_t node : {0, 1}) {
+          EXPECT_FALSE(device_->evidence(node, 7)) << "no child of it was drawn";
+          EXPECT_FALSE(host_->evidence(node, 7));
+          double sum = 0.0;
+          for (std::int32_t rank = 0; rank < 100; ++rank) {
+            const auto expected = host_->child(tree_, node, rank);
+            const auto child = device_->child(tree_, node, rank);
+            ASSERT_EQ(child.has_value(), expected.has_value()) << rank;
+            if (!child) break;
+            ASSERT_EQ(child->token, expected->token);
+            ASSERT_EQ(child->prob, expected->prob);
+            ASSERT_NEAR(child->belief, expected->belief, 1e-5f * expected->belief);
+            sum += static_cast<double>(child->belief);
+            // Of what is listed, and of the rest, which the device is asked for.
+            if (rank == 0 || rank == 40) expect_equal_evidence(node);
+          }
+          if (params.top_k == 60) {
+            EXPECT_NEAR(sum, 1.0, 1e-5);
+            const std::int32_t asked = sampler_.scores_asked;
+            expect_equal_evidence(node);
+            EXPECT_EQ(sampler_.scores_asked, asked) << "all that D holds is listed";
+          }
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(device_->evidence(2, 7)) << "never evaluated";
+  device_->forget(std::vector<std::int32_t>{1});
+  EXPECT_FALSE(device_->evidence(1, 7));
+  device_->begin(state_, {}, {1.0}, ChildDraw::coupled, 1.0);
+  EXPECT_FALSE(device_->evidence(0, 7)) << "of an earlier step";
+}
+
+TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
+  for (const auto& [draw, sharpness] :
+       {std::pair{ChildDraw::sampled, 1.0}, std::pair{ChildDraw::top, 0.0},
+        std::pair{ChildDraw::coupled, 0.0}}) {
+    evaluate({1.0}, {1, 2, 3, 4}, draw, sharpness);
+    const auto child = device_->child(tree_, 0, 0);
+    ASSERT_TRUE(child);
+    EXPECT_LT(child->belief, 0.0f);
+    EXPECT_EQ(child->uniform >= 0.0f, draw == ChildDraw::sampled);
+    EXPECT_FALSE(device_->evidence(0, child->token));
+  }
+}
+
+// The numbers of acceptance that growth is told of; what judges is looked up here by base/random.h,
+// and found in the GPU's verdicts in tests/cuda/sampler_beliefs_test.cc.
+TEST_F(DeviceDrafting, SampledChildrenComeWithTheCellOfTheirNumber) {
+  for (const DrawingFault fault : {DrawingFault::none, DrawingFault::looks_at_next_sibling,
+                                   DrawingFault::looks_at_next_step}) {
+    device_ = make_device_draft_sampler(sampler_, 4)->with(fault);
+    int wrong = 0;
+    for (std::uint64_t step = 0; step < 10; ++step) {
+      const StepKey key{9, 8, 7, step};
+      evaluate({1.0}, key, ChildDraw::sampled, 1.0);
+      for (const std::int32_t node : {0, 1}) {
+        const std::uint64_t node_key =
+            node == 0 ? root_node_key : child_node_key(root_node_key, tree_.rank[1]);
+        for (std::uint64_t rank = 0; rank < 5; ++rank) {
+          const auto child = device_->child(tree_, node, static_cast<std::int32_t>(rank));
+          ASSERT_TRUE(child);
+          const double u = uniform(RandomStream::accept, key, node_key, rank);
+          wrong += child->uniform == acceptance_cell(u) ? 0 : 1;
+        }
+      }
+    }
+    if (fault == DrawingFault::none) {
+      EXPECT_EQ(wrong, 0);
+    } else {
+      EXPECT_GT(wrong, 80) << "of 100";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
