@@ -221,7 +221,7 @@ TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
 }
 
 // The numbers of acceptance that growth is told of; what judges is looked up here by base/random.h,
-// and found in the GPU's verdicts in tests/cuda/sampler_beliefs_test.cc.
+// and found in the GPU's verdicts in tests/cuda/sampler_numbers_test.cc.
 TEST_F(DeviceDrafting, SampledChildrenComeWithTheCellOfTheirNumber) {
   for (const DrawingFault fault : {DrawingFault::none, DrawingFault::looks_at_next_sibling,
                                    DrawingFault::looks_at_next_step}) {
