@@ -2,7 +2,7 @@
 """Decoding speed of coppice against llama.cpp, interleaved in one run.
 
 coppice keeps weights as they are stored and computes in F32. llama.cpp runs the same weights as BF16 and
-widened to F32, and, as another model, quantised to Q8_0.
+widened to F32, and, as another model, quantised to Q8_0; all sides of a prompt run one after the other.
 
 Run with a Python that has llama-cpp-python, gguf, sentencepiece and numpy; see README.md.
 """
@@ -36,8 +36,15 @@ ROOT = HERE.parent.parent
 TICK = os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count()
 DTYPES = ["bf16", "f32", "q8_0"]  # of llama.cpp's files
-LLAMA_PLAIN, COPPICE_PLAIN = "llama.cpp plain", "coppice none"
-LLAMA_CHAIN, COPPICE_TREE = "llama.cpp chain", "coppice dyspec auto"
+COPPICE_PLAIN, COPPICE_TREE = "coppice plain", "coppice dyspec auto"
+
+
+def llama_plain(dtype):
+    return f"llama.cpp {dtype} plain"
+
+
+def llama_chain(dtype):
+    return f"llama.cpp {dtype} chain"
 
 
 def log(*words):
@@ -236,36 +243,46 @@ class Bench:
                     lambda lines, n: self.llama.run(lines, dtype, self.config[dtype], self.args.new_tokens, n))
 
     def sides(self):
-        names = [LLAMA_PLAIN] + [COPPICE_PLAIN] * (self.coppice is not None)
-        if self.tree:
-            names += [LLAMA_CHAIN] + [COPPICE_TREE] * (self.coppice is not None and not self.args.no_dyspec)
-        return names
+        """{name: how to run it}; how takes the prompt's ids and returns tokens/s and tokens."""
+        count, sides = self.args.new_tokens, {}
 
-    def run_side(self, side, ids, dtype):
-        """(tokens/s, tokens)"""
-        count = self.args.new_tokens
-        if side in (COPPICE_PLAIN, COPPICE_TREE):
-            result = self.coppice.run(ids, count, side == COPPICE_TREE)
-            return result["decode_tokens_per_second"], result["tokens"]
-        chain = self.chain[dtype] if side == LLAMA_CHAIN else 0
-        (result,) = self.llama.run([ids_line(ids)], dtype, self.config[dtype], count, chain)
-        return count / result["seconds"], result["tokens"]
+        def llama(dtype, chain):
+            def run(ids):
+                (result,) = self.llama.run([ids_line(ids)], dtype, self.config[dtype], count, chain)
+                return count / result["seconds"], result["tokens"]
+            return run
+
+        def coppice(tree):
+            def run(ids):
+                result = self.coppice.run(ids, count, tree)
+                return result["decode_tokens_per_second"], result["tokens"]
+            return run
+
+        if self.coppice is not None:
+            sides[COPPICE_PLAIN] = coppice(False)
+            if self.tree and not self.args.no_dyspec:
+                sides[COPPICE_TREE] = coppice(True)
+        for dtype in DTYPES:
+            sides[llama_plain(dtype)] = llama(dtype, 0)
+            if self.tree:
+                sides[llama_chain(dtype)] = llama(dtype, self.chain[dtype])
+        return sides
 
     def measure(self):
-        """{dtype: {side: speeds[prompt, round]}} and {dtype: {side: tokens of each prompt}}."""
+        """{side: speeds[prompt, round]} and {side: tokens of each prompt}."""
         sides = self.sides()
+        names = list(sides)
         shape = len(self.prompts), self.args.rounds
-        speeds = {d: {s: np.zeros(shape) for s in sides} for d in DTYPES}
-        tokens = {d: {s: [None] * shape[0] for s in sides} for d in DTYPES}
+        speeds = {s: np.zeros(shape) for s in names}
+        tokens = {s: [None] * shape[0] for s in names}
         for n in range(self.args.rounds):
             for i, (_, ids) in enumerate(self.prompts):
-                for dtype in DTYPES:
-                    first = (i + n) % len(sides)
-                    order = sides[first:] + sides[:first]
-                    results = self.undisturbed(lambda: {s: self.run_side(s, ids, dtype) for s in order})
-                    for side, (speed, made) in results.items():
-                        speeds[dtype][side][i, n] = speed
-                        tokens[dtype][side][i] = made
+                first = (i + n) % len(names)
+                order = names[first:] + names[:first]
+                results = self.undisturbed(lambda: {s: sides[s](ids) for s in order})
+                for side, (speed, made) in results.items():
+                    speeds[side][i, n] = speed
+                    tokens[side][i] = made
             log(f"round {n + 1} of {self.args.rounds} done")
         return speeds, tokens
 
@@ -291,49 +308,48 @@ def report(bench, speeds, tokens):
     """Prints the tables and returns what they say."""
     kinds = [kind for kind, _ in bench.prompts]
     out = {}
-    print("\n| llama.cpp's file | | tokens/s | 10th to 90th |\n|---|---|---:|---:|")
-    for dtype in DTYPES:
-        for side, values in speeds[dtype].items():
-            s = spread(np.median(values, axis=1))
-            out.setdefault(dtype, {})[side] = s
-            print(f"| {dtype} | {side} | {s['median']:.0f} | {s['p10']:.0f} to {s['p90']:.0f} |")
+    print("\n| | tokens/s | 10th to 90th |\n|---|---:|---:|")
+    for side, values in speeds.items():
+        s = out[side] = spread(np.median(values, axis=1))
+        print(f"| {side} | {s['median']:.0f} | {s['p10']:.0f} to {s['p90']:.0f} |")
 
-    pairs = [(COPPICE_PLAIN, LLAMA_PLAIN), (LLAMA_CHAIN, LLAMA_PLAIN), (COPPICE_TREE, COPPICE_PLAIN),
-             (COPPICE_TREE, LLAMA_CHAIN), (COPPICE_TREE, LLAMA_PLAIN)]
-    pairs = [(over, under) for over, under in pairs if over in bench.sides() and under in bench.sides()]
+    pairs = [(COPPICE_TREE, COPPICE_PLAIN)]
+    for dtype in DTYPES:
+        plain, chain = llama_plain(dtype), llama_chain(dtype)
+        pairs += [(COPPICE_PLAIN, plain), (chain, plain), (COPPICE_TREE, chain), (COPPICE_TREE, plain)]
+    pairs = [(over, under) for over, under in pairs if over in speeds and under in speeds]
     if pairs:
-        print("\n| llama.cpp's file | ratio of a prompt's tokens/s | median | 10th to 90th | "
+        print("\n| ratio of a prompt's tokens/s | median | 10th to 90th | "
               + " | ".join(dict.fromkeys(kinds)) + " | sum of times | rounds |")
-        print("|---|---|---:|---:|" + "---:|" * (len(set(kinds)) + 2))
-    for dtype, (over, under) in itertools.product(DTYPES, pairs):
-        each = speeds[dtype][over] / speeds[dtype][under]
+        print("|---|---:|---:|" + "---:|" * (len(set(kinds)) + 2))
+    for over, under in pairs:
+        each = speeds[over] / speeds[under]
         ratios, rounds = np.median(each, axis=1), np.median(each, axis=0)
         s = spread(ratios)
         of_kinds = {k: float(np.median([r for r, kind in zip(ratios, kinds) if kind == k]))
                     for k in dict.fromkeys(kinds)}
-        total = [(1 / np.median(speeds[dtype][side], axis=1)).sum() for side in (under, over)]
-        out[dtype][f"{over} / {under}"] = {**s, **of_kinds, "sum of times": total[0] / total[1],
-                                            "rounds": rounds.tolist()}
-        print(f"| {dtype} | {over} / {under} | {s['median']:.2f} | {s['p10']:.2f} to {s['p90']:.2f} | "
+        total = [(1 / np.median(speeds[side], axis=1)).sum() for side in (under, over)]
+        out[f"{over} / {under}"] = {**s, **of_kinds, "sum of times": total[0] / total[1],
+                                    "rounds": rounds.tolist()}
+        print(f"| {over} / {under} | {s['median']:.2f} | {s['p10']:.2f} to {s['p90']:.2f} | "
               + " | ".join(f"{r:.2f}" for r in of_kinds.values())
               + f" | {total[0] / total[1]:.2f} | {', '.join(f'{r:.2f}' for r in rounds)} |")
 
     print()
-    for dtype in DTYPES:
-        for over, under in pairs:
-            same = sum(a == b for a, b in zip(tokens[dtype][over], tokens[dtype][under]))
-            print(f"{dtype}: {over} and {under} wrote the same {bench.args.new_tokens} tokens on "
-                  f"{same} of {len(bench.prompts)} prompts")
-        if COPPICE_PLAIN in tokens[dtype]:
-            configs = [bench.config[dtype]]
-            if dtype == "f32":
-                configs.append(Config(0, "f32"))
-            for config in dict.fromkeys(configs):
-                checked, differing, gap = bench.check_tokens(tokens[dtype][COPPICE_PLAIN], dtype, config)
-                out[dtype].setdefault("tokens checked", []).append(
-                    {"config": str(config), "tokens": checked, "differing": differing, "largest gap": gap})
-                print(f"{dtype}: of coppice's {checked} tokens llama.cpp ({config}) would have picked "
-                      f"{differing} otherwise, largest logit gap {gap:.3g}")
+    for over, under in pairs:
+        same = sum(a == b for a, b in zip(tokens[over], tokens[under]))
+        print(f"{over} and {under} wrote the same {bench.args.new_tokens} tokens on "
+              f"{same} of {len(bench.prompts)} prompts")
+    for dtype in DTYPES if COPPICE_PLAIN in tokens else ():
+        configs = [bench.config[dtype]]
+        if dtype == "f32":
+            configs.append(Config(0, "f32"))
+        for config in dict.fromkeys(configs):
+            checked, differing, gap = bench.check_tokens(tokens[COPPICE_PLAIN], dtype, config)
+            out.setdefault(f"tokens checked by {dtype}", []).append(
+                {"config": str(config), "tokens": checked, "differing": differing, "largest gap": gap})
+            print(f"of coppice's {checked} tokens llama.cpp {dtype} ({config}) would have picked "
+                  f"{differing} otherwise, largest logit gap {gap:.3g}")
     if bench.disturbed:
         print(f"{bench.disturbed} measurements stayed disturbed by other processes "
               f"(more than {bench.args.foreign:.0%} of the cores) after {bench.args.attempts} attempts")
@@ -354,7 +370,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-trials", action="store_true", help=f"run llama.cpp with {Config()}")
     parser.add_argument("--chains", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6, 8, 10])
-    parser.add_argument("--foreign", type=float, default=0.05, 
+    parser.add_argument("--foreign", type=float, default=0.05,
                         help="share of the cores others may take in a measurement")
     parser.add_argument("--attempts", type=int, default=6, help="at one measurement")
     parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine")
@@ -380,7 +396,7 @@ def main():
         speeds, tokens = bench.measure()
         summary = report(bench, speeds, tokens)
         if args.out:
-            rows = {d: {s: v.tolist() for s, v in sides.items()} for d, sides in speeds.items()}
+            rows = {side: values.tolist() for side, values in speeds.items()}
             pathlib.Path(args.out).write_text(
                 json.dumps({"versions": versions, "summary": summary, "tokens_per_second": rows},
                            indent=1))

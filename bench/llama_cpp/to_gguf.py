@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 
 NUMPY_TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+Q8_0_BLOCK = 32
 
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -155,7 +156,7 @@ def add_tokenizer(writer, folder, config):
 
 
 def convert(folder, out, dtype):
-    """Writes `out` from the model folder; dtype is "bf16" or "f32"."""
+    """Writes `out` from the model folder; dtype is "bf16", "f32" or "q8_0"."""
     folder = pathlib.Path(folder)
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] != "llama":
@@ -204,10 +205,13 @@ def convert(folder, out, dtype):
         if array.ndim == 2 and dtype == "bf16":
             rows = np.ascontiguousarray(to_bf16(source_type, array)).view(np.uint8)
             writer.add_tensor(target_name, rows, raw_dtype=gguf.GGMLQuantizationType.BF16)
-        elif array.ndim == 2 and dtype == "q8_0":
+        elif array.ndim == 2 and dtype == "q8_0" and array.shape[1] % Q8_0_BLOCK == 0:
             q8_0 = gguf.GGMLQuantizationType.Q8_0
             rows = gguf.quants.quantize(np.ascontiguousarray(to_f32(source_type, array)), q8_0)
             writer.add_tensor(target_name, rows, raw_dtype=q8_0)
+        elif array.ndim == 2 and dtype == "q8_0":
+            # Rows that blocks do not fill stay F16, as in llama.cpp's own quantisation.
+            writer.add_tensor(target_name, to_f32(source_type, array).astype(np.float16))
         else:
             writer.add_tensor(target_name, np.ascontiguousarray(to_f32(source_type, array)))
 
