@@ -54,7 +54,7 @@ struct Kind {
 
 }  // namespace
 
-void bench_products(const ModelShape& model, int threads, double budget_ms) {
+void bench_products(const ModelShape& model, int threads, double budget_ms, double fma_rate) {
   struct Pack {
     const char* name;
     DType stored, compute;
@@ -90,7 +90,7 @@ void bench_products(const ModelShape& model, int threads, double budget_ms) {
       "activations if not f32\n%5s",
       model.name, elements * 1e-6, workers.threads(), "rows");
   for (const Kind& kind : kinds) std::printf(" %17s", kind.name);
-  std::printf(" %17s %15s\n", "oneDNN f32", "GFLOP/s of bf16");
+  std::printf(" %17s %23s\n", "oneDNN f32", "GFLOP/s of bf16, of peak");
   const auto widest = static_cast<std::size_t>(
       std::max({2 * model.ffn, model.vocab, (model.heads + 2 * model.kv_heads) * model.head_dim}));
   std::vector<float> x(most_rows * widest), y(most_rows * widest);
@@ -132,7 +132,8 @@ void bench_products(const ModelShape& model, int threads, double budget_ms) {
       if (&kind == &kinds.front()) first = best;
     }
     print(library);
-    std::printf(" %15.0f\n", 2e-9 * elements * rows / first);
+    const double operations = 2.0 * elements * rows / first;
+    std::printf(" %15.0f %6.0f%%\n", 1e-9 * operations, 100 * operations / fma_rate);
     std::fflush(stdout);
   }
 }

@@ -12,7 +12,7 @@ struct ModelShape {
 };
 
 /// Prints best and median milliseconds at growing row counts, the kinds of products run
-/// alternately; `budget_ms` per row count.
-void bench_products(const ModelShape& model, int threads, double budget_ms);
+/// alternately; `budget_ms` per row count. `fma_rate`: operations per second that the cores can do.
+void bench_products(const ModelShape& model, int threads, double budget_ms, double fma_rate);
 
 }  // namespace coppice::bench

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "bench/host_bandwidth.h"
+#include "bench/host_fma_rate.h"
 #include "bench/kernel_products.h"
 #include "bench/options.h"
 #include "kernels/attention.h"
@@ -283,14 +284,16 @@ int main(int argc, char** argv) {
     }
     const auto device = make_cpu_device(options);
     cpu::Workers workers(device->threads());
-    std::printf("%s, %d threads, reads %.1f GB/s from memory\n", device->description().c_str(),
-                device->threads(), 1e-9 * bench::host_read_bandwidth(device->threads()));
+    const double rate = bench::host_fma_rate(device->threads());
+    std::printf("%s, %d threads, reads %.1f GB/s from memory, multiplies and adds %.0f GFLOP/s\n",
+                device->description().c_str(), device->threads(),
+                1e-9 * bench::host_read_bandwidth(device->threads()), 1e-9 * rate);
     const auto chosen = [&](const ModelShape& m) {
       return only_model.empty() || only_model == m.name;
     };
     for (const ModelShape& m : shipped) {
       if (!chosen(m)) continue;
-      if (wanted("products")) bench::bench_products(m, device->threads(), budget_ms);
+      if (wanted("products")) bench::bench_products(m, device->threads(), budget_ms, rate);
       if (wanted("attention")) bench_attention(*device, workers, m);
       if (wanted("plan")) bench_plan(m, device->threads());
       if (wanted("small")) bench_small(*device, m);
@@ -298,7 +301,7 @@ int main(int argc, char** argv) {
     if (wanted("sampling")) bench_sampling();
     if (wanted("attention") && chosen(long_texts)) bench_attention(*device, workers, long_texts);
     for (const ModelShape& m : larger) {
-      if (only == "larger") bench::bench_products(m, device->threads(), budget_ms);
+      if (only == "larger") bench::bench_products(m, device->threads(), budget_ms, rate);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench/kernels: %s\n", error.what());

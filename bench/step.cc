@@ -4,11 +4,12 @@
 //   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--json FILE]
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
-// and back to back (queued, then waited for once), which is the device's own time. The share of the
-// read bandwidth is the bytes of the weights that a pass reads (not the embedding table's) over
-// that time, the bandwidth being measured in the same run. Prefill's share of the
-// matrix rate is two operations for each of the layers' weights and token, and for each of the
-// head's once, over its time.
+// and back to back (queued, then waited for once), which is the device's own time; on a CPU one by
+// one, all numbers of rows in turn. The share of the read bandwidth is the bytes of the weights
+// that a pass reads (not the embedding table's) over that time, the bandwidth being measured in
+// the same run. Prefill's share of the matrix rate is two operations for each of the layers'
+// weights and token, and for each of the head's once, over its time; on a CPU the rate is that of
+// multiply-adds in f32.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 #include "base/stopwatch.h"
 #include "bench/host_bandwidth.h"
+#include "bench/host_fma_rate.h"
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine_impl.h"
@@ -59,6 +61,15 @@ std::vector<TokenId> random_prompt(std::int32_t length, std::int64_t vocab) {
     tokens.push_back(static_cast<TokenId>(3 + random() % static_cast<unsigned>(vocab - 3)));
   }
   return tokens;
+}
+
+/// Weights that every row of a pass multiplies, and those of the head, which has fewer rows.
+double layer_weights(const ModelConfig& m) {
+  const std::int64_t heads = std::int64_t{m.head_dim} * (m.heads + m.kv_heads);
+  return static_cast<double>(m.layers * m.hidden_size * (2 * heads + 3 * m.intermediate_size));
+}
+double head_weights(const ModelConfig& m) {
+  return static_cast<double>(m.vocab_size * m.hidden_size);
 }
 
 /// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
@@ -114,7 +125,7 @@ class Passes {
 struct Bench {
   Engine& engine;
   double bandwidth = 0.0;
-  double operations = 0.0;  ///< per second, of large bf16 products; 0: not measured
+  double operations = 0.0;  ///< per second: of large bf16 products on a GPU, of a CPU's f32
   Json json;
 
   void passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
@@ -147,6 +158,48 @@ struct Bench {
                                 {"waited_us", waited * 1e6},
                                 {"queued_us", queued * 1e6},
                                 {"bandwidth_share", share}});
+    }
+  }
+
+  // On a CPU: all numbers of rows in turn, so that others on the machine slow them alike.
+  void host_passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
+    Model& model = *loaded.model;
+    const auto bytes = static_cast<double>(model.weight_bytes_read());
+    const double layers = layer_weights(model.config()), head = head_weights(model.config());
+    std::vector<std::int32_t> rows = {1, 2, 4, 8, 16, 17, 33, 65};
+    std::erase_if(rows, [&](std::int32_t r) { return r > model.options().max_logit_rows; });
+    Passes work(model, *loaded.pool, prefix);
+    std::vector<std::vector<double>> times(rows.size()), ratios(rows.size());
+    const double end = now_seconds() + 20.0;
+    while (times[0].size() < 5 || now_seconds() < end) {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        work.set(rows[i]);
+        const double start = now_seconds();
+        work.queue();
+        model.device().synchronize();
+        times[i].push_back(now_seconds() - start);
+        ratios[i].push_back(times[i].back() / times[0].back());
+      }
+    }
+    std::printf(
+        "\n%s: forward passes over a prefix of %d (%.0f MiB of weights read)\n"
+        "%6s %12s %12s %16s %18s %18s\n",
+        what, prefix, bytes / (1 << 20), "rows", "best, us", "median, us", "over 1 row's",
+        "of read bandwidth", "of multiplications");
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const double best = *std::min_element(times[i].begin(), times[i].end());
+      const double share = 2.0 * rows[i] * (layers + head) / best / operations;
+      std::printf("%6d %12.1f %12.1f %16.2f %17.1f%% %17.1f%%\n", rows[i], best * 1e6,
+                  median(times[i]) * 1e6, median(ratios[i]), 100 * bytes / best / bandwidth,
+                  100 * share);
+      json["passes"].push_back({{"model", what},
+                                {"rows", rows[i]},
+                                {"prefix", prefix},
+                                {"best_us", best * 1e6},
+                                {"median_us", median(times[i]) * 1e6},
+                                {"over_one_row", median(ratios[i])},
+                                {"bandwidth_share", bytes / best / bandwidth},
+                                {"multiplication_share", share}});
     }
   }
 
@@ -245,8 +298,8 @@ struct Bench {
   // The first token comes with the prompt's prefill.
   void first_tokens() {
     const Model& model = *engine.impl().target.model;
-    std::printf("\nplain decoding: medians\n%14s %16s %15s %12s\n", "prompt tokens",
-                "first token, us", "in plain steps", "of bf16 rate");
+    std::printf("\nplain decoding: medians\n%14s %16s %15s %14s\n", "prompt tokens",
+                "first token, us", "in plain steps", "of matrix rate");
     for (const std::int32_t length : {128, 512, 2048}) {
       if (length + 3 > engine.context_length()) break;
       GenerateOptions options;
@@ -262,17 +315,15 @@ struct Bench {
         steps.push_back((s.total - s.load - s.prefill) / 2);
       }
       const double prefill = median(prefills), step = median(steps);
-      const auto weights = static_cast<double>(model.weight_bytes_read()) /
-                           static_cast<double>(size_of(model.device().compute_dtype()));
-      const auto head = static_cast<double>(model.config().vocab_size * model.config().hidden_size);
-      const double work = 2.0 * ((weights - head) * length + head);
+      const double work =
+          2.0 * (layer_weights(model.config()) * length + head_weights(model.config()));
       const double share = operations > 0.0 ? work / prefill / operations : 0.0;
-      std::printf("%14d %16.0f %15.2f %11.1f%%\n", length, prefill * 1e6, prefill / step,
+      std::printf("%14d %16.0f %15.2f %13.1f%%\n", length, prefill * 1e6, prefill / step,
                   100 * share);
       json["prefill"].push_back({{"tokens", length},
                                  {"first_token_us", prefill * 1e6},
                                  {"plain_steps", prefill / step},
-                                 {"bf16_share", share}});
+                                 {"matrix_share", share}});
     }
   }
 
@@ -368,13 +419,13 @@ int main(int argc, char** argv) try {
   Engine::Impl& impl = engine.impl();
   if (impl.device->shares_host_memory()) {
     bandwidth = bench::host_read_bandwidth(impl.device->threads());
-    operations = 0.0;
+    operations = bench::host_fma_rate(impl.device->threads());
   }
   Bench bench{engine, bandwidth, operations, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
   std::printf(", reads %.1f GB/s", bandwidth * 1e-9);
-  if (operations > 0.0) std::printf(", multiplies %.0f TFLOP/s", operations * 1e-12);
+  std::printf(", multiplies %.3g TFLOP/s", operations * 1e-12);
   std::printf("\n");
   bench.json["device"] = impl.device->description();
   bench.json["read_bandwidth"] = bandwidth;
@@ -382,8 +433,14 @@ int main(int argc, char** argv) try {
   bench.json["load_seconds"] = engine.load_seconds();
   bench.json["target"] = target;
   bench.json["draft"] = draft;
-  bench.passes("target", impl.target, prefix);
-  bench.passes("draft", impl.draft, prefix);
+  const bool on_host = impl.device->shares_host_memory();
+  for (const auto& [what, loaded] : {std::pair{"target", &impl.target}, {"draft", &impl.draft}}) {
+    if (on_host) {
+      bench.host_passes(what, *loaded, prefix);
+    } else {
+      bench.passes(what, *loaded, prefix);
+    }
+  }
   if (!passes_only) {
     bench.first_tokens();
     bench.sampled(prefix, 0.0);
