@@ -21,8 +21,11 @@ double multiply_and_add(std::int64_t steps, float* out) {
   constexpr int sums = 10;
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), addend = hn::Set(d, 0.001f);
-  auto s0 = hn::Iota(d, 0.0f), s1 = s0, s2 = s0, s3 = s0, s4 = s0;
-  auto s5 = s0, s6 = s0, s7 = s0, s8 = s0, s9 = s0;
+  // Each begins elsewhere: a compiler makes one sum of equal ones.
+  auto s0 = hn::Iota(d, 0.0f), s1 = hn::Iota(d, 1.0f), s2 = hn::Iota(d, 2.0f);
+  auto s3 = hn::Iota(d, 3.0f), s4 = hn::Iota(d, 4.0f), s5 = hn::Iota(d, 5.0f);
+  auto s6 = hn::Iota(d, 6.0f), s7 = hn::Iota(d, 7.0f), s8 = hn::Iota(d, 8.0f);
+  auto s9 = hn::Iota(d, 9.0f);
   for (std::int64_t i = 0; i < steps; ++i) {
     s0 = hn::MulAdd(s0, factor, addend);
     s1 = hn::MulAdd(s1, factor, addend);
