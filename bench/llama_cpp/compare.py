@@ -103,7 +103,10 @@ class Config:
         return f"flash attention {'on' if self.flash else 'off'}, KV {self.kv}, greedy sampler in {self.sampler}"
 
 
-def llama_paths():
+def llama_paths(folder):
+    """Folders of llama.cpp's headers and libraries."""
+    if folder is not None:
+        return pathlib.Path(folder, "include").resolve(), pathlib.Path(folder, "lib").resolve()
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None:
         raise SystemExit("this Python has no llama_cpp; see README.md")
@@ -115,10 +118,10 @@ def llama_paths():
 
 
 class LlamaCpp:
-    def __init__(self, folder, threads):
+    def __init__(self, folder, threads, installed):
         self.folder, self.threads = folder, threads
         self.program = folder / "decode"
-        include, lib = llama_paths()
+        include, lib = llama_paths(installed)
         subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", str(HERE / "decode.c"), f"-I{include}",
                         f"-L{lib}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{lib}", "-o",
                         str(self.program)], check=True)
@@ -168,7 +171,7 @@ class Coppice:
 class Bench:
     def __init__(self, args, folder):
         self.args = args
-        self.llama = LlamaCpp(folder, args.threads)
+        self.llama = LlamaCpp(folder, args.threads, args.llama)
         self.llama.convert("target", args.target)
         self.coppice = None
         if args.coppice != "none":
@@ -299,6 +302,13 @@ def ids_line(ids):
     return " ".join(map(str, ids))
 
 
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "?"
+
+
 def spread(ratios):
     low, middle, high = np.percentile(ratios, [10, 50, 90])
     return {"median": middle, "p10": low, "p90": high}
@@ -362,6 +372,7 @@ def main():
     parser.add_argument("--target", default=str(ROOT / "models/stories/target"))
     parser.add_argument("--draft", default=str(ROOT / "models/stories/draft"), help="or none: plain decoding only")
     parser.add_argument("--coppice", default=str(ROOT / "build/coppice"), help="or none: llama.cpp alone")
+    parser.add_argument("--llama", help="folder with llama.cpp's include and lib; if not given, llama-cpp-python's")
     parser.add_argument("--no-dyspec", action="store_true", help="leave coppice's speculation out")
     parser.add_argument("--prompts", default=str(ROOT / "bench/prompts/prompts.jsonl"))
     parser.add_argument("--per-kind", type=int, default=6, help="prompts of each kind")
@@ -379,7 +390,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, pathlib.Path(folder))
-        versions = {p: importlib.metadata.version(p) for p in ("llama-cpp-python", "gguf", "sentencepiece")}
+        packages = ["gguf", "sentencepiece"] + ["llama-cpp-python"] * (args.llama is None)
+        versions = {p: version_of(p) for p in packages}
         versions["llama.cpp"], cpu = bench.llama.system
         versions["llama.cpp CPU"] = " ".join(w.split(" = ")[0] for w in cpu.removeprefix("CPU : ").split(" | ") if w)
         versions["coppice"] = bench.coppice.version if bench.coppice else "left out"
