@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -207,6 +209,28 @@ TokenId BasicChildDrawer<Decisions>::draw_largest(const Node& node, std::span<co
 }
 
 template <typename Decisions>
+double BasicChildDrawer<Decisions>::expected_share(const TokenTree& arena, std::int32_t node_id) {
+  Node& node = nodes_[static_cast<std::size_t>(node_id)];
+  if (draw_ != ChildDraw::sampled) return -1.0;
+  if (!node.summarised) start_drawing(arena, node_id);
+  if (!node.squares) {
+    const std::span<const float> probs = std::as_const(distributions_).row(node_id);
+    const auto taken = taken_words(node);
+    double sum[8] = {};
+    for (std::size_t i = 0; i < probs.size(); ++i) {
+      const double mass =
+          (taken[i / 64] >> (i % 64) & 1) != 0 ? 0.0 : static_cast<double>(probs[i]);
+      sum[i % 8] += mass * mass;
+    }
+    node.squares = std::accumulate(std::begin(sum), std::end(sum), 0.0);
+  }
+  const auto masses = block_values(node);
+  const double left = std::accumulate(masses.begin(), masses.end(), 0.0);
+  constexpr double rounding = 1e-6;  // of sums of squares, and more
+  return left > rounding ? std::clamp(*node.squares / (left * left), 0.0, 1.0) : 1.0;
+}
+
+template <typename Decisions>
 std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& arena,
                                                              std::int32_t node_id,
                                                              std::int32_t rank) {
@@ -230,6 +254,8 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   take(node, token);
   const auto at = static_cast<std::size_t>(token);
   summarise_block(node, probs, noise, at / block_);
+  const auto mass = static_cast<double>(probs[at]);
+  if (node.squares) *node.squares -= mass * mass;
   DrawnChild drawn{token, probs[at]};
   if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =

@@ -63,6 +63,9 @@ class BasicChildDrawer {
   /// never repeats a token, never returns one of probability 0.
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
 
+  /// See DraftSource::expected_share; known where children are sampled.
+  double expected_share(const TokenTree& arena, std::int32_t node);
+
   /// What `token` as the target's at a node, of which a child was drawn, says of the sharpness;
   /// nullopt where D excludes it, or the noise is not known.
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token);
@@ -79,6 +82,7 @@ class BasicChildDrawer {
     bool ready = false;
     bool summarised = false;  ///< whether key, depth, block values and beliefs stand
     PowerMoments beliefs;     ///< where children are not sampled
+    std::optional<double> squares;  ///< sum of squared D of what is left, once asked for
   };
 
   std::span<double> block_values(const Node& node);

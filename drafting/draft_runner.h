@@ -48,6 +48,9 @@ class DraftRunner : public DraftSource {
   void forget(std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
+  double expected_share(const TokenTree& arena, std::int32_t node) override {
+    return sampler_->expected_share(arena, node);
+  }
   const DraftSampler& sampler() const { return *sampler_; }
   DraftSampler& sampler() { return *sampler_; }
 

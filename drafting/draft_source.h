@@ -38,6 +38,10 @@ class DraftSource {
   /// the same child, whatever else was drawn.
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;
+
+  /// Of an evaluated node's next child: the expected share that it has of what D has left, which
+  /// is the sum of squared shares; below 0: not known.
+  virtual double expected_share(const TokenTree& /*arena*/, std::int32_t /*node*/) { return -1.0; }
 };
 
 }  // namespace coppice

@@ -85,9 +85,22 @@ class DyspecPolicy final : public DraftPolicy {
     return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
   }
 
-  Position first_child(std::int32_t node) const {
-    return {values_.first_child(arena_, node), arena_.depth[static_cast<std::size_t>(node)] + 1,
-            node, 0};
+  // Before the node is evaluated: no less than its value will be, so that whatever has a place is
+  // evaluated.
+  Position first_child_at_most(std::int32_t node) const {
+    return {values_.most_of_first_child(arena_, node),
+            arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+  }
+
+  Position first_child(std::int32_t node, DraftSource& source) {
+    const double share = expected_share(node, source);
+    if (node == 0) values_.know_shares(share >= 0.0);
+    return {values_.first_child(arena_, node, share),
+            arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+  }
+
+  double expected_share(std::int32_t node, DraftSource& source) const {
+    return values_.asks_for_shares() ? source.expected_share(arena_, node) : -1.0;
   }
 
   // Whether a node of this value pays for a tree's place, counted from 0.
@@ -113,7 +126,7 @@ class DyspecPolicy final : public DraftPolicy {
   void draw(DraftSource& source) {
     dropped_.clear();
     next_.clear();
-    for (const std::int32_t node : batch_) next_.push_back(first_child(node));
+    for (const std::int32_t node : batch_) next_.push_back(first_child(node, source));
     std::make_heap(next_.begin(), next_.end(), first_on_top());
     while (!next_.empty() && admits(next_.front())) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
@@ -122,7 +135,8 @@ class DyspecPolicy final : public DraftPolicy {
       if (!add(position, source)) continue;
       position.node = -1;
       ++position.rank;
-      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value);
+      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value,
+                                            expected_share(position.parent, source));
       next_.push_back(position);
       std::push_heap(next_.begin(), next_.end(), first_on_top());
     }
@@ -135,7 +149,7 @@ class DyspecPolicy final : public DraftPolicy {
     if (!drawn) return false;
     if (values_.looks_ahead()) {
       position.value =
-          std::min(position.value, values_.child(arena_, position.parent, position.rank, *drawn));
+          std::min(position.value, values_.child(position.parent, position.rank, *drawn));
       if (!admits(position)) return false;
     }
     position.node = arena_.add(position.parent, drawn->token, position.rank, drawn->prob,
@@ -156,7 +170,7 @@ class DyspecPolicy final : public DraftPolicy {
     double surplus = 0.0;
     for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
       if (arena_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
-      if (!admits(first_child(node))) continue;
+      if (!admits(first_child_at_most(node))) continue;
       if (economics_ != nullptr) {
         const auto size = static_cast<std::int32_t>(placed_.size());
         const double net = values_.expected_first_child(arena_, node) - economics_->node_cost(size);

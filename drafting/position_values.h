@@ -18,14 +18,17 @@ namespace coppice {
 /// judge it, where there is one:
 ///
 ///                          DySpec                     calibrated
-///   e(child)               e(node) D(child)           e(node) r(node) child(rank, depth, share, u)
+///   e(child)               e(node) D(child)           e(node) r(node) child(rank, share, u)
 ///   r(node)                1 - sum of children's D    product of 1 - child(...)
-///   value of a position    e(node) r(node)            e(node) r(node) position(rank, depth)
+///   value of a position    e(node) r(node)            e(node) r(node) child(rank, s)
 ///
-/// held down to its parent's position's value and its previous sibling's. So a value never
-/// increases towards later siblings and deeper positions, and it is a function of the tokens, and
-/// of the numbers u that will judge them, of the position's ancestors and of their and its own
-/// earlier siblings. That is what the proof in drafting/dyspec.cc asks for.
+/// where s is the share that the position's child is expected to have
+/// (DraftSource::expected_share), or position(rank, depth) in place of child(rank, s) where s is
+/// not known. Values are held down to the parent's position's value and the previous sibling's. So
+/// a value never increases towards later siblings and deeper positions, and it is a function of the
+/// tokens, and of the numbers u that will judge them, of the position's ancestors and of their and
+/// its own earlier siblings: D at a node, and so s, is a function of the tokens that lead to it.
+/// That is what the proof in drafting/dyspec.cc asks for.
 ///
 /// `looks_ahead` is for where any tree is exact: a position's value may be lowered to its drawn
 /// child's estimate, and before the draw it is bounded by e(node) r(node).
@@ -38,13 +41,22 @@ class PositionValues {
 
   /// A tree of its root alone.
   void reset() { nodes_.assign(1, {1.0, 1.0, 0.0}); }
+  /// Whether expected shares say anything here, and whether the source of this tree knows them:
+  /// values of positions may then be as large as those of children that are certain to the draft.
+  bool asks_for_shares() const { return calibration_ != nullptr && !looks_ahead_; }
+  void know_shares(bool known) { shares_known_ = known; }
 
-  /// Of the first position under a node. The root's is 1, as DySpec has it, whatever was learned:
-  /// every tree has a node, so that refusals cannot keep a threshold from ever trying again.
-  double first_child(const TokenTree& tree, std::int32_t node) const {
+  /// Of the first position under a node, at most: before the node is evaluated. The root's is 1, as
+  /// DySpec has it, whatever was learned: every tree has a node, so that refusals cannot keep a
+  /// threshold from ever trying again.
+  double most_of_first_child(const TokenTree& tree, std::int32_t node) const {
+    return first_child(tree, node, shares_known_ ? 1.0 : -1.0);
+  }
+  /// Of the first position under an evaluated node. `share`: the expected one, or below 0.
+  double first_child(const TokenTree& tree, std::int32_t node, double share) const {
     if (node == 0) return 1.0;
     const auto i = static_cast<std::size_t>(node);
-    return std::min(nodes_[i].estimate * bound(0, tree.depth[i] + 1), tree.value[i]);
+    return std::min(nodes_[i].estimate * chance_before(0, tree.depth[i] + 1, share), tree.value[i]);
   }
 
   /// That a node's first child is accepted, as far as is known before it is drawn. Needs a
@@ -55,13 +67,11 @@ class PositionValues {
   }
 
   /// Estimate of a child that is drawn and not added, of the next rank.
-  double child(const TokenTree& tree, std::int32_t parent, std::int32_t rank,
-               const DrawnChild& drawn) const {
+  double child(std::int32_t parent, std::int32_t rank, const DrawnChild& drawn) const {
     const auto i = static_cast<std::size_t>(parent);
     if (calibration_ == nullptr) return nodes_[i].estimate * static_cast<double>(drawn.prob);
     return nodes_[i].estimate * nodes_[i].refused *
-           chance_of(tree, parent, rank, drawn.belief < 0.0f ? drawn.prob : drawn.belief,
-                     drawn.uniform);
+           chance_of(parent, rank, drawn.belief < 0.0f ? drawn.prob : drawn.belief, drawn.uniform);
   }
 
   /// The tree's last node was added: the child of its parent with the next rank.
@@ -76,8 +86,7 @@ class PositionValues {
       above.drawn += prob;
       above.refused = std::max(0.0, 1.0 - above.drawn);
     } else {
-      const double accepted =
-          chance_of(tree, parent, tree.rank[n], tree.belief[n], tree.uniform[n]);
+      const double accepted = chance_of(parent, tree.rank[n], tree.belief[n], tree.uniform[n]);
       estimate = above.estimate * above.refused * accepted;
       above.drawn += static_cast<double>(tree.belief[n]);
       above.refused *= 1.0 - accepted;
@@ -86,11 +95,11 @@ class PositionValues {
   }
 
   /// Of the position of this rank under `parent`, the next one; `value` is the previous one's.
-  double next_sibling(const TokenTree& tree, std::int32_t parent, std::int32_t rank,
-                      double value) const {
+  double next_sibling(const TokenTree& tree, std::int32_t parent, std::int32_t rank, double value,
+                      double share) const {
     const auto i = static_cast<std::size_t>(parent);
-    return std::min(value,
-                    nodes_[i].estimate * (nodes_[i].refused * bound(rank, tree.depth[i] + 1)));
+    const double chance = chance_before(rank, tree.depth[i] + 1, share);
+    return std::min(value, nodes_[i].estimate * (nodes_[i].refused * chance));
   }
 
   bool looks_ahead() const { return looks_ahead_; }
@@ -102,21 +111,22 @@ class PositionValues {
     double drawn;     // D, or belief, of its children so far
   };
 
-  double bound(std::int32_t rank, std::int32_t depth) const {
-    return looks_ahead_ || calibration_ == nullptr ? 1.0 : calibration_->position(rank, depth);
+  /// Of a child that is not drawn yet.
+  double chance_before(std::int32_t rank, std::int32_t depth, double share) const {
+    if (!asks_for_shares()) return 1.0;
+    return share < 0.0 ? calibration_->position(rank, depth) : calibration_->child(rank, share);
   }
 
-  double chance_of(const TokenTree& tree, std::int32_t parent, std::int32_t rank, float belief,
-                   float uniform) const {
+  double chance_of(std::int32_t parent, std::int32_t rank, float belief, float uniform) const {
     const auto i = static_cast<std::size_t>(parent);
     const auto mass = static_cast<double>(belief);
     const double left = 1.0 - nodes_[i].drawn;
-    return calibration_->child(rank, tree.depth[i] + 1, left > mass ? mass / left : 1.0,
-                               static_cast<double>(uniform));
+    return calibration_->child(rank, left > mass ? mass / left : 1.0, static_cast<double>(uniform));
   }
 
   const AcceptanceCalibration* calibration_;
   bool looks_ahead_;
+  bool shares_known_ = false;
   std::vector<Node> nodes_;
 };
 

@@ -68,10 +68,10 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
     const bool by_node = options_.policy == Policy::dyspec;
     auto_size_ = std::make_unique<AutoSize>(
         *costs, engine_.costs_are_saved ? nullptr : &engine_.correction, draft_setting_.draw,
-        by_node ? engine_.options.max_tree_size : 0, believes_);
+        by_node ? engine_.options.max_tree_size : 0);
   }
   if (learns_values(options_) && !auto_size_) {
-    calibration_ = std::make_unique<AcceptanceCalibration>(draft_setting_.draw, believes_);
+    calibration_ = std::make_unique<AcceptanceCalibration>(draft_setting_.draw);
   }
   policy_ = make_policy(options_, plan, auto_size_.get(), calibration_.get());
   tree_.reserve(engine_.options.max_tree_size + 1);

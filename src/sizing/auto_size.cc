@@ -44,12 +44,12 @@ void hull_increments(std::span<const double> costs, std::vector<std::size_t>& hu
 }  // namespace
 
 AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
-                   std::int32_t most, bool believes)
+                   std::int32_t most)
     : costs_(costs),
       correction_(correction),
       draw_(draw),
       most_(std::min(most, C::most_planned)),
-      calibration_(draw, believes) {}
+      calibration_(draw) {}
 
 double AutoSize::plain_seconds() const {
   return corrected(Work::plain, costs_.target.seconds(1, prefix_));

@@ -23,9 +23,8 @@ class AutoSize : public GrowthEconomics {
  public:
   /// `correction`: what the clock has said so far, of all texts; null if sizes are to repeat
   /// themselves. Both outlive this. `most`: draft tokens of trees that grow by node_cost(); 0 if
-  /// none do. `believes`: whether children come with beliefs (drafting/draft_sampler.h).
-  AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most,
-           bool believes = false);
+  /// none do.
+  AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most);
 
   /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
   void begin_text(double fit);

@@ -87,6 +87,9 @@ class TableDraft final : public DraftSource {
     draws += drawn ? 1 : 0;
     return drawn;
   }
+  double expected_share(const TokenTree& arena, std::int32_t node) override {
+    return drawer_.expected_share(arena, node);
+  }
 
   std::int32_t passes = 0;
   std::int32_t draws = 0;     ///< children drawn

@@ -56,6 +56,18 @@ LawError error_of(ExactPair& pair, const Setup& setup) {
       {setup.policy, *rule, testing::fixed(setup.size), setup.draw, setup.steps});
 }
 
+// One whose trees hang on the numbers, of two cells each.
+AcceptanceCalibration heeding_numbers() {
+  AcceptanceCalibration calibration;
+  for (int i = 0; i < 200; ++i) {
+    const double share = 0.05 + 0.1 * (i % 10);
+    calibration.observe(i / 10 % 2, 1, share, true, 0.25);
+    calibration.observe(i / 10 % 2, 1, share, false, 0.75);
+  }
+  calibration.update();
+  return calibration;
+}
+
 // Looks through the pairs to the first whose law is off by more than rounding ever is; without
 // the fault that pair's law is the target's. Returns what was found.
 LawError expect_caught(const std::string& fault, const Setup& setup) {
@@ -68,8 +80,8 @@ LawError expect_caught(const std::string& fault, const Setup& setup) {
     EXPECT_NEAR(error.total, 1.0, tolerance) << fault;
     if (error.largest < far_off) continue;
     std::cout << fault << ": " << pair.name << " " << error.text() << "\n";
-    const AcceptanceCalibration nothing;
-    const auto correct_policy = make_dyspec_policy({setup.cells > 0 ? &nothing : nullptr});
+    const AcceptanceCalibration calibration = heeding_numbers();
+    const auto correct_policy = make_dyspec_policy({setup.cells > 0 ? &calibration : nullptr});
     const LawError correct =
         error_of(pair, {*correct_policy, std::nullopt, DrawingFault::none, setup.size, setup.steps,
                         ChildDraw::sampled, setup.cells});
@@ -159,16 +171,16 @@ TEST(PolicyFaults, AutomaticSizeInHindsight) {
 
 // Growth may look at the numbers of ancestors and earlier siblings, and at no others.
 TEST(PolicyFaults, LooksAtALaterSiblingsNumber) {
-  const AcceptanceCalibration nothing;
-  const auto policy = make_dyspec_policy({&nothing});
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const auto policy = make_dyspec_policy({&calibration});
   expect_caught(
       "the number of the next sibling is seen",
       {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
 }
 
 TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
-  const AcceptanceCalibration nothing;
-  const auto policy = make_dyspec_policy({&nothing});
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const auto policy = make_dyspec_policy({&calibration});
   expect_caught(
       "the number of the next step is seen",
       {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
