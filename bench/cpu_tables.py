@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import sizes
 # Seconds of a job with this many threads, before all are scaled to the time there is.
 SHARES = {1: 150, 2: 90, 4: 70, 8: 50}
 SHARE_OF_ALL = 25
+PRODUCT_ROWS = (1, 4, 8, 16, 64, 256)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +138,16 @@ def print_speeds(rows, threads, temperature):
               + "".join(f" {kind['speedup']:.2f} |" for kind in row["kinds"].values()))
 
 
+def print_products(text, threads):
+    """Lines of the table of products: of the target, best ms by rows."""
+    head, *lines = text.split("target, products")[1].split("\n\n")[0].splitlines()[1:]
+    names = [head[at:at + 18].strip() for at in range(5, 5 + 5 * 18, 18)]
+    best = {int(line[:5]): re.findall(r"([\d.]+) +\(", line) for line in lines}
+    for column, name in enumerate(name for name in names if "GFLOP" not in name):
+        print(f"| {threads} | {name} |"
+              + "".join(f" {float(best[rows][column]):.2f} |" for rows in PRODUCT_ROWS))
+
+
 def main():
     parser = sizes.options(__doc__.splitlines()[0])
     parser.set_defaults(rounds=9)
@@ -159,12 +171,20 @@ def main():
           " speed-up [95%] | accepted length | tree | books | tales | dialogue | maths |\n"
           "| ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for job, rows in done:
-        if job.kind == "useless" or job.kind == "quiet" and job.name == "shipped":
-            print_speeds(rows, f"{job.threads}, useless draft" if job.kind == "useless" else
-                         job.threads, job.temperature)
+        if job.kind == "useless":
+            print_speeds(rows, f"{job.threads}, useless draft", job.temperature)
+        elif job.kind == "quiet" and job.name == "shipped" and job.threads in (2, len(runner.cores)):
+            print_speeds(rows, job.threads, job.temperature)
+    print("\n### Products of the target's 16.6 M weights, best ms by rows\n\n"
+          "| threads | weights, and activations if not f32 | "
+          + " | ".join(map(str, PRODUCT_ROWS)) + " |\n"
+          + "| ---: | --- |" + " ---: |" * len(PRODUCT_ROWS))
     for job, text in done:
         if job.kind == "products":
-            print(f"\n### Products, {job.threads} threads\n\n```\n{text}```")
+            print_products(text, job.threads)
+    for job, text in done:
+        if job.kind == "products":
+            print("\n" + text.splitlines()[0])
     sys.exit(runner.failed)
 
 
