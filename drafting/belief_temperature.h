@@ -28,7 +28,9 @@ class BeliefTemperature {
   static double usual(double temperature, double draft_temperature) {
     return (temperature > 0.0 ? temperature : draft_temperature) / usual_at_one;
   }
-  explicit BeliefTemperature(double sharpness = 1.0) : log_sharpness_(std::log(sharpness)) {}
+  /// Starts from the nearest `sharpness` that can be learned: e^-4 to e^4.
+  explicit BeliefTemperature(double sharpness = 1.0)
+      : log_sharpness_(std::clamp(std::log(sharpness), -most, most)) {}
 
   double sharpness() const { return std::exp(log_sharpness_); }
   void observe(const BeliefEvidence& seen) {

@@ -110,9 +110,9 @@ void GenerateOptions::validate() const {
     refuse("threshold ", o.threshold, ": use a number above 0, up to 1, or 0 for automatic");
   }
   if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 ||
-      o.draft_temperature == 0.0) {
+      (o.draft_temperature >= 0.0 && o.draft_temperature < 0.001)) {
     refuse("draft-temperature ", o.draft_temperature,
-           ": use a number above 0, up to 100 (the tree is weighed by the draft's probabilities)");
+           ": use a number from 0.001 to 100 (the tree is weighed by the draft's probabilities)");
   }
   check_tree_options(o);
   for (const std::string& text : o.stop) {

@@ -87,7 +87,7 @@ std::string kind_of(const po::option_description& option) {
 std::string range_of(const std::string& option) {
   constexpr std::pair<const char*, const char*> ranges[] = {
       {"temperature", "from 0 (always the most probable token) to 100"},
-      {"draft-temperature", "above 0, up to 100"},
+      {"draft-temperature", "from 0.001 to 100"},
       {"top-p", "above 0, up to 1"},
       {"min-p", "from 0 to 1"},
       {"repetition-penalty", "above 0 (1 is off), up to 100"},
@@ -367,7 +367,8 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();
     if (options.draft_temperature < 0.0) {
-      throw_usage(cat("--draft-temperature ", options.draft_temperature, ": use a number above 0"));
+      throw_usage(cat("--draft-temperature ", options.draft_temperature,
+                      ": use a number from 0.001 to 100"));
     }
   }
   options.add_bos = values.count("no-bos") == 0;

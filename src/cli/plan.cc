@@ -35,7 +35,8 @@ std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
   if (values.count("draft-temperature") != 0) {
     base.draft_temperature = values["draft-temperature"].as<double>();
     if (!(base.draft_temperature > 0.0)) {
-      throw_usage(cat("--draft-temperature ", base.draft_temperature, ": use a number above 0"));
+      throw_usage(
+          cat("--draft-temperature ", base.draft_temperature, ": use a number from 0.001 to 100"));
     }
   }
   const auto temperatures =

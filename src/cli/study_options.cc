@@ -34,7 +34,8 @@ study::GridLists grid_lists(const po::variables_map& values) {
   if (values.count("draft-temperature") != 0) {
     lists.draft_temperature = values["draft-temperature"].as<double>();
     if (!(lists.draft_temperature > 0.0)) {
-      throw_usage(cat("--draft-temperature ", lists.draft_temperature, ": use a number above 0"));
+      throw_usage(
+          cat("--draft-temperature ", lists.draft_temperature, ": use a number from 0.001 to 100"));
     }
   }
   GenerateOptions trees;

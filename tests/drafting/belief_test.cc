@@ -133,5 +133,21 @@ TEST(BeliefTemperature, FindsTheSharpness) {
   EXPECT_FALSE(drawer.evidence(0, 1));
 }
 
+// Whatever temperature a text has, learning begins where it can end: evidence that asks for no
+// change changes nothing, and evidence in one direction moves that way.
+TEST(BeliefTemperature, StartsWhereItCanStay) {
+  for (const double temperature : {1e-6, 0.001, 0.7, 100.0}) {
+    const double start = BeliefTemperature::usual(temperature, 0.45);
+    BeliefTemperature learned(start);
+    const double before = learned.sharpness();
+    learned.observe({0.0, 1.0});
+    EXPECT_EQ(learned.sharpness(), before) << temperature;
+    const double inwards = start > 1.0 ? -1.0 : 1.0;
+    learned.observe({inwards, 1.0});
+    EXPECT_GT(inwards * (learned.sharpness() - before), 0.0) << temperature;
+    EXPECT_LT(std::abs(std::log(before)), 4.0 + 1e-9);
+  }
+}
+
 }  // namespace
 }  // namespace coppice

@@ -390,7 +390,9 @@ TEST(Engine, RefusesWhatCannotBe) {
   EXPECT_TRUE(refused([](auto& o) { o.repetition_penalty = 0.0; }));
   EXPECT_TRUE(refused([](auto& o) { o.max_new_tokens = -1; }));
   EXPECT_TRUE(refused([](auto& o) { o.tree_size = 1000; }));
-  EXPECT_TRUE(refused([](auto& o) { o.draft_temperature = 0.0; }));
+  for (const double refused_temperature : {0.0, 1e-320, 1e-40, 0.00099, 100.1, NAN, INFINITY}) {
+    EXPECT_TRUE(refused([&](auto& o) { o.draft_temperature = refused_temperature; }));
+  }
   EXPECT_TRUE(refused([](auto& o) { o.threshold = 1.5; }));
   EXPECT_TRUE(refused([](auto& o) { o.stop = {""}; }));
   EXPECT_THROW(engine.generate(std::vector<TokenId>{}, greedy(1)), Error);
