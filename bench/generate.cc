@@ -223,7 +223,7 @@ int main(int argc, char** argv) try {
       po::value(&settings_text)
           ->default_value("chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,"
                           "dyspec:16,dyspec:0,dyspec:0:coupled"),
-      "policy:size[:coupled][:plain], comma-separated; size 0 is auto; plain decoding is "
+      "policy:size[:coupled|:auto][:plain], comma-separated; size 0 is auto; plain decoding is "
       "always there")("cpu-seconds", "time by the process's CPU time, not the clock")(
       "json", po::value<std::string>(), "file for the figures");
   po::variables_map values;
@@ -258,10 +258,12 @@ int main(int argc, char** argv) try {
     for (std::string how; std::getline(parts, how, ':');) {
       if (how == "coupled") {
         s.acceptance = Acceptance::coupled;
+      } else if (how == "auto") {
+        s.acceptance = Acceptance::automatic;
       } else if (how == "plain") {
         s.plain_values = true;
       } else {
-        throw std::runtime_error("--settings: " + how + " is neither coupled nor plain");
+        throw std::runtime_error("--settings: " + how + " is neither coupled, auto nor plain");
       }
       s.name += " " + how;
     }

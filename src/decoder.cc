@@ -47,7 +47,6 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
       target_params_(params_of(options, options.temperature)),
       text_(options.stop) {
   const bool greedy = options_.temperature == 0.0;
-  const bool coupled = options_.acceptance == Acceptance::coupled;
   const double start = now_seconds();
   const TreePlan plan = plan_trees(options_, engine_.options.max_tree_size);
   planning_seconds_ = now_seconds() - start;
@@ -58,8 +57,10 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   // Without memory to measure in there is none to speculate in either.
   if (sizes_itself(options_) && costs == nullptr) options_.policy = Policy::none;
 
+  settle_rule(costs);
   set_up_draft();
 
+  const bool coupled = options_.acceptance == Acceptance::coupled;
   judge_ = engine_.make_judge(greedy ? DeviceNoise::top
                                      : (coupled ? DeviceNoise::coupled : DeviceNoise::sampled));
 
@@ -75,6 +76,35 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
   }
   policy_ = make_policy(options_, plan, auto_size_.get(), calibration_.get());
   tree_.reserve(engine_.options.max_tree_size + 1);
+}
+
+// Large trees gain by coupled acceptance where they know the noise (sizing/rule_choice.h). Sizes
+// that repeat themselves are judged by the same rule every time.
+void Decoder::settle_rule(const CostTable* costs) {
+  const bool open = options_.acceptance == Acceptance::automatic;
+  options_.acceptance = settled_acceptance(options_);
+  if (!open || options_.temperature == 0.0 || !learns_values(options_) ||
+      !engine_.draft_runner->sampler().believes()) {
+    return;
+  }
+  const std::lock_guard lock(engine_.mutex);
+  RuleChoice fixed;
+  const bool learns = costs != nullptr && !engine_.costs_are_saved;
+  if (learns) {
+    rules_ = &engine_.rules[{options_.policy, std::lround(10.0 * options_.temperature)}];
+  }
+  const std::int32_t most = engine_.options.max_tree_size;
+  const double nodes =
+      costs != nullptr ? RuleChoice::usual_nodes(*costs, most) : options_.tree_size;
+  options_.acceptance = (learns ? *rules_ : fixed).choose(nodes);
+}
+
+void Decoder::learn_rule() {
+  const Statistics& s = result_.statistics;
+  if (rules_ == nullptr || s.steps < SizingConstants::least_steps) return;
+  const std::lock_guard lock(engine_.mutex);
+  const double rate = s.decode_tokens_per_second * auto_size_->plain_seconds();
+  if (rate > 0.0) rules_->record(options_.acceptance, rate, s.tree_size_mean);
 }
 
 // Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
@@ -425,6 +455,7 @@ void Decoder::finish(double seconds) {
   if (seconds > s.seconds.prefill) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
+  learn_rule();
   s.policy = options_.policy;
   s.policy_name =
       options_.policy == Policy::custom ? options_.custom_policy : name_of(options_.policy);

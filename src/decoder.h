@@ -45,6 +45,9 @@ class Decoder {
   void note_logprob(std::int32_t node, TokenId token);
   void finish(double seconds);
 
+  void settle_rule(const CostTable* costs);
+  void learn_rule();
+
   Engine::Impl& engine_;
   SequenceState& state_;
   GenerateOptions options_;
@@ -53,6 +56,7 @@ class Decoder {
   SamplingParams target_params_;
   DraftRunner::Setting draft_setting_;
   bool believes_ = false;                    ///< whether children come with beliefs
+  RuleChoice* rules_ = nullptr;              ///< of the engine; null if this text is none of them
   std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;
   std::unique_ptr<AcceptanceCalibration> calibration_;

@@ -82,7 +82,7 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
 const char* version() { return COPPICE_VERSION; }
 
 const char* name_of(Acceptance acceptance) {
-  constexpr std::array names = {"rejection", "coupled"};
+  constexpr std::array names = {"rejection", "coupled", "auto"};
   return names[static_cast<std::size_t>(acceptance)];
 }
 const char* name_of(FinishReason reason) {

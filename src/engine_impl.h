@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "coppice.h"
@@ -18,6 +20,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "sizing/cost_correction.h"
 #include "sizing/cost_table.h"
+#include "sizing/rule_choice.h"
 #include "step_view.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
@@ -36,7 +39,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
-  CostCorrection correction;     ///< of these costs, by the clock, over all texts
+  CostCorrection correction;  ///< of these costs, by the clock, over all texts
+  /// What texts have said of the acceptance rules, by policy and tenths of temperature.
+  std::map<std::pair<Policy, std::int64_t>, RuleChoice> rules;
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.

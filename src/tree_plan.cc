@@ -126,11 +126,18 @@ GrowMap sequoia_map(std::vector<double> acceptance, std::int32_t size, std::int3
 
 }  // namespace
 
+Acceptance settled_acceptance(const GenerateOptions& options) {
+  if (options.acceptance != Acceptance::automatic) return options.acceptance;
+  return options.temperature > 0.0 && needs_any_tree_exact(options.policy) ? Acceptance::coupled
+                                                                           : Acceptance::rejection;
+}
+
 ChildDraw child_draw(const GenerateOptions& options) {
   if (options.temperature == 0.0) {
     return options.sampled_children ? ChildDraw::sampled : ChildDraw::top;
   }
-  return options.acceptance == Acceptance::coupled ? ChildDraw::coupled : ChildDraw::sampled;
+  return settled_acceptance(options) == Acceptance::coupled ? ChildDraw::coupled
+                                                            : ChildDraw::sampled;
 }
 
 void check_tree_options(const GenerateOptions& options) {

@@ -25,6 +25,10 @@ inline constexpr std::int32_t largest_tree_size = 1024;
 inline constexpr std::array usual_acceptance = {0.79,  0.073, 0.038, 0.018,
                                                 0.015, 0.009, 0.009, 0.006};
 
+/// The acceptance rule of a request; if it is automatic, the one that its policy asks for: coupled
+/// where only that keeps its trees exact, else rejection.
+Acceptance settled_acceptance(const GenerateOptions& options);
+
 /// How a request has its children drawn: what keeps its acceptance rule exact.
 ChildDraw child_draw(const GenerateOptions& options);
 

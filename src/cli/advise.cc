@@ -4,6 +4,7 @@
 #include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "study/advise_report.h"
@@ -29,7 +30,9 @@ std::string given(const po::variables_map& values) {
   for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-dtype",
                            "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p",
                            "min-p", "repetition-penalty", "acceptance", "draft-temperature"}) {
-    if (values.count(name) == 0 || values[name].defaulted()) continue;
+    // generate chooses the rule, unless it is named.
+    const bool always = std::string_view(name) == "acceptance";
+    if (values.count(name) == 0 || (values[name].defaulted() && !always)) continue;
     const boost::any& value = values[name].value();
     std::string text;
     if (const auto* word = boost::any_cast<std::string>(&value)) text = shell_word(*word);
@@ -90,6 +93,7 @@ int advise(const std::vector<std::string>& arguments) {
   const bool json = wants_json(values);
   ChosenPrompts prompts(values);
   study::AdviceRequest request;
+  named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
   request.sampling = sampling_request(values);
   if (values.count("seed") == 0) request.sampling.seed = 1;
   request.new_tokens = count_in(values, "max-new-tokens", study::fewest_new_tokens);

@@ -5,6 +5,7 @@
 #include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "policy_table.h"
@@ -40,6 +41,7 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
   for (GenerateOptions& options : all) {
     for (const Acceptance acceptance : all_acceptances) {
       const bool asked = !values["acceptance"].defaulted();
+      if (asked) named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
       if (asked && acceptance != request.acceptance) continue;
       // Rejection is no choice for what it would bias.
       if (!asked && needs_any_tree_exact(options.policy) && acceptance == Acceptance::rejection) {

@@ -273,9 +273,11 @@ po::options_description drafting_options(const UsualValues& usual) {
       "its belief temperature. If not given, the target's, and else learned as the text is "
       "written")(
       "acceptance",
-      po::value<std::string>()->default_value("rejection", usual.acceptance)->value_name("A"),
-      "rejection or coupled")("sampled-children",
-                              "at temperature 0, draw the children instead of taking the top")(
+      po::value<std::string>()->default_value("auto", usual.acceptance)->value_name("A"),
+      "rejection; coupled: the text that plain coupled sampling writes with this seed; auto: the "
+      "faster one, and the statistics name it: by --tree-size if that or a cost table is given, so "
+      "that a seed repeats its text, else also by the speed of earlier texts of the program")(
+      "sampled-children", "at temperature 0, draw the children instead of taking the top")(
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
       "does, not by what the noise and this text tell of acceptance");
@@ -362,7 +364,7 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   }
   if (values.count("acceptance") != 0) {
     options.acceptance =
-        named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
+        named("acceptance", values["acceptance"].as<std::string>(), acceptances_and_auto);
   }
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();

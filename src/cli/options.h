@@ -17,6 +17,9 @@ namespace po = boost::program_options;
 
 /// What --acceptance may name.
 inline constexpr std::array all_acceptances = {Acceptance::rejection, Acceptance::coupled};
+/// The same of commands that write texts.
+inline constexpr std::array acceptances_and_auto = {Acceptance::automatic, Acceptance::rejection,
+                                                    Acceptance::coupled};
 
 /// Parses `arguments`; an unknown option, a missing or malformed value or a word that belongs to no
 /// option is Error(usage). `--help` prints `usage` and the options to standard output and returns
@@ -33,7 +36,7 @@ struct UsualValues {
   // As --help shows them; the command fills them in.
   const char* policy = "dyspec";
   const char* tree_size = "auto";
-  const char* acceptance = "rejection";
+  const char* acceptance = "auto";
 };
 
 po::options_description model_options();

@@ -49,6 +49,9 @@ class AutoSize : public GrowthEconomics {
   /// What has been learned so far.
   const AcceptanceCalibration& calibration() const { return calibration_; }
 
+  /// What a plain step takes now.
+  double plain_seconds() const;
+
   double node_cost(std::int32_t size) const override;
   double pass_cost(std::int32_t rows) const override;
   double verify_cost(std::int32_t size) const override;
@@ -67,7 +70,6 @@ class AutoSize : public GrowthEconomics {
   double corrected(Work work, double by_table, std::int32_t rows = 1) const {
     return correction_ == nullptr ? by_table : correction_->factor(work, rows) * by_table;
   }
-  double plain_seconds() const;
   double step_cost(std::int32_t size, std::int64_t passes) const;
   void fix_prices(bool hope);
   void plan();

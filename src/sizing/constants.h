@@ -72,6 +72,21 @@ struct SizingConstants {
   /// Steps between plans, once the first ones have been made: a plan takes as long as some rows.
   static constexpr std::int32_t plan_every = 4, first_plans = 4;
 
+  // Which acceptance rule (rule_choice.h): coupled over rejection, as a logarithm.
+
+  /// Of the tokens per second, for each doubling of the tree, and the tree at which both bring the
+  /// same: fitted to trees of 2 to 64 nodes of the shipped pair and of one with a weaker draft, at
+  /// temperatures 0.6 to 1 (README.md).
+  static constexpr double gain_per_doubling = 0.02, even_nodes = 10.0;
+  /// How far pairs differ from that, and single texts from one another, as standard deviations.
+  static constexpr double gain_spread = 0.05, text_spread = 0.25;
+  /// One text in so many takes the other rule, until the better one is so many deviations ahead:
+  /// at a difference of 4%, this costs 0.25%.
+  static constexpr std::int32_t explore_every = 16;
+  static constexpr double sure = 2.0;
+  /// Steps of a text that says anything of a rule.
+  static constexpr std::int64_t least_steps = 8;
+
   // How costs are measured.
 
   /// Of a first start: seconds granted; if models are large, so many passes, up to the most.

@@ -11,6 +11,7 @@
 #include "engine_impl.h"
 #include "study/cell.h"
 #include "study/fingerprint.h"
+#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {
@@ -183,7 +184,7 @@ MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
   MeasuredAcceptance s;
   s.temperature = request.temperature;
   s.draft_temperature = draft_temperature_of(request);
-  s.acceptance = request.acceptance;
+  s.acceptance = settled_acceptance(request);
   s.repetition_penalty = request.repetition_penalty;
   s.top_k = request.top_k;
   s.top_p = request.top_p;
@@ -311,7 +312,7 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
   }
   throw_usage(cat(name_of_file(file), ": it has none for ", words_of(asked), " (it has: ", held,
                   "); measure it with coppice plan --temperatures ",
-                  number_text(request.temperature), " --acceptance ", name_of(request.acceptance)));
+                  number_text(request.temperature), " --acceptance ", name_of(asked.acceptance)));
 }
 
 }  // namespace coppice::study

@@ -75,6 +75,7 @@ class Adviser {
     options_.ignore_eos = true;
     options_.logprobs = false;
     options_.policy = Policy::none;
+    options_.acceptance = settled_acceptance(options_);
     engine.impl().check(options_);
     for (const auto& prompt : request.prompts) {
       require_room(engine, static_cast<std::int64_t>(prompt.size()), request.new_tokens);

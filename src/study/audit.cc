@@ -48,6 +48,9 @@ class Audit {
             "audit: temperature 0 has no law to sample from; give one above 0 (texts at "
             "temperature 0 are compared in any case)");
       }
+      if (setting.options.acceptance == Acceptance::automatic) {
+        throw_usage("audit: acceptance auto is one of two rules; name rejection or coupled");
+      }
       engine.impl().check(setting.options);
     }
     report_.device = engine.impl().device->name();

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "drafting/expand_rerank.h"
 #include "step_view.h"
+#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {
@@ -45,6 +46,7 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
   options.repetition_penalty = target.repetition_penalty;
   options.draft_temperature = header.draft_params.temperature;
   options.sampled_children = false;
+  options.acceptance = settled_acceptance(options);
   options.validate();
   if (options.policy == Policy::custom) {
     throw_usage(cat("replay: what policy ", quote(options.custom_policy),

@@ -77,7 +77,7 @@ TEST_F(Cli, HelpAndVersion) {
 TEST_F(Cli, JsonKeepsItsContract) {
   const Result r =
       run("generate --prompt 'The captain looked at the' --max-new-tokens 20 --seed 3 "
-          "--temperature 0.7 "
+          "--temperature 0.7 --acceptance rejection "
           "--format json --logprobs");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err, "");
@@ -368,7 +368,8 @@ TEST_F(Cli, PolicyErrors) {
   std::ofstream(folder("bad.json")) << star;
   expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 2,
                "a tree of 1100 draft tokens, of which an engine takes at most 1024");
-  expect_error(x + "--policy expand-rerank --temperature 0.8", 2, "would bias the text");
+  expect_error(x + "--policy expand-rerank --temperature 0.8 --acceptance rejection", 2,
+               "would bias the text");
   expect_error(x + "--policy expand-rerank --sampled-children", 2, "without sampled children");
 }
 

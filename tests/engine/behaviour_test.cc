@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <thread>
+#include <vector>
 
 #include "base/utf8.h"
 #include "engine/endless_pair.h"
@@ -390,7 +391,8 @@ TEST(Engine, RefusesWhatCannotBe) {
   EXPECT_TRUE(refused([](auto& o) { o.repetition_penalty = 0.0; }));
   EXPECT_TRUE(refused([](auto& o) { o.max_new_tokens = -1; }));
   EXPECT_TRUE(refused([](auto& o) { o.tree_size = 1000; }));
-  for (const double refused_temperature : {0.0, 1e-320, 1e-40, 0.00099, 100.1, NAN, INFINITY}) {
+  for (const double refused_temperature :
+       std::vector<double>{0.0, 1e-320, 1e-40, 0.00099, 100.1, NAN, INFINITY}) {
     EXPECT_TRUE(refused([&](auto& o) { o.draft_temperature = refused_temperature; }));
   }
   EXPECT_TRUE(refused([](auto& o) { o.threshold = 1.5; }));

@@ -349,7 +349,11 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
       "plain-values: automatic sizes of policy dyspec need learned acceptance");
   // Bias.
   expect_refused(
-      request(Policy::expand_rerank), [](auto& o) { o.temperature = 0.5; },
+      request(Policy::expand_rerank),
+      [](auto& o) {
+        o.temperature = 0.5;
+        o.acceptance = Acceptance::rejection;
+      },
       "would bias the text; use coupled acceptance, or temperature 0");
   expect_refused(
       request(Policy::expand_rerank), [](auto& o) { o.sampled_children = true; },

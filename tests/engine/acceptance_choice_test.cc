@@ -1,0 +1,111 @@
+// Which acceptance rule a text is written by if nobody says.
+#include <gtest/gtest.h>
+
+#include "engine/endless_pair.h"
+#include "engine_impl.h"
+#include "tree_plan.h"
+
+namespace coppice::testing {
+namespace {
+
+GenerateOptions warm(Policy policy, std::int32_t size) {
+  GenerateOptions options = greedy(24);
+  options.policy = policy;
+  options.tree_size = size;
+  options.temperature = 0.8;
+  options.seed = 5;
+  options.acceptance = Acceptance::automatic;
+  return options;
+}
+
+/// The rule that was used; the text must be what that rule writes when it is named.
+Acceptance used(Engine& engine, GenerateOptions options) {
+  const Generation g = engine.generate(prompt, options);
+  options.acceptance = g.statistics.acceptance;
+  const Generation named = engine.generate(prompt, options);
+  EXPECT_EQ(named.tokens, g.tokens);
+  EXPECT_EQ(named.statistics.acceptance, options.acceptance);
+  return options.acceptance;
+}
+
+/// Verify passes of n rows cost 1 + slope (n - 1) plain ones, draft passes next to nothing.
+CostTable planted(double slope) {
+  const double most = 1e-3 * (1.0 + slope * 256);
+  CostTable costs;
+  costs.target = PassCosts(1, 100, {{1, 1e-3, 1e-3}, {257, most, most}});
+  costs.draft = PassCosts(1, 100, {{1, 1e-6, 1e-6}, {257, 1e-6, 1e-6}});
+  return costs;
+}
+
+TEST(AcceptanceChoice, IsByTheSizeThatIsAskedFor) {
+  const TinyPair pair(endless(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  // Coupled where large trees know the noise.
+  const Acceptance large = engine.impl().draft_runner->sampler().believes() ? Acceptance::coupled
+                                                                            : Acceptance::rejection;
+  EXPECT_EQ(used(engine, warm(Policy::dyspec, 4)), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Policy::dyspec, 16)), large);
+  EXPECT_EQ(used(engine, warm(Policy::chain, 16)), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Policy::sequoia, 16)), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Policy::none, 0)), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Policy::expand_rerank, 6)), Acceptance::coupled);
+  GenerateOptions plain = warm(Policy::dyspec, 16);
+  plain.plain_values = true;
+  EXPECT_EQ(used(engine, plain), Acceptance::rejection);
+  GenerateOptions cold = warm(Policy::dyspec, 16);
+  cold.temperature = 0.0;
+  EXPECT_EQ(used(engine, cold), Acceptance::rejection);
+  EXPECT_TRUE(engine.impl().rules.empty()) << "a fixed size says the rule by itself";
+}
+
+TEST(AcceptanceChoice, SavedCostsRepeatIt) {
+  const TinyPair pair(endless(), 0.1);
+  for (const double slope : {0.0, 1.0}) {
+    Engine engine = Engine::load(pair.options());
+    engine.impl().costs = planted(slope);
+    engine.impl().costs_are_saved = true;
+    const bool believes = engine.impl().draft_runner->sampler().believes();
+    for (int text = 0; text < 2; ++text) {
+      EXPECT_EQ(used(engine, warm(Policy::dyspec, 0)),
+                believes && slope == 0.0 ? Acceptance::coupled : Acceptance::rejection);
+    }
+    EXPECT_TRUE(engine.impl().rules.empty());
+  }
+}
+
+TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
+  const TinyPair pair(endless(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  if (!engine.impl().draft_runner->sampler().believes()) GTEST_SKIP() << "no beliefs, no choice";
+  engine.impl().costs = planted(1.0);
+  const GenerateOptions options = warm(Policy::dyspec, 0);
+  EXPECT_EQ(engine.generate(prompt, options).statistics.acceptance, Acceptance::rejection);
+  ASSERT_EQ(engine.impl().rules.size(), 1u);
+  RuleChoice& rules = engine.impl().rules.begin()->second;
+  for (int text = 0; text < 500; ++text) {
+    rules.record(Acceptance::rejection, 1.0, 4.0);
+    rules.record(Acceptance::coupled, 2.0, 4.0);
+  }
+  EXPECT_EQ(engine.generate(prompt, options).statistics.acceptance, Acceptance::coupled);
+  // Another temperature is another question.
+  GenerateOptions other = options;
+  other.temperature = 1.2;
+  EXPECT_EQ(engine.generate(prompt, other).statistics.acceptance, Acceptance::rejection);
+  EXPECT_EQ(engine.impl().rules.size(), 2u);
+  // What is asked for is done, and teaches nothing.
+  GenerateOptions named = options;
+  named.acceptance = Acceptance::rejection;
+  EXPECT_EQ(engine.generate(prompt, named).statistics.acceptance, Acceptance::rejection);
+}
+
+TEST(AcceptanceChoice, StudiesSettleIt) {
+  EXPECT_EQ(settled_acceptance(warm(Policy::dyspec, 64)), Acceptance::rejection);
+  EXPECT_EQ(settled_acceptance(warm(Policy::expand_rerank, 8)), Acceptance::coupled);
+  GenerateOptions named = warm(Policy::dyspec, 64);
+  named.acceptance = Acceptance::coupled;
+  EXPECT_EQ(settled_acceptance(named), Acceptance::coupled);
+  EXPECT_STREQ(name_of(Acceptance::automatic), "auto");
+}
+
+}  // namespace
+}  // namespace coppice::testing
