@@ -83,10 +83,7 @@ Decoder::Decoder(Engine::Impl& engine, SequenceState& state, const GenerateOptio
 void Decoder::settle_rule(const CostTable* costs) {
   const bool open = options_.acceptance == Acceptance::automatic;
   options_.acceptance = settled_acceptance(options_);
-  if (!open || options_.temperature == 0.0 || !learns_values(options_) ||
-      !engine_.draft_runner->sampler().believes()) {
-    return;
-  }
+  if (!open || options_.temperature == 0.0 || !learns_values(options_)) return;
   const std::lock_guard lock(engine_.mutex);
   RuleChoice fixed;
   const bool learns = costs != nullptr && !engine_.costs_are_saved;

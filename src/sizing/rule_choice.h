@@ -19,7 +19,7 @@ namespace coppice {
 /// noise, and that of texts of other seeds or streams, has no part in it, so both rules stay exact.
 class RuleChoice {
  public:
-  /// g for trees of `nodes`, where children come with beliefs.
+  /// g for trees of `nodes`.
   static double usual_gain(double nodes);
   /// Nodes that a tree may be expected to have where nothing but costs is known: as many rows as
   /// make a verify pass half as long again as a plain one.
