@@ -314,6 +314,22 @@ def spread(ratios):
     return {"median": middle, "p10": low, "p90": high}
 
 
+def print_summary(bench, out):
+    """The table of bench/README.md."""
+    rows = [("plain decoding: coppice / llama.cpp", COPPICE_PLAIN, llama_plain),
+            ("dyspec auto / llama.cpp with its best drafted chain", COPPICE_TREE, llama_chain),
+            ("dyspec auto / llama.cpp plain", COPPICE_TREE, llama_plain)]
+    print("\n| median over prompts (10th to 90th percentile) | "
+          + " | ".join(dtype.upper() for dtype in DTYPES) + " |\n|---|" + "---:|" * len(DTYPES))
+    for title, over, under in rows:
+        ratios = [out.get(f"{over} / {under(dtype)}") for dtype in DTYPES]
+        if None not in ratios:
+            print(f"| {title} | " + " | ".join(f"{r['median']:.2f} ({r['p10']:.2f} to {r['p90']:.2f})"
+                                               for r in ratios) + " |")
+    if bench.tree:
+        print("| best length of the chain | " + " | ".join(str(bench.chain[d]) for d in DTYPES) + " |")
+
+
 def report(bench, speeds, tokens):
     """Prints the tables and returns what they say."""
     kinds = [kind for kind, _ in bench.prompts]
@@ -345,6 +361,8 @@ def report(bench, speeds, tokens):
               + " | ".join(f"{r:.2f}" for r in of_kinds.values())
               + f" | {total[0] / total[1]:.2f} | {', '.join(f'{r:.2f}' for r in rounds)} |")
 
+    if bench.coppice is not None:
+        print_summary(bench, out)
     print()
     for over, under in pairs:
         same = sum(a == b for a, b in zip(tokens[over], tokens[under]))
