@@ -156,6 +156,8 @@ def main():
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
     runner = Runner(arguments)
+    if len(runner.cores) < 2:
+        parser.error("one core is too few: two are needed to be busy on one of them")
     with tempfile.TemporaryDirectory() as folder:
         drafts = sizes.drafts(folder, arguments.noise)
         jobs = plan(drafts, arguments.temperatures.split(","), len(runner.cores), arguments.minutes)

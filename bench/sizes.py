@@ -8,7 +8,7 @@
 Runs build/bench/generate for the shipped pair and for one whose draft is weaker: its weights plus
 Gaussian noise of 0.15 times each matrix's spread, which halves what it gets right. Fixed settings
 are chains of 1 to 8 and DySpec trees of 1 to 32 nodes; those that a first round finds 15% behind
-are not timed again. "elsewhere": against the setting that is best on the other half of the
+are not timed again. Last column: against the setting that is best on the other half of the
 prompts. Needs nothing beside Python.
 """
 import argparse
@@ -71,7 +71,8 @@ def pinned(cores):
     return ["taskset", "-c", ",".join(map(str, cores))] if cores else []
 
 
-def measure(arguments, draft, temperature, threads, out, cores=None, seconds=None, settings=None):
+def measure(arguments, draft, temperature, threads, out, cores=None, seconds=0,
+            settings=None):
     """Runs bench/generate, on `cores` alone if they are given; returns the rows of its JSON file."""
     chains, trees = (CHAINS[1::2], TREES[2:9:2]) if arguments.quick else (CHAINS, TREES)
     settings = settings or ([f"chain:{n}" for n in chains] + [f"dyspec:{n}" for n in trees]
@@ -81,7 +82,7 @@ def measure(arguments, draft, temperature, threads, out, cores=None, seconds=Non
         "--temperature", str(temperature), "--threads", str(threads),
         "--dtype", arguments.dtype, "--settings", ",".join(settings), "--json", out,
         "--per-kind", "3" if arguments.quick else "6", "--rounds", str(arguments.rounds),
-        "--seeds", str(arguments.seeds), "--seconds", str(seconds or arguments.seconds), "--race"]
+        "--seeds", str(arguments.seeds), "--seconds", str(seconds), "--race"]
     if arguments.cpu_seconds:
         command.append("--cpu-seconds")
     with tempfile.TemporaryDirectory() as cache:  # costs are measured anew
@@ -94,21 +95,24 @@ def measure(arguments, draft, temperature, threads, out, cores=None, seconds=Non
 
 
 def print_head():
-    print("| draft | temperature | threads | plain, tokens/s | best fixed | tokens/s | automatic |"
-          " tokens/s | ratio [95%] | elsewhere |")
-    print("| --- | ---: | ---: | ---: | --- | ---: | --- | ---: | --- | ---: |", flush=True)
+    print("| draft | temperature | threads | plain, tokens/s | best fixed, tokens/s | dyspec auto |"
+          " coupled | chain auto | dyspec auto, best chosen elsewhere |\n"
+          "| --- | ---: | ---: | ---: | --- | --- | --- | --- | ---: |", flush=True)
 
 
 def print_rows(name, temperature, threads, rows):
-    speed = {row["setting"]: row["tokens_per_second"] for row in rows}
-    for row in rows:
-        best = row.get("against_best")
-        if best is None:
-            continue
-        print(f"| {name} | {temperature} | {threads} | {speed['plain']:.0f} | {best['setting']} |"
-              f" {speed[best['setting']]:.0f} | {row['setting']} | {row['tokens_per_second']:.0f} |"
-              f" {best['ratio']:.3f} [{best['low']:.3f}, {best['high']:.3f}] |"
-              f" {best['chosen_elsewhere']:.3f} |", flush=True)
+    by = {row["setting"]: row for row in rows}
+    against = [by[setting].get("against_best") for setting in
+               ("dyspec auto", "dyspec auto coupled", "chain auto")]
+    if None in against:  # plain decoding was best
+        best, ratios, elsewhere = "plain", [f"{row['speedup']:.3f}" for row in rows[-3:]], ""
+    else:
+        best = against[0]["setting"]
+        ratios = [f"{one['ratio']:.3f} [{one['low']:.3f}, {one['high']:.3f}]" for one in against]
+        elsewhere = f"{against[0]['chosen_elsewhere']:.3f}"
+    print(f"| {name} | {temperature} | {threads} | {by['plain']['tokens_per_second']:.0f} |"
+          f" {best}: {by[best]['tokens_per_second']:.0f} | {' | '.join(ratios)} | {elsewhere} |",
+          flush=True)
 
 
 @contextlib.contextmanager
@@ -124,12 +128,9 @@ def busy_core(cores=None):
 def options(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--threads", default="1,2", help="counts, comma-separated")
     parser.add_argument("--temperatures", default="0,0.8")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0,
-                        help="for each row of the table: no round that would end later is begun")
     parser.add_argument("--seeds", type=int, default=1, help="texts of each prompt")
     parser.add_argument("--noise", type=float, default=0.15, help="of the weaker draft")
     parser.add_argument("--cpu-seconds", action="store_true",
@@ -140,6 +141,9 @@ def options(description):
 
 def main():
     parser = options(__doc__.splitlines()[0])
+    parser.add_argument("--threads", default="1,2", help="counts, comma-separated")
+    parser.add_argument("--seconds", type=float, default=0,
+                        help="for each row of the table: no round that would end later is begun")
     parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
     arguments = parser.parse_args()
 
@@ -153,7 +157,8 @@ def main():
                 for threads in arguments.threads.split(","):
                     print_rows(name, temperature, threads,
                                measure(arguments, draft, temperature, threads,
-                                       os.path.join(folder, "figures.json")))
+                                       os.path.join(folder, "figures.json"),
+                                       seconds=arguments.seconds))
 
 
 if __name__ == "__main__":
