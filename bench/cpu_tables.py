@@ -42,7 +42,8 @@ def cores_of_machine():
     def place(cpu):
         folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
         try:
-            with open(f"{folder}/physical_package_id") as package, open(f"{folder}/core_id") as core:
+            with open(f"{folder}/physical_package_id") as package, \
+                    open(f"{folder}/core_id") as core:
                 return int(package.read()), int(core.read()), cpu
         except OSError:
             return 0, cpu, cpu
@@ -99,7 +100,8 @@ class Runner:
                 return self.products(job, cores)
             with busy:
                 return sizes.measure(self.arguments, job.draft, job.temperature, job.threads,
-                                     os.path.join(self.arguments.out, out), cores, job.seconds - 4,  # loading
+                                     os.path.join(self.arguments.out, out), cores,
+                                     job.seconds - 4,  # loading
                                      ["dyspec:0"] if job.kind == "useless" else None)
         except (OSError, subprocess.SubprocessError, SystemExit) as error:
             self.failed, how = True, f"failed: {error}"
@@ -131,6 +133,7 @@ def print_speeds(rows, threads, temperature):
         name = row["setting"]
         if row is not best and name != "plain" and "auto" not in name:
             continue
+        name = name.replace("auto auto", "auto, either rule")
         print(f"| {threads} | {temperature} | {name}{' (best chain)' if row is best else ''} |"
               f" {row['tokens_per_second']:.0f} |"
               f" {row['speedup']:.2f} [{row['low']:.2f}, {row['high']:.2f}] |"
@@ -172,10 +175,11 @@ def main():
     print("\n### Whole texts, shipped pair\n\n| threads | temperature | setting | tokens/s |"
           " speed-up [95%] | accepted length | tree | books | tales | dialogue | maths |\n"
           "| ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    shown = {2, len(runner.cores)}
     for job, rows in done:
         if job.kind == "useless":
             print_speeds(rows, f"{job.threads}, useless draft", job.temperature)
-        elif job.kind == "quiet" and job.name == "shipped" and job.threads in (2, len(runner.cores)):
+        elif job.kind == "quiet" and job.name == "shipped" and job.threads in shown:
             print_speeds(rows, job.threads, job.temperature)
     print("\n### Products of the target's 16.6 M weights, best ms by rows\n\n"
           "| threads | weights, and activations if not f32 | "
