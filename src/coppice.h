@@ -67,8 +67,8 @@ enum class Policy {
 enum class Acceptance {
   rejection,  ///< recursive rejection sampling; at temperature 0 the target's argmax
   coupled,    ///< shared Gumbel noise: the very tokens that plain coupled sampling gives
-  /// The faster of the two, chosen before a text begins: by tree_size if that is given or costs are
-  /// from a file; else also by how fast earlier texts of this engine were. Statistics name it.
+  /// The faster, chosen before a text begins and named in Statistics: by tree_size or a saved cost
+  /// table alone, so that a seed repeats its text; else also by the speed of the engine's texts.
   automatic,
 };
 
