@@ -73,8 +73,4 @@ void AcceptanceCalibration::update() {
   }
 }
 
-double AcceptanceCalibration::first_child(double prior, double weight) const {
-  return of_rank(0).estimate(prior, weight);
-}
-
 }  // namespace coppice

@@ -56,9 +56,6 @@ class AcceptanceCalibration {
   double position(std::int32_t rank, std::int32_t depth) const {
     return position_[class_of_rank(rank)][class_of_depth(depth)];
   }
-  /// Of all first children judged so far, what share was accepted, with `weight` observations of
-  /// `prior` before them.
-  double first_child(double prior, double weight) const;
 
  private:
   static constexpr std::size_t ranks = 4;   ///< first, second, third, later children

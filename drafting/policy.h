@@ -46,7 +46,16 @@ struct DyspecRule {
 /// limits.min_value every position that reaches it (Algorithm 2), the best max_size of them. As
 /// many draft passes as the tree is deep. A node's value is its position's.
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule = {});
-/// One path of max_size tokens.
-std::unique_ptr<DraftPolicy> make_chain_policy();
+
+/// Where a chain ends before its limits: once what is known of its tokens' acceptance says that no
+/// further ones pay. Both or neither; what is pointed to outlives the policy and does not change
+/// while a chain grows.
+struct ChainRule {
+  const AcceptanceCalibration* calibration = nullptr;
+  const GrowthEconomics* economics = nullptr;
+};
+
+/// One path, of max_size tokens if nothing ends it before.
+std::unique_ptr<DraftPolicy> make_chain_policy(const ChainRule& rule = {});
 
 }  // namespace coppice

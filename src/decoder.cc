@@ -25,10 +25,15 @@ bool sizes_itself(const GenerateOptions& options) {
   return options.policy != Policy::none && options.tree_size == 0;
 }
 
-// Whether positions are valued by what is known of their acceptance; nobody else reads beliefs.
+// Whether positions are valued by what is known of their acceptance.
 bool learns_values(const GenerateOptions& options) {
   return (options.policy == Policy::dyspec || options.policy == Policy::dyspec_threshold) &&
          !options.plain_values;
+}
+
+// Whether anybody asks what the noise tells of children. A chain without a size ends by it.
+bool asks_for_beliefs(const GenerateOptions& options) {
+  return learns_values(options) || (options.policy == Policy::chain && sizes_itself(options));
 }
 
 SamplingParams params_of(const GenerateOptions& options, double temperature) {
@@ -118,7 +123,7 @@ void Decoder::set_up_draft() {
   if (fixed_belief) draft_setting_.sharpness = 1.0 / options_.draft_temperature;
   draft_setting_.params =
       params_of(options_, fixed_belief ? options_.temperature : options_.draft_temperature);
-  if (!learns_values(options_)) {
+  if (!asks_for_beliefs(options_)) {
     believes_ = false;
     draft_setting_.sharpness = 0.0;
   }
@@ -240,8 +245,7 @@ void Decoder::plan_growth() {
   if (auto_size_ != nullptr) {
     speculate_ = auto_size_->begin_step(state_.length());
     if (options_.policy == Policy::chain) {
-      limits_.max_size =
-          std::min(limits_.max_size, auto_size_->chain_length(SizingConstants::deepest));
+      limits_.max_size = std::min(limits_.max_size, SizingConstants::deepest);
     }
   }
   if (options_.policy == Policy::custom && options_.tree_depth > 0) {

@@ -236,7 +236,8 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
     case Policy::dyspec_threshold:
       return make_dyspec_policy({calibration, nullptr, any_tree});
     case Policy::chain:
-      return make_chain_policy();
+      return auto_size == nullptr ? make_chain_policy()
+                                  : make_chain_policy({calibration, auto_size});
     case Policy::static_tree:
       return make_static_policy(plan.map.shape);
     case Policy::specinfer:

@@ -189,24 +189,6 @@ void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds
   correction_->end_step();
 }
 
-std::int32_t AutoSize::chain_length(std::int32_t most) const {
-  const double rate = calibration_.first_child(C::first_child_prior, C::first_child_weight);
-  double best = 0.0;
-  std::int32_t best_length = 1;
-  double expected = 1.0, reach = 1.0;
-  for (std::int32_t length = 1; length <= std::min(most, C::deepest); ++length) {
-    reach *= rate;
-    expected += reach;
-    const double cost =
-        verify_[static_cast<std::size_t>(length)] + first_pass_ + (length - 1) * pass_[1];
-    if (expected / cost > best) {
-      best = expected / cost;
-      best_length = length;
-    }
-  }
-  return best_length;
-}
-
 double AutoSize::threshold() const { return std::clamp(rate_ * hull_[8], 1e-3, 0.5); }
 
 }  // namespace coppice

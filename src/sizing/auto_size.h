@@ -42,8 +42,6 @@ class AutoSize : public GrowthEconomics {
   void observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
                double share_run = 1.0);
 
-  /// Length of the chain that pays best at the acceptance seen so far, at least 1.
-  std::int32_t chain_length(std::int32_t most) const;
   /// Least value of a position that pays for its row.
   double threshold() const;
   /// What has been learned so far.

@@ -21,8 +21,6 @@ struct SizingConstants {
   /// Discount, per speculative step, of the tokens and seconds whose ratio is the present rate, and
   /// of the surplus: 25 steps are a paragraph, over which the rate of a text is about steady.
   static constexpr double discount = 0.96;
-  /// Of a chain's first child, and its weight in observations: what the shipped pair does.
-  static constexpr double first_child_prior = 0.75, first_child_weight = 8.0;
   /// How far the clock may be from the table, as the spread of a logarithm: for the whole machine
   /// (others use it, its frequency changes), for a kind of work, and for a number of rows; how
   /// alike the latter are from one row count to the next. By judgement, from what tables measured

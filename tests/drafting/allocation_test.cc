@@ -72,6 +72,7 @@ std::unique_ptr<DraftPolicy> make_calibrated() { return make_dyspec_policy({&cal
 std::unique_ptr<DraftPolicy> make_looking_ahead() {
   return make_dyspec_policy({&calibration(), nullptr, true});
 }
+std::unique_ptr<DraftPolicy> make_chain() { return make_chain_policy(); }
 std::unique_ptr<DraftPolicy> make_plain() { return make_dyspec_policy(); }
 
 TEST(Allocation, NoneAfterWarmUp) {
@@ -81,7 +82,7 @@ TEST(Allocation, NoneAfterWarmUp) {
   GrowthLimits limits;
   limits.max_size = 40;
   limits.min_value = 1e-3;
-  for (auto make : {make_plain, make_chain_policy, make_static, make_specinfer, make_expand_rerank,
+  for (auto make : {make_plain, make_chain, make_static, make_specinfer, make_expand_rerank,
                     make_calibrated, make_looking_ahead}) {
     const auto policy = make();
     for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {

@@ -8,7 +8,9 @@
 #include <set>
 #include <vector>
 
+#include "drafting/calibration.h"
 #include "drafting/child_drawer.h"
+#include "drafting/growth_economics.h"
 #include "drafting/policy.h"
 #include "reference/naive_dyspec.h"
 
@@ -310,6 +312,51 @@ TEST(DyspecThreshold, ExpandsWhatReachesTheThreshold) {
       }
     }
   }
+}
+
+// Two tokens that will be accepted are worth a third, one that is nearly lost ends the chain; and
+// steps of the costs are looked across.
+TEST(Chain, EndsWhereNothingMorePays) {
+  AcceptanceCalibration calibration(ChildDraw::sampled);
+  for (int i = 0; i < 400; ++i) {
+    const double u = i % 2 == 0 ? 0.25 : 0.75;
+    calibration.observe(0, 1 + i % 5, 0.5, u < 0.5, u);
+  }
+  calibration.update();
+  class Prices final : public GrowthEconomics {
+   public:
+    double node_cost(std::int32_t) const override { return 0.0; }
+    double pass_cost(std::int32_t) const override { return 0.02; }
+    // Rows in pairs.
+    double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
+  } prices;
+  const auto policy = make_chain_policy({&calibration, &prices});
+  int hopeful = 0, hopeless = 0, others = 0;
+  for (std::uint64_t step = 0; step < 400; ++step) {
+    TableSource source([](const std::vector<TokenId>&) { return std::vector<float>(4, 0.25f); }, 4,
+                       {1, 2, step, 4});
+    TokenTree tree;
+    tree.reset(3);
+    GrowthLimits limits;
+    limits.max_size = 6;
+    policy->grow(source, limits, tree);
+    tree.validate(4);
+    ASSERT_EQ(tree.height(), tree.size());
+    ASSERT_GE(tree.size(), 2) << "the second row is free";
+    const float worse = std::max(tree.uniform[1], tree.uniform[2]);
+    if (worse < 0.3f) {
+      ++hopeful;
+      EXPECT_GE(tree.size(), 4) << worse;
+    } else if (worse > 0.75f) {
+      ++hopeless;
+      EXPECT_EQ(tree.size(), 2) << worse;
+    } else {
+      ++others;
+    }
+  }
+  EXPECT_GT(hopeful, 20);
+  EXPECT_GT(hopeless, 100);
+  EXPECT_GT(others, 100);
 }
 
 TEST(Chain, IsOnePath) {

@@ -24,6 +24,25 @@ TokenTree chain_of(int length, float prob) {
   return tree;
 }
 
+// Where drafting/chain.cc ends a chain at these prices, if tokens say no more than their depth
+// does.
+int chain_length(const AutoSize& size, int most = 32) {
+  double reached = size.calibration().position(0, 1);
+  for (int length = 1; length < most; ++length) {
+    double reach = reached, gain = 0.0;
+    bool pays = false;
+    for (int more = 1; length + more <= most && !pays; ++more) {
+      reach *= size.calibration().position(0, length + more);
+      gain += reach;
+      pays = gain >
+             size.verify_cost(length + more) - size.verify_cost(length) + more * size.pass_cost(1);
+    }
+    if (!pays) return length;
+    reached *= size.calibration().position(0, length + 1);
+  }
+  return most;
+}
+
 TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
@@ -39,7 +58,7 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   }
   EXPECT_LE(speculated, 30);
   EXPECT_GE(speculated, 8) << "it must go on trying";
-  EXPECT_EQ(size.chain_length(32), 1);
+  EXPECT_EQ(chain_length(size), 1);
 }
 
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
@@ -64,7 +83,7 @@ TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
     }
   }
   EXPECT_GE(speculated, 100);
-  EXPECT_GE(size.chain_length(32), 2);
+  EXPECT_GE(chain_length(size), 2);
 }
 
 // A machine on which time is what its own table says, and a text whose first children are accepted
@@ -82,7 +101,7 @@ class FakeMachine {
       StepSeconds took;
       int accepted = 0;
       if (size.begin_step(prefix)) {
-        const int length = size.chain_length(32);
+        const int length = chain_length(size);
         took.first_draft = truth_.first_draft_seconds(prefix);
         took.draft = took.first_draft + (length - 1) * truth_.draft.seconds(1, prefix);
         took.verify = truth_.target.seconds(length + 1, prefix);

@@ -104,6 +104,9 @@ std::vector<Grown> growths() {
   add_seeing("seeing, by costs", {&learned(), &prices}, fixed(3));
   add("chain 1", make_chain_policy(), fixed(1));
   add("chain 4", make_chain_policy(), fixed(4));
+  add("chain, by costs", make_chain_policy({&learned(), &prices}), fixed(4));
+  add("chain, seeing, by costs", make_chain_policy({&learned(), &prices}), fixed(4));
+  all.back().cells = 2;
   add("specinfer <2,1>", make_specinfer_policy({2, 1}), fixed(99));
   add("specinfer <1,3>, 4 nodes", make_specinfer_policy({1, 3}), fixed(4));
   // Three children where some drafts have fewer; a map whose first rank is not its best.
@@ -215,6 +218,7 @@ TEST(Losslessness, RowsAsTheyAreServed) {
 // Sizes that follow past acceptance, as automatic ones do, and numbers of two steps: no two
 // decisions of a text may share one.
 TEST(Losslessness, StepsThatFollowEachOther) {
+  const FixedPrices prices;
   const auto adaptive = [](std::int32_t step, std::int32_t last_accepted) {
     GrowthLimits limits;
     limits.max_size = step == 0 ? 2 : 1 + last_accepted;
@@ -225,6 +229,7 @@ TEST(Losslessness, StepsThatFollowEachOther) {
   std::vector<Grown> all;
   all.push_back({"dyspec, adaptive", make_dyspec_policy(), adaptive});
   all.push_back({"seeing 2", make_dyspec_policy({&learned()}), fixed(2), 2});
+  all.push_back({"chain, seeing 2", make_chain_policy({&learned(), &prices}), fixed(2), 2});
   all.push_back({"dyspec 2", make_dyspec_policy(), fixed(2)});
   Summary summary;
   auto pairs = testing::exact_pairs();

@@ -189,6 +189,7 @@ TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
 // Leaves out children whose own number nearly refuses them.
 class KeepsHopefulChildren final : public DraftPolicy {
  public:
+  explicit KeepsHopefulChildren(std::unique_ptr<DraftPolicy> exact) : exact_(std::move(exact)) {}
   std::string name() const override { return "a child's own number decides whether it is drawn"; }
   void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
     class Hopeful final : public DraftSource {
@@ -206,15 +207,40 @@ class KeepsHopefulChildren final : public DraftPolicy {
      private:
       DraftSource& source_;
     } hopeful(source);
-    dyspec_->grow(hopeful, limits, tree);
+    exact_->grow(hopeful, limits, tree);
   }
 
  private:
-  std::unique_ptr<DraftPolicy> dyspec_ = make_dyspec_policy();
+  std::unique_ptr<DraftPolicy> exact_;
 };
 
+// Under which the second token of a chain is drawn or not as the first one's number says.
+class ChainPrices final : public GrowthEconomics {
+ public:
+  double node_cost(std::int32_t) const override { return 0.0; }
+  double pass_cost(std::int32_t) const override { return 0.0; }
+  double verify_cost(std::int32_t size) const override { return 0.25 * size; }
+};
+
+TEST(PolicyFaults, AChainsTokensOwnNumber) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const ChainPrices prices;
+  KeepsHopefulChildren policy(make_chain_policy({&calibration, &prices}));
+  expect_caught("chain: " + policy.name(),
+                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+}
+
+TEST(PolicyFaults, AChainLooksAtAnotherStepsNumber) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const ChainPrices prices;
+  const auto policy = make_chain_policy({&calibration, &prices});
+  expect_caught(
+      "chain: the number of the next step is seen",
+      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+}
+
 TEST(PolicyFaults, AChildsOwnNumber) {
-  KeepsHopefulChildren policy;
+  KeepsHopefulChildren policy(make_dyspec_policy());
   expect_caught(policy.name(),
                 {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
 }
