@@ -300,10 +300,14 @@ TargetRunner::Pass Decoder::judge() {
 void Decoder::show_step() {
   const double start = now_seconds();
   const DraftRunner* draft = speculate_ ? engine_.draft_runner.get() : nullptr;
+  const bool by_chances = speculate_ && learns_values(options_);
+  const AcceptanceCalibration* calibration =
+      auto_size_ ? &auto_size_->calibration() : calibration_.get();
   engine_.observer({state_, tree_, verdict_, *engine_.target_runner,
                     draft != nullptr ? &draft->sampler() : nullptr, target_params_,
                     draft_setting_.params, key_, draft != nullptr ? draft->passes() : 0,
-                    step_seconds_, engine_.target_runner->late_rows()});
+                    step_seconds_, engine_.target_runner->late_rows(),
+                    by_chances ? calibration : nullptr});
   observer_seconds_ += now_seconds() - start;
 }
 

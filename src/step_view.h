@@ -9,6 +9,7 @@
 #include "base/sampling_params.h"
 #include "base/step_seconds.h"
 #include "base/token_tree.h"
+#include "drafting/calibration.h"
 #include "drafting/draft_sampler.h"
 #include "models/sequence_state.h"
 #include "verify/acceptance.h"
@@ -32,6 +33,8 @@ struct StepView {
   /// Tokens of the prompt that went through the pass before the root. Above 0 it is no step:
   /// neither statistics nor studies count it as one.
   std::int32_t late_rows = 0;
+  /// By which the tree grew; null where its values are no learned chances.
+  const AcceptanceCalibration* calibration = nullptr;
   bool is_step() const { return late_rows == 0; }
 };
 

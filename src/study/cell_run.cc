@@ -12,7 +12,7 @@ namespace {
 
 void note_nodes(const StepView& step, NodeCounts& counts, TraceRun* trace) {
   std::vector<float> target_prob = token_probs(step, counted_params(step.target_params));
-  counts.add(step.tree, step.verdict.path, target_prob);
+  counts.add(step.tree, step.verdict.path, target_prob, step.calibration);
   if (trace == nullptr) return;
   // What is counted is what the step was judged by, but for temperature 0.
   if (step.target_params.temperature == 0.0) target_prob = token_probs(step, step.target_params);

@@ -23,6 +23,8 @@ class DraftFigures {
   std::vector<NamedFigure> all() {
     draft_probability();
     calibration();
+    chances_of_growth();
+    length_by_number();
     return std::move(figures_);
   }
 
@@ -114,26 +116,81 @@ class DraftFigures {
             group_.temperature == 0.0 ? " The target's is taken at temperature 1." : ""));
   }
 
+  NodeCounts counts_of(const std::string& policy) const {
+    NodeCounts counts;
+    for (const SummaryRow* row : group_.rows) {
+      if (row->cell.name() == policy) counts += row->nodes;
+    }
+    return counts;
+  }
+
+  /// Acceptance rates of bins at their mean estimates, from the last bin down where `falling`.
+  template <std::size_t n>
+  Series rates(const std::string& policy, const std::array<Examined, n>& bins, bool falling) const {
+    Series series{policy, {}, SeriesKind::measured, group_.style(policy)};
+    for (std::size_t i = 0; i < n; ++i) {
+      const Examined& e = bins[falling ? n - 1 - i : i];
+      if (e.examined < least_counted) continue;
+      const auto count = static_cast<double>(e.examined);
+      const double rate = static_cast<double>(e.accepted) / count;
+      const auto [low, high] = wilson(rate, count);
+      series.points.push_back({e.estimate / count, rate, low, high});
+    }
+    return series;
+  }
+
+  void chances_of_growth() {
+    LineChart chart;
+    chart.x = {"chance that growth reckoned with", Scale::linear, 0.0, 1.0};
+    chart.y = {"acceptance rate", Scale::linear, 0.0, 1.0};
+    chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as reckoned"}};
+    for (const std::string& policy : group_.policies) {
+      Series series = rates(policy, counts_of(policy).by_chance, false);
+      if (!series.points.empty()) chart.series.push_back(std::move(series));
+    }
+    if (chart.series.empty()) return;
+    const bool by_number = group_.acceptance == Acceptance::rejection && group_.temperature > 0.0;
+    add("calibration_of_growth", to_svg(chart),
+        cat("Calibration of what trees grow by: acceptance rate of judged children against their "
+            "chance by what the text had taught until then, from ",
+            by_number ? "the draft's probability and the number that judged them"
+                      : "the belief in them, which knows the noise",
+            "; all sizes together. Bins of fewer than ", least_counted,
+            " tokens are left out; 95% intervals by Wilson's score."));
+  }
+
+  void length_by_number() {
+    LineChart chart;
+    chart.x = {"number u that judged the root's first child", Scale::linear, 0.0, 1.0};
+    chart.y = {"accepted length (tokens per target pass)"};
+    for (const std::string& policy : group_.policies) {
+      const NodeCounts counts = counts_of(policy);
+      Series series{policy, {}, SeriesKind::measured, group_.style(policy)};
+      for (std::size_t b = 0; b < number_bins; ++b) {
+        const StepCount& one = counts.by_number[b];
+        if (one.steps < least_counted) continue;
+        series.points.push_back({(static_cast<double>(b) + 0.5) / static_cast<double>(number_bins),
+                                 static_cast<double>(one.tokens) / static_cast<double>(one.steps)});
+      }
+      if (!series.points.empty()) chart.series.push_back(std::move(series));
+    }
+    if (chart.series.empty()) return;
+    add("length_by_number", to_svg(chart),
+        cat("Accepted length of a step against the number u that judged the first child of its "
+            "root, all sizes together: the child is refused where u is large, and a tree that "
+            "knows "
+            "this has others there. Bins of fewer than ",
+            least_counted, " steps are left out."));
+  }
+
   void calibration() {
     LineChart chart;
     chart.x = {"estimated chance of acceptance", Scale::log2, {}, 1.0};
     chart.y = {"acceptance rate", Scale::log2, {}, 1.0};
     chart.side_by_side = true;
     chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as estimated"}};
-    for (std::size_t p = 0; p < group_.policies.size(); ++p) {
-      NodeCounts counts;
-      for (const SummaryRow* row : group_.rows) {
-        if (row->cell.name() == group_.policies[p]) counts += row->nodes;
-      }
-      Series series{group_.policies[p], {}, SeriesKind::measured, group_.style(group_.policies[p])};
-      for (std::size_t b = octave_bins; b-- > 0;) {
-        const Examined& e = counts.by_estimate[b];
-        if (e.examined < least_counted) continue;
-        const auto n = static_cast<double>(e.examined);
-        const double rate = static_cast<double>(e.accepted) / n;
-        const auto [low, high] = wilson(rate, n);
-        series.points.push_back({e.estimate / n, rate, low, high});
-      }
+    for (const std::string& policy : group_.policies) {
+      Series series = rates(policy, counts_of(policy).by_estimate, true);
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
     if (chart.series.empty()) return;
@@ -147,7 +204,7 @@ class DraftFigures {
             "(equations 9 to 11). Bins halve; those of fewer than ",
             least_counted, " tokens are left out; 95% intervals by Wilson's score.",
             learned ? " This chance it is for policies with learned acceptance too, not the one "
-                      "that they grow by."
+                      "that they grow by, which has a figure of its own."
                     : ""));
     by_place();
   }

@@ -55,6 +55,11 @@ void read_bins(const Json& list, std::array<Examined, n>& bins) {
   }
 }
 
+std::size_t number_bin(float number) {
+  return std::min(static_cast<std::size_t>(number * static_cast<float>(number_bins)),
+                  number_bins - 1);
+}
+
 }  // namespace
 
 std::size_t probability_bin(double probability) {
@@ -83,8 +88,13 @@ SamplingParams counted_params(const SamplingParams& target) {
 }
 
 void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
-                     std::span<const float> target_prob) {
+                     std::span<const float> target_prob, const AcceptanceCalibration* calibration) {
   if (tree.size() == 0) return;
+  if (tree.uniform[1] >= 0.0f) {  // node 1 is the root's first child
+    StepCount& steps = by_number[number_bin(tree.uniform[1])];
+    ++steps.steps;
+    steps.tokens += static_cast<std::int64_t>(path.size()) + 1;
+  }
   ChildLinks links;
   links.assign(tree);
   // The walk: the root, then the accepted path.
@@ -94,7 +104,7 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
   for (std::int32_t parent = 0; parent < tree.nodes(); ++parent) {
     if (links.first_child(parent) < 0) continue;
     bool examined = walked[static_cast<std::size_t>(parent)] != 0;
-    double earlier = 0.0;  // D of the siblings before
+    double earlier = 0.0, believed = 0.0;  // D, and belief, of the siblings before
     for (std::int32_t child = links.first_child(parent); child >= 0;
          child = links.next_sibling(child)) {
       const auto c = static_cast<std::size_t>(child);
@@ -109,6 +119,15 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
       by_estimate[octave_bin(one.estimate)] += one;
       by_position[{std::min(tree.depth[c], deepest_counted),
                    std::min(tree.rank[c], last_rank_counted)}] += one;
+      if (calibration != nullptr) {
+        const auto belief = static_cast<double>(tree.belief[c]);
+        const double share = belief < 1.0 - believed ? belief / (1.0 - believed) : 1.0;
+        Examined reckoned = one;
+        reckoned.estimate =
+            calibration->child(tree.rank[c], share, static_cast<double>(tree.uniform[c]));
+        by_chance[probability_bin(reckoned.estimate)] += reckoned;
+        believed += belief;
+      }
       earlier += draft_prob;
       examined = !accepted;  // what follows an accepted sibling is never looked at
     }
@@ -121,6 +140,13 @@ NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
     for (std::size_t t = 0; t < probability_bins; ++t) joint[b][t] += other.joint[b][t];
   }
   for (std::size_t b = 0; b < octave_bins; ++b) by_estimate[b] += other.by_estimate[b];
+  for (std::size_t b = 0; b < probability_bins; ++b) {
+    by_chance[b] += other.by_chance[b];
+  }
+  for (std::size_t b = 0; b < number_bins; ++b) {
+    by_number[b].steps += other.by_number[b].steps;
+    by_number[b].tokens += other.by_number[b].tokens;
+  }
   for (const auto& [position, counts] : other.by_position) by_position[position] += counts;
   return *this;
 }
@@ -145,7 +171,14 @@ Json to_json(const NodeCounts& counts) {
       if (counts.joint[d][t] > 0) joint.push_back(Json::array({d, t, counts.joint[d][t]}));
     }
   }
+  Json numbers = Json::array();
+  for (std::size_t b = 0; b < number_bins; ++b) {
+    const StepCount& one = counts.by_number[b];
+    if (one.steps > 0) numbers.push_back(Json::array({b, one.steps, one.tokens}));
+  }
   return {{"by_draft_prob", json_of(counts.by_draft_prob)},
+          {"by_chance", json_of(counts.by_chance)},
+          {"by_number", std::move(numbers)},
           {"by_estimate", json_of(counts.by_estimate)},
           {"by_position", std::move(positions)},
           {"joint", std::move(joint)}};
@@ -155,6 +188,14 @@ NodeCounts node_counts_from(const Json& json) {
   NodeCounts counts;
   read_bins(json.at("by_draft_prob"), counts.by_draft_prob);
   read_bins(json.at("by_estimate"), counts.by_estimate);
+  // Results of earlier versions lack these two.
+  if (json.contains("by_chance")) read_bins(json.at("by_chance"), counts.by_chance);
+  for (const Json& entry : json.value("by_number", Json::array())) {
+    const auto bin = entry.at(0).get<std::size_t>();
+    const auto steps = entry.at(1).get<std::int64_t>(), tokens = entry.at(2).get<std::int64_t>();
+    if (bin >= number_bins || steps < 0 || tokens < steps) refuse("bins");
+    counts.by_number[bin] = {steps, tokens};
+  }
   for (const Json& entry : json.at("by_position")) {
     const auto depth = entry.at(0).get<std::int32_t>(), rank = entry.at(1).get<std::int32_t>();
     if (depth < 1 || depth > deepest_counted || rank < 0 || rank > last_rank_counted) {

@@ -12,6 +12,7 @@
 
 #include "base/sampling_params.h"
 #include "base/token_tree.h"
+#include "drafting/calibration.h"
 
 namespace coppice::study {
 
@@ -23,6 +24,9 @@ std::size_t probability_bin(double probability);
 /// Bins that halve: bin b holds (2^-(b+1), 2^-b], the last one all below.
 inline constexpr std::size_t octave_bins = 20;
 std::size_t octave_bin(double probability);
+
+/// Bins of a number that judges: few, for there is one in a step.
+inline constexpr std::size_t number_bins = 8;
 
 /// Deeper nodes and later siblings are counted with these. Depths begin at 1, ranks at 0.
 inline constexpr std::int32_t deepest_counted = 32, last_rank_counted = 31;
@@ -40,6 +44,12 @@ struct Examined {
   Examined& operator+=(const Examined& other);
 };
 
+/// Steps and the tokens that they brought, the bonus token included.
+struct StepCount {
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+};
+
 /// What T is taken under where a step was judged by `target`.
 SamplingParams counted_params(const SamplingParams& target);
 
@@ -51,9 +61,16 @@ struct NodeCounts {
   /// temperature 0, where T is all or nothing, T is taken at temperature 1 instead.
   std::array<std::array<std::int64_t, probability_bins>, probability_bins> joint{};
 
-  /// A judged tree, its accepted path, and T(token | path) of every node, [nodes].
+  /// Linear bins of the chance of acceptance that growth reckoned with, the sum of which is
+  /// `estimate` here; empty where growth reckoned with none.
+  std::array<Examined, probability_bins> by_chance;
+  /// Linear bins of the number that judged the root's first child, where growth was told of it.
+  std::array<StepCount, number_bins> by_number{};
+
+  /// A judged tree, its accepted path, and T(token | path) of every node, [nodes]; `calibration`:
+  /// by which it grew, or null.
   void add(const TokenTree& tree, std::span<const std::int32_t> path,
-           std::span<const float> target_prob);
+           std::span<const float> target_prob, const AcceptanceCalibration* calibration = nullptr);
   NodeCounts& operator+=(const NodeCounts& other);
   Examined total() const;
 };

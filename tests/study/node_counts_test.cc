@@ -63,6 +63,44 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
             1);
 }
 
+// Chances are those of the shares that beliefs leave, by the numbers where these are known; a step
+// counts with its first child's number.
+TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(0, 1, 0, 0.5f, 1.0, -1.0f, 0.93f);
+  const std::int32_t b = tree.add(0, 2, 1, 0.2f, 0.5, -1.0f, 0.12f);
+  const std::array<float, 3> target_prob = {1, 0.03f, 0.7f};
+  const std::array<std::int32_t, 1> path = {b};
+  const AcceptanceCalibration calibration;
+  NodeCounts counts, plain;
+  counts.add(tree, path, target_prob, &calibration);
+  plain.add(tree, path, target_prob);
+  const double first = calibration.child(0, 0.5, static_cast<double>(0.93f)),
+               second = calibration.child(1, 0.4, static_cast<double>(0.12f));
+  const Examined& refused = counts.by_chance[probability_bin(first)];
+  EXPECT_EQ(refused.examined, 1);
+  EXPECT_EQ(refused.accepted, 0);
+  EXPECT_NEAR(refused.estimate, first, 1e-9);
+  const Examined& accepted = counts.by_chance[probability_bin(second)];
+  EXPECT_EQ(accepted.accepted, 1);
+  EXPECT_NEAR(accepted.estimate, second, 1e-6);
+  EXPECT_EQ(counts.by_number[7].steps, 1);
+  EXPECT_EQ(counts.by_number[7].tokens, 2);
+  EXPECT_EQ(plain.by_number[7].tokens, 2) << "whatever growth made of it";
+  for (const Examined& bin : plain.by_chance) EXPECT_EQ(bin.examined, 0);
+
+  const nlohmann::json json = to_json(counts);
+  EXPECT_EQ(to_json(node_counts_from(json)), json);
+  nlohmann::json old = json;
+  old.erase("by_chance");
+  old.erase("by_number");
+  EXPECT_EQ(node_counts_from(old).total().examined, 2) << "a result of an earlier version";
+  nlohmann::json wrong = json;
+  wrong["by_number"][0][2] = 0;
+  EXPECT_THROW(node_counts_from(wrong), Error);
+}
+
 TEST(NodeCounts, JsonAndBack) {
   NodeCounts counts;
   counts.by_draft_prob[19] = {3, 2, 2.9, 2.95};

@@ -662,9 +662,9 @@ TEST_F(Study, WritesItsFiles) {
   }
   for (const char* figure :
        {"accepted_length", "speedup", "time", "acceptance_by_draft_probability",
-        "target_by_draft_probability", "calibration", "acceptance_by_place", "calibration_by_place",
-        "steps_dyspec_8", "steps_chain_8", "accepted_lengths", "acceptance_by_depth",
-        "paired_length", "paired_speed"}) {
+        "target_by_draft_probability", "calibration", "calibration_of_growth",
+        "acceptance_by_place", "calibration_by_place", "steps_dyspec_8", "steps_chain_8",
+        "accepted_lengths", "acceptance_by_depth", "paired_length", "paired_speed"}) {
     for (const char* group : {"_t0_rejection", "_t0.8_rejection"}) {
       const fs::path file = out() / "figures" / (std::string(figure) + group + ".svg");
       const std::string svg = testing::bytes_of(file);
