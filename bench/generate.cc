@@ -25,7 +25,7 @@
 #include "base/stopwatch.h"
 #include "cli/terminal.h"
 #include "coppice.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "options.h"
 #include "priced_steps.h"
 #include "reference/tiny_model.h"

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
+#include "engine/step_view.h"
 #include "sizing/cost_table.h"
-#include "step_view.h"
 
 namespace coppice::bench {
 

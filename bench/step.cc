@@ -23,7 +23,7 @@
 #include "bench/host_fma_rate.h"
 #include "cli/terminal.h"
 #include "coppice.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "models/kv_slots.h"
 #include "options.h"
 #ifdef COPPICE_HAS_CUDA

@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/text_stream.h"
 #include "models/tokenizer/tokenizer.h"
-#include "text_stream.h"
 
 namespace coppice {
 namespace {

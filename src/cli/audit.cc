@@ -8,7 +8,7 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "policy_table.h"
+#include "engine/policy_table.h"
 #include "study/audit_report.h"
 
 namespace coppice::cli {

@@ -12,7 +12,7 @@
 #include "cli/line_reader.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/json.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::cli {
 namespace {

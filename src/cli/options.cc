@@ -15,9 +15,9 @@
 #include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
+#include "engine/policy_table.h"
+#include "engine/tree_plan.h"
 #include "kernels/device.h"
-#include "policy_table.h"
-#include "tree_plan.h"
 
 namespace coppice::cli {
 namespace {

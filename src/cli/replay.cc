@@ -11,10 +11,10 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "policy_table.h"
+#include "engine/policy_table.h"
+#include "engine/tree_plan.h"
 #include "study/policy_name.h"
 #include "study/replay_summary.h"
-#include "tree_plan.h"
 
 namespace coppice::cli {
 namespace {

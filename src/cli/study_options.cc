@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "cli/option_values.h"
+#include "engine/tree_plan.h"
 #include "study/grid.h"
 #include "study/policy_name.h"
 #include "study/prompts.h"
-#include "tree_plan.h"
 
 namespace coppice::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "coppice.h"
-#include "loaded_model.h"
+#include "models/loaded_model.h"
 #include "sizing/cost_table.h"
 
 namespace coppice {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/device_sampler.h"
-#include "loaded_model.h"
+#include "models/loaded_model.h"
 #include "sizing/cost_table.h"
 
 namespace coppice {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "policy_table.h"
+#include "engine/policy_table.h"
 #include "study/acceptance_measure.h"
 #include "study/study.h"
 

@@ -8,10 +8,10 @@
 #include "base/files.h"
 #include "base/json_file.h"
 #include "drafting/shape_json.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "study/cell.h"
 #include "study/fingerprint.h"
-#include "tree_plan.h"
+#include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "drafting/sequoia.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "study/drawn_prompts.h"
 #include "study/fingerprint.h"
 #include "study/observed.h"

@@ -8,11 +8,11 @@
 #include <mutex>
 
 #include "drafting/sequoia.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
+#include "engine/tree_plan.h"
 #include "sizing/cost_measurement.h"
 #include "study/acceptance_measure.h"
 #include "study/observed.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {

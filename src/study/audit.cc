@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "engine_impl.h"
-#include "policy_table.h"
+#include "engine/engine_impl.h"
+#include "engine/policy_table.h"
 #include "study/audit_faults.h"
 #include "study/audit_law.h"
 #include "study/audit_texts.h"

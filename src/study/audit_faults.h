@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::study {
 

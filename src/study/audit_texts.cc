@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "kernels/noise.h"
 #include "study/sampler_of_texts.h"
 #include "study/target_laws.h"

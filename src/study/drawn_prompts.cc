@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::study {
 

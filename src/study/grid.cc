@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "policy_table.h"
+#include "engine/policy_table.h"
+#include "engine/tree_plan.h"
 #include "study/policy_name.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "drafting/oracle.h"
-#include "engine_impl.h"
-#include "step_view.h"
+#include "engine/engine_impl.h"
+#include "engine/step_view.h"
 #include "verify/children.h"
 
 namespace coppice::study {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "policy_table.h"
+#include "engine/policy_table.h"
 
 namespace coppice::study {
 

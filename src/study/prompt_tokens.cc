@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::study {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "kernels/cpu/instruction_set.h"
 
 namespace coppice::study {

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "drafting/expand_rerank.h"
-#include "step_view.h"
-#include "tree_plan.h"
+#include "engine/step_view.h"
+#include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "coppice.h"
 #include "drafting/policy.h"
+#include "engine/tree_plan.h"
 #include "study/replay_bounds.h"
 #include "study/replay_recording.h"
 #include "study/replay_sources.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/tree_plan.h"
 #include "kernels/logits.h"
 #include "study/replay_entries.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {

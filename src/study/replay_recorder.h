@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "study/replay_recording.h"
 
 namespace coppice::study {

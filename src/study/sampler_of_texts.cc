@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "decoder.h"
+#include "engine/decode.h"
 
 namespace coppice::study {
 
@@ -28,7 +28,7 @@ TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt)
   prompt_length_ = state_.length();
 }
 
-// Short of slots, the Decoder says so.
+// Short of slots, decode() says so.
 void TextSampler::prefill() {
   Engine::Impl& impl = engine_.impl();
   if (TargetRunner::late_rows(state_) == 0) return;
@@ -43,10 +43,9 @@ std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
   GenerateOptions endless = options;
   endless.ignore_eos = true;
   impl.check(endless);
-  const PieceCallback no_callback;
   const CutBack prompt{state_, prompt_length_};
   prefill();
-  Generation result = Decoder(impl, state_, endless, no_callback).run();
+  Generation result = decode(impl, state_, endless);
   if (result.finish_reason != FinishReason::length) {
     throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
                       prompt_length_, " + ", result.tokens.size(),

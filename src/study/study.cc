@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "study/acceptance_cells.h"
 #include "study/prompt_tokens.h"
 #include "study/runner.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "study/observed.h"
 #include "study/rounding.h"
 

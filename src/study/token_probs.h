@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "step_view.h"
+#include "engine/step_view.h"
 
 namespace coppice::study {
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "step_view.h"
+#include "engine/step_view.h"
 
 namespace coppice::study {
 

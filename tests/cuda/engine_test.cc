@@ -7,10 +7,10 @@
 #include <random>
 
 #include "base/error.h"
+#include "engine/engine_impl.h"
+#include "engine/loading.h"
+#include "engine/memory_plan.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
-#include "loading.h"
-#include "memory_plan.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
 #include "reference/random_tokens.h"

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/endless_pair.h"
-#include "engine_impl.h"
-#include "tree_plan.h"
+#include "engine/engine_impl.h"
+#include "engine/tree_plan.h"
 
 namespace coppice::testing {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 #include "engine/endless_pair.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 
 namespace coppice::testing {
 namespace {

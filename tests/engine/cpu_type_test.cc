@@ -1,5 +1,5 @@
 // What the CPU computes in: by default F32 with weights in the checkpoint's own type.
-#include "cpu_type.h"
+#include "engine/cpu_type.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <functional>
 #include <iostream>
 
-#include "custom_drafting.h"
+#include "engine/custom_drafting.h"
 #include "engine/endless_pair.h"
-#include "engine_impl.h"
+#include "engine/engine_impl.h"
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 

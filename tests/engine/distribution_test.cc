@@ -9,9 +9,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "engine/sampled_law.h"
-#include "engine_impl.h"
 #include "verify/planted_faults.h"
 
 namespace coppice::testing {

@@ -1,9 +1,9 @@
 // KV planned by what a process may still use.
 #include <gtest/gtest.h>
 
+#include "engine/loading.h"
+#include "engine/memory_plan.h"
 #include "engine/pair.h"
-#include "loading.h"
-#include "memory_plan.h"
 
 namespace coppice {
 namespace {

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/noise.h"
 

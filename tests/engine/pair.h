@@ -7,8 +7,8 @@
 #include <string>
 
 #include "coppice.h"
-#include "decoder.h"
-#include "engine_impl.h"
+#include "engine/decode.h"
+#include "engine/engine_impl.h"
 #include "reference/shipped_prompts.h"
 #include "reference/test_device.h"
 #include "reference/tiny_model.h"
@@ -56,9 +56,8 @@ class KeptPrompt {
 
   Generation generate(const GenerateOptions& options) {
     impl_.check(options);
-    const PieceCallback no_callback;
     const CutBack prompt{state_, length_};
-    return Decoder(impl_, state_, options, no_callback).run();
+    return decode(impl_, state_, options);
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "text_stream.h"
+#include "engine/text_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "drafting/static_tree.h"
 #include "engine/endless_pair.h"
-#include "engine_impl.h"
-#include "tree_plan.h"
+#include "engine/engine_impl.h"
+#include "engine/tree_plan.h"
 
 namespace coppice::testing {
 namespace {

@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "engine/pair.h"
+#include "engine/tree_plan.h"
 #include "reference/files.h"
 #include "study/acceptance_measure.h"
 #include "study/grid.h"
 #include "study/study.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {

@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
+#include "engine/tree_plan.h"
 #include "study/advise_report.h"
 #include "study/observed.h"
-#include "tree_plan.h"
 
 namespace coppice::study {
 namespace {

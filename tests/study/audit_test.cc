@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
 #include "study/audit_report.h"
 #include "study/audit_texts.h"
 #include "study/target_laws.h"

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "coppice.h"
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
 #include "study/token_probs.h"
 
 namespace coppice::study {

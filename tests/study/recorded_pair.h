@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
 #include "study/replay.h"
 #include "study/replay_recorder.h"
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine_impl.h"
 #include "reference/files.h"
 #include "study/token_probs.h"
 

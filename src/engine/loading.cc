@@ -1,6 +1,9 @@
-#include "loading.h"
+#include "engine/loading.h"
 
 #include <algorithm>
+
+#include "base/error.h"
+#include "engine/cpu_type.h"
 
 namespace coppice {
 namespace {
@@ -10,7 +13,36 @@ std::int32_t prefill_rows(const Device& device) { return device.shares_host_memo
 /// Rows at the end of a prompt that the draft's fit to it is judged by.
 constexpr std::int32_t scored_rows = 16;
 
+// All device options are checked, also those of a device that is not chosen.
+CpuOptions checked_cpu_options(const EngineOptions& options) {
+  if (options.threads < 0 || options.threads > 1024) {
+    throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
+  }
+  CpuOptions cpu;
+  cpu.threads = options.threads;
+  cpu.compute = cpu_type(options.cpu_dtype);
+  cpu.kv = asked_kv_type(options.kv_dtype).value_or(DType::f32);
+  return cpu;
+}
+
 }  // namespace
+
+std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
+  if (options.device != "auto" && options.device != "cpu" && options.device != "cuda") {
+    throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
+  }
+  if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
+    throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
+                    ": use a number above 0, up to 1"));
+  }
+  const CpuOptions cpu = checked_cpu_options(options);
+  if (options.device == "cuda" || (options.device == "auto" && has_cuda_device())) {
+    auto device = make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
+    require_kv_type(options.kv_dtype, *device);
+    return device;
+  }
+  return make_cpu_device(cpu);
+}
 
 std::int32_t tree_rows(const EngineOptions& options) { return options.max_tree_size + 1; }
 

@@ -1,4 +1,4 @@
-#include "custom_drafting.h"
+#include "engine/custom_drafting.h"
 
 #include <algorithm>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "policy_registry.h"
+#include "engine/policy_registry.h"
 
 #include <algorithm>
 #include <exception>
@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "coppice.h"
-#include "custom_drafting.h"
-#include "policy_table.h"
+#include "engine/custom_drafting.h"
+#include "engine/policy_table.h"
 
 namespace coppice {
 namespace {

@@ -1,4 +1,4 @@
-#include "policy_table.h"
+#include "engine/policy_table.h"
 
 #include <array>
 #include <cstddef>

@@ -1,11 +1,11 @@
-#include "memory_plan.h"
+#include "engine/memory_plan.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/mebibytes.h"
-#include "loading.h"
+#include "engine/loading.h"
 
 namespace coppice {
 namespace {
@@ -89,8 +89,8 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   if (fixed + pools(plan.kv) > room) {
     const bool busy = usable < plan.memory.budget;
     throw_failure(cat(
-        "too little memory on ", plan.device, ": models and workspace need ",
-        mebibytes(fixed), ", KV of ", plan.kv.target, " tokens ", mebibytes(pools(plan.kv)), ", ",
+        "too little memory on ", plan.device, ": models and workspace need ", mebibytes(fixed),
+        ", KV of ", plan.kv.target, " tokens ", mebibytes(pools(plan.kv)), ", ",
         mebibytes(fixed + pools(plan.kv)), " together, but ", mebibytes(room), " of ",
         mebibytes(plan.memory.total),
         busy ? " are free; end other programs on the card, or use fewer kv-tokens, a smaller model "

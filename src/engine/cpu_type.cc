@@ -1,4 +1,4 @@
-#include "cpu_type.h"
+#include "engine/cpu_type.h"
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"

@@ -1,4 +1,4 @@
-#include "tree_plan.h"
+#include "engine/tree_plan.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,8 +12,8 @@
 #include "drafting/any_tree.h"
 #include "drafting/expand_rerank.h"
 #include "drafting/specinfer.h"
-#include "policy_registry.h"
-#include "policy_table.h"
+#include "engine/policy_registry.h"
+#include "engine/policy_table.h"
 #include "sizing/auto_size.h"
 
 namespace coppice {

@@ -1,0 +1,144 @@
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "engine/loading.h"
+#include "sizing/constants.h"
+#include "sizing/cost_cache.h"
+#include "sizing/cost_measurement.h"
+
+namespace coppice {
+
+void Engine::Impl::check(const GenerateOptions& request) const {
+  request.validate();
+  if (request.tree_size > options.max_tree_size) {
+    throw_usage(cat("tree-size ", request.tree_size, ": this engine was loaded for at most ",
+                    options.max_tree_size, " (max_tree_size)"));
+  }
+  if (!request.stop.empty()) require_tokenizer();
+}
+
+const CostTable* Engine::Impl::find_costs() {
+  std::unique_lock lock(mutex);
+  const DeviceScope scope(*device);
+  if (costs) return &*costs;
+  const double start = now_seconds();
+  const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
+  if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
+  if (!costs && !can_measure(target, draft)) return nullptr;
+  std::filesystem::path folder;  // that measured costs are kept in
+  std::optional<CostTable> kept;
+  std::string key;
+  const std::int32_t most_rows = tree_rows(options);
+  if (!costs && options.cost_table.empty() && options.cost_cache) {
+    folder = cost_cache_folder();
+    key = cost_cache_key(options, target, draft);
+    kept = cached_costs(folder, key);
+    if (kept && still_holds(*kept, target, draft, sampler.get(), most_rows)) {
+      costs = kept;
+      if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
+    }
+  }
+  if (!costs) {
+    // The listener may call this engine, which then measures; it hears of it once.
+    const bool tells = options.progress && !told_of_costs.exchange(true);
+    const auto tell = [&](double fraction) {
+      if (!tells) return;
+      lock.unlock();
+      options.progress({"costs", fraction});
+      lock.lock();
+    };
+    tell(0.0);
+    if (costs) return &*costs;
+    if (!can_measure(target, draft)) return nullptr;  // the listener's texts took the memory
+    CostTable table =
+        measure_costs(target, draft, sampler.get(), most_rows, SizingConstants::budget_seconds);
+    if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
+    cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
+    costs = std::move(table);
+    tell(1.0);
+  }
+  load_seconds.store(load_seconds.load() + now_seconds() - start);
+  costs_are_saved = !options.cost_table.empty();
+  return &*costs;
+}
+
+std::unique_ptr<TreeJudge> Engine::Impl::make_judge(DeviceNoise rule) {
+  if (other_rule) {
+    if (sampler)
+      throw_failure("planted rules read distributions on the host; this device has none");
+    return make_host_judge(*target_runner, other_rule());
+  }
+  if (sampler) return make_device_judge(*target_runner, *sampler, rule);
+  switch (rule) {
+    case DeviceNoise::top:
+      return make_host_judge(*target_runner, make_greedy_rule());
+    case DeviceNoise::coupled:
+      return make_host_judge(*target_runner, make_coupled_rule(*noise));
+    case DeviceNoise::sampled:
+      break;
+  }
+  return make_host_judge(*target_runner, make_rejection_rule());
+}
+
+const Tokenizer& Engine::Impl::require_tokenizer() const {
+  if (tokenizer == nullptr) throw_failure(no_tokenizer);
+  return *tokenizer;
+}
+
+std::vector<TokenId> Engine::Impl::encode(std::string_view prompt, bool add_bos) const {
+  const Tokenizer& t = require_tokenizer();
+  if (prompt.empty()) throw_usage("prompt: it is empty; give some text to continue");
+  std::vector<TokenId> tokens = t.encode(prompt);
+  return add_bos ? t.framed(std::move(tokens), target.model->config().bos_token) : tokens;
+}
+
+void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {
+  const Tokenizer& t = require_tokenizer();
+  const std::int32_t context = target.model->max_positions();
+  const auto left = static_cast<std::uint64_t>(std::max(0, context - before));
+  const std::uint64_t most = t.most_bytes(left);
+  if (prompt.size() <= most) return;
+  throw_usage(cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
+                  " tokens that the context of ", context, " has left, which hold at most ", most,
+                  " bytes; shorten it"));
+}
+
+void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
+  const ModelConfig& config = target.model->config();
+  if (prompt.empty()) throw_usage("prompt: it holds no tokens; give at least one");
+  for (const TokenId token : prompt) {
+    if (token < 0 || token >= config.vocab_size) {
+      throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",
+                      config.vocab_size, " (0 to ", config.vocab_size - 1, ")"));
+    }
+  }
+  const auto length = state.tokens.size() + prompt.size();
+  const std::int32_t context = target.model->max_positions();
+  if (length >= static_cast<std::size_t>(context)) {
+    const std::int32_t left = context - 1 - state.length();
+    std::string remedy = cat("; shorten it to at most ", left, left == 1 ? " token" : " tokens");
+    if (context < config.context_length) {
+      remedy = cat("; raise kv_tokens (the model allows ", config.context_length, ")");
+    } else if (left < 1) {
+      remedy =
+          state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";
+    }
+    throw_usage(cat("prompt: ", length, " tokens",
+                    state.length() > 0 ? " with those before it" : "",
+                    " leave no room in the context of ", context, remedy));
+  }
+  const std::int32_t slots = target.pool->layout().slots();
+  if (length > static_cast<std::size_t>(slots)) {
+    throw_usage(cat("prompt: ", length, " tokens do not fit the ", slots,
+                    " KV slots of this engine; raise kv_tokens or shorten the prompt"));
+  }
+  for (const TokenId token : prompt) state.append(token);
+}
+
+}  // namespace coppice

@@ -1,0 +1,63 @@
+#include "engine/request.h"
+
+#include "base/stopwatch.h"
+
+namespace coppice {
+namespace {
+
+SamplingParams params_of(const GenerateOptions& options, double temperature) {
+  return {temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty};
+}
+
+// A given threshold says itself how far to grow; a size is then only a cap.
+bool sizes_itself(const GenerateOptions& options, const TreePlan& plan) {
+  if (options.policy == Policy::dyspec_threshold) return options.threshold == 0.0;
+  return options.policy != Policy::none && plan.size == 0;
+}
+
+DeviceNoise rule_of(const GenerateOptions& options) {
+  if (options.temperature == 0.0) return DeviceNoise::top;
+  return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
+}
+
+}  // namespace
+
+Request::Request(Engine::Impl& engine, const GenerateOptions& asked)
+    : options(asked),
+      policy(engine.draft.model == nullptr ? Policy::none : asked.policy),
+      rule(rule_of(asked)),
+      target(params_of(asked, asked.temperature)) {
+  {
+    const Stopwatch timing(planning_seconds);
+    plan = plan_trees(options, engine.options.max_tree_size);
+  }
+  if (policy != Policy::none && sizes_itself(options, plan)) {
+    costs = engine.find_costs();
+    // Without memory to measure in there is none to speculate in either.
+    if (costs == nullptr) policy = Policy::none;
+  }
+  settle_draft(engine);
+}
+
+// Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
+// only ranks: the draft temperature is the belief's, by default one that is learned.
+void Request::settle_draft(const Engine::Impl& engine) {
+  const bool given = options.draft_temperature >= 0.0;
+  draft_temperature = given      ? options.draft_temperature
+                      : greedy() ? default_greedy_draft_temperature
+                                 : options.temperature;
+  draft.draw = child_draw(options);
+  draft.uniforms_judge = !greedy();
+  // Nobody else reads beliefs.
+  learns_values =
+      (policy == Policy::dyspec || policy == Policy::dyspec_threshold) && !options.plain_values;
+  const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
+  const bool fixed_belief = can_believe && given && !greedy();
+  draft.params = params_of(options, fixed_belief ? options.temperature : draft_temperature);
+  believes = can_believe && learns_values;
+  learns_belief = believes && !given;
+  if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
+  if (!learns_values) draft.sharpness = 0.0;
+}
+
+}  // namespace coppice

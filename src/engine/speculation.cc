@@ -1,0 +1,123 @@
+#include "engine/speculation.h"
+
+#include <algorithm>
+
+namespace coppice {
+namespace {
+
+// In debug and sanitized builds every tree is validated before it is judged.
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool trees_are_validated = true;
+#else
+constexpr bool trees_are_validated = false;
+#endif
+
+}  // namespace
+
+Speculation::Speculation(Engine::Impl& engine, const Request& request)
+    : engine_(engine), request_(request), setting_(request.draft) {
+  if (request.policy == Policy::none) return;
+  if (request.learns_belief) {
+    belief_.emplace(
+        BeliefTemperature::usual(request.options.temperature, request.draft_temperature));
+    setting_.sharpness = belief_->sharpness();
+  }
+  if (request.costs != nullptr) {
+    const bool by_node = request.policy == Policy::dyspec;
+    auto_size_ = std::make_unique<AutoSize>(
+        *request.costs, engine.costs_are_saved ? nullptr : &engine.correction, setting_.draw,
+        by_node ? engine.options.max_tree_size : 0, request.believes);
+  } else if (request.learns_values) {
+    calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw, request.believes);
+  }
+  policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
+}
+
+bool Speculation::can_follow(const SequenceState& state) const {
+  return policy_ != nullptr && state.largest_token < engine_.draft.model->config().vocab_size &&
+         state.length() < engine_.draft.model->max_positions();
+}
+
+std::int64_t Speculation::prefill(SequenceState& state) {
+  double fit = 1.0;
+  engine_.draft_runner->prefill(state, setting_.params, fit);
+  if (auto_size_ != nullptr) auto_size_->begin_text(fit);
+  return engine_.draft_runner->passes();
+}
+
+std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
+                                              std::int32_t tokens_left) {
+  if (!can_follow(state)) return std::nullopt;
+  const GenerateOptions& options = request_.options;
+  bool pays = true;
+  GrowthLimits limits;
+  // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
+  limits.max_depth =
+      std::min(tokens_left - 1, engine_.draft.model->max_positions() - state.length());
+  limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
+  limits.max_size = std::min({limits.max_size, engine_.target_runner->free_slots() - 1,
+                              engine_.draft_runner->room(state)});
+  if (auto_size_ != nullptr) {
+    pays = auto_size_->begin_step(state.length());
+    if (request_.policy == Policy::chain) {
+      limits.max_size =
+          std::min(limits.max_size, auto_size_->chain_length(SizingConstants::deepest));
+    }
+  }
+  if (request_.policy == Policy::custom && options.tree_depth > 0) {
+    limits.max_depth = std::min(limits.max_depth, options.tree_depth);
+  }
+  if (request_.policy == Policy::dyspec_threshold) {
+    limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options.threshold;
+  }
+  if (!pays || limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
+  return limits;
+}
+
+DraftRunner::Step Speculation::grow(SequenceState& state, const StepKey& key,
+                                    const GrowthLimits& limits, TokenTree& tree) {
+  DraftRunner::Step draft = engine_.draft_runner->begin(state, key, setting_);
+  policy_->grow(*draft, limits, tree);
+  if constexpr (trees_are_validated) {
+    tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
+  }
+  return draft;
+}
+
+void Speculation::learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
+                        const StepSeconds& seconds, double share_run) {
+  if (auto_size_ != nullptr) {
+    const std::int64_t passes = draft != nullptr ? draft->passes() : 0;
+    auto_size_->observe(tree.nodes(), passes, seconds, share_run);
+    if (draft != nullptr) {
+      auto_size_->record(tree, verdict.path, passes);
+    } else {
+      auto_size_->record_plain();
+    }
+  }
+  if (draft == nullptr) return;
+  if (calibration_ != nullptr) calibration_->record(tree, verdict.path);
+  if (belief_) learn_belief(tree, verdict, draft->sampler());
+}
+
+// By the tokens that came after the nodes that the draft has evaluated.
+void Speculation::learn_belief(const TokenTree& tree, const Verdict& verdict,
+                               DraftSampler& sampler) {
+  std::int32_t node = 0;
+  for (std::size_t i = 0; i <= verdict.path.size(); ++i) {
+    const bool last = i == verdict.path.size();
+    const TokenId token =
+        last ? verdict.bonus : tree.token[static_cast<std::size_t>(verdict.path[i])];
+    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
+    if (const auto seen = sampler.evidence(source, token)) belief_->observe(*seen);
+    if (!last) node = verdict.path[i];
+  }
+  setting_.sharpness = belief_->sharpness();
+}
+
+double Speculation::draft_temperature() const {
+  if (!belief_) return request_.draft_temperature;
+  return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->sharpness();
+}
+
+}  // namespace coppice

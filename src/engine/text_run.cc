@@ -1,0 +1,121 @@
+#include "engine/text_run.h"
+
+#include <algorithm>
+
+#include "engine/policy_table.h"
+
+namespace coppice {
+
+TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
+                 const PieceCallback& callback)
+    : engine(on),
+      request(asked),
+      state(text),
+      speculation(on, asked),
+      judge(on.make_judge(asked.rule)),
+      callback_(callback),
+      prompt_length_(text.length()),
+      stream_(asked.options.stop) {
+  tree.reserve(engine.options.max_tree_size + 1);
+  if (state.length() >= engine.target.model->max_positions()) {
+    end(FinishReason::context);
+  } else if (request.options.max_new_tokens == 0) {
+    end(FinishReason::length);
+  }
+}
+
+std::int32_t TextRun::tokens_left() const {
+  return std::min(request.options.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
+                  engine.target.model->max_positions() - state.length());
+}
+
+void TextRun::hand_on() {
+  const auto step_tokens = static_cast<std::int32_t>(verdict.path.size()) + 1;
+  const std::int32_t first = state.length() - step_tokens;
+  for (std::int32_t used = 0; used < step_tokens && !ended(); ++used) {
+    const TokenId token = state.tokens[static_cast<std::size_t>(first + used)];
+    if (take(token) && request.options.logprobs) {
+      result_.logprobs.push_back(std::move(logprobs[static_cast<std::size_t>(used)]));
+    }
+  }
+  if (!ended() && state.length() >= engine.target.model->max_positions()) {
+    end(FinishReason::context);
+  }
+  if (ended()) state.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
+  const std::string text = stream_.release(ended());
+  result_.text += text;
+  std::span<const TokenId> tokens(result_.tokens);
+  tokens = tokens.subspan(std::min(handed_on_, tokens.size()));
+  handed_on_ = std::max(handed_on_, result_.tokens.size());
+  if (callback_ && (!text.empty() || !tokens.empty())) {
+    if (!callback_({text, tokens}) && !ended()) {
+      end(FinishReason::cancelled);
+      result_.text += stream_.release(true);
+    }
+  }
+}
+
+// True when the token belongs to the result.
+bool TextRun::take(TokenId token) {
+  const auto& eos = engine.target.model->config().eos_tokens;
+  if (!request.options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) {
+    end(FinishReason::eos);
+    return false;
+  }
+  result_.tokens.push_back(token);
+  const bool stopped =
+      stream_.push(engine.tokenizer ? engine.tokenizer->bytes_of(token) : std::string());
+  if (stopped) {
+    end(FinishReason::stop);
+    result_.tokens.resize(stream_.tokens_before_stop());
+    if (result_.logprobs.size() > result_.tokens.size()) {
+      result_.logprobs.resize(result_.tokens.size());
+    }
+    return false;
+  }
+  if (static_cast<std::int32_t>(result_.tokens.size()) >= request.options.max_new_tokens) {
+    end(FinishReason::length);
+  }
+  return true;
+}
+
+Generation TextRun::finish(double seconds) {
+  const GenerateOptions& options = request.options;
+  Statistics& s = result_.statistics;
+  const auto count = static_cast<double>(result_.tokens.size());
+  const auto steps = static_cast<double>(account.steps);
+  seconds -= account.observer_seconds;
+  s.steps = account.steps;
+  s.draft_passes = account.draft_passes;
+  s.prefill_tokens = account.first_with_prefill && !result_.tokens.empty() ? 1 : 0;
+  const double of_steps = count - s.prefill_tokens;
+  result_.finish_reason = *ended_;
+  if (s.steps > 0) {
+    s.accepted_length = static_cast<double>(account.judged) / steps;
+    s.emitted_per_step = of_steps / steps;
+    s.tree_size_mean = static_cast<double>(account.drafted) / steps;
+  }
+  s.seconds = account.seconds;
+  s.seconds.load = engine.load_seconds;
+  s.seconds.total = s.seconds.load + seconds;
+  s.seconds.other = std::max(
+      0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify - s.seconds.sampling);
+  if (seconds > 0.0) s.tokens_per_second = count / seconds;
+  if (seconds > s.seconds.prefill) {
+    s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
+  }
+  s.policy = request.policy;
+  s.policy_name = s.policy == Policy::custom ? options.custom_policy : name_of(s.policy);
+  s.tree_size = s.policy == Policy::none ? 0 : request.plan.size;
+  if (s.policy == Policy::sequoia) s.planned_for = request.plan.planned_for;
+  s.acceptance = options.acceptance;
+  s.temperature = options.temperature;
+  s.draft_temperature = speculation.draft_temperature();
+  s.seed = options.seed;
+  s.device = engine.device->name();
+  s.dtype = name_of(engine.device->compute_dtype());
+  s.kv_dtype = name_of(engine.device->kv_dtype());
+  return std::move(result_);
+}
+
+}  // namespace coppice
