@@ -1,5 +1,8 @@
 #include "engine/request.h"
 
+#include <cmath>
+#include <mutex>
+
 #include "base/stopwatch.h"
 
 namespace coppice {
@@ -15,28 +18,47 @@ bool sizes_itself(const GenerateOptions& options, const TreePlan& plan) {
   return options.policy != Policy::none && plan.size == 0;
 }
 
-DeviceNoise rule_of(const GenerateOptions& options) {
-  if (options.temperature == 0.0) return DeviceNoise::top;
-  return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
-}
-
 }  // namespace
 
 Request::Request(Engine::Impl& engine, const GenerateOptions& asked)
-    : options(asked),
-      policy(engine.draft.model == nullptr ? Policy::none : asked.policy),
-      rule(rule_of(asked)),
-      target(params_of(asked, asked.temperature)) {
+    : options(asked), target(params_of(asked, asked.temperature)) {
   {
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options, engine.options.max_tree_size);
   }
-  if (policy != Policy::none && sizes_itself(options, plan)) {
+  if (engine.draft.model == nullptr) options.policy = Policy::none;
+  if (sizes_itself(options, plan)) {
     costs = engine.find_costs();
     // Without memory to measure in there is none to speculate in either.
-    if (costs == nullptr) policy = Policy::none;
+    if (costs == nullptr) options.policy = Policy::none;
   }
+  // Nobody else reads beliefs.
+  learns_values =
+      (options.policy == Policy::dyspec || options.policy == Policy::dyspec_threshold) &&
+      !options.plain_values;
+  settle_rule(engine);
   settle_draft(engine);
+}
+
+DeviceNoise Request::rule() const {
+  if (greedy()) return DeviceNoise::top;
+  return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
+}
+
+// Large trees gain by coupled acceptance where they know the noise (sizing/rule_choice.h). Sizes
+// that repeat themselves are judged by the same rule every time.
+void Request::settle_rule(Engine::Impl& engine) {
+  const bool open = options.acceptance == Acceptance::automatic;
+  options.acceptance = settled_acceptance(options);
+  if (!open || greedy() || !learns_values) return;
+  const std::lock_guard lock(engine.mutex);
+  RuleChoice fixed;
+  if (costs != nullptr && !engine.costs_are_saved) {
+    rules = &engine.rules[{options.policy, std::lround(10.0 * options.temperature)}];
+  }
+  const double nodes =
+      costs != nullptr ? RuleChoice::usual_nodes(*costs, engine.options.max_tree_size) : plan.size;
+  options.acceptance = (rules != nullptr ? *rules : fixed).choose(nodes);
 }
 
 // Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
@@ -48,14 +70,10 @@ void Request::settle_draft(const Engine::Impl& engine) {
                                  : options.temperature;
   draft.draw = child_draw(options);
   draft.uniforms_judge = !greedy();
-  // Nobody else reads beliefs.
-  learns_values =
-      (policy == Policy::dyspec || policy == Policy::dyspec_threshold) && !options.plain_values;
   const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = params_of(options, fixed_belief ? options.temperature : draft_temperature);
-  believes = can_believe && learns_values;
-  learns_belief = believes && !given;
+  learns_belief = can_believe && learns_values && !given;
   if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
   if (!learns_values) draft.sharpness = 0.0;
 }

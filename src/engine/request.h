@@ -6,30 +6,33 @@
 
 namespace coppice {
 
-/// Checked options with everything derived from them: what was asked and what is used stay apart.
+/// Checked options with everything derived from them.
 struct Request {
   /// Plans the trees and, for sizes chosen from costs, has the costs measured. Throws as
   /// plan_trees() and Engine::Impl::find_costs() do.
   Request(Engine::Impl& engine, const GenerateOptions& asked);
 
-  GenerateOptions options;  ///< as asked
+  /// As asked, but for what is settled: the policy (none, too, without a draft and where costs
+  /// cannot be measured) and the acceptance rule.
+  GenerateOptions options;
   TreePlan plan;
   double planning_seconds = 0.0;
   /// Null unless sizes are chosen step by step.
   const CostTable* costs = nullptr;
-  Policy policy;  ///< none, too, without a draft and where costs cannot be measured
-  DeviceNoise rule;
+  RuleChoice* rules =
+      nullptr;  ///< of the engine, to be told how this text fared; null if it is not
   SamplingParams target;
   double draft_temperature;
   /// Of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
-  bool believes = false;       ///< children come with beliefs
-  bool learns_belief = false;
+  bool learns_belief = false;  ///< else its sharpness is fixed
 
   bool greedy() const { return options.temperature == 0.0; }
+  DeviceNoise rule() const;
 
  private:
+  void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
 };
 

@@ -1,6 +1,7 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
+#include <mutex>
 
 namespace coppice {
 namespace {
@@ -16,19 +17,19 @@ constexpr bool trees_are_validated = false;
 
 Speculation::Speculation(Engine::Impl& engine, const Request& request)
     : engine_(engine), request_(request), setting_(request.draft) {
-  if (request.policy == Policy::none) return;
+  if (request.options.policy == Policy::none) return;
   if (request.learns_belief) {
     belief_.emplace(
         BeliefTemperature::usual(request.options.temperature, request.draft_temperature));
     setting_.sharpness = belief_->sharpness();
   }
   if (request.costs != nullptr) {
-    const bool by_node = request.policy == Policy::dyspec;
+    const bool by_node = request.options.policy == Policy::dyspec;
     auto_size_ = std::make_unique<AutoSize>(
         *request.costs, engine.costs_are_saved ? nullptr : &engine.correction, setting_.draw,
-        by_node ? engine.options.max_tree_size : 0, request.believes);
+        by_node ? engine.options.max_tree_size : 0);
   } else if (request.learns_values) {
-    calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw, request.believes);
+    calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
   policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
 }
@@ -59,15 +60,15 @@ std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
                               engine_.draft_runner->room(state)});
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
-    if (request_.policy == Policy::chain) {
+    if (request_.options.policy == Policy::chain) {
       limits.max_size =
           std::min(limits.max_size, auto_size_->chain_length(SizingConstants::deepest));
     }
   }
-  if (request_.policy == Policy::custom && options.tree_depth > 0) {
+  if (request_.options.policy == Policy::custom && options.tree_depth > 0) {
     limits.max_depth = std::min(limits.max_depth, options.tree_depth);
   }
-  if (request_.policy == Policy::dyspec_threshold) {
+  if (request_.options.policy == Policy::dyspec_threshold) {
     limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options.threshold;
   }
   if (!pays || limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
@@ -113,6 +114,13 @@ void Speculation::learn_belief(const TokenTree& tree, const Verdict& verdict,
     if (!last) node = verdict.path[i];
   }
   setting_.sharpness = belief_->sharpness();
+}
+
+void Speculation::learn_rule(const Statistics& s) {
+  if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
+  const std::lock_guard lock(engine_.mutex);
+  const double rate = s.decode_tokens_per_second * auto_size_->plain_seconds();
+  if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
 }
 
 double Speculation::draft_temperature() const {

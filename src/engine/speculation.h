@@ -33,6 +33,9 @@ class Speculation {
   void learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
              const StepSeconds& seconds, double share_run);
 
+  /// At a text's end, from its finished statistics.
+  void learn_rule(const Statistics& statistics);
+
   const DraftRunner::Setting& setting() const { return setting_; }
   /// As in Statistics: given, or what was learned comes to.
   double draft_temperature() const;

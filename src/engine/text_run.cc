@@ -12,7 +12,7 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
       request(asked),
       state(text),
       speculation(on, asked),
-      judge(on.make_judge(asked.rule)),
+      judge(on.make_judge(asked.rule())),
       callback_(callback),
       prompt_length_(text.length()),
       stream_(asked.options.stop) {
@@ -104,7 +104,8 @@ Generation TextRun::finish(double seconds) {
   if (seconds > s.seconds.prefill) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
-  s.policy = request.policy;
+  speculation.learn_rule(s);
+  s.policy = request.options.policy;
   s.policy_name = s.policy == Policy::custom ? options.custom_policy : name_of(s.policy);
   s.tree_size = s.policy == Policy::none ? 0 : request.plan.size;
   if (s.policy == Policy::sequoia) s.planned_for = request.plan.planned_for;

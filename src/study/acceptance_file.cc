@@ -9,9 +9,9 @@
 #include "base/json_file.h"
 #include "drafting/shape_json.h"
 #include "engine/engine_impl.h"
+#include "engine/tree_plan.h"
 #include "study/cell.h"
 #include "study/fingerprint.h"
-#include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {
