@@ -32,7 +32,6 @@ Request::Request(Engine::Impl& engine, const GenerateOptions& asked)
     // Without memory to measure in there is none to speculate in either.
     if (costs == nullptr) options.policy = Policy::none;
   }
-  // Nobody else reads beliefs.
   learns_values =
       (options.policy == Policy::dyspec || options.policy == Policy::dyspec_threshold) &&
       !options.plain_values;
@@ -70,12 +69,14 @@ void Request::settle_draft(const Engine::Impl& engine) {
                                  : options.temperature;
   draft.draw = child_draw(options);
   draft.uniforms_judge = !greedy();
+  // Nobody else asks what the noise tells of children. A chain without a size ends by it.
+  const bool asked_for = learns_values || (options.policy == Policy::chain && costs != nullptr);
   const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = params_of(options, fixed_belief ? options.temperature : draft_temperature);
-  learns_belief = can_believe && learns_values && !given;
+  learns_belief = can_believe && asked_for && !given;
   if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
-  if (!learns_values) draft.sharpness = 0.0;
+  if (!asked_for) draft.sharpness = 0.0;
 }
 
 }  // namespace coppice

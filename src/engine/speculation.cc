@@ -61,8 +61,7 @@ std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
     if (request_.options.policy == Policy::chain) {
-      limits.max_size =
-          std::min(limits.max_size, auto_size_->chain_length(SizingConstants::deepest));
+      limits.max_size = std::min(limits.max_size, SizingConstants::deepest);
     }
   }
   if (request_.options.policy == Policy::custom && options.tree_depth > 0) {
@@ -99,6 +98,11 @@ void Speculation::learn(const TokenTree& tree, const Verdict& verdict, DraftRunn
   if (draft == nullptr) return;
   if (calibration_ != nullptr) calibration_->record(tree, verdict.path);
   if (belief_) learn_belief(tree, verdict, draft->sampler());
+}
+
+const AcceptanceCalibration* Speculation::calibration() const {
+  if (!request_.learns_values) return nullptr;
+  return auto_size_ != nullptr ? &auto_size_->calibration() : calibration_.get();
 }
 
 // By the tokens that came after the nodes that the draft has evaluated.

@@ -36,6 +36,8 @@ class Speculation {
   /// At a text's end, from its finished statistics.
   void learn_rule(const Statistics& statistics);
 
+  /// What positions are valued by; null if it is nothing that is learned.
+  const AcceptanceCalibration* calibration() const;
   const DraftRunner::Setting& setting() const { return setting_; }
   /// As in Statistics: given, or what was learned comes to.
   double draft_temperature() const;

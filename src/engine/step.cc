@@ -74,7 +74,8 @@ void Step::show() {
   engine_.observer({text_.state, text_.tree, text_.verdict, *pass_,
                     draft_ ? &draft_->sampler() : nullptr, text_.request.target,
                     text_.speculation.setting().params, key_, draft_ ? draft_->passes() : 0,
-                    seconds_, pass_->late_rows()});
+                    seconds_, pass_->late_rows(),
+                    draft_ ? text_.speculation.calibration() : nullptr});
 }
 
 void Step::note_logprobs() {
