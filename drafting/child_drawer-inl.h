@@ -209,25 +209,27 @@ TokenId BasicChildDrawer<Decisions>::draw_largest(const Node& node, std::span<co
 }
 
 template <typename Decisions>
-double BasicChildDrawer<Decisions>::expected_share(const TokenTree& arena, std::int32_t node_id) {
+double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
   Node& node = nodes_[static_cast<std::size_t>(node_id)];
   if (draw_ != ChildDraw::sampled) return -1.0;
-  if (!node.summarised) start_drawing(arena, node_id);
   if (!node.squares) {
     const std::span<const float> probs = std::as_const(distributions_).row(node_id);
-    const auto taken = taken_words(node);
     double sum[8] = {};
-    for (std::size_t i = 0; i < probs.size(); ++i) {
-      const double mass =
-          (taken[i / 64] >> (i % 64) & 1) != 0 ? 0.0 : static_cast<double>(probs[i]);
-      sum[i % 8] += mass * mass;
+    std::size_t i = 0;
+    for (; i + 8 <= probs.size(); i += 8) {
+      for (std::size_t j = 0; j < 8; ++j) {
+        const auto mass = static_cast<double>(probs[i + j]);
+        sum[j] += mass * mass;
+      }
     }
+    for (; i < probs.size(); ++i)
+      sum[0] += static_cast<double>(probs[i]) * static_cast<double>(probs[i]);
     node.squares = std::accumulate(std::begin(sum), std::end(sum), 0.0);
   }
-  const auto masses = block_values(node);
-  const double left = std::accumulate(masses.begin(), masses.end(), 0.0);
-  constexpr double rounding = 1e-6;  // of sums of squares, and more
-  return left > rounding ? std::clamp(*node.squares / (left * left), 0.0, 1.0) : 1.0;
+  const double left = 1.0 - node.drawn_mass;
+  constexpr double rounding = 1e-6;  // of D's sum, and more
+  if (left < rounding) return 1.0;
+  return std::clamp((*node.squares - node.drawn_squares) / (left * left), 0.0, 1.0);
 }
 
 template <typename Decisions>
@@ -255,7 +257,8 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   const auto at = static_cast<std::size_t>(token);
   summarise_block(node, probs, noise, at / block_);
   const auto mass = static_cast<double>(probs[at]);
-  if (node.squares) *node.squares -= mass * mass;
+  node.drawn_mass += mass;
+  node.drawn_squares += mass * mass;
   DrawnChild drawn{token, probs[at]};
   if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =

@@ -64,7 +64,7 @@ class BasicChildDrawer {
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
 
   /// See DraftSource::expected_share; known where children are sampled.
-  double expected_share(const TokenTree& arena, std::int32_t node);
+  double expected_share(std::int32_t node);
 
   /// What `token` as the target's at a node, of which a child was drawn, says of the sharpness;
   /// nullopt where D excludes it, or the noise is not known.
@@ -82,7 +82,8 @@ class BasicChildDrawer {
     bool ready = false;
     bool summarised = false;  ///< whether key, depth, block values and beliefs stand
     PowerMoments beliefs;     ///< where children are not sampled
-    std::optional<double> squares;  ///< sum of squared D of what is left, once asked for
+    double drawn_mass = 0.0, drawn_squares = 0.0;  ///< sums of D and of its squares
+    std::optional<double> squares;                 ///< of all tokens, once asked for
   };
 
   std::span<double> block_values(const Node& node);

@@ -200,6 +200,11 @@ std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_
   return drawn;
 }
 
+double DraftRunner::expected_share(std::int32_t node) {
+  const Stopwatch timing(seconds_.drawing);
+  return sampler_->expected_share(node);
+}
+
 void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
   for (const std::int32_t node : path) {
     const auto source = static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)]);

@@ -48,9 +48,7 @@ class DraftRunner : public DraftSource {
   void forget(std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
-  double expected_share(const TokenTree& arena, std::int32_t node) override {
-    return sampler_->expected_share(arena, node);
-  }
+  double expected_share(std::int32_t node) override;
   const DraftSampler& sampler() const { return *sampler_; }
   DraftSampler& sampler() { return *sampler_; }
 

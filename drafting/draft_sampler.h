@@ -42,7 +42,7 @@ class DraftSampler : public DraftEvidence {
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;
   /// See DraftSource::expected_share.
-  virtual double expected_share(const TokenTree& /*arena*/, std::int32_t /*node*/) { return -1.0; }
+  virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
 
   /// See BasicChildDrawer::evidence.
   virtual std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) = 0;

@@ -41,7 +41,7 @@ class DraftSource {
 
   /// Of an evaluated node's next child: the expected share that it has of what D has left, which
   /// is the sum of squared shares; below 0: not known.
-  virtual double expected_share(const TokenTree& /*arena*/, std::int32_t /*node*/) { return -1.0; }
+  virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
 };
 
 }  // namespace coppice

@@ -100,7 +100,7 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
   double expected_share(std::int32_t node, DraftSource& source) const {
-    return values_.asks_for_shares() ? source.expected_share(arena_, node) : -1.0;
+    return values_.asks_for_shares() ? source.expected_share(node) : -1.0;
   }
 
   // Whether a node of this value pays for a tree's place, counted from 0.

@@ -44,8 +44,8 @@ class HostDraftSampler final : public DraftSampler {
                                   std::int32_t rank) override {
     return drawer_.child(arena, node, rank);
   }
-  double expected_share(const TokenTree& arena, std::int32_t node) override {
-    return drawer_.expected_share(arena, node);
+  double expected_share(std::int32_t node) override {
+    return drawer_.expected_share(node);
   }
 
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) override {

@@ -78,8 +78,8 @@ class FaultyChildDrawer {
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank) {
     return drawer_.child(arena, node, rank);
   }
-  double expected_share(const TokenTree& arena, std::int32_t node) {
-    return drawer_.expected_share(arena, node);
+  double expected_share(std::int32_t node) {
+    return drawer_.expected_share(node);
   }
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) {
     return drawer_.evidence(node, token);

@@ -217,7 +217,7 @@ class NaiveGrowth {
     // Of what was left before the child was drawn.
     if (!waiting_[n]) {
       share_.resize(std::max(share_.size(), n + 1));
-      share_[n] = source_.expected_share(tree_, node);
+      share_[n] = source_.expected_share(node);
       waiting_[n] = source_.child(tree_, node, rank);
     }
     if (!*waiting_[n]) return {};

@@ -110,8 +110,8 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
                                     std::int32_t rank) override {
       return drawer_.child(arena, node, rank);
     }
-    double expected_share(const TokenTree& arena, std::int32_t node) override {
-      return drawer_.expected_share(arena, node);
+    double expected_share(std::int32_t node) override {
+      return drawer_.expected_share(node);
     }
 
    private:

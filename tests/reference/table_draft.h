@@ -87,8 +87,8 @@ class TableDraft final : public DraftSource {
     draws += drawn ? 1 : 0;
     return drawn;
   }
-  double expected_share(const TokenTree& arena, std::int32_t node) override {
-    return drawer_.expected_share(arena, node);
+  double expected_share(std::int32_t node) override {
+    return drawer_.expected_share(node);
   }
 
   std::int32_t passes = 0;
