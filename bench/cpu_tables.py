@@ -167,12 +167,12 @@ def main():
         done = [pair for pair in zip(jobs, runner.run(jobs)) if pair[1] is not None]
 
     for kind, title in (("quiet", "Automatic sizes"), ("busy", "Beside a busy program")):
-        print(f"\n### {title}\n")
+        print(f"\n#### {title}\n")
         sizes.print_head()
         for job, rows in sorted(((j, r) for j, r in done if j.kind == kind),
                                 key=lambda pair: (pair[0].threads, pair[0].name)):
             sizes.print_rows(job.name, job.temperature, job.threads, rows)
-    print("\n### Whole texts, shipped pair\n\n| threads | temperature | setting | tokens/s |"
+    print("\n#### Whole texts, shipped pair\n\n| threads | temperature | setting | tokens/s |"
           " speed-up [95%] | accepted length | tree | books | tales | dialogue | maths |\n"
           "| ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     shown = {2, len(runner.cores)}
@@ -181,7 +181,7 @@ def main():
             print_speeds(rows, f"{job.threads}, useless draft", job.temperature)
         elif job.kind == "quiet" and job.name == "shipped" and job.threads in shown:
             print_speeds(rows, job.threads, job.temperature)
-    print("\n### Products of the target's 16.6 M weights, best ms by rows\n\n"
+    print("\n#### Products of the target's 16.6 M weights, best ms by rows\n\n"
           "| threads | weights, and activations if not f32 | "
           + " | ".join(map(str, PRODUCT_ROWS)) + " |\n"
           + "| ---: | --- |" + " ---: |" * len(PRODUCT_ROWS))
