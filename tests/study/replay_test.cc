@@ -620,7 +620,10 @@ TEST_F(Replay, RefusesWhatItCannotJudge) {
             std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.policy = Policy::dyspec_threshold; }).find("threshold"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.policy = Policy::expand_rerank; }).find("bias"),
+  EXPECT_NE(refusal([](auto& o) {
+              o.policy = Policy::expand_rerank;
+              o.acceptance = Acceptance::rejection;
+            }).find("bias"),
             std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.tree_size = 2000; }), "");
 }
