@@ -282,6 +282,7 @@ struct JudgedTree {
   std::vector<TreeNode> nodes;  ///< node 0 is the root, the prompt's last token
   TokenId bonus = -1;           ///< the token after the last accepted one
   std::int64_t draft_passes = 0;
+  Acceptance acceptance = Acceptance::rejection;  ///< the rule that judged it
 };
 
 class Sequence;

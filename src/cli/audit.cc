@@ -20,8 +20,13 @@ struct Usual {
   std::int32_t tree_size;
 };
 constexpr Usual usual[] = {{Policy::dyspec, 16}, {Policy::chain, 4}, {Policy::sequoia, 16}};
-constexpr UsualValues usual_values = {0.8, "1", "dyspec, chain and sequoia", "16, 4 and 16",
-                                      "both"};
+constexpr UsualValues usual_values = {0.8,
+                                      "1",
+                                      "dyspec, chain and sequoia",
+                                      "16, 4 and 16",
+                                      "both",
+                                      "rejection; or coupled: shared noise, as plain coupled "
+                                      "sampling with this seed"};
 
 // The settings that the options name, or the usual ones; both acceptances where none was named.
 std::vector<study::AuditSetting> settings_of(const po::variables_map& values,

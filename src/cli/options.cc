@@ -270,13 +270,11 @@ po::options_description drafting_options(const UsualValues& usual) {
       "dyspec-threshold: least estimated acceptance of a position; 0: from measured costs")(
       "draft-temperature", po::value<double>()->value_name("F"),
       "rejection: the temperature at which children are drawn; else how far the draft is believed, "
-      "its belief temperature. If not given, the target's, and else learned as the text is "
-      "written")(
+      "its belief temperature; 0.001 to 100. If not given, the target's, and else learned as the "
+      "text is written")(
       "acceptance",
       po::value<std::string>()->default_value("auto", usual.acceptance)->value_name("A"),
-      "rejection; coupled: the text that plain coupled sampling writes with this seed; auto: the "
-      "faster one, and the statistics name it: by --tree-size if that or a cost table is given, so "
-      "that a seed repeats its text, else also by the speed of earlier texts of the program")(
+      usual.acceptance_help)(
       "sampled-children", "at temperature 0, draw the children instead of taking the top")(
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "

@@ -37,6 +37,10 @@ struct UsualValues {
   const char* policy = "dyspec";
   const char* tree_size = "auto";
   const char* acceptance = "auto";
+  const char* acceptance_help =
+      "rejection; coupled: the text that plain coupled sampling writes with this seed; auto: the "
+      "faster one, which is then named: by --tree-size if that or a cost table is given, so that a "
+      "seed repeats its text, else also by the speed of earlier texts of the program";
 };
 
 po::options_description model_options();

@@ -27,7 +27,9 @@ std::vector<std::vector<std::size_t>> children_of(const JudgedTree& tree) {
   return children;
 }
 
-std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
+/// rule: what the tree was judged by; empty at temperature 0, where all rules are one.
+std::string as_text(const Engine& engine, const JudgedTree& tree, const std::string& rule,
+                    bool colour) {
   const auto children = children_of(tree);
   std::string out = "  draft   value  target\n";
   std::size_t accepted = 0;
@@ -54,9 +56,9 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, bool colour) {
   char summary[160];
   std::snprintf(
       summary, sizeof summary,
-      "%zu draft tokens in %lld draft pass%s; %zu accepted%s, then '%s' from the target\n",
+      "%zu draft tokens in %lld draft pass%s; %zu accepted%s%s, then '%s' from the target\n",
       tree.nodes.size() - 1, static_cast<long long>(tree.draft_passes),
-      tree.draft_passes == 1 ? "" : "es", accepted, colour ? "" : " (*)",
+      tree.draft_passes == 1 ? "" : "es", accepted, colour ? "" : " (*)", rule.c_str(),
       printable(token_text(engine, tree.bonus)).c_str());
   return out + summary;
 }
@@ -150,6 +152,7 @@ std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t 
   return Json{{"nodes", nodes},
               {"bonus", tree.bonus},
               {"draft_passes", tree.draft_passes},
+              {"acceptance", name_of(tree.acceptance)},
               {"seed", seed}}
              .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
@@ -195,7 +198,12 @@ int tree(const std::vector<std::string>& arguments) {
   } else if (format == "json") {
     write_out(as_json(engine, judged, request.seed));
   } else {
-    write_out(as_text(engine, judged, stdout_takes_colour()));
+    std::string rule;
+    if (request.temperature > 0.0) {
+      rule = judged.acceptance == Acceptance::coupled ? " under coupled acceptance"
+                                                      : " under rejection";
+    }
+    write_out(as_text(engine, judged, rule, stdout_takes_colour()));
     if (values.count("seed") == 0 && request.temperature > 0.0) {
       write_out(cat("seed ", request.seed, "\n"));
     }

@@ -60,7 +60,7 @@ void prefill_draft(TextRun& text) {
 
 // The draft's turn comes when the first token, which does not need it, has been handed on.
 void prefill(TextRun& text) {
-  if (!prefill_target(text)) return text.end(FinishReason::memory);
+  if (!prefill_target(text)) return text.end_between_steps(FinishReason::memory);
   if (text.account.first_with_prefill) text.hand_on();
   if (text.ended()) return;
   const Turn turn(text.engine);
@@ -79,7 +79,7 @@ Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOpti
     if (take_step(text)) {
       text.hand_on();
     } else {
-      text.end(FinishReason::memory);
+      text.end_between_steps(FinishReason::memory);
     }
   }
   return text.finish(request.planning_seconds + now_seconds() - start);
@@ -102,6 +102,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   const TokenTree& tree = text.tree;
   const std::vector<std::int32_t>& path = text.verdict.path;
   JudgedTree judged;
+  judged.acceptance = request.options.acceptance;
   judged.bonus = text.verdict.bonus;
   judged.draft_passes = text.account.draft_passes - passes_of_prompt;
   for (std::size_t n = 0; n < tree.token.size(); ++n) {

@@ -44,15 +44,16 @@ const CostTable* Engine::Impl::find_costs() {
       if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
     }
   }
+  bool tells = false;
+  const auto tell = [&](double fraction) {
+    if (!tells) return;
+    lock.unlock();
+    options.progress({"costs", fraction});
+    lock.lock();
+  };
   if (!costs) {
     // The listener may call this engine, which then measures; it hears of it once.
-    const bool tells = options.progress && !told_of_costs.exchange(true);
-    const auto tell = [&](double fraction) {
-      if (!tells) return;
-      lock.unlock();
-      options.progress({"costs", fraction});
-      lock.lock();
-    };
+    tells = options.progress && !told_of_costs.exchange(true);
     tell(0.0);
     if (costs) return &*costs;
     if (!can_measure(target, draft)) return nullptr;  // the listener's texts took the memory
@@ -61,10 +62,10 @@ const CostTable* Engine::Impl::find_costs() {
     if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
     cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
     costs = std::move(table);
-    tell(1.0);
   }
   load_seconds.store(load_seconds.load() + now_seconds() - start);
   costs_are_saved = !options.cost_table.empty();
+  tell(1.0);  // last: the listener may generate, or throw
   return &*costs;
 }
 

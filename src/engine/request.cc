@@ -1,5 +1,6 @@
 #include "engine/request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 
@@ -55,8 +56,14 @@ void Request::settle_rule(Engine::Impl& engine) {
   if (costs != nullptr && !engine.costs_are_saved) {
     rules = &engine.rules[{options.policy, std::lround(10.0 * options.temperature)}];
   }
-  const double nodes =
-      costs != nullptr ? RuleChoice::usual_nodes(*costs, engine.options.max_tree_size) : plan.size;
+  const std::int32_t most = engine.options.max_tree_size;
+  double nodes = plan.size > 0 ? plan.size : most;
+  if (costs != nullptr) {
+    nodes = RuleChoice::usual_nodes(*costs, most);
+  } else if (options.threshold > 0.0) {
+    // Values of one depth's positions add up to 1 at most: no more than this many reach it.
+    nodes = std::min(nodes, 1.0 / options.threshold);
+  }
   options.acceptance = (rules != nullptr ? *rules : fixed).choose(nodes);
 }
 

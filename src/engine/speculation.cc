@@ -123,7 +123,10 @@ void Speculation::learn_belief(const TokenTree& tree, const Verdict& verdict,
 void Speculation::learn_rule(const Statistics& s) {
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
   const std::lock_guard lock(engine_.mutex);
-  const double rate = s.decode_tokens_per_second * auto_size_->plain_seconds();
+  // The caller's own time, and waiting for other texts, say nothing of a rule.
+  const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
+  const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
+  const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
 }
 

@@ -24,6 +24,13 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
   }
 }
 
+void TextRun::end_between_steps(FinishReason reason) {
+  end(reason);
+  const std::string rest = stream_.release(true);
+  result_.text += rest;
+  if (callback_ && !rest.empty()) callback_({rest, {}});
+}
+
 std::int32_t TextRun::tokens_left() const {
   return std::min(request.options.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
                   engine.target.model->max_positions() - state.length());

@@ -40,6 +40,8 @@ class TextRun {
 
   bool ended() const { return ended_.has_value(); }
   void end(FinishReason reason) { ended_ = reason; }
+  /// Ends the text where it stands; what could have begun a stop text is handed on.
+  void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
   /// Hands the step's tokens on, one by one, until one of them ends the text. Tokens that are not
   /// part of the result are taken back from the sequence.

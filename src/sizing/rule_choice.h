@@ -15,8 +15,10 @@ namespace coppice {
 /// measures one of the two rates, with the spread that texts have. For one model pair, policy and
 /// temperature; not for several threads at a time.
 ///
-/// Which rule a text uses is settled before it begins, from earlier texts and costs: this text's
-/// noise, and that of texts of other seeds or streams, has no part in it, so both rules stay exact.
+/// Which rule a text uses is settled before it begins, from earlier texts and costs: texts of other
+/// seeds or streams have other noise, so both rules stay exact. Turns of one Sequence share coupled
+/// noise by position: where a turn ended inside a step, that step's size and time are all that the
+/// next turn's choice can know of its own noise.
 class RuleChoice {
  public:
   /// g for trees of `nodes`.

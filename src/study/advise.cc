@@ -184,15 +184,19 @@ class Adviser {
     for (const std::int32_t size : sequoia_sizes) {
       if (size > largest_) continue;
       double best = 0.0;
+      bool best_is_full = false;  // has all the nodes that are asked for
       TreeShape shape;
       std::int32_t bound = 0;
       for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
         const GrowMap map = plan_trees(with(Policy::sequoia, size, depth), largest_).map;
+        const bool full = map.shape.size() == size;
+        if (best_is_full && !full) continue;
         Workload workload;
         add_shape(workload, map.shape, map.expected_length, 1.0);
         const double speed = predict(workload, *costs_, advice_.prefix, {}).tokens_per_second;
-        if (speed <= best) continue;
+        if (speed <= best && full == best_is_full) continue;
         best = speed;
+        best_is_full = full;
         shape = map.shape;
         bound = depth;
       }

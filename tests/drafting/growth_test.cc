@@ -331,10 +331,10 @@ TEST(Chain, EndsWhereNothingMorePays) {
     double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
   } prices;
   const auto policy = make_chain_policy({&calibration, &prices});
+  const DraftByPath law = [](const std::vector<TokenId>&) { return std::vector<float>(4, 0.25f); };
   int hopeful = 0, hopeless = 0, others = 0;
   for (std::uint64_t step = 0; step < 400; ++step) {
-    TableSource source([](const std::vector<TokenId>&) { return std::vector<float>(4, 0.25f); }, 4,
-                       {1, 2, step, 4});
+    TableSource source(law, 4, {1, 2, step, 4});
     TokenTree tree;
     tree.reset(3);
     GrowthLimits limits;

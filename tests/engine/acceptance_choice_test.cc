@@ -69,6 +69,31 @@ TEST(AcceptanceChoice, SavedCostsRepeatIt) {
   }
 }
 
+TEST(AcceptanceChoice, SavedCostsRepeatItWhateverTheListenerDoes) {
+  const TinyPair pair(endless(), 0.1);
+  const TemporaryFolder folder;
+  EngineOptions load = pair.options();
+  load.cost_table = folder.path() / "costs.json";
+  load.progress = [](const LoadEvent& event) {
+    if (event.what == std::string("costs") && event.fraction == 1.0) throw 1;
+  };
+  Engine engine = Engine::load(load);
+  EXPECT_THROW(engine.generate(prompt, warm(Policy::dyspec, 0)), int);
+  engine.generate(prompt, warm(Policy::dyspec, 0));
+  EXPECT_TRUE(engine.impl().costs_are_saved);
+  EXPECT_TRUE(engine.impl().rules.empty());
+}
+
+TEST(AcceptanceChoice, IsByTheThresholdWithoutASize) {
+  const TinyPair pair(endless(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options = warm(Policy::dyspec_threshold, 0);
+  options.threshold = 0.001;
+  EXPECT_EQ(used(engine, options), Acceptance::coupled);
+  options.threshold = 0.5;
+  EXPECT_EQ(used(engine, options), Acceptance::rejection);
+}
+
 TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());

@@ -228,6 +228,26 @@ TEST(Engine, ShortDraftContextFallsBackToPlainDecoding) {
   expect_nothing_leaked(engine);
 }
 
+// What could have begun a stop text is held back; the end of the memory shows that it did not.
+TEST(Engine, TextHeldBackComesWhenTheMemoryEnds) {
+  EngineOptions load = shipped_options("f32");
+  load.kv_tokens = 40;
+  Engine engine = Engine::load(load);
+  GenerateOptions options = greedy(200);
+  options.policy = Policy::none;
+  const std::string whole = engine.generate("Once upon a time", options).text;
+  ASSERT_GT(whole.size(), 30u);
+  options.stop = {whole.substr(whole.size() - 30) + "#"};
+  std::string shown;
+  const Generation held = engine.generate("Once upon a time", options, [&](const Piece& piece) {
+    shown += piece.text;
+    return true;
+  });
+  EXPECT_EQ(held.finish_reason, FinishReason::memory);
+  EXPECT_EQ(held.text, whole);
+  EXPECT_EQ(shown, whole);
+}
+
 TEST(Engine, KvMemoryToTheLastSlot) {
   const TinyPair pair(endless());
   EngineOptions load = pair.options();

@@ -379,6 +379,21 @@ TEST(Advise, EqualTreesArePricedEqually) {
   EXPECT_GE(sizes.size(), 2u);
 }
 
+// A vector of three ranks has trees of every size; a star of three nodes is none of 16.
+TEST(Advise, SequoiasTreesHaveTheSizesAskedFor) {
+  const TinyPair pair(model(), 0.3);
+  Engine engine = Engine::load(pair.options());
+  engine.impl().costs = costs(1e-3, 1e-4, 4e-4, 1e-5);
+  AdviceRequest asked = request();
+  asked.acceptance_vector = {0.8, 0.1, 0.05};
+  std::set<std::int32_t> sizes;
+  for (const Prediction& p : advise(engine, asked).candidates) {
+    if (p.policy == Policy::sequoia) sizes.insert(p.tree_size);
+  }
+  for (const std::int32_t size : {4, 8, 16}) EXPECT_TRUE(sizes.contains(size)) << size;
+  EXPECT_FALSE(sizes.contains(3));
+}
+
 // Whatever the table and the clock say of single passes, more rows never come out cheaper.
 TEST(Advise, NoisyCostsArePricedMonotonely) {
   Calibration clock;
