@@ -42,11 +42,11 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
   } else {
     all.push_back(request);
   }
+  const bool asked = !values["acceptance"].defaulted();
+  if (asked) named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
   std::vector<study::AuditSetting> settings;
   for (GenerateOptions& options : all) {
     for (const Acceptance acceptance : all_acceptances) {
-      const bool asked = !values["acceptance"].defaulted();
-      if (asked) named("acceptance", values["acceptance"].as<std::string>(), all_acceptances);
       if (asked && acceptance != request.acceptance) continue;
       // Rejection is no choice for what it would bias.
       if (!asked && needs_any_tree_exact(options.policy) && acceptance == Acceptance::rejection) {

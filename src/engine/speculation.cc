@@ -60,14 +60,14 @@ std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
                               engine_.draft_runner->room(state)});
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
-    if (request_.options.policy == Policy::chain) {
+    if (options.policy == Policy::chain) {
       limits.max_size = std::min(limits.max_size, SizingConstants::deepest);
     }
   }
-  if (request_.options.policy == Policy::custom && options.tree_depth > 0) {
+  if (options.policy == Policy::custom && options.tree_depth > 0) {
     limits.max_depth = std::min(limits.max_depth, options.tree_depth);
   }
-  if (request_.options.policy == Policy::dyspec_threshold) {
+  if (options.policy == Policy::dyspec_threshold) {
     limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options.threshold;
   }
   if (!pays || limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
