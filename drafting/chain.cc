@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <span>
 
 #include "drafting/growth_economics.h"
 #include "drafting/policy.h"
@@ -17,31 +16,37 @@ class ChainPolicy final : public DraftPolicy {
   explicit ChainPolicy(const ChainRule& rule) : rule_(rule), values_(rule.calibration, false) {}
   std::string name() const override { return "chain"; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    tree.reset(tree.token[0]);
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
     values_.reset();
-    const std::int32_t most = std::min(limits.max_size, limits.max_depth);
-    while (tree.size() < most) {
-      const std::int32_t node = tree.size();
-      const double value = tree.path_prob.back();
-      if (!(value > 0.0) || value < limits.min_value) return;
-      if (node > 0 && rule_.economics != nullptr && !pays(tree, most)) return;
-      source.evaluate(tree, std::span(&node, 1));
-      const auto drawn = source.child(tree, node, 0);
-      if (!drawn) return;
-      tree.add(node, drawn->token, 0, drawn->prob, value, drawn->belief, drawn->uniform);
-      if (rule_.economics != nullptr) values_.added(tree);
-    }
+  }
+
+  void take(DraftSource& source) override {
+    wanted_.clear();
+    const std::int32_t node = arena_.size();
+    const auto drawn = source.child(arena_, node, 0);
+    if (!drawn) return;
+    arena_.add(node, drawn->token, 0, drawn->prob, arena_.path_prob.back(), drawn->belief,
+               drawn->uniform);
+    if (rule_.economics != nullptr) values_.added(arena_);
+    if (goes_on()) wanted_.push_back(node + 1);
   }
 
  private:
+  bool goes_on() const {
+    const double value = arena_.path_prob.back();
+    return arena_.size() < most() && value > 0.0 && value >= limits_.min_value &&
+           (rule_.economics == nullptr || pays());
+  }
+  std::int32_t most() const { return std::min(limits_.max_size, limits_.max_depth); }
+
   // Whether some number of further nodes brings more than their draft passes and rows cost. (Rows
   // come in steps: the next one alone may cost more than it brings.)
-  bool pays(const TokenTree& tree, std::int32_t most) const {
-    const std::int32_t size = tree.size();
+  bool pays() const {
+    const std::int32_t size = arena_.size();
     const double before = rule_.economics->verify_cost(size);
-    double reached = values_.expected_first_child(tree, size), gain = 0.0;
-    for (std::int32_t more = 1; size + more <= most; ++more) {
+    double reached = values_.expected_first_child(arena_, size), gain = 0.0;
+    for (std::int32_t more = 1; size + more <= most(); ++more) {
       gain += reached;
       const double cost =
           rule_.economics->verify_cost(size + more) - before + more * rule_.economics->pass_cost(1);

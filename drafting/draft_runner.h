@@ -11,7 +11,7 @@
 #include "base/step_seconds.h"
 #include "base/tree_order.h"
 #include "drafting/draft_sampler.h"
-#include "drafting/draft_source.h"
+#include "drafting/grow.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
 
@@ -19,7 +19,7 @@ namespace coppice {
 
 /// Evaluates tree nodes with the draft, over its own paged KV: a node's KV is written once, and
 /// kept when the node is accepted.
-class DraftRunner : public DraftSource {
+class DraftRunner final : public TextDraft {
  public:
   DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler);
 

@@ -1,4 +1,4 @@
-// What a policy sees of the draft model.
+// What a policy sees of the draft model: children of nodes that a pass of it has evaluated.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,11 @@ struct DrawnChild {
   float uniform = -1.0f;
 };
 
-/// The draft's distributions over a growing tree. Node ids are indices of the tree that the
-/// policy grows in (its arena); the policy records them as TokenTree::source.
+/// The draft's distributions over one growing tree. Node ids are indices of the tree that the
+/// policy grows in (its arena); the finished tree has them as TokenTree::source.
 class DraftSource {
  public:
   virtual ~DraftSource() = default;
-
-  /// Evaluates `nodes` in one draft forward pass, so that their children can be drawn. A
-  /// node's parent must have been evaluated before.
-  virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
 
   /// These nodes and all below them have lost their place for good: their memory may be reused.
   virtual void forget(std::span<const std::int32_t> /*nodes*/) {}

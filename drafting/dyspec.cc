@@ -6,6 +6,7 @@
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
+#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
@@ -59,22 +60,24 @@ class DyspecPolicy final : public DraftPolicy {
         values_(rule.calibration, rule.any_tree) {}
   std::string name() const override { return "dyspec"; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    arena_.reset(tree.token[0]);
-    tree.reset(arena_.token[0]);
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
     placed_.clear();
     values_.reset();
-    limits_ = limits;
-    if (limits.max_size <= 0 || limits.max_depth <= 0) return;
-    batch_.assign(1, 0);
-    while (!batch_.empty()) {
-      source.evaluate(arena_, batch_);
-      const std::int32_t first_new = arena_.nodes();
-      draw(source);
-      source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
-      choose_batch(first_new);
-    }
-    finish(tree);
+  }
+
+  void take(DraftSource& source) override {
+    const std::int32_t first_new = arena_.nodes();
+    draw(source);
+    source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
+    choose_wanted(first_new);
+  }
+
+  void finish(TokenTree& tree) override {
+    kept_.clear();
+    placed_.resize(best_size());
+    for (const Position& position : placed_) kept_.push_back(position.node);
+    part_.copy(arena_, kept_, tree);
   }
 
  private:
@@ -122,11 +125,11 @@ class DyspecPolicy final : public DraftPolicy {
     return static_cast<std::size_t>(place - placed_.begin());
   }
 
-  // Draws positions under the batch's nodes, best first, while they have a place.
+  // Draws positions under the nodes evaluated, best first, while they have a place.
   void draw(DraftSource& source) {
     dropped_.clear();
     next_.clear();
-    for (const std::int32_t node : batch_) next_.push_back(first_child(node, source));
+    for (const std::int32_t node : wanted_) next_.push_back(first_child(node, source));
     std::make_heap(next_.begin(), next_.end(), first_on_top());
     while (!next_.empty() && admits(next_.front())) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
@@ -165,8 +168,8 @@ class DyspecPolicy final : public DraftPolicy {
 
   // The new nodes whose first child has a place, if together they pay for a draft pass. (The
   // root's pass is decided before the step.)
-  void choose_batch(std::int32_t first_new) {
-    batch_.clear();
+  void choose_wanted(std::int32_t first_new) {
+    wanted_.clear();
     double surplus = 0.0;
     for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
       if (arena_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
@@ -177,11 +180,11 @@ class DyspecPolicy final : public DraftPolicy {
         if (net <= 0.0) continue;
         surplus += net;
       }
-      batch_.push_back(node);
+      wanted_.push_back(node);
     }
-    if (economics_ != nullptr && !batch_.empty() &&
-        surplus <= economics_->pass_cost(static_cast<std::int32_t>(batch_.size()))) {
-      batch_.clear();
+    if (economics_ != nullptr && !wanted_.empty() &&
+        surplus <= economics_->pass_cost(static_cast<std::int32_t>(wanted_.size()))) {
+      wanted_.clear();
     }
   }
 
@@ -200,28 +203,14 @@ class DyspecPolicy final : public DraftPolicy {
     return keep;
   }
 
-  void finish(TokenTree& tree) {
-    placed_.resize(best_size());
-    index_.assign(static_cast<std::size_t>(arena_.nodes()), 0);
-    for (const Position& position : placed_) {
-      const auto i = static_cast<std::size_t>(position.node);
-      const std::int32_t parent = index_[static_cast<std::size_t>(arena_.parent[i])];
-      index_[i] = tree.add(parent, arena_.token[i], arena_.rank[i], arena_.draft_prob[i],
-                           arena_.value[i], arena_.belief[i], arena_.uniform[i]);
-      tree.source.back() = position.node;
-    }
-  }
-
   const GrowthEconomics* economics_;
-  bool drops_;             // whether a drawn position may lose its place
-  TokenTree arena_;        // every drawn position
-  PositionValues values_;  // of its positions
-  GrowthLimits limits_;
+  bool drops_;                         // whether a drawn position may lose its place
+  PositionValues values_;              // of the arena's positions
   std::vector<Position> placed_;       // drawn positions that have a place, in order
   std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
-  std::vector<std::int32_t> batch_;    // nodes of one draft pass
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
-  std::vector<std::int32_t> index_;    // tree node by arena node
+  std::vector<std::int32_t> kept_;     // nodes of the finished tree
+  TreePart part_;
 };
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/token_tree.h"
 #include "drafting/draft_source.h"
@@ -18,15 +20,36 @@ struct GrowthLimits {
   double min_value = 0.0;            ///< positions of lower value are not drawn
 };
 
+/// A tree between two rounds.
+struct Growth {
+  const TokenTree& arena;                ///< every node drawn, whether it stays or not
+  std::span<const std::int32_t> wanted;  ///< to be evaluated next; none: the tree is finished
+};
+
 class AcceptanceCalibration;
 class GrowthEconomics;
 
+/// Grows one tree after another, each in rounds (drafting/grow.h makes them, and the draft's
+/// passes): nodes that are wanted are evaluated in one pass, then take() draws their children and
+/// wants others. Same noise, same tree.
 class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
-  /// Grows `tree`, whose root is set, within `limits`. Same noise, same tree.
-  virtual void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) = 0;
+
+  /// Starts a tree: of its root alone, which is wanted if the limits admit a child.
+  virtual void begin(const GrowthLimits& limits, TokenId root);
+  /// Good until the next call of begin() or take().
+  virtual Growth growth() const { return {arena_, wanted_}; }
+  /// The nodes wanted have been evaluated.
+  virtual void take(DraftSource& source) = 0;
+  /// The finished tree: the arena, unless a policy keeps a part of it.
+  virtual void finish(TokenTree& tree) { tree = arena_; }
+
+ protected:
+  GrowthLimits limits_;
+  TokenTree arena_;
+  std::vector<std::int32_t> wanted_;
 };
 
 /// What DySpec's positions are worth, and where growth stops beside its limits. What is pointed to

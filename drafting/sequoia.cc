@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "drafting/shape_json.h"
 #include "base/json_file.h"
+#include "drafting/shape_json.h"
 
 namespace coppice {
 namespace {
@@ -140,17 +140,6 @@ class Planner {
   std::int32_t depth_;
   std::vector<double> rest_;   // [rank, budget], of the nodes at hand
   std::vector<double> child_;  // scratch
-};
-
-class SequoiaPolicy final : public DraftPolicy {
- public:
-  explicit SequoiaPolicy(TreeShape shape) : shape_(make_static_policy(std::move(shape))) {}
-  std::string name() const override { return "sequoia"; }
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    shape_->grow(source, limits, tree);
-  }
- private:
-  std::unique_ptr<DraftPolicy> shape_;
 };
 
 double number_at(const nlohmann::json& object, const char* name, const std::string& file) {
@@ -310,7 +299,7 @@ void write_grow_map(const std::filesystem::path& file, const GrowMap& map,
 }
 
 std::unique_ptr<DraftPolicy> make_sequoia_policy(GrowMap map) {
-  return std::make_unique<SequoiaPolicy>(std::move(map.shape));
+  return make_static_policy(std::move(map.shape), "sequoia");
 }
 
 }  // namespace coppice

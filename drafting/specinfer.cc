@@ -13,18 +13,17 @@ class SpecinferPolicy final : public DraftPolicy {
   explicit SpecinferPolicy(std::vector<std::int32_t> widths) : widths_(std::move(widths)) {}
   std::string name() const override { return "specinfer"; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    tree.reset(tree.token[0]);
-    layer_.assign(1, 0);
-    std::int32_t depth = 0;
-    for (const std::int32_t width : widths_) {
-      if (depth++ >= limits.max_depth || !open_layer(limits, tree)) return;
-      source.evaluate(tree, layer_);
-      layer_.clear();
-      for (std::int32_t rank = 0; rank < width && !open_.empty(); ++rank) {
-        draw_rank(source, limits, rank, tree);
-      }
-    }
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
+    depth_ = 0;
+    open_layer();
+  }
+
+  void take(DraftSource& source) override {
+    wanted_.clear();
+    const std::int32_t width = widths_[static_cast<std::size_t>(depth_++)];
+    for (std::int32_t rank = 0; rank < width && !open_.empty(); ++rank) draw_rank(source, rank);
+    open_layer();
   }
 
  private:
@@ -35,45 +34,44 @@ class SpecinferPolicy final : public DraftPolicy {
     double drawn;  // D of its children
   };
 
-  static bool admits(double value, const GrowthLimits& limits) {
-    return value > 0.0 && value >= limits.min_value;
-  }
+  bool admits(double value) const { return value > 0.0 && value >= limits_.min_value; }
 
-  // Keeps the nodes of the layer that are to be evaluated. False: there are none.
-  bool open_layer(const GrowthLimits& limits, const TokenTree& tree) {
+  // Of the layer drawn, which is wanted so far, keeps the nodes that get children.
+  void open_layer() {
     open_.clear();
-    for (const std::int32_t node : layer_) {
-      if (tree.size() + static_cast<std::int64_t>(open_.size()) >= limits.max_size) break;
-      const auto i = static_cast<std::size_t>(node);
-      const double value = std::min(tree.path_prob[i], tree.value[i]);
-      if (admits(value, limits)) open_.push_back({node, value, 0.0});
+    if (depth_ == std::min(static_cast<std::int32_t>(widths_.size()), limits_.max_depth)) {
+      wanted_.clear();
     }
-    layer_.clear();
-    for (const Open& open : open_) layer_.push_back(open.node);
-    return !open_.empty();
+    for (const std::int32_t node : wanted_) {
+      if (arena_.size() + static_cast<std::int64_t>(open_.size()) >= limits_.max_size) break;
+      const auto i = static_cast<std::size_t>(node);
+      const double value = std::min(arena_.path_prob[i], arena_.value[i]);
+      if (admits(value)) open_.push_back({node, value, 0.0});
+    }
+    wanted_.clear();
+    for (const Open& open : open_) wanted_.push_back(open.node);
   }
 
   // The child of this rank of every open node. Closes nodes that get no more.
-  void draw_rank(DraftSource& source, const GrowthLimits& limits, std::int32_t rank,
-                 TokenTree& tree) {
+  void draw_rank(DraftSource& source, std::int32_t rank) {
     for (Open& open : open_) {
       const auto drawn =
-          tree.size() < limits.max_size ? source.child(tree, open.node, rank) : std::nullopt;
+          arena_.size() < limits_.max_size ? source.child(arena_, open.node, rank) : std::nullopt;
       if (!drawn) {
         open.value = 0.0;
         continue;
       }
-      layer_.push_back(tree.add(open.node, drawn->token, rank, drawn->prob, open.value));
+      wanted_.push_back(arena_.add(open.node, drawn->token, rank, drawn->prob, open.value));
       open.drawn += static_cast<double>(drawn->prob);
-      const double parent_prob = tree.path_prob[static_cast<std::size_t>(open.node)];
+      const double parent_prob = arena_.path_prob[static_cast<std::size_t>(open.node)];
       open.value = std::min(open.value, parent_prob * std::max(0.0, 1.0 - open.drawn));
     }
-    std::erase_if(open_, [&](const Open& open) { return !admits(open.value, limits); });
+    std::erase_if(open_, [&](const Open& open) { return !admits(open.value); });
   }
 
   std::vector<std::int32_t> widths_;
-  std::vector<std::int32_t> layer_;  // nodes of one depth
   std::vector<Open> open_;
+  std::int32_t depth_ = 0;  // of the layer whose nodes get children
 };
 
 // The shape of <1,1,3,1,1,1,1,1>.

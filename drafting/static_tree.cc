@@ -121,25 +121,23 @@ class PathTree {
 // ever dropped. (Choosing the shape by this step's draft probabilities would be another matter.)
 class StaticPolicy final : public DraftPolicy {
  public:
-  explicit StaticPolicy(TreeShape shape) : shape_(std::move(shape)) {}
-  std::string name() const override { return "static"; }
+  StaticPolicy(TreeShape shape, std::string name)
+      : shape_(std::move(shape)), name_(std::move(name)) {}
+  std::string name() const override { return name_; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    tree.reset(tree.token[0]);
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
     node_of_.assign(1, 0);
     open_.assign(1, {0, 0.0, 1.0});
-    const std::int32_t end = std::min(shape_.size(), limits.max_size) + 1;
-    for (std::int32_t first = 1; first < end && shape_.depth(first) <= limits.max_depth;) {
-      std::int32_t last = first;  // behind the level's last node
-      batch_.clear();
-      for (; last < end && shape_.depth(last) == shape_.depth(first); ++last) {
-        const std::int32_t parent = node_of(shape_.parent(last));
-        if (shape_.rank(last) == 0 && admits(parent, limits)) batch_.push_back(parent);
-      }
-      if (batch_.empty()) return;
-      source.evaluate(tree, batch_);
-      for (; first < last; ++first) node_of_.push_back(draw(first, source, limits, tree));
-    }
+    level_end_ = 1;
+    want_level();
+  }
+
+  void take(DraftSource& source) override {
+    const auto first = static_cast<std::int32_t>(node_of_.size());
+    for (std::int32_t node = first; node < level_end_; ++node)
+      node_of_.push_back(draw(node, source));
+    want_level();
   }
 
  private:
@@ -153,33 +151,44 @@ class StaticPolicy final : public DraftPolicy {
   std::int32_t node_of(std::int32_t shape_node) const {
     return node_of_[static_cast<std::size_t>(shape_node)];
   }
-  bool admits(std::int32_t parent, const GrowthLimits& limits) const {
-    return parent != absent && open_[static_cast<std::size_t>(parent)].value >= limits.min_value;
+  bool admits(std::int32_t parent) const {
+    return parent != absent && open_[static_cast<std::size_t>(parent)].value >= limits_.min_value;
+  }
+
+  // What the shape's next level grows from.
+  void want_level() {
+    wanted_.clear();
+    const std::int32_t first = level_end_, end = std::min(shape_.size(), limits_.max_size) + 1;
+    if (first >= end || shape_.depth(first) > limits_.max_depth) return;
+    for (; level_end_ < end && shape_.depth(level_end_) == shape_.depth(first); ++level_end_) {
+      const std::int32_t parent = node_of(shape_.parent(level_end_));
+      if (shape_.rank(level_end_) == 0 && admits(parent)) wanted_.push_back(parent);
+    }
   }
 
   // The tree node drawn for a node of the shape, or absent.
-  std::int32_t draw(std::int32_t shape_node, DraftSource& source, const GrowthLimits& limits,
-                    TokenTree& tree) {
+  std::int32_t draw(std::int32_t shape_node, DraftSource& source) {
     const std::int32_t parent = node_of(shape_.parent(shape_node));
-    if (!admits(parent, limits)) return absent;
+    if (!admits(parent)) return absent;
     const auto p = static_cast<std::size_t>(parent);
     const std::int32_t rank = shape_.rank(shape_node);
     if (open_[p].rank != rank) return absent;  // an earlier sibling is absent
-    const auto drawn = source.child(tree, parent, rank);
+    const auto drawn = source.child(arena_, parent, rank);
     if (!drawn) return absent;
     const double value = open_[p].value;
-    const std::int32_t node = tree.add(parent, drawn->token, rank, drawn->prob, value);
-    open_.push_back({0, 0.0, std::min(value, tree.path_prob.back())});
+    const std::int32_t node = arena_.add(parent, drawn->token, rank, drawn->prob, value);
+    open_.push_back({0, 0.0, std::min(value, arena_.path_prob.back())});
     ++open_[p].rank;
     open_[p].mass += static_cast<double>(drawn->prob);
-    open_[p].value = std::min(value, tree.path_prob[p] * std::max(0.0, 1.0 - open_[p].mass));
+    open_[p].value = std::min(value, arena_.path_prob[p] * std::max(0.0, 1.0 - open_[p].mass));
     return node;
   }
 
   TreeShape shape_;
+  std::string name_;
   std::vector<std::int32_t> node_of_;  // tree node by node of the shape, or absent
   std::vector<Open> open_;             // by tree node
-  std::vector<std::int32_t> batch_;    // nodes of one draft pass
+  std::int32_t level_end_ = 1;         // behind the shape's nodes that are or will be drawn next
 };
 
 }  // namespace
@@ -230,8 +239,8 @@ void write_tree_shape(const std::filesystem::path& file, const TreeShape& shape)
   write_shape_file(file, {{"paths", shape.paths()}});
 }
 
-std::unique_ptr<DraftPolicy> make_static_policy(TreeShape shape) {
-  return std::make_unique<StaticPolicy>(std::move(shape));
+std::unique_ptr<DraftPolicy> make_static_policy(TreeShape shape, std::string name) {
+  return std::make_unique<StaticPolicy>(std::move(shape), std::move(name));
 }
 
 }  // namespace coppice

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "drafting/policy.h"
@@ -74,6 +75,6 @@ void write_tree_shape(const std::filesystem::path& file, const TreeShape& shape)
 /// admits: their parents and earlier siblings are always among them. What the draft has no child
 /// for, because its distribution is exhausted, is left out with all below it, and so is a
 /// position of value under limits.min_value; nothing takes its place.
-std::unique_ptr<DraftPolicy> make_static_policy(TreeShape shape);
+std::unique_ptr<DraftPolicy> make_static_policy(TreeShape shape, std::string name = "static");
 
 }  // namespace coppice

@@ -2,19 +2,16 @@
 //
 //   // The two most promising chains.
 //   class TwoChains : public coppice::CustomPolicy {
-//     void grow(coppice::GrowingTree& tree) override {
-//       std::vector<std::int32_t> tips = {0};  // the root
-//       while (tree.room() >= 2 && tree.node(tips[0]).depth < tree.max_depth()) {
-//         tree.evaluate(tips);  // one pass of the draft
-//         std::vector<std::int32_t> next;
-//         for (const std::int32_t tip : tips) {
-//           for (std::int32_t rank = 0; rank < (tip == 0 ? 2 : 1); ++rank) {
-//             if (const auto child = tree.draw(tip, rank)) next.push_back(*child);
-//           }
+//     std::vector<std::int32_t> grow(coppice::GrowingTree& tree,
+//                                    std::span<const std::int32_t> evaluated) override {
+//       std::vector<std::int32_t> tips;
+//       for (const std::int32_t node : evaluated) {  // first the root, 0
+//         for (int children = node == 0 ? 2 : 1; children > 0 && tree.room() > 0; --children) {
+//           if (const auto child = tree.draw(node)) tips.push_back(*child);
 //         }
-//         if (next.empty()) return;
-//         tips = next;
 //       }
+//       if (tree.room() == 0 || tree.node(tree.nodes() - 1).depth == tree.max_depth()) return {};
+//       return tips;  // to be evaluated by the next pass of the draft
 //     }
 //   };
 //
@@ -66,9 +63,9 @@ class COPPICE_API GrowingTree {
   virtual std::int32_t max_size() const = 0;
   /// Deepest depth that a node may have; at least 1. Nodes of that depth are not evaluated.
   virtual std::int32_t max_depth() const = 0;
-  /// Places left: max_size() less the nodes in the tree, at least 0. Where there is none, nothing
-  /// more may be drawn; only where any tree is exact draw() goes on, up to 8 * max_size() nodes in
-  /// all, and keep() must then choose max_size() of them before grow() ends.
+  /// Places left: max_size() less the nodes in the tree, at least 0. At 0 nothing more may be
+  /// drawn; only where any tree is exact draw() goes on, up to 8 * max_size() nodes in all, and
+  /// keep() must then choose max_size() of them before the tree is finished.
   virtual std::int32_t room() const = 0;
   /// True at temperature 0 (but for sampled children) and under coupled acceptance.
   virtual bool any_tree_is_exact() const = 0;
@@ -77,16 +74,11 @@ class COPPICE_API GrowingTree {
   virtual std::int32_t nodes() const = 0;
   virtual DraftNode node(std::int32_t node) const = 0;
 
-  /// Evaluates `nodes` in one pass of the draft, so that their children can be drawn. Each must
-  /// be in the tree, above max_depth(), and not evaluated yet; at most max_size() beside the root
-  /// may be. No nodes: no pass. The first call is for the root.
-  virtual void evaluate(std::span<const std::int32_t> nodes) = 0;
-
-  /// Draws the child of this rank of an evaluated node and adds it to the tree; returns its
-  /// number. Ranks go 0, 1, ... nullopt: the draft has no further token of positive probability.
-  /// Under sampled rejection children come as samples from D without replacement, at temperature
-  /// 0 most probable first, under coupled acceptance by the noise that they share with the target.
-  virtual std::optional<std::int32_t> draw(std::int32_t node, std::int32_t rank) = 0;
+  /// Draws the next child of an evaluated node and adds it to the tree; returns its number.
+  /// nullopt: the draft has no further token of positive probability. Under sampled rejection
+  /// children come as samples from D without replacement, at temperature 0 most probable first,
+  /// under coupled acceptance by the noise that they share with the target.
+  virtual std::optional<std::int32_t> draw(std::int32_t node) = 0;
 
   /// Drops all nodes but the root and these, each of whose parents must be the root or among them.
   /// Refused unless any_tree_is_exact(): choosing tokens for what they are would bias the text.
@@ -98,13 +90,27 @@ class COPPICE_API GrowingTree {
 
 /// Derive from this, and register it. One object serves one generation, step after step, so it
 /// may learn from what it saw, but is told nothing of other generations.
+///
+/// A tree grows in rounds, each after a pass of the draft, which may be shared with other texts'
+/// trees. `tree` is good during a call only. Calls come while the engine is locked and must not use
+/// the engine. What they throw ends the generation: an Error as it is, any other exception as
+/// Error(failure) with its text.
 class COPPICE_API CustomPolicy {
  public:
   virtual ~CustomPolicy() = default;
-  /// Grows the tree of one step. `tree` is good during the call only. It runs while the engine is
-  /// locked and must not use the engine. What it throws ends the generation: an Error as it is,
-  /// any other exception as Error(failure) with its text.
-  virtual void grow(GrowingTree& tree) = 0;
+
+  /// A step begins, and with it a tree of its root alone. False: it stays so, and the step costs no
+  /// pass of the draft.
+  virtual bool begin(const GrowingTree& /*tree*/) { return true; }
+
+  /// One round. The last pass has evaluated `evaluated`, in ascending order: the root alone in the
+  /// first round, then what the last round returned. Draws children, of these or of nodes evaluated
+  /// before, and returns what the next pass is to evaluate; nothing: the tree is finished.
+  ///
+  /// Each node returned must be in the tree, above max_depth(), and not evaluated yet; of a tree's
+  /// nodes at most max_size() beside the root may be.
+  virtual std::vector<std::int32_t> grow(GrowingTree& tree,
+                                         std::span<const std::int32_t> evaluated) = 0;
 };
 
 /// Called once per generation, on the thread that generates; several may call it at once.

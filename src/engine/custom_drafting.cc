@@ -8,86 +8,51 @@
 
 #include "base/error.h"
 #include "drafting/any_tree.h"
+#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
 
-// If any tree is exact, this many nodes are drawn for every one that can be kept.
-constexpr std::int64_t drawn_per_kept = 8;
-
-class Growth final : public GrowingTree {
+class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
  public:
-  Growth(const std::string& name, ChildDraw draw) : name_(name), draw_(draw) {}
+  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, ChildDraw draw)
+      : name_(std::move(name)), policy_(std::move(policy)), draw_(draw) {}
+  std::string name() const override { return name_; }
 
-  void begin(DraftSource& source, const GrowthLimits& limits, TokenId root) {
-    source_ = &source;
-    limits_ = limits;
-    arena_.reset(root);
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
     state_.assign(1, Node{});
     kept_ = evaluated_ = 0;
     failure_ = nullptr;
-  }
-
-  // The part of the tree that is kept. Siblings that were dropped leave no gap in the ranks.
-  void finish(TokenTree& tree) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (kept_ > limits_.max_size) {
-      refuse(cat("grow() left ", kept_, " nodes in the tree, which holds at most ",
-                 limits_.max_size, "; keep() fewer"));
-    }
-    tree.reset(arena_.token[0]);
-    index_.assign(state_.size(), 0);
-    children_.assign(state_.size(), 0);
-    for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
-      const auto i = static_cast<std::size_t>(node);
-      if (!state_[i].kept) continue;
-      const auto parent = static_cast<std::size_t>(arena_.parent[i]);
-      index_[i] = tree.add(index_[parent], arena_.token[i], children_[parent]++,
-                           arena_.draft_prob[i], arena_.value[i]);
-      tree.source.back() = node;
-    }
-  }
-
-  // Until the next begin() every call is refused.
-  void end() { source_ = nullptr; }
-
-  bool failed() const { return failure_ != nullptr; }
-
-  std::int32_t most_drawn() const {
-    if (!any_tree_is_exact()) return limits_.max_size;
-    return static_cast<std::int32_t>(
-        std::min<std::int64_t>(drawn_per_kept * limits_.max_size, INT32_MAX - 1));
-  }
-
-  std::int32_t max_size() const override { return limits_.max_size; }
-  std::int32_t max_depth() const override { return limits_.max_depth; }
-  std::int32_t room() const override { return std::max(0, limits_.max_size - kept_); }
-  bool any_tree_is_exact() const override { return draw_ != ChildDraw::sampled; }
-  std::int32_t nodes() const override { return arena_.nodes(); }
-
-  DraftNode node(std::int32_t node) const override {
-    return guarded([&] {
-      require_node("node", node);
-      const auto i = static_cast<std::size_t>(node);
-      return DraftNode{arena_.token[i],
-                       arena_.parent[i],
-                       arena_.depth[i],
-                       arena_.rank[i],
-                       static_cast<double>(arena_.draft_prob[i]),
-                       arena_.path_prob[i]};
+    if (wanted_.empty()) return;
+    ask("begin()", [&] {
+      if (!policy_->begin(*this)) wanted_.clear();
     });
   }
 
-  void evaluate(std::span<const std::int32_t> nodes) override {
-    guarded([&] { evaluate_checked(nodes); });
+  void take(DraftSource& source) override {
+    for (const std::int32_t node : wanted_) {
+      state_[static_cast<std::size_t>(node)].evaluated = true;
+      if (node != 0) ++evaluated_;
+    }
+    std::vector<std::int32_t> next;
+    source_ = &source;
+    ask("grow()", [&] { next = policy_->grow(*this, wanted_); });
+    std::sort(next.begin(), next.end());
+    check_wanted(next);
+    wanted_ = std::move(next);
+    if (wanted_.empty() && kept_ > limits_.max_size) {
+      refuse(cat("grow() left ", kept_, " nodes in the tree, which holds at most ",
+                 limits_.max_size, "; keep() fewer"));
+    }
   }
 
-  std::optional<std::int32_t> draw(std::int32_t node, std::int32_t rank) override {
-    return guarded([&] { return draw_checked(node, rank); });
-  }
-
-  void keep(std::span<const std::int32_t> nodes) override {
-    guarded([&] { keep_checked(nodes); });
+  void finish(TokenTree& tree) override {
+    stay_.clear();
+    for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
+      if (state_[static_cast<std::size_t>(node)].kept) stay_.push_back(node);
+    }
+    part_.copy(arena_, stay_, tree);
   }
 
  private:
@@ -100,12 +65,67 @@ class Growth final : public GrowingTree {
     double value = 1.0;      // of the last child's position, or its own
   };
 
+  std::int32_t max_size() const override { return limits_.max_size; }
+  std::int32_t max_depth() const override { return limits_.max_depth; }
+  std::int32_t room() const override { return std::max(0, limits_.max_size - kept_); }
+  bool any_tree_is_exact() const override { return draw_ != ChildDraw::sampled; }
+  std::int32_t nodes() const override { return arena_.nodes(); }
+
+  DraftNode node(std::int32_t node) const override {
+    return guarded(asked_, [&] {
+      require_node("node", node);
+      const auto i = static_cast<std::size_t>(node);
+      return DraftNode{arena_.token[i],
+                       arena_.parent[i],
+                       arena_.depth[i],
+                       arena_.rank[i],
+                       static_cast<double>(arena_.draft_prob[i]),
+                       arena_.path_prob[i]};
+    });
+  }
+
+  std::optional<std::int32_t> draw(std::int32_t node) override {
+    return guarded(source_ != nullptr, [&] { return draw_checked(node); });
+  }
+
+  void keep(std::span<const std::int32_t> nodes) override {
+    guarded(source_ != nullptr, [&] { keep_checked(nodes); });
+  }
+
+  // Has the policy do something. Before and after it every call of the tree is refused.
+  template <typename Call>
+  void ask(const char* what, const Call& call) {
+    struct Closing {
+      CustomDraftPolicy& tree;
+      ~Closing() {
+        tree.asked_ = false;
+        tree.source_ = nullptr;
+      }
+    } closing{*this};
+    asked_ = true;
+    try {
+      call();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (!failure_)
+        throw_failure(cat("policy ", name_, ": its ", what, " threw ", quote(error.what())));
+    } catch (...) {
+      if (!failure_) {
+        throw_failure(cat("policy ", name_, ": its ", what, " threw what is no std::exception"));
+      }
+    }
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
   // A tree is not to be used once a call has failed, even by a policy that catches what it threw.
   template <typename Call>
-  auto guarded(const Call& call) const -> decltype(call()) {
+  auto guarded(bool open, const Call& call) const -> decltype(call()) {
     if (failure_) std::rethrow_exception(failure_);
     try {
-      if (source_ == nullptr) refuse("the tree is used outside grow(); do not keep it");
+      if (!open) refuse("the tree is used outside grow(); do not keep it");
       return call();
     } catch (...) {
       failure_ = std::current_exception();
@@ -127,51 +147,49 @@ class Growth final : public GrowingTree {
     }
   }
 
-  void evaluate_checked(std::span<const std::int32_t> nodes) {
-    if (nodes.empty()) return;
-    batch_.assign(nodes.begin(), nodes.end());
-    std::sort(batch_.begin(), batch_.end());
-    for (std::size_t b = 0; b < batch_.size(); ++b) {
-      const std::int32_t node = batch_[b];
-      require_node("evaluate", node);
+  void check_wanted(std::span<const std::int32_t> nodes) const {
+    constexpr const char* call = "what grow() returned";
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      const std::int32_t node = nodes[n];
+      require_node(call, node);
       const auto i = static_cast<std::size_t>(node);
-      if (state_[i].evaluated || (b > 0 && batch_[b - 1] == node)) {
-        refuse(cat("evaluate: node ", node,
+      if (state_[i].evaluated || (n > 0 && nodes[n - 1] == node)) {
+        refuse(cat(call, ": node ", node,
                    state_[i].evaluated ? " is evaluated already" : " stands twice in the list",
-                   "; evaluate every node once"));
+                   "; return every node once"));
       }
       if (arena_.depth[i] >= limits_.max_depth) {
-        refuse(cat("evaluate: node ", node, " has depth ", arena_.depth[i],
+        refuse(cat(call, ": node ", node, " has depth ", arena_.depth[i],
                    ", the deepest that is allowed; its children would be too deep"));
       }
     }
-    const std::size_t others = batch_.size() - (batch_[0] == 0 ? 1 : 0);
-    if (others > static_cast<std::size_t>(limits_.max_size - evaluated_)) {
-      refuse(cat("evaluate: ", static_cast<std::size_t>(evaluated_) + others,
+    if (nodes.size() > static_cast<std::size_t>(limits_.max_size - evaluated_)) {
+      refuse(cat(call, ": ", static_cast<std::size_t>(evaluated_) + nodes.size(),
                  " nodes beside the root would be evaluated, at most ", limits_.max_size,
                  " may be; keep() fewer first"));
     }
-    source_->evaluate(arena_, batch_);
-    evaluated_ += static_cast<std::int32_t>(others);
-    for (const std::int32_t node : batch_) state_[static_cast<std::size_t>(node)].evaluated = true;
   }
 
-  std::optional<std::int32_t> draw_checked(std::int32_t node, std::int32_t rank) {
+  // If any tree is exact, more nodes are drawn than can be kept.
+  std::int32_t most_drawn() const {
+    if (!any_tree_is_exact()) return limits_.max_size;
+    constexpr std::int64_t drawn_per_kept = 8;
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(drawn_per_kept * limits_.max_size, INT32_MAX - 1));
+  }
+
+  std::optional<std::int32_t> draw_checked(std::int32_t node) {
     require_node("draw", node);
     const auto i = static_cast<std::size_t>(node);
     if (!state_[i].evaluated) {
-      refuse(cat("draw: node ", node, " is not evaluated; evaluate() it before"));
-    }
-    if (rank != state_[i].drawn) {
-      refuse(cat("draw: rank ", rank, " of node ", node, ", whose next child has rank ",
-                 state_[i].drawn, "; draw ranks in order"));
+      refuse(cat("draw: node ", node, " is not evaluated; return it from grow() before"));
     }
     if (state_[i].exhausted) return std::nullopt;
     if (arena_.size() >= most_drawn()) {
       refuse(cat("draw: ", arena_.size(), " nodes are drawn, at most ", most_drawn(),
                  " may be; ask room() before"));
     }
-    const auto drawn = source_->child(arena_, node, rank);
+    const auto drawn = source_->child(arena_, node, state_[i].drawn);
     if (!drawn) {
       state_[i].exhausted = true;
       return std::nullopt;
@@ -181,7 +199,7 @@ class Growth final : public GrowingTree {
     const double value = std::min(state_[i].value, arena_.path_prob[i] * left);
     Node child;
     child.value = value;
-    const std::int32_t added = arena_.add(node, drawn->token, rank, drawn->prob, value);
+    const std::int32_t added = arena_.add(node, drawn->token, state_[i].drawn, drawn->prob, value);
     state_.push_back(child);
     Node& parent = state_[i];
     ++parent.drawn;
@@ -193,22 +211,22 @@ class Growth final : public GrowingTree {
 
   void keep_checked(std::span<const std::int32_t> nodes) {
     require_any_tree_exact(cat("policy ", name_, ": keep"), draw_);
-    wanted_.assign(state_.size(), 0);
-    wanted_[0] = 1;
+    stays_.assign(state_.size(), 0);
+    stays_[0] = 1;
     for (const std::int32_t node : nodes) {
       require_node("keep", node);
-      wanted_[static_cast<std::size_t>(node)] = 1;
+      stays_[static_cast<std::size_t>(node)] = 1;
     }
     for (const std::int32_t node : nodes) {
       const std::int32_t parent = arena_.parent[static_cast<std::size_t>(node)];
-      if (parent >= 0 && wanted_[static_cast<std::size_t>(parent)] == 0) {
+      if (parent >= 0 && stays_[static_cast<std::size_t>(parent)] == 0) {
         refuse(cat("keep: node ", node, " is to stay and its parent ", parent,
                    " is not; name parents too"));
       }
     }
     dropped_.clear();
     for (std::size_t i = 1; i < state_.size(); ++i) {
-      if (!state_[i].kept || wanted_[i] != 0) continue;
+      if (!state_[i].kept || stays_[i] != 0) continue;
       state_[i].kept = false;
       if (state_[i].evaluated) --evaluated_;
       --kept_;
@@ -217,59 +235,18 @@ class Growth final : public GrowingTree {
     if (!dropped_.empty()) source_->forget(dropped_);
   }
 
-  const std::string& name_;
+  const std::string name_;
+  const std::unique_ptr<CustomPolicy> policy_;
   const ChildDraw draw_;
-  DraftSource* source_ = nullptr;
-  GrowthLimits limits_;
-  TokenTree arena_;             // every drawn node
-  std::vector<Node> state_;     // by arena node
-  std::int32_t kept_ = 0;       // nodes in the tree, the root not counted
-  std::int32_t evaluated_ = 0;  // of these
+  bool asked_ = false;             // whether the policy is at work
+  DraftSource* source_ = nullptr;  // while it may draw
+  std::vector<Node> state_;        // by arena node
+  std::int32_t kept_ = 0;          // nodes in the tree, the root not counted
+  std::int32_t evaluated_ = 0;     // of these
   mutable std::exception_ptr failure_;
-  std::vector<std::int32_t> batch_, dropped_, index_, children_;
-  std::vector<char> wanted_;
-};
-
-class CustomDraftPolicy final : public DraftPolicy {
- public:
-  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, ChildDraw draw)
-      : name_(std::move(name)), policy_(std::move(policy)), growth_(name_, draw) {}
-  std::string name() const override { return name_; }
-
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    if (limits.max_size <= 0 || limits.max_depth <= 0) {
-      tree.reset(tree.token[0]);
-      return;
-    }
-    growth_.begin(source, limits, tree.token[0]);
-    const Closing closing{growth_};
-    try {
-      policy_->grow(growth_);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::bad_alloc&) {
-      throw;
-    } catch (const std::exception& error) {
-      if (!growth_.failed()) {
-        throw_failure(cat("policy ", name_, ": its grow() threw ", quote(error.what())));
-      }
-    } catch (...) {
-      if (!growth_.failed()) {
-        throw_failure(cat("policy ", name_, ": its grow() threw what is no std::exception"));
-      }
-    }
-    growth_.finish(tree);
-  }
-
- private:
-  struct Closing {
-    Growth& growth;
-    ~Closing() { growth.end(); }
-  };
-
-  std::string name_;
-  std::unique_ptr<CustomPolicy> policy_;
-  Growth growth_;
+  std::vector<std::int32_t> dropped_, stay_;
+  std::vector<char> stays_;
+  TreePart part_;
 };
 
 }  // namespace

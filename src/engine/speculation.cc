@@ -77,7 +77,7 @@ std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
 DraftRunner::Step Speculation::grow(SequenceState& state, const StepKey& key,
                                     const GrowthLimits& limits, TokenTree& tree) {
   DraftRunner::Step draft = engine_.draft_runner->begin(state, key, setting_);
-  policy_->grow(*draft, limits, tree);
+  grow_tree(*policy_, *draft, limits, tree);
   if constexpr (trees_are_validated) {
     tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
   }

@@ -139,7 +139,7 @@ void Replayer::grow(const RecordedText& text, std::int32_t position) {
   tree_.reset(0);
   draft_.begin(text, position, setting_.draw, has_fixed_shape());
   const std::int64_t passes_before = draft_.passes();
-  if (limits.max_depth > 0) policy_->grow(draft_, limits, tree_);
+  if (limits.max_depth > 0) grow_tree(*policy_, draft_, limits, tree_);
   passes_ = static_cast<std::int32_t>(draft_.passes() - passes_before);
   size_ = tree_.size();
   if (has_fixed_shape() && !draft_.shortfalls().empty()) leave_out_stand_ins();
@@ -150,17 +150,11 @@ void Replayer::grow(const RecordedText& text, std::int32_t position) {
 // Below a stand-in there is nothing else, so that what is left is a tree.
 void Replayer::leave_out_stand_ins() {
   std::swap(tree_, grown_);
-  tree_.reset(grown_.token[0]);
-  place_.assign(1, 0);
+  recorded_.clear();
   for (std::int32_t node = 1; node < grown_.nodes(); ++node) {
-    const auto n = static_cast<std::size_t>(node);
-    place_.push_back(-1);
-    if (RecordedDraft::is_stand_in(grown_, node)) continue;
-    const std::int32_t parent = place_[static_cast<std::size_t>(grown_.parent[n])];
-    place_[n] =
-        tree_.add(parent, grown_.token[n], grown_.rank[n], grown_.draft_prob[n], grown_.value[n]);
-    tree_.source.back() = grown_.source[n];
+    if (!RecordedDraft::is_stand_in(grown_, node)) recorded_.push_back(node);
   }
+  part_.copy(grown_, recorded_, tree_);
 }
 
 ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, std::uint64_t seed) {

@@ -8,6 +8,7 @@
 
 #include "coppice.h"
 #include "drafting/policy.h"
+#include "drafting/tree_part.h"
 #include "engine/tree_plan.h"
 #include "study/replay_bounds.h"
 #include "study/replay_recording.h"
@@ -90,11 +91,12 @@ class Replayer {
   RecordedDraft draft_;
   RecordedTarget target_;
   BoundsFinder bounds_;
-  TokenTree tree_;                   ///< what can be judged of the grown tree
-  std::int32_t size_ = 0;            ///< of the grown tree
-  std::int32_t passes_ = 0;          ///< likewise
-  TokenTree grown_;                  ///< scratch: with its stand-ins
-  std::vector<std::int32_t> place_;  ///< scratch: in tree_ of each node of grown_, -1: left out
+  TokenTree tree_;                      ///< what can be judged of the grown tree
+  std::int32_t size_ = 0;               ///< of the grown tree
+  std::int32_t passes_ = 0;             ///< likewise
+  TokenTree grown_;                     ///< scratch: with its stand-ins
+  std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
+  TreePart part_;
   Verdict verdict_;
   std::vector<std::int32_t> next_;  ///< by walk: the position of its next step
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/distributions.h"
-#include "drafting/draft_source.h"
+#include "drafting/grow.h"
 #include "study/replay_recording.h"
 #include "verify/acceptance.h"
 
@@ -43,7 +43,7 @@ struct Shortfall {
 };
 
 /// The draft, out of a recording.
-class RecordedDraft final : public DraftSource {
+class RecordedDraft final : public TextDraft {
  public:
   /// `vocab_size`: LocalVocabulary's.
   explicit RecordedDraft(std::int64_t vocab_size) : distributions_(0, vocab_size) {}

@@ -7,7 +7,7 @@
 #include "drafting/calibration.h"
 #include "drafting/child_drawer.h"
 #include "drafting/expand_rerank.h"
-#include "drafting/policy.h"
+#include "drafting/grow.h"
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
 #include "kernels/logits.h"
@@ -18,7 +18,7 @@ namespace {
 
 using testing::allocations;
 
-class LogitsSource final : public DraftSource {
+class LogitsSource final : public TextDraft {
  public:
   static constexpr std::int64_t vocab = 3000;
   LogitsSource() : noise_(vocab), drawer_(vocab, noise_), logits_(vocab) {}
@@ -95,7 +95,7 @@ TEST(Allocation, NoneAfterWarmUp) {
           for (std::uint64_t step = 0; step < 5; ++step) {
             tree.reset(static_cast<TokenId>(step));
             source.begin({1, 1, step, 10 + step}, draw);
-            policy->grow(source, limits, tree);
+            grow_tree(*policy, source, limits, tree);
           }
         }
         EXPECT_EQ(allocations, before) << policy->name();

@@ -261,7 +261,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
         TableDraft source(draft, vocab, key, draw), naive_source(draft, vocab, key, draw);
         TokenTree tree;
         tree.reset(0);
-        policy->grow(source, limits, tree);
+        grow_tree(*policy, source, limits, tree);
         tree.validate(static_cast<std::int32_t>(vocab));
         ASSERT_FALSE(source.broken);
         ASSERT_LE(source.most_live, static_cast<std::size_t>(size + 1));
@@ -325,7 +325,7 @@ TEST(DyspecByCosts, StopsWhereNothingPays) {
         prices.pass = pass;
         TableDraft source(draft, vocab, {seed, 1, 2, 3}, draw);
         tree.reset(0);
-        policy->grow(source, limits, tree);
+        grow_tree(*policy, source, limits, tree);
         tree.validate(static_cast<std::int32_t>(vocab));
         ASSERT_FALSE(source.broken);
         if (pass == 0.02) passes = source.passes;

@@ -103,7 +103,7 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
         TableDraft source(draft, vocab, key, draw);
         TokenTree tree;
         tree.reset(0);
-        policy->grow(source, limits, tree);
+        grow_tree(*policy, source, limits, tree);
         tree.validate(static_cast<std::int32_t>(vocab));
         ASSERT_FALSE(source.broken);
         ASSERT_LE(tree.size(), size);
@@ -126,7 +126,7 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
         TableDraft again(draft, vocab, key, draw);
         TokenTree repeated;
         repeated.reset(0);
-        policy->grow(again, limits, repeated);
+        grow_tree(*policy, again, limits, repeated);
         ASSERT_EQ(repeated.token, tree.token);
         ASSERT_EQ(repeated.parent, tree.parent);
       }
@@ -168,7 +168,7 @@ TEST(ExpandRerank, KeepsTheBestTreeOfAllCandidates) {
       limits.max_size = static_cast<std::int32_t>(size);
       TokenTree tree;
       tree.reset(0);
-      make_expand_rerank_policy(options, ChildDraw::top)->grow(source, limits, tree);
+      grow_tree(*make_expand_rerank_policy(options, ChildDraw::top), source, limits, tree);
       ASSERT_EQ(tree.size(), limits.max_size);
       ASSERT_NEAR(std::accumulate(tree.path_prob.begin() + 1, tree.path_prob.end(), 0.0),
                   best[size], 1e-12);
@@ -189,7 +189,7 @@ TEST(ExpandRerank, AWideBeamFindsTheBestTreeOfAll) {
     TableDraft source(draft, vocab, {seed, 1, 1, 1}, ChildDraw::top);
     TokenTree tree;
     tree.reset(0);
-    make_expand_rerank_policy({12, 12}, ChildDraw::top)->grow(source, limits, tree);
+    grow_tree(*make_expand_rerank_policy({12, 12}, ChildDraw::top), source, limits, tree);
     std::vector<float> row;
     const TokenTree best = oracle_tree(0, limits, [&](std::span<const TokenId> path) {
       return std::span<const float>(row = draft({path.begin(), path.end()}));

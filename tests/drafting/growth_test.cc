@@ -10,8 +10,8 @@
 
 #include "drafting/calibration.h"
 #include "drafting/child_drawer.h"
+#include "drafting/grow.h"
 #include "drafting/growth_economics.h"
-#include "drafting/policy.h"
 #include "reference/naive_dyspec.h"
 
 namespace coppice {
@@ -81,7 +81,7 @@ std::vector<float> summing_to_one(std::vector<float> row) {
   return row;
 }
 
-class TableSource final : public DraftSource {
+class TableSource final : public TextDraft {
  public:
   TableSource(const DraftByPath& draft, std::size_t vocab, const StepKey& key)
       : draft_(draft),
@@ -179,7 +179,7 @@ TEST(Dyspec, BatchedGrowthIsAlgorithmOne) {
       const StepKey key{seed, 1, static_cast<std::uint64_t>(size), 0};
       TableSource source(draft, vocab, key);
       tree.reset(0);
-      policy->grow(source, limits, tree);
+      grow_tree(*policy, source, limits, tree);
       tree.validate(static_cast<std::int32_t>(vocab));
       ASSERT_LE(tree.size(), size);
       ASSERT_LE(tree.height(), limits.max_depth);
@@ -244,7 +244,7 @@ TEST(Dyspec, OneHotAndEmptyDrafts) {
     TableSource source(draft, 3, {1, 1, 1, 1});
     TokenTree tree;
     tree.reset(2);
-    policy->grow(source, limits, tree);
+    grow_tree(*policy, source, limits, tree);
     tree.validate(3);
     EXPECT_EQ(tree.token[0], 2);
     return tree;
@@ -280,7 +280,7 @@ TEST(DyspecThreshold, ExpandsWhatReachesTheThreshold) {
     TableSource source(draft, vocab, key);
     TokenTree tree;
     tree.reset(0);
-    policy->grow(source, limits, tree);
+    grow_tree(*policy, source, limits, tree);
     tree.validate(static_cast<std::int32_t>(vocab));
     ASSERT_EQ(source.passes, std::max(tree.height(), 1));
     // Unlimited, it is all positions of that value.
@@ -297,7 +297,7 @@ TEST(DyspecThreshold, ExpandsWhatReachesTheThreshold) {
     TableSource capped_source(draft, vocab, key);
     TokenTree capped;
     capped.reset(0);
-    policy->grow(capped_source, limits, capped);
+    grow_tree(*policy, capped_source, limits, capped);
     capped.validate(static_cast<std::int32_t>(vocab));
     ASSERT_EQ(capped.size(), std::min(cap, tree.size()));
     const Paths whole = paths_of(tree), part = paths_of(capped);
@@ -339,7 +339,7 @@ TEST(Chain, EndsWhereNothingMorePays) {
     tree.reset(3);
     GrowthLimits limits;
     limits.max_size = 6;
-    policy->grow(source, limits, tree);
+    grow_tree(*policy, source, limits, tree);
     tree.validate(4);
     ASSERT_EQ(tree.height(), tree.size());
     ASSERT_GE(tree.size(), 2) << "the second row is free";
@@ -373,7 +373,7 @@ TEST(Chain, IsOnePath) {
       GrowthLimits limits;
       limits.max_size = size;
       limits.max_depth = depth;
-      policy->grow(source, limits, tree);
+      grow_tree(*policy, source, limits, tree);
       tree.validate(5);
       EXPECT_EQ(tree.size(), std::min({size, depth, 6}));
       EXPECT_EQ(tree.height(), tree.size());

@@ -443,8 +443,8 @@ TEST(SequoiaPolicy, DrawsItsShape) {
     TokenTree tree, expected;
     tree.reset(1);
     expected.reset(1);
-    policy->grow(one, limits, tree);
-    fixed->grow(two, limits, expected);
+    grow_tree(*policy, one, limits, tree);
+    grow_tree(*fixed, two, limits, expected);
     tree.validate(8);
     EXPECT_EQ(tree.size(), std::min(size, map.shape.size()));
     EXPECT_EQ(tree.token, expected.token);

@@ -93,7 +93,7 @@ TEST(Specinfer, IsTheLiteralExpansion) {
       TableDraft source(draft, vocab, key, ChildDraw::sampled);
       TokenTree tree;
       tree.reset(0);
-      policy->grow(source, limits, tree);
+      grow_tree(*policy, source, limits, tree);
       tree.validate(static_cast<std::int32_t>(vocab));
       ASSERT_FALSE(source.broken);
       ASSERT_EQ(tree.size(), std::min(whole, std::max(size, 0)));
@@ -109,7 +109,7 @@ TEST(Specinfer, IsTheLiteralExpansion) {
       TableDraft again(draft, vocab, key, ChildDraw::sampled);
       TokenTree repeated;
       repeated.reset(0);
-      policy->grow(again, limits, repeated);
+      grow_tree(*policy, again, limits, repeated);
       ASSERT_EQ(repeated.token, tree.token);
       ASSERT_EQ(repeated.parent, tree.parent);
     }

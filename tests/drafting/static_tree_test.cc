@@ -56,20 +56,20 @@ TableDraft::Rows random_rule(std::uint64_t seed, std::size_t vocab, std::size_t 
   };
 }
 
-struct Growth {
+struct Grown {
   TokenTree tree;
   std::int32_t passes = 0, draws = 0;
   std::size_t evaluated = 0;
 };
 
-Growth grow(const Paths& paths, const TableDraft::Rows& rule, std::int32_t vocab,
-            const GrowthLimits& limits = {}, std::uint64_t seed = 1,
-            ChildDraw draw = ChildDraw::sampled) {
+Grown grow(const Paths& paths, const TableDraft::Rows& rule, std::int32_t vocab,
+           const GrowthLimits& limits = {}, std::uint64_t seed = 1,
+           ChildDraw draw = ChildDraw::sampled) {
   const auto policy = make_static_policy(TreeShape(paths));
   TableDraft source(rule, static_cast<std::size_t>(vocab), {seed, 2, 3, 4}, draw);
-  Growth growth;
+  Grown growth;
   growth.tree.reset(0);
-  policy->grow(source, limits, growth.tree);
+  grow_tree(*policy, source, limits, growth.tree);
   growth.tree.validate(vocab);
   EXPECT_FALSE(source.broken);
   EXPECT_EQ(growth.tree.size(), source.draws) << "a drawn token was dropped";
@@ -212,11 +212,11 @@ TEST(Static, DrawsExactlyTheShapeInOnePassPerDepth) {
   for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const TableDraft::Rows rule = random_rule(seed, 9);
-      const Growth one = grow(by_accuracy, rule, 9, {}, seed, draw);  // validate(): no repeats
+      const Grown one = grow(by_accuracy, rule, 9, {}, seed, draw);  // validate(): no repeats
       EXPECT_EQ(paths_of(one.tree), shape.paths());
       EXPECT_EQ(one.passes, 4);
       EXPECT_EQ(one.evaluated, 7u);  // the nodes with children
-      const Growth two = grow(by_accuracy, rule, 9, {}, seed, draw);
+      const Grown two = grow(by_accuracy, rule, 9, {}, seed, draw);
       EXPECT_EQ(one.tree.token, two.tree.token);
       EXPECT_EQ(one.tree.value, two.tree.value);
       for (std::size_t i = 1; i < one.tree.token.size(); ++i) {
@@ -255,7 +255,7 @@ TEST(Static, LimitsKeepTheFirstNodes) {
       GrowthLimits limits;
       limits.max_size = size;
       limits.max_depth = depth;
-      const Growth growth = grow(by_accuracy, rule, 9, limits);
+      const Grown growth = grow(by_accuracy, rule, 9, limits);
       Paths expected(all.begin(), all.begin() + std::clamp(size, 0, 14));
       std::erase_if(expected, [&](const auto& path) {
         return static_cast<std::int32_t>(path.size()) > depth;
@@ -269,11 +269,11 @@ TEST(Static, LimitsKeepTheFirstNodes) {
 
 TEST(Static, LeavesOutPositionsOfLowValue) {
   const TableDraft::Rows rule = random_rule(11, 9);
-  const Growth whole = grow(by_accuracy, rule, 9);
+  const Grown whole = grow(by_accuracy, rule, 9);
   for (const double least : {0.9, 0.5, 0.1, 0.03, 0.01}) {
     GrowthLimits limits;
     limits.min_value = least;
-    const Growth growth = grow(by_accuracy, rule, 9, limits);
+    const Grown growth = grow(by_accuracy, rule, 9, limits);
     Paths expected;
     const Paths all = paths_of(whole.tree);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -287,7 +287,7 @@ TEST(Static, LeavesOutPositionsOfLowValue) {
 TEST(Static, LeavesOutWhatAnExhaustedDraftCannotFill) {
   for (std::size_t support = 1; support <= 4; ++support) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
-      const Growth growth = grow(by_accuracy, random_rule(seed, 9, support), 9, {}, seed);
+      const Grown growth = grow(by_accuracy, random_rule(seed, 9, support), 9, {}, seed);
       Paths expected = TreeShape(by_accuracy).paths();
       std::erase_if(expected, [&](const RankPath& path) {
         return *std::max_element(path.begin(), path.end()) >= static_cast<std::int32_t>(support);
@@ -300,7 +300,7 @@ TEST(Static, LeavesOutWhatAnExhaustedDraftCannotFill) {
   const TableDraft::Rows rule = [](const std::vector<TokenId>& path) {
     return path.empty() ? std::vector<float>{0.25f, 0.75f} : std::vector<float>{0.0f, 0.0f};
   };
-  const Growth growth = grow(by_accuracy, rule, 2);
+  const Grown growth = grow(by_accuracy, rule, 2);
   EXPECT_EQ(paths_of(growth.tree), (Paths{{0}, {1}}));
   EXPECT_EQ(growth.passes, 2);
 }

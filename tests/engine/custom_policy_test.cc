@@ -19,71 +19,93 @@ namespace {
 // The example of custom_policy.h: the two most promising chains.
 class TwoChains final : public CustomPolicy {
  public:
-  void grow(GrowingTree& tree) override {
-    std::vector<std::int32_t> tips = {0};  // the root
-    while (tree.room() >= 2 && tree.node(tips[0]).depth < tree.max_depth()) {
-      tree.evaluate(tips);  // one pass of the draft
-      std::vector<std::int32_t> next;
-      for (const std::int32_t tip : tips) {
-        for (std::int32_t rank = 0; rank < (tip == 0 ? 2 : 1); ++rank) {
-          if (const auto child = tree.draw(tip, rank)) next.push_back(*child);
-        }
+  std::vector<std::int32_t> grow(GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    std::vector<std::int32_t> tips;
+    for (const std::int32_t node : evaluated) {  // first the root, 0
+      for (int children = node == 0 ? 2 : 1; children > 0 && tree.room() > 0; --children) {
+        if (const auto child = tree.draw(node)) tips.push_back(*child);
       }
-      if (next.empty()) return;
-      tips = next;
     }
+    if (tree.room() == 0 || tree.node(tree.nodes() - 1).depth == tree.max_depth()) return {};
+    return tips;  // to be evaluated by the next pass of the draft
   }
 };
 
 // Always the leaf of largest path probability; what it has drawn decides where it goes on.
 class LikeliestFirst final : public CustomPolicy {
  public:
-  void grow(GrowingTree& tree) override {
-    std::vector<std::int32_t> leaves = {0};
-    while (tree.room() >= 2 && !leaves.empty()) {
+  bool begin(const GrowingTree& tree) override {
+    leaves_.clear();
+    return tree.room() >= 2;
+  }
+  std::vector<std::int32_t> grow(GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    for (int children = 2; children > 0; --children) {
+      if (const auto child = tree.draw(evaluated[0])) leaves_.push_back(*child);
+    }
+    while (tree.room() >= 2 && !leaves_.empty()) {
       const auto best =
-          std::max_element(leaves.begin(), leaves.end(), [&](std::int32_t a, std::int32_t b) {
+          std::max_element(leaves_.begin(), leaves_.end(), [&](std::int32_t a, std::int32_t b) {
             return tree.node(a).path_prob < tree.node(b).path_prob;
           });
       const std::int32_t leaf = *best;
-      leaves.erase(best);
-      if (tree.node(leaf).depth >= tree.max_depth()) continue;
-      tree.evaluate(std::span(&leaf, 1));
-      for (std::int32_t rank = 0; rank < 2; ++rank) {
-        if (const auto child = tree.draw(leaf, rank)) leaves.push_back(*child);
-      }
+      leaves_.erase(best);
+      if (tree.node(leaf).depth < tree.max_depth()) return {leaf};
     }
+    return {};
   }
+
+ private:
+  std::vector<std::int32_t> leaves_;
 };
 
 // Draws four children of every node and keeps the most probable one: for exact trees alone.
 class KeepBest final : public CustomPolicy {
  public:
-  void grow(GrowingTree& tree) override {
-    std::vector<std::int32_t> chain;
-    std::int32_t tip = 0;
-    while (tree.room() > 0 && tree.node(tip).depth < tree.max_depth()) {
-      tree.evaluate(std::span(&tip, 1));
-      std::int32_t best = -1;
-      for (std::int32_t rank = 0; rank < 4; ++rank) {
-        const auto child = tree.draw(tip, rank);
-        if (!child) break;
-        if (best < 0 || tree.node(*child).draft_prob > tree.node(best).draft_prob) best = *child;
-      }
-      if (best < 0) break;
-      chain.push_back(best);
-      tree.keep(chain);
-      tip = best;
-    }
+  bool begin(const GrowingTree&) override {
+    chain_.clear();
+    return true;
   }
+  std::vector<std::int32_t> grow(GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    std::int32_t best = -1;
+    for (int children = 4; children > 0; --children) {
+      const auto child = tree.draw(evaluated[0]);
+      if (!child) break;
+      if (best < 0 || tree.node(*child).draft_prob > tree.node(best).draft_prob) best = *child;
+    }
+    if (best < 0) return {};
+    chain_.push_back(best);
+    tree.keep(chain_);
+    if (tree.room() == 0 || tree.node(best).depth == tree.max_depth()) return {};
+    return {best};
+  }
+
+ private:
+  std::vector<std::int32_t> chain_;
 };
 
-// What the policy "scripted" does.
-std::function<void(GrowingTree&)> script;  // NOLINT: one thread sets and runs it
+using Nodes = std::vector<std::int32_t>;
+
+// What the policy "scripted" does in a step's round, counted from 0, and before the first.
+// NOLINTBEGIN: one thread sets and runs them
+std::function<Nodes(GrowingTree&, int round)> script;
+std::function<bool(const GrowingTree&)> script_begin;
+// NOLINTEND
 
 class Scripted final : public CustomPolicy {
  public:
-  void grow(GrowingTree& tree) override { script(tree); }
+  bool begin(const GrowingTree& tree) override {
+    round_ = 0;
+    return !script_begin || script_begin(tree);
+  }
+  Nodes grow(GrowingTree& tree, std::span<const std::int32_t>) override {
+    return script(tree, round_++);
+  }
+
+ private:
+  int round_ = 0;
 };
 
 void register_all() {
@@ -235,37 +257,37 @@ TEST_F(CustomPolicies, TightMemoryEndsTextsButNeverFails) {
   }
 }
 
-std::int32_t draw_some(GrowingTree& tree) {
-  const std::int32_t root = 0;
-  tree.evaluate(std::span(&root, 1));
-  tree.draw(0, 0);
-  return *tree.draw(0, 1);
+Nodes draw(GrowingTree& tree, int children) {
+  Nodes drawn;
+  for (; children > 0; --children) drawn.push_back(*tree.draw(0));
+  return drawn;
 }
 
-void evaluate(GrowingTree& tree, std::vector<std::int32_t> nodes) { tree.evaluate(nodes); }
-void keep(GrowingTree& tree, std::vector<std::int32_t> nodes) { tree.keep(nodes); }
+void keep(GrowingTree& tree, Nodes nodes) { tree.keep(nodes); }
 
 TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
   Engine engine = Engine::load(pair_.options());
   const std::vector<TokenId> text = engine.generate(prompt, request("two-chains")).tokens;
-  const auto expect_refused = [&](const char* says, const std::function<void(GrowingTree&)>& does,
+  const auto expect_refused = [&](const char* says, const decltype(script)& does,
                                   GenerateOptions options = request("scripted"),
                                   ErrorKind kind = ErrorKind::usage) {
     // At once, in a later step, and where the policy catches what it was told.
     int steps = 0;
-    const std::vector<std::function<void(GrowingTree&)>> ways = {
-        does,
-        [&](GrowingTree& tree) {
-          if (++steps == 3) does(tree);
-          if (steps < 3) draw_some(tree);
-        },
-        [&](GrowingTree& tree) {
-          try {
-            does(tree);
-          } catch (const Error&) {
-            EXPECT_THROW(tree.nodes() > 0 ? tree.node(0) : DraftNode{}, Error);
-          }
-        }};
+    const std::vector<decltype(script)> ways = {does,
+                                                [&](GrowingTree& tree, int round) -> Nodes {
+                                                  if (round == 0) ++steps;
+                                                  if (steps >= 3) return does(tree, round);
+                                                  draw(tree, 2);
+                                                  return {};
+                                                },
+                                                [&](GrowingTree& tree, int round) -> Nodes {
+                                                  try {
+                                                    return does(tree, round);
+                                                  } catch (const Error&) {
+                                                    EXPECT_THROW(tree.node(0), Error);
+                                                  }
+                                                  return {};
+                                                }};
     const std::size_t count = kind == ErrorKind::usage ? ways.size() : 2;
     for (std::size_t way = 0; way < count; ++way) {
       script = ways[way];
@@ -276,137 +298,166 @@ TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
     EXPECT_EQ(engine.generate(prompt, request("two-chains")).tokens, text);
   };
 
-  expect_refused("evaluate: there is no node 1; nodes go from 0 (the root) to 0",
-                 [](auto& tree) { evaluate(tree, {1}); });
-  expect_refused("evaluate: there is no node -1", [](auto& tree) { evaluate(tree, {0, -1}); });
-  expect_refused("evaluate: node 0 is evaluated already", [](auto& tree) {
-    draw_some(tree);
-    evaluate(tree, {1, 0});
+  expect_refused("what grow() returned: there is no node 1; nodes go from 0 (the root) to 0",
+                 [](auto&, int) { return Nodes{1}; });
+  expect_refused("what grow() returned: there is no node -1", [](auto& tree, int) {
+    draw(tree, 1);
+    return Nodes{1, -1};
   });
-  expect_refused("evaluate: node 2 stands twice in the list", [](auto& tree) {
-    draw_some(tree);
-    evaluate(tree, {2, 1, 2});
+  expect_refused("node 0 is evaluated already", [](auto&, int) { return Nodes{0}; });
+  expect_refused("node 1 is evaluated already", [](auto& tree, int round) {
+    if (round == 0) draw(tree, 2);
+    return Nodes{1};
   });
-  expect_refused("node: there is no node 9", [](auto& tree) { tree.node(9); });
-  expect_refused("draw: there is no node 7", [](auto& tree) { tree.draw(7, 0); });
-  expect_refused("draw: node 0 is not evaluated; evaluate() it before",
-                 [](auto& tree) { tree.draw(0, 0); });
-  expect_refused("draw: node 2 is not evaluated", [](auto& tree) {
-    draw_some(tree);
-    tree.draw(2, 0);
+  expect_refused("node 2 stands twice in the list", [](auto& tree, int) {
+    draw(tree, 2);
+    return Nodes{2, 1, 2};
   });
-  expect_refused("draw: rank 3 of node 0, whose next child has rank 2", [](auto& tree) {
-    draw_some(tree);
-    tree.draw(0, 3);
+  expect_refused("node: there is no node 9", [](auto& tree, int) -> Nodes {
+    tree.node(9);
+    return {};
   });
-  expect_refused("draw: rank 0 of node 0, whose next child has rank 2", [](auto& tree) {
-    draw_some(tree);
-    tree.draw(0, 0);
+  expect_refused("draw: there is no node 7", [](auto& tree, int) -> Nodes {
+    tree.draw(7);
+    return {};
   });
-  expect_refused("draw: rank -1 of node 0", [](auto& tree) {
-    evaluate(tree, {0});
-    tree.draw(0, -1);
-  });
+  expect_refused("draw: node 2 is not evaluated; return it from grow() before",
+                 [](auto& tree, int) -> Nodes {
+                   draw(tree, 2);
+                   tree.draw(2);
+                   return {};
+                 });
 
   // Limits.
   GenerateOptions sampled = request("scripted", 3);
   sampled.temperature = 1.0;
-  const auto draw_four = [](GrowingTree& tree) {
-    evaluate(tree, {0});
-    for (std::int32_t rank = 0; rank < 4; ++rank) tree.draw(0, rank);
+  const auto draw_four = [](GrowingTree& tree, int) -> Nodes {
+    draw(tree, 4);
+    return {};
   };
   expect_refused("draw: 3 nodes are drawn, at most 3 may be; ask room() before", draw_four,
                  sampled);
   expect_refused(
       "draw: 24 nodes are drawn, at most 24 may be",
-      [](auto& tree) {
-        evaluate(tree, {0});
-        for (std::int32_t rank = 0; rank < 25; ++rank) tree.draw(0, rank);
+      [](auto& tree, int) -> Nodes {
+        draw(tree, 25);
+        return {};
       },
       request("scripted", 3));
   expect_refused("grow() left 4 nodes in the tree, which holds at most 3; keep() fewer", draw_four,
                  request("scripted", 3));
   GenerateOptions shallow = request("scripted");
   shallow.tree_depth = 1;
+  const auto draw_and_go_on = [](GrowingTree& tree, int) { return draw(tree, 3); };
+  expect_refused("what grow() returned: node 1 has depth 1, the deepest that is allowed",
+                 draw_and_go_on, shallow);
   expect_refused(
-      "evaluate: node 1 has depth 1, the deepest that is allowed",
-      [](auto& tree) {
-        draw_some(tree);
-        evaluate(tree, {1});
-      },
-      shallow);
+      "what grow() returned: 3 nodes beside the root would be evaluated, at most 2 may be",
+      draw_and_go_on, request("scripted", 2));
   expect_refused(
-      "evaluate: 3 nodes beside the root would be evaluated, at most 2 may be",
-      [](auto& tree) {
-        draw_some(tree);
-        tree.draw(0, 2);
-        evaluate(tree, {1, 2, 3});
+      "what grow() returned: 3 nodes beside the root would be evaluated, at most 2 may be",
+      [](auto& tree, int round) {
+        if (round == 0) draw(tree, 3);
+        return round == 0 ? Nodes{2} : Nodes{1, 3};
       },
       request("scripted", 2));
 
   // Dropping.
-  expect_refused("keep: there is no node 5", [](auto& tree) {
-    draw_some(tree);
+  expect_refused("keep: there is no node 5", [](auto& tree, int) -> Nodes {
+    draw(tree, 2);
     keep(tree, {5});
+    return {};
   });
-  expect_refused("keep: node 3 is to stay and its parent 2 is not", [](auto& tree) {
-    draw_some(tree);
-    evaluate(tree, {2});
-    tree.draw(2, 0);
-    keep(tree, {1, 3});
+  expect_refused("keep: node 3 is to stay and its parent 2 is not", [](auto& tree, int round) {
+    if (round == 0) {
+      draw(tree, 2);
+    } else {
+      tree.draw(2);
+      keep(tree, {1, 3});
+    }
+    return Nodes{2};
   });
-  expect_refused("draw: node 1 was dropped by keep()", [](auto& tree) {
-    draw_some(tree);
-    evaluate(tree, {1});
+  const auto drop_one = [](GrowingTree& tree, int) {
+    draw(tree, 2);
     keep(tree, {2});
-    tree.draw(1, 0);
-  });
-  const auto drop_one = [](GrowingTree& tree) {
-    draw_some(tree);
-    keep(tree, {2});
+    return Nodes{1};
   };
+  expect_refused("what grow() returned: node 1 was dropped by keep()", drop_one);
+  expect_refused("draw: node 1 was dropped by keep()", [](auto& tree, int round) -> Nodes {
+    if (round == 0) return draw(tree, 2);
+    keep(tree, {2});
+    tree.draw(1);
+    return {};
+  });
   expect_refused("keep: sampled rejection needs every drawn token in drawn order", drop_one,
                  sampled);
   GenerateOptions sampled_children = request("scripted");
   sampled_children.sampled_children = true;
   expect_refused("without sampled children", drop_one, sampled_children);
 
-  // What grow() throws.
+  // What it throws.
   constexpr ErrorKind failure = ErrorKind::failure;
   expect_refused(
       "its grow() threw 'my\\nmistake'",
-      [](auto& tree) {
-        draw_some(tree);
+      [](auto& tree, int) -> Nodes {
+        draw(tree, 2);
         throw std::runtime_error("my\nmistake");
       },
       request("scripted"), failure);
   expect_refused(
       "its grow() threw what is no std::exception",
-      [](auto& tree) {
-        draw_some(tree);
+      [](auto& tree, int) -> Nodes {
+        draw(tree, 2);
         throw 7;
       },
       request("scripted"), failure);
+  script_begin = [](const GrowingTree&) -> bool { throw std::runtime_error("not today"); };
+  EXPECT_NE(refusal(engine, request("scripted"), failure)
+                .find("policy scripted: its begin() threw 'not today'"),
+            std::string::npos);
+  script_begin = nullptr;
 }
 
 TEST_F(CustomPolicies, ATreeIsNotForLater) {
   Engine engine = Engine::load(pair_.options());
   GrowingTree* kept = nullptr;
-  std::string message;
-  script = [&](GrowingTree& tree) {
-    draw_some(tree);
-    kept = &tree;
-  };
-  engine.generate(prompt, request("scripted"), [&](const Piece&) {
-    if (kept == nullptr) return true;  // the first token comes before any tree
+  const auto use = [&](const std::function<void(GrowingTree&)>& call) -> std::string {
     try {
-      kept->draw(0, 2);
+      call(*kept);
     } catch (const Error& error) {
-      message = error.what();
+      return error.what();
     }
-    return false;
-  });
-  EXPECT_NE(message.find("the tree is used outside grow()"), message.npos) << message;
+    return "";
+  };
+  const std::vector<std::function<void(GrowingTree&)>> calls = {[](auto& tree) { tree.node(0); },
+                                                                [](auto& tree) { tree.draw(0); },
+                                                                [](auto& tree) { keep(tree, {}); }};
+  script = [&](GrowingTree& tree, int) -> Nodes {
+    draw(tree, 2);
+    kept = &tree;
+    return {};
+  };
+  for (const auto& call : calls) {
+    kept = nullptr;
+    engine.generate(prompt, request("scripted"), [&](const Piece&) {
+      if (kept == nullptr) return true;  // the first token comes before any tree
+      const std::string message = use(call);
+      EXPECT_NE(message.find("the tree is used outside grow()"), message.npos) << message;
+      return false;
+    });
+  }
+  // Nor to be drawn from before a round, whatever the policy catches.
+  for (std::size_t call = 1; call < calls.size(); ++call) {
+    kept = nullptr;
+    script_begin = [&](const GrowingTree& tree) {
+      EXPECT_EQ(tree.node(0).parent, -1);
+      if (kept != nullptr) use(calls[call]);
+      return true;
+    };
+    const std::string message = refusal(engine, request("scripted"), ErrorKind::usage);
+    EXPECT_NE(message.find("the tree is used outside grow()"), message.npos) << message;
+  }
+  script_begin = nullptr;
   expect_nothing_leaked(engine);
 }
 
@@ -417,9 +468,10 @@ TEST_F(CustomPolicies, AMistakeLeavesTheSequenceAsItWas) {
     sequence.generate(prompt, request("two-chains", 8, 10));
     const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
     int steps = 0;
-    script = [&](GrowingTree& tree) {
-      draw_some(tree);
-      if (++steps == 3) tree.draw(0, 0);
+    script = [&](GrowingTree& tree, int) -> Nodes {
+      draw(tree, 2);
+      if (++steps == 3) tree.draw(1);
+      return {};
     };
     EXPECT_THROW(sequence.generate(prompt, request("scripted")), Error);
     EXPECT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
@@ -437,9 +489,8 @@ TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Sequence sequence = engine.new_sequence();
     std::vector<TokenId> first;
-    script = [&](GrowingTree& tree) {
-      tree.evaluate(std::vector<std::int32_t>{0});
-      first.push_back(tree.node(*tree.draw(0, 0)).token);
+    script = [&](GrowingTree& tree, int) -> Nodes {
+      first.push_back(tree.node(*tree.draw(0)).token);
       throw std::runtime_error("enough");
     };
     GenerateOptions options = request("scripted", 8, 10);
@@ -453,21 +504,28 @@ TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
   EXPECT_LT(equal, 20);
 }
 
-// Steps in which a policy draws nothing, or evaluates and draws nothing, are plain ones.
+// Steps in which a policy wants no tree, or draws nothing, are plain ones.
 TEST_F(CustomPolicies, EmptyTreesAreFine) {
   Engine engine = Engine::load(pair_.options());
   GenerateOptions plain = request("two-chains");
   plain.policy = Policy::none;
   const auto text = engine.generate(prompt, plain).tokens;
-  for (const bool evaluates : {false, true}) {
-    script = [&](GrowingTree& tree) {
-      evaluate(tree, {});
-      if (evaluates) evaluate(tree, {0});
+  std::int64_t passes = 0;
+  for (const bool begins : {false, true}) {
+    script_begin = [&](const GrowingTree&) { return begins; };
+    script = [&](GrowingTree&, int) {
+      EXPECT_TRUE(begins);
+      return Nodes();
     };
     const Generation g = engine.generate(prompt, request("scripted"));
     EXPECT_EQ(g.tokens, text);
     EXPECT_EQ(g.statistics.steps, 39);
+    if (begins) {
+      EXPECT_EQ(g.statistics.draft_passes, passes + 38);  // the last step may write one token only
+    }
+    passes = g.statistics.draft_passes;
   }
+  script_begin = nullptr;
   expect_nothing_leaked(engine);
 }
 

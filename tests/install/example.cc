@@ -6,21 +6,20 @@
 #include <iostream>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace {
 
 /// One path, as long as the draft is sure of it.
 class SureChain final : public coppice::CustomPolicy {
  public:
-  void grow(coppice::GrowingTree& tree) override {
-    std::int32_t tip = 0;
-    while (tree.room() > 0 && tree.node(tip).depth < tree.max_depth() &&
-           tree.node(tip).path_prob > 0.3) {
-      tree.evaluate(std::span(&tip, 1));
-      const auto child = tree.draw(tip, 0);
-      if (!child) return;
-      tip = *child;
-    }
+  std::vector<std::int32_t> grow(coppice::GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    const auto child = tree.draw(evaluated[0]);
+    if (!child || tree.room() == 0) return {};
+    const coppice::DraftNode tip = tree.node(*child);
+    if (tip.depth == tree.max_depth() || tip.path_prob <= 0.3) return {};
+    return {*child};
   }
 };
 

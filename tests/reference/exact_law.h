@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "drafting/child_drawer-inl.h"
-#include "drafting/policy.h"
+#include "drafting/grow.h"
 #include "reference/enumeration.h"
 #include "reference/table_draft.h"
 #include "reference/tabular_model.h"
@@ -92,7 +92,7 @@ LawError compare_exactly(const std::map<TokenPath, double>& written, PathRows& t
 template <typename Drawer>
 LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
                    const Speculation& speculation) {
-  class Draft final : public DraftSource {
+  class Draft final : public TextDraft {
    public:
     Draft(PathRows& rows, Drawer& drawer, const TokenPath& text)
         : rows_(rows), drawer_(drawer), text_(text) {}
@@ -110,9 +110,7 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
                                     std::int32_t rank) override {
       return drawer_.child(arena, node, rank);
     }
-    double expected_share(std::int32_t node) override {
-      return drawer_.expected_share(node);
-    }
+    double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
    private:
     PathRows& rows_;
@@ -157,7 +155,7 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
       const StepKey key{1, 2, static_cast<std::uint64_t>(step), text.size() + 2};
       tree.reset(text.empty() ? 0 : text.back());
       drawer.begin(key, speculation.draw);
-      speculation.policy.grow(draft, speculation.limits(step, last_accepted), tree);
+      grow_tree(speculation.policy, draft, speculation.limits(step, last_accepted), tree);
       speculation.rule.judge(tree, target, drawer.distributions(), key, verdict);
       largest_tree = std::max(largest_tree, tree.size());
       // `target` looks at `text`: it is extended last.

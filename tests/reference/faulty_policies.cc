@@ -3,34 +3,38 @@
 #include <algorithm>
 #include <vector>
 
+#include "drafting/tree_part.h"
+#include "reference/wrapped_policy.h"
+
 namespace coppice::testing {
 namespace {
 
 // Replaces `tree` by its nodes `kept`, which hold their parents and earlier siblings before them.
 void keep(TokenTree& tree, const std::vector<std::int32_t>& kept) {
   const TokenTree whole = tree;
-  std::vector<std::int32_t> index(static_cast<std::size_t>(whole.nodes()), 0);
-  tree.reset(whole.token[0]);
-  for (const std::int32_t node : kept) {
-    const auto i = static_cast<std::size_t>(node);
-    index[i] = tree.add(index[static_cast<std::size_t>(whole.parent[i])], whole.token[i],
-                        whole.rank[i], whole.draft_prob[i], whole.value[i]);
-    tree.source.back() = whole.source[i];
-  }
+  TreePart().copy(whole, kept, tree);
 }
 
-class TokenTiePolicy final : public DraftPolicy {
+class TokenTiePolicy final : public WrappedPolicy {
  public:
+  TokenTiePolicy() : WrappedPolicy(make_dyspec_policy()) {}
   std::string name() const override { return "dyspec, ties by token"; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    exact_->grow(source, widened(limits), tree);
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    max_size_ = limits.max_size;
+    GrowthLimits widened = limits;
+    widened.max_size += 2;
+    WrappedPolicy::begin(widened, root);
+  }
+
+  void finish(TokenTree& tree) override {
+    WrappedPolicy::finish(tree);
     // Greedily anew: the largest value among what may be added, the lowest token among equals.
     const std::int32_t nodes = tree.nodes();
     std::vector<std::int32_t> kept, children(static_cast<std::size_t>(nodes), 0);
     std::vector<char> added(static_cast<std::size_t>(nodes), 0);
     added[0] = 1;
-    while (static_cast<std::int32_t>(kept.size()) < limits.max_size) {
+    while (static_cast<std::int32_t>(kept.size()) < max_size_) {
       std::int32_t best = -1;
       for (std::int32_t node = 1; node < nodes; ++node) {
         const auto i = static_cast<std::size_t>(node);
@@ -51,19 +55,16 @@ class TokenTiePolicy final : public DraftPolicy {
   }
 
  private:
-  static GrowthLimits widened(GrowthLimits limits) {
-    limits.max_size += 2;
-    return limits;
-  }
-  std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();
+  std::int32_t max_size_ = 0;
 };
 
-class HindsightPolicy final : public DraftPolicy {
+class HindsightPolicy final : public WrappedPolicy {
  public:
+  HindsightPolicy() : WrappedPolicy(make_dyspec_policy()) {}
   std::string name() const override { return "dyspec, size in hindsight"; }
 
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    exact_->grow(source, limits, tree);
+  void finish(TokenTree& tree) override {
+    WrappedPolicy::finish(tree);
     // A target pass costs as much as four of its rows.
     constexpr double pass_cost = 4.0;
     double produced = 1.0, best = 1.0 / pass_cost;
@@ -80,9 +81,6 @@ class HindsightPolicy final : public DraftPolicy {
     for (std::int32_t node = 1; node <= best_size; ++node) kept.push_back(node);
     keep(tree, kept);
   }
-
- private:
-  std::unique_ptr<DraftPolicy> exact_ = make_dyspec_policy();
 };
 
 }  // namespace

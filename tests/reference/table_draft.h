@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "drafting/child_drawer.h"
+#include "drafting/grow.h"
 
 namespace coppice::testing {
 
@@ -54,7 +55,7 @@ inline std::vector<float> random_row(std::uint64_t seed, std::size_t vocab, cons
 }
 
 /// Serves D by path, and counts what a policy asks for.
-class TableDraft final : public DraftSource {
+class TableDraft final : public TextDraft {
  public:
   using Rows = std::function<std::vector<float>(const TokenPath& path)>;
 
@@ -87,9 +88,7 @@ class TableDraft final : public DraftSource {
     draws += drawn ? 1 : 0;
     return drawn;
   }
-  double expected_share(std::int32_t node) override {
-    return drawer_.expected_share(node);
-  }
+  double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
   std::int32_t passes = 0;
   std::int32_t draws = 0;     ///< children drawn

@@ -137,7 +137,7 @@ std::vector<double> law_of_three(const TabularModel& target, const SamplingParam
   return law;
 }
 
-class TabularGenerator::Source final : public DraftSource {
+class TabularGenerator::Source final : public TextDraft {
  public:
   Source(const std::vector<float>& rows, std::int32_t vocab, NoiseCache& noise)
       : rows_(rows), vocab_(vocab), drawer_(vocab, noise) {}
@@ -213,7 +213,7 @@ std::vector<TokenId> TabularGenerator::generate(DraftPolicy& policy, AcceptanceR
     const TokenId before_root = text[text.size() - 2];
     tree_.reset(text.back());
     source_->begin(key, setting_.draw, before_root);
-    policy.grow(*source_, setting_.limits(step, last_accepted), tree_);
+    grow_tree(policy, *source_, setting_.limits(step, last_accepted), tree_);
     target_->begin(tree_, before_root);
     rule.judge(tree_, *target_, source_->distributions(), key, verdict_);
     for (const std::int32_t node : verdict_.path) {

@@ -10,7 +10,7 @@
 
 #include "base/sampling_params.h"
 #include "drafting/child_drawer.h"
-#include "drafting/policy.h"
+#include "drafting/grow.h"
 #include "verify/acceptance.h"
 
 namespace coppice::testing {

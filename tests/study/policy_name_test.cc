@@ -26,18 +26,16 @@ using coppice::testing::TinyPair;
 // Two children of every node, layer by layer.
 class Twos final : public CustomPolicy {
  public:
-  void grow(GrowingTree& tree) override {
-    std::vector<std::int32_t> layer = {0};
-    while (tree.room() > 0 && !layer.empty() && tree.node(layer[0]).depth < tree.max_depth()) {
-      tree.evaluate(layer);
-      std::vector<std::int32_t> next;
-      for (const std::int32_t node : layer) {
-        for (std::int32_t rank = 0; rank < 2 && tree.room() > 0; ++rank) {
-          if (const auto child = tree.draw(node, rank)) next.push_back(*child);
-        }
+  std::vector<std::int32_t> grow(GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    std::vector<std::int32_t> layer;
+    for (const std::int32_t node : evaluated) {
+      for (int children = 2; children > 0 && tree.room() > 0; --children) {
+        if (const auto child = tree.draw(node)) layer.push_back(*child);
       }
-      layer = next;
     }
+    if (tree.room() == 0 || tree.node(tree.nodes() - 1).depth == tree.max_depth()) return {};
+    return layer;
   }
 };
 

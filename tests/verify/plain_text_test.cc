@@ -14,6 +14,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drafting/calibration.h"
@@ -25,6 +26,7 @@
 #include "kernels/logits.h"
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
+#include "reference/wrapped_policy.h"
 #include "verify/children.h"
 
 namespace coppice {
@@ -37,17 +39,16 @@ using testing::Setting;
 using testing::TabularGenerator;
 
 // Checks every tree it grows.
-class ValidatingPolicy final : public DraftPolicy {
+class ValidatingPolicy final : public testing::WrappedPolicy {
  public:
-  ValidatingPolicy(DraftPolicy& policy, std::int32_t vocab) : policy_(policy), vocab_(vocab) {}
-  std::string name() const override { return policy_.name(); }
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
-    policy_.grow(source, limits, tree);
+  ValidatingPolicy(std::unique_ptr<DraftPolicy> policy, std::int32_t vocab)
+      : WrappedPolicy(std::move(policy)), vocab_(vocab) {}
+  void finish(TokenTree& tree) override {
+    WrappedPolicy::finish(tree);
     tree.validate(vocab_);
   }
 
  private:
-  DraftPolicy& policy_;
   std::int32_t vocab_;
 };
 
@@ -182,11 +183,9 @@ TEST(PlainText, IsRepeatedTokenForToken) {
           const auto rule = rule_for(generator);
           AcceptanceCalibration calibration;
           TeachingRule teaching(*rule, calibration);
-          const auto policy = grown.make(calibration, draw);
-          ValidatingPolicy validating(*policy, pair.target.vocab);
+          ValidatingPolicy policy(grown.make(calibration, draw), pair.target.vocab);
           for (std::uint64_t sequence = 0; sequence < expected.size(); ++sequence) {
-            ASSERT_EQ(generator.generate(validating, teaching, 5, sequence, length),
-                      expected[sequence])
+            ASSERT_EQ(generator.generate(policy, teaching, 5, sequence, length), expected[sequence])
                 << pair.name << ", " << grown.name;
             tokens += length;
           }

@@ -20,6 +20,7 @@
 #include "drafting/static_tree.h"
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
+#include "reference/wrapped_policy.h"
 #include "verify/planted_faults-inl.h"
 
 namespace coppice {
@@ -187,17 +188,14 @@ TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
 }
 
 // Leaves out children whose own number nearly refuses them.
-class KeepsHopefulChildren final : public DraftPolicy {
+class KeepsHopefulChildren final : public testing::WrappedPolicy {
  public:
-  explicit KeepsHopefulChildren(std::unique_ptr<DraftPolicy> exact) : exact_(std::move(exact)) {}
+  using WrappedPolicy::WrappedPolicy;
   std::string name() const override { return "a child's own number decides whether it is drawn"; }
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+  void take(DraftSource& source) override {
     class Hopeful final : public DraftSource {
      public:
       explicit Hopeful(DraftSource& source) : source_(source) {}
-      void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
-        source_.evaluate(arena, nodes);
-      }
       std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                       std::int32_t rank) override {
         const auto drawn = source_.child(arena, node, rank);
@@ -207,11 +205,8 @@ class KeepsHopefulChildren final : public DraftPolicy {
      private:
       DraftSource& source_;
     } hopeful(source);
-    exact_->grow(hopeful, limits, tree);
+    WrappedPolicy::take(hopeful);
   }
-
- private:
-  std::unique_ptr<DraftPolicy> exact_;
 };
 
 // Under which the second token of a chain is drawn or not as the first one's number says.
@@ -256,21 +251,19 @@ TEST(PolicyFaults, ExpandRerankUnderRejection) {
 
 // Draws one child more of every node and leaves out the least probable of them: post-hoc
 // pruning, as a reader of papers on top-k trees might do it.
-class PrunedSpecinfer final : public DraftPolicy {
+class PrunedSpecinfer final : public testing::WrappedPolicy {
  public:
+  PrunedSpecinfer() : WrappedPolicy(make_specinfer_policy({2})) {}
   std::string name() const override { return "specinfer <2>, best two of three children"; }
-  void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+  void take(DraftSource& source) override {
     Pruning pruning(source);
-    specinfer_->grow(pruning, limits, tree);
+    WrappedPolicy::take(pruning);
   }
 
  private:
   class Pruning final : public DraftSource {
    public:
     explicit Pruning(DraftSource& source) : source_(source) {}
-    void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
-      source_.evaluate(arena, nodes);
-    }
     std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                     std::int32_t rank) override {
       std::vector<DrawnChild>& children = children_[node];
@@ -294,7 +287,6 @@ class PrunedSpecinfer final : public DraftPolicy {
     DraftSource& source_;
     std::map<std::int32_t, std::vector<DrawnChild>> children_;
   };
-  std::unique_ptr<DraftPolicy> specinfer_ = make_specinfer_policy({2});
 };
 
 TEST(PolicyFaults, PruningAfterDrawing) {
@@ -308,16 +300,15 @@ TEST(PolicyFaults, OracleUnderRejection) {
   class Oracle final : public DraftPolicy {
    public:
     std::string name() const override { return "oracle"; }
-    void grow(DraftSource& source, const GrowthLimits& limits, TokenTree& tree) override {
+    void begin(const GrowthLimits& limits, TokenId root) override {
+      DraftPolicy::begin(limits, root);
       // By what the draft knows; the target's own rows would do as much harm.
-      tree = oracle_tree(tree.token[0], limits, [&](std::span<const TokenId> path) {
+      arena_ = oracle_tree(root, limits, [&](std::span<const TokenId> path) {
         return std::span<const float>(rows_->after({path.begin(), path.end()}));
       });
-      std::vector<std::int32_t> nodes;
-      for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-        nodes.assign(1, node);
-        source.evaluate(tree, nodes);
-      }
+    }
+    void take(DraftSource&) override {
+      if (++wanted_[0] == arena_.nodes()) wanted_.clear();
     }
     testing::PathRows* rows_ = nullptr;
   } policy;

@@ -1,0 +1,48 @@
+#include "drafting/grow.h"
+
+#include <algorithm>
+
+namespace coppice {
+namespace {
+
+template <typename Call>
+void note_failure(GrowingText& text, const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    text.failure = std::current_exception();
+  }
+}
+
+}  // namespace
+
+void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
+  limits_ = limits;
+  arena_.reset(root);
+  wanted_.clear();
+  if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0) wanted_.push_back(0);
+}
+
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes) {
+  const auto wants_some = [](const GrowingText& text) { return !text.wanted().empty(); };
+  for (GrowingText& text : texts) {
+    note_failure(text, [&] { text.policy.begin(text.limits, text.tree.token[0]); });
+  }
+  while (std::any_of(texts.begin(), texts.end(), wants_some)) {
+    passes.evaluate(texts);
+    for (GrowingText& text : texts) {
+      if (wants_some(text)) note_failure(text, [&] { text.policy.take(text.source); });
+    }
+  }
+  for (GrowingText& text : texts) {
+    if (!text.failure) note_failure(text, [&] { text.policy.finish(text.tree); });
+  }
+}
+
+void grow_tree(DraftPolicy& policy, TextDraft& draft, const GrowthLimits& limits, TokenTree& tree) {
+  GrowingText text{policy, draft, limits, tree, nullptr};
+  grow_trees(std::span(&text, 1), draft);
+  if (text.failure) std::rethrow_exception(text.failure);
+}
+
+}  // namespace coppice

@@ -1,0 +1,52 @@
+// The rounds in which trees grow: of one text, or of several in step.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <span>
+
+#include "drafting/policy.h"
+
+namespace coppice {
+
+/// A text whose tree grows.
+struct GrowingText {
+  DraftPolicy& policy;  ///< of this text alone
+  DraftSource& source;  ///< draws its nodes' children
+  GrowthLimits limits;
+  TokenTree& tree;             ///< given with its root, received finished
+  std::exception_ptr failure;  ///< of its policy: then there is no tree, and the others go on
+
+  /// What the next pass is to evaluate.
+  std::span<const std::int32_t> wanted() const {
+    return failure ? std::span<const std::int32_t>() : policy.growth().wanted;
+  }
+};
+
+/// What makes the draft's passes.
+class DraftPasses {
+ public:
+  virtual ~DraftPasses() = default;
+  /// Evaluates in one pass what the texts want, so that their sources can draw children; at least
+  /// one wants something. A node's parent was evaluated before. The texts, and their order, are the
+  /// same in all passes of a step. What this throws ends the growth of all.
+  virtual void evaluate(std::span<const GrowingText> texts) = 0;
+};
+
+/// A draft for one text at a time: makes its passes and draws its children.
+class TextDraft : public DraftSource, public DraftPasses {
+ public:
+  void evaluate(std::span<const GrowingText> texts) final {
+    evaluate(texts[0].policy.growth().arena, texts[0].wanted());
+  }
+  virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
+};
+
+/// Grows the texts' trees, in as many passes as the one that takes most would by itself. Each is
+/// the tree that the text would have alone.
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes);
+
+/// Grows the tree of one text. Throws what its policy throws.
+void grow_tree(DraftPolicy& policy, TextDraft& draft, const GrowthLimits& limits, TokenTree& tree);
+
+}  // namespace coppice
