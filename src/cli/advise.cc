@@ -7,7 +7,7 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "study/advise_report.h"
+#include "study/advise/report.h"
 
 namespace coppice::cli {
 namespace {

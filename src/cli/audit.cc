@@ -9,7 +9,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/policy_table.h"
-#include "study/audit_report.h"
+#include "study/audit/report.h"
 
 namespace coppice::cli {
 namespace {

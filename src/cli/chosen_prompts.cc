@@ -1,9 +1,9 @@
 #include "cli/chosen_prompts.h"
 
 #include "base/error.h"
-#include "study/drawn_prompts.h"
-#include "study/prompt_tokens.h"
-#include "study/settings.h"
+#include "study/grid/settings.h"
+#include "study/prompts/drawn_prompts.h"
+#include "study/prompts/prompt_tokens.h"
 
 namespace coppice::cli {
 

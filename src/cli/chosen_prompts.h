@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "study/prompts.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::cli {
 

@@ -15,7 +15,7 @@
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "models/weights.h"
-#include "study/table_text.h"
+#include "study/report/table_text.h"
 
 namespace coppice::cli {
 namespace {

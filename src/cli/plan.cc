@@ -12,7 +12,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "drafting/sequoia.h"
-#include "study/acceptance_measure.h"
+#include "study/acceptance/acceptance_measure.h"
 
 namespace coppice::cli {
 namespace {

@@ -5,10 +5,10 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "study/prompt_tokens.h"
-#include "study/prompts.h"
-#include "study/replay_recorder.h"
-#include "study/settings.h"
+#include "study/grid/settings.h"
+#include "study/prompts/prompt_tokens.h"
+#include "study/prompts/prompts.h"
+#include "study/replay/recorder.h"
 
 namespace coppice::cli {
 namespace {

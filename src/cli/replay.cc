@@ -13,8 +13,8 @@
 #include "cli/terminal.h"
 #include "engine/policy_table.h"
 #include "engine/tree_plan.h"
-#include "study/policy_name.h"
-#include "study/replay_summary.h"
+#include "study/grid/policy_name.h"
+#include "study/replay/summary.h"
 
 namespace coppice::cli {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "cli/option_values.h"
 #include "engine/tree_plan.h"
-#include "study/grid.h"
-#include "study/policy_name.h"
-#include "study/prompts.h"
+#include "study/grid/grid.h"
+#include "study/grid/policy_name.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::cli {
 namespace {
@@ -147,7 +147,8 @@ po::options_description study_options() {
       "above temperature 0 and for sizes up to 64: steps of each prompt at which the best tree in "
       "hindsight is sought, each for as many target passes as the tree has nodes; 0: none")(
       "trace", po::value<std::string>()->value_name("FILE"),
-      "also write every node of every tree, for numpy (src/study/trace.h says how it is read)")(
+      "also write every node of every tree, for numpy (src/study/grid/trace.h says how it is "
+      "read)")(
       "jobs", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "prompts at the same time on the CPU, each with its own models and, if --threads is not "
       "given, one thread; speeds then compare within the study only")(

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "study/settings.h"
+#include "study/grid/settings.h"
 
 namespace coppice::cli {
 

@@ -25,11 +25,11 @@
 #include "reference/files.h"
 #include "reference/tiny_model.h"
 #include "sizing/cost_table.h"
-#include "study/prompts.h"
-#include "study/recorded_pair.h"
-#include "study/replay_position.h"
-#include "study/results.h"
-#include "study/trace.h"
+#include "study/grid/results.h"
+#include "study/grid/trace.h"
+#include "study/prompts/prompts.h"
+#include "study/replay/position.h"
+#include "study/replay/recorded_pair.h"
 
 namespace coppice::testing {
 namespace {

@@ -1,0 +1,113 @@
+#include "study/acceptance/acceptance_measure.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "drafting/sequoia.h"
+#include "engine/engine_impl.h"
+#include "study/advise/workload.h"
+#include "study/files/fingerprint.h"
+#include "study/grid/settings.h"
+#include "study/observed.h"
+#include "study/prompts/drawn_prompts.h"
+#include "study/prompts/prompt_tokens.h"
+
+namespace coppice::study {
+namespace {
+
+constexpr std::int32_t most_layers = 4;
+
+}  // namespace
+
+std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
+                                                     const AcceptanceRequest& request) {
+  GenerateOptions options = request.sampling;
+  options.max_new_tokens = request.new_tokens;
+  options.ignore_eos = true;
+  options.logprobs = false;
+  options.stop.clear();
+  // Many children of the root, each with a chain below: after an accepted child the next node is
+  // judged as well. Roots alone are no fair sample of a text, for all stand behind bonus tokens.
+  options.policy = Policy::specinfer;
+  options.custom_policy.clear();
+  options.plain_values = false;
+  options.tree.clear();
+  options.acceptance_vector.clear();
+  options.tree_size = options.tree_depth = options.beam_width = 0;
+  options.threshold = 0.0;
+  const std::int32_t layers = engine.impl().options.max_tree_size / std::max(1, request.ranks);
+  options.widths.assign(static_cast<std::size_t>(std::clamp(layers, 1, most_layers)), 1);
+  options.widths.front() = request.ranks;
+  RankCounts counts;
+  const Observed observed(engine, [&](const StepView& view) {
+    if (view.is_step() && view.tree.size() > 0) counts.add(view.tree, view.verdict.path);
+  });
+  bool stopped = false;
+  const auto goes_on = [&](const Piece&) {
+    stopped = stopped || (request.stop && request.stop());
+    return !stopped;
+  };
+  for (std::size_t p = 0; p < request.prompts.size(); ++p) {
+    options.stream = p;
+    engine.generate(request.prompts[p], options, goes_on);
+    if (stopped) return std::nullopt;
+    if (request.progress) {
+      request.progress(static_cast<double>(p + 1) / static_cast<double>(request.prompts.size()));
+    }
+  }
+  // No child of a later rank was ever taken: nothing is to be had there.
+  while (!counts.accepted.empty() && counts.accepted.back() == 0 && counts.accepted.size() > 1) {
+    counts.accepted.pop_back();
+    counts.judged.pop_back();
+  }
+  if (counts.judged.empty()) {
+    throw_failure("acceptance: no tree was judged; give longer texts (--max-new-tokens)");
+  }
+  MeasuredAcceptance measured = acceptance_settings_of(options);
+  measured.vector = estimate_acceptance(counts.accepted, counts.judged);
+  measured.judged = std::move(counts.judged);
+  measured.accepted = std::move(counts.accepted);
+  return measured;
+}
+
+MeasuredPair describe_pair(Engine& engine) {
+  const Engine::Impl& impl = engine.impl();
+  const auto folder = [](const std::filesystem::path& path) {
+    return MeasuredPair::ModelFolder{std::filesystem::absolute(path).lexically_normal().string(),
+                                     fingerprint_of_folder(path)};
+  };
+  MeasuredPair pair;
+  pair.target = folder(impl.options.target);
+  pair.draft = folder(impl.options.draft);
+  pair.device = impl.device->name();
+  pair.dtype = name_of(impl.device->compute_dtype());
+  return pair;
+}
+
+CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::path& file,
+                                       const std::vector<StudyPrompt>& spare,
+                                       std::int32_t most_tokens, std::uint64_t seed) {
+  constexpr std::int32_t usual_tokens = 64;
+  const Engine::Impl& impl = engine.impl();
+  std::int32_t room = engine.context_length();
+  for (const LoadedModel* model : {&impl.target, &impl.draft}) {
+    if (model->pool != nullptr) room = std::min(room, model->pool->layout().slots());
+  }
+  CalibrationPrompts prompts;
+  prompts.new_tokens = std::max(1, std::min(usual_tokens, room / 4));
+  if (spare.size() < static_cast<std::size_t>(calibration_count)) {
+    prompts.most_tokens = prompts.new_tokens;
+    prompts.tokens = draw_prompts(engine, calibration_count, prompts.most_tokens, seed);
+    return prompts;
+  }
+  const std::int32_t fits = std::max(1, room - 2 * prompts.new_tokens);  // and a tree
+  PromptUse use;
+  use.most = most_tokens > 0 ? std::min(most_tokens, fits) : fits;
+  use.new_tokens = prompts.new_tokens;
+  prompts.most_tokens = use.most;
+  prompts.of_file = spread(spare, calibration_count);
+  prompts.tokens = to_tokens(engine, file, prompts.of_file, use);
+  return prompts;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,111 @@
+// Which policy and tree size pay on this pair and this device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "sizing/cost_table.h"
+#include "study/advise/check.h"
+#include "study/advise/workload.h"
+
+namespace coppice::study {
+
+/// Fewest new tokens of a prompt: the last of them are left out, where trees are cut short.
+inline constexpr std::int32_t fewest_new_tokens = 24;
+
+struct AdviceRequest {
+  std::vector<std::vector<TokenId>> prompts;  ///< BOS included
+  /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
+  GenerateOptions sampling;
+  std::int32_t new_tokens = 96;  ///< of each prompt and sampled policy, and of each checked one
+  bool check = true;             ///< let runs against plain decoding decide
+  std::int32_t rounds = 3;       ///< of the check
+  /// What Sequoia's trees are planned for; empty: it is measured on the prompts.
+  std::vector<double> acceptance_vector;
+  /// Whether what the sampled steps took by the clock scales the cost table and adds what steps
+  /// cost beside the models. Without, the advice depends on the table and the texts alone.
+  bool follow_clock = true;
+  std::function<void(const std::string& what, double fraction)> progress;
+  std::function<bool()> stop;  ///< asked between steps; true ends it, Advice::stopped being set
+  /// In the place of the check's runs, for tests: a machine of any speed and noise.
+  std::function<Trial(const GenerateOptions& options, std::size_t prompt)> run;
+};
+
+/// Clock over cost table by the rows of a pass: linear between what was seen, constant beyond.
+class ClockRatio {
+ public:
+  /// Adds a pass, or a few of `rows` rows on average.
+  void add(std::int32_t rows, double clock_seconds, double table_seconds);
+  /// 1 where nothing was added.
+  double at(std::int32_t rows) const;
+
+ private:
+  struct Sum {
+    double clock = 0.0, table = 0.0;
+  };
+  std::map<std::int32_t, Sum> seen_;  ///< by rows
+};
+
+/// How the clock of sampled steps compares with the cost table.
+struct Calibration {
+  ClockRatio plain, verify, draft;
+  double step_seconds = 0.0;  ///< of a plain step beside the pass
+  double node_seconds = 0.0;  ///< more for every draft token: drawing, ordering, judging
+};
+
+/// One setting's prediction. Seconds are those of a step.
+struct Prediction {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;
+  std::int32_t tree_depth = 0;  ///< sequoia's bound
+  double accepted_length = 1.0;
+  double nodes = 0.0;  ///< draft tokens a step
+  double draft_seconds = 0.0, verify_seconds = 0.0, other_seconds = 0.0;
+  double tokens_per_second = 0.0;  ///< prefill not counted
+  double speedup = 1.0;            ///< over plain decoding's prediction
+};
+
+/// Prices a workload at a text of `prefix` tokens. More rows never cost less, in the target's
+/// passes not less than plain decoding's one row: what the clock says to the contrary is noise.
+Prediction predict(const Workload& workload, const CostTable& costs, std::int32_t prefix,
+                   const Calibration& calibration);
+Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
+                         const Calibration& calibration);
+
+struct Advice {
+  std::string device, dtype;
+  double temperature = 0.0;
+  Acceptance acceptance = Acceptance::rejection;
+  std::int32_t prefix = 0;                                 ///< text length that is priced
+  double target_seconds = 0.0, target_wide_seconds = 0.0;  ///< table: 1 row, 17 rows
+  double draft_seconds = 0.0;                              ///< table: 1 row
+  Calibration calibration;
+  std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
+  Prediction plain;
+  std::vector<Prediction> candidates;  ///< by policy and size; equal trees have equal figures
+  /// The verdict: of the check if there was one, else of the predictions. Plain if nothing pays;
+  /// tree_size 0 with a policy: automatic sizes, of which nothing is predicted.
+  Prediction advised;
+  bool pays = false;
+  std::optional<Check> check;
+  bool stopped = false;  ///< nothing else holds then
+};
+
+/// Throws Error(usage) if that many tokens of prompt and new ones do not fit the target's context
+/// or the KV slots of both models.
+void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens);
+
+/// Throws Error: usage without prompts or draft, for sampling options out of range, or as
+/// require_room(), before anything is measured; failure where there is too little free KV memory to
+/// measure in, where measured costs are not positive, or where memory or context ends a text.
+Advice advise(Engine& engine, const AdviceRequest& request);
+
+/// Largest tree of a candidate: what engines must be loaded for.
+inline constexpr std::int32_t largest_advised_tree = 64;
+
+}  // namespace coppice::study

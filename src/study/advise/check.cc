@@ -1,0 +1,85 @@
+#include "study/advise/check.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace coppice::study {
+namespace {
+
+double rate(const Trial& sum) { return sum.tokens / sum.seconds; }
+
+void add(const Trial& trial, Trial& sum) {
+  sum.tokens += trial.tokens;
+  sum.seconds += trial.seconds;
+  sum.steps += trial.steps;
+  sum.judged += trial.judged;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+void choose(Check& check) {
+  for (std::size_t s = 1; s < check.settings.size(); ++s) {
+    const CheckedPrediction& one = check.settings[s];
+    if (one.speedup < least_speedup) continue;
+    if (one.lowest <= 1.0) {
+      check.undecided = true;
+    } else if (!check.best || one.speedup > check.settings[*check.best].speedup) {
+      check.best = s;
+    }
+  }
+  check.undecided = check.undecided && !check.best;
+}
+
+}  // namespace
+
+std::optional<Check> confirm(
+    std::vector<CheckedPrediction> settings, std::size_t prompts, std::int32_t rounds,
+    const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
+                                             std::int32_t round)>& run) {
+  Check check;
+  check.settings = std::move(settings);
+  check.rounds = rounds;
+  const std::size_t count = check.settings.size();
+  std::vector<std::vector<double>> rates(count);  // by setting, by round
+  std::vector<Trial> all(count);
+  for (std::int32_t round = 0; round < rounds; ++round) {
+    std::vector<Trial> sums(count);
+    for (std::size_t prompt = 0; prompt < prompts; ++prompt) {
+      for (std::size_t turn = 0; turn < count; ++turn) {
+        // Whoever runs first finds other caches: each setting does so equally often.
+        const std::size_t s = (turn + prompt + static_cast<std::size_t>(round)) % count;
+        const std::optional<Trial> trial = run(s, prompt, round);
+        if (!trial) return std::nullopt;
+        add(*trial, sums[s]);
+      }
+    }
+    for (std::size_t s = 0; s < count; ++s) {
+      if (!(sums[s].seconds > 0.0)) {
+        throw_failure("advise: a run took no time by the clock; raise --max-new-tokens");
+      }
+      rates[s].push_back(rate(sums[s]));
+      add(sums[s], all[s]);
+    }
+  }
+  for (std::size_t s = 0; s < count; ++s) {
+    CheckedPrediction& one = check.settings[s];
+    one.measured = rate(all[s]);
+    one.measured_length = all[s].steps > 0.0 ? all[s].judged / all[s].steps : 0.0;
+    std::vector<double> ratios;
+    for (std::size_t r = 0; r < rates[s].size(); ++r) ratios.push_back(rates[s][r] / rates[0][r]);
+    one.speedup = median(ratios);
+    one.lowest = *std::min_element(ratios.begin(), ratios.end());
+    one.highest = *std::max_element(ratios.begin(), ratios.end());
+  }
+  check.plain_slowest = *std::min_element(rates[0].begin(), rates[0].end());
+  check.plain_fastest = *std::max_element(rates[0].begin(), rates[0].end());
+  choose(check);
+  return check;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,130 @@
+// Is speculation lossless here: on this pair, this device and these settings?
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "study/audit/goodness_of_fit.h"
+
+namespace coppice::study {
+
+struct AuditSetting {
+  std::string name;  ///< as reports call it
+  /// Temperature above 0, a policy that speculates. Seed and stream are the audit's.
+  GenerateOptions options;
+};
+/// "dyspec 16, rejection" and the like.
+std::string name_setting(const GenerateOptions& options);
+
+struct AuditRequest {
+  std::vector<AuditSetting> settings;
+  std::vector<std::vector<TokenId>> prompts;  ///< BOS included
+  std::uint64_t seed = 1;
+  /// Short texts drawn of each setting, all prompts together; 0: as many as take about
+  /// `seconds` here, self-check included, but at least fewest_samples.
+  std::int64_t samples = 0;
+  double seconds = 60.0;
+  std::int32_t compared_tokens = 128;  ///< of each prompt and setting, against plain decoding
+  bool self_check = true;
+  /// What is being done, and how far it is, 0 to 1.
+  std::function<void(const std::string& what, double fraction)> progress;
+  std::function<bool()> stop;  ///< asked after every text; true ends it, AuditReport::stopped set
+};
+
+inline constexpr std::int64_t fewest_samples = 500;
+/// More would not end within days.
+inline constexpr std::int64_t most_samples = 100'000'000;
+/// Chance of a false alarm of all law tests of an audit together.
+inline constexpr double familywise_error = 1e-6;
+/// Power at which the smallest visible bias is stated.
+inline constexpr double stated_power = 0.99;
+/// Tokens of a sampled text, and how many of them are tested. Trees of the first step reach over
+/// all of them; later steps begin wherever the first one ends.
+inline constexpr std::int32_t sampled_tokens = 4, tested_tokens = 3;
+
+/// One test of one setting.
+struct EventFinding {
+  std::string event;
+  Fit fit;
+  double smallest_bias = 1.0;  ///< total variation; detectable_variation
+  bool biased = false;         ///< Holm over all tests of the audit
+  /// Whether some bias was sure to be seen.
+  bool tested() const { return smallest_bias < 1.0; }
+};
+
+struct LawFinding {
+  std::string setting;
+  std::int64_t samples = 0;
+  double accepted_length = 0.0;
+  double tree_size = 0.0;
+  std::vector<EventFinding> events;
+  // The target's law at a tree's nodes against the one by a plain pass, no sampling involved:
+  std::int64_t nodes = 0;
+  double mean_variation = 0.0, largest_variation = 0.0;
+  double variation_bound = 1.0;  ///< what rounding allows; 1 where a filter may cut elsewhere
+  bool holds = true;
+  /// Why nothing is shown where nothing was seen: no event is tested. Empty: some are.
+  std::string not_tested;
+};
+
+struct FaultFinding {
+  std::string setting;
+  std::string fault;
+  std::int64_t samples = 0;  ///< drawn until it was caught
+  std::string event;         ///< the test of the smallest p-value
+  Fit fit;
+  bool caught = false;
+};
+
+struct AuditDivergence {
+  std::int32_t prompt = 0;
+  std::int32_t position = 0;  ///< new token, from 0
+  TokenId plain = -1, speculative = -1;
+  /// Logit of the plain token less the other's in a plain pass; coupled: of logits over
+  /// temperature plus noise.
+  double gap = 0.0;
+  double bound = 0.0;  ///< what rounding allows
+  bool near_tie = false;
+};
+
+/// One setting's texts against plain decoding, token for token.
+struct TextFinding {
+  std::string setting;
+  std::int64_t asked = 0;   ///< tokens of all prompts
+  std::int64_t tokens = 0;  ///< compared: fewer where context or KV memory ended texts
+  double accepted_length = 0.0;
+  std::vector<AuditDivergence> divergences;
+  bool holds = true;        ///< all are near-ties
+  std::string not_tested;   ///< why nothing was compared; empty: something was
+  std::string ended_early;  ///< what ended texts before all asked tokens; empty: nothing
+};
+
+struct AuditReport {
+  bool stopped = false;  ///< nothing else holds then
+  std::string device, dtype;
+  std::int64_t prompts = 0;
+  std::uint64_t seed = 0;
+  double temperature = 0.0;
+  double significance = 0.0;  ///< of a single test: familywise_error over their number
+  std::vector<LawFinding> laws;
+  std::vector<FaultFinding> faults;
+  std::vector<TextFinding> texts;
+  bool law_holds = true;
+  bool self_check_done = false, self_check_holds = true;  ///< a planted fault was caught
+  bool texts_hold = true;
+  bool all_tested = true;  ///< no setting's law or texts went without a test
+  bool lossless() const {
+    return !stopped && law_holds && self_check_holds && texts_hold && all_tested;
+  }
+};
+
+/// Runs all tests. Throws Error: usage for a request that the engine does not take or no setting
+/// or prompt, failure where texts have no room. Planted faults are taken out again at the end, also
+/// after a throw; a fault planted in `engine` before is thus seen, and gone from its runners
+/// afterwards where the self-check ran.
+AuditReport run_audit(Engine& engine, const AuditRequest& request);
+
+}  // namespace coppice::study

@@ -1,0 +1,73 @@
+#include "study/audit/faults.h"
+
+#include "verify/planted_faults.h"
+
+namespace coppice::study {
+namespace {
+
+PlantedFault judging(const char* name, JudgingFault fault) {
+  return {name, [fault](Engine::Impl& engine) {
+            engine.other_rule = [fault] { return make_faulty_rejection_rule(fault); };
+          }};
+}
+
+PlantedFault drawing(const char* name, DrawingFault fault) {
+  return {name, [fault](Engine::Impl& engine) { engine.draft_runner->plant(fault); }};
+}
+
+PlantedFault on_device(const char* name, DeviceFault fault) {
+  return {name, [fault](Engine::Impl& engine) { engine.sampler->plant(fault); }};
+}
+
+}  // namespace
+
+std::vector<PlantedFault> faults_for(const Engine::Impl& engine, Acceptance acceptance) {
+  const PlantedFault rope{"target's rows rotated by index, not depth", [](Engine::Impl& e) {
+                            e.target_runner->plant(PassFault::rope_by_index);
+                          }};
+  if (acceptance == Acceptance::coupled) {
+    std::vector<PlantedFault> faults = {rope};
+    if (engine.sampler == nullptr) {
+      faults.push_back({"coupled trees judged by rejection", [](Engine::Impl& e) {
+                          e.other_rule = [] { return make_rejection_rule(); };
+                        }});
+    }
+    return faults;
+  }
+  if (engine.sampler != nullptr) {
+    using enum DeviceFault;
+    return {on_device("children drawn from two tokens, declared from all", declared_is_not_sampled),
+            on_device("nodes of equal depth share noise", same_depth_shares_noise),
+            on_device("retried positions share noise", retry_shares_noise),
+            on_device("siblings share a uniform", siblings_share_uniform),
+            on_device("last token from the target, not the residual", residual_is_target),
+            on_device("siblings judged without residual", accept_without_residual),
+            on_device("draft's mass not renormalised", draft_mass_not_renormalised),
+            on_device("softmax of the residual", target_softmax_of_residual),
+            rope};
+  }
+  using Judging = JudgingFault;
+  using Drawing = DrawingFault;
+  return {judging("residual not renormalised", Judging::residual_not_renormalised),
+          judging("accepted at ratio 0", Judging::accepts_at_zero),
+          judging("siblings share a uniform", Judging::siblings_share_uniform),
+          judging("residual shares the draft's noise", Judging::residual_shares_draft_noise),
+          judging("siblings judged out of order", Judging::sibling_order_lost),
+          judging("judged by another draft law than drawn from", Judging::declared_is_not_sampled),
+          drawing("children drawn from two tokens, declared from all",
+                  Drawing::declared_is_not_sampled),
+          drawing("nodes of equal depth share noise", Drawing::same_depth_shares_noise),
+          drawing("retried positions share noise", Drawing::retry_shares_noise),
+          rope};
+}
+
+FaultGuard::FaultGuard(Engine& engine) : engine_(engine.impl()), rule_(engine_.other_rule) {}
+
+FaultGuard::~FaultGuard() {
+  engine_.other_rule = rule_;
+  if (engine_.draft_runner) engine_.draft_runner->plant(DrawingFault::none);
+  engine_.target_runner->plant(PassFault::none);
+  if (engine_.sampler) engine_.sampler->plant(DeviceFault::none);
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,253 @@
+#include "study/audit/goodness_of_fit.h"
+
+#include <algorithm>
+#include <boost/math/distributions/chi_squared.hpp>
+#include <boost/math/distributions/non_central_chi_squared.hpp>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+namespace coppice::study {
+namespace {
+
+/// Most bins of a context: more would spread its samples thin.
+constexpr std::size_t most_bins = 16;
+
+struct Bin {
+  double probability;
+  double counted;
+};
+
+// E|counted / n - p| of a binomial count, by the normal law.
+double mean_deviation(double probability, double samples) {
+  return std::sqrt(2.0 * probability * std::max(0.0, 1.0 - probability) /
+                   (std::numbers::pi * samples));
+}
+
+double tail_or_zero(std::int64_t impossible, double chi_square, double degrees) {
+  return impossible > 0 ? 0.0 : chi_square_tail(chi_square, degrees);
+}
+
+std::int64_t count_impossible(const TokenLaw& law, std::span<const TokenId> samples) {
+  return std::count_if(samples.begin(), samples.end(), [&](TokenId token) {
+    return !law.possible[static_cast<std::size_t>(token)];
+  });
+}
+
+}  // namespace
+
+double chi_square_tail(double chi_square, double degrees) {
+  if (!(degrees > 0.0)) return chi_square > 0.0 ? 0.0 : 1.0;
+  if (!(chi_square > 0.0)) return 1.0;
+  if (std::isinf(chi_square)) return 0.0;
+  return boost::math::cdf(
+      boost::math::complement(boost::math::chi_squared_distribution<double>(degrees), chi_square));
+}
+
+double detectable_noncentrality(double degrees, double significance, double power) {
+  using boost::math::complement;
+  const double bound = boost::math::quantile(
+      complement(boost::math::chi_squared_distribution<double>(degrees), significance));
+  const auto rejects = [&](double noncentrality) {
+    return boost::math::cdf(complement(
+        boost::math::non_central_chi_squared_distribution<double>(degrees, noncentrality), bound));
+  };
+  double low = 0.0, high = 1.0;
+  while (rejects(high) < power) high *= 2.0;
+  while (high - low > 1e-6 * high) {
+    const double middle = 0.5 * (low + high);
+    (rejects(middle) < power ? low : high) = middle;
+  }
+  return high;
+}
+
+double detectable_variation(double degrees, double samples, double significance, double power) {
+  if (!(degrees > 0.0) || !(samples > 0.0)) return 1.0;
+  const double noncentrality = detectable_noncentrality(degrees, significance, power);
+  return std::min(1.0, std::sqrt(noncentrality / (4.0 * samples)));
+}
+
+std::vector<bool> holm(std::span<const double> p_values, double familywise) {
+  std::vector<std::size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return p_values[a] < p_values[b]; });
+  std::vector<bool> falls(p_values.size(), false);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (p_values[order[i]] > familywise / static_cast<double>(order.size() - i)) break;
+    falls[order[i]] = true;
+  }
+  return falls;
+}
+
+TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline) {
+  TokenLaw law;
+  law.possible.resize(probability.size());
+  for (std::size_t t = 0; t < probability.size(); ++t) law.possible[t] = probability[t] > 0.0f;
+  for (const TokenId token : borderline) law.possible[static_cast<std::size_t>(token)] = true;
+  law.order.resize(probability.size());
+  std::iota(law.order.begin(), law.order.end(), 0);
+  const std::size_t kept = std::min(ordered_tokens, law.order.size());
+  std::partial_sort(law.order.begin(), law.order.begin() + static_cast<std::ptrdiff_t>(kept),
+                    law.order.end(), [&](TokenId a, TokenId b) {
+                      const float pa = probability[static_cast<std::size_t>(a)];
+                      const float pb = probability[static_cast<std::size_t>(b)];
+                      return pa != pb ? pa > pb : a < b;
+                    });
+  law.order.resize(kept);
+  law.order.shrink_to_fit();
+  law.probability = std::move(probability);
+  return law;
+}
+
+void TokenTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
+  const auto n = static_cast<double>(samples.size());
+  impossible_ += count_impossible(law, samples);
+  std::vector<Bin> bins;
+  double left = 1.0, counted_left = n;
+  for (const TokenId token : law.order) {
+    const auto probability = static_cast<double>(law.probability[static_cast<std::size_t>(token)]);
+    if (n * probability < least_expected || bins.size() + 1 >= most_bins) break;
+    const auto counted = static_cast<double>(std::count(samples.begin(), samples.end(), token));
+    bins.push_back({probability, counted});
+    left -= probability;
+    counted_left -= counted;
+  }
+  left = std::max(0.0, left);
+  if (n * left >= least_expected || bins.empty()) {
+    bins.push_back({left, counted_left});
+  } else {
+    bins.back().probability += left;
+    bins.back().counted += counted_left;
+  }
+  if (bins.size() < 2) return;
+  samples_ += n;
+  ++contexts_;
+  for (const Bin& bin : bins) {
+    const double expected = n * bin.probability;
+    const double gap = bin.counted - expected;
+    chi_square_ += gap * gap / expected;
+    variation_ += 0.5 * std::abs(gap);
+    expected_ += 0.5 * n * mean_deviation(bin.probability, n);
+  }
+  degrees_ += static_cast<double>(bins.size()) - 1.0;
+}
+
+Fit TokenTest::fit() const {
+  Fit fit;
+  fit.samples = samples_;
+  fit.contexts = contexts_;
+  fit.chi_square = chi_square_;
+  fit.degrees = degrees_;
+  fit.impossible = impossible_;
+  fit.p_value = tail_or_zero(impossible_, chi_square_, degrees_);
+  if (samples_ > 0.0) {
+    fit.total_variation = variation_ / samples_;
+    fit.expected_variation = expected_ / samples_;
+  }
+  return fit;
+}
+
+void RankTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
+  if (samples.empty()) return;
+  const auto n = static_cast<double>(samples.size());
+  samples_ += n;
+  ++contexts_;
+  impossible_ += count_impossible(law, samples);
+
+  std::array<double, groups> probability{}, counted{};
+  probability.back() = 1.0;
+  counted.back() = n;
+  std::size_t rank = 0;
+  for (std::size_t g = 0; g < group_ends.size(); ++g) {
+    for (; rank < std::min(group_ends[g], law.order.size()); ++rank) {
+      const TokenId token = law.order[rank];
+      probability[g] += static_cast<double>(law.probability[static_cast<std::size_t>(token)]);
+      counted[g] += static_cast<double>(std::count(samples.begin(), samples.end(), token));
+    }
+    probability.back() -= probability[g];
+    counted.back() -= counted[g];
+  }
+  probability.back() = std::max(0.0, probability.back());
+  for (std::size_t g = 0; g < groups; ++g) {
+    counted_[g] += counted[g];
+    expected_[g] += n * probability[g];
+    for (std::size_t h = 0; h < groups; ++h) {
+      covariance_[g][h] += n * ((g == h ? probability[g] : 0.0) - probability[g] * probability[h]);
+    }
+  }
+}
+
+Fit RankTest::fit() const {
+  Fit fit;
+  fit.samples = samples_;
+  fit.contexts = contexts_;
+  fit.impossible = impossible_;
+  if (!(samples_ > 0.0)) return fit;
+
+  // Groups that are too rare, or too sure, for a chi-square are joined to the one before.
+  std::vector<std::vector<std::size_t>> bins;
+  double joined_variance = 0.0;
+  for (std::size_t g = 0; g < groups; ++g) {
+    if (bins.empty() || joined_variance >= least_expected) {
+      bins.emplace_back();
+      joined_variance = 0.0;
+    }
+    bins.back().push_back(g);
+    joined_variance = 0.0;
+    for (const std::size_t a : bins.back()) {
+      for (const std::size_t b : bins.back()) joined_variance += covariance_[a][b];
+    }
+  }
+  if (bins.size() > 1 && joined_variance < least_expected) {
+    auto& before = bins[bins.size() - 2];
+    before.insert(before.end(), bins.back().begin(), bins.back().end());
+    bins.pop_back();
+  }
+
+  const auto sum = [](const std::array<double, groups>& values,
+                      const std::vector<std::size_t>& of) {
+    double total = 0.0;
+    for (const std::size_t g : of) total += values[g];
+    return total;
+  };
+  for (const auto& bin : bins) {
+    const double expected = sum(expected_, bin);
+    double variance = 0.0;
+    for (const std::size_t a : bin) {
+      for (const std::size_t b : bin) variance += covariance_[a][b];
+    }
+    fit.total_variation += 0.5 * std::abs(sum(counted_, bin) - expected) / samples_;
+    fit.expected_variation +=
+        0.5 * std::sqrt(2.0 * std::max(0.0, variance) / std::numbers::pi) / samples_;
+  }
+
+  // Cholesky over all bins but the last, whose count follows from the others. A bin that the ones
+  // before it determine adds no degree of freedom.
+  const std::size_t size = bins.size() - 1;
+  std::vector<std::vector<double>> lower(size, std::vector<double>(size, 0.0));
+  std::vector<double> solved(size, 0.0);
+  for (std::size_t i = 0; i < size; ++i) {
+    double gap = sum(counted_, bins[i]) - sum(expected_, bins[i]);
+    for (std::size_t j = 0; j <= i; ++j) {
+      double entry = 0.0;
+      for (const std::size_t a : bins[i]) {
+        for (const std::size_t b : bins[j]) entry += covariance_[a][b];
+      }
+      for (std::size_t k = 0; k < j; ++k) entry -= lower[i][k] * lower[j][k];
+      if (j < i) {
+        lower[i][j] = lower[j][j] > 0.0 ? entry / lower[j][j] : 0.0;
+        gap -= lower[i][j] * solved[j];
+      } else if (entry > 1.0) {
+        lower[i][i] = std::sqrt(entry);
+        solved[i] = gap / lower[i][i];
+        fit.chi_square += solved[i] * solved[i];
+        fit.degrees += 1.0;
+      }
+    }
+  }
+  fit.p_value = tail_or_zero(fit.impossible, fit.chi_square, fit.degrees);
+  return fit;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,237 @@
+#include "study/audit/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "study/text_line.h"
+
+namespace coppice::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Escaped like a JSON string, so that it stays on its line.
+std::string shown(const Engine& engine, TokenId token) {
+  if (!engine.has_tokenizer()) return std::to_string(token);
+  return Json(engine.detokenize(std::span<const TokenId>(&token, 1)))
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string state_of(const LawFinding& law) {
+  if (!law.holds) return "BIASED";
+  return law.not_tested.empty() ? "no bias seen" : "not tested: " + law.not_tested;
+}
+
+std::string law_section(const AuditReport& report) {
+  std::string text = line(
+      "The law of sampled text, at temperature %g. The first %d tokens behind %lld prompts are "
+      "compared\nwith the target's own law from plain passes. Chance of a false alarm, all tests "
+      "together: %g;\none test alarms below p = %.1e (Holm). TV: total variation, measured "
+      "(expected of an unbiased\nsampler). Smallest bias: the TV that would be seen with "
+      "probability %g.\n\n",
+      report.temperature, tested_tokens, static_cast<long long>(report.prompts), familywise_error,
+      report.significance, stated_power);
+  for (const LawFinding& law : report.laws) {
+    text += line("%s: %lld texts, accepted length %.2f, tree size %.1f: %s\n", law.setting.c_str(),
+                 static_cast<long long>(law.samples), law.accepted_length, law.tree_size,
+                 state_of(law).c_str());
+    text += line("  %-16s %8s %5s %10s %5s %9s  %-15s %s\n", "event", "samples", "laws",
+                 "chi-square", "df", "p", "TV", "smallest bias");
+    for (const EventFinding& e : law.events) {
+      text += line("  %-16s %8.0f %5lld %10.1f %5.0f %9.2g  %.4f (%.4f) ", e.event.c_str(),
+                   e.fit.samples, static_cast<long long>(e.fit.contexts), e.fit.chi_square,
+                   e.fit.degrees, e.fit.p_value, e.fit.total_variation, e.fit.expected_variation);
+      text += e.tested() ? line("%.4f", e.smallest_bias) : "not tested";
+      if (e.biased) text += "  BIASED";
+      if (e.fit.impossible > 0) {
+        text += line(", %lld impossible", static_cast<long long>(e.fit.impossible));
+      }
+      text += '\n';
+    }
+    text += line(
+        "  passes: the target's law at %lld tree nodes against plain passes: TV %.2g on "
+        "average, at most %.2g",
+        static_cast<long long>(law.nodes), law.mean_variation, law.largest_variation);
+    if (law.variation_bound < 1.0) text += line(" (rounding allows %.2g)", law.variation_bound);
+    if (law.largest_variation > law.variation_bound) text += "  WRONG";
+    text += "\n\n";
+  }
+  return text;
+}
+
+std::string fault_section(const AuditReport& report) {
+  if (!report.self_check_done) return "Planted faults: not tried.\n\n";
+  std::string text =
+      "Planted faults, and whether the same tests see them. \"not visible here\": this pair and "
+      "setting\nhardly show the fault, or more samples are needed.\n\n";
+  std::string setting;
+  for (const FaultFinding& f : report.faults) {
+    if (f.setting != setting) {
+      setting = f.setting;
+      text += line("%s:\n  %-52s %-17s %8s %9s %7s  %s\n", setting.c_str(), "fault", "", "samples",
+                   "p", "TV", "event");
+    }
+    text += line("  %-52s %-17s %8lld %9.2g %7.4f  %s\n", f.fault.c_str(),
+                 f.caught ? "caught" : "not visible here", static_cast<long long>(f.samples),
+                 f.fit.p_value, f.fit.total_variation, f.event.c_str());
+  }
+  return text + '\n';
+}
+
+std::string text_section(const AuditReport& report, const Engine& engine) {
+  std::string text =
+      "Texts that must equal plain decoding's, token for token. A near-tie is a divergence whose "
+      "logit\ngap rounding explains (2 u sqrt(4 layers + 1) times the best logit's distance from "
+      "the mean).\n\n";
+  for (const TextFinding& t : report.texts) {
+    if (!t.not_tested.empty()) {
+      text += line("%s: not tested: %s\n", t.setting.c_str(), t.not_tested.c_str());
+      continue;
+    }
+    const auto ties = std::count_if(t.divergences.begin(), t.divergences.end(),
+                                    [](const AuditDivergence& d) { return d.near_tie; });
+    text +=
+        line("%s: %lld tokens, accepted length %.2f, %zu divergences, %lld of them near-ties%s\n",
+             t.setting.c_str(), static_cast<long long>(t.tokens), t.accepted_length,
+             t.divergences.size(), static_cast<long long>(ties), t.holds ? "" : ": WRONG");
+    if (t.tokens < t.asked) {
+      text += line("  only %lld of %lld tokens were compared: %s ended texts\n",
+                   static_cast<long long>(t.tokens), static_cast<long long>(t.asked),
+                   t.ended_early.c_str());
+    }
+    for (const AuditDivergence& d : t.divergences) {
+      text += line("  prompt %d, token %d: ", d.prompt + 1, d.position + 1) +
+              shown(engine, d.plain) + " became " + shown(engine, d.speculative) +
+              line(", gap %.2g (bound %.2g)%s\n", d.gap, d.bound,
+                   d.near_tie ? ", near-tie" : ": WRONG");
+    }
+  }
+  return text + '\n';
+}
+
+std::string verdict(const AuditReport& report) {
+  if (report.lossless()) {
+    if (!report.self_check_done) {
+      return "No bias was found, but the tests themselves were not checked.\n";
+    }
+    const auto caught = std::count_if(report.faults.begin(), report.faults.end(),
+                                      [](const FaultFinding& fault) { return fault.caught; });
+    const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
+    return line(
+        "Lossless: no bias seen, texts equal plain decoding's; %td of %td planted faults "
+        "caught%s.\n",
+        caught, planted,
+        caught < planted ? " (more --samples, or other prompts, show more of them)" : "");
+  }
+  std::string text = "NOT shown lossless:";
+  if (!report.law_holds) text += " the law of sampled text is not the target's;";
+  if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
+  if (!report.all_tested) text += " what is \"not tested\" above may be anything;";
+  if (!report.self_check_holds) {
+    text += " no planted fault was caught, so the tests prove nothing here (more --samples help);";
+  }
+  text.back() = '.';
+  return text + '\n';
+}
+
+// JSON has no infinity.
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(x > 0 ? "inf" : "-inf"); }
+
+// null for none.
+Json reason(const std::string& why) { return why.empty() ? Json() : Json(why); }
+
+Json json_of(const Fit& fit) {
+  return {{"samples", fit.samples},
+          {"contexts", fit.contexts},
+          {"chi_square", number(fit.chi_square)},
+          {"degrees", fit.degrees},
+          {"p_value", fit.p_value},
+          {"total_variation", fit.total_variation},
+          {"expected_variation", fit.expected_variation},
+          {"impossible", fit.impossible}};
+}
+
+}  // namespace
+
+std::string to_text(const AuditReport& report, const Engine& engine) {
+  return line("Audit on %s, %s, seed %llu\n\n", report.device.c_str(), report.dtype.c_str(),
+              static_cast<unsigned long long>(report.seed)) +
+         law_section(report) + text_section(report, engine) + fault_section(report) +
+         verdict(report);
+}
+
+std::string to_json(const AuditReport& report) {
+  Json laws = Json::array(), faults = Json::array(), texts = Json::array();
+  for (const LawFinding& law : report.laws) {
+    Json events = Json::array();
+    for (const EventFinding& e : law.events) {
+      Json event = {{"event", e.event}};
+      event.update(json_of(e.fit));
+      event["smallest_bias"] = e.smallest_bias;
+      event["biased"] = e.biased;
+      events.push_back(std::move(event));
+    }
+    laws.push_back({{"setting", law.setting},
+                    {"samples", law.samples},
+                    {"accepted_length", law.accepted_length},
+                    {"tree_size_mean", law.tree_size},
+                    {"events", std::move(events)},
+                    {"pass_nodes", law.nodes},
+                    {"pass_variation_mean", law.mean_variation},
+                    {"pass_variation_largest", law.largest_variation},
+                    {"pass_variation_bound", law.variation_bound},
+                    {"holds", law.holds},
+                    {"not_tested", reason(law.not_tested)}});
+  }
+  for (const FaultFinding& f : report.faults) {
+    Json fault = {{"setting", f.setting},
+                  {"fault", f.fault},
+                  {"caught", f.caught},
+                  {"drawn", f.samples},
+                  {"event", f.event}};
+    fault.update(json_of(f.fit));
+    faults.push_back(std::move(fault));
+  }
+  for (const TextFinding& t : report.texts) {
+    Json divergences = Json::array();
+    for (const AuditDivergence& d : t.divergences) {
+      divergences.push_back({{"prompt", d.prompt},
+                             {"position", d.position},
+                             {"plain", d.plain},
+                             {"speculative", d.speculative},
+                             {"gap", number(d.gap)},
+                             {"bound", d.bound},
+                             {"near_tie", d.near_tie}});
+    }
+    texts.push_back({{"setting", t.setting},
+                     {"asked_tokens", t.asked},
+                     {"tokens", t.tokens},
+                     {"accepted_length", t.accepted_length},
+                     {"divergences", std::move(divergences)},
+                     {"holds", t.holds},
+                     {"not_tested", reason(t.not_tested)},
+                     {"ended_early", reason(t.ended_early)}});
+  }
+  return Json{{"lossless", report.lossless()},
+              {"law_holds", report.law_holds},
+              {"texts_hold", report.texts_hold},
+              {"all_tested", report.all_tested},
+              {"self_check", report.self_check_done ? Json(report.self_check_holds) : Json()},
+              {"device", report.device},
+              {"dtype", report.dtype},
+              {"seed", report.seed},
+              {"temperature", report.temperature},
+              {"prompts", report.prompts},
+              {"familywise_error", familywise_error},
+              {"significance", report.significance},
+              {"power", stated_power},
+              {"laws", std::move(laws)},
+              {"texts", std::move(texts)},
+              {"faults", std::move(faults)},
+              {"version", version()}}
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace coppice::study

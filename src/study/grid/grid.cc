@@ -1,0 +1,154 @@
+#include "study/grid/grid.h"
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "engine/policy_table.h"
+#include "engine/tree_plan.h"
+#include "study/grid/policy_name.h"
+
+namespace coppice::study {
+namespace {
+
+template <typename T>
+void require_some(const std::vector<T>& list, const char* option) {
+  if (list.empty()) throw_usage(cat(option, ": the list is empty; give at least one"));
+}
+
+/// Of each, policy, custom_policy and plain_values.
+using Policies = std::vector<GenerateOptions>;
+
+Policies policies_of(const GridLists& lists) {
+  Policies policies;
+  for (const std::string& name : lists.policies) policies.push_back(policy_named(name));
+  return policies;
+}
+
+void check_lists(const GridLists& lists, const Policies& policies) {
+  require_some(lists.policies, "--policies");
+  require_some(lists.tree_sizes, "--tree-sizes");
+  require_some(lists.temperatures, "--temperatures");
+  require_some(lists.acceptances, "--acceptance");
+  require_some(lists.seeds, "--seeds");
+  for (const std::int32_t size : lists.tree_sizes) {
+    if (size < 0 || size > largest_tree_size) {
+      throw_usage(cat("--tree-sizes ", size, ": use 1 to ", largest_tree_size, ", or auto"));
+    }
+  }
+  std::vector<Policy> chosen;
+  for (const GenerateOptions& one : policies) chosen.push_back(one.policy);
+  const auto check = [&](PolicyOption option, bool given) {
+    if (given) require_chosen(name_of(option), takers_of(option), chosen);
+  };
+  check(PolicyOption::threshold, lists.threshold != 0.0);
+  check(PolicyOption::widths, !lists.widths.empty());
+  check(PolicyOption::tree_depth, lists.tree_depth != 0);
+  check(PolicyOption::beam_width, lists.beam_width != 0);
+  // One option of a request, but a study may have both policies, each with its own file.
+  if (!lists.tree.empty()) require_chosen("tree", {Policy::static_tree}, chosen);
+  if (!lists.grow_map.empty()) require_chosen("grow-map", {Policy::sequoia}, chosen);
+}
+
+/// The cell of `policy` at `size`; `base` has what does not depend on the policy.
+Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& chosen,
+             std::int32_t size) {
+  const Policy policy = chosen.policy;
+  Cell cell = base;
+  cell.policy = policy;
+  cell.custom_policy = chosen.custom_policy;
+  cell.plain_values = chosen.plain_values;
+  cell.draft_temperature = lists.draft_temperature;
+  if (takes(policy, PolicyOption::widths)) cell.widths = lists.widths;
+  if (takes(policy, PolicyOption::tree)) {
+    cell.tree = policy == Policy::sequoia ? lists.grow_map : lists.tree;
+  }
+  if (takes(policy, PolicyOption::threshold)) cell.threshold = lists.threshold;
+  if (takes(policy, PolicyOption::beam_width)) cell.beam_width = lists.beam_width;
+  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
+  if (takes(policy, PolicyOption::tree_depth) && !shaped) cell.tree_depth = lists.tree_depth;
+  cell.tree_size = shaped ? 0 : size;
+  return cell;
+}
+
+/// Gives a tree of fixed size its number, so that "auto" names one thing: what costs choose.
+void settle_size(Cell& cell, const SharedOptions& shared) {
+  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
+  if (cell.tree_size > 0 || (!shaped && sized_by_costs(cell.policy))) return;
+  const std::int32_t size = plan_trees(cell.request(shared), largest_tree_size).size;
+  (shaped ? cell.given_size : cell.tree_size) = size;
+}
+
+std::string refused(const Cell& cell, const SharedOptions& shared) {
+  try {
+    cell.request(shared).validate();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
+  const Policies policies = policies_of(lists);
+  check_lists(lists, policies);
+  Grid grid;
+  std::set<std::string> known;
+  std::set<std::string> noted;
+  std::map<std::string, std::string> why_refused;  // by policy's name, of one of its cells
+  std::set<std::string> studied;
+  const auto note = [&](const std::string& line) {
+    if (noted.insert(line).second) grid.notes.push_back(line);
+  };
+  const auto add = [&](const Cell& cell) {
+    if (known.insert(cell.key()).second) grid.cells.push_back(cell);
+  };
+  for (const std::uint64_t seed : lists.seeds) {
+    for (const double temperature : lists.temperatures) {
+      for (const Acceptance acceptance : lists.acceptances) {
+        const bool greedy = temperature == 0.0;
+        if (greedy && acceptance != Acceptance::rejection) {
+          note(cat("left out: ", name_of(acceptance), " acceptance at temperature 0, where it ",
+                   "makes no difference"));
+        }
+        Cell base;
+        base.temperature = temperature;
+        base.acceptance = greedy ? Acceptance::rejection : acceptance;
+        base.seed = seed;
+        // What is out of range is so for every policy; the draft's temperature too.
+        GenerateOptions values = base.request(shared);
+        values.draft_temperature = lists.draft_temperature;
+        values.validate();
+        add(base);
+        for (const GenerateOptions& policy : policies) {
+          if (policy.policy == Policy::none) continue;
+          for (const std::int32_t size : lists.tree_sizes) {
+            Cell cell = cell_of(lists, base, policy, size);
+            const std::string why = refused(cell, shared);
+            if (why.empty()) {
+              studied.insert(cell.name());
+              settle_size(cell, shared);
+              add(cell);
+            } else {
+              why_refused.emplace(cell.name(), why);
+              // What plain values ask of the size they ask at every temperature.
+              note(cat("left out: ", cell.name(),
+                       cell.plain_values ? std::string(" of automatic size")
+                                         : cat(" at temperature ", number_text(temperature), ", ",
+                                               name_of(acceptance), " acceptance"),
+                       ": ", why));
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [name, why] : why_refused) {
+    if (!studied.contains(name)) throw_usage(cat("--policies ", name, ": ", why));
+  }
+  return grid;
+}
+
+}  // namespace coppice::study

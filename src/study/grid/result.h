@@ -1,0 +1,70 @@
+// What one prompt under one cell brought: a line of results.jsonl.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "study/grid/node_counts.h"
+
+namespace coppice::study {
+
+/// Seconds of wall clock by component; their sum is the generation, loading left out.
+struct Components {
+  double prefill = 0.0;       ///< both models' passes over the prompt, first token included
+  double draft = 0.0;         ///< the draft's forward passes
+  double drawing = 0.0;       ///< children out of the draft's logits
+  double construction = 0.0;  ///< the policy's own work, and the tree's order
+  double verify = 0.0;        ///< the target's forward passes after prefill
+  double judging = 0.0;
+  double other = 0.0;
+
+  /// All after prefill.
+  double decode() const { return draft + drawing + construction + verify + judging + other; }
+  Components& operator+=(const Components& other_components);
+};
+
+/// One turn of a conversation; most prompts have one.
+struct Turn {
+  std::int32_t prompt_tokens =
+      0;  ///< all tokens before the new ones, BOS and earlier turns included
+  std::int32_t prefill_tokens = 0;  ///< of the new ones, those that came with prefill
+  std::vector<TokenId> tokens;      ///< new ones
+  std::string text;                 ///< theirs
+  std::string finish_reason;
+};
+
+struct Result {
+  std::string cell;  ///< Cell::key()
+  std::int32_t prompt =
+      0;  ///< place in the study's prompts, from 0; files name it by StudyPrompt::id
+  std::int32_t round = 0;   ///< from 0
+  std::vector<Turn> turns;  ///< at least one; fewer than the prompt's if the memory ended one
+  std::int64_t draft_passes = 0;
+  Components seconds;
+  NodeCounts nodes;
+  // By step, through all turns:
+  std::vector<std::int32_t> tree_sizes;  ///< draft tokens
+  std::vector<std::int32_t> accepted;    ///< draft tokens, the bonus token not counted
+  std::string device, dtype;
+  std::string run;  ///< names the run that made it, by its Provenance::date; empty: not known
+
+  std::int64_t tokens() const;  ///< new ones of all turns
+  /// Of these, what decoding brought and not prefill.
+  std::int64_t decoded() const;
+  std::int64_t steps() const { return static_cast<std::int64_t>(accepted.size()); }
+  std::int64_t drafted() const;  ///< draft tokens of all trees
+  std::int64_t accepted_drafts() const;
+  /// Accepted and bonus tokens of all steps.
+  std::int64_t judged_good() const { return accepted_drafts() + steps(); }
+};
+
+/// The line's object; `prompt_id` is the name of its prompt.
+nlohmann::ordered_json to_json(const Result& result, const std::string& prompt_id);
+/// All but the prompt's place. Throws Error(failure), one line without a place, for anything but
+/// what to_json() makes.
+Result result_from(const nlohmann::json& json);
+
+}  // namespace coppice::study

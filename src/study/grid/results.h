@@ -1,0 +1,84 @@
+// All results of a study, as they stand in results.jsonl.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "study/grid/cell.h"
+#include "study/grid/oracle_walk.h"
+#include "study/grid/result.h"
+#include "study/grid/results_store.h"
+#include "study/prompts/prompts.h"
+
+namespace coppice::study {
+
+/// The oracle's walk along one prompt's text, with trees of one size.
+struct OracleResult {
+  std::string pair;  ///< Cell::pair
+  double temperature = 0.0;
+  std::int32_t prompt = 0;  ///< as Result::prompt
+  OracleWalk walk;
+};
+
+/// The oracle's walks along every prompt of a pair at a temperature.
+struct OraclePlan {
+  std::string pair;
+  double temperature = 0.0;
+  std::vector<std::int32_t> sizes;
+};
+
+/// What a study consists of: every cell on every prompt in every round, and the oracle's walks.
+struct StudyPlan {
+  std::vector<Cell> cells;
+  std::vector<PromptName> prompts;
+  std::int32_t rounds = 1;
+  std::vector<OraclePlan> oracle;
+};
+
+/// Results in memory and on the disk.
+class Results {
+ public:
+  /// Reads what `store` holds. Results that the plan does not ask for stay in the file and are
+  /// counted. Throws Error(failure) that names the line for anything that is no result, and for one
+  /// that stands there twice.
+  Results(ResultsStore store, const StudyPlan& plan);
+  /// The same of a file that is not written to: add() may not be called.
+  Results(const std::filesystem::path& file, const StudyPlan& plan);
+
+  bool has(const Cell& cell, std::int32_t prompt, std::int32_t round) const;
+  /// In round 0, by names.
+  bool has(const std::string& cell_key, const std::string& prompt_id) const {
+    return done_.contains({cell_key, prompt_id, 0});
+  }
+  bool has_oracle(const std::string& pair, double temperature, std::int32_t size,
+                  std::int32_t prompt) const;
+
+  /// To the disk first. Throws as ResultsStore::append does, with nothing added.
+  void add(Result result);
+  void add(OracleResult result);
+
+  const StudyPlan& plan() const { return plan_; }
+  const std::vector<Result>& results() const { return results_; }
+  const std::vector<OracleResult>& oracle() const { return oracle_; }
+  /// Results in the file of other settings, prompts or rounds.
+  std::int64_t others() const { return others_; }
+
+ private:
+  using Name = std::tuple<std::string, std::string, std::int32_t>;  ///< cell, prompt's id, round
+  void read(const std::filesystem::path& file, const std::vector<StoredLine>& lines);
+  void read(const StoredLine& line);
+
+  std::optional<ResultsStore> store_;
+  StudyPlan plan_;
+  std::vector<Result> results_;
+  std::vector<OracleResult> oracle_;
+  std::set<Name> done_;
+  std::int64_t others_ = 0;
+};
+
+}  // namespace coppice::study

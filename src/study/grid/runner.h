@@ -1,0 +1,51 @@
+// Works through a study's grid.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "study/grid/cell.h"
+#include "study/grid/results.h"
+#include "study/grid/trace.h"
+
+namespace coppice::study {
+
+/// What one pair of models does of a study.
+struct StudyWork {
+  std::string pair;  ///< Cell::pair of the plan's cells that are run
+  std::string run;   ///< Result::run
+  SharedOptions shared;
+  /// By prompt and turn; none is empty. [plan.prompts][turns]
+  std::vector<std::vector<std::vector<TokenId>>> prompts;
+  std::map<std::string, std::vector<double>>
+      acceptance_vectors;             ///< by Cell::key(), if planned for
+  std::int32_t oracle_positions = 0;  ///< most steps of a walk
+  /// Receives the generations of round 0; may be null.
+  TraceWriter* trace = nullptr;
+};
+
+struct RunHooks {
+  std::function<void()> done;  ///< after each unit of units_left(); one call at a time
+  std::function<bool()> stop;  ///< asked often, by all workers
+};
+
+/// Texts and walks that `results` lacks of what the plan asks of a pair.
+std::size_t units_left(const Results& results, const std::string& pair);
+
+/// Runs what `results` lacks: round by round, in each prompt by prompt, and for each prompt all
+/// cells one after the other, so that whatever slows the machine for a while slows all cells alike.
+/// The order of the cells is drawn anew for every prompt and round, so that none always follows the
+/// same other one; it depends on nothing but these. Round 0 ends each prompt with the oracle's
+/// walks. With several engines, each on its own thread, prompts are shared out; results do not
+/// depend on which engine ran what, but times do. Before it counts, an engine runs each cell for a
+/// few tokens. A result that is there stays, whatever ends the work. True: all is done; false:
+/// stopped. Throws the first error of any worker.
+bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
+               const RunHooks& hooks);
+
+}  // namespace coppice::study

@@ -1,0 +1,51 @@
+// What a study is asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+#include "study/grid/cell.h"
+#include "study/prompts/prompts.h"
+
+namespace coppice::study {
+
+/// A target and its draft.
+struct ModelPair {
+  std::string name;  ///< Cell::pair; empty if a study has one pair that is not named
+  std::filesystem::path target;
+  std::filesystem::path draft;  ///< empty: plain decoding only
+};
+
+struct StudyRequest {
+  std::filesystem::path prompts_file;  ///< by name, for people; its contents count
+  std::vector<StudyPrompt> prompts;    ///< those that are studied
+  std::vector<StudyPrompt> spare;      ///< those of the file that are not, and say nothing they say
+  std::int32_t prompt_tokens = 0;      ///< most tokens of a turn of a prompt; 0: all
+  std::vector<Cell> cells;             ///< of all pairs
+  std::int32_t rounds = 1;
+  SharedOptions shared;
+  std::int32_t oracle_positions = 0;
+  std::vector<std::int32_t> oracle_sizes;
+  std::vector<ModelPair> pairs;  ///< empty: that of `engine`, without a name
+  EngineOptions engine;          ///< of all pairs, but for the models
+  std::int32_t jobs = 1;
+  /// What sequoia's trees are planned for (acceptance_file.h); empty: it is measured.
+  std::filesystem::path acceptance_file;
+  std::filesystem::path trace;  ///< file for every node of every tree (trace.h); empty: none
+  std::string command;          ///< as a shell takes it; for people
+
+  std::vector<ModelPair> all_pairs() const;
+};
+
+/// `count` of the prompts, evenly spread over the file, which is often sorted by kind; all of them
+/// if there are no more, or `count` is 0.
+std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count);
+
+/// Those of `all` of which none of `some` says the same.
+std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
+                                  const std::vector<StudyPrompt>& some);
+
+}  // namespace coppice::study

@@ -1,0 +1,232 @@
+#include "study/grid/trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <initializer_list>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "study/files/bytes.h"
+#include "study/files/file_header.h"
+#include "study/files/file_lock.h"
+#include "verify/children.h"
+
+namespace coppice::study {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr FileFormat format = {"trace", "coppice-trace", 2, "coppice study --trace"};
+constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
+
+Json columns() {
+  // Spelled out as a list: pairs of texts would be taken for an object.
+  Json list = Json::array();
+  for (const auto& [name, type] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"run", "<u4"},
+                                                                  {"prompt", "<u4"},
+                                                                  {"step", "<u4"},
+                                                                  {"node", "<u2"},
+                                                                  {"token", "<i4"},
+                                                                  {"parent", "<i2"},
+                                                                  {"depth", "<u2"},
+                                                                  {"rank", "<u2"},
+                                                                  {"draft_prob", "<f4"},
+                                                                  {"value", "<f4"},
+                                                                  {"target_prob", "<f4"},
+                                                                  {"fate", "|u1"}}) {
+    list.push_back(Json::array({name, type}));
+  }
+  return list;
+}
+
+void put_record(std::string& out, const TraceNode& n) {
+  put(out, n.run);
+  put(out, n.prompt);
+  put(out, n.step);
+  put(out, n.node);
+  put(out, n.token);
+  put(out, n.parent);
+  put(out, n.depth);
+  put(out, n.rank);
+  put(out, n.draft_prob);
+  put(out, n.value);
+  put(out, n.target_prob);
+  put(out, static_cast<std::uint8_t>(n.fate));
+}
+
+TraceNode take_record(ByteReader& in) {
+  TraceNode n;
+  n.run = in.take<std::uint32_t>();
+  n.prompt = in.take<std::uint32_t>();
+  n.step = in.take<std::uint32_t>();
+  n.node = in.take<std::uint16_t>();
+  n.token = in.take<std::int32_t>();
+  n.parent = in.take<std::int16_t>();
+  n.depth = in.take<std::uint16_t>();
+  n.rank = in.take<std::uint16_t>();
+  n.draft_prob = in.take<float>();
+  n.value = in.take<float>();
+  n.target_prob = in.take<float>();
+  n.fate = static_cast<Fate>(in.take<std::uint8_t>());
+  return n;
+}
+
+/// A list of texts, no one twice.
+bool is_list_of_names(const nlohmann::json& header, const char* list) {
+  const nlohmann::json names = header.value(list, nlohmann::json());
+  std::set<std::string> seen;
+  return names.is_array() && std::all_of(names.begin(), names.end(), [&](const auto& name) {
+           return name.is_string() && seen.insert(name.template get<std::string>()).second;
+         });
+}
+
+nlohmann::json checked_header(std::string_view text, const fs::path& path) {
+  const std::string where = cat("trace ", quote(path.string()));
+  const JsonObject header = read_header(format, text, where);
+  if (header->value("dtype", nlohmann::json()) != nlohmann::json(columns())) {
+    throw_failure(cat(where, ": its columns are not those of version ", format.version,
+                      "; read it with the program that wrote it"));
+  }
+  for (const char* list : {"runs", "prompts"}) {
+    if (is_list_of_names(*header, list)) continue;
+    throw_failure(cat(where, ": its header has no list of ", list, "; name a file that ",
+                      format.writer, " wrote"));
+  }
+  return *header;
+}
+
+/// The names of a header's list and those of `names` that it lacks; `numbers` gets the place of
+/// each.
+std::vector<std::string> merged(const nlohmann::json& header, const char* list,
+                                const std::vector<std::string>& names,
+                                std::map<std::string, std::uint32_t>& numbers) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& name) {
+    if (numbers.emplace(name, static_cast<std::uint32_t>(all.size())).second) all.push_back(name);
+  };
+  for (const auto& name : header.at(list)) add(name.get<std::string>());
+  for (const std::string& name : names) add(name);
+  return all;
+}
+
+}  // namespace
+
+void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
+  const TokenTree& tree = step.tree;
+  const auto nodes = static_cast<std::size_t>(tree.nodes());
+  const auto at = [](auto& values, std::int32_t i) -> auto& {
+    return values[static_cast<std::size_t>(i)];
+  };
+  fate_.assign(nodes, static_cast<std::uint8_t>(Fate::not_reached));
+  fate_[0] = static_cast<std::uint8_t>(Fate::root);
+  for (const std::int32_t node : step.verdict.path) {
+    at(fate_, node) = static_cast<std::uint8_t>(Fate::accepted);
+  }
+  ChildLinks links;
+  links.assign(tree);
+  for (std::int32_t node = 0; node < tree.nodes(); ++node) {
+    std::int32_t child = links.first_child(node);
+    if (child < 0) continue;
+    bool judged = at(fate_, node) <= static_cast<std::uint8_t>(Fate::accepted);
+    for (; child >= 0; child = links.next_sibling(child)) {
+      if (at(fate_, child) == static_cast<std::uint8_t>(Fate::accepted)) {
+        judged = false;
+      } else if (judged) {
+        at(fate_, child) = static_cast<std::uint8_t>(Fate::rejected);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < nodes; ++i) {
+    put_record(
+        bytes_,
+        {run_, prompt_, step_, static_cast<std::uint16_t>(i), tree.token[i],
+         static_cast<std::int16_t>(tree.parent[i]), static_cast<std::uint16_t>(tree.depth[i]),
+         static_cast<std::uint16_t>(tree.rank[i]), tree.draft_prob[i],
+         static_cast<float>(tree.value[i]), target_prob[i], static_cast<Fate>(fate_[i])});
+  }
+  ++step_;
+}
+
+void TraceWriter::hold() {
+  file_ = open_locked(path_);
+  if (file_.get() < 0) {
+    throw_usage(cat("trace ", quote(path_.string()),
+                    ": another run is writing it; wait for its end or name another file"));
+  }
+}
+
+TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& runs,
+                         const std::vector<std::string>& prompts, const Keep& keep)
+    : path_(path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    throw_usage(cat("trace ", quote(path.string()), ": not a regular file; name another"));
+  }
+  hold();
+  const std::string before = read_file(path, "trace", largest_file);
+  nlohmann::json old = {{"runs", nlohmann::json::array()}, {"prompts", nlohmann::json::array()}};
+  std::string_view body;
+  if (!before.empty()) {
+    try {
+      old = checked_header(before, path);
+    } catch (const Error& error) {
+      throw_usage(cat(error.what(), "; or name a file that is not there yet"));
+    }
+    body = std::string_view(before).substr(before.find('\n') + 1);
+  }
+  const std::vector<std::string> all_runs = merged(old, "runs", runs, runs_);
+  const std::vector<std::string> all_prompts = merged(old, "prompts", prompts, prompts_);
+  Json header = header_of(format);
+  header["dtype"] = columns();
+  header["runs"] = all_runs;
+  header["prompts"] = all_prompts;
+  std::string kept = header.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (; body.size() >= trace_record_bytes; body.remove_prefix(trace_record_bytes)) {
+    ByteReader in(body);
+    const TraceNode node = take_record(in);
+    if (node.run < all_runs.size() && node.prompt < all_prompts.size() &&
+        keep(all_runs[node.run], all_prompts[node.prompt])) {
+      kept += body.substr(0, trace_record_bytes);
+    }
+  }
+  if (kept != before) {
+    write_file(path, kept, resumes_when_free);
+    hold();  // the file that now has the name
+  }
+  end_ = kept.size();
+}
+
+void TraceWriter::append(const TraceRun& run) {
+  const std::lock_guard lock(mutex_);
+  if (::lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) < 0) {
+    throw_write_failure(path_, errno);
+  }
+  if (!write_all(file_.get(), run.bytes()) || ::fsync(file_.get()) != 0) {
+    const int error = errno;
+    // What came through is taken back; if even that fails, readers leave the torn record out and
+    // continuing cuts the generation off.
+    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), static_cast<off_t>(end_));
+    throw_write_failure(path_, error);
+  }
+  end_ += run.bytes().size();
+}
+
+Trace read_trace(const fs::path& path) {
+  const std::string text = read_file(path, "trace", largest_file);
+  Trace trace;
+  trace.header = checked_header(text, path);
+  const std::string_view body = std::string_view(text).substr(text.find('\n') + 1);
+  ByteReader in(body);
+  trace.nodes.reserve(body.size() / trace_record_bytes);
+  while (in.left() >= trace_record_bytes) trace.nodes.push_back(take_record(in));
+  trace.torn = in.left() > 0;
+  return trace;
+}
+
+}  // namespace coppice::study

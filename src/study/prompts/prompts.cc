@@ -1,0 +1,170 @@
+#include "study/prompts/prompts.h"
+
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json_file.h"
+#include "base/utf8.h"
+#include "study/files/fingerprint.h"
+
+namespace coppice::study {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+constexpr std::string_view blanks = " \t\r";
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(blanks) == line.npos; }
+
+std::string text_in(const Json& value, const char* key, const std::string& where) {
+  if (!value.is_string()) {
+    throw_failure(cat(where, ": \"", key, "\" is ", shown(value), "; give a text"));
+  }
+  auto text = value.get<std::string>();
+  if (text.empty()) throw_failure(cat(where, ": \"", key, "\" is empty; give a text or drop it"));
+  return text;
+}
+
+std::vector<TokenId> tokens_in(const Json& value, const std::string& where) {
+  const bool is_list = value.is_array() && !value.empty();
+  std::vector<TokenId> tokens;
+  for (const Json& token : is_list ? value : Json::array()) {
+    if (!token.is_number_unsigned() ||
+        token.get<std::uint64_t>() > std::numeric_limits<TokenId>::max()) {
+      throw_failure(cat(where, ": \"tokens\" holds ", shown(token), "; give whole numbers from 0"));
+    }
+    tokens.push_back(token.get<TokenId>());
+  }
+  if (!is_list) throw_failure(cat(where, ": \"tokens\" must be a list of token ids like [1, 2]"));
+  return tokens;
+}
+
+StudyPrompt prompt_in(std::string_view line, const std::string& where) {
+  const JsonObject parsed = parse_json_object(line, where);
+  const Json& object = *parsed;
+  StudyPrompt prompt;
+  for (const char* key : {"kind", "category"}) {
+    if (!object.contains(key) || object[key].is_null()) continue;
+    prompt.kind = text_in(object[key], key, where);
+    break;
+  }
+  if (object.contains("turns")) {
+    const Json& turns = object["turns"];
+    if (!turns.is_array() || turns.empty()) {
+      throw_failure(cat(where, ": \"turns\" is ", shown(turns), "; give a list of texts"));
+    }
+    prompt.text = text_in(turns[0], "turns", where);
+    for (std::size_t t = 1; t < turns.size(); ++t) {
+      prompt.later_turns.push_back(text_in(turns[t], "turns", where));
+    }
+    return prompt;
+  }
+  for (const char* key : {"prompt", "question", "text"}) {
+    if (!object.contains(key)) continue;
+    prompt.text = text_in(object[key], key, where);
+    return prompt;
+  }
+  if (!object.contains("tokens")) {
+    throw_failure(cat(where,
+                      ": no prompt; an object needs \"prompt\", \"text\", \"turns\", "
+                      "\"question\" or \"tokens\""));
+  }
+  prompt.tokens = tokens_in(object["tokens"], where);
+  return prompt;
+}
+
+bool is_json(const std::filesystem::path& file, std::string_view text) {
+  if (file.extension() == ".jsonl" || file.extension() == ".json") return true;
+  const auto first = text.find_first_not_of(" \t\r\n");
+  return first != text.npos && (text[first] == '{' || text[first] == '[');
+}
+
+std::string id_of(const StudyPrompt& prompt) {
+  Fingerprint fingerprint;
+  const auto add = [&](const std::string& text) {
+    fingerprint.add_number(text.size());
+    fingerprint.add(text);
+  };
+  add(prompt.text);
+  for (const std::string& turn : prompt.later_turns) add(turn);
+  for (const TokenId token : prompt.tokens) {
+    fingerprint.add_number(static_cast<std::uint64_t>(token));
+  }
+  return fingerprint.text();
+}
+
+}  // namespace
+
+std::vector<PromptName> names_of(const std::vector<StudyPrompt>& prompts) {
+  std::vector<PromptName> names;
+  std::map<std::string, int> seen;
+  for (const StudyPrompt& prompt : prompts) {
+    std::string id = id_of(prompt);
+    const int times = ++seen[id];
+    if (times > 1) id += cat('-', times);
+    names.push_back({std::move(id), prompt.kind});
+  }
+  return names;
+}
+
+std::uint64_t stream_of(const std::string& prompt_id) {
+  Fingerprint fingerprint;
+  fingerprint.add(prompt_id);
+  return fingerprint.number();
+}
+
+std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
+  const std::string contents = read_file(file, "prompts", largest_file);
+  std::string_view text = contents;
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  const bool json = is_json(file, text);
+  std::vector<StudyPrompt> prompts;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const auto end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+    if (is_blank(line)) continue;
+    const std::string where = cat("prompts ", quote(file.string()), " line ", number);
+    if (!is_valid_utf8(line)) {
+      throw_failure(cat(where, ": not valid UTF-8; convert the file to UTF-8"));
+    }
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (json) {
+      prompts.push_back(prompt_in(line, where));
+    } else {
+      prompts.push_back({"", std::string(line), {}, 0, {}});
+    }
+    prompts.back().line = number;
+  }
+  if (prompts.empty()) {
+    throw_failure(cat("prompts ", quote(file.string()), ": it holds none; give one a line"));
+  }
+  return prompts;
+}
+
+std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
+  const std::vector<PromptName> names = names_of(prompts);
+  std::string text;
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    const StudyPrompt& prompt = prompts[p];
+    nlohmann::ordered_json line = {{"id", names[p].id}};
+    if (!prompt.kind.empty()) line["kind"] = prompt.kind;
+    if (!prompt.tokens.empty()) {
+      line["tokens"] = prompt.tokens;
+    } else {
+      line["turns"] = {prompt.text};
+      for (const std::string& turn : prompt.later_turns) line["turns"].push_back(turn);
+    }
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,288 @@
+#include "study/replay/recorder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/tree_plan.h"
+#include "kernels/logits.h"
+#include "study/replay/entries.h"
+
+namespace coppice::study {
+namespace {
+
+// A draft path that may be recorded: a token below a node of the arena.
+struct Candidate {
+  double score = 1.0;
+  std::int32_t depth = 0;
+  std::uint64_t number = 0;  // in the order found: parents before children
+  std::int32_t parent = -1;  // arena node
+  TokenId token = -1;
+  std::int32_t node = -1;  // arena node, once evaluated
+  // Product of acceptance by rank along the path; 0 where the path is not of this order.
+  double settled = 1.0, sampled = 1.0;
+};
+
+bool better(const Candidate& a, const Candidate& b) {
+  if (a.score != b.score) return a.score > b.score;
+  if (a.depth != b.depth) return a.depth < b.depth;
+  return a.number < b.number;
+}
+
+// Fixed shapes want nodes that D finds improbable. A rank counts as Sequoia's trees weigh it, and
+// at least as in shapes that spread more evenly.
+double rank_weight(std::size_t rank) {
+  constexpr double first = 0.8, next = 0.3;
+  return std::max(usual_acceptance[std::min(rank, usual_acceptance.size() - 1)],
+                  first * std::pow(next, static_cast<double>(rank)));
+}
+
+}  // namespace
+
+Recorder::Recorder(Engine& engine, const RecordOptions& options)
+    : engine_(engine), options_(options), noise_(engine.vocab_size(), 256) {
+  GenerateOptions& g = options_.generate;
+  g.policy = Policy::none;
+  g.acceptance = Acceptance::coupled;
+  g.ignore_eos = true;
+  g.stop.clear();
+  g.logprobs = false;
+  g.validate();
+  if (g.max_new_tokens < 1) {
+    throw_usage(cat("max-new-tokens ", g.max_new_tokens, ": use 1 or more to record"));
+  }
+  const Engine::Impl& impl = engine.impl();
+  if (!engine.has_draft()) throw_usage("record: it needs a draft model; give --draft DIR");
+  if (impl.draft_runner->sampler().distributions() == nullptr) {
+    throw_usage(
+        "record: the draft's distributions are read on the host, and this device keeps them; use "
+        "--device cpu");
+  }
+  const std::int32_t most = impl.options.max_tree_size + 1;
+  if (options_.nodes < 1 || options_.nodes > most) {
+    throw_usage(cat("nodes ", options_.nodes, ": use 1 to ", most, " for this engine"));
+  }
+  if (options_.top_k < 1 || options_.top_k > 1024) {
+    throw_usage(cat("entries ", options_.top_k, ": use 1 to 1024"));
+  }
+  const auto params = [&](double temperature) {
+    return SamplingParams{temperature, g.top_k, g.top_p, g.min_p, g.repetition_penalty};
+  };
+  target_params_ = params(g.temperature);
+  if (g.draft_temperature < 0.0) {
+    g.draft_temperature = g.temperature == 0.0 ? default_greedy_draft_temperature : g.temperature;
+  }
+  draft_params_ = params(g.draft_temperature);
+}
+
+RecordingHeader Recorder::header(std::int32_t prompts) const {
+  const Engine::Impl& impl = engine_.impl();
+  RecordingHeader h;
+  h.top_k = options_.top_k;
+  h.nodes = options_.nodes;
+  h.vocab_size = engine_.vocab_size();
+  h.draft_context = impl.draft.model->max_positions();
+  h.target_params = target_params_;
+  h.draft_params = draft_params_;
+  h.seed = options_.generate.seed;
+  h.max_new_tokens = options_.generate.max_new_tokens;
+  h.prompts = prompts;
+  h.target = impl.options.target.string();
+  h.draft = impl.options.draft.string();
+  h.dtype = name_of(impl.device->compute_dtype());
+  h.kv_dtype = name_of(impl.device->kv_dtype());
+  return h;
+}
+
+RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> tokens,
+                              const Progress& progress) {
+  stream_ = static_cast<std::uint64_t>(prompt);
+  GenerateOptions request = options_.generate;
+  request.stream = stream_;
+  RecordedText text;
+  text.prompt = prompt;
+  text.prompt_tokens = static_cast<std::int32_t>(tokens.size());
+  text.tokens = engine_.generate(tokens, request).tokens;
+
+  Engine::Impl& impl = engine_.impl();
+  SequenceState state = impl.new_text();
+  impl.append_prompt(state, tokens);
+  {
+    const std::lock_guard lock(impl.mutex);
+    const DeviceScope scope(*impl.device);
+    double fit = 0.0;
+    if (!impl.target_runner->prefill(state) ||
+        !impl.draft_runner->prefill(state, draft_params_, fit)) {
+      throw_failure("record: too few KV slots for the prompt; raise kv_tokens");
+    }
+  }
+  const std::int32_t draft_rows = static_cast<std::int32_t>(impl.draft.model->config().vocab_size);
+  for (const TokenId next : text.tokens) {
+    // What the draft cannot follow is plain decoding in a real run too.
+    if (state.largest_token >= draft_rows || state.length() >= impl.draft.model->max_positions()) {
+      text.tokens.resize(text.positions.size());
+      break;
+    }
+    {
+      const std::lock_guard lock(impl.mutex);
+      const DeviceScope scope(*impl.device);
+      record_position(state, next, text.positions.emplace_back());
+    }
+    state.append(next);
+    ++state.steps;
+    const auto done = static_cast<double>(text.positions.size());
+    if (progress && !progress(done / static_cast<double>(text.tokens.size()))) break;
+  }
+  return text;
+}
+
+void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosition& out) {
+  Engine::Impl& impl = engine_.impl();
+  DraftRunner& draft = *impl.draft_runner;
+  TargetRunner& target = *impl.target_runner;
+  const StepKey key{options_.generate.seed, stream_, state.steps,
+                    static_cast<std::uint64_t>(state.length())};
+  const bool greedy = target_params_.temperature == 0.0;
+  const auto noise_at = [&](std::int32_t depth) -> std::span<const float> {
+    if (greedy) return {};
+    return noise_.row(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth));
+  };
+  const std::int32_t deepest =
+      std::min(impl.draft.model->max_positions(), impl.target.model->max_positions()) -
+      state.length();
+  const auto most = static_cast<std::size_t>(
+      std::min({options_.nodes, draft.room(state) / 2 + 1, target.free_slots()}));
+
+  TokenTree arena;
+  arena.reset(state.tokens.back());
+  std::vector<Candidate> of_node(1);  // by arena node; the root
+  std::vector<DrawnOrders> orders;    // by arena node
+  std::vector<Candidate> best(1);
+  best[0].node = 0;
+  std::uint64_t found = 0;
+  std::vector<std::int32_t> batch(1, 0), dropped, children(1, 0);
+
+  // Offers the children of an evaluated node, each token once.
+  const auto offer = [&](std::int32_t node) {
+    const auto n = static_cast<std::size_t>(node);
+    const Candidate parent = of_node[n];
+    const std::span<const float> probs = draft.sampler().distributions()->row(node);
+    const auto add = [&](TokenId token, double settled, double sampled) {
+      // Behind the text's own token the next position is recorded.
+      if (node == 0 && token == next) return;
+      const double w =
+          arena.path_prob[n] * static_cast<double>(probs[static_cast<std::size_t>(token)]);
+      Candidate candidate;
+      candidate.score = std::min(parent.score, std::max({w, settled, sampled}));
+      candidate.depth = parent.depth + 1;
+      candidate.number = ++found;
+      candidate.parent = node;
+      candidate.token = token;
+      candidate.settled = settled;
+      candidate.sampled = sampled;
+      best.push_back(candidate);
+    };
+    const DrawnOrders& drawn = orders[n];
+    const std::size_t settled_ranks = parent.settled > 0.0 ? drawn.settled.size() : 0;
+    const std::size_t sampled_ranks = parent.sampled > 0.0 ? drawn.sampled.size() : 0;
+    for (std::size_t rank = 0; rank < settled_ranks; ++rank) {
+      const auto end = drawn.sampled.begin() + static_cast<std::ptrdiff_t>(sampled_ranks);
+      const auto also = std::find(drawn.sampled.begin(), end, drawn.settled[rank]);
+      const auto other = static_cast<std::size_t>(also - drawn.sampled.begin());
+      add(drawn.settled[rank], parent.settled * rank_weight(rank),
+          also == end ? 0.0 : parent.sampled * rank_weight(other));
+    }
+    for (std::size_t rank = 0; rank < sampled_ranks; ++rank) {
+      const auto end = drawn.settled.begin() + static_cast<std::ptrdiff_t>(settled_ranks);
+      if (std::find(drawn.settled.begin(), end, drawn.sampled[rank]) != end) continue;
+      add(drawn.sampled[rank], 0.0, parent.sampled * rank_weight(rank));
+    }
+  };
+
+  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
+  while (!batch.empty()) {
+    draft.evaluate(arena, batch);
+    orders.resize(static_cast<std::size_t>(arena.nodes()));
+    for (const std::int32_t node : batch) {
+      const auto n = static_cast<std::size_t>(node);
+      orders[n].settled = settled_children(draft.sampler().distributions()->row(node),
+                                           noise_at(arena.depth[n]), options_.top_k);
+      while (!greedy && orders[n].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
+        const auto drawn =
+            draft.child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
+        if (!drawn) break;
+        orders[n].sampled.push_back(drawn->token);
+      }
+      if (arena.depth[n] < deepest) offer(node);
+    }
+    dropped.clear();
+    if (best.size() > most) {
+      std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(most), best.end(),
+                       better);
+      for (std::size_t i = most; i < best.size(); ++i) {
+        if (best[i].node >= 0) dropped.push_back(best[i].node);
+      }
+      best.resize(most);
+      draft.forget(dropped);
+    }
+    batch.clear();
+    for (Candidate& candidate : best) {
+      if (candidate.node >= 0) continue;
+      const auto parent = static_cast<std::size_t>(candidate.parent);
+      const float prob = draft.sampler().distributions()->row(
+          candidate.parent)[static_cast<std::size_t>(candidate.token)];
+      candidate.node =
+          arena.add(candidate.parent, candidate.token, children[parent]++, prob, candidate.score);
+      children.push_back(0);
+      of_node.push_back(candidate);
+      batch.push_back(candidate.node);
+    }
+  }
+
+  // What stays, parents first, and the target's pass over it.
+  std::sort(best.begin(), best.end(),
+            [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
+  TokenTree tree;
+  tree.reset(arena.token[0]);
+  std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
+  std::vector<std::int32_t> below(best.size(), 0);
+  for (std::size_t i = 1; i < best.size(); ++i) {
+    const auto a = static_cast<std::size_t>(best[i].node);
+    const std::int32_t parent = index[static_cast<std::size_t>(arena.parent[a])];
+    index[a] = tree.add(parent, arena.token[a], below[static_cast<std::size_t>(parent)]++,
+                        arena.draft_prob[a], arena.path_prob[a]);
+    tree.source.back() = best[i].node;
+  }
+  const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
+  if (!pass) {
+    throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
+  }
+  target.wait();
+  out.first_entry.assign(1, 0);
+  for (std::int32_t node = 0; node < tree.nodes(); ++node) {
+    const auto n = static_cast<std::size_t>(node);
+    const TokenId most_probable = greedy ? target.argmax(node) : -1;
+    const std::span<const float> probs = target.distribution(node);
+    const std::int32_t source = tree.source[n];
+    append_node(orders[static_cast<std::size_t>(source)], probs,
+                draft.sampler().distributions()->row(source), options_.top_k,
+                greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[n])), out);
+    const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[n]));
+    out.parent.push_back(static_cast<std::uint32_t>(parent));
+    const auto first = out.token.begin() + out.first_entry[parent];
+    const auto last = out.token.begin() + out.first_entry[parent + 1];
+    out.parent_entry.push_back(
+        node == 0
+            ? std::uint16_t{0}
+            : static_cast<std::uint16_t>(std::lower_bound(first, last, tree.token[n]) - first));
+  }
+  // The text is what it is, should rounding have decided a near-tie otherwise here.
+  out.target_token[0] = next;
+  target.commit({});
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,132 @@
+// What replay needs of a pair of models: distributions of draft and target around texts that the
+// target wrote.
+//
+// A text is plain decoding's own: positions t = 0, 1, ..., of which position t is the root whose
+// successor is the text's token t. Around each position a tree of nodes is recorded: the root, and
+// draft paths that leave the text at once. (Paths that follow the text first are found at the
+// position where they leave it.) Per node there are
+//   - its children as the draft draws them, K of each order: settled, by coupled noise (at
+//     temperature 0: by D), and sampled, without replacement, by noise of the node's own;
+//   - entries: these tokens and the K of largest max(D, T), each with its probability under draft
+//     (D) and target (T), both processed;
+//   - the target's token there, by argmax or under coupled noise;
+//   - of all other tokens together: D, T, and their overlap, the sum of min(D, T).
+// Recorded are the nodes that trees will want: those of largest w, the product of D along the path,
+// and of largest product of acceptance by sibling rank, whichever is larger, on paths that are
+// drawn in one order throughout.
+//
+// The file: a line of JSON (the members of RecordingHeader; the last one is "checksum", FNV-1a in 8
+// hexadecimal digits of the line's bytes before `,"checksum"`), then blocks
+//   u32 kind (1: text, 2: position)   u32 bytes of payload   u32 FNV-1a of payload   payload
+// little-endian throughout.
+//   text      u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n]
+//   position  u32 nodes, then their columns one after the other:
+//             u32 parent[nodes] (node; the root's is 0), u16 parent_entry[nodes] (which of the
+//             parent's entries it is), u16 entries[nodes], i32 target_token[nodes],
+//             f32 draft_rest[nodes], target_rest[nodes], overlap[nodes];
+//             then, with m the sum of entries: i32 token[m], f32 draft[m], f32 target[m],
+//             u16 settled_rank[m], u16 sampled_rank[m] (65535: not among the first K)
+// Positions follow their text in order. A block cut short at the end is left out; a text is then as
+// long as its positions are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/sampling_params.h"
+#include "base/types.h"
+#include "study/replay/children.h"
+
+namespace coppice::study {
+
+struct RecordingHeader {
+  std::int32_t top_k = 0;  ///< K, up to 1024; from vocab_size on everything is recorded
+  std::int32_t nodes = 0;  ///< most per position, the root included; up to 1025
+  std::int64_t vocab_size = 0;
+  std::int32_t draft_context = 0;  ///< most tokens that the draft can follow
+  SamplingParams target_params, draft_params;
+  std::uint64_t seed = 0;  ///< of all noise; the stream is the prompt's number
+  std::int32_t max_new_tokens = 0;
+  std::int32_t prompts = 0;
+  std::string target, draft;  ///< folders
+  std::string dtype;          ///< that the target computed in; empty in older files
+  std::string kv_dtype;       ///< of keys and values; likewise
+};
+
+nlohmann::ordered_json to_json(const RecordingHeader& header);
+
+/// The file's first line: `header`, the checksum and a newline.
+std::string first_line(const nlohmann::ordered_json& header);
+
+/// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
+struct RecordedPosition {
+  std::vector<std::uint32_t> parent;
+  std::vector<std::uint16_t> parent_entry;
+  std::vector<std::uint32_t> first_entry;  ///< [nodes + 1] offsets into the entries
+  std::vector<TokenId> target_token;
+  std::vector<float> draft_rest, target_rest, overlap;
+  // By entry, within a node by token:
+  std::vector<TokenId> token;
+  std::vector<float> draft, target;
+  std::vector<std::uint16_t> settled_rank, sampled_rank;
+  // Not in the file, made in reading:
+  ChildTable settled, sampled;
+
+  std::int32_t nodes() const { return static_cast<std::int32_t>(parent.size()); }
+  std::int32_t entries(std::int32_t node) const {
+    const auto i = static_cast<std::size_t>(node);
+    return static_cast<std::int32_t>(first_entry[i + 1] - first_entry[i]);
+  }
+};
+
+struct RecordedText {
+  std::int32_t prompt = 0;
+  std::int32_t prompt_tokens = 0;
+  std::vector<TokenId> tokens;  ///< new ones
+  std::vector<RecordedPosition> positions;
+
+  /// Positions that steps can start at.
+  std::int32_t length() const { return static_cast<std::int32_t>(positions.size()); }
+};
+
+struct Recording {
+  RecordingHeader header;
+  std::vector<RecordedText> texts;
+  bool torn = false;  ///< the file ended within a block
+
+  /// Most entries of a node.
+  std::int32_t widest() const;
+  /// "holds 2 of 24 texts, 1 of them ended early"; empty where all that was asked for is there.
+  std::string missing() const;
+};
+
+/// Writes a recording text by text. What has been appended stays whatever happens next; a file
+/// without a text goes with its writer.
+class RecordingWriter {
+ public:
+  /// Throws Error(usage) where the file is there already, Error(failure) where it cannot be
+  /// written.
+  RecordingWriter(const std::filesystem::path& path, const RecordingHeader& header);
+  ~RecordingWriter();
+  RecordingWriter(const RecordingWriter&) = delete;
+  RecordingWriter& operator=(const RecordingWriter&) = delete;
+  /// Throws Error(failure); the file then ends where it did before.
+  void append(const RecordedText& text);
+
+ private:
+  std::filesystem::path path_;
+  FileHandle file_;
+  std::uint64_t end_ = 0;
+  bool empty_ = true;
+};
+
+/// Throws Error(failure) that names the place: no such file, no recording, another version, a
+/// damaged block.
+Recording read_recording(const std::filesystem::path& path);
+
+}  // namespace coppice::study

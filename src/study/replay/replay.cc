@@ -1,0 +1,177 @@
+#include "study/replay/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "drafting/expand_rerank.h"
+#include "engine/step_view.h"
+#include "engine/tree_plan.h"
+
+namespace coppice::study {
+namespace {
+
+GrowthKind kind_of(const GenerateOptions& options, const TreePlan& plan) {
+  GrowthKind kind;
+  switch (options.policy) {
+    case Policy::dyspec:
+    case Policy::dyspec_threshold:
+      kind.displacement = Displacement::by_value;
+      break;
+    case Policy::expand_rerank:
+      kind.displacement = Displacement::by_value;
+      kind.depth = options.tree_depth > 0 ? options.tree_depth : ExpandRerankOptions{}.depth;
+      break;
+    case Policy::static_tree:
+    case Policy::sequoia:
+      kind.depth = plan.map.shape.height();
+      break;
+    case Policy::specinfer:
+      kind.depth = static_cast<std::int32_t>(plan.widths.size());
+      break;
+    case Policy::chain:
+    case Policy::custom:
+    case Policy::none:
+      break;
+  }
+  return kind;
+}
+
+GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) {
+  const SamplingParams& target = header.target_params;
+  options.temperature = target.temperature;
+  options.top_k = target.top_k;
+  options.top_p = target.top_p;
+  options.min_p = target.min_p;
+  options.repetition_penalty = target.repetition_penalty;
+  options.draft_temperature = header.draft_params.temperature;
+  options.sampled_children = false;
+  options.acceptance = settled_acceptance(options);
+  options.validate();
+  if (options.policy == Policy::custom) {
+    throw_usage(cat("replay: what policy ", quote(options.custom_policy),
+                    " would have made of nodes that are not on record is not known; use the "
+                    "policies that coppice has"));
+  }
+  if (options.policy == Policy::none) {
+    throw_usage("replay: policy none grows no tree; its accepted length is 1");
+  }
+  return options;
+}
+
+}  // namespace
+
+Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
+  Setting setting;
+  setting.options = settled(options, recording.header);
+  setting.draw = child_draw(setting.options);
+  setting.local_vocab = LocalVocabulary::size(recording);
+  setting.plan = plan_trees(setting.options, largest_tree_size);
+  const std::int32_t size = setting.plan.size;
+  const Policy policy = setting.options.policy;
+  if (size == 0) {
+    throw_usage(cat("replay: policy ", name_of(policy),
+                    " needs a tree-size; automatic sizes weigh costs, which are not recorded"));
+  }
+  if (size > largest_tree_size) {
+    throw_usage(cat("replay: tree-size ", size, ": use 1 to ", largest_tree_size));
+  }
+  if (policy == Policy::dyspec_threshold) {
+    if (setting.options.threshold == 0.0) {
+      throw_usage(
+          "replay: policy dyspec-threshold needs a threshold; automatic ones weigh costs, which "
+          "are not recorded");
+    }
+    setting.limits.min_value = setting.options.threshold;
+  }
+  setting.limits.max_size = size;
+  setting.kind = kind_of(setting.options, setting.plan);
+  return setting;
+}
+
+// Under coupled acceptance the noise has chosen the target's token when the text was recorded.
+// What is left of the rule is to follow it, as at temperature 0.
+Replayer::Replayer(const Recording& recording, Setting setting)
+    : recording_(recording),
+      setting_(std::move(setting)),
+      policy_(make_policy(setting_.options, setting_.plan, nullptr)),
+      rule_(setting_.draw == ChildDraw::sampled ? make_rejection_rule() : make_greedy_rule()),
+      draft_(setting_.local_vocab),
+      target_(setting_.local_vocab, draft_) {}
+
+Replayer::Replayer(const Recording& recording, const GenerateOptions& options)
+    : Replayer(recording, setting_of(recording, options)) {}
+
+Replayer::Replayer(const Replayer& like) : Replayer(like.recording_, like.setting_) {}
+
+Replayer::~Replayer() = default;
+
+std::vector<ReplayedStep> Replayer::replay(const RecordedText& text, std::uint64_t seed) {
+  std::vector<ReplayedStep> steps;
+  replay(text, seed, 1, [&](std::uint64_t, const ReplayedStep& step) { steps.push_back(step); });
+  return steps;
+}
+
+void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
+                      const Visit& visit) {
+  const std::int32_t first = tokens_with_prefill(static_cast<std::size_t>(text.prompt_tokens));
+  next_.assign(static_cast<std::size_t>(seeds), first);
+  for (std::int32_t position = first; position < text.length(); ++position) {
+    bool grown = false;
+    for (std::size_t walk = 0; walk < next_.size(); ++walk) {
+      if (next_[walk] != position) continue;
+      if (!grown) grow(text, position);
+      grown = true;
+      const std::uint64_t seed = first_seed + walk;
+      const ReplayedStep step = judge(text, position, seed);
+      next_[walk] += step.accepted_length;
+      visit(seed, step);
+    }
+  }
+}
+
+// The recorded draws are all that growth depends on, so that every walk finds the same tree.
+void Replayer::grow(const RecordedText& text, std::int32_t position) {
+  // As the engine bounds a step of a text of this length.
+  GrowthLimits limits = setting_.limits;
+  limits.max_depth = std::min(text.length() - position - 1,
+                              recording_.header.draft_context - (text.prompt_tokens + position));
+  tree_.reset(0);
+  draft_.begin(text, position, setting_.draw, has_fixed_shape());
+  const std::int64_t passes_before = draft_.passes();
+  if (limits.max_depth > 0) grow_tree(*policy_, draft_, limits, tree_);
+  passes_ = static_cast<std::int32_t>(draft_.passes() - passes_before);
+  size_ = tree_.size();
+  if (has_fixed_shape() && !draft_.shortfalls().empty()) leave_out_stand_ins();
+  target_.begin(tree_);
+  bounds_.begin(tree_, limits, setting_.kind, draft_);
+}
+
+// Below a stand-in there is nothing else, so that what is left is a tree.
+void Replayer::leave_out_stand_ins() {
+  std::swap(tree_, grown_);
+  recorded_.clear();
+  for (std::int32_t node = 1; node < grown_.nodes(); ++node) {
+    if (!RecordedDraft::is_stand_in(grown_, node)) recorded_.push_back(node);
+  }
+  part_.copy(grown_, recorded_, tree_);
+}
+
+ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, std::uint64_t seed) {
+  // A walk comes to a position once at most, so that it can stand for the step in the noise:
+  // settings that meet at a position judge there by the same numbers.
+  const auto place = static_cast<std::uint64_t>(text.prompt_tokens + position);
+  const StepKey key{seed, static_cast<std::uint64_t>(text.prompt), place, place};
+  rule_->judge(tree_, target_, draft_.distributions(), key, verdict_);
+  ReplayedStep step;
+  step.position = position;
+  step.accepted_length = static_cast<std::int32_t>(verdict_.path.size()) + 1;
+  step.bounds = bounds_.find(tree_, setting_.kind, verdict_, draft_, target_,
+                             setting_.draw == ChildDraw::sampled, key);
+  step.tree_size = size_;
+  step.draft_passes = passes_;
+  step.complete = draft_.shortfalls().empty();
+  return step;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,104 @@
+// Policies, sizes and acceptance rules judged anew over recorded distributions, without the models.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "coppice.h"
+#include "drafting/policy.h"
+#include "drafting/tree_part.h"
+#include "engine/tree_plan.h"
+#include "study/replay/bounds.h"
+#include "study/replay/recording.h"
+#include "study/replay/sources.h"
+
+namespace coppice::study {
+
+struct ReplayedStep {
+  std::int32_t position = 0;         ///< of the recorded text
+  std::int32_t accepted_length = 1;  ///< the bonus token included
+  StepBounds bounds;
+  /// As a run's where the policy's shape is fixed, whatever is on record; else of what could be
+  /// grown.
+  std::int32_t tree_size = 0;
+  std::int32_t draft_passes = 0;
+  bool complete = true;  ///< growth asked for nothing that was not recorded
+};
+
+/// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
+/// make_policy() and the rules of verify/acceptance.h, over a RecordedDraft and a RecordedTarget.
+///
+/// A step at position t that accepts L tokens (bonus included) is followed by one at t + L. The
+/// first is at position 1: a text's first token comes with its prompt and is no step's. Only where
+/// the prompt is a single token is there nothing for it to come with, and the first step is at 0.
+/// At temperature 0 and under coupled acceptance the text that a run writes is the recorded one,
+/// so that the replay makes the run's very steps where nothing that it asks for is missing. Under
+/// rejection the recorded text stands for the one that the steps would have written: both are
+/// drawn from the target's law, but what the next step meets is then independent of what this one
+/// drew. Children are the recorded draws, the same for all settings; judging has fresh noise.
+///
+/// Approximate are, beside that, steps that ask for nodes which were not recorded, and the judging
+/// of third and later children (LocalVocabulary). StepBounds says how far a step where it stands
+/// can be from the models' own.
+class Replayer {
+ public:
+  /// Of the walk with this seed, in order; steps of several walks come interleaved.
+  using Visit = std::function<void(std::uint64_t seed, const ReplayedStep& step)>;
+
+  /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
+  /// All that bears on distributions comes from the recording, which must outlive this object.
+  /// Throws Error(usage) for what generate() refuses, for automatic sizes, and for policy none.
+  Replayer(const Recording& recording, const GenerateOptions& options);
+  /// One that makes the same steps, for another thread. The tree is not planned anew.
+  Replayer(const Replayer& like);
+  Replayer& operator=(const Replayer&) = delete;
+  ~Replayer();
+
+  /// One walk over a text. `seed` is of judging under rejection; all other noise is the
+  /// recording's.
+  std::vector<ReplayedStep> replay(const RecordedText& text, std::uint64_t seed);
+  /// Walks with seeds first_seed, first_seed + 1, ..., each the same as by itself. Where walks come
+  /// to the same position, its tree is grown once.
+  void replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
+              const Visit& visit);
+
+  const GenerateOptions& options() const { return setting_.options; }
+  /// Whether sizes and passes depend on the text's end alone.
+  bool has_fixed_shape() const { return setting_.kind.displacement == Displacement::none; }
+
+ private:
+  struct Setting {
+    GenerateOptions options;
+    ChildDraw draw;
+    std::int64_t local_vocab;
+    TreePlan plan;
+    GrowthLimits limits;
+    GrowthKind kind;
+  };
+
+  static Setting setting_of(const Recording& recording, const GenerateOptions& options);
+  Replayer(const Recording& recording, Setting setting);
+  void grow(const RecordedText& text, std::int32_t position);
+  void leave_out_stand_ins();
+  ReplayedStep judge(const RecordedText& text, std::int32_t position, std::uint64_t seed);
+
+  const Recording& recording_;
+  Setting setting_;
+  std::unique_ptr<DraftPolicy> policy_;
+  std::unique_ptr<AcceptanceRule> rule_;
+  RecordedDraft draft_;
+  RecordedTarget target_;
+  BoundsFinder bounds_;
+  TokenTree tree_;                      ///< what can be judged of the grown tree
+  std::int32_t size_ = 0;               ///< of the grown tree
+  std::int32_t passes_ = 0;             ///< likewise
+  TokenTree grown_;                     ///< scratch: with its stand-ins
+  std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
+  TreePart part_;
+  Verdict verdict_;
+  std::vector<std::int32_t> next_;  ///< by walk: the position of its next step
+};
+
+}  // namespace coppice::study

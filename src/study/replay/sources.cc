@@ -1,0 +1,165 @@
+#include "study/replay/sources.h"
+
+#include <algorithm>
+
+namespace coppice::study {
+namespace {
+
+struct Span {
+  std::size_t first, count;
+};
+
+Span entries_of(const RecordedPosition& position, std::int32_t node) {
+  const std::size_t first = position.first_entry[static_cast<std::size_t>(node)];
+  return {first, static_cast<std::size_t>(position.entries(node))};
+}
+
+std::span<float> write(std::span<float> out, const std::vector<float>& probs, Span entries) {
+  std::fill(out.begin(), out.end(), 0.0f);
+  std::copy_n(probs.begin() + static_cast<std::ptrdiff_t>(entries.first), entries.count,
+              out.begin());
+  return out.subspan(entries.count);
+}
+
+float positive(float difference) { return std::max(0.0f, difference); }
+
+}  // namespace
+
+void write_local_draft(const RecordedPosition& position, std::int32_t node, std::span<float> out) {
+  const auto n = static_cast<std::size_t>(node);
+  const std::span<float> others = write(out, position.draft, entries_of(position, node));
+  others[0] = position.overlap[n];
+  others[1] = positive(position.draft_rest[n] - position.overlap[n]);
+}
+
+void write_local_target(const RecordedPosition& position, std::int32_t node, std::span<float> out) {
+  const auto n = static_cast<std::size_t>(node);
+  const std::span<float> others = write(out, position.target, entries_of(position, node));
+  others[0] = position.overlap[n];
+  others[2] = positive(position.target_rest[n] - position.overlap[n]);
+}
+
+void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
+                          bool stand_ins) {
+  text_ = &text;
+  start_ = position;
+  draw_ = draw;
+  stand_ins_ = stand_ins;
+  distributions_.reset();
+  nodes_.clear();
+  shortfalls_.clear();
+}
+
+RecordedPlace RecordedDraft::led_to(RecordedPlace parent, const ChildTable::Child& child) const {
+  if (child.node == ChildTable::no_node) return {};
+  if (child.node != 0) return {parent.position, child.node};
+  const std::int32_t next = parent.position + 1;
+  return next < text_->length() ? RecordedPlace{next, 0} : RecordedPlace{};
+}
+
+RecordedPlace RecordedDraft::place_below(RecordedPlace parent, TokenId local_token) const {
+  if (!parent.recorded()) return {};
+  const auto children = children_of(position(parent)).of(parent.node);
+  const auto found = std::find_if(children.begin(), children.end(),
+                                  [&](const auto& child) { return child.entry == local_token; });
+  return found == children.end() ? RecordedPlace{} : led_to(parent, *found);
+}
+
+void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
+  ++passes_;
+  nodes_.resize(static_cast<std::size_t>(arena.nodes()));
+  for (const std::int32_t node : nodes) {
+    const auto n = static_cast<std::size_t>(node);
+    Node& at = nodes_[n];
+    at.evaluated = true;
+    if (node == 0) {
+      at.place = root();
+    } else {
+      const Node& parent = nodes_[static_cast<std::size_t>(arena.parent[n])];
+      const auto rank = static_cast<std::size_t>(arena.rank[n]);
+      if (rank < parent.children.size()) at.place = led_to(parent.place, parent.children[rank]);
+    }
+    if (at.place.recorded()) {
+      at.children = children_of(position(at.place)).of(at.place.node);
+      // Needed soon, and seldom in a cache.
+      __builtin_prefetch(at.children.data());
+    } else {
+      shortfalls_.push_back({node, arena.path_prob[n]});
+    }
+  }
+}
+
+std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int32_t node,
+                                               std::int32_t rank) {
+  const Node& at = nodes_[static_cast<std::size_t>(node)];
+  const auto r = static_cast<std::size_t>(rank);
+  if (r < at.children.size()) return DrawnChild{at.children[r].entry, at.children[r].draft};
+  const bool has_more = !at.place.recorded() || note_used_up(arena, node);
+  if (!has_more || !stand_ins_) return std::nullopt;
+  // Of so small a D that no policy finds its node's mass or its path's probability used up.
+  return DrawnChild{stand_in, rank == 0 ? 0.9f : 1e-9f};
+}
+
+// A node's recorded children are used up. Returns whether there are others.
+bool RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
+  const RecordedPlace at = place(node);
+  const RecordedPosition& p = position(at);
+  const Span entries = entries_of(p, at.node);
+  const std::vector<std::uint16_t>& ranks =
+      draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
+  double mass_of_others = static_cast<double>(p.draft_rest[static_cast<std::size_t>(at.node)]);
+  double used = 0.0;
+  for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
+    (ranks[e] == no_rank ? mass_of_others : used) += static_cast<double>(p.draft[e]);
+  }
+  if (!(mass_of_others > 0.0)) return false;
+  shortfalls_.push_back(
+      {node, arena.path_prob[static_cast<std::size_t>(node)] * std::max(0.0, 1.0 - used)});
+  return true;
+}
+
+void RecordedDraft::write_distribution(std::int32_t node) {
+  if (distributions_.has(node)) return;
+  distributions_.grow_to(node + 1);
+  const RecordedPlace at = place(node);
+  write_local_draft(position(at), at.node, distributions_.row(node));
+}
+
+RecordedPlace RecordedTarget::place(std::int32_t node) const {
+  const auto n = static_cast<std::size_t>(node);
+  const std::int32_t source = tree_->source[n];
+  if (draft_.evaluated(source)) return draft_.place(source);
+  if (node == 0) return draft_.root();
+  // Its parent has been, or it could not have been drawn.
+  const auto parent = static_cast<std::size_t>(tree_->parent[n]);
+  return draft_.place_below(draft_.place(tree_->source[parent]), tree_->token[n]);
+}
+
+TokenId RecordedTarget::argmax(std::int32_t node) {
+  const RecordedPlace at = place(node);
+  if (!at.recorded()) return none();
+  const RecordedPosition& p = draft_.position(at);
+  const auto n = static_cast<std::size_t>(at.node);
+  const Span entries = entries_of(p, at.node);
+  const auto first = p.token.begin() + static_cast<std::ptrdiff_t>(entries.first);
+  const auto found =
+      std::find(first, first + static_cast<std::ptrdiff_t>(entries.count), p.target_token[n]);
+  return found - first == static_cast<std::ptrdiff_t>(entries.count)
+             ? none()
+             : static_cast<TokenId>(found - first);
+}
+
+std::span<const float> RecordedTarget::distribution(std::int32_t node) {
+  const RecordedPlace at = place(node);
+  if (!at.recorded()) {
+    std::fill(probs_.begin(), probs_.end(), 0.0f);
+    probs_[static_cast<std::size_t>(none())] = 1.0f;
+    return probs_;
+  }
+  const std::int32_t source = tree_->source[static_cast<std::size_t>(node)];
+  if (draft_.evaluated(source)) draft_.write_distribution(source);
+  write_local_target(draft_.position(at), at.node, probs_);
+  return probs_;
+}
+
+}  // namespace coppice::study

@@ -1,0 +1,116 @@
+#include "study/report/study_figures.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+#include "study/figures/style.h"
+#include "study/report/figure_group.h"
+
+namespace coppice::study {
+namespace {
+
+std::vector<std::string> policies_of(const Summary& summary) {
+  std::vector<std::string> policies;
+  for (const SummaryRow& row : summary.rows) {
+    if (row.cell.plain()) continue;
+    const std::string policy = row.cell.name();
+    if (std::find(policies.begin(), policies.end(), policy) == policies.end()) {
+      policies.push_back(policy);
+    }
+  }
+  return policies;
+}
+
+std::vector<FigureGroup> groups_of(const Summary& summary, const Results& results) {
+  std::vector<FigureGroup> groups;
+  const std::vector<std::string> policies = policies_of(summary);
+  for (const SummaryRow& row : summary.rows) {
+    const Cell& cell = row.cell;
+    const auto same = [&](const FigureGroup& g) {
+      return g.pair == cell.pair && g.temperature == cell.temperature &&
+             g.acceptance == cell.acceptance;
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
+    if (group == groups.end()) {
+      groups.push_back({.summary = &summary,
+                        .results = &results,
+                        .pair = cell.pair,
+                        .temperature = cell.temperature,
+                        .acceptance = cell.acceptance,
+                        .policies = policies});
+      group = groups.end() - 1;
+    }
+    if (cell.plain()) {
+      group->plain = &row;
+    } else {
+      group->rows.push_back(&row);
+    }
+  }
+  // Policy by policy, automatic sizes first, then ascending.
+  for (FigureGroup& group : groups) {
+    const auto key = [&](const SummaryRow* row) {
+      const auto place = std::find(policies.begin(), policies.end(), row->cell.name());
+      return std::pair(place, row->cell.tree_size > 0 ? row->cell.tree_size : row->cell.given_size);
+    };
+    std::stable_sort(group.rows.begin(), group.rows.end(),
+                     [&](const SummaryRow* a, const SummaryRow* b) { return key(a) < key(b); });
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::string FigureGroup::heading() const {
+  return cat(pair.empty() ? "" : pair + ", ", pair.empty() ? "Temperature " : "temperature ",
+             number_text(temperature), ", ", name_of(acceptance), " acceptance");
+}
+
+NamedFigure FigureGroup::named(const std::string& what, std::string svg,
+                               std::string caption) const {
+  std::string file = cat(what, pair.empty() ? "" : "_" + pair, "_t", number_text(temperature), "_",
+                         name_of(acceptance));
+  // Names of pairs and policies are the user's, and may hold anything.
+  for (char& c : file) {
+    const bool plain_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                              (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+    if (!plain_letter) c = '_';
+  }
+  return {std::move(file), std::move(svg), std::move(caption)};
+}
+
+std::size_t FigureGroup::style(const std::string& policy) const {
+  return style_number(policy, policies);
+}
+
+const SummaryRow* FigureGroup::largest(const std::string& policy) const {
+  const SummaryRow* found = nullptr;
+  for (const SummaryRow* row : rows) {
+    if (row->cell.name() != policy) continue;
+    if (found == nullptr || row->tree_size > found->tree_size) found = row;
+  }
+  return found;
+}
+
+std::string FigureGroup::prompts() const {
+  const std::int32_t count = rows.empty() ? 0 : rows.front()->prompts;
+  return cat(count, count == 1 ? " prompt" : " prompts");
+}
+
+std::vector<NamedSection> report_sections(const Summary& summary, const Results& results) {
+  std::vector<NamedSection> sections;
+  for (const FigureGroup& group : groups_of(summary, results)) {
+    if (group.rows.empty()) continue;
+    NamedSection section{group.heading(), {}};
+    for (const auto make :
+         {figures_by_size, figures_of_pairs, figures_of_steps, figures_of_draft}) {
+      std::vector<NamedFigure> figures = make(group);
+      std::move(figures.begin(), figures.end(), std::back_inserter(section.figures));
+    }
+    sections.push_back(std::move(section));
+  }
+  return sections;
+}
+
+}  // namespace coppice::study

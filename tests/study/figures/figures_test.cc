@@ -1,0 +1,567 @@
+// Figures are read back from their SVG: points, intervals and cells must lie where the printed
+// ticks say.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <locale>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "study/figures/axis.h"
+#include "study/figures/colour_scale.h"
+#include "study/figures/figure_elements.h"
+#include "study/figures/heat_map.h"
+#include "study/figures/legend.h"
+#include "study/figures/line_chart.h"
+#include "study/figures/stacked_bars.h"
+#include "study/figures/step_chart.h"
+#include "study/figures/style.h"
+#include "study/figures/svg.h"
+#include "study/figures/text.h"
+
+namespace coppice::study {
+namespace {
+
+using namespace test;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+LineChart sizes_chart() {
+  LineChart chart;
+  chart.x = {.label = "tree size", .scale = Scale::log2};
+  chart.y = {.label = "accepted length", .low = 0};
+  chart.series = {{.name = "dyspec", .points = {{4, 2, 1.5, 2.75}, {16, 3}, {64, 4, 3, 5}}}};
+  return chart;
+}
+
+// --- text and numbers
+
+TEST(FigureText, EscapesMarkupAndWhatXmlCannotCarry) {
+  EXPECT_EQ(escape_markup("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+  EXPECT_EQ(escape_markup("naïve 木\n"), "naïve 木\n");
+  EXPECT_EQ(escape_markup(std::string("\x01\xff|\xed\xa0\x80", 6)),
+            "\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(escape_markup("\xef\xbf\xbf"), "\xef\xbf\xbd");
+}
+
+TEST(FigureText, NumbersAreShort) {
+  EXPECT_EQ(coordinate(12.0), "12");
+  EXPECT_EQ(coordinate(12.346), "12.35");
+  EXPECT_EQ(coordinate(-0.001), "0");
+  EXPECT_EQ(coordinate(nan), "0");
+  EXPECT_EQ(coordinate(1e300), "1000000");
+  EXPECT_EQ(compact_number(0.8349), "0.835");
+  EXPECT_EQ(compact_number(999.6), "1000");
+  EXPECT_EQ(compact_number(-12.5), "-12.5");
+  EXPECT_EQ(compact_number(123456), "123456");
+  EXPECT_EQ(compact_number(32100000), "3.21×10⁷");
+  EXPECT_EQ(compact_number(1e-5), "1×10⁻⁵");
+  EXPECT_EQ(compact_number(nan), "–");
+  EXPECT_EQ(fixed_number(-0.001, 1), "0.0");
+}
+
+TEST(FigureText, TextIsCutToItsRoom) {
+  const std::string name = "a policy with a long name and naïve options";
+  const double room = text_width(name, 12) / 2;
+  const std::string cut = fit_text(name, 12, room);
+  EXPECT_LE(text_width(cut, 12), room);
+  EXPECT_GT(text_width(cut, 12), 0.8 * room);
+  EXPECT_TRUE(cut.ends_with("…"));
+  EXPECT_EQ(fit_text(name, 12, 1000), name);
+}
+
+// Numbers with a comma for their point and points between thousands.
+class GermanNumbers : public std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(FigureText, LocaleChangesNothing) {
+  const std::string before = to_svg(sizes_chart());
+  const std::locale old = std::locale::global(std::locale(std::locale(), new GermanNumbers));
+  const std::string after = to_svg(sizes_chart());
+  std::locale::global(old);
+  EXPECT_EQ(before, after);
+}
+
+// --- axes
+
+std::vector<double> labelled(const Axis& axis) {
+  std::vector<double> values;
+  for (const Tick& t : axis.ticks()) {
+    if (!t.label.empty()) values.push_back(t.value);
+  }
+  return values;
+}
+
+Axis axis_over(const AxisSpec& spec, const std::vector<double>& data, double length = 400) {
+  DataRange range(spec.scale);
+  for (const double v : data) range.include(v);
+  return Axis(spec, range, AxisSide::horizontal, 100, 100 + length, tick_font);
+}
+
+TEST(Axis, MapsValuesEvenlyOnItsScale) {
+  const Axis linear = axis_over({}, {0, 10});
+  EXPECT_NEAR(linear.at(2.5), 200, 1e-9);
+  const Axis binary = axis_over({.scale = Scale::log2}, {4, 64});
+  EXPECT_NEAR(binary.at(16), 300, 1e-9);
+  const Axis decimal = axis_over({.scale = Scale::log10}, {1e-4, 1e4});
+  EXPECT_NEAR(decimal.at(100), 400, 1e-9);
+  EXPECT_TRUE(std::isnan(decimal.at(0)));
+  EXPECT_TRUE(std::isnan(linear.at(infinity)));
+}
+
+TEST(Axis, TicksCoverTheDataAndKeepApart) {
+  const std::vector<std::vector<double>> ranges = {
+      {0, 1},          {0.13, 0.17},     {-3, 8},         {3, 3.0001}, {1e-7, 2e-7},
+      {5, 5},          {0, 0},           {-5, -5},        {-9, -2},    {1, 768},
+      {4, 4},          {0.9, 1.1},       {1e-9, 1},       {1, 1e12},   {1e-300, 1e300},
+      {-1e308, 1e308}, {1e15, 1e15 + 2}, {123456, 987654}};
+  for (const Scale scale : {Scale::linear, Scale::log2, Scale::log10}) {
+    for (const auto& data : ranges) {
+      if (scale != Scale::linear && data[0] <= 0) continue;
+      for (const double length : {60.0, 400.0, 2000.0}) {
+        SCOPED_TRACE(::testing::Message() << "scale " << static_cast<int>(scale) << ", data "
+                                          << data[0] << " to " << data[1] << ", " << length);
+        const Axis axis = axis_over({.scale = scale}, data, length);
+        EXPECT_TRUE(axis.covers(data[0]) && axis.covers(data[1]));
+        EXPECT_LT(axis.low(), axis.high());
+        const auto values = labelled(axis);
+        ASSERT_GE(values.size(), 2u);
+        EXPECT_LE(values.size(), 60u);
+        EXPECT_LE(values.front(), data[0] + 1e-9 * std::abs(data[0]));
+        EXPECT_GE(values.back(), data[1] - 1e-9 * std::abs(data[1]));
+        double last_end = -1e9;
+        for (const Tick& t : axis.ticks()) {
+          EXPECT_TRUE(axis.covers(t.value));
+          if (t.label.empty()) continue;
+          const double half = text_width(t.label, tick_font) / 2;
+          // With two labels nothing is left to leave out.
+          if (values.size() > 2) {
+            EXPECT_GE(axis.at(t.value) - half, last_end);
+          }
+          last_end = axis.at(t.value) + half;
+        }
+      }
+    }
+  }
+}
+
+TEST(Axis, LabelsAreWhatTheySay) {
+  for (const auto& data :
+       std::vector<std::vector<double>>{{0, 1}, {0.13, 0.17}, {-3, 8}, {0, 5e4}}) {
+    const Axis axis = axis_over({}, data);
+    for (const Tick& t : axis.ticks()) {
+      EXPECT_NEAR(std::stod(t.label), t.value, 1e-9) << t.label;
+    }
+  }
+  const Axis shares = axis_over({.low = 0, .high = 1, .per_cent = true}, {});
+  EXPECT_EQ(shares.ticks().front().label, "0%");
+  EXPECT_EQ(shares.ticks().back().label, "100%");
+  const auto sizes = axis_over({.scale = Scale::log2}, {4, 768});
+  EXPECT_EQ(sizes.ticks().front().label, "4");
+  EXPECT_EQ(sizes.ticks().back().label, "1024");
+  EXPECT_EQ(labelled(sizes).size(), 9u);
+  EXPECT_EQ(axis_over({.scale = Scale::log10}, {1e-7, 1}).ticks().front().label, "10⁻⁷");
+}
+
+TEST(Axis, LabelsTellNeighboursApart) {
+  for (const double base : {1.0, 1e6, 1e12, 1e15}) {
+    const Axis axis = axis_over({}, {base, base * (1 + 1e-6) + 1}, 1000);
+    std::vector<std::string> labels;
+    for (const Tick& t : axis.ticks()) labels.push_back(t.label);
+    std::sort(labels.begin(), labels.end());
+    EXPECT_EQ(std::adjacent_find(labels.begin(), labels.end()), labels.end()) << base;
+  }
+}
+
+TEST(Axis, KeepsFixedLimits) {
+  const Axis axis = axis_over({.low = 0.5, .high = 43.5, .whole = true}, {3, 90});
+  EXPECT_EQ(axis.low(), 0.5);
+  EXPECT_EQ(axis.high(), 43.5);
+  for (const Tick& t : axis.ticks()) EXPECT_EQ(t.value, std::round(t.value));
+  EXPECT_EQ(axis.clamped_at(90), 500);
+  EXPECT_GT(axis.at(90), 500);
+  // Limits that cannot be are passed over.
+  const Axis decimal = axis_over({.scale = Scale::log10, .low = 0, .high = -1}, {1, 100});
+  EXPECT_EQ(decimal.low(), 1);
+  EXPECT_EQ(decimal.high(), 100);
+  // All data beyond a fixed end.
+  for (const Scale scale : {Scale::linear, Scale::log2, Scale::log10}) {
+    const Axis above = axis_over({.scale = scale, .high = 1}, {5, 6});
+    EXPECT_LT(above.low(), above.high());
+    EXPECT_EQ(above.high(), 1);
+    const Axis below = axis_over({.scale = scale, .low = 8}, {5, 6});
+    EXPECT_LT(below.low(), below.high());
+    EXPECT_EQ(below.low(), 8);
+  }
+}
+
+TEST(Axis, PassesOverWhatItCannotShow) {
+  const Axis axis = axis_over({.scale = Scale::log10}, {nan, 0, -5, 10, infinity, 1000});
+  EXPECT_EQ(axis.low(), 10);
+  EXPECT_EQ(axis.high(), 1000);
+}
+
+// --- charts
+
+TEST(Legend, LabelsSpreadAsLittleAsPossible) {
+  EXPECT_EQ(spread_labels({50, 10}, 10, 0, 100), (std::vector<double>{50, 10}));
+  EXPECT_EQ(spread_labels({50, 50}, 10, 0, 100), (std::vector<double>{45, 55}));
+  EXPECT_EQ(spread_labels({52, 50, 20}, 10, 0, 100), (std::vector<double>{56, 46, 20}));
+  EXPECT_EQ(spread_labels({2, 2}, 10, 0, 100), (std::vector<double>{0, 10}));
+  EXPECT_EQ(spread_labels({99, 99, 0}, 10, 0, 100), (std::vector<double>{90, 100, 0}));
+  EXPECT_TRUE(spread_labels({}, 10, 0, 100).empty());
+}
+
+TEST(LineChart, PointsLieWhereTicksSay) {
+  const Elements elements = read_xml(to_svg(sizes_chart()));
+  Elements circles = named(elements, "circle");
+  ASSERT_EQ(circles.size(), 4u);  // the legend's is last
+  const std::array<const char*, 3> xs = {"4", "16", "64"}, ys = {"2", "3", "4"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(circles[i].number("cx"), tick_x(elements, xs[i]), print_error);
+    EXPECT_NEAR(circles[i].number("cy"), tick_y(elements, ys[i]), print_error);
+  }
+  EXPECT_TRUE(has_text(elements, "tree size"));
+  EXPECT_TRUE(has_text(elements, "accepted length"));
+  EXPECT_TRUE(has_text(elements, "dyspec"));
+}
+
+TEST(LineChart, IntervalsAreDrawn) {
+  LineChart chart = sizes_chart();
+  const Elements elements = read_xml(to_svg(chart));
+  const double x = tick_x(elements, "4");
+  const double zero = tick_y(elements, "0"), one = tick_y(elements, "1");
+  const auto y_of = [&](double value) { return zero + value * (one - zero); };
+  int bars = 0;
+  for (const XmlElement& e : named(elements, "line")) {
+    if (!e.has("stroke", "#0072b2") || e.number("x1") != e.number("x2")) continue;
+    ++bars;
+    if (std::abs(e.number("x1") - x) > print_error) continue;
+    EXPECT_NEAR(e.number("y1"), y_of(1.5), 2 * print_error);
+    EXPECT_NEAR(e.number("y2"), y_of(2.75), 2 * print_error);
+  }
+  EXPECT_EQ(bars, 2);  // the point in the middle has none
+
+  chart.intervals = IntervalLook::band;
+  EXPECT_EQ(named(read_xml(to_svg(chart)), "polygon").size(), 1u);
+}
+
+TEST(LineChart, GapsInterruptTheLine) {
+  LineChart chart = sizes_chart();
+  chart.y.low.reset();
+  chart.series[0].points = {{4, 2}, {8, 3}, {16, nan}, {0, 4}, {32, 3}, {64, infinity}, {64, 4}};
+  const Elements elements = read_xml(to_svg(chart));
+  EXPECT_EQ(named(elements, "circle").size(), 4u + 1u);
+  EXPECT_EQ(named(elements, "polyline").size(), 1u);  // 4 to 8; 32 and 64 stand alone
+}
+
+TEST(LineChart, ReferencesAndCeilings) {
+  LineChart chart = sizes_chart();
+  chart.references = {{ReferenceLine::Kind::horizontal, 1, "plain"}};
+  chart.series.push_back(
+      {.name = "oracle", .points = {{4, 5}, {64, 6}}, .kind = SeriesKind::ceiling});
+  const Elements elements = read_xml(to_svg(chart));
+  const double wanted = tick_y(elements, "1");
+  const Elements lines = named(elements, "line");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const XmlElement& e) {
+    return e.has("stroke-dasharray", "2 3") && std::abs(e.number("y1") - wanted) < print_error &&
+           std::abs(e.number("y2") - wanted) < print_error && e.number("x2") - e.number("x1") > 200;
+  }));
+  const Elements polylines = named(elements, "polyline");
+  EXPECT_EQ(std::count_if(polylines.begin(), polylines.end(),
+                          [](const XmlElement& e) { return e.has("stroke-dasharray", "6 4"); }),
+            1);
+  EXPECT_TRUE(has_text(elements, "plain"));
+  EXPECT_TRUE(has_text(elements, "oracle"));
+}
+
+TEST(LineChart, DiagonalJoinsEqualValues) {
+  LineChart chart;
+  chart.x = {.low = 0, .high = 1};
+  chart.y = {.low = 0, .high = 1};
+  chart.references = {{ReferenceLine::Kind::diagonal, 0, ""}};
+  const Elements elements = read_xml(to_svg(chart));
+  const Elements polylines = named(elements, "polyline");
+  ASSERT_EQ(polylines.size(), 1u);
+  const std::string& points = polylines[0].attributes.at("points");
+  EXPECT_TRUE(points.starts_with(coordinate(tick_x(elements, "0.0")) + "," +
+                                 coordinate(tick_y(elements, "0.0")) + " "))
+      << points;
+  EXPECT_TRUE(points.ends_with(" " + coordinate(tick_x(elements, "1.0")) + "," +
+                               coordinate(tick_y(elements, "1.0"))))
+      << points;
+}
+
+// Boxes of the names in a chart, by their starts.
+void expect_names_apart(const Elements& elements) {
+  const Elements svg = named(elements, "svg");
+  std::vector<XmlElement> names;
+  for (const XmlElement& e : named(elements, "text")) {
+    if (!e.attributes.contains("text-anchor") && e.text.starts_with("policy")) names.push_back(e);
+  }
+  EXPECT_EQ(names.size(), 12u);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const double right = names[i].number("x") + text_width(names[i].text, tick_font);
+    EXPECT_LE(right, svg[0].number("width"));
+    EXPECT_LE(names[i].number("y"), svg[0].number("height"));
+    // Right of the plot or below it; svg[1] bounds the data.
+    const bool beside = names[i].number("x") > svg[1].number("x") + svg[1].number("width") - 8;
+    const bool below =
+        names[i].number("y") - tick_font > svg[1].number("y") + svg[1].number("height");
+    EXPECT_TRUE(beside || below);
+    for (std::size_t k = 0; k < i; ++k) {
+      const double other = names[k].number("x") + text_width(names[k].text, tick_font);
+      EXPECT_TRUE(std::abs(names[i].number("y") - names[k].number("y")) >= tick_font ||
+                  names[i].number("x") >= other || names[k].number("x") >= right)
+          << names[i].text << " over " << names[k].text;
+    }
+  }
+}
+
+TEST(LineChart, TwelveNamesNeverOverlap) {
+  for (const std::string tail :
+       {"", " of a middling name", " whose very long name goes on and on",
+        " of a name that no picture of this width could ever hold, so that "
+        "it has to be cut somewhere before its end, with all its options"}) {
+    for (const double spread : {0.0, 0.05, 1.0}) {
+      LineChart chart;
+      for (int p = 0; p < 12; ++p) {
+        const std::string name = "policy " + std::to_string(p) + tail;
+        chart.series.push_back({.name = name, .points = {{1, 2}, {2, 3 + spread * p}}});
+      }
+      SCOPED_TRACE(tail + " spread " + std::to_string(spread));
+      expect_names_apart(read_xml(to_svg(chart)));
+    }
+  }
+}
+
+TEST(LineChart, OddDataIsDrawnAllTheSame) {
+  for (const Scale scale : {Scale::linear, Scale::log2, Scale::log10}) {
+    for (const auto& points : std::vector<std::vector<Point>>{{},
+                                                              {{1, 1}},
+                                                              {{5, 5}, {5, 5}},
+                                                              {{nan, nan}},
+                                                              {{-1, -1}},
+                                                              {{0, 0}},
+                                                              {{1e-300, 1e300}, {1e300, 1e-300}},
+                                                              {{1, 2, -infinity, infinity}},
+                                                              {{1, 2, 3, 1}}}) {
+      LineChart chart;
+      chart.x.scale = chart.y.scale = scale;
+      chart.series = {{.name = "<&\"'>", .points = points}};
+      const std::string svg = to_svg(chart);
+      Elements elements;
+      ASSERT_NO_THROW(elements = read_xml(svg)) << svg;
+      const bool shown = std::any_of(points.begin(), points.end(), [&](const Point& p) {
+        return can_show(scale, p.x) && can_show(scale, p.y);
+      });
+      EXPECT_EQ(has_text(elements, "no data"), !shown);
+      EXPECT_TRUE(has_text(elements, "<&\"'>"));
+    }
+  }
+}
+
+HeatMap counts_map() {
+  HeatMap map;
+  map.x_edges = {0, 0.5, 1};
+  map.y_edges = {0, 0.2, 1};
+  map.cells = {3, 0, 1, 4};
+  map.zero_is_empty = true;
+  map.value.label = "share";
+  return map;
+}
+
+TEST(HeatMap, CellsLieBetweenTheirEdges) {
+  const Elements elements = read_xml(to_svg(counts_map()));
+  const Elements boxes = cell_boxes(elements);
+  ASSERT_EQ(boxes.size(), 3u);  // one is empty
+  const double left = tick_x(elements, "0.0"), right = tick_x(elements, "1.0");
+  const double bottom = tick_y(elements, "0.0"), top = tick_y(elements, "1.0");
+  const double inner = bottom + 0.2 * (top - bottom);
+  EXPECT_NEAR(boxes[0].number("x"), left, print_error);
+  EXPECT_NEAR(boxes[0].number("y"), inner, 2 * print_error);
+  EXPECT_NEAR(boxes[0].number("width"), (right - left) / 2, 2 * print_error);
+  EXPECT_NEAR(boxes[2].number("x"), (left + right) / 2, 2 * print_error);
+  EXPECT_NEAR(boxes[2].number("y"), top, print_error);
+  EXPECT_NEAR(boxes[2].number("height"), inner - top, 2 * print_error);
+  EXPECT_TRUE(boxes[2].has("fill", heat_colour(1)));
+}
+
+TEST(HeatMap, ColumnsSumToOne) {
+  HeatMap map = counts_map();
+  map.normalise = Normalise::by_column;
+  map.value.low = 0;
+  map.value.high = 1;
+  const Elements boxes = cell_boxes(read_xml(to_svg(map)));
+  ASSERT_EQ(boxes.size(), 3u);
+  EXPECT_TRUE(boxes[0].has("fill", heat_colour(0.75)));
+  EXPECT_TRUE(boxes[1].has("fill", heat_colour(0.25)));
+  EXPECT_TRUE(boxes[2].has("fill", heat_colour(1)));
+}
+
+TEST(HeatMap, PrintsValuesWhereTheyFit) {
+  HeatMap map;
+  map.x_names = {"1", "2"};
+  map.y_names = {"first", "second"};
+  map.cells = {0.8, 0.257, nan, 0.1};
+  map.print_values = true;
+  Elements elements = read_xml(to_svg(map));
+  EXPECT_TRUE(has_text(elements, "0.80"));
+  EXPECT_TRUE(has_text(elements, "0.26"));
+  // The first row is on top.
+  EXPECT_LT(tick_y(elements, "first"), tick_y(elements, "second"));
+  const Elements boxes = cell_boxes(elements);
+  ASSERT_EQ(boxes.size(), 3u);
+  EXPECT_LT(boxes[0].number("y"), tick_y(elements, "first"));
+  map.x_names.assign(60, "1");
+  map.cells.assign(120, 0.5);
+  elements = read_xml(to_svg(map));
+  for (const XmlElement& e : elements) {
+    EXPECT_FALSE(e.text == "0.50" && e.has("text-anchor", "middle"));  // but for the colours' ticks
+  }
+}
+
+TEST(HeatMap, LineLiesOverTheCells) {
+  HeatMap map = counts_map();
+  map.line = {{0, 0}, {nan, 1}, {1, 1, 0.2, 1}};
+  map.line_name = "mean";
+  const Elements elements = read_xml(to_svg(map));
+  const Elements circles = named(elements, "circle");
+  ASSERT_EQ(circles.size(), 3u);
+  EXPECT_NEAR(circles[1].number("cx"), tick_x(elements, "1.0"), print_error);
+  EXPECT_NEAR(circles[1].number("cy"), tick_y(elements, "1.0"), print_error);
+  EXPECT_TRUE(has_text(elements, "mean"));
+}
+
+TEST(HeatMap, RefusesWhatDoesNotFit) {
+  HeatMap map = counts_map();
+  map.cells.pop_back();
+  EXPECT_THROW(to_svg(map), Error);
+  map = counts_map();
+  map.x_edges = {0, 0, 1};
+  EXPECT_THROW(to_svg(map), Error);
+  map = counts_map();
+  map.y.scale = Scale::log10;  // an edge is 0
+  EXPECT_THROW(to_svg(map), Error);
+}
+
+TEST(HeatMap, EmptyAndEqual) {
+  EXPECT_TRUE(has_text(read_xml(to_svg(HeatMap{})), "no data"));
+  HeatMap map = counts_map();
+  map.cells.assign(4, nan);
+  EXPECT_TRUE(has_text(read_xml(to_svg(map)), "no data"));
+  map.cells.assign(4, 7);
+  EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 4u);
+  map.value.scale = Scale::log10;
+  map.cells = {-1, 0, 1e-12, 1e12};
+  EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 2u);
+}
+
+TEST(StepChart, StepsLieWhereTicksSay) {
+  StepChart chart;
+  chart.panels = {{"tree size", {{"dyspec", {4, 8, nan, 2}}}},
+                  {"accepted", {{"dyspec", {1, 2, 3, 2}}}}};
+  const Elements elements = read_xml(to_svg(chart));
+  const Elements stairs = named(elements, "polyline");
+  ASSERT_EQ(stairs.size(), 3u);  // two runs above, one below
+  const auto first = points_of(stairs[0]);
+  ASSERT_EQ(first.size(), 4u);
+  EXPECT_NEAR((first[2].x + first[3].x) / 2, tick_x(elements, "2"), print_error);
+  EXPECT_NEAR(first[2].y, tick_y(elements, "8"), print_error);
+  // Both panels share the steps.
+  EXPECT_NEAR(points_of(stairs[2])[0].x, first[0].x, print_error);
+  EXPECT_TRUE(has_text(elements, "mean 4.67"));
+  EXPECT_TRUE(has_text(elements, "mean 2"));
+}
+
+TEST(StepChart, ManyStepsKeepTheirRange) {
+  StepChart chart;
+  std::vector<double> values(5000, 10);
+  values[1234] = 50;
+  chart.panels = {{"tree size", {{"", values}}}};
+  const Elements elements = read_xml(to_svg(chart));
+  const auto polygons = named(elements, "polygon");
+  ASSERT_EQ(polygons.size(), 1u);
+  double highest = 1e9;
+  for (const Xy& point : points_of(polygons[0])) highest = std::min(highest, point.y);
+  const double zero = tick_y(elements, "0"), twenty = tick_y(elements, "20");
+  EXPECT_NEAR(highest, zero + (twenty - zero) * 50 / 20, 3 * print_error);
+  EXPECT_LT(points_of(named(elements, "polyline")[0]).size(), 2000u);
+}
+
+TEST(StepChart, OddDataIsDrawnAllTheSame) {
+  for (const auto& values :
+       std::vector<std::vector<double>>{{}, {nan}, {3}, {0, 0}, {-1, 2}, {1e300, 1}}) {
+    StepChart chart;
+    chart.panels = {{"a", {{"one", values}, {"two", {}}}}};
+    EXPECT_NO_THROW(read_xml(to_svg(chart)));
+  }
+  EXPECT_NO_THROW(read_xml(to_svg(StepChart{})));
+}
+
+StackedBars time_bars() {
+  StackedBars chart;
+  chart.value_label = "time per step (us)";
+  chart.parts = {"draft", "target", "other"};
+  chart.bars = {
+      {"dyspec", "16", {100, 300, 0}}, {"dyspec", "64", {200, 600}}, {"chain", "", {nan, -5, 400}}};
+  return chart;
+}
+
+TEST(StackedBars, SharesAreOfTheWholeBar) {
+  const Elements elements = read_xml(to_svg(time_bars()));
+  const Elements boxes = cell_boxes(elements);
+  ASSERT_EQ(boxes.size(), 5u);
+  const double zero = tick_x(elements, "0%"), whole = tick_x(elements, "100%");
+  EXPECT_NEAR(boxes[0].number("x"), zero, print_error);
+  EXPECT_NEAR(boxes[0].number("width"), (whole - zero) / 4, 2 * print_error);
+  EXPECT_NEAR(boxes[1].number("x") + boxes[1].number("width"), whole, 2 * print_error);
+  EXPECT_NEAR(boxes[2].number("width"), boxes[0].number("width"), 2 * print_error);
+  EXPECT_NEAR(boxes[4].number("width"), whole - zero, 2 * print_error);
+  EXPECT_TRUE(has_text(elements, "75%"));
+}
+
+TEST(StackedBars, AbsoluteBarsHaveTheirLength) {
+  StackedBars chart = time_bars();
+  chart.length = BarLength::absolute;
+  const Elements elements = read_xml(to_svg(chart));
+  const Elements boxes = cell_boxes(elements);
+  ASSERT_EQ(boxes.size(), 5u);
+  const double unit = (tick_x(elements, "800") - tick_x(elements, "0")) / 800;
+  EXPECT_NEAR(boxes[0].number("width"), 100 * unit, 2 * print_error);
+  EXPECT_NEAR(boxes[3].number("width"), 600 * unit, 2 * print_error);
+  EXPECT_TRUE(has_text(elements, "800"));
+}
+
+TEST(StackedBars, OddDataIsDrawnAllTheSame) {
+  EXPECT_TRUE(has_text(read_xml(to_svg(StackedBars{})), "no data"));
+  for (const BarLength length : {BarLength::shares, BarLength::absolute}) {
+    StackedBars chart = time_bars();
+    chart.length = length;
+    chart.bars = {
+        {std::string(500, 'w'), std::string(500, 'w'), {}}, {"", "", {0, 0}}, {"a", "b", {1e300}}};
+    EXPECT_NO_THROW(read_xml(to_svg(chart)));
+  }
+  StackedBars chart = time_bars();
+  chart.bars[0].parts.resize(4);
+  EXPECT_THROW(to_svg(chart), Error);
+}
+
+TEST(XmlReader, RefusesWhatIsNotWellFormed) {
+  EXPECT_EQ(read_xml("<a b=\"&lt;\"><c/>x&amp;y</a>").at(0).text, "x&y");
+  for (const char* wrong :
+       {"<a>", "<a></b>", "<a b=c/>", "<a b=\"<\"/>", "<a>&</a>", "<a/><b/>",
+        "<a b=\"1\" b=\"2\"/>", "<a b=\"1\"c=\"2\"/>", "<a>\xff</a>", "<a>&nbsp;</a>"}) {
+    EXPECT_THROW(read_xml(wrong), std::runtime_error) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::study

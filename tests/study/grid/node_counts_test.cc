@@ -1,0 +1,162 @@
+#include "study/grid/node_counts.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "coppice.h"
+#include "engine/engine_impl.h"
+#include "engine/pair.h"
+#include "study/grid/token_probs.h"
+
+namespace coppice::study {
+namespace {
+
+TEST(NodeCounts, Bins) {
+  EXPECT_EQ(probability_bin(0.0), 0u);
+  EXPECT_EQ(probability_bin(0.049), 0u);
+  EXPECT_EQ(probability_bin(0.05), 1u);
+  EXPECT_EQ(probability_bin(1.0), probability_bins - 1);
+  EXPECT_EQ(octave_bin(1.0), 0u);
+  EXPECT_EQ(octave_bin(0.51), 0u);
+  EXPECT_EQ(octave_bin(0.5), 1u);
+  EXPECT_EQ(octave_bin(1e-30), octave_bins - 1);
+  EXPECT_EQ(octave_bin(0.0), octave_bins - 1);
+}
+
+//  root ── a 0.5 (rejected), b 0.2 (accepted), c 0.1 (never looked at)
+//  b ── d 0.8 (rejected), e 0.15 (rejected)
+//  a ── f 0.9 (its parent was rejected)
+TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
+  TokenTree tree;
+  tree.reset(0);
+  const std::int32_t a = tree.add(0, 1, 0, 0.5f, 1.0);
+  const std::int32_t b = tree.add(0, 2, 1, 0.2f, 0.5);
+  tree.add(0, 3, 2, 0.1f, 0.3);
+  tree.add(b, 4, 0, 0.8f, 0.2);
+  tree.add(a, 6, 0, 0.9f, 0.5);
+  tree.add(b, 5, 1, 0.15f, 0.04);
+  //                                          a      b     c     d      f      e
+  const std::array<float, 7> target_prob = {1, 0.03f, 0.7f, 0.2f, 0.31f, 0.95f, 0.01f};
+  NodeCounts counts;
+  const std::array<std::int32_t, 1> path = {b};
+  counts.add(tree, path, target_prob);
+  const Examined total = counts.total();
+  EXPECT_EQ(total.examined, 4);  // a, b, d, e
+  EXPECT_EQ(total.accepted, 1);
+  EXPECT_NEAR(total.draft_prob, 0.5 + 0.2 + 0.8 + 0.15, 1e-6);
+  EXPECT_NEAR(total.estimate, 0.5 + 0.2 / 0.5 + 0.8 + 0.15 / 0.2, 1e-5);
+  EXPECT_EQ(counts.by_draft_prob[4].accepted + counts.by_draft_prob[3].accepted, 1);  // 0.2f
+  EXPECT_EQ(counts.by_position.size(), 4u);
+  EXPECT_EQ(counts.by_position.at({1, 1}).accepted, 1);
+  EXPECT_EQ(counts.by_position.at({2, 0}).accepted, 0);
+  EXPECT_FALSE(counts.by_position.contains({1, 2}));
+  std::int64_t nodes = 0;
+  for (const auto& row : counts.joint) {
+    for (const std::int64_t count : row) nodes += count;
+  }
+  EXPECT_EQ(nodes, 6) << "all drafted tokens";
+  EXPECT_EQ(counts.joint[probability_bin(static_cast<double>(0.9f))]
+                        [probability_bin(static_cast<double>(0.95f))],
+            1);
+}
+
+// Chances are those of the shares that beliefs leave, by the numbers where these are known; a step
+// counts with its first child's number.
+TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(0, 1, 0, 0.5f, 1.0, -1.0f, 0.93f);
+  const std::int32_t b = tree.add(0, 2, 1, 0.2f, 0.5, -1.0f, 0.12f);
+  const std::array<float, 3> target_prob = {1, 0.03f, 0.7f};
+  const std::array<std::int32_t, 1> path = {b};
+  const AcceptanceCalibration calibration;
+  NodeCounts counts, plain;
+  counts.add(tree, path, target_prob, &calibration);
+  plain.add(tree, path, target_prob);
+  const double first = calibration.child(0, 0.5, static_cast<double>(0.93f)),
+               second = calibration.child(1, 0.4, static_cast<double>(0.12f));
+  const Examined& refused = counts.by_chance[probability_bin(first)];
+  EXPECT_EQ(refused.examined, 1);
+  EXPECT_EQ(refused.accepted, 0);
+  EXPECT_NEAR(refused.estimate, first, 1e-9);
+  const Examined& accepted = counts.by_chance[probability_bin(second)];
+  EXPECT_EQ(accepted.accepted, 1);
+  EXPECT_NEAR(accepted.estimate, second, 1e-6);
+  EXPECT_EQ(counts.by_number[7].steps, 1);
+  EXPECT_EQ(counts.by_number[7].tokens, 2);
+  EXPECT_EQ(plain.by_number[7].tokens, 2) << "whatever growth made of it";
+  for (const Examined& bin : plain.by_chance) EXPECT_EQ(bin.examined, 0);
+
+  const nlohmann::json json = to_json(counts);
+  EXPECT_EQ(to_json(node_counts_from(json)), json);
+  nlohmann::json old = json;
+  old.erase("by_chance");
+  old.erase("by_number");
+  EXPECT_EQ(node_counts_from(old).total().examined, 2) << "a result of an earlier version";
+  nlohmann::json wrong = json;
+  wrong["by_number"][0][2] = 0;
+  EXPECT_THROW(node_counts_from(wrong), Error);
+}
+
+TEST(NodeCounts, JsonAndBack) {
+  NodeCounts counts;
+  counts.by_draft_prob[19] = {3, 2, 2.9, 2.95};
+  counts.by_estimate[0] = {3, 2, 2.9, 2.95};
+  counts.by_position[{1, 0}] = {3, 2, 2.9, 2.95};
+  counts.joint[19][3] = 7;
+  const NodeCounts back = node_counts_from(nlohmann::json::parse(to_json(counts).dump()));
+  EXPECT_EQ(to_json(back), to_json(counts));
+  NodeCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.total().examined, 6);
+  EXPECT_EQ(twice.joint[19][3], 14);
+  for (const char* bad :
+       {R"([20, 1, 0, 0.1, 0.1])", R"([1, 1, 2, 0.1, 0.1])", R"([1, -1, 0, 0, 0])",
+        R"([1, 1, 0, 7, 0.1])", R"([1, 1, 0, 0.1])", R"(["a", 1, 0, 0.1, 0.1])", "3"}) {
+    nlohmann::json json = to_json(counts);
+    json["by_draft_prob"] = nlohmann::json::array({nlohmann::json::parse(bad)});
+    EXPECT_ANY_THROW(node_counts_from(json)) << bad;
+  }
+}
+
+// Under rejection a draft that is the target has every first child accepted, and every drafted
+// token in the bin of its own draft probability.
+TEST(NodeCounts, APerfectDraftInTheEngine) {
+  const coppice::testing::TinyPair pair({}, 0.0);
+  Engine engine = Engine::load(pair.options());
+  NodeCounts counts;
+  std::int64_t drafted = 0, good = 0, steps = 0;
+  engine.impl().observer = [&](const StepView& step) {
+    if (!step.is_step()) return;
+    counts.add(step.tree, step.verdict.path, token_probs(step, counted_params(step.target_params)));
+    drafted += step.tree.size();
+    good += static_cast<std::int64_t>(step.verdict.path.size());
+    ++steps;
+  };
+  GenerateOptions request;
+  request.temperature = 1.0;
+  request.tree_size = 6;
+  request.max_new_tokens = 60;
+  request.ignore_eos = true;
+  const std::vector<TokenId> prompt = {1, 5, 9};
+  const Generation g = engine.generate(prompt, request);
+  EXPECT_EQ(g.statistics.steps, steps);
+  const Examined total = counts.total();
+  EXPECT_EQ(total.accepted, good);
+  EXPECT_EQ(total.examined, total.accepted) << "the first sibling is always accepted";
+  std::int64_t nodes = 0, off_diagonal = 0;
+  for (std::size_t d = 0; d < probability_bins; ++d) {
+    for (std::size_t t = 0; t < probability_bins; ++t) {
+      nodes += counts.joint[d][t];
+      off_diagonal += d + 1 < t || t + 1 < d ? counts.joint[d][t] : 0;
+    }
+  }
+  EXPECT_EQ(nodes, drafted);
+  EXPECT_EQ(off_diagonal, 0);
+}
+
+}  // namespace
+}  // namespace coppice::study

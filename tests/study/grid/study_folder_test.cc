@@ -1,0 +1,223 @@
+#include "study/grid/study_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "reference/files.h"
+#include "reference/tiny_model.h"
+#include "study/files/fingerprint.h"
+
+namespace coppice::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename Action>
+std::string usage_error(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(StudyFolder, TwoRunsNeverShareIt) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "deep" / "study";
+  std::optional<StudyFolder> first(path);
+  const std::string error = usage_error([&] { StudyFolder second(path); });
+  EXPECT_NE(error.find("another run is working in it"), std::string::npos) << error;
+  first.reset();
+  EXPECT_NO_THROW(StudyFolder again(path)) << "after the first has ended";
+}
+
+/// As study_file_of() makes it, without its models.
+StudyFile some_file() {
+  StudyFile file;
+  file.fixed = {{"max_new_tokens", 64}, {"device", "cpu"}, {"top_p", 1.0}};
+  file.pairs[""] = {{"target", {{"path", "/models/a"}, {"fingerprint", "01"}}}, {"draft", nullptr}};
+  file.trees["tree.json"] = "aa";
+  Cell cell;
+  cell.policy = Policy::dyspec;
+  cell.plain_values = true;
+  cell.tree_size = 16;
+  cell.temperature = 0.6;
+  cell.widths = {3, 2};
+  cell.pair = "large";
+  Cell custom = cell;
+  custom.policy = Policy::custom;
+  custom.plain_values = false;
+  custom.custom_policy = "mine";
+  file.plan = {{cell, custom, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
+  file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
+                       "f32", "", "a CPU", "AVX2", 2, 1});
+  return file;
+}
+
+void add_results(const StudyFolder& folder) {
+  std::ofstream(folder.file(results_name)) << with_checksum("{\"a\":1}") << "\n";
+}
+
+TEST(StudyFolder, ItsFileComesBackAsItWas) {
+  const StudyFile file = some_file();
+  const std::string text = to_text(file);
+  EXPECT_EQ(to_text(study_file_from(text, "study.json")), text);
+  const StudyFile back = study_file_from(text, "study.json");
+  for (std::size_t c = 0; c < file.plan.cells.size(); ++c) {
+    EXPECT_EQ(back.plan.cells[c].key(), file.plan.cells[c].key());
+  }
+  EXPECT_EQ(back.runs, file.runs);
+  const auto error = [](const std::string& damaged) {
+    return testing::error_of([&] { study_file_from(damaged, "study.json"); });
+  };
+  EXPECT_NE(error("{\"format\": 2}").find("format 2"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 2}").find("another folder"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 3}").find("a value is missing"), std::string::npos);
+  EXPECT_NE(error("{"), "");
+}
+
+TEST(StudyFolder, OtherSettingsAreRefusedByName) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  {
+    StudyFolder folder(path);
+    StudyFile file = some_file();
+    folder.settle(file);
+    EXPECT_FALSE(folder.continued());
+  }
+  {
+    StudyFolder folder(path);
+    StudyFile other = some_file();
+    other.fixed["max_new_tokens"] = 5;
+    EXPECT_NO_THROW(folder.settle(other)) << "no result is bound to the settings";
+    EXPECT_FALSE(folder.continued());
+    StudyFile file = some_file();
+    folder.settle(file);
+    add_results(folder);
+  }
+  StudyFolder folder(path);
+  StudyFile same = some_file();
+  EXPECT_NO_THROW(folder.settle(same));
+  EXPECT_TRUE(folder.continued());
+  const std::string before = testing::bytes_of(folder.file(study_name));
+  StudyFile other = some_file();
+  other.fixed["max_new_tokens"] = 128;
+  other.fixed.erase("top_p");
+  other.fixed["top_k"] = 4;
+  const std::string error = usage_error([&] { folder.settle(other); });
+  EXPECT_NE(error.find("(max_new_tokens: it was 64, now 128; top_k: it was not set, now 4; top_p: "
+                       "it was 1.0, now not set)"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(testing::bytes_of(folder.file(study_name)), before) << "a refusal changes nothing";
+}
+
+// What a message shortens must not hide the difference.
+TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
+  const std::string deep = "/models/" + std::string(300, 'x') + "/";
+  StudyFile before = some_file(), now = some_file();
+  before.pairs[""]["target"]["path"] = deep + "a";
+  now.pairs[""]["target"]["path"] = deep + "a";
+  EXPECT_TRUE(differences(before, now).empty());
+  now.pairs[""]["target"]["path"] = "/moved";
+  EXPECT_TRUE(differences(before, now).empty()) << "the same models elsewhere";
+  now.pairs[""]["target"] = {{"path", deep + "a"}, {"fingerprint", "02"}};
+  now.pairs[""]["draft"] = {{"path", "/d"}, {"fingerprint", "03"}};
+  now.pairs["more"] = now.pairs[""];
+  now.trees["tree.json"] = "bb";
+  now.trees["more.json"] = "cc";
+  const std::vector<std::string> found = differences(before, now);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_NE(found[0].find("(fingerprint 01), now "), std::string::npos) << found[0];
+  EXPECT_TRUE(found[0].ends_with("(fingerprint 02)")) << found[0];
+  EXPECT_EQ(found[1], "draft: it was none, now '/d' (fingerprint 03)");
+  EXPECT_EQ(found[2], "contents of tree 'tree.json': it was \"aa\", now \"bb\"");
+}
+
+TEST(StudyFolder, PairsTreesAndRunsAreAddedTo) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  {
+    StudyFolder folder(path);
+    StudyFile file = some_file();
+    folder.settle(file);
+    add_results(folder);
+  }
+  StudyFile more = some_file();
+  more.pairs = {{"large", {{"target", nullptr}, {"draft", nullptr}}}};
+  more.trees = {{"other.json", "bb"}};
+  more.runs.clear();
+  more.plan.rounds = 1;
+  StudyFolder folder(path);
+  folder.settle(more);
+  const StudyFile kept = study_file_from(testing::bytes_of(folder.file(study_name)), "study.json");
+  EXPECT_EQ(kept.pairs.size(), 2u);
+  EXPECT_EQ(kept.trees.size(), 2u);
+  EXPECT_EQ(kept.runs, some_file().runs);
+  EXPECT_EQ(kept.plan.rounds, 1) << "what was asked for last";
+}
+
+TEST(StudyFolder, KnowsItsOwnFiles) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  const StudyFolder folder(path);
+  std::ofstream(path / results_name).close();
+  fs::create_directory(path / "sub");
+  fs::create_symlink(path / results_name, scratch.path() / "link");
+  fs::create_hard_link(path / results_name, scratch.path() / "hard");
+  for (const char* own : {"results.jsonl", "lock", "study.json", "prompts.jsonl", "costs.json",
+                          "costs-large.json", "figures/x.svg", "tables/x", "report.html",
+                          "sub/../results.jsonl", "../link", "../hard", "../study/lock"}) {
+    EXPECT_TRUE(is_of_a_study(path, path / own)) << own;
+  }
+  for (const char* other : {"run.trace", "sub/lock", "../lock", "../results.jsonl", "."}) {
+    EXPECT_FALSE(is_of_a_study(path, path / other)) << other;
+  }
+}
+
+TEST(StudyFolder, OtherFoldersAreLeftAlone) {
+  const coppice::testing::TemporaryFolder scratch;
+  std::ofstream(scratch.path() / "letter.txt") << "dear";
+  const std::string error = usage_error([&] { StudyFolder folder(scratch.path()); });
+  EXPECT_NE(error.find("letter.txt"), std::string::npos) << error;
+  EXPECT_FALSE(fs::exists(scratch.path() / "lock"));
+  EXPECT_THROW(StudyFolder folder(scratch.path() / "letter.txt"), Error);
+  EXPECT_THROW(StudyFolder folder("/proc/nowhere/study"), Error);
+}
+
+// What a run leaves that is killed before its settings are written.
+TEST(StudyFolder, ABarelyBegunOneGoesOn) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study";
+  fs::create_directory(path);
+  std::ofstream(path / "lock").close();
+  std::ofstream(path / ".study.json.4711-0.coppice-part") << "{\"lim";
+  StudyFolder folder(path);
+  StudyFile file = some_file();
+  folder.settle(file);
+  EXPECT_FALSE(folder.continued());
+}
+
+TEST(Fingerprint, SeesChangesOfAModel) {
+  const coppice::testing::TemporaryFolder a, b;
+  coppice::testing::TinyModel model;
+  write_tiny_model(a.path(), model);
+  write_tiny_model(b.path(), model);
+  const std::string before = fingerprint_of_folder(a.path());
+  EXPECT_EQ(before.size(), 16u);
+  EXPECT_EQ(before, fingerprint_of_folder(b.path())) << "not of the place";
+  model.seed = 2;
+  write_tiny_model(b.path(), model);
+  EXPECT_NE(before, fingerprint_of_folder(b.path()));
+  EXPECT_THROW(fingerprint_of_folder(a.path() / "nowhere"), Error);
+}
+
+}  // namespace
+}  // namespace coppice::study

@@ -1,0 +1,691 @@
+// Whole studies of a tiny pair: what is counted, and that ends and new beginnings change nothing.
+#include "study/grid/study.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "engine/pair.h"
+#include "reference/files.h"
+#include "study/grid/cell_run.h"
+#include "study/grid/grid.h"
+#include "study/grid/study_compare.h"
+#include "study/grid/study_folder.h"
+#include "study/grid/study_merge.h"
+#include "study/grid/trace.h"
+
+namespace coppice::study {
+namespace {
+
+namespace fs = std::filesystem;
+using coppice::testing::TemporaryFolder;
+using coppice::testing::TinyModel;
+using coppice::testing::TinyPair;
+
+/// Table of a study without what depends on the clock.
+std::string timeless(const Summary& summary) {
+  const Table csv = summary_csv(summary);
+  std::string text;
+  for (const auto& row : csv.rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string& name = csv.columns[c].name;
+      const bool timed = name.find("second") != name.npos || name.find("speedup") != name.npos ||
+                         name.find("_us_") != name.npos || name.find("_share") != name.npos ||
+                         name == "texts_of_other_runs";
+      if (!timed || name.starts_with("accepted_share")) text += row[c] + ";";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TinyModel peaky() {
+  TinyModel model;
+  model.logit_scale = 2.0;
+  return model;
+}
+TinyModel other_seed() {
+  TinyModel model;
+  model.seed = 9;
+  return model;
+}
+
+class Study : public ::testing::Test {
+ protected:
+  Study() {
+    request_.prompts_file = "made up";
+    for (const TokenId token : {5, 9, 12, 31, 44, 50}) {
+      request_.prompts.push_back({token < 20 ? "low" : "high", "", {1, token, 7}, token, {}});
+    }
+    request_.shared.max_new_tokens = 14;
+    lists_.policies = {"dyspec", "chain", "specinfer"};
+    lists_.tree_sizes = {4, 8};
+    lists_.temperatures = {0.0, 0.8};
+    lists_.seeds = {3, 4};
+    request_.cells = make_grid(lists_, request_.shared).cells;
+    request_.engine = pair_.options();
+    request_.oracle_positions = 2;
+    request_.oracle_sizes = {4};
+  }
+  fs::path out(const char* name = "study") const { return folder_.path() / name; }
+  StudyOutcome run(const char* name = "study") { return conduct(request_, out(name), {}); }
+
+  TemporaryFolder folder_;
+  TinyPair pair_{peaky(), 0.2};
+  GridLists lists_;
+  StudyRequest request_;
+};
+
+TEST_F(Study, TracesWhatItCountsAlsoWhenItGoesOn) {
+  lists_.policies = {"dyspec"};
+  lists_.tree_sizes = {4};
+  lists_.seeds = {3};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.oracle_positions = 0;
+  request_.trace = folder_.path() / "nodes.trace";
+  int asked = 0;
+  StudyHooks hooks;
+  hooks.stop = [&] { return ++asked > 40; };  // somewhere in the middle
+  ASSERT_FALSE(conduct(request_, out(), hooks).finished);
+  const StudyOutcome outcome = run();
+  ASSERT_TRUE(outcome.finished);
+
+  const Trace trace = read_trace(request_.trace);
+  EXPECT_FALSE(trace.torn);
+  ASSERT_EQ(trace.header["runs"].size(), request_.cells.size());
+  std::int64_t expected = 0, good = 0, traced_good = 0;
+  for (const SummaryRow& row : outcome.summary.rows) {
+    expected += row.steps + std::llround(row.tree_size * static_cast<double>(row.steps));
+    good += std::llround(row.accepted_length.value * static_cast<double>(row.steps));
+  }
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> generations;
+  for (const TraceNode& node : trace.nodes) {
+    traced_good += node.fate == Fate::root || node.fate == Fate::accepted ? 1 : 0;
+    ++generations[{node.run, node.prompt}];
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(trace.nodes.size()), expected);
+  EXPECT_EQ(traced_good, good);
+  EXPECT_EQ(generations.size(), request_.cells.size() * request_.prompts.size());
+  // Counts and trace see the same probabilities, but at temperature 0, where those of the trace
+  // are all or nothing.
+  for (const SummaryRow& row : outcome.summary.rows) {
+    if (row.cell.plain()) continue;
+    decltype(NodeCounts::joint) joint{};
+    std::int64_t neither = 0;
+    for (const TraceNode& node : trace.nodes) {
+      const Cell& cell = request_.cells[node.run];
+      if (node.fate == Fate::root || cell.row_key() != row.cell.row_key()) continue;
+      const auto target_prob = static_cast<double>(node.target_prob);
+      ++joint[probability_bin(static_cast<double>(node.draft_prob))][probability_bin(target_prob)];
+      neither += target_prob > 0.0 && target_prob < 1.0 ? 1 : 0;
+    }
+    EXPECT_EQ(joint == row.nodes.joint, row.cell.temperature > 0.0) << row.cell.row_key();
+    EXPECT_EQ(neither > 0, row.cell.temperature > 0.0) << row.cell.row_key();
+  }
+
+  request_.trace = folder_.path() / "late.trace";
+  EXPECT_THROW(run(), Error);
+}
+
+TEST_F(Study, CountsWhatGenerateCounts) {
+  const StudyOutcome outcome = run();
+  ASSERT_TRUE(outcome.finished);
+  Engine engine = Engine::load(request_.engine);
+  const std::vector<PromptName> names = names_of(request_.prompts);
+  ASSERT_EQ(outcome.summary.rows.size(), 2u * 7u);
+  for (const SummaryRow& row : outcome.summary.rows) {
+    double good = 0.0, steps = 0.0, trees = 0.0, passes = 0.0;
+    for (const std::uint64_t seed : lists_.seeds) {
+      for (std::size_t p = 0; p < request_.prompts.size(); ++p) {
+        GenerateOptions options;
+        options.policy = row.cell.policy;
+        options.tree_size = row.cell.tree_size;
+        options.temperature = row.cell.temperature;
+        options.max_new_tokens = 14;
+        options.seed = seed;
+        options.stream = stream_of(names[p].id);
+        const Statistics s = engine.generate(request_.prompts[p].tokens, options).statistics;
+        const auto n = static_cast<double>(s.steps);
+        good += s.accepted_length * n;
+        steps += n;
+        trees += s.tree_size_mean * n;
+        passes += static_cast<double>(s.draft_passes);
+      }
+    }
+    EXPECT_NEAR(row.accepted_length.value, good / steps, 1e-9) << row.cell.row_key();
+    EXPECT_NEAR(row.tree_size, trees / steps, 1e-9) << row.cell.row_key();
+    EXPECT_NEAR(row.draft_passes, passes / steps, 1e-9) << row.cell.row_key();
+    EXPECT_LE(row.accepted_length.low, row.accepted_length.value);
+    EXPECT_GE(row.accepted_length.high, row.accepted_length.value);
+    EXPECT_EQ(row.prompts, 6);
+    if (row.cell.plain()) {
+      EXPECT_EQ(row.accepted_length.value, 1.0);
+      EXPECT_EQ(row.speedup.value, 1.0);
+    } else {
+      EXPECT_GT(row.accepted_length.value, 1.0) << row.cell.row_key();
+      EXPECT_GT(row.speedup.value, 0.0);
+    }
+  }
+  // Two kinds, every row of each; together they are the whole.
+  ASSERT_EQ(outcome.summary.kinds.size(), 2 * outcome.summary.rows.size());
+  std::map<std::string, std::int64_t> steps;
+  for (const SummaryRow& row : outcome.summary.kinds) steps[row.cell.row_key()] += row.steps;
+  for (const SummaryRow& row : outcome.summary.rows) {
+    EXPECT_EQ(steps[row.cell.row_key()], row.steps);
+  }
+}
+
+TEST_F(Study, TheOracleIsWalkedAboveTemperatureZero) {
+  const StudyOutcome outcome = run();
+  ASSERT_EQ(outcome.summary.oracle.size(), 1u);
+  const OracleRow& oracle = outcome.summary.oracle[0];
+  EXPECT_EQ(oracle.temperature, 0.8);
+  EXPECT_EQ(oracle.size, 4);
+  EXPECT_EQ(oracle.prompts, 6);
+  EXPECT_GT(oracle.accepted_length.value, 1.0);
+  EXPECT_LT(oracle.accepted_length.value, 5.0);
+}
+
+// A tree of one node is worth the target's largest probability; the step ends with the second token
+// of what is left where the first was foreseen, else with the first. The text's first token comes
+// with the prompt.
+TEST_F(Study, OracleTreesOfOneNode) {
+  Engine engine = Engine::load(request_.engine);
+  GenerateOptions options;
+  options.policy = Policy::none;
+  options.temperature = 0.8;
+  options.max_new_tokens = 40;
+  options.ignore_eos = true;
+  options.logprobs = true;
+  const std::vector<TokenId>& prompt = request_.prompts[0].tokens;
+  const Generation text = engine.generate(prompt, options);
+  double expected = 0.0;
+  std::int32_t steps = 0;
+  for (std::size_t at = 1; at < text.tokens.size(); ++steps) {
+    const auto& [token, logprob] = text.logprobs[at].top[0];
+    expected += 1.0 + std::exp(logprob);
+    at += text.tokens[at] == token ? 2 : 1;
+  }
+  EXPECT_LT(steps, 40) << "no token was foreseen";
+  const OracleWalk walk = walk_oracle(engine, prompt, text.tokens, options, 1, 1000);
+  EXPECT_EQ(walk.positions, steps);
+  // The processed distributions of two passes differ by rounding of f32.
+  EXPECT_NEAR(walk.expected, expected, 1e-4 * expected);
+  EXPECT_EQ(walk_oracle(engine, prompt, text.tokens, options, 1, 3).positions, 3);
+  const OracleWalk more = walk_oracle(engine, prompt, text.tokens, options, 6, 1000);
+  EXPECT_GT(more.expected / more.positions, walk.expected / walk.positions);
+}
+
+TEST_F(Study, KilledAtAnyPointItEndsWithTheSameTables) {
+  const std::string whole = timeless(run().summary);
+  const std::string results = testing::bytes_of(out() / "results.jsonl");
+  const std::string settings = testing::bytes_of(out() / "study.json");
+  const auto lines = std::count(results.begin(), results.end(), '\n');
+  EXPECT_EQ(lines, 6 * (2 * 2 * 7 + 1));
+  for (std::size_t part = 0; part <= 12; ++part) {
+    // Odd offsets, so that some lie within a line and some at its end.
+    const std::size_t bytes = std::min(results.size(), part * results.size() / 12 + part * 37);
+    fs::remove_all(out());
+    fs::create_directory(out());
+    std::ofstream(out() / "study.json", std::ios::binary) << settings;
+    std::ofstream(out() / "results.jsonl", std::ios::binary) << results.substr(0, bytes);
+    const StudyOutcome again = run();
+    EXPECT_EQ(again.continued, bytes > 0);
+    ASSERT_EQ(timeless(again.summary), whole) << "cut at byte " << bytes;
+    const std::string now = testing::bytes_of(out() / "results.jsonl");
+    const std::size_t kept = results.substr(0, bytes).rfind('\n') + 1;
+    EXPECT_EQ(now.substr(0, kept), results.substr(0, kept)) << "what is done is not done again";
+    EXPECT_EQ(std::count(now.begin(), now.end(), '\n'), lines);
+  }
+}
+
+TEST_F(Study, StoppedItGoesOn) {
+  const std::string whole = timeless(run("whole").summary);
+  int asked = 0;
+  for (int round = 0; round < 200; ++round) {
+    StudyHooks hooks;
+    asked = 0;
+    hooks.stop = [&] { return ++asked > 600; };  // somewhere within a generation
+    const StudyOutcome outcome = conduct(request_, out(), hooks);
+    if (!outcome.finished) {
+      EXPECT_TRUE(outcome.summary.rows.empty());
+      EXPECT_FALSE(fs::exists(out() / "summary.csv"));
+      continue;
+    }
+    EXPECT_GT(round, 0) << "it was never stopped";
+    EXPECT_EQ(timeless(outcome.summary), whole);
+    return;
+  }
+  FAIL() << "it never ended";
+}
+
+TEST_F(Study, JobsChangeTimesOnly) {
+  if (request_.engine.device == "cuda") GTEST_SKIP() << "a GPU runs one job";
+  const std::string one = timeless(run("one").summary);
+  request_.jobs = 3;
+  EXPECT_EQ(timeless(run("three").summary), one);
+}
+
+TEST_F(Study, AnErrorOfAWorkerEndsTheStudyAndKeepsResults) {
+  request_.engine.kv_tokens = 16;  // holds the short prompts, not the long one
+  request_.prompts.back().tokens.assign(15, 8);
+  request_.jobs = 2;
+  request_.oracle_positions = 0;
+  const StudyOutcome outcome = run();
+  EXPECT_TRUE(outcome.finished) << "a full memory ends a text, no study";
+  request_.prompts.back().tokens.assign(17, 8);
+  try {
+    run("other");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("line 50"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Study, OtherModelsAreRefused) {
+  run();
+  const TinyPair other(other_seed(), 0.2);
+  request_.engine.draft = other.options().draft;
+  try {
+    run();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("draft: it was"), std::string::npos) << error.what();
+  }
+}
+
+/// Lines of the results of a study.
+std::vector<std::string> lines_of(const fs::path& folder) {
+  std::vector<std::string> lines;
+  std::istringstream text(testing::bytes_of(folder / results_name));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(Study, IsExtendedByAnythingThatChangesNoResult) {
+  request_.oracle_positions = 2;
+  const auto ask = [&](std::vector<std::string> policies, std::vector<std::int32_t> sizes,
+                       std::vector<std::uint64_t> seeds) {
+    lists_.policies = std::move(policies);
+    lists_.tree_sizes = std::move(sizes);
+    lists_.seeds = std::move(seeds);
+    request_.cells = make_grid(lists_, request_.shared).cells;
+  };
+  const std::vector<StudyPrompt> all = request_.prompts;
+  request_.prompts = {all[1], all[4]};
+  ask({"dyspec"}, {4}, {3});
+  run();
+  const std::vector<std::string> before = lines_of(out());
+  // More prompts, before and between those that were there; policies, sizes, seeds, rounds.
+  request_.prompts = all;
+  request_.rounds = 2;
+  request_.oracle_sizes = {2, 4};
+  ask({"chain", "dyspec"}, {8, 4}, {4, 3});
+  const StudyOutcome grown = run();
+  const std::vector<std::string> after = lines_of(out());
+  ASSERT_GT(after.size(), before.size());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin())) << "nothing is run again";
+  EXPECT_EQ(grown.missing, 0);
+  EXPECT_EQ(grown.others, 0);
+  EXPECT_EQ(after.size(), 6u * (2 * 2 * 2 * 5 + 2));
+  // The same study begun anew.
+  EXPECT_EQ(timeless(run("anew").summary), timeless(grown.summary));
+  // And what it was before: the rest stays, and is not counted.
+  request_.prompts = {all[1], all[4]};
+  request_.rounds = 1;
+  request_.oracle_sizes = {4};
+  ask({"dyspec"}, {4}, {3});
+  const StudyOutcome less = run();
+  EXPECT_EQ(lines_of(out()), after);
+  EXPECT_EQ(less.prompts, 2);
+  EXPECT_EQ(less.others, static_cast<std::int64_t>(after.size() - before.size()));
+}
+
+TEST_F(Study, RoundsRepeatTextsInAnotherOrder) {
+  request_.oracle_positions = 0;
+  lists_.acceptances = {Acceptance::rejection, Acceptance::coupled};
+  lists_.policies = {"dyspec", "chain"};
+  lists_.tree_sizes = {4};
+  lists_.seeds = {3};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.rounds = 3;
+  const StudyOutcome outcome = run();
+  const Results results(out() / results_name, outcome.file.plan);
+  const std::size_t cells = request_.cells.size(), prompts = request_.prompts.size();
+  ASSERT_EQ(results.results().size(), 3 * cells * prompts);
+  // Round by round and in each prompt by prompt; the order of cells is another each time.
+  std::set<std::vector<std::string>> orders;
+  for (std::size_t i = 0; i < results.results().size(); i += cells) {
+    std::vector<std::string> order;
+    for (std::size_t c = 0; c < cells; ++c) {
+      const Result& result = results.results()[i + c];
+      EXPECT_EQ(static_cast<std::size_t>(result.round), i / cells / prompts);
+      EXPECT_EQ(static_cast<std::size_t>(result.prompt), i / cells % prompts);
+      order.push_back(result.cell);
+    }
+    orders.insert(std::move(order));
+  }
+  EXPECT_EQ(orders.size(), 3 * prompts);
+  for (const SummaryRow& row : outcome.summary.rows) {
+    ASSERT_EQ(row.rounds.size(), 3u);
+    EXPECT_EQ(row.runs, 3 * 6);
+    const Estimate& pace = row.rounds_tokens_per_second;
+    EXPECT_EQ(pace.n, 3);
+    EXPECT_TRUE(pace.low <= pace.value && pace.value <= pace.high);
+    // All rounds' tokens by all their seconds lie between the slowest round and the fastest.
+    const auto [slowest, fastest] = std::minmax_element(
+        row.rounds.begin(), row.rounds.end(), [](const RoundSpeed& a, const RoundSpeed& b) {
+          return a.tokens_per_second < b.tokens_per_second;
+        });
+    EXPECT_GE(row.tokens_per_second.value, slowest->tokens_per_second);
+    EXPECT_LE(row.tokens_per_second.value, fastest->tokens_per_second);
+    std::int64_t steps = 0, good = 0;
+    for (std::size_t length = 0; length < row.lengths.size(); ++length) {
+      steps += row.lengths[length];
+      good += static_cast<std::int64_t>(length) * row.lengths[length];
+    }
+    EXPECT_EQ(steps, row.steps);
+    EXPECT_NEAR(static_cast<double>(good) / static_cast<double>(steps), row.accepted_length.value,
+                1e-12);
+    // Depth by depth: who is reached there was accepted one above.
+    for (std::size_t d = 0; d < row.depths.size(); ++d) {
+      const DepthRate& rate = row.depths[d];
+      EXPECT_LE(rate.accepted, rate.reached);
+      EXPECT_LE(rate.reached, d == 0 ? row.steps : row.depths[d - 1].accepted);
+    }
+  }
+  // Speed-ups: two conventions, from the results themselves.
+  const SummaryRow& row = outcome.summary.rows[1];
+  std::map<std::int32_t, std::array<double, 4>> sums;  // tokens and seconds, plain's likewise
+  for (const Result& result : results.results()) {
+    const bool own = result.cell.starts_with(row.cell.row_key() + " seed=");
+    if (!own && !result.cell.starts_with(row.cell.plain_row_key() + " seed=")) continue;
+    auto& of = sums[result.prompt];
+    of[own ? 0 : 2] += static_cast<double>(result.tokens());
+    of[own ? 1 : 3] += result.seconds.prefill + result.seconds.decode();
+  }
+  double mean = 0.0;
+  std::array<double, 4> total{};
+  for (const auto& [prompt, of] : sums) {
+    mean += of[0] / of[1] / (of[2] / of[3]) / 6.0;
+    for (std::size_t i = 0; i < 4; ++i) total[i] += of[i];
+  }
+  EXPECT_NEAR(row.mean_speedup_with_prefill.value, mean, 1e-9);
+  EXPECT_NEAR(row.speedup_with_prefill.value, total[0] / total[1] / (total[2] / total[3]), 1e-9);
+  // Temperature 0, and coupled at 0.8: every text but the one that they are compared with.
+  ASSERT_EQ(outcome.summary.agreements.size(), 2u);
+  const std::int64_t rows = 3, rounds = 3, references = 6;
+  EXPECT_EQ(outcome.summary.agreements[0].texts, 6 * rows * rounds - references);
+  EXPECT_EQ(outcome.summary.agreements[1].texts, 6 * rows * rounds - references);
+  for (const Agreement& one : outcome.summary.agreements) EXPECT_TRUE(one.divergences.empty());
+  // The two settings under each of three temperatures and rules.
+  EXPECT_EQ(outcome.summary.comparisons.size(), 3u);
+}
+
+TEST_F(Study, TextsThatDepartAreFoundAndNamed) {
+  request_.oracle_positions = 0;
+  lists_.acceptances = {Acceptance::coupled};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  const StudyOutcome outcome = run();
+  // One token of one coupled text, with a new checksum.
+  std::string lines, changed;
+  for (const StoredLine& line : read_results(out() / results_name)) {
+    auto json = nlohmann::ordered_json::parse(line.text);
+    const auto cell = json["cell"].get<std::string>();
+    if (changed.empty() && cell.starts_with("chain") && cell.find("coupled") != cell.npos) {
+      auto& token = json["turns"][0]["tokens"][5];
+      token = (token.get<int>() + 1) % 90;
+      changed = cell + json["prompt"].get<std::string>();
+    }
+    lines += with_checksum(json.dump()) + "\n";
+  }
+  write_file(out() / results_name, lines);
+  const std::vector<Agreement> found =
+      agreements_of(outcome.file.plan.cells, Results(out() / results_name, outcome.file.plan));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[0].divergences.empty());
+  ASSERT_EQ(found[1].divergences.size(), 1u);
+  const Divergence& one = found[1].divergences[0];
+  EXPECT_EQ(one.cell + one.prompt_id, changed);
+  EXPECT_EQ(one.position, 5);
+  EXPECT_EQ(one.turn, 0);
+  EXPECT_EQ(one.found, (one.expected + 1) % 90);
+}
+
+TEST_F(Study, SeveralPairsOfModels) {
+  const TinyPair other(other_seed(), 0.2);
+  const EngineOptions options = other.options();
+  request_.pairs = {{"a", request_.engine.target, request_.engine.draft},
+                    {"b", options.target, options.draft}};
+  const std::vector<Cell> cells = request_.cells;
+  request_.cells.clear();
+  for (const char* name : {"a", "b"}) {
+    for (Cell cell : cells) {
+      cell.pair = name;
+      request_.cells.push_back(cell);
+    }
+  }
+  const StudyOutcome both = run();
+  ASSERT_EQ(both.summary.rows.size(), 28u);
+  EXPECT_EQ(both.summary.oracle.size(), 2u);
+  EXPECT_EQ(both.file.runs.size(), 2u);
+  for (const Comparison& one : both.summary.comparisons) {
+    EXPECT_EQ(both.summary.rows[one.first].cell.pair, both.summary.rows[one.second].cell.pair);
+  }
+  // Each as in a study of its own.
+  request_.pairs.clear();
+  request_.cells = cells;
+  request_.engine = options;
+  const StudyOutcome alone = run("alone");
+  for (std::size_t r = 0; r < 14; ++r) {
+    EXPECT_EQ(both.summary.rows[14 + r].accepted_length.value,
+              alone.summary.rows[r].accepted_length.value);
+  }
+  EXPECT_NE(both.summary.rows[1].accepted_length.value,
+            both.summary.rows[15].accepted_length.value);
+}
+
+// Each turn follows the answers before it.
+TEST_F(Study, TurnsFollowAnswers) {
+  Engine engine = Engine::load(request_.engine);
+  Cell cell;
+  cell.policy = Policy::dyspec;
+  cell.tree_size = 6;
+  cell.temperature = 0.8;
+  const std::vector<std::vector<TokenId>> turns = {{1, 5, 7}, {9, 11}, {13}};
+  const auto result = run_cell(engine, {cell, request_.shared, turns, 77, {}, nullptr});
+  ASSERT_TRUE(result);
+  ASSERT_EQ(result->turns.size(), 3u);
+  Sequence sequence = engine.new_sequence();
+  GenerateOptions options = cell.request(request_.shared);
+  options.stream = 77;
+  std::int64_t steps = 0;
+  for (std::size_t t = 0; t < turns.size(); ++t) {
+    const Generation text = sequence.generate(turns[t], options);
+    EXPECT_EQ(result->turns[t].tokens, text.tokens);
+    EXPECT_EQ(result->turns[t].prompt_tokens, text.statistics.prompt_tokens);
+    EXPECT_EQ(result->turns[t].finish_reason, name_of(text.finish_reason));
+    steps += text.statistics.steps;
+  }
+  EXPECT_EQ(result->steps(), steps);
+  EXPECT_EQ(result->turns[1].prompt_tokens,
+            static_cast<std::int32_t>(3 + result->turns[0].tokens.size() + 2));
+}
+
+// What is merged is counted on the prompts that all settings have, and says where its times and
+// trees come from.
+TEST_F(Study, MergedStudiesNameTwoRuns) {
+  lists_.tree_sizes = {4};
+  lists_.temperatures = {0.8};
+  const std::vector<StudyPrompt> all = request_.prompts;
+  lists_.policies = {"dyspec"};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.prompts.assign(all.begin(), all.begin() + 4);
+  const StudyOutcome first = run("a");
+  EXPECT_EQ(first.summary.rows[1].other_runs, 0);
+  lists_.policies = {"sequoia"};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.prompts.assign(all.begin() + 2, all.begin() + 6);
+  ASSERT_EQ(run("b").file.notes.size(), 1u);
+  const MergeOutcome merged = merge_studies({out("a"), out("b")}, out("merged"));
+  ASSERT_EQ(merged.study.prompts, 2);
+  for (const OracleRow& row : merged.study.summary.oracle) EXPECT_EQ(row.prompts, 2);
+  ASSERT_EQ(merged.study.summary.oracle.size(), 1u);
+  EXPECT_EQ(merged.study.file.notes.size(), 1u) << "of the second study";
+  const auto& rows = merged.study.summary.rows;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].other_runs, 0) << "dyspec's plain decoding is of its own run";
+  EXPECT_EQ(rows[2].other_runs, rows[2].runs) << "sequoia's is the first study's";
+  EXPECT_GT(rows[2].runs, 0);
+  EXPECT_TRUE(summary_table(merged.study.summary).rows[2].back().ends_with(" *"));
+}
+
+TEST_F(Study, ComparesAndMergesStudies) {
+  request_.oracle_positions = 0;
+  lists_.tree_sizes = {4};
+  const std::vector<StudyPrompt> all = request_.prompts;
+  const auto study = [&](const char* name, std::vector<std::string> policies, std::size_t from,
+                         std::size_t to) {
+    lists_.policies = std::move(policies);
+    request_.cells = make_grid(lists_, request_.shared).cells;
+    request_.prompts.assign(all.begin() + static_cast<std::ptrdiff_t>(from),
+                            all.begin() + static_cast<std::ptrdiff_t>(to));
+    run(name);
+  };
+  study("a", {"dyspec", "chain"}, 0, 5);
+  study("b", {"chain", "specinfer"}, 0, 6);
+  std::reverse(request_.prompts.begin(), request_.prompts.end());
+  run("b");  // prompts are paired by what they say
+  const StudyComparison both = compare_studies(read_study(out("a")), read_study(out("b")));
+  EXPECT_EQ(both.prompts, 5);
+  ASSERT_EQ(both.rows.size(), 4u) << "plain and a chain at two temperatures";
+  for (const ComparedRow& row : both.rows) {
+    EXPECT_EQ(row.comparison.accepted_length.estimate.value, 0.0) << row.cell.row_key();
+    EXPECT_EQ(row.comparison.accepted_length.p, 1.0);
+    EXPECT_EQ(row.first_length.value, row.second_length.value);
+    EXPECT_GT(row.comparison.speed.estimate.value, 0.0);
+    EXPECT_EQ(row.comparison.speed.estimate.n, 5);
+  }
+  EXPECT_EQ(both.only_first.size(), 2u);
+  EXPECT_EQ(both.only_second.size(), 2u);
+  EXPECT_EQ(both.texts, 5 * 2 * 2) << "temperature 0: plain and a chain, two seeds";
+  EXPECT_TRUE(both.divergences.empty());
+  EXPECT_TRUE(both.differences.empty());
+
+  study("c", {"dyspec"}, 5, 6);
+  const MergeOutcome merged = merge_studies({out("a"), out("b"), out("c")}, out("merged"));
+  EXPECT_EQ(merged.twice, 5 * 2 * 4 + 4) << "plain and a chain on five prompts, plain on one";
+  EXPECT_EQ(merged.study.prompts, 6) << "of the last one every study has a part";
+  EXPECT_EQ(merged.study.missing, 0);
+  EXPECT_TRUE(fs::exists(out("merged") / "report.html"));
+  // Studying goes on there.
+  lists_.policies = {"dyspec", "chain", "specinfer"};
+  request_.cells = make_grid(lists_, request_.shared).cells;
+  request_.prompts = all;
+  EXPECT_EQ(timeless(run("merged").summary), timeless(run("whole").summary));
+
+  request_.shared.max_new_tokens = 9;
+  study("short", {"chain"}, 0, 2);
+  const auto error = [&](const std::vector<fs::path>& studies, const char* into) {
+    return testing::error_of([&] { merge_studies(studies, out(into)); }, ErrorKind::usage);
+  };
+  EXPECT_NE(error({out("a"), out("short")}, "new").find("max_new_tokens: it was 14, now 9"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(out("new")));
+  EXPECT_NE(error({out("a"), out("c")}, "b").find("holds a study already"), std::string::npos);
+  EXPECT_NE(error({out("a")}, "new").find("fewer than two"), std::string::npos);
+  const StudyComparison shorter = compare_studies(read_study(out("a")), read_study(out("short")));
+  EXPECT_EQ(shorter.differences, std::vector<std::string>{"max_new_tokens: 14 and 9"});
+  EXPECT_EQ(shorter.texts, 0) << "they need not be the same";
+  EXPECT_NE(testing::error_of([&] { compare_studies(read_study(out("a")), read_study(out("c"))); },
+                              ErrorKind::usage)
+                .find("no finished prompt in common"),
+            std::string::npos);
+}
+
+TEST_F(Study, SaysWhereAndWhenItWasMade) {
+  request_.command = "coppice study --out 'my study'";
+  const StudyOutcome outcome = run();
+  const StudyFile file = study_file_from(testing::bytes_of(out() / study_name), "study.json");
+  ASSERT_EQ(file.runs.size(), 1u);
+  const Provenance& made = file.runs[0];
+  EXPECT_EQ(made.date.size(), std::string("2026-01-02T03:04:05Z").size());
+  EXPECT_EQ(made.version, version());
+  EXPECT_EQ(made.command, request_.command);
+  EXPECT_EQ(made.device, outcome.device);
+  EXPECT_EQ(made.dtype, outcome.dtype);
+  EXPECT_GE(made.threads, 1);
+  for (const std::string& text : {made.build, made.cpu, made.instruction_set}) EXPECT_NE(text, "");
+  std::map<std::string, std::string> facts;
+  for (const auto& [name, value] : facts_of(file)) facts[name] = value;
+  EXPECT_EQ(facts["command"], request_.command);
+  EXPECT_EQ(facts["date"], made.date);
+  EXPECT_NE(facts["CPU"].find(made.cpu), std::string::npos);
+  EXPECT_NE(testing::bytes_of(out() / "report.html").find(made.date), std::string::npos);
+  run();
+  EXPECT_EQ(study_file_from(testing::bytes_of(out() / study_name), "").runs, file.runs)
+      << "a start that runs nothing is no run";
+}
+
+TEST_F(Study, ATraceNeverTakesTheStudysOwnFiles) {
+  run();
+  const std::string results = testing::bytes_of(out() / results_name);
+  fs::create_symlink(out() / results_name, folder_.path() / "link");
+  for (const fs::path& trace : {out() / results_name, out() / "lock",
+                                out() / "figures/../study.json", folder_.path() / "link"}) {
+    request_.trace = trace;
+    const std::string error = testing::error_of([&] { run(); }, ErrorKind::usage);
+    EXPECT_NE(error.find("own files"), std::string::npos) << trace << error;
+  }
+  EXPECT_EQ(testing::bytes_of(out() / results_name), results);
+  request_.trace = folder_.path() / "run.trace";
+  request_.engine.cost_table = folder_.path() / "run.trace";
+  EXPECT_NE(testing::error_of([&] { run("new"); }, ErrorKind::usage).find("its costs"),
+            std::string::npos);
+}
+
+TEST_F(Study, WritesItsFiles) {
+  run();
+  const std::string csv = testing::bytes_of(out() / "summary.csv");
+  EXPECT_EQ(csv.rfind("policy,tree_size,", 0), 0u);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 3 * 14 + 1);
+  const std::string page = testing::bytes_of(out() / "report.html");
+  for (const char* foreign : {"<link", "src=", "@import", "url(http"}) {
+    EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
+  }
+  for (const char* figure :
+       {"accepted_length", "speedup", "time", "acceptance_by_draft_probability",
+        "target_by_draft_probability", "calibration", "calibration_of_growth",
+        "acceptance_by_place", "calibration_by_place", "steps_dyspec_8", "steps_chain_8",
+        "accepted_lengths", "acceptance_by_depth", "paired_length", "paired_speed"}) {
+    for (const char* group : {"_t0_rejection", "_t0.8_rejection"}) {
+      const fs::path file = out() / "figures" / (std::string(figure) + group + ".svg");
+      const std::string svg = testing::bytes_of(file);
+      EXPECT_NE(svg.find("<svg"), std::string::npos) << file;
+      EXPECT_EQ(svg.find("nan"), std::string::npos) << file;
+    }
+  }
+  EXPECT_LT(page.rfind("<svg"), page.find("<details>")) << "long tables come after all figures";
+  for (const char* table :
+       {"results", "speedups", "pairs", "agreement", "steps", "lengths", "depths", "kinds"}) {
+    for (const char* form : {".csv", ".md", ".tex"}) {
+      const fs::path file = fs::path("tables") / (std::string(table) + form);
+      EXPECT_TRUE(fs::file_size(out() / file) > 60) << file;
+      EXPECT_NE(page.find("href=\"" + file.string()), std::string::npos) << file;
+    }
+  }
+  EXPECT_NE(page.find("that must repeat plain decoding"), std::string::npos);
+  EXPECT_NE(
+      testing::bytes_of(out() / "figures" / "accepted_length_t0.8_rejection.svg").find("oracle"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace coppice::study

@@ -1,0 +1,676 @@
+// Replays against real runs of the same pair, and bounds against fuller recordings.
+#include "study/replay/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "reference/files.h"
+#include "study/grid/cell_run.h"
+#include "study/replay/recorded_pair.h"
+#include "study/replay/summary.h"
+
+namespace coppice::testing {
+namespace {
+
+using study::RecordedPosition;
+using study::RecordedText;
+using study::Recording;
+using study::ReplayedStep;
+using study::Replayer;
+
+constexpr std::int32_t text_length = 24;
+
+// Fixed sizes of every policy.
+std::vector<GenerateOptions> settings() {
+  std::vector<GenerateOptions> all;
+  const auto add = [&](Policy policy, std::int32_t size) -> GenerateOptions& {
+    GenerateOptions& options = all.emplace_back();
+    options.policy = policy;
+    options.tree_size = size;
+    // What a run learns does not replay.
+    options.plain_values = policy == Policy::dyspec || policy == Policy::dyspec_threshold;
+    options.max_new_tokens = text_length;
+    options.ignore_eos = true;
+    return options;
+  };
+  add(Policy::dyspec, 3);
+  add(Policy::dyspec, 12);
+  add(Policy::dyspec, 40);
+  add(Policy::dyspec_threshold, 20).threshold = 0.06;
+  add(Policy::chain, 5);
+  add(Policy::specinfer, 0).widths = {2, 2, 1};
+  add(Policy::sequoia, 16);
+  add(Policy::expand_rerank, 10).beam_width = 2;
+  return all;
+}
+
+std::string name_of(const GenerateOptions& options) {
+  return cat(coppice::name_of(options.policy), " ", options.tree_size, " temperature ",
+             options.temperature, " ", coppice::name_of(options.acceptance));
+}
+
+study::RecordOptions record_options(double temperature, std::int32_t nodes, std::int32_t top_k) {
+  study::RecordOptions options;
+  options.generate.temperature = temperature;
+  options.generate.seed = 21;
+  options.generate.max_new_tokens = text_length;
+  options.nodes = nodes;
+  options.top_k = top_k;
+  return options;
+}
+
+class Replay : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_cuda()) GTEST_SKIP() << "recording reads the draft on the host";
+  }
+  // Peaked enough that trees are accepted some way down.
+  static TinyModel peaked() {
+    TinyModel model;
+    model.logit_scale = 3.0;
+    return model;
+  }
+  /// Texts of the pair after so many prompts, as they come back from a file.
+  Recording recorded(const study::RecordOptions& options, int prompts) const {
+    Engine engine = Engine::load(pair_.options());
+    return through_file(record_all(engine, options, tiny_prompts(prompts)));
+  }
+
+  TinyPair pair_{peaked(), 0.25};
+};
+
+struct Comparison {
+  std::int64_t steps = 0;
+  std::int64_t complete = 0;  ///< whose growth found all that it asked for
+  std::int64_t differing =
+      0;  ///< complete ones that are not the run's; others outside their bounds
+};
+
+// Compares the steps of settings whose text no judging decides with those of real runs.
+Comparison compare_steps(Engine& engine, const Recording& recording,
+                         const std::vector<std::vector<TokenId>>& prompts, double temperature) {
+  Comparison result;
+  for (GenerateOptions options : settings()) {
+    options.temperature = temperature;
+    options.acceptance = Acceptance::coupled;
+    options.seed = recording.header.seed;
+    Replayer replayer(recording, options);
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+      options.stream = p;
+      std::map<std::int32_t, RealStep> real;
+      for (const RealStep& step : real_steps(engine, prompts[p], options)) {
+        real[step.position] = step;
+      }
+      for (const ReplayedStep& step : replayer.replay(recording.texts[p], 99)) {
+        ++result.steps;
+        const auto found = real.find(step.position);
+        if (found == real.end()) {
+          ++result.differing;
+          continue;
+        }
+        const RealStep& run = found->second;
+        result.complete += step.complete ? 1 : 0;
+        const bool same = run.accepted_length == step.accepted_length &&
+                          run.tree_size == step.tree_size && run.draft_passes == step.draft_passes;
+        const bool within =
+            step.bounds.lowest <= run.accepted_length && run.accepted_length <= step.bounds.highest;
+        result.differing += (step.complete ? same : within) ? 0 : 1;
+      }
+    }
+  }
+  return result;
+}
+
+// With the whole vocabulary recorded, and many nodes, every step of every policy is the real run's;
+// the few that ask for a node beyond these are within their bounds.
+TEST_F(Replay, MakesTheVeryStepsOfGreedyAndCoupledRuns) {
+  EngineOptions engine_options = pair_.options();
+  engine_options.max_tree_size = 511;
+  Engine engine = Engine::load(engine_options);
+  const auto prompts = tiny_prompts(3);
+  for (const double temperature : {0.0, 0.9}) {
+    const Recording recording =
+        through_file(record_all(engine, record_options(temperature, 512, 96), prompts));
+    const Comparison found = compare_steps(engine, recording, prompts, temperature);
+    EXPECT_EQ(found.differing, 0) << temperature;
+    EXPECT_GT(found.steps, 200);
+    EXPECT_GT(found.complete, found.steps * 3 / 4);
+    std::cout << "temperature " << temperature << ": " << found.complete << " of " << found.steps
+              << " steps complete\n";
+  }
+}
+
+// What runs of fixed shapes cost does not depend on what is on record, nor on how far it goes: a
+// study's sizes and passes of the same texts, and its steps, out of eight nodes a position.
+TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
+  Engine engine = Engine::load(pair_.options());
+  const auto prompts = tiny_prompts(3);
+  std::vector<study::Cell> cells(4);
+  cells[0].policy = Policy::chain;
+  cells[0].tree_size = 20;
+  cells[1].policy = Policy::chain;
+  cells[1].tree_size = 6;
+  cells[2].policy = Policy::specinfer;
+  cells[2].widths = {2, 2, 1, 1, 1, 1};
+  cells[3].policy = Policy::sequoia;
+  cells[3].tree_size = 40;
+  study::SharedOptions shared;
+  shared.max_new_tokens = text_length;
+  shared.ignore_eos = true;
+  for (const double temperature : {0.0, 0.9}) {
+    const Recording recording =
+        through_file(record_all(engine, record_options(temperature, 8, 4), prompts));
+    for (study::Cell& cell : cells) {
+      cell.temperature = temperature;
+      cell.acceptance = Acceptance::coupled;
+      cell.seed = recording.header.seed;
+      const study::ReplayRow row = study::replay_all(recording, cell.request(shared), 1);
+      double steps = 0.0, drafted = 0.0, passes = 0.0;
+      std::int64_t together = 0;
+      Replayer replayer(recording, cell.request(shared));
+      for (std::size_t p = 0; p < prompts.size(); ++p) {
+        const auto result = study::run_cell(engine, {cell, shared, {prompts[p]}, p, {}, nullptr});
+        steps += static_cast<double>(result->steps());
+        drafted += static_cast<double>(result->drafted());
+        passes += static_cast<double>(result->draft_passes) - 1.0;  // the prompt's is no step's
+        GenerateOptions options = cell.request(shared);
+        options.stream = p;
+        std::map<std::int32_t, RealStep> real;
+        for (const RealStep& step : real_steps(engine, prompts[p], options)) {
+          real[step.position] = step;
+        }
+        for (const ReplayedStep& step : replayer.replay(recording.texts[p], 0)) {
+          const auto found = real.find(step.position);
+          if (found == real.end()) continue;
+          ++together;
+          EXPECT_EQ(step.tree_size, found->second.tree_size) << cell.key();
+          EXPECT_EQ(step.draft_passes, found->second.draft_passes) << cell.key();
+        }
+      }
+      EXPECT_GT(together, 10) << cell.key();
+      if (cell.tree_size == 20) {
+        EXPECT_GT(row.unrecorded_share, 0.5) << cell.key();
+      }
+      EXPECT_LE(row.short_share, row.unrecorded_share) << cell.key();
+      if (cell.policy == Policy::chain) {  // one path: all that is accepted is on record
+        EXPECT_EQ(row.steps, static_cast<std::int64_t>(steps)) << cell.key();
+        EXPECT_DOUBLE_EQ(row.tree_size, drafted / steps) << cell.key();
+        EXPECT_DOUBLE_EQ(row.draft_passes, passes / steps) << cell.key();
+      }
+      const std::string table = study::replay_table({row});
+      EXPECT_EQ(table.find('~'), std::string::npos) << table;
+    }
+    GenerateOptions by_value = settings()[2];
+    by_value.temperature = temperature;
+    by_value.acceptance = Acceptance::coupled;
+    const std::string table = study::replay_table({study::replay_all(recording, by_value, 1)});
+    EXPECT_NE(table.find('~'), std::string::npos) << table;
+  }
+}
+
+// The comparison of steps is able to fail: the target's rows moved by one node.
+TEST_F(Replay, ShiftedTargetRowsAreNoticed) {
+  Engine engine = Engine::load(pair_.options());
+  const auto prompts = tiny_prompts(1);
+  for (const double temperature : {0.0, 0.9}) {
+    Recording recording =
+        through_file(record_all(engine, record_options(temperature, 192, 96), prompts));
+    for (RecordedText& text : recording.texts) {
+      for (RecordedPosition& p : text.positions) {
+        std::rotate(p.target_token.begin(), p.target_token.begin() + 1, p.target_token.end());
+      }
+    }
+    const Comparison found = compare_steps(engine, recording, prompts, temperature);
+    EXPECT_GT(found.differing, found.steps / 5) << temperature;
+  }
+}
+
+// Accepted length by text: mean, and the variance of the mean.
+struct Mean {
+  double mean = 0.0, variance = 0.0;
+};
+
+Mean mean_of(const std::vector<std::pair<double, double>>& tokens_and_steps) {
+  double tokens = 0.0, steps = 0.0;
+  for (const auto& [t, s] : tokens_and_steps) {
+    tokens += t;
+    steps += s;
+  }
+  Mean result{tokens / steps, 0.0};
+  // Of a ratio of sums over independent texts, to first order.
+  for (const auto& [t, s] : tokens_and_steps) {
+    const double rest = t - result.mean * s;
+    result.variance += rest * rest;
+  }
+  result.variance /= steps * steps;
+  return result;
+}
+
+Mean real_mean(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
+               GenerateOptions options) {
+  std::vector<std::pair<double, double>> by_text;
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    options.stream = p;
+    options.seed = 1234;  // not the recording's
+    auto& [tokens, steps] = by_text.emplace_back(0.0, 0.0);
+    for (const RealStep& step : real_steps(engine, prompts[p], options)) {
+      tokens += step.accepted_length;
+      ++steps;
+    }
+  }
+  return mean_of(by_text);
+}
+
+struct ReplayMean {
+  Mean mean;
+  double lowest = 0.0, highest = 0.0;
+};
+
+ReplayMean replay_mean(const Recording& recording, const GenerateOptions& options,
+                       std::uint64_t seeds) {
+  Replayer replayer(recording, options);
+  std::vector<std::pair<double, double>> by_text;
+  double lowest = 0.0, highest = 0.0, all_steps = 0.0;
+  for (const RecordedText& text : recording.texts) {
+    auto& [tokens, steps] = by_text.emplace_back(0.0, 0.0);
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      for (const ReplayedStep& step : replayer.replay(text, seed)) {
+        tokens += step.accepted_length;
+        lowest += step.bounds.lowest;
+        highest += step.bounds.highest;
+        ++steps;
+        ++all_steps;
+      }
+    }
+  }
+  return {mean_of(by_text), lowest / all_steps, highest / all_steps};
+}
+
+// Five standard deviations of the difference of two means over independent texts: a right replay
+// fails a comparison with probability 6e-7.
+double allowed(const Mean& a, const Mean& b) { return 5.0 * std::sqrt(a.variance + b.variance); }
+
+std::vector<GenerateOptions> sampled_settings(double temperature) {
+  std::vector<GenerateOptions> all = settings();
+  std::erase_if(all, [](const auto& o) { return o.policy == Policy::expand_rerank; });
+  for (GenerateOptions& options : all) options.temperature = temperature;
+  return all;
+}
+
+// Moves the target's rows on by one node, within each position.
+void shift_target_rows(Recording& recording) {
+  for (RecordedText& text : recording.texts) {
+    for (RecordedPosition& p : text.positions) {
+      ASSERT_EQ(p.token.size() % static_cast<std::size_t>(p.nodes()), 0u);
+      std::rotate(p.target.begin(),
+                  p.target.begin() + static_cast<std::ptrdiff_t>(p.first_entry[1]), p.target.end());
+    }
+  }
+}
+
+TEST_F(Replay, AgreesWithRunsUnderRejectionAndNoticesShiftedRows) {
+  Engine engine = Engine::load(pair_.options());
+  const auto prompts = tiny_prompts(40);
+  Recording recording = through_file(record_all(engine, record_options(0.9, 64, 96), prompts));
+  std::vector<Mean> real;
+  for (const GenerateOptions& options : sampled_settings(0.9)) {
+    real.push_back(real_mean(engine, prompts, options));
+    const ReplayMean replayed = replay_mean(recording, options, 4);
+    const double chance = allowed(replayed.mean, real.back());
+    std::cout << name_of(options) << ": " << replayed.mean.mean << " replayed (" << replayed.lowest
+              << " to " << replayed.highest << "), " << real.back().mean << " real, allowed "
+              << chance << "\n";
+    EXPECT_NEAR(replayed.mean.mean, real.back().mean, chance) << name_of(options);
+    // What was not recorded has no part in it.
+    EXPECT_LT(replayed.highest - replayed.lowest, chance / 2.0) << name_of(options);
+  }
+  shift_target_rows(recording);
+  std::size_t i = 0, noticed = 0;
+  for (const GenerateOptions& options : sampled_settings(0.9)) {
+    const ReplayMean replayed = replay_mean(recording, options, 4);
+    const double difference = std::abs(replayed.mean.mean - real[i].mean);
+    noticed += difference > allowed(replayed.mean, real[i]) ? 1 : 0;
+    ++i;
+  }
+  EXPECT_EQ(noticed, real.size());
+}
+
+// What a recording of fewer nodes and tokens would have held.
+RecordedPosition reduced(const RecordedPosition& full, std::int32_t most_nodes,
+                         std::uint16_t top_k) {
+  RecordedPosition out;
+  out.first_entry.assign(1, 0);
+  std::vector<std::int32_t> new_node(static_cast<std::size_t>(full.nodes()), -1);
+  std::vector<std::int32_t> new_entry(full.token.size(), -1);
+  for (std::int32_t node = 0; node < full.nodes() && out.nodes() < most_nodes; ++node) {
+    const auto n = static_cast<std::size_t>(node);
+    if (node > 0) {
+      const std::int32_t entry = new_entry[full.first_entry[full.parent[n]] + full.parent_entry[n]];
+      if (new_node[full.parent[n]] < 0 || entry < 0) continue;
+      out.parent_entry.push_back(static_cast<std::uint16_t>(entry));
+      out.parent.push_back(static_cast<std::uint32_t>(new_node[full.parent[n]]));
+    } else {
+      out.parent_entry.push_back(0);
+      out.parent.push_back(0);
+    }
+    new_node[n] = static_cast<std::int32_t>(out.parent.size()) - 1;
+    float draft = full.draft_rest[n], target = full.target_rest[n], overlap = full.overlap[n];
+    std::int32_t entries = 0;
+    for (std::size_t e = full.first_entry[n]; e < full.first_entry[n + 1]; ++e) {
+      if (full.settled_rank[e] >= top_k && full.sampled_rank[e] >= top_k) {
+        draft += full.draft[e];
+        target += full.target[e];
+        overlap += std::min(full.draft[e], full.target[e]);
+        continue;
+      }
+      new_entry[e] = entries++;
+      const auto kept = [&](std::uint16_t rank) { return rank < top_k ? rank : study::no_rank; };
+      out.token.push_back(full.token[e]);
+      out.draft.push_back(full.draft[e]);
+      out.target.push_back(full.target[e]);
+      out.settled_rank.push_back(kept(full.settled_rank[e]));
+      out.sampled_rank.push_back(kept(full.sampled_rank[e]));
+    }
+    out.first_entry.push_back(static_cast<std::uint32_t>(out.token.size()));
+    out.target_token.push_back(full.target_token[n]);
+    out.draft_rest.push_back(std::min(draft, 1.0f));
+    out.target_rest.push_back(std::min(target, 1.0f));
+    out.overlap.push_back(std::min({overlap, out.draft_rest.back(), out.target_rest.back()}));
+  }
+  return out;
+}
+
+// The noise being the same, a step over everything lies within the bounds of the step over less.
+TEST_F(Replay, BoundsHoldForEveryStep) {
+  Engine engine = Engine::load(pair_.options());
+  const auto prompts = tiny_prompts(8);
+  for (const double temperature : {0.0, 0.9}) {
+    const Recording full =
+        through_file(record_all(engine, record_options(temperature, 192, 96), prompts));
+    Recording less = full;
+    for (RecordedText& text : less.texts) {
+      for (RecordedPosition& p : text.positions) p = reduced(p, 12, 3);
+    }
+    less = through_file(less);
+    std::int64_t steps = 0, open = 0, wrong = 0, doubtful = 0, higher = 0, lower = 0;
+    for (GenerateOptions options : settings()) {
+      for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+        options.acceptance = acceptance;
+        options.temperature = temperature;
+        if (options.policy == Policy::expand_rerank && temperature > 0.0 &&
+            acceptance == Acceptance::rejection) {
+          continue;
+        }
+        Replayer over_full(full, options), over_less(less, options);
+        for (std::size_t t = 0; t < full.texts.size(); ++t) {
+          for (std::uint64_t seed = 0; seed < 4; ++seed) {
+            std::map<std::int32_t, std::int32_t> length;
+            for (const ReplayedStep& step : over_full.replay(full.texts[t], seed)) {
+              // Bounds of the full one are of no use here unless it is exact.
+              if (step.bounds.lowest == step.bounds.highest) {
+                length[step.position] = step.accepted_length;
+              }
+            }
+            for (const ReplayedStep& step : over_less.replay(less.texts[t], seed)) {
+              const auto found = length.find(step.position);
+              if (found == length.end()) continue;
+              ++steps;
+              const study::StepBounds& b = step.bounds;
+              EXPECT_LE(b.lowest, step.accepted_length);
+              EXPECT_GE(b.highest, step.accepted_length);
+              open += b.lowest < b.highest ? 1 : 0;
+              doubtful += b.doubtful ? 1 : 0;
+              const bool holds = b.lowest <= found->second && found->second <= b.highest;
+              wrong += holds ? 0 : 1;
+              EXPECT_TRUE(holds) << name_of(options) << " text " << t << " position "
+                                 << step.position << ": " << found->second << " outside "
+                                 << b.lowest << " to " << b.highest;
+              higher += found->second > step.accepted_length ? 1 : 0;
+              lower += found->second < step.accepted_length ? 1 : 0;
+            }
+          }
+        }
+      }
+    }
+    std::cout << "temperature " << temperature << ": " << steps << " steps, " << open << " open, "
+              << doubtful << " doubtful, " << higher << " longer in full, " << lower
+              << " shorter\n";
+    EXPECT_GT(steps, 1000);
+    EXPECT_EQ(wrong, 0);
+    // The bounds were needed, and do not merely allow everything.
+    EXPECT_GT(higher, 10);
+    EXPECT_LT(open, 3 * steps / 4);
+    if (temperature > 0.0) {
+      EXPECT_GT(doubtful, 10);
+      EXPECT_GT(lower, 0);
+    }
+  }
+}
+
+// The pair that is shipped, 16 tokens a node of 4096: real steps lie within each step's own bounds
+// where noise is shared, and the mean within the mean bounds, widened by chance, where it is not.
+TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
+  EngineOptions engine_options = shipped_options("f32");
+  Engine engine = Engine::load(engine_options);
+  std::vector<std::vector<TokenId>> all;
+  for (const std::string& text : prompts()) {
+    if (all.size() < 8) all.push_back(engine.tokenize(text));
+  }
+  study::RecordOptions options = record_options(0.8, 64, 16);
+  options.generate.max_new_tokens = 16;
+  const Recording recording = through_file(record_all(engine, options, all));
+  std::int64_t steps = 0, tight = 0;
+  for (GenerateOptions setting : settings()) {
+    setting.temperature = 0.8;
+    setting.acceptance = Acceptance::coupled;
+    setting.seed = recording.header.seed;
+    setting.max_new_tokens = 16;
+    Replayer replayer(recording, setting);
+    for (std::size_t p = 0; p < 4; ++p) {
+      setting.stream = p;
+      std::map<std::int32_t, std::int32_t> length;
+      for (const RealStep& step : real_steps(engine, all[p], setting)) {
+        length[step.position] = step.accepted_length;
+      }
+      for (const ReplayedStep& step : replayer.replay(recording.texts[p], 0)) {
+        const auto found = length.find(step.position);
+        if (found == length.end()) continue;
+        ++steps;
+        tight += step.bounds.lowest == step.bounds.highest ? 1 : 0;
+        EXPECT_GE(found->second, step.bounds.lowest) << name_of(setting);
+        EXPECT_LE(found->second, step.bounds.highest) << name_of(setting);
+      }
+    }
+  }
+  EXPECT_GT(steps, 120);
+  EXPECT_GT(tight, 3 * steps / 4);
+  for (GenerateOptions setting : sampled_settings(0.8)) {
+    if (setting.policy != Policy::dyspec && setting.policy != Policy::sequoia) continue;
+    setting.max_new_tokens = 16;
+    const ReplayMean replayed = replay_mean(recording, setting, 8);
+    const Mean real = real_mean(engine, all, setting);
+    std::cout << name_of(setting) << ": " << replayed.mean.mean << " replayed (" << replayed.lowest
+              << " to " << replayed.highest << "), " << real.mean << " real, allowed "
+              << allowed(replayed.mean, real) << "\n";
+    EXPECT_GE(real.mean, replayed.lowest - allowed(replayed.mean, real)) << name_of(setting);
+    EXPECT_LE(real.mean, replayed.highest + allowed(replayed.mean, real)) << name_of(setting);
+  }
+}
+
+TEST_F(Replay, SummariesAreSumsOfSteps) {
+  const Recording recording = recorded(record_options(0.9, 32, 8), 5);
+  GenerateOptions options;
+  options.tree_size = 6;
+  const study::ReplayRow row = study::replay_all(recording, options, 2);
+  Replayer replayer(recording, options);
+  double steps = 0.0, tokens = 0.0, drafted = 0.0;
+  for (const RecordedText& text : recording.texts) {
+    for (const std::uint64_t seed : {0u, 1u}) {
+      std::int32_t position = 1;
+      for (const ReplayedStep& step : replayer.replay(text, seed)) {
+        EXPECT_EQ(step.position, position);
+        position += step.accepted_length;
+        steps += 1.0;
+        tokens += step.accepted_length;
+        drafted += step.tree_size;
+      }
+      EXPECT_GE(position, text.length());
+    }
+  }
+  EXPECT_EQ(row.steps, static_cast<std::int64_t>(steps));
+  EXPECT_DOUBLE_EQ(row.accepted_length.value, tokens / steps);
+  EXPECT_DOUBLE_EQ(row.accepted_share.value, (tokens - steps) / drafted);
+  EXPECT_DOUBLE_EQ(row.tree_size, drafted / steps);
+  EXPECT_LT(row.accepted_length.low, row.accepted_length.high);
+  const std::string csv = study::replay_csv({row});
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 2);
+  const std::string names = csv.substr(0, csv.find('\n')), figures = csv.substr(names.size() + 1);
+  EXPECT_EQ(std::count(names.begin(), names.end(), ','),
+            std::count(figures.begin(), figures.end(), ','));
+  EXPECT_EQ(figures.rfind("dyspec,6,rejection,0.9,", 0), 0u);
+}
+
+// Walks that are made together share grown trees, and no more.
+TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
+  const Recording recording = recorded(record_options(0.9, 48, 8), 2);
+  constexpr std::uint64_t first_seed = 5, seeds = 7;
+  const auto figures = [](const ReplayedStep& s) {
+    return std::vector<std::int32_t>{s.position,
+                                     s.accepted_length,
+                                     s.bounds.lowest,
+                                     s.bounds.highest,
+                                     s.bounds.ended_short ? 1 : 0,
+                                     s.bounds.doubtful ? 1 : 0,
+                                     s.tree_size,
+                                     s.draft_passes,
+                                     s.complete ? 1 : 0};
+  };
+  std::int64_t shared = 0;
+  for (const GenerateOptions& options : sampled_settings(0.9)) {
+    Replayer together(recording, options), alone(together);
+    for (const RecordedText& text : recording.texts) {
+      std::map<std::uint64_t, std::vector<ReplayedStep>> walks;
+      std::map<std::int32_t, std::int64_t> met;
+      together.replay(text, first_seed, seeds, [&](std::uint64_t seed, const ReplayedStep& step) {
+        walks[seed].push_back(step);
+        shared += met[step.position]++ > 0 ? 1 : 0;
+      });
+      ASSERT_EQ(walks.size(), seeds);
+      for (const auto& [seed, steps] : walks) {
+        const auto wanted = alone.replay(text, seed);
+        ASSERT_EQ(steps.size(), wanted.size()) << name_of(options);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          EXPECT_EQ(figures(steps[i]), figures(wanted[i])) << name_of(options) << " step " << i;
+        }
+      }
+    }
+  }
+  EXPECT_GT(shared, 100);
+}
+
+TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
+  const Recording recording = recorded(record_options(0.9, 32, 8), 3);
+  GenerateOptions options;
+  options.tree_size = 6;
+  for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+    options.acceptance = acceptance;
+    const auto figures = [&](cpu::Workers* workers) {
+      study::ReplayRow row = study::replay_all(recording, options, 5, {}, workers);
+      row.steps_per_second = 0.0;
+      return study::replay_csv({row});
+    };
+    const std::string alone = figures(nullptr);
+    for (const int threads : {2, 3, 8}) {  // fewer than texts, as many, and more
+      cpu::Workers workers(threads);
+      EXPECT_EQ(figures(&workers), alone) << threads;
+    }
+    // It is able to fail.
+    EXPECT_NE(study::replay_csv({study::replay_all(recording, options, 5, [] { return true; })}),
+              alone);
+  }
+}
+
+TEST_F(Replay, TextsThatStopLeavesOutAreNotSummed) {
+  Recording recording = recorded(record_options(0.9, 16, 8), 3);
+  GenerateOptions options;
+  options.tree_size = 4;
+  int asked = 0;
+  const auto row = study::replay_all(recording, options, 2, [&] { return ++asked > 2; });
+  recording.texts.pop_back();
+  const auto two = study::replay_all(recording, options, 2);
+  EXPECT_EQ(row.steps, two.steps);
+  EXPECT_EQ(row.accepted_length.value, two.accepted_length.value);
+}
+
+TEST_F(Replay, RefusesWhatItCannotJudge) {
+  const Recording recording = recorded(record_options(0.9, 8, 4), 1);
+  const auto refusal = [&](auto change) {
+    GenerateOptions options;
+    options.tree_size = 4;
+    change(options);
+    return error_of([&] { Replayer(recording, options); }, ErrorKind::usage);
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_NE(refusal([](auto& o) { o.tree_size = 0; }).find("needs a tree-size"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.policy = Policy::none; }).find("grows no tree"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.policy = Policy::dyspec_threshold; }).find("threshold"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& o) {
+              o.policy = Policy::expand_rerank;
+              o.acceptance = Acceptance::rejection;
+            }).find("bias"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.tree_size = 2000; }), "");
+}
+
+TEST(ReplayTable, ShareOfNothingDraftedIsNoNumber) {
+  study::ReplayRow row;
+  row.policy = "chain";
+  row.acceptance = "greedy";
+  row.requested_size = 4;
+  row.accepted_share.value = std::nan("");
+  const std::string table = study::replay_table({row});
+  EXPECT_EQ(table.find("nan"), std::string::npos) << table;
+  EXPECT_NE(table.find("  -  "), std::string::npos) << table;
+  EXPECT_EQ(study::replay_csv({row}).find("nan"), std::string::npos);
+  row.accepted_share.value = 0.25;
+  EXPECT_EQ(study::replay_table({row}).find("  -  "), std::string::npos);
+}
+
+// A text of one token, which came with its prompt.
+TEST_F(Replay, WithoutAStepThereAreNoFigures) {
+  study::RecordOptions options = record_options(0.9, 8, 4);
+  options.generate.max_new_tokens = 1;
+  const Recording recording = recorded(options, 2);
+  GenerateOptions setting;
+  setting.tree_size = 4;
+  const study::ReplayRow row = study::replay_all(recording, setting, 2);
+  EXPECT_EQ(row.steps, 0);
+  EXPECT_EQ(study::replay_table({row}).find("nan"), std::string::npos);
+  EXPECT_EQ(study::replay_csv({row}).find("nan"), std::string::npos);
+}
+
+// A prompt of one token has nothing for the first token to come with: its steps begin there.
+TEST_F(Replay, BeginsWhereRunsBegin) {
+  Engine engine = Engine::load(pair_.options());
+  const std::vector<std::vector<TokenId>> prompts = {{7}, {7, 9}, {7, 9, 11}};
+  const Recording recording =
+      through_file(record_all(engine, record_options(0.0, 64, 96), prompts));
+  GenerateOptions setting = settings().front();
+  setting.acceptance = Acceptance::coupled;
+  Replayer replayer(recording, setting);
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    setting.stream = p;
+    const std::int32_t first = p == 0 ? 0 : 1;
+    EXPECT_EQ(replayer.replay(recording.texts[p], 0).front().position, first);
+    EXPECT_EQ(real_steps(engine, prompts[p], setting).front().position, first);
+  }
+}
+
+}  // namespace
+}  // namespace coppice::testing

@@ -1,0 +1,219 @@
+// Tables and figures of a made-up summary: what they name, number and leave out.
+#include "study/report/study_tables.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "study/report/figure_group.h"
+#include "study/report/study_figures.h"
+#include "study/report/table_text.h"
+
+namespace coppice::study {
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+Cell cell_of(Policy policy, std::int32_t size, double temperature = 0.0) {
+  Cell cell;
+  cell.policy = policy;
+  cell.tree_size = size;
+  cell.temperature = temperature;
+  return cell;
+}
+
+SummaryRow row_of(const Cell& cell, const Estimate& accepted_length) {
+  SummaryRow row;
+  row.cell = cell;
+  row.prompts = accepted_length.n;
+  row.accepted_length = accepted_length;
+  row.speedup = row.mean_speedup = row.speedup_with_prefill =
+      row.mean_speedup_with_prefill = {1.5, none, none, accepted_length.n};
+  row.steps = 10;
+  row.lengths = {0, 4, 0, 6};
+  row.depths = {{1, 10, 6, {0.6, 0.5, 0.7, accepted_length.n}}};
+  return row;
+}
+
+Summary sample() {
+  Summary summary;
+  summary.rows = {row_of(cell_of(Policy::none, 0), {1, none, none, 3}),
+                  row_of(cell_of(Policy::dyspec, 0), {3, 2.5, 3.5, 8}),
+                  row_of(cell_of(Policy::dyspec, 16), {4, none, none, 3}),
+                  row_of(cell_of(Policy::specinfer, 16), {3.5, 3, 4, 8})};
+  summary.comparisons = {
+      {2, 3, {{0.5, 0.25, 0.75, 8}, 0.0004, 0.012}, {{0.9, 0.8, 1, 8}, 0.2, 0.4}},
+      {1, 2, {{-1, none, none, 3}, none, none}, {{2, none, none, 3}, none, none}}};
+  return summary;
+}
+
+std::size_t column(const Table& table, const std::string& name) {
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    if (table.columns[c].name == name) return c;
+  }
+  ADD_FAILURE() << "no column " << name;
+  return 0;
+}
+
+std::string at(const Table& table, std::size_t row, const std::string& name) {
+  return table.rows.at(row).at(column(table, name));
+}
+
+TEST(TableText, NumbersAsPrinted) {
+  EXPECT_EQ(with_interval({4.031, 3.26, 5.557, 8}, 2), "4.03 [3.26, 5.56]");
+  EXPECT_EQ(with_interval({4.031, none, none, 3}, 2), "4.03");
+  EXPECT_EQ(with_interval({none, none, none, 0}, 2), "-");
+  EXPECT_EQ(signed_interval({0.22, -0.11, 0.34, 8}, 2), "+0.22 [-0.11, +0.34]");
+  EXPECT_EQ(p_text(0.0004), "<0.001");
+  EXPECT_EQ(p_text(0.0123), "0.012");
+  EXPECT_EQ(p_text(none), "-");
+}
+
+TEST(StudyTables, PromptsStandBesideIntervals) {
+  const Table table = summary_table(sample());
+  EXPECT_EQ(at(table, 1, "prompts"), "8");
+  EXPECT_EQ(at(table, 1, "accepted length [95%]"), "3.00 [2.50, 3.50]");
+  EXPECT_EQ(at(table, 2, "prompts"), "3");
+  EXPECT_EQ(at(table, 2, "accepted length [95%]"), "4.00") << "too few prompts for an interval";
+}
+
+TEST(StudyTables, AutoIsWhatCostsChoose) {
+  const Table table = summary_table(sample());
+  EXPECT_EQ(at(table, 0, "policy"), "plain");
+  EXPECT_EQ(at(table, 0, "tree"), "");
+  EXPECT_EQ(at(table, 1, "tree"), "auto");
+  EXPECT_EQ(at(table, 2, "tree"), "16");
+  Summary given = sample();
+  given.rows[3].cell.tree_size = 0;
+  given.rows[3].cell.widths = {4, 4};
+  given.rows[3].cell.given_size = 20;
+  EXPECT_EQ(at(summary_table(given), 3, "tree"), "20");
+}
+
+TEST(StudyTables, PairsAreSignedAndAdjusted) {
+  const Table table = comparison_table(sample());
+  EXPECT_EQ(at(table, 0, "first"), "dyspec 16");
+  EXPECT_EQ(at(table, 0, "second"), "specinfer 16");
+  EXPECT_EQ(at(table, 0, "accepted length, difference [95%]"), "+0.50 [+0.25, +0.75]");
+  EXPECT_EQ(at(table, 0, "p"), "<0.001");
+  EXPECT_EQ(at(table, 0, "p (Holm)"), "0.012");
+  EXPECT_EQ(at(table, 0, "speed, ratio [95%]"), "0.90 [0.80, 1.00]");
+  EXPECT_EQ(at(table, 0, "p of speed (Holm)"), "0.400");
+  EXPECT_EQ(at(table, 1, "accepted length, difference [95%]"), "-1.00");
+  EXPECT_EQ(at(table, 1, "p (Holm)"), "-");
+}
+
+TEST(StudyTables, LengthsAreSharesOfSteps) {
+  const Table table = length_table(sample());
+  ASSERT_EQ(table.rows.size(), 3u) << "plain decoding has none";
+  EXPECT_EQ(at(table, 0, "1 %"), "40.0");
+  EXPECT_EQ(at(table, 0, "2 %"), "0.0");
+  EXPECT_EQ(at(table, 0, "3 %"), "60.0");
+  Summary wide = sample();
+  wide.rows[1].lengths.assign(30, 1);
+  wide.rows[1].steps = 29;
+  const Table cut = length_table(wide);
+  EXPECT_EQ(at(cut, 0, "16+ %"), "48.3") << "14 of 29";
+}
+
+TEST(StudyTables, BothConventionsAreNamed) {
+  Summary summary = sample();
+  summary.rows[1].mean_speedup = {1.75, none, none, 3};
+  const Table table = speedup_table(summary);
+  EXPECT_EQ(at(table, 0, "ratio of sums [95%]"), "1.50");
+  EXPECT_EQ(at(table, 0, "mean of prompts' ratios [95%]"), "1.75");
+  EXPECT_TRUE(std::none_of(table.columns.begin(), table.columns.end(),
+                           [](const Column& one) { return one.name == "rounds"; }));
+  for (SummaryRow& row : summary.rows) row.rounds.resize(3);
+  summary.rows[1].rounds_speedup = {1.6, 1.5, 1.7, 3};
+  const Table rounds = speedup_table(summary);
+  EXPECT_EQ(at(rounds, 1, "rounds"), "3");
+  EXPECT_EQ(at(rounds, 1, "speed-up over rounds [95%]"), "1.60 [1.50, 1.70]");
+}
+
+TEST(StudyTables, AgreementIsCountedAndPlaced) {
+  Summary summary = sample();
+  summary.agreements = {{"", 0.0, Acceptance::rejection, 24, {}},
+                        {"", 0.8, Acceptance::coupled, 12, {{"a cell", "0f", 2, 1, 0, 6, 5, -1}}}};
+  const Table counts = agreement_table(summary);
+  EXPECT_EQ(at(counts, 0, "rule"), "any");
+  EXPECT_EQ(at(counts, 0, "texts that depart"), "0");
+  EXPECT_EQ(at(counts, 1, "texts that depart"), "1");
+  const Table places = divergence_table(summary);
+  ASSERT_EQ(places.rows.size(), 1u);
+  EXPECT_EQ(at(places, 0, "token"), "7");
+  EXPECT_EQ(at(places, 0, "found id"), "end");
+}
+
+TEST(StudyTables, EveryTableHasItsFormsAndAName) {
+  Summary summary = sample();
+  summary.kinds = summary.rows;
+  for (SummaryRow& row : summary.kinds) row.kind = "books";
+  for (SummaryRow& row : summary.rows) row.cell.pair = "mine & yours";
+  summary.oracle = {{"mine & yours", 0.0, 16, 8, {5, 4, 6, 8}}};
+  std::set<std::string> names;
+  for (const NamedTable& one : tables_of(summary)) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    EXPECT_FALSE(one.caption.empty());
+    EXPECT_FALSE(one.table.rows.empty()) << one.name;
+    for (const auto& row : one.table.rows) EXPECT_LE(row.size(), one.table.columns.size());
+    EXPECT_NO_THROW(static_cast<void>(to_csv(one.table) + to_markdown(one.table) +
+                                      to_latex(one.table) + to_html(one.table)));
+  }
+  const Table csv = summary_csv(summary);
+  EXPECT_EQ(csv.rows[0].size(), csv.columns.size());
+  EXPECT_EQ(at(csv, 0, "pair"), "mine & yours");
+  EXPECT_EQ(at(csv, csv.rows.size() - 1, "pair"), "mine & yours") << "the oracle's";
+  EXPECT_EQ(at(csv, csv.rows.size() - 1, "prompts"), "8");
+  EXPECT_EQ(at(csv, csv.rows.size() - 1, "accepted_length"), "5");
+  EXPECT_TRUE(names.contains("kinds"));
+  EXPECT_FALSE(names.contains("agreement")) << "without rows it is left out";
+  EXPECT_EQ(at(summary_table(summary), 4, "pair"), "mine & yours");
+  EXPECT_EQ(at(tables_of(summary).back().table, 0, "kind"), "books");
+}
+
+std::map<std::string, std::string> figures_of(std::vector<NamedFigure> figures) {
+  std::map<std::string, std::string> by_name;
+  for (NamedFigure& one : figures) by_name[one.name] = std::move(one.svg);
+  return by_name;
+}
+
+FigureGroup group_of(const Summary& summary) {
+  FigureGroup group;
+  group.summary = &summary;
+  group.policies = {"dyspec", "specinfer"};
+  for (const SummaryRow& row : summary.rows) {
+    if (!row.cell.plain()) group.rows.push_back(&row);
+  }
+  return group;
+}
+
+TEST(StudyFigures, PairsOfEqualSizeThatHaveIntervals) {
+  const Summary summary = sample();
+  const auto figures = figures_of(figures_of_pairs(group_of(summary)));
+  ASSERT_TRUE(figures.contains("paired_length_t0_rejection"));
+  const std::string& svg = figures.at("paired_length_t0_rejection");
+  EXPECT_NE(svg.find("dyspec / specinfer"), std::string::npos);
+  EXPECT_NE(svg.find("trees of 16"), std::string::npos);
+  EXPECT_NE(svg.find("+0.50 [+0.25, +0.75]  p 0.012"), std::string::npos);
+  EXPECT_EQ(svg.find("dyspec auto"), std::string::npos) << "three prompts say nothing";
+  EXPECT_TRUE(figures.contains("paired_speed_t0_rejection"));
+  Summary few = sample();
+  few.comparisons.erase(few.comparisons.begin());
+  EXPECT_TRUE(figures_of_pairs(group_of(few)).empty());
+  FigureGroup other = group_of(summary);
+  other.temperature = 0.6;
+  EXPECT_TRUE(figures_of_pairs(other).empty());
+}
+
+TEST(StudyFigures, NamesOfUsersMakeNoPaths) {
+  FigureGroup group;
+  group.pair = "../a b/ü";
+  EXPECT_EQ(group.named("speedup", "", "").name, "speedup_.._a_b____t0_rejection");
+}
+
+}  // namespace
+}  // namespace coppice::study
