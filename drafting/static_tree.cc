@@ -235,10 +235,6 @@ TreeShape read_tree_shape(const std::filesystem::path& file) {
   return shape_from_json(*read_shape_file(file), file.string());
 }
 
-void write_tree_shape(const std::filesystem::path& file, const TreeShape& shape) {
-  write_shape_file(file, {{"paths", shape.paths()}});
-}
-
 std::unique_ptr<DraftPolicy> make_static_policy(TreeShape shape, std::string name) {
   return std::make_unique<StaticPolicy>(std::move(shape), std::move(name));
 }

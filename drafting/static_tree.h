@@ -64,8 +64,6 @@ class TreeShape {
 /// Reads {"paths": [[0], [0, 0], [1], ...]}; other keys are ignored. Throws Error(failure), which
 /// names the file and the place in it: no such file, no JSON, or no shape (TreeShape's rules).
 TreeShape read_tree_shape(const std::filesystem::path& file);
-/// Writes what read_tree_shape reads, paths in the shape's order. Throws Error(failure).
-void write_tree_shape(const std::filesystem::path& file, const TreeShape& shape);
 
 /// The same shape in every step, its children drawn in rank order, one draft pass for every
 /// level that has children.

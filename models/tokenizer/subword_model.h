@@ -22,7 +22,6 @@ class SubwordModel {
   /// Whether each byte of a word is in one of its pieces. `spelt`: words come in the byte alphabet.
   bool keeps_all_text(bool spelt) const;
   TokenId unknown() const { return unknown_; }  ///< -1: none
-  bool falls_back_to_bytes() const { return !byte_pieces_.empty(); }
 
  protected:
   explicit SubwordModel(const JsonPlace& place);

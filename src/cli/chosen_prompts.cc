@@ -1,9 +1,8 @@
 #include "cli/chosen_prompts.h"
 
 #include "base/error.h"
-#include "study/grid/settings.h"
-#include "study/prompts/drawn_prompts.h"
 #include "study/prompts/prompt_tokens.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::cli {
 

@@ -13,7 +13,7 @@
 #include "cli/terminal.h"
 #include "engine/policy_table.h"
 #include "engine/tree_plan.h"
-#include "study/grid/policy_name.h"
+#include "study/grid/cell.h"
 #include "study/replay/summary.h"
 
 namespace coppice::cli {

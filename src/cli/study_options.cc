@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "cli/option_values.h"
 #include "engine/tree_plan.h"
+#include "study/grid/cell.h"
 #include "study/grid/grid.h"
-#include "study/grid/policy_name.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::cli {

@@ -42,6 +42,27 @@ double lower_share(std::size_t n) {
   return boost::math::cdf(boost::math::normal(), -reach);
 }
 
+double sum_of(std::span<const double> column) {
+  return std::accumulate(column.begin(), column.end(), 0.0);
+}
+
+template <typename Combine>
+Ratio combined(Ratio a, const Ratio& b, Combine combine) {
+  a.value = combine(a.value, b.value);
+  std::transform(a.resampled.begin(), a.resampled.end(), b.resampled.begin(), a.resampled.begin(),
+                 combine);
+  return a;
+}
+
+void adjust(std::vector<Comparison>& comparisons, Tested Comparison::*figure) {
+  std::vector<double> p_values;
+  for (const Comparison& one : comparisons) p_values.push_back((one.*figure).p);
+  const std::vector<double> adjusted = holm_adjusted(p_values);
+  for (std::size_t i = 0; i < adjusted.size(); ++i) {
+    (comparisons[i].*figure).p_holm = adjusted[i];
+  }
+}
+
 }  // namespace
 
 Resampling::Resampling(std::size_t prompts, const BootstrapOptions& options)
@@ -80,28 +101,21 @@ Estimate estimate_of(double value, std::vector<double> resampled, std::size_t n)
   return estimate;
 }
 
-Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
-                   const BootstrapOptions& options) {
-  const std::size_t prompts = columns.empty() ? 0 : columns[0].size();
-  return bootstrap(columns, of_sums, Resampling(prompts, options));
+Ratio::Ratio(const Resampling& resampling, std::span<const double> above,
+             std::span<const double> below)
+    : prompts(resampling.prompts()),
+      value(sum_of(above) / sum_of(below)),
+      resampled(resampling.sums(above)) {
+  const Values divisors = resampling.sums(below);
+  for (std::size_t r = 0; r < resampled.size(); ++r) resampled[r] /= divisors[r];
 }
 
-Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
-                   const Resampling& resampling) {
-  if (resampling.prompts() == 0) return {nan, nan, nan, 0};
-  std::vector<double> sums;
-  std::vector<std::vector<double>> resampled_sums;
-  for (const std::vector<double>& column : columns) {
-    sums.push_back(std::accumulate(column.begin(), column.end(), 0.0));
-    resampled_sums.push_back(resampling.sums(column));
-  }
-  const double value = of_sums(sums);
-  std::vector<double> resampled(resampled_sums.front().size());
-  for (std::size_t r = 0; r < resampled.size(); ++r) {
-    for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = resampled_sums[c][r];
-    resampled[r] = of_sums(sums);
-  }
-  return estimate_of(value, std::move(resampled), resampling.prompts());
+Ratio operator/(const Ratio& a, const Ratio& b) { return combined(a, b, std::divides<>()); }
+Ratio operator-(const Ratio& a, const Ratio& b) { return combined(a, b, std::minus<>()); }
+
+Estimate bootstrap(std::span<const double> above, std::span<const double> below,
+                   const BootstrapOptions& options) {
+  return Ratio(Resampling(above.size(), options), above, below).estimate();
 }
 
 double p_value(std::span<const double> resampled, double none, std::size_t n) {
@@ -161,6 +175,34 @@ Estimate mean_of_rounds(std::span<const double> values) {
   estimate.low = mean - reach;
   estimate.high = mean + reach;
   return estimate;
+}
+
+std::vector<Comparison> compare_rows(std::span<const PromptColumns> rows,
+                                     std::span<const std::pair<std::size_t, std::size_t>> which,
+                                     const BootstrapOptions& options) {
+  const std::size_t prompts = rows.empty() ? 0 : rows[0].steps.size();
+  const Resampling resampling(prompts, options);
+  std::vector<Ratio> lengths, speeds;
+  for (const PromptColumns& row : rows) {
+    lengths.emplace_back(resampling, row.judged_good, row.steps);
+    speeds.emplace_back(resampling, row.decoded, row.decode_seconds);
+  }
+  std::vector<Comparison> comparisons;
+  for (const auto& [first, second] : which) {
+    Comparison one{first, second, {}, {}};
+    const Ratio difference = lengths[first] - lengths[second];
+    one.accepted_length.estimate = difference.estimate();
+    one.accepted_length.p = p_value(difference.resampled, 0.0, prompts);
+    const Ratio speed = speeds[first] / speeds[second];
+    one.speed.estimate = speed.estimate();
+    Values logs = speed.resampled;
+    for (double& log : logs) log = std::log(log);
+    one.speed.p = p_value(logs, 0.0, prompts);
+    comparisons.push_back(std::move(one));
+  }
+  adjust(comparisons, &Comparison::accepted_length);
+  adjust(comparisons, &Comparison::speed);
+  return comparisons;
 }
 
 }  // namespace coppice::study

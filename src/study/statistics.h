@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace coppice::study {
@@ -53,15 +53,23 @@ class Resampling {
 /// left out.
 Estimate estimate_of(double value, std::vector<double> resampled, std::size_t n);
 
-/// A figure out of sums over prompts, e.g. sums[0] / sums[1].
-using OfSums = std::function<double(std::span<const double> sums)>;
+using Values = std::vector<double>;
 
-/// `columns`: quantities by prompt, [quantity][prompt], all of one length. The value is `of_sums`
-/// of the sums over all prompts.
-Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
+/// A ratio of sums over prompts, of all of them and of each resample.
+struct Ratio {
+  Ratio(const Resampling& resampling, std::span<const double> above, std::span<const double> below);
+  Estimate estimate() const { return estimate_of(value, resampled, prompts); }
+
+  std::size_t prompts;
+  double value;
+  Values resampled;
+};
+Ratio operator/(const Ratio& a, const Ratio& b);
+Ratio operator-(const Ratio& a, const Ratio& b);
+
+/// A ratio of sums by itself. `above`, `below`: [prompts].
+Estimate bootstrap(std::span<const double> above, std::span<const double> below,
                    const BootstrapOptions& options = {});
-Estimate bootstrap(std::span<const std::vector<double>> columns, const OfSums& of_sums,
-                   const Resampling& resampling);
 
 /// A difference or ratio, and how likely one as large would be if there were none.
 struct Tested {
@@ -82,5 +90,27 @@ std::vector<double> holm_adjusted(std::span<const double> p_values);
 
 /// The mean of independent values and its t-interval, from least_rounds values.
 Estimate mean_of_rounds(std::span<const double> values);
+
+/// What a row brought, by prompt, [prompts], in one order for all rows that are compared.
+struct PromptColumns {
+  Values judged_good;     ///< tokens judged good, the bonus tokens included
+  Values steps;           ///< target passes after prefill
+  Values decoded;         ///< new tokens, without those that came with prefill
+  Values decode_seconds;  ///< all after prefill
+};
+
+/// Two rows on the same prompts: their difference is resampled, not each of them by itself, so that
+/// it can be clear where their own intervals overlap.
+struct Comparison {
+  std::size_t first = 0, second = 0;  ///< places of the rows
+  Tested accepted_length;             ///< the first's less the second's, in tokens; none: 0
+  Tested speed;  ///< the first's tokens/s, prefill left out, over the second's; none: 1
+};
+
+/// Compares rows[first] with rows[second] for every one of `which`. Holm's family is all of
+/// `which`, for accepted length and for speed apart. The ratio of speeds is tested as a logarithm.
+std::vector<Comparison> compare_rows(std::span<const PromptColumns> rows,
+                                     std::span<const std::pair<std::size_t, std::size_t>> which,
+                                     const BootstrapOptions& options = {});
 
 }  // namespace coppice::study

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "drafting/shape_json.h"
 #include "reference/table_draft.h"
 #include "reference/tiny_model.h"
 
@@ -164,7 +165,7 @@ TEST(TreeShapeFile, RoundTrip) {
   const auto file = folder.path() / "shape.json";
   for (const Paths& paths : {Paths{}, Paths{{0}}, by_accuracy}) {
     const TreeShape shape(paths);
-    write_tree_shape(file, shape);
+    write_shape_file(file, {{"paths", shape.paths()}});
     EXPECT_EQ(read_tree_shape(file), shape);
   }
   std::ofstream(file) << R"({"name": "mine", "paths": [[0], [1], [0, 0]]})";
@@ -201,9 +202,11 @@ TEST(TreeShapeFile, RefusalsNameFileAndPlace) {
   EXPECT_EQ(refused(R"({"paths": [[0])").find("not valid JSON at byte"), 0u);
   EXPECT_EQ(refused(R"({"paths": [], "paths": []})").find("key 'paths' appears twice"), 0u);
   EXPECT_THROW(read_tree_shape(folder.path() / "none.json"), Error);
-  EXPECT_THROW(write_tree_shape(folder.path() / "none" / "shape.json", TreeShape()), Error);
+  EXPECT_THROW(
+      write_shape_file(folder.path() / "none" / "shape.json", {{"paths", TreeShape().paths()}}),
+      Error);
   std::filesystem::create_directory(folder.path() / "taken");
-  EXPECT_THROW(write_tree_shape(folder.path() / "taken", TreeShape()), Error);
+  EXPECT_THROW(write_shape_file(folder.path() / "taken", {{"paths", TreeShape().paths()}}), Error);
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "taken.new"));
 }
 

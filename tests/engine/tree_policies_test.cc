@@ -8,6 +8,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "drafting/shape_json.h"
 #include "drafting/static_tree.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
@@ -21,7 +22,7 @@ const std::vector<RankPath> paths = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 
 class TreePolicies : public ::testing::Test {
  protected:
   explicit TreePolicies(double draft_noise = 0.3) : pair_(endless(), draft_noise) {
-    write_tree_shape(file("tree.json"), TreeShape(paths));
+    write_shape_file(file("tree.json"), {{"paths", TreeShape(paths).paths()}});
     write_grow_map(file("map.json"), plan_sequoia(usual_acceptance, {9, 3, 4}));
   }
 
@@ -385,7 +386,7 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
                  "a tree of paths alone is for policy static", failure);
   std::vector<RankPath> star(31);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
-  write_tree_shape(file("large.json"), TreeShape(star));
+  write_shape_file(file("large.json"), {{"paths", TreeShape(star).paths()}});
   expect_refused(with(Policy::static_tree, "large.json", ""), none,
                  "large.json: a tree of 31 draft tokens, of which this engine");
   // What remains is allowed.
@@ -421,7 +422,7 @@ TEST(UsualAcceptance, IsTheShippedPairs) {
   options.ignore_eos = true;
   std::vector<std::int64_t> accepted(star.size(), 0);
   std::int64_t nodes = 0;
-  write_tree_shape(folder.path() / "star.json", TreeShape(star));
+  write_shape_file(folder.path() / "star.json", {{"paths", TreeShape(star).paths()}});
   for (const std::string& text : prompts()) {
     const std::vector<TokenId> beginning = engine.tokenize(text);
     options.policy = Policy::none;

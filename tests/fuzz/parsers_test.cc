@@ -16,6 +16,7 @@
 #include "chat/chat_template.h"
 #include "chat/json.h"
 #include "drafting/sequoia.h"
+#include "drafting/shape_json.h"
 #include "drafting/static_tree.h"
 #include "fuzz/mutator.h"
 #include "models/checkpoint.h"
@@ -201,7 +202,7 @@ TEST_F(Parsers, JsonTokenizers) {
 TEST_F(Parsers, Trees) {
   const fs::path tree = file("tree.json");
   const std::vector<RankPath> paths = {{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}};
-  write_tree_shape(tree, TreeShape(paths));
+  write_shape_file(tree, {{"paths", TreeShape(paths).paths()}});
   expect_sound(tree, bytes_of(tree), rounds, [&] { read_tree_shape(tree); });
   const std::vector<double> acceptance = {0.6, 0.2, 0.05};
   write_grow_map(tree, plan_sequoia(acceptance, {.size = 8, .depth = 4, .branching = 3}));

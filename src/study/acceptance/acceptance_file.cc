@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -11,15 +10,16 @@
 #include "engine/engine_impl.h"
 #include "engine/tree_plan.h"
 #include "study/files/fingerprint.h"
+#include "study/files/members.h"
 #include "study/grid/cell.h"
 
 namespace coppice::study {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr const char* format_name = "coppice acceptance";
-constexpr int format_version = 1;
-constexpr std::uint64_t largest_file = std::uint64_t{64} << 20;
+constexpr const char* acceptance_format = "coppice acceptance";
+constexpr int acceptance_version = 1;
+constexpr std::uint64_t largest_acceptance_file = std::uint64_t{64} << 20;
 constexpr const char* again = "; measure the pair again with coppice plan";
 
 // The fields that a vector depends on, as texts by name, for comparing and naming them.
@@ -37,140 +37,96 @@ Fields fields_of(const MeasuredAcceptance& s) {
           {"min-p", number_text(s.min_p)}};
 }
 
-Json json_of(const MeasuredPair::ModelFolder& model) {
-  return {{"path", model.path}, {"fingerprint", model.fingerprint}};
+Json json_of(const MeasuredPair& pair) {
+  Json json = {{"format", acceptance_format},
+               {"format_version", acceptance_version},
+               {"version", version()}};
+  to_json(json, pair);
+  return json;
 }
 
-Json json_of(const MeasuredAcceptance& s) {
-  return {{"temperature", s.temperature},
-          {"acceptance", name_of(s.acceptance)},
-          {"draft_temperature", s.draft_temperature},
-          {"repetition_penalty", s.repetition_penalty},
-          {"top_k", s.top_k},
-          {"top_p", s.top_p},
-          {"min_p", s.min_p},
-          {"judged", s.judged},
-          {"accepted", s.accepted},
-          {"acceptance_vector", s.vector}};
-}
-
-// Members of one object, each by name and of its type.
-class Members {
+// Reads objects member by member, each by name and of its type.
+class Reader {
  public:
-  Members(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {}
+  Reader(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object()) throw_failure(cat(where_, " is ", shown(json), again));
+  }
 
-  template <typename T>
-  T take(const char* name) const {
+  const nlohmann::json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) refuse(cat('"', name, "\" is missing"));
-    try {
-      return found->template get<T>();
-    } catch (const nlohmann::json::exception&) {
-      refuse(cat('"', name, "\" is ", shown(*found), ", which it cannot be"));
-    }
-  }
-  Members at(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || !found->is_object()) refuse(cat('"', name, "\" is missing"));
-    return {*found, cat(where_, ": ", name)};
-  }
-  const nlohmann::json& list(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || !found->is_array()) refuse(cat('"', name, "\" is no list"));
     return *found;
+  }
+  template <typename Struct>
+  void read(Struct& value) const {
+    Struct::members(value, [&](const char* name, auto& member) { take(name, member); });
   }
   [[noreturn]] void refuse(const std::string& what) const {
     throw_failure(cat(where_, ": ", what, again));
   }
 
  private:
+  template <typename T>
+  void take(const char* name, T& member) const {
+    try {
+      at(name).get_to(member);
+    } catch (const nlohmann::json::exception&) {
+      refuse(cat('"', name, "\" is ", shown(at(name)), ", which it cannot be"));
+    }
+  }
+  void take(const char* name, MeasuredPair::ModelFolder& model) const {
+    Reader(at(name), cat(where_, ": ", name)).read(model);
+  }
+  void take(const char* name, std::vector<MeasuredAcceptance>& settings) const;
+
   const nlohmann::json& json_;
   std::string where_;
 };
 
-MeasuredPair::ModelFolder folder_from(const Members& json) {
-  return {json.take<std::string>("path"), json.take<std::string>("fingerprint")};
-}
-
-MeasuredAcceptance setting_from(const Members& json) {
+MeasuredAcceptance setting_from(const Reader& reader) {
   MeasuredAcceptance s;
-  s.temperature = json.take<double>("temperature");
-  s.draft_temperature = json.take<double>("draft_temperature");
-  const auto rule = json.take<std::string>("acceptance");
-  s.acceptance = Acceptance::rejection;
-  if (rule == name_of(Acceptance::coupled)) {
-    s.acceptance = Acceptance::coupled;
-  } else if (rule != name_of(Acceptance::rejection)) {
-    json.refuse(cat("\"acceptance\" is ", quote(rule), ", no acceptance rule"));
+  reader.read(s);
+  // What is none of its names is read as the first.
+  const nlohmann::json& rule = reader.at("acceptance");
+  if (rule != name_of(s.acceptance)) {
+    reader.refuse(cat("\"acceptance\" is ", shown(rule), ", no acceptance rule"));
   }
-  s.repetition_penalty = json.take<double>("repetition_penalty");
-  s.top_k = json.take<std::int32_t>("top_k");
-  s.top_p = json.take<double>("top_p");
-  s.min_p = json.take<double>("min_p");
-  s.judged = json.take<std::vector<std::int64_t>>("judged");
-  s.accepted = json.take<std::vector<std::int64_t>>("accepted");
-  s.vector = json.take<std::vector<double>>("acceptance_vector");
   std::vector<double> made;
   try {
     made = estimate_acceptance(s.accepted, s.judged);
   } catch (const Error& error) {
-    json.refuse(error.what());
+    reader.refuse(error.what());
   }
   const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-9; };
   if (made.empty() ||
       !std::equal(made.begin(), made.end(), s.vector.begin(), s.vector.end(), same)) {
-    json.refuse("\"acceptance_vector\" is not what its counts make");
+    reader.refuse("\"acceptance_vector\" is not what its counts make");
   }
   return s;
 }
 
-Json json_of(const MeasuredPair& pair) {
-  Json settings = Json::array();
-  for (const MeasuredAcceptance& setting : pair.settings) settings.push_back(json_of(setting));
-  return {{"format", format_name},
-          {"format_version", format_version},
-          {"version", version()},
-          {"target", json_of(pair.target)},
-          {"draft", json_of(pair.draft)},
-          {"prompts", pair.prompts},
-          {"prompt_prints", pair.prompt_prints},
-          {"prompt_count", pair.prompt_count},
-          {"prompt_tokens", pair.prompt_tokens},
-          {"new_tokens", pair.new_tokens},
-          {"seed", pair.seed},
-          {"device", pair.device},
-          {"dtype", pair.dtype},
-          {"settings", std::move(settings)}};
+void Reader::take(const char* name, std::vector<MeasuredAcceptance>& settings) const {
+  const nlohmann::json& list = at(name);
+  if (!list.is_array()) refuse(cat('"', name, "\" is no list"));
+  for (const nlohmann::json& one : list) {
+    const std::string where = cat(where_, ": ", name, "[", settings.size(), "]");
+    settings.push_back(setting_from(Reader(one, where)));
+  }
+  if (settings.empty()) refuse(cat("it holds no ", name));
 }
 
 MeasuredPair pair_from(const nlohmann::json& json, const std::string& name) {
-  if (!json.is_object()) throw_failure(cat(name, " is ", shown(json), again));
-  const Members members(json, name);
-  const auto format = json.find("format");
-  if (format == json.end() || *format != format_name) {
-    members.refuse("it is no file of measured acceptance");
+  const Reader reader(json, name);
+  if (json.value("format", nlohmann::json()) != acceptance_format) {
+    reader.refuse("it is no file of measured acceptance");
   }
-  const auto version = members.take<int>("format_version");
-  if (version != format_version) {
-    members.refuse(cat("its format is version ", version, ", this program reads ", format_version));
+  const nlohmann::json& version = reader.at("format_version");
+  if (version != acceptance_version) {
+    reader.refuse(
+        cat("its format is version ", shown(version), ", this program reads ", acceptance_version));
   }
   MeasuredPair pair;
-  pair.target = folder_from(members.at("target"));
-  pair.draft = folder_from(members.at("draft"));
-  pair.prompts = members.take<std::string>("prompts");
-  pair.prompt_prints = members.take<std::vector<std::string>>("prompt_prints");
-  pair.prompt_count = members.take<std::int32_t>("prompt_count");
-  pair.prompt_tokens = members.take<std::int32_t>("prompt_tokens");
-  pair.new_tokens = members.take<std::int32_t>("new_tokens");
-  pair.seed = members.take<std::uint64_t>("seed");
-  pair.device = members.take<std::string>("device");
-  pair.dtype = members.take<std::string>("dtype");
-  for (const nlohmann::json& setting : members.list("settings")) {
-    const std::string where = cat(name, ": settings[", pair.settings.size(), "]");
-    if (!setting.is_object()) throw_failure(cat(where, " is ", shown(setting), again));
-    pair.settings.push_back(setting_from(Members(setting, where)));
-  }
-  if (pair.settings.empty()) members.refuse("it holds no settings");
+  reader.read(pair);
   return pair;
 }
 
@@ -190,14 +146,6 @@ MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
   s.top_p = request.top_p;
   s.min_p = request.min_p;
   return s;
-}
-
-std::string print_of(const StudyPrompt& prompt) {
-  Fingerprint print;
-  print.add(prompt.text);
-  for (const std::string& turn : prompt.later_turns) print.add(turn);
-  for (const TokenId token : prompt.tokens) print.add_number(static_cast<std::uint64_t>(token));
-  return print.text();
 }
 
 bool holds(const MeasuredPair& pair, const GenerateOptions& request) {
@@ -241,7 +189,7 @@ void write_measured_pair(const std::filesystem::path& file, const MeasuredPair& 
 
 MeasuredPair read_measured_pair(const std::filesystem::path& file) {
   const std::string name = name_of_file(file);
-  const std::string text = read_file(file, "acceptance vector", largest_file,
+  const std::string text = read_file(file, "acceptance vector", largest_acceptance_file,
                                      "coppice plan measures a pair's and writes it");
   return pair_from(*parse_json_object(text, name), name);
 }

@@ -22,6 +22,19 @@ struct MeasuredAcceptance {
   // By rank, as estimate_acceptance() takes them:
   std::vector<std::int64_t> judged, accepted;
   std::vector<double> vector;
+
+  static void members(auto& self, auto visit) {
+    visit("temperature", self.temperature);
+    visit("acceptance", self.acceptance);
+    visit("draft_temperature", self.draft_temperature);
+    visit("repetition_penalty", self.repetition_penalty);
+    visit("top_k", self.top_k);
+    visit("top_p", self.top_p);
+    visit("min_p", self.min_p);
+    visit("judged", self.judged);
+    visit("accepted", self.accepted);
+    visit("acceptance_vector", self.vector);
+  }
 };
 
 /// The request's settings, without a vector.
@@ -31,6 +44,11 @@ MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request);
 struct MeasuredPair {
   struct ModelFolder {
     std::string path, fingerprint;  ///< fingerprint_of_folder()
+
+    static void members(auto& self, auto visit) {
+      visit("path", self.path);
+      visit("fingerprint", self.fingerprint);
+    }
   };
   ModelFolder target, draft;
   std::string prompts;                     ///< their file; empty: the target wrote them
@@ -39,10 +57,21 @@ struct MeasuredPair {
   std::uint64_t seed = 0;
   std::string device, dtype;
   std::vector<MeasuredAcceptance> settings;
-};
 
-/// What tells a prompt from others, however many of its tokens are used.
-std::string print_of(const StudyPrompt& prompt);
+  static void members(auto& self, auto visit) {
+    visit("target", self.target);
+    visit("draft", self.draft);
+    visit("prompts", self.prompts);
+    visit("prompt_prints", self.prompt_prints);
+    visit("prompt_count", self.prompt_count);
+    visit("prompt_tokens", self.prompt_tokens);
+    visit("new_tokens", self.new_tokens);
+    visit("seed", self.seed);
+    visit("device", self.device);
+    visit("dtype", self.dtype);
+    visit("settings", self.settings);
+  }
+};
 
 /// Throws Error(failure).
 void write_measured_pair(const std::filesystem::path& file, const MeasuredPair& pair);

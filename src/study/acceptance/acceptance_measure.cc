@@ -7,10 +7,9 @@
 #include "engine/engine_impl.h"
 #include "study/advise/workload.h"
 #include "study/files/fingerprint.h"
-#include "study/grid/settings.h"
 #include "study/observed.h"
-#include "study/prompts/drawn_prompts.h"
 #include "study/prompts/prompt_tokens.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::study {
 namespace {

@@ -11,6 +11,7 @@
 #include "study/audit/faults.h"
 #include "study/audit/law.h"
 #include "study/audit/texts.h"
+#include "study/statistics.h"
 
 namespace coppice::study {
 namespace {
@@ -148,12 +149,12 @@ class Audit {
       for (const EventFinding& event : finding.events) p_values.push_back(event.fit.p_value);
       report_.laws.push_back(std::move(finding));
     }
-    const std::vector<bool> biased = holm(p_values, familywise_error);
-    auto next = biased.begin();
+    const std::vector<double> adjusted = holm_adjusted(p_values);
+    auto next = adjusted.begin();
     for (LawFinding& finding : report_.laws) {
       finding.holds = finding.largest_variation <= finding.variation_bound;
       for (EventFinding& event : finding.events) {
-        event.biased = *next++;
+        event.biased = *next++ <= familywise_error;
         finding.holds = finding.holds && !event.biased;
       }
       report_.law_holds = report_.law_holds && finding.holds;

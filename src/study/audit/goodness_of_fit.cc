@@ -45,39 +45,15 @@ double chi_square_tail(double chi_square, double degrees) {
 }
 
 double detectable_noncentrality(double degrees, double significance, double power) {
-  using boost::math::complement;
   const double bound = boost::math::quantile(
-      complement(boost::math::chi_squared_distribution<double>(degrees), significance));
-  const auto rejects = [&](double noncentrality) {
-    return boost::math::cdf(complement(
-        boost::math::non_central_chi_squared_distribution<double>(degrees, noncentrality), bound));
-  };
-  double low = 0.0, high = 1.0;
-  while (rejects(high) < power) high *= 2.0;
-  while (high - low > 1e-6 * high) {
-    const double middle = 0.5 * (low + high);
-    (rejects(middle) < power ? low : high) = middle;
-  }
-  return high;
+      boost::math::complement(boost::math::chi_squared(degrees), significance));
+  return boost::math::non_central_chi_squared::find_non_centrality(degrees, bound, 1.0 - power);
 }
 
 double detectable_variation(double degrees, double samples, double significance, double power) {
   if (!(degrees > 0.0) || !(samples > 0.0)) return 1.0;
   const double noncentrality = detectable_noncentrality(degrees, significance, power);
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * samples)));
-}
-
-std::vector<bool> holm(std::span<const double> p_values, double familywise) {
-  std::vector<std::size_t> order(p_values.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return p_values[a] < p_values[b]; });
-  std::vector<bool> falls(p_values.size(), false);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (p_values[order[i]] > familywise / static_cast<double>(order.size() - i)) break;
-    falls[order[i]] = true;
-  }
-  return falls;
 }
 
 TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline) {

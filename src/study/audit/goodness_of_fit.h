@@ -24,10 +24,6 @@ double detectable_noncentrality(double degrees, double significance, double powe
 /// sqrt(noncentrality / 4n). 1 where no bias is sure to be seen.
 double detectable_variation(double degrees, double samples, double significance, double power);
 
-/// Which of the hypotheses fall (Holm 1979): the chance that any true one does is at most
-/// `familywise`, whatever the tests share.
-std::vector<bool> holm(std::span<const double> p_values, double familywise);
-
 /// The target's law of one token, prepared for tests.
 struct TokenLaw {
   std::vector<float> probability;  ///< [vocab]

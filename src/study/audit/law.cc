@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
+#include "engine/decode.h"
+#include "engine/engine_impl.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -49,6 +52,142 @@ double variation(std::span<const float> a, std::span<const float> b) {
 }
 
 }  // namespace
+
+PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
+                     const GenerateOptions& sampling) {
+  GenerateOptions options = sampling;
+  options.policy = Policy::none;
+  options.max_new_tokens = 1;
+  options.ignore_eos = true;
+  options.stop.clear();
+  options.logprobs = false;
+  PlainPass pass;
+  const Observed observed(engine, [&](const StepView& view) {
+    const auto probability = view.target.distribution(0);
+    pass.probability.assign(probability.begin(), probability.end());
+    // At temperature 1, so that gaps are gaps of logits.
+    const auto unfiltered =
+        view.target.distribution_at(0, {1.0, 0, 1.0, 0.0, view.target_params.repetition_penalty});
+    pass.logprob.reserve(unfiltered.size());
+    for (const float p : unfiltered) pass.logprob.push_back(std::log(static_cast<double>(p)));
+  });
+  engine.generate(text, options);
+  if (pass.probability.empty()) {
+    throw_failure(cat("audit: no KV slot is left for a text of ", text.size(),
+                      " tokens; raise --kv-tokens or give shorter prompts"));
+  }
+  Engine::Impl& impl = engine.impl();
+  pass.rounding = logit_rounding(impl.target.model->config(), impl.device->compute_dtype(),
+                                 impl.device->kv_dtype(), spread_of(pass.logprob));
+  return pass;
+}
+
+TargetLaws::TargetLaws(Engine& engine, const GenerateOptions& sampling)
+    : engine_(engine), sampling_(sampling) {}
+
+const TokenLaw* TargetLaws::find(std::span<const TokenId> text) const {
+  const auto found = laws_.find({text.begin(), text.end()});
+  return found == laws_.end() ? nullptr : &found->second;
+}
+
+const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
+  std::vector<TokenId> key(text.begin(), text.end());
+  const auto found = laws_.find(key);
+  if (found != laws_.end()) return found->second;
+  PlainPass pass = plain_pass(engine_, text, sampling_);
+  rounding_ = std::max(rounding_, pass.rounding);
+  // A filter's edge moves with rounding: what lies just outside may be inside in another pass.
+  double least_kept = std::numeric_limits<double>::infinity();
+  for (std::size_t t = 0; t < pass.probability.size(); ++t) {
+    if (pass.probability[t] > 0.0f) least_kept = std::min(least_kept, pass.logprob[t]);
+  }
+  std::vector<TokenId> borderline;
+  for (std::size_t t = 0; t < pass.probability.size(); ++t) {
+    if (!(pass.probability[t] > 0.0f) && pass.logprob[t] >= least_kept - pass.rounding) {
+      borderline.push_back(static_cast<TokenId>(t));
+    }
+  }
+  return laws_.emplace(std::move(key), make_token_law(std::move(pass.probability), borderline))
+      .first->second;
+}
+
+double logit_rounding(const ModelConfig& config, DType compute, DType kv, double spread) {
+  const auto longest = static_cast<double>(std::max(config.hidden_size, config.intermediate_size));
+  const auto unit_of = [&](DType type) {
+    switch (type) {
+      case DType::f32:
+        return std::ldexp(std::sqrt(longest), -24);
+      case DType::f16:
+        return std::ldexp(1.0, -11);
+      case DType::bf16:
+        break;
+    }
+    return std::ldexp(1.0, -9);
+  };
+  double unit = unit_of(compute);
+  if (unit_of(kv) > unit) unit = std::sqrt(unit * (unit + unit_of(kv)));
+  return 2.0 * unit * std::sqrt(4.0 * config.layers + 1.0) * spread;
+}
+
+double spread_of(std::span<const double> logits) {
+  double sum = 0.0, count = 0.0, best = -std::numeric_limits<double>::infinity();
+  for (const double x : logits) {
+    if (!std::isfinite(x)) continue;
+    sum += x;
+    count += 1.0;
+    best = std::max(best, x);
+  }
+  return count > 0.0 ? best - sum / count : 0.0;
+}
+
+void DrawStatistics::add(const Statistics& one) {
+  const auto n = static_cast<double>(one.steps);
+  steps += one.steps;
+  judged += std::llround(one.accepted_length * n);
+  drafted += std::llround(one.tree_size_mean * n);
+}
+
+double DrawStatistics::accepted_length() const {
+  return steps > 0 ? static_cast<double>(judged) / static_cast<double>(steps) : 0.0;
+}
+
+double DrawStatistics::tree_size() const {
+  return steps > 0 ? static_cast<double>(drafted) / static_cast<double>(steps) : 0.0;
+}
+
+TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt)
+    : engine_(engine), state_(engine.impl().new_text()) {
+  engine.impl().append_prompt(state_, prompt);
+  prompt_length_ = state_.length();
+}
+
+// Short of slots, decode() says so.
+void TextSampler::prefill() {
+  Engine::Impl& impl = engine_.impl();
+  if (TargetRunner::late_rows(state_) == 0) return;
+  const std::lock_guard lock(impl.mutex);
+  const DeviceScope scope(*impl.device);
+  impl.target_runner->prefill(state_);
+}
+
+std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
+                                           DrawStatistics* statistics) {
+  Engine::Impl& impl = engine_.impl();
+  GenerateOptions endless = options;
+  endless.ignore_eos = true;
+  impl.check(endless);
+  const CutBack prompt{state_, prompt_length_};
+  prefill();
+  Generation result = decode(impl, state_, endless);
+  if (result.finish_reason != FinishReason::length) {
+    throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
+                      prompt_length_, " + ", result.tokens.size(),
+                      " tokens; give shorter prompts or raise --kv-tokens"));
+  }
+  if (statistics != nullptr) statistics->add(result.statistics);
+  tokens_ = std::move(result.tokens);
+  return tokens_;
+}
 
 LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
                          const std::vector<std::vector<TokenId>>& prompts,

@@ -2,14 +2,93 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "coppice.h"
+#include "kernels/device.h"
+#include "models/config.h"
+#include "models/sequence_state.h"
 #include "study/audit/audit.h"
-#include "study/audit/sampler_of_texts.h"
-#include "study/audit/target_laws.h"
+#include "study/audit/goodness_of_fit.h"
 
 namespace coppice::study {
+
+/// One plain pass over a text.
+struct PlainPass {
+  /// [vocab] log-probabilities at temperature 1 after the repetition penalty, no filter.
+  std::vector<double> logprob;
+  std::vector<float> probability;  ///< [vocab] as sampled from, filters included
+  /// What rounding may make of a difference of two logprobs (logit_rounding).
+  double rounding = 0.0;
+};
+
+/// Takes over the engine's observer for the call. Throws Error(failure) where the text has no room.
+PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
+                     const GenerateOptions& sampling);
+
+/// Laws under the temperature, filters and penalty of one request, each computed once.
+class TargetLaws {
+ public:
+  TargetLaws(Engine& engine, const GenerateOptions& sampling);
+  /// Valid as long as this object.
+  const TokenLaw& after(std::span<const TokenId> text);
+  /// nullptr where it was never asked for.
+  const TokenLaw* find(std::span<const TokenId> text) const;
+  /// Largest PlainPass::rounding so far.
+  double rounding() const { return rounding_; }
+
+ private:
+  Engine& engine_;
+  GenerateOptions sampling_;
+  std::map<std::vector<TokenId>, TokenLaw> laws_;
+  double rounding_ = 0.0;
+};
+
+/// Bound on the difference that rounding makes between two passes to a difference of two logits.
+/// A model of L layers rounds its activations 4 L + 1 times; each time is a relative error of the
+/// type's unit roundoff u (bf16: 2^-9; f32: 2^-24 times the root of the longest sum), which adds
+/// up as a random walk on logits of which the best lies `spread` above their mean:
+/// u * sqrt(4 L + 1) * spread, and twice that for two passes. Of keys and values that are rounded
+/// once more to a coarser unit k, a share u / k of the two passes' differs, by k: sqrt(u k) beside
+/// u.
+double logit_rounding(const ModelConfig& config, DType compute, DType kv, double spread);
+
+/// How far the best logit, or log-probability, lies above the mean of the finite ones.
+double spread_of(std::span<const double> logits);
+
+/// Counts over a number of continuations.
+struct DrawStatistics {
+  std::int64_t steps = 0;
+  std::int64_t judged = 0;   ///< accepted tokens and bonus tokens
+  std::int64_t drafted = 0;  ///< draft tokens
+  void add(const Statistics& one);
+  double accepted_length() const;
+  double tree_size() const;
+};
+
+/// Continues a prompt again and again and keeps the prompt's KV in between, so that a
+/// continuation costs its steps alone, and has no token that did not come from one: speculation
+/// begins with the first.
+class TextSampler {
+ public:
+  /// Throws Error(usage) for a prompt that the engine does not take. `engine` outlives this.
+  TextSampler(Engine& engine, std::span<const TokenId> prompt);
+
+  /// One continuation of options.max_new_tokens tokens, end tokens like any other. Valid until the
+  /// next call. Throws Error(failure) where context or KV memory ends it early.
+  std::span<const TokenId> draw(const GenerateOptions& options, DrawStatistics* statistics);
+
+ private:
+  void prefill();
+
+  Engine& engine_;
+  SequenceState state_;
+  std::int32_t prompt_length_;
+  std::vector<TokenId> tokens_;
+};
 
 /// Samples of one setting, added to batch by batch and tested at any time.
 class LawSampling {

@@ -5,8 +5,7 @@
 
 #include "engine/engine_impl.h"
 #include "kernels/noise.h"
-#include "study/audit/sampler_of_texts.h"
-#include "study/audit/target_laws.h"
+#include "study/audit/law.h"
 
 namespace coppice::study {
 namespace {

@@ -1,9 +1,7 @@
 #include "study/figures/axis.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 
 #include "study/figures/text.h"
@@ -19,8 +17,6 @@ struct Axis::Range {
 namespace {
 
 constexpr double rounding_slack = 1e-9;  // of one tick: 0.3 / 0.1 counts as 3
-
-double base_of(Scale scale) { return scale == Scale::log2 ? 2 : 10; }
 
 double round_down(double ticks) { return std::floor(ticks + rounding_slack); }
 double round_up(double ticks) { return std::ceil(ticks - rounding_slack); }
@@ -51,24 +47,6 @@ std::string linear_label(double value, double step, double greatest, const AxisS
   return spec.per_cent ? label + "%" : label;
 }
 
-// The levels 1, 2, 5, 10, 20, ... by number, 0 being 1.
-double level(int number) {
-  static constexpr std::array<double, 3> mantissas = {1, 2, 5};
-  const int decade = number >= 0 ? number / 3 : -((2 - number) / 3);
-  return mantissas[static_cast<std::size_t>(number - 3 * decade)] * std::pow(10, decade);
-}
-
-int level_below(double value) {
-  int number = 3 * static_cast<int>(std::floor(std::log10(value))) - 1;
-  while (level(number + 1) <= value * (1 + rounding_slack)) ++number;
-  return number;
-}
-
-int level_above(double value) {
-  int number = level_below(value);
-  return level(number) < value * (1 - rounding_slack) ? number + 1 : number;
-}
-
 }  // namespace
 
 bool can_show(Scale scale, double value) {
@@ -91,7 +69,7 @@ Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pi
       font_size_(font_size) {
   const bool is_log = scale_ != Scale::linear;
   Range range = {data.low(), data.high(), false, false};
-  if (data.empty()) range = {is_log ? 1.0 : 0.0, is_log ? base_of(scale_) : 1.0, false, false};
+  if (data.empty()) range = {is_log ? 1.0 : 0.0, is_log ? 2.0 : 1.0, false, false};
   if (spec.low && can_show(scale_, *spec.low)) {
     range.low = *spec.low;
     range.low_fixed = true;
@@ -122,14 +100,8 @@ Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pi
       if (labels_fit(side)) break;
     }
   } else {
-    // Strides of a decimal axis begin with 0: ticks within decades too.
-    const bool few = std::log10(range.high / range.low) <= 2.5;
-    for (int stride = scale_ == Scale::log10 && few ? 0 : 1; stride <= 2048; ++stride) {
-      if (scale_ == Scale::log2) {
-        choose_binary(range, stride);
-      } else {
-        choose_decimal(range, stride);
-      }
+    for (int stride = 1; stride <= 2048; ++stride) {
+      choose_binary(range, stride);
       if (labels_fit(side)) break;
     }
   }
@@ -143,8 +115,7 @@ Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pi
 }
 
 double Axis::warped(double value) const {
-  if (scale_ == Scale::linear) return value;
-  return scale_ == Scale::log2 ? std::log2(value) : std::log10(value);
+  return scale_ == Scale::linear ? value : std::log2(value);
 }
 
 double Axis::at(double value) const {
@@ -222,41 +193,6 @@ void Axis::choose_binary(const Range& range, int stride) {
     const bool as_powers = (first < -4 || last >= 20) && e != 0;
     ticks_.push_back({value, as_powers ? power(2, e) : compact_number(value, 7)});
   }
-}
-
-void Axis::choose_decimal(const Range& range, int stride) {
-  ticks_.clear();
-  const bool within = stride == 0;  // ticks at 1, 2 and 5 of each decade
-  int first = level_below(range.low);
-  int last = level_above(range.high);
-  if (!within) {
-    first = 3 * static_cast<int>(round_down(std::log10(range.low)));
-    last = 3 * static_cast<int>(round_up(std::log10(range.high)));
-  }
-  if (first == last) {
-    if (!range.low_fixed) first -= within ? 1 : 3;
-    if (!range.high_fixed || range.low_fixed) last += within ? 1 : 3;
-  }
-  const int step = within ? 1 : 3 * stride;
-  last += (step - (last - first) % step) % step;
-  low_ = range.low_fixed ? range.low : level(first);
-  high_ = range.high_fixed && range.high > low_ ? range.high : level(last);
-  const bool as_powers = !within && (low_ < 1e-4 || high_ > 1e5);
-  for (int number = first; number <= last; number += step) {
-    const double value = level(number);
-    if (!covers(value)) continue;
-    ticks_.push_back({value, as_powers ? power(10, number / 3) : compact_number(value, 1)});
-  }
-  const bool with_minor = stride <= 1 && last - first <= 3 * 8;
-  for (int decade = (first - 2) / 3; with_minor && decade <= last / 3; ++decade) {
-    for (int mantissa = 2; mantissa <= 9; ++mantissa) {
-      const double value = mantissa * std::pow(10, decade);
-      const bool labelled = within && (mantissa == 2 || mantissa == 5);
-      if (!labelled && covers(value)) ticks_.push_back({value, ""});
-    }
-  }
-  std::sort(ticks_.begin(), ticks_.end(),
-            [](const Tick& a, const Tick& b) { return a.value < b.value; });
 }
 
 }  // namespace coppice::study

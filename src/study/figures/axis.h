@@ -7,7 +7,7 @@
 
 namespace coppice::study {
 
-enum class Scale { linear, log2, log10 };
+enum class Scale { linear, log2 };
 
 /// What a caller says of an axis. Limits that are not given come from the data, rounded out to
 /// ticks.
@@ -76,7 +76,6 @@ class Axis {
   bool labels_fit(AxisSide side) const;
   void choose_linear(const AxisSpec& spec, Range range, int intervals);
   void choose_binary(const Range& range, int stride);
-  void choose_decimal(const Range& range, int stride);
   double warped(double value) const;
 
   std::string label_;

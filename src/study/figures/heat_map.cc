@@ -1,13 +1,11 @@
-#include "study/figures/heat_map.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "base/error.h"
-#include "study/figures/colour_scale.h"
+#include "study/figures/charts.h"
 #include "study/figures/frame.h"
-#include "study/figures/legend.h"
+#include "study/figures/palette.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
@@ -130,7 +128,7 @@ std::vector<double> HeatPlot::bounds(const std::vector<double>& edges, std::size
 std::string HeatPlot::draw() {
   const bool with_line = !map_.line.empty() && !map_.x_edges.empty() && !map_.y_edges.empty();
   const bool named_line = with_line && !map_.line_name.empty();
-  const double top = picture_margin + title_height(map_.title) + (named_line ? legend_row + 2 : 0);
+  const double top = picture_margin + (named_line ? legend_row + 2 : 0);
   const double bottom = std::max(map_.height - x_axis_height(map_.x.label) - 4, top + 40);
   const Axis y = edge_axis(map_.y, map_.y_edges, AxisSide::vertical, bottom, top);
 
@@ -151,9 +149,7 @@ std::string HeatPlot::draw() {
   const Box plot = {left, top, std::max(map_.width - bar_room, left + 40), bottom};
   const Axis x = edge_axis(map_.x, map_.x_edges, AxisSide::horizontal, plot.left, plot.right);
 
-  Svg svg(map_.width, bottom + x_axis_height(map_.x.label) + 4,
-          map_.title.empty() ? map_.value.label : map_.title);
-  draw_title(svg, map_.title, map_.width);
+  Svg svg(map_.width, bottom + x_axis_height(map_.x.label) + 4, map_.value.label);
   draw_cells(svg, bounds(map_.x_edges, columns_, x, plot.left, plot.right),
              map_.y_edges.empty() ? bounds({}, rows_, y, plot.top, plot.bottom)
                                   : bounds(map_.y_edges, rows_, y, plot.bottom, plot.top),
@@ -274,7 +270,6 @@ void HeatPlot::draw_colour_bar(Svg& svg, const Axis& colours, double left) const
 
 // On a rim of paper, to be seen on light and dark cells.
 void HeatPlot::draw_line(Svg& svg, const Axis& x, const Axis& y, const Box& plot) const {
-  constexpr double cap = 3;
   constexpr double radius = 3;
   const SeriesStyle key = {strong_ink, "", Marker::circle, true};
   std::vector<std::vector<Point>> runs(1);
@@ -288,14 +283,7 @@ void HeatPlot::draw_line(Svg& svg, const Axis& x, const Axis& y, const Box& plot
     for (const auto& run : runs) {
       std::vector<Xy> joined;
       for (const Point& point : run) {
-        const double at = x.at(point.x);
-        joined.push_back({at, y.at(point.y)});
-        if (!std::isfinite(point.low) || !std::isfinite(point.high)) continue;
-        const double low = y.clamped_at(point.low), high = y.clamped_at(point.high);
-        const Stroke thin = {stroke.colour, stroke.width > 2 ? 3.0 : 1.0};
-        svg.line({at, low}, {at, high}, thin);
-        svg.line({at - cap, low}, {at + cap, low}, thin);
-        svg.line({at - cap, high}, {at + cap, high}, thin);
+        joined.push_back({x.at(point.x), y.at(point.y)});
       }
       if (joined.size() > 1) svg.polyline(joined, stroke);
     }

@@ -1,9 +1,8 @@
-#include "study/figures/interval_plot.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
+#include "study/figures/charts.h"
 #include "study/figures/frame.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
@@ -55,14 +54,12 @@ std::string to_svg(const IntervalPlot& plot) {
   if (plot.rows.empty()) rows_height = 3 * row_pitch;
   const double left = picture_margin + label_width + 14;
   const double right = std::max(plot.width - picture_margin - note_width - 12, left + 60);
-  const double top = picture_margin + title_height(plot.title);
+  const double top = picture_margin;
   const Box box = {left, top, right, top + rows_height + 4};
   const Axis x(plot.x, range, AxisSide::horizontal, left + row_inset, right - row_inset, tick_font);
 
   Svg svg(std::max(plot.width, right + note_width + 12 + picture_margin),
-          box.bottom + x_axis_height(plot.x.label) + 4,
-          plot.title.empty() ? plot.x.label : plot.title);
-  draw_title(svg, plot.title, plot.width);
+          box.bottom + x_axis_height(plot.x.label) + 4, plot.x.label);
   for (const Tick& tick : x.ticks()) {
     if (tick.label.empty()) continue;
     svg.line({x.at(tick.value), box.top}, {x.at(tick.value), box.bottom}, {grid_ink, 0.7});

@@ -1,4 +1,4 @@
-#include "study/figures/line_chart.h"
+#include "study/figures/charts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,6 @@
 #include <map>
 
 #include "study/figures/frame.h"
-#include "study/figures/legend.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
@@ -186,7 +185,7 @@ std::vector<Named> LinePlot::named(const Axis& x, const Axis& y, const Box& plot
 }
 
 std::string LinePlot::draw() {
-  const double top = picture_margin + title_height(chart_.title);
+  const double top = picture_margin;
   const double bottom = std::max(chart_.height - x_axis_height(chart_.x.label) - 4, top + 40);
   const Axis y(chart_.y, y_range(), AxisSide::vertical, bottom, top, tick_font);
   Box plot = {4 + y_axis_width(y), top, chart_.width - picture_margin, bottom};
@@ -209,8 +208,7 @@ std::string LinePlot::draw() {
                tick_font);
 
   if (chart_.side_by_side) put_side_by_side(lines_, x);
-  Svg svg(chart_.width, height, chart_.title.empty() ? chart_.y.label : chart_.title);
-  draw_title(svg, chart_.title, chart_.width);
+  Svg svg(chart_.width, height, chart_.y.label);
   draw_y_axis(svg, y, plot, true, y_axis_width(y));
   draw_x_axis(svg, x, plot);
   svg.open_clip(
@@ -258,27 +256,16 @@ void LinePlot::draw_reference(Svg& svg, const ReferenceLine& reference, const Ax
 
 void LinePlot::draw_intervals(Svg& svg, const Line& line, const Axis& x, const Axis& y) const {
   constexpr double cap = 3;
-  const bool as_band =
-      chart_.intervals == IntervalLook::band || line.series->kind == SeriesKind::ceiling;
+  const Stroke thin = {line.style.colour, 1};
   for (const auto& run : line.runs) {
-    std::vector<Xy> outline;
-    std::vector<Xy> back;
     for (const Point& point : run) {
       if (!std::isfinite(point.low) || !std::isfinite(point.high)) continue;
       const double at = line.at(x, point);
       const double high = y.clamped_at(point.high), low = y.clamped_at(point.low);
-      if (as_band) {
-        outline.push_back({at, high});
-        back.push_back({at, low});
-        continue;
-      }
-      const Stroke thin = {line.style.colour, 1};
       svg.line({at, low}, {at, high}, thin);
       if (y.covers(point.high)) svg.line({at - cap, high}, {at + cap, high}, thin);
       if (y.covers(point.low)) svg.line({at - cap, low}, {at + cap, low}, thin);
     }
-    outline.insert(outline.end(), back.rbegin(), back.rend());
-    if (outline.size() > 2) svg.polygon(outline, line.style.colour, 0.14);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -11,9 +12,14 @@
 
 namespace coppice::study {
 
-struct Paragraph {
-  std::string text = {};
-};
+/// Makes a button of every column's name, for pointer and keyboard: rows ascend, descend, then
+/// stand as they were. Numbers go by their value, intervals by their estimate, empty cells last.
+/// Free of what XML would not take as it stands.
+extern const std::string_view table_script;
+
+/// "sha256-" and the script's hash in base64, by which a page's policy allows this script and no
+/// other.
+extern const std::string_view table_script_hash;
 
 struct Figure {
   std::string svg = {};      ///< from one of the to_svg functions; put in as it is
@@ -31,7 +37,7 @@ struct CaptionedTable {
 
 inline constexpr std::size_t longest_open_table = 16;
 
-using Block = std::variant<Paragraph, Figure, CaptionedTable>;
+using Block = std::variant<Figure, CaptionedTable>;
 
 struct Section {
   std::string heading = {};

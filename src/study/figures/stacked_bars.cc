@@ -1,5 +1,3 @@
-#include "study/figures/stacked_bars.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,8 +5,8 @@
 
 #include "base/error.h"
 #include "study/figures/axis.h"
+#include "study/figures/charts.h"
 #include "study/figures/frame.h"
-#include "study/figures/legend.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
@@ -43,13 +41,8 @@ class BarPlot {
   std::string draw() const;
 
  private:
-  bool as_shares() const { return chart_.length == BarLength::shares; }
   bool starts_group(std::size_t bar) const {
     return bar == 0 || chart_.bars[bar].group != chart_.bars[bar - 1].group;
-  }
-  std::string note(std::size_t bar) const {
-    if (!chart_.bars[bar].note.empty() || as_shares()) return chart_.bars[bar].note;
-    return compact_number(sums_[bar]);
   }
   void draw_bar(Svg& svg, std::size_t bar, const Axis& x, double top) const;
 
@@ -60,15 +53,13 @@ class BarPlot {
 
 std::string BarPlot::draw() const {
   double group_width = 0, label_width = 0, note_width = 0, bars_height = 0;
-  DataRange range(Scale::linear);
   for (std::size_t i = 0; i < chart_.bars.size(); ++i) {
     const auto widen = [](double& width, const std::string& text) {
       width = std::max(width, std::min(text_width(text, tick_font), longest_bar_name));
     };
     widen(group_width, chart_.bars[i].group);
     widen(label_width, chart_.bars[i].label);
-    widen(note_width, note(i));
-    range.include(sums_[i]);
+    widen(note_width, chart_.bars[i].note);
     bars_height += pitch + (i > 0 && starts_group(i) ? group_gap : 0);
   }
   if (chart_.bars.empty()) bars_height = 3 * pitch;
@@ -80,7 +71,7 @@ std::string BarPlot::draw() const {
   const double left = picture_margin + group_width + (label_width > 0 ? label_width + 12 : 0) + 8;
   const double right =
       std::max(chart_.width - picture_margin - (note_width > 0 ? note_width + 8 : 8), left + 40);
-  const double legend_top = picture_margin + title_height(chart_.title);
+  const double legend_top = picture_margin;
   const double legend_left = left - 12;
   const double top =
       legend_top + (entries.empty() ? 0 : legend_height(entries, right - legend_left) + 10);
@@ -88,15 +79,11 @@ std::string BarPlot::draw() const {
 
   AxisSpec spec = {chart_.value_label};
   spec.low = 0;
-  if (as_shares()) {
-    spec.high = 1;
-    spec.per_cent = true;
-  }
-  const Axis x(spec, range, AxisSide::horizontal, plot.left, plot.right, tick_font);
+  spec.high = 1;
+  spec.per_cent = true;
+  const Axis x(spec, DataRange(spec.scale), AxisSide::horizontal, plot.left, plot.right, tick_font);
 
-  Svg svg(chart_.width, plot.bottom + x_axis_height(chart_.value_label) + 4,
-          chart_.title.empty() ? chart_.value_label : chart_.title);
-  draw_title(svg, chart_.title, chart_.width);
+  Svg svg(chart_.width, plot.bottom + x_axis_height(chart_.value_label) + 4, chart_.value_label);
   if (!entries.empty()) {
     draw_legend(svg, entries, {legend_left, legend_top}, right - legend_left);
   }
@@ -119,19 +106,18 @@ std::string BarPlot::draw() const {
 }
 
 void BarPlot::draw_bar(Svg& svg, std::size_t bar, const Axis& x, double top) const {
-  const double whole = as_shares() ? sums_[bar] : 1;
   double sum = 0, end = x.at(0);
   for (std::size_t p = 0; p < parts_[bar].size() && sums_[bar] > 0; ++p) {
     const double part = parts_[bar][p];
     const double start = end;
     sum += part;
-    end = x.at(sum / whole);
+    end = x.at(sum / sums_[bar]);
     if (part == 0) continue;
     const std::string fill = area_colour(p);
-    const std::string share = fixed_number(100 * part / sums_[bar], 1) + "%";
-    const std::string printed =
-        as_shares() ? fixed_number(100 * part / sums_[bar], 0) + "%" : compact_number(part);
-    svg.open_group(chart_.parts[p] + ": " + compact_number(part) + " (" + share + ")");
+    const double share = 100 * part / sums_[bar];
+    const std::string printed = fixed_number(share, 0) + "%";
+    svg.open_group(chart_.parts[p] + ": " + compact_number(part) + " (" + fixed_number(share, 1) +
+                   "%)");
     svg.rect({start, top, end, top + thickness}, fill);
     if (text_width(printed, tick_font - 1) + 6 <= end - start) {
       svg.text({(start + end) / 2, top + thickness / 2 + 0.35 * (tick_font - 1)}, printed,
@@ -140,7 +126,7 @@ void BarPlot::draw_bar(Svg& svg, std::size_t bar, const Axis& x, double top) con
     svg.close();
   }
   svg.text({end + 6, top + thickness / 2 + 0.35 * tick_font},
-           fit_text(note(bar), tick_font, longest_bar_name), {tick_font});
+           fit_text(chart_.bars[bar].note, tick_font, longest_bar_name), {tick_font});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <vector>
 
 namespace coppice::study {
 namespace {

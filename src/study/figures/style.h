@@ -12,7 +12,6 @@ namespace coppice::study {
 
 inline constexpr double tick_font = 12;
 inline constexpr double label_font = 13;
-inline constexpr double title_font = 14;
 inline constexpr double picture_margin = 14;  ///< pixels around what is drawn
 inline constexpr double axis_width = 0.8;
 inline constexpr double line_width = 1.6;

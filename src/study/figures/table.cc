@@ -127,9 +127,7 @@ std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& 
   return widths;
 }
 
-}  // namespace
-
-std::string to_text(const Table& table) {
+std::string aligned(const Table& table, bool with_rule) {
   check(table);
   const auto lines = lines_of(table, on_one_line);
   const auto widths = widths_of(lines, 0);
@@ -142,7 +140,7 @@ std::string to_text(const Table& table) {
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
-    if (i > 0) continue;
+    if (i > 0 || !with_rule) continue;
     for (std::size_t c = 0; c < widths.size(); ++c) {
       out += (c > 0 ? "  " : "") + std::string(widths[c], '-');
     }
@@ -150,6 +148,11 @@ std::string to_text(const Table& table) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string to_text(const Table& table) { return aligned(table, true); }
+std::string to_plain_text(const Table& table) { return aligned(table, false); }
 
 std::string to_markdown(const Table& table) {
   check(table);

@@ -24,6 +24,8 @@ struct Table {
 /// Aligned for a terminal, with a rule below the names. Line breaks and control characters become
 /// spaces.
 std::string to_text(const Table& table);
+/// The same without the rule.
+std::string to_plain_text(const Table& table);
 /// GitHub's Markdown; what would be markup is escaped.
 std::string to_markdown(const Table& table);
 /// Quoted as in RFC 4180, section 2; lines end with LF alone, as Unix tools want them.

@@ -10,11 +10,13 @@
 
 namespace coppice::study {
 
-/// Appends an integer or an f32.
+/// Appends an integer, an enum or an f32.
 template <typename T>
 void put(std::string& out, T value) {
   if constexpr (std::is_same_v<T, float>) {
     put(out, std::bit_cast<std::uint32_t>(value));
+  } else if constexpr (std::is_enum_v<T>) {
+    put(out, static_cast<std::underlying_type_t<T>>(value));
   } else {
     const auto bits = static_cast<std::make_unsigned_t<T>>(value);
     for (std::size_t i = 0; i < sizeof bits; ++i) {
@@ -23,8 +25,7 @@ void put(std::string& out, T value) {
   }
 }
 
-/// Reads numbers off the front of a text. What is not there any more is read as 0, and ok() says
-/// so afterwards.
+/// Reads numbers off the front of a text. What is not there any more is read as 0.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
@@ -33,9 +34,10 @@ class ByteReader {
   T take() {
     if constexpr (std::is_same_v<T, float>) {
       return std::bit_cast<float>(take<std::uint32_t>());
+    } else if constexpr (std::is_enum_v<T>) {
+      return static_cast<T>(take<std::underlying_type_t<T>>());
     } else {
       if (bytes_.size() < sizeof(T)) {
-        ok_ = false;
         bytes_ = {};
         return T{0};
       }
@@ -48,12 +50,10 @@ class ByteReader {
     }
   }
 
-  bool ok() const { return ok_; }
   std::size_t left() const { return bytes_.size(); }
 
  private:
   std::string_view bytes_;
-  bool ok_ = true;
 };
 
 }  // namespace coppice::study

@@ -1,13 +1,30 @@
 #include "study/grid/cell.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "study/grid/policy_name.h"
+#include "study/files/members.h"
 
 namespace coppice::study {
+namespace {
+
+std::string plain_name(Policy policy) { return cat(name_of(policy), "-plain"); }
+
+/// Names of rows and lines that no policy of a user may pass for.
+bool is_taken(const std::string& name) {
+  const std::vector<Policy> takers = takers_of(PolicyOption::plain_values);
+  return name == "oracle" || name == "plain" ||
+         std::any_of(takers.begin(), takers.end(),
+                     [&](Policy policy) { return name == plain_name(policy); });
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
 
 std::string number_text(double number) {
   std::array<char, 32> text{};
@@ -49,50 +66,24 @@ std::string Cell::size_text() const {
 
 std::string Cell::label() const { return plain() ? "plain" : cat(name(), " ", size_text()); }
 
-nlohmann::ordered_json to_json(const Cell& cell) {
-  return {{"policy", cell.name()},
-          {"tree_size", cell.tree_size},
-          {"given_size", cell.given_size},
-          {"temperature", cell.temperature},
-          {"draft_temperature", cell.draft_temperature},
-          {"acceptance", name_of(cell.acceptance)},
-          {"seed", cell.seed},
-          {"tree_depth", cell.tree_depth},
-          {"beam_width", cell.beam_width},
-          {"threshold", cell.threshold},
-          {"widths", cell.widths},
-          {"tree", cell.tree.string()},
-          {"pair", cell.pair}};
+void to_json(nlohmann::ordered_json& json, const Cell& cell) {
+  json["policy"] = cell.name();
+  to_json<nlohmann::ordered_json, Cell>(json, cell);
 }
 
-Cell cell_from(const nlohmann::json& json) {
-  Cell cell;
+void from_json(const nlohmann::json& json, Cell& cell) {
   const auto policy = json.at("policy").get<std::string>();
-  const bool plain_values = policy.ends_with("-plain");
-  cell.plain_values = plain_values;
+  cell = {};
+  from_json<nlohmann::json, Cell>(json, cell);
   cell.policy = Policy::custom;  // registered names may be of another program
+  cell.custom_policy = policy;
+  const bool plain_values = policy.ends_with("-plain");
   for (const Policy one : named_policies()) {
-    if (policy_name(one, "", plain_values) == policy) cell.policy = one;
+    if (policy_name(one, "", plain_values) != policy) continue;
+    cell.policy = one;
+    cell.custom_policy.clear();
+    cell.plain_values = plain_values;
   }
-  if (cell.policy == Policy::custom) {
-    cell.plain_values = false;
-    cell.custom_policy = policy;
-  }
-  cell.tree_size = json.at("tree_size").get<std::int32_t>();
-  cell.given_size = json.at("given_size").get<std::int32_t>();
-  cell.temperature = json.at("temperature").get<double>();
-  cell.draft_temperature = json.at("draft_temperature").get<double>();
-  const auto acceptance = json.at("acceptance").get<std::string>();
-  const bool coupled = acceptance == name_of(Acceptance::coupled);
-  cell.acceptance = coupled ? Acceptance::coupled : Acceptance::rejection;
-  cell.seed = json.at("seed").get<std::uint64_t>();
-  cell.tree_depth = json.at("tree_depth").get<std::int32_t>();
-  cell.beam_width = json.at("beam_width").get<std::int32_t>();
-  cell.threshold = json.at("threshold").get<double>();
-  cell.widths = json.at("widths").get<std::vector<std::int32_t>>();
-  cell.tree = json.at("tree").get<std::string>();
-  cell.pair = json.at("pair").get<std::string>();
-  return cell;
 }
 
 Cell plain_of(const Cell& cell) {
@@ -128,6 +119,55 @@ GenerateOptions Cell::request(const SharedOptions& shared) const {
   options.widths = widths;
   options.tree = tree;
   return options;
+}
+
+std::vector<std::string> study_policy_names() {
+  std::vector<std::string> names = policy_names();
+  names.erase(std::remove_if(names.begin(), names.end(), is_taken), names.end());
+  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
+    const auto same = std::find(names.begin(), names.end(), name_of(policy));
+    names.insert(same + 1, plain_name(policy));
+  }
+  return names;
+}
+
+GenerateOptions policy_named(const std::string& name) {
+  GenerateOptions options;
+  if (is_taken(name) && contains(registered_policies(), name)) {
+    throw_usage(cat("--policies ", quote(name), ": a policy was registered by a name that means ",
+                    "something else in a study; register it by another"));
+  }
+  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
+    if (name != plain_name(policy)) continue;
+    options.policy = policy;
+    options.plain_values = true;
+    return options;
+  }
+  const std::vector<std::string> known = study_policy_names();
+  if (!contains(known, name)) {
+    std::string names;
+    for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+    throw_usage(cat("--policies ", quote(name), " is unknown; use ", names));
+  }
+  choose_policy(options, name);
+  return options;
+}
+
+std::string policy_name(Policy policy, const std::string& custom_policy, bool plain_values) {
+  if (policy == Policy::custom) return custom_policy;
+  return plain_values ? plain_name(policy) : name_of(policy);
+}
+
+void require_chosen(const std::string& option, const std::vector<Policy>& takers,
+                    const std::vector<Policy>& chosen) {
+  std::string names;
+  for (const Policy taker : takers) {
+    if (std::find(chosen.begin(), chosen.end(), taker) != chosen.end()) return;
+    names += cat(names.empty() ? "" : " or ",
+                 taker == Policy::custom ? "a registered one" : name_of(taker));
+  }
+  throw_usage(cat("--", option, ": it belongs to policy ", names,
+                  ", which --policies does not name; leave it out, or name the policy there"));
 }
 
 }  // namespace coppice::study

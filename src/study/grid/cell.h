@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "engine/policy_table.h"
 
 namespace coppice::study {
 
@@ -57,13 +58,46 @@ struct Cell {
   /// The row of plain decoding that this cell's speed is compared with.
   std::string plain_row_key() const;
   GenerateOptions request(const SharedOptions& shared) const;
+  /// All but the policy, which stands first in a file.
+  static void members(auto& self, auto visit) {
+    visit("tree_size", self.tree_size);
+    visit("given_size", self.given_size);
+    visit("temperature", self.temperature);
+    visit("draft_temperature", self.draft_temperature);
+    visit("acceptance", self.acceptance);
+    visit("seed", self.seed);
+    visit("tree_depth", self.tree_depth);
+    visit("beam_width", self.beam_width);
+    visit("threshold", self.threshold);
+    visit("widths", self.widths);
+    visit("tree", self.tree);
+    visit("pair", self.pair);
+  }
 };
 
-nlohmann::ordered_json to_json(const Cell& cell);
-/// Throws what nlohmann::json throws, or Error, for anything that to_json() does not make.
-Cell cell_from(const nlohmann::json& json);
+void to_json(nlohmann::ordered_json& json, const Cell& cell);
+/// Throws what nlohmann::json throws for anything that to_json() does not make.
+void from_json(const nlohmann::json& json, Cell& cell);
 
 /// Plain decoding under the temperature, acceptance and seed of `cell`.
 Cell plain_of(const Cell& cell);
+
+/// policy_names(), coppice's own and the registered ones, and "dyspec-plain" and
+/// "dyspec-threshold-plain": the same policies with GenerateOptions::plain_values. Not those
+/// that policy_named() refuses.
+std::vector<std::string> study_policy_names();
+
+/// Policy, custom_policy and plain_values by such a name, all else as it is by default. Throws
+/// Error(usage), which lists all names, for any other, and for a policy that was registered by a
+/// name which means something else in a study: those two, "oracle" and "plain".
+GenerateOptions policy_named(const std::string& name);
+
+/// The name for which policy_named() gives these.
+std::string policy_name(Policy policy, const std::string& custom_policy, bool plain_values);
+
+/// Throws Error(usage) where none of the `chosen` policies is among the `takers` of an option that
+/// was given, and would change nothing. `option` names it, without dashes.
+void require_chosen(const std::string& option, const std::vector<Policy>& takers,
+                    const std::vector<Policy>& chosen);
 
 }  // namespace coppice::study

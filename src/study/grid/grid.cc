@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "engine/policy_table.h"
 #include "engine/tree_plan.h"
-#include "study/grid/policy_name.h"
+#include "study/grid/cell.h"
 
 namespace coppice::study {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
@@ -12,15 +14,13 @@
 namespace coppice::study {
 namespace {
 
-using Json = nlohmann::json;
-
-Json json_of(const Examined& e) {
-  return Json::array({e.examined, e.accepted, e.draft_prob, e.estimate});
+nlohmann::json json_of(const Examined& e) {
+  return nlohmann::json::array({e.examined, e.accepted, e.draft_prob, e.estimate});
 }
 
 [[noreturn]] void refuse(const char* what) { throw_failure(cat(what, " are out of range")); }
 
-Examined examined_from(const Json& list, std::size_t first) {
+Examined examined_from(const nlohmann::json& list, std::size_t first) {
   Examined e;
   e.examined = list.at(first).get<std::int64_t>();
   e.accepted = list.at(first + 1).get<std::int64_t>();
@@ -35,11 +35,11 @@ Examined examined_from(const Json& list, std::size_t first) {
 }
 
 template <std::size_t n>
-Json json_of(const std::array<Examined, n>& bins) {
-  Json list = Json::array();
+nlohmann::json json_of(const std::array<Examined, n>& bins) {
+  nlohmann::json list = nlohmann::json::array();
   for (std::size_t b = 0; b < n; ++b) {
     if (bins[b].examined == 0) continue;
-    Json entry = json_of(bins[b]);
+    nlohmann::json entry = json_of(bins[b]);
     entry.insert(entry.begin(), b);
     list.push_back(std::move(entry));
   }
@@ -47,8 +47,8 @@ Json json_of(const std::array<Examined, n>& bins) {
 }
 
 template <std::size_t n>
-void read_bins(const Json& list, std::array<Examined, n>& bins) {
-  for (const Json& entry : list) {
+void read_bins(const nlohmann::json& list, std::array<Examined, n>& bins) {
+  for (const nlohmann::json& entry : list) {
     const auto bin = entry.at(0).get<std::size_t>();
     if (bin >= n) refuse("bins");
     bins[bin] += examined_from(entry, 1);
@@ -157,24 +157,25 @@ Examined NodeCounts::total() const {
   return sum;
 }
 
-Json to_json(const NodeCounts& counts) {
-  Json positions = Json::array();
+nlohmann::json to_json(const NodeCounts& counts) {
+  nlohmann::json positions = nlohmann::json::array();
   for (const auto& [position, examined] : counts.by_position) {
-    Json entry = json_of(examined);
+    nlohmann::json entry = json_of(examined);
     entry.insert(entry.begin(), position.second);
     entry.insert(entry.begin(), position.first);
     positions.push_back(std::move(entry));
   }
-  Json joint = Json::array();
+  nlohmann::json joint = nlohmann::json::array();
   for (std::size_t d = 0; d < probability_bins; ++d) {
     for (std::size_t t = 0; t < probability_bins; ++t) {
-      if (counts.joint[d][t] > 0) joint.push_back(Json::array({d, t, counts.joint[d][t]}));
+      if (counts.joint[d][t] > 0)
+        joint.push_back(nlohmann::json::array({d, t, counts.joint[d][t]}));
     }
   }
-  Json numbers = Json::array();
+  nlohmann::json numbers = nlohmann::json::array();
   for (std::size_t b = 0; b < number_bins; ++b) {
     const StepCount& one = counts.by_number[b];
-    if (one.steps > 0) numbers.push_back(Json::array({b, one.steps, one.tokens}));
+    if (one.steps > 0) numbers.push_back(nlohmann::json::array({b, one.steps, one.tokens}));
   }
   return {{"by_draft_prob", json_of(counts.by_draft_prob)},
           {"by_chance", json_of(counts.by_chance)},
@@ -184,32 +185,49 @@ Json to_json(const NodeCounts& counts) {
           {"joint", std::move(joint)}};
 }
 
-NodeCounts node_counts_from(const Json& json) {
+NodeCounts node_counts_from(const nlohmann::json& json) {
   NodeCounts counts;
   read_bins(json.at("by_draft_prob"), counts.by_draft_prob);
   read_bins(json.at("by_estimate"), counts.by_estimate);
   // Results of earlier versions lack these two.
   if (json.contains("by_chance")) read_bins(json.at("by_chance"), counts.by_chance);
-  for (const Json& entry : json.value("by_number", Json::array())) {
+  for (const nlohmann::json& entry : json.value("by_number", nlohmann::json::array())) {
     const auto bin = entry.at(0).get<std::size_t>();
     const auto steps = entry.at(1).get<std::int64_t>(), tokens = entry.at(2).get<std::int64_t>();
     if (bin >= number_bins || steps < 0 || tokens < steps) refuse("bins");
     counts.by_number[bin] = {steps, tokens};
   }
-  for (const Json& entry : json.at("by_position")) {
+  for (const nlohmann::json& entry : json.at("by_position")) {
     const auto depth = entry.at(0).get<std::int32_t>(), rank = entry.at(1).get<std::int32_t>();
     if (depth < 1 || depth > deepest_counted || rank < 0 || rank > last_rank_counted) {
       refuse("depth and rank");
     }
     counts.by_position[{depth, rank}] += examined_from(entry, 2);
   }
-  for (const Json& entry : json.at("joint")) {
+  for (const nlohmann::json& entry : json.at("joint")) {
     const auto d = entry.at(0).get<std::size_t>(), t = entry.at(1).get<std::size_t>();
     const auto count = entry.at(2).get<std::int64_t>();
     if (d >= probability_bins || t >= probability_bins || count < 0) refuse("bins");
     counts.joint[d][t] += count;
   }
   return counts;
+}
+
+std::vector<float> token_probs(const StepView& step, const SamplingParams& params) {
+  const TokenTree& tree = step.tree;
+  std::vector<float> probs(static_cast<std::size_t>(tree.nodes()), 1.0f);
+  ChildLinks links;
+  links.assign(tree);
+  for (std::int32_t node = 0; node < tree.nodes(); ++node) {
+    std::int32_t child = links.first_child(node);
+    if (child < 0) continue;
+    const std::span<const float> row = step.target.distribution_at(node, params);
+    for (; child >= 0; child = links.next_sibling(child)) {
+      const auto c = static_cast<std::size_t>(child);
+      probs[c] = row[static_cast<std::size_t>(tree.token[c])];
+    }
+  }
+  return probs;
 }
 
 }  // namespace coppice::study

@@ -9,10 +9,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/sampling_params.h"
 #include "base/token_tree.h"
 #include "drafting/calibration.h"
+#include "engine/step_view.h"
 
 namespace coppice::study {
 
@@ -80,5 +82,9 @@ nlohmann::json to_json(const NodeCounts& counts);
 /// Throws what nlohmann::json throws, or Error(failure), for anything that to_json() does not
 /// write.
 NodeCounts node_counts_from(const nlohmann::json& json);
+
+/// T(token | path) of every node, [nodes], 1 for the root: the logits of the step's pass, processed
+/// by `params`. On a GPU a row of logits is downloaded for every node that has children.
+std::vector<float> token_probs(const StepView& step, const SamplingParams& params);
 
 }  // namespace coppice::study

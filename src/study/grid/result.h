@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coppice.h"
@@ -21,10 +23,24 @@ struct Components {
   double judging = 0.0;
   double other = 0.0;
 
+  static void members(auto& self, auto visit) {
+    for (const auto& [name, part] : parts) visit(name, self.*part);
+  }
+  static const std::pair<const char*, double Components::*> parts[7];
+  /// The parts of a step's time.
+  static std::span<const std::pair<const char*, double Components::*>> of_step() {
+    return std::span(parts).subspan(1);
+  }
   /// All after prefill.
-  double decode() const { return draft + drawing + construction + verify + judging + other; }
-  Components& operator+=(const Components& other_components);
+  double decode() const;
+  Components& operator+=(const Components& others);
 };
+
+inline constexpr std::pair<const char*, double Components::*> Components::parts[] = {
+    {"prefill", &Components::prefill}, {"draft", &Components::draft},
+    {"drawing", &Components::drawing}, {"construction", &Components::construction},
+    {"verify", &Components::verify},   {"judging", &Components::judging},
+    {"other", &Components::other}};
 
 /// One turn of a conversation; most prompts have one.
 struct Turn {
@@ -34,6 +50,14 @@ struct Turn {
   std::vector<TokenId> tokens;      ///< new ones
   std::string text;                 ///< theirs
   std::string finish_reason;
+
+  static void members(auto& self, auto visit) {
+    visit("prompt_tokens", self.prompt_tokens);
+    visit("prefill_tokens", self.prefill_tokens);
+    visit("tokens", self.tokens);
+    visit("text", self.text);
+    visit("finish_reason", self.finish_reason);
+  }
 };
 
 struct Result {

@@ -1,16 +1,44 @@
 #include "study/grid/results.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_file.h"
+#include "study/files/fingerprint.h"
+#include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
+
+constexpr std::string_view before_check = ",\"check\":\"", after_check = "\"}";
+constexpr std::size_t check_digits = 16;
+constexpr std::size_t check_bytes = before_check.size() + check_digits + after_check.size();
+
+std::string check_of(std::string_view text) {
+  Fingerprint fingerprint;
+  fingerprint.add(text);
+  return fingerprint.text();
+}
+
+/// The object without its checksum. nullopt where that is missing or another.
+std::optional<std::string> checked(std::string_view line) {
+  if (line.size() <= check_bytes) return std::nullopt;
+  const std::string_view text = line.substr(0, line.size() - check_bytes);
+  std::string object(text);
+  object += '}';
+  if (with_checksum(object) != line) return std::nullopt;
+  return object;
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -20,12 +48,7 @@ std::string oracle_name(const std::string& pair, double temperature, std::int32_
 }
 
 OracleResult oracle_from(const nlohmann::json& json) try {
-  OracleResult result;
-  const auto& oracle = json.at("oracle");
-  result.pair = oracle.at("pair").get<std::string>();
-  result.temperature = oracle.at("temperature").get<double>();
-  result.walk = {oracle.at("size").get<std::int32_t>(), oracle.at("positions").get<std::int32_t>(),
-                 oracle.at("expected").get<double>()};
+  const auto result = json.at("oracle").get<OracleResult>();
   const OracleWalk& walk = result.walk;
   if (walk.size < 1 || walk.positions < 0 || !(walk.expected >= 0.0) ||
       !std::isfinite(walk.expected)) {
@@ -36,16 +59,6 @@ OracleResult oracle_from(const nlohmann::json& json) try {
   throw_failure("a value is missing or of another type");
 }
 
-Json to_json(const OracleResult& result, const std::string& prompt_id) {
-  return {{"oracle",
-           {{"pair", result.pair},
-            {"temperature", result.temperature},
-            {"size", result.walk.size},
-            {"positions", result.walk.positions},
-            {"expected", result.walk.expected}}},
-          {"prompt", prompt_id}};
-}
-
 std::string prompt_id_in(const nlohmann::json& json) {
   const auto id = json.find("prompt");
   if (id == json.end() || !id->is_string()) throw_failure("it names no prompt");
@@ -53,6 +66,60 @@ std::string prompt_id_in(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+std::string with_checksum(std::string_view object) {
+  const std::string_view text = object.substr(0, object.size() - 1);
+  return cat(text, before_check, check_of(text), after_check);
+}
+
+std::vector<StoredLine> read_results(const std::filesystem::path& file,
+                                     std::uintmax_t* whole_bytes) {
+  const std::string text = read_file(file, "results", std::numeric_limits<std::uintmax_t>::max());
+  std::vector<StoredLine> lines;
+  std::string_view rest = text;
+  const auto refuse = [&](std::int64_t number) {
+    throw_failure(cat(file.string(), " line ", number,
+                      ": its checksum is not that of the line, which was changed after it was "
+                      "written; restore the file, or delete the line, and its result is measured "
+                      "again"));
+  };
+  std::int64_t number = 1;
+  for (;; ++number) {
+    const auto end = rest.find('\n');
+    if (end == rest.npos) break;
+    std::optional<std::string> object = checked(rest.substr(0, end));
+    if (!object) refuse(number);
+    lines.push_back({number, std::move(*object)});
+    rest.remove_prefix(end + 1);
+  }
+  // A whole line and something else in place of its end: that byte was changed, nothing was torn.
+  if (!rest.empty() && checked(rest.substr(0, rest.size() - 1))) refuse(number);
+  if (whole_bytes != nullptr) *whole_bytes = text.size() - rest.size();
+  return lines;
+}
+
+ResultsStore::ResultsStore(const std::filesystem::path& file) : file_(file) {
+  std::error_code ignored;
+  const bool is_new = !std::filesystem::exists(file, ignored);
+  handle_ = open_file(file, O_RDWR | O_CREAT | O_APPEND);
+  if (is_new) sync_folder(file.parent_path());
+  lines_ = read_results(file, &size_);
+  if (std::filesystem::file_size(file) != size_ &&
+      ::ftruncate(handle_.get(), static_cast<off_t>(size_)) != 0) {
+    throw_write_failure(file_, errno);
+  }
+}
+
+void ResultsStore::append(std::string_view object) {
+  const std::string whole = with_checksum(object) + '\n';
+  if (!write_all(handle_.get(), whole) || ::fsync(handle_.get()) != 0) {
+    const int error = errno;
+    // Should this fail too, the next run cuts the torn line off.
+    [[maybe_unused]] const int cut = ::ftruncate(handle_.get(), static_cast<off_t>(size_));
+    throw_write_failure(file_, error);
+  }
+  size_ += whole.size();
+}
 
 Results::Results(ResultsStore store, const StudyPlan& plan)
     : store_(std::move(store)), plan_(plan) {
@@ -118,14 +185,14 @@ bool Results::has_oracle(const std::string& pair, double temperature, std::int32
 
 void Results::add(Result result) {
   const std::string& id = plan_.prompts[static_cast<std::size_t>(result.prompt)].id;
-  store_->append(study::to_json(result, id).dump());
+  store_->append(to_json(result, id).dump());
   done_.emplace(result.cell, id, result.round);
   results_.push_back(std::move(result));
 }
 
 void Results::add(OracleResult result) {
   const std::string& id = plan_.prompts[static_cast<std::size_t>(result.prompt)].id;
-  store_->append(to_json(result, id).dump());
+  store_->append(Json{{"oracle", result}, {"prompt", id}}.dump());
   done_.emplace(oracle_name(result.pair, result.temperature, result.walk.size), id, 0);
   oracle_.push_back(std::move(result));
 }

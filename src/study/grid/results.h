@@ -6,16 +6,56 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
+#include "base/files.h"
 #include "study/grid/cell.h"
 #include "study/grid/oracle_walk.h"
 #include "study/grid/result.h"
-#include "study/grid/results_store.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
+
+/// A line that stands in the file and its number there, from 1.
+struct StoredLine {
+  std::int64_t number;
+  std::string text;  ///< the object as it was appended, its checksum checked
+};
+
+/// The whole lines of a file of results. Every line is an object whose last member, "check", is the
+/// FNV-1a of all before it: any single changed byte is found. A last line without its end, left by
+/// a run that was killed while it wrote, is no error: `whole_bytes` is where it begins. Throws
+/// Error(failure) that names the first line that was changed, and for a file that cannot be read.
+std::vector<StoredLine> read_results(const std::filesystem::path& file,
+                                     std::uintmax_t* whole_bytes = nullptr);
+
+/// The line that read_results() takes for `object`, a JSON object's text; without its end.
+std::string with_checksum(std::string_view object);
+
+/// Appends lines to a file that may have been cut short by a kill. One process and one thread at a
+/// time.
+class ResultsStore {
+ public:
+  /// Opens or creates the file and reads it. A torn last line is cut off. Throws as read_results()
+  /// does, with the file as it was.
+  explicit ResultsStore(const std::filesystem::path& file);
+
+  /// What was there on opening.
+  const std::vector<StoredLine>& lines() const { return lines_; }
+  const std::filesystem::path& file() const { return file_; }
+
+  /// Appends an object's text as a line and waits until it is on the disk. Throws Error(failure),
+  /// with the lines before as they were, for a full disk and the like.
+  void append(std::string_view object);
+
+ private:
+  std::filesystem::path file_;
+  FileHandle handle_;
+  std::vector<StoredLine> lines_;
+  std::uintmax_t size_ = 0;  ///< bytes of whole lines
+};
 
 /// The oracle's walk along one prompt's text, with trees of one size.
 struct OracleResult {
@@ -23,6 +63,14 @@ struct OracleResult {
   double temperature = 0.0;
   std::int32_t prompt = 0;  ///< as Result::prompt
   OracleWalk walk;
+
+  static void members(auto& self, auto visit) {
+    visit("pair", self.pair);
+    visit("temperature", self.temperature);
+    visit("size", self.walk.size);
+    visit("positions", self.walk.positions);
+    visit("expected", self.walk.expected);
+  }
 };
 
 /// The oracle's walks along every prompt of a pair at a temperature.
@@ -30,6 +78,12 @@ struct OraclePlan {
   std::string pair;
   double temperature = 0.0;
   std::vector<std::int32_t> sizes;
+
+  static void members(auto& self, auto visit) {
+    visit("pair", self.pair);
+    visit("temperature", self.temperature);
+    visit("sizes", self.sizes);
+  }
 };
 
 /// What a study consists of: every cell on every prompt in every round, and the oracle's walks.
@@ -38,6 +92,13 @@ struct StudyPlan {
   std::vector<PromptName> prompts;
   std::int32_t rounds = 1;
   std::vector<OraclePlan> oracle;
+
+  static void members(auto& self, auto visit) {
+    visit("rounds", self.rounds);
+    visit("cells", self.cells);
+    visit("oracle", self.oracle);
+    visit("prompts", self.prompts);
+  }
 };
 
 /// Results in memory and on the disk.

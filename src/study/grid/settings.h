@@ -37,15 +37,9 @@ struct StudyRequest {
   std::filesystem::path trace;  ///< file for every node of every tree (trace.h); empty: none
   std::string command;          ///< as a shell takes it; for people
 
-  std::vector<ModelPair> all_pairs() const;
+  std::vector<ModelPair> all_pairs() const {
+    return pairs.empty() ? std::vector<ModelPair>{{"", engine.target, engine.draft}} : pairs;
+  }
 };
-
-/// `count` of the prompts, evenly spread over the file, which is often sorted by kind; all of them
-/// if there are no more, or `count` is 0.
-std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count);
-
-/// Those of `all` of which none of `some` says the same.
-std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
-                                  const std::vector<StudyPrompt>& some);
 
 }  // namespace coppice::study

@@ -16,6 +16,7 @@
 #include "study/grid/study_folder.h"
 #include "study/prompts/prompt_tokens.h"
 #include "study/report/study_report.h"
+#include "study/report/study_tables.h"
 
 namespace coppice::study {
 namespace {

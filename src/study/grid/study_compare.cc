@@ -1,7 +1,6 @@
 #include "study/grid/study_compare.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -41,11 +40,6 @@ std::vector<const Cell*> rows_of(const StudyPlan& plan) {
     if (known.insert(cell.row_key()).second) rows.push_back(&cell);
   }
   return rows;
-}
-
-Estimate ratio(const Values& above, const Values& below) {
-  const std::array<Values, 2> columns = {above, below};
-  return bootstrap(columns, [](std::span<const double> s) { return s[0] / s[1]; });
 }
 
 std::string values_of(const std::string& difference) {
@@ -127,10 +121,10 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
     which.emplace_back(columns.size() - 2, columns.size() - 1);
     const PromptColumns &a = columns[columns.size() - 2], &b = columns.back();
     comparison.rows.push_back({*cell,
-                               ratio(a.judged_good, a.steps),
-                               ratio(b.judged_good, b.steps),
-                               ratio(a.decoded, a.decode_seconds),
-                               ratio(b.decoded, b.decode_seconds),
+                               bootstrap(a.judged_good, a.steps),
+                               bootstrap(b.judged_good, b.steps),
+                               bootstrap(a.decoded, a.decode_seconds),
+                               bootstrap(b.decoded, b.decode_seconds),
                                {}});
   }
   comparison.only_second.assign(of_second.begin(), of_second.end());

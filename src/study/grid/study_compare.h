@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "study/grid/agreement.h"
-#include "study/grid/comparison.h"
 #include "study/grid/study_folder.h"
+#include "study/statistics.h"
 
 namespace coppice::study {
 

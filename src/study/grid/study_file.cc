@@ -1,15 +1,45 @@
 #include "study/grid/study_file.h"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <ctime>
+#include <fstream>
+#include <functional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
+#include "engine/engine_impl.h"
+#include "kernels/cpu/instruction_set.h"
 #include "study/files/fingerprint.h"
+#include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
+
+std::string now_in_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  gmtime_r(&now, &parts);
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+/// As the kernel names it; the machine's kind if it names none.
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const auto value = line.find_first_not_of(" \t:", line.find(':'));
+    if (value != line.npos) return line.substr(value);
+  }
+  utsname machine{};
+  return uname(&machine) == 0 ? machine.machine : "unknown";
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -44,36 +74,6 @@ std::string changed(const std::string& name, const std::string& before, const st
   return cat(name, ": it was ", before, ", now ", now);
 }
 
-Json json_of(const StudyPlan& plan) {
-  Json json = {{"rounds", plan.rounds}, {"cells", Json::array()}, {"oracle", Json::array()}};
-  for (const Cell& cell : plan.cells) json["cells"].push_back(to_json(cell));
-  for (const OraclePlan& oracle : plan.oracle) {
-    json["oracle"].push_back(
-        {{"pair", oracle.pair}, {"temperature", oracle.temperature}, {"sizes", oracle.sizes}});
-  }
-  json["prompts"] = Json::array();
-  for (const PromptName& prompt : plan.prompts) {
-    json["prompts"].push_back({{"id", prompt.id}, {"kind", prompt.kind}});
-  }
-  return json;
-}
-
-StudyPlan plan_from(const nlohmann::json& json) {
-  StudyPlan plan;
-  plan.rounds = json.at("rounds").get<std::int32_t>();
-  for (const auto& cell : json.at("cells")) plan.cells.push_back(cell_from(cell));
-  for (const auto& oracle : json.at("oracle")) {
-    plan.oracle.push_back({oracle.at("pair").get<std::string>(),
-                           oracle.at("temperature").get<double>(),
-                           oracle.at("sizes").get<std::vector<std::int32_t>>()});
-  }
-  for (const auto& prompt : json.at("prompts")) {
-    plan.prompts.push_back(
-        {prompt.at("id").get<std::string>(), prompt.at("kind").get<std::string>()});
-  }
-  return plan;
-}
-
 std::vector<OraclePlan> oracle_of(const StudyRequest& request) {
   std::vector<OraclePlan> all;
   if (request.oracle_positions == 0 || request.oracle_sizes.empty()) return all;
@@ -100,6 +100,57 @@ std::string seeds_of(const StudyPlan& plan) {
 }
 
 }  // namespace
+
+Provenance provenance_of(Engine& engine, const std::string& command, const std::string& pair,
+                         int jobs) {
+  const Device& device = *engine.impl().device;
+  Provenance run;
+  run.date = now_in_utc();
+  run.version = version();
+  run.build = COPPICE_BUILD;
+  run.command = command;
+  run.pair = pair;
+  run.device = device.name();
+  run.dtype = name_of(device.compute_dtype());
+  run.kv_dtype = name_of(device.kv_dtype());
+  if (!device.shares_host_memory()) run.card = device.description();
+  run.cpu = cpu_model();
+  run.instruction_set = cpu::name_of(cpu::instruction_set());
+  run.threads = device.threads();
+  run.jobs = jobs;
+  return run;
+}
+
+Facts facts_of(const std::vector<Provenance>& runs) {
+  Facts facts;
+  const auto add = [&](const char* name, const std::function<std::string(const Provenance&)>& of) {
+    std::vector<std::string> values;
+    std::string all;
+    for (const Provenance& run : runs) {
+      const std::string value = of(run);
+      if (value.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
+      values.push_back(value);
+      all += (all.empty() ? "" : "; ") + value;
+    }
+    if (!all.empty()) facts.emplace_back(name, all);
+  };
+  add("device", [](const Provenance& run) {
+    return cat(run.device, ", ", run.dtype, ", KV ", run.kv_dtype, run.card.empty() ? "" : ", ",
+               run.card);
+  });
+  add("CPU", [](const Provenance& run) {
+    return cat(run.cpu, ", ", run.instruction_set, ", ", run.threads,
+               run.threads == 1 ? " thread" : " threads");
+  });
+  add("jobs", [](const Provenance& run) {
+    return run.jobs == 1 ? std::string()
+                         : cat(run.jobs, " at once; times compare within this study only");
+  });
+  add("date", [](const Provenance& run) { return run.date; });
+  add("coppice", [](const Provenance& run) { return cat(run.version, ", ", run.build); });
+  add("command", [](const Provenance& run) { return run.command; });
+  return facts;
+}
 
 StudyFile study_file_of(const StudyRequest& request) {
   const SharedOptions& shared = request.shared;
@@ -137,15 +188,14 @@ StudyFile study_file_of(const StudyRequest& request) {
 }
 
 std::string to_text(const StudyFile& file) {
-  Json json = {{"format", format_version},
-               {"fixed", file.fixed},
-               {"pairs", file.pairs},
-               {"trees", file.trees},
-               {"prompts_file", file.prompts_file},
-               {"notes", file.notes},
-               {"plan", json_of(file.plan)},
-               {"runs", Json::array()}};
-  for (const Provenance& run : file.runs) json["runs"].push_back(to_json(run));
+  const Json json = {{"format", format_version},
+                     {"fixed", file.fixed},
+                     {"pairs", file.pairs},
+                     {"trees", file.trees},
+                     {"prompts_file", file.prompts_file},
+                     {"notes", file.notes},
+                     {"plan", file.plan},
+                     {"runs", file.runs}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -165,10 +215,10 @@ StudyFile study_file_from(const std::string& text, const std::string& where) {
     file.fixed = ordered.at("fixed");
     file.pairs = ordered.at("pairs");
     file.trees = ordered.at("trees");
-    file.prompts_file = json.at("prompts_file").get<std::string>();
-    file.notes = json.value("notes", std::vector<std::string>());
-    file.plan = plan_from(json.at("plan"));
-    for (const auto& run : json.at("runs")) file.runs.push_back(provenance_from(run));
+    json.at("prompts_file").get_to(file.prompts_file);
+    file.notes = json.value("notes", file.notes);
+    json.at("plan").get_to(file.plan);
+    json.at("runs").get_to(file.runs);
     return file;
   } catch (const nlohmann::json::exception&) {
     throw_failure(cat(where, ": a value is missing or of another type; restore the file, or study ",

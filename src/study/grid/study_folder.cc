@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* lock_name = "lock";
-constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
+constexpr std::uintmax_t largest_study_file = std::uintmax_t{256} << 20;
 
 // A run that was killed before it wrote its settings leaves no more than this.
 bool is_of_a_start(const fs::path& name) { return name == lock_name || is_unfinished(name); }
@@ -29,7 +29,7 @@ void refuse_other_content(const fs::path& path) {
 }
 
 StudyFile read_study_file(const fs::path& path) {
-  return study_file_from(read_file(path, "study", largest_file), path.string());
+  return study_file_from(read_file(path, "study", largest_study_file), path.string());
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <initializer_list>
 #include <set>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -21,60 +21,37 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr FileFormat format = {"trace", "coppice-trace", 2, "coppice study --trace"};
-constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
+constexpr FileFormat trace_format = {"trace", "coppice-trace", 2, "coppice study --trace"};
+constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
+
+// numpy's names of types.
+const char* type_of(std::uint32_t) { return "<u4"; }
+const char* type_of(std::uint16_t) { return "<u2"; }
+const char* type_of(std::int32_t) { return "<i4"; }
+const char* type_of(std::int16_t) { return "<i2"; }
+const char* type_of(float) { return "<f4"; }
+const char* type_of(Fate) { return "|u1"; }
 
 Json columns() {
-  // Spelled out as a list: pairs of texts would be taken for an object.
   Json list = Json::array();
-  for (const auto& [name, type] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"run", "<u4"},
-                                                                  {"prompt", "<u4"},
-                                                                  {"step", "<u4"},
-                                                                  {"node", "<u2"},
-                                                                  {"token", "<i4"},
-                                                                  {"parent", "<i2"},
-                                                                  {"depth", "<u2"},
-                                                                  {"rank", "<u2"},
-                                                                  {"draft_prob", "<f4"},
-                                                                  {"value", "<f4"},
-                                                                  {"target_prob", "<f4"},
-                                                                  {"fate", "|u1"}}) {
-    list.push_back(Json::array({name, type}));
-  }
+  const TraceNode node;
+  TraceNode::members(node, [&](const char* name, const auto& member) {
+    // Spelled out as a list: pairs of texts would be taken for an object.
+    list.push_back(Json::array({name, type_of(member)}));
+  });
   return list;
 }
 
-void put_record(std::string& out, const TraceNode& n) {
-  put(out, n.run);
-  put(out, n.prompt);
-  put(out, n.step);
-  put(out, n.node);
-  put(out, n.token);
-  put(out, n.parent);
-  put(out, n.depth);
-  put(out, n.rank);
-  put(out, n.draft_prob);
-  put(out, n.value);
-  put(out, n.target_prob);
-  put(out, static_cast<std::uint8_t>(n.fate));
+void put_record(std::string& out, const TraceNode& node) {
+  TraceNode::members(node, [&](const char*, const auto& member) { put(out, member); });
 }
 
 TraceNode take_record(ByteReader& in) {
-  TraceNode n;
-  n.run = in.take<std::uint32_t>();
-  n.prompt = in.take<std::uint32_t>();
-  n.step = in.take<std::uint32_t>();
-  n.node = in.take<std::uint16_t>();
-  n.token = in.take<std::int32_t>();
-  n.parent = in.take<std::int16_t>();
-  n.depth = in.take<std::uint16_t>();
-  n.rank = in.take<std::uint16_t>();
-  n.draft_prob = in.take<float>();
-  n.value = in.take<float>();
-  n.target_prob = in.take<float>();
-  n.fate = static_cast<Fate>(in.take<std::uint8_t>());
-  return n;
+  TraceNode node;
+  TraceNode::members(node, [&](const char*, auto& member) {
+    member = in.take<std::remove_reference_t<decltype(member)>>();
+  });
+  return node;
 }
 
 /// A list of texts, no one twice.
@@ -88,15 +65,15 @@ bool is_list_of_names(const nlohmann::json& header, const char* list) {
 
 nlohmann::json checked_header(std::string_view text, const fs::path& path) {
   const std::string where = cat("trace ", quote(path.string()));
-  const JsonObject header = read_header(format, text, where);
+  const JsonObject header = read_header(trace_format, text, where);
   if (header->value("dtype", nlohmann::json()) != nlohmann::json(columns())) {
-    throw_failure(cat(where, ": its columns are not those of version ", format.version,
+    throw_failure(cat(where, ": its columns are not those of version ", trace_format.version,
                       "; read it with the program that wrote it"));
   }
   for (const char* list : {"runs", "prompts"}) {
     if (is_list_of_names(*header, list)) continue;
     throw_failure(cat(where, ": its header has no list of ", list, "; name a file that ",
-                      format.writer, " wrote"));
+                      trace_format.writer, " wrote"));
   }
   return *header;
 }
@@ -120,35 +97,31 @@ std::vector<std::string> merged(const nlohmann::json& header, const char* list,
 void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
   const TokenTree& tree = step.tree;
   const auto nodes = static_cast<std::size_t>(tree.nodes());
-  const auto at = [](auto& values, std::int32_t i) -> auto& {
-    return values[static_cast<std::size_t>(i)];
+  fate_.assign(nodes, Fate::not_reached);
+  const auto fate = [&](std::int32_t node) -> Fate& {
+    return fate_[static_cast<std::size_t>(node)];
   };
-  fate_.assign(nodes, static_cast<std::uint8_t>(Fate::not_reached));
-  fate_[0] = static_cast<std::uint8_t>(Fate::root);
-  for (const std::int32_t node : step.verdict.path) {
-    at(fate_, node) = static_cast<std::uint8_t>(Fate::accepted);
-  }
+  fate(0) = Fate::root;
+  for (const std::int32_t node : step.verdict.path) fate(node) = Fate::accepted;
   ChildLinks links;
   links.assign(tree);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-    std::int32_t child = links.first_child(node);
-    if (child < 0) continue;
-    bool judged = at(fate_, node) <= static_cast<std::uint8_t>(Fate::accepted);
-    for (; child >= 0; child = links.next_sibling(child)) {
-      if (at(fate_, child) == static_cast<std::uint8_t>(Fate::accepted)) {
+    bool judged = fate(node) <= Fate::accepted;
+    for (std::int32_t child = links.first_child(node); child >= 0;
+         child = links.next_sibling(child)) {
+      if (fate(child) == Fate::accepted) {
         judged = false;
       } else if (judged) {
-        at(fate_, child) = static_cast<std::uint8_t>(Fate::rejected);
+        fate(child) = Fate::rejected;
       }
     }
   }
   for (std::size_t i = 0; i < nodes; ++i) {
-    put_record(
-        bytes_,
-        {run_, prompt_, step_, static_cast<std::uint16_t>(i), tree.token[i],
-         static_cast<std::int16_t>(tree.parent[i]), static_cast<std::uint16_t>(tree.depth[i]),
-         static_cast<std::uint16_t>(tree.rank[i]), tree.draft_prob[i],
-         static_cast<float>(tree.value[i]), target_prob[i], static_cast<Fate>(fate_[i])});
+    put_record(bytes_,
+               {run_, prompt_, step_, static_cast<std::uint16_t>(i), tree.token[i],
+                static_cast<std::int16_t>(tree.parent[i]),
+                static_cast<std::uint16_t>(tree.depth[i]), static_cast<std::uint16_t>(tree.rank[i]),
+                tree.draft_prob[i], static_cast<float>(tree.value[i]), target_prob[i], fate_[i]});
   }
   ++step_;
 }
@@ -169,7 +142,7 @@ TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& r
     throw_usage(cat("trace ", quote(path.string()), ": not a regular file; name another"));
   }
   hold();
-  const std::string before = read_file(path, "trace", largest_file);
+  const std::string before = read_file(path, "trace", largest_trace);
   nlohmann::json old = {{"runs", nlohmann::json::array()}, {"prompts", nlohmann::json::array()}};
   std::string_view body;
   if (!before.empty()) {
@@ -182,7 +155,7 @@ TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& r
   }
   const std::vector<std::string> all_runs = merged(old, "runs", runs, runs_);
   const std::vector<std::string> all_prompts = merged(old, "prompts", prompts, prompts_);
-  Json header = header_of(format);
+  Json header = header_of(trace_format);
   header["dtype"] = columns();
   header["runs"] = all_runs;
   header["prompts"] = all_prompts;
@@ -218,7 +191,7 @@ void TraceWriter::append(const TraceRun& run) {
 }
 
 Trace read_trace(const fs::path& path) {
-  const std::string text = read_file(path, "trace", largest_file);
+  const std::string text = read_file(path, "trace", largest_trace);
   Trace trace;
   trace.header = checked_header(text, path);
   const std::string_view body = std::string_view(text).substr(text.find('\n') + 1);

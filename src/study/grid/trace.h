@@ -35,7 +35,7 @@ enum class Fate : std::uint8_t {
   not_reached = 3,  ///< the parent was not reached, or a sibling drawn before it was accepted
 };
 
-/// A record. The columns have these names and this order.
+/// A record. The columns have these members' names and order.
 struct TraceNode {
   std::uint32_t run = 0;     ///< place in the header's "runs", from 0
   std::uint32_t prompt = 0;  ///< place in the header's "prompts", from 0
@@ -49,6 +49,21 @@ struct TraceNode {
   float value = 1.0f;        ///< of its position (DySpec, eq. 11)
   float target_prob = 1.0f;  ///< T(token | path), processed: at temperature 0 it is 0 or 1
   Fate fate = Fate::root;
+
+  static void members(auto& self, auto visit) {
+    visit("run", self.run);
+    visit("prompt", self.prompt);
+    visit("step", self.step);
+    visit("node", self.node);
+    visit("token", self.token);
+    visit("parent", self.parent);
+    visit("depth", self.depth);
+    visit("rank", self.rank);
+    visit("draft_prob", self.draft_prob);
+    visit("value", self.value);
+    visit("target_prob", self.target_prob);
+    visit("fate", self.fate);
+  }
 };
 
 /// Bytes of a record in the file.
@@ -66,7 +81,7 @@ class TraceRun {
  private:
   std::uint32_t run_, prompt_, step_ = 0;
   std::string bytes_;
-  std::vector<std::uint8_t> fate_;
+  std::vector<Fate> fate_;
 };
 
 /// Appends to a trace file, which it holds for itself. append() may be called from several threads.

@@ -1,9 +1,11 @@
 #include "study/prompts/prompts.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -15,15 +17,13 @@
 namespace coppice::study {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
+constexpr std::uintmax_t largest_prompt_file = std::uintmax_t{256} << 20;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 constexpr std::string_view blanks = " \t\r";
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(blanks) == line.npos; }
 
-std::string text_in(const Json& value, const char* key, const std::string& where) {
+std::string text_in(const nlohmann::json& value, const char* key, const std::string& where) {
   if (!value.is_string()) {
     throw_failure(cat(where, ": \"", key, "\" is ", shown(value), "; give a text"));
   }
@@ -32,10 +32,10 @@ std::string text_in(const Json& value, const char* key, const std::string& where
   return text;
 }
 
-std::vector<TokenId> tokens_in(const Json& value, const std::string& where) {
+std::vector<TokenId> tokens_in(const nlohmann::json& value, const std::string& where) {
   const bool is_list = value.is_array() && !value.empty();
   std::vector<TokenId> tokens;
-  for (const Json& token : is_list ? value : Json::array()) {
+  for (const nlohmann::json& token : is_list ? value : nlohmann::json::array()) {
     if (!token.is_number_unsigned() ||
         token.get<std::uint64_t>() > std::numeric_limits<TokenId>::max()) {
       throw_failure(cat(where, ": \"tokens\" holds ", shown(token), "; give whole numbers from 0"));
@@ -48,7 +48,7 @@ std::vector<TokenId> tokens_in(const Json& value, const std::string& where) {
 
 StudyPrompt prompt_in(std::string_view line, const std::string& where) {
   const JsonObject parsed = parse_json_object(line, where);
-  const Json& object = *parsed;
+  const nlohmann::json& object = *parsed;
   StudyPrompt prompt;
   for (const char* key : {"kind", "category"}) {
     if (!object.contains(key) || object[key].is_null()) continue;
@@ -56,7 +56,7 @@ StudyPrompt prompt_in(std::string_view line, const std::string& where) {
     break;
   }
   if (object.contains("turns")) {
-    const Json& turns = object["turns"];
+    const nlohmann::json& turns = object["turns"];
     if (!turns.is_array() || turns.empty()) {
       throw_failure(cat(where, ": \"turns\" is ", shown(turns), "; give a list of texts"));
     }
@@ -121,7 +121,7 @@ std::uint64_t stream_of(const std::string& prompt_id) {
 }
 
 std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
-  const std::string contents = read_file(file, "prompts", largest_file);
+  const std::string contents = read_file(file, "prompts", largest_prompt_file);
   std::string_view text = contents;
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   const bool json = is_json(file, text);
@@ -165,6 +165,35 @@ std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
     text += line.dump() + "\n";
   }
   return text;
+}
+
+std::string print_of(const StudyPrompt& prompt) {
+  Fingerprint print;
+  print.add(prompt.text);
+  for (const std::string& turn : prompt.later_turns) print.add(turn);
+  for (const TokenId token : prompt.tokens) print.add_number(static_cast<std::uint64_t>(token));
+  return print.text();
+}
+
+std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count) {
+  const auto wanted = static_cast<std::size_t>(std::max(count, 0));
+  if (wanted == 0 || wanted >= prompts.size()) return prompts;
+  std::vector<StudyPrompt> some;
+  for (std::size_t i = 0; i < wanted; ++i) {
+    some.push_back(std::move(prompts[i * prompts.size() / wanted]));
+  }
+  return some;
+}
+
+std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
+                                  const std::vector<StudyPrompt>& some) {
+  std::set<std::string> used;
+  for (const StudyPrompt& prompt : some) used.insert(print_of(prompt));
+  std::vector<StudyPrompt> others;
+  for (const StudyPrompt& prompt : all) {
+    if (!used.contains(print_of(prompt))) others.push_back(prompt);
+  }
+  return others;
 }
 
 }  // namespace coppice::study

@@ -23,6 +23,11 @@ struct StudyPrompt {
 struct PromptName {
   std::string id;
   std::string kind;
+
+  static void members(auto& self, auto visit) {
+    visit("id", self.id);
+    visit("kind", self.kind);
+  }
 };
 
 /// The id goes by what a prompt says, so that it is the same in every study: 16 hexadecimal digits,
@@ -50,5 +55,16 @@ std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file);
 
 /// The same as a file that read_prompts() takes, with their ids.
 std::string to_jsonl(const std::vector<StudyPrompt>& prompts);
+
+/// What tells a prompt from others, however many of its tokens are used.
+std::string print_of(const StudyPrompt& prompt);
+
+/// `count` of the prompts, evenly spread over the file, which is often sorted by kind; all of them
+/// if there are no more, or `count` is 0.
+std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count);
+
+/// Those of `all` of which none of `some` says the same.
+std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
+                                  const std::vector<StudyPrompt>& some);
 
 }  // namespace coppice::study

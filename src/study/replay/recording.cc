@@ -26,8 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr FileFormat format = {"recording", "coppice-recording", 1, "coppice record"};
-constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 36;
+constexpr FileFormat recording_format = {"recording", "coppice-recording", 1, "coppice record"};
+constexpr std::uintmax_t largest_recording = std::uintmax_t{1} << 36;
 constexpr std::uint32_t text_block = 1, position_block = 2;
 
 // Starting a thread costs about what reading this much does.
@@ -105,10 +105,10 @@ class RecordingReader {
  public:
   explicit RecordingReader(const fs::path& path)
       : where_(cat("recording ", quote(path.string()))),
-        text_(read_file(path, "recording", largest_file)) {}
+        text_(read_file(path, "recording", largest_recording)) {}
 
   Recording read() {
-    take_header(*read_header(format, text_, where_));
+    take_header(*read_header(recording_format, text_, where_));
     std::size_t at = header_line(text_)->size() + 1;
     constexpr std::size_t block_header = 12;
     std::exception_ptr failure;  // that ends the scan
@@ -263,6 +263,26 @@ class RecordingReader {
 
 }  // namespace
 
+ChildTable::ChildTable(std::span<const std::uint32_t> first_entry,
+                       std::span<const std::uint16_t> rank, std::span<const float> draft,
+                       std::span<const std::uint16_t> leads_to) {
+  const auto unranked = std::count(rank.begin(), rank.end(), no_rank);
+  children_.resize(rank.size() - static_cast<std::size_t>(unranked));
+  first_.reserve(first_entry.size());
+  first_.push_back(0);
+  for (std::size_t node = 0; node + 1 < first_entry.size(); ++node) {
+    const std::uint32_t first = first_.back();
+    std::uint32_t count = 0;
+    for (std::size_t e = first_entry[node]; e < first_entry[node + 1]; ++e) {
+      if (rank[e] == no_rank) continue;
+      const auto entry = static_cast<std::uint16_t>(e - first_entry[node]);
+      children_[first + rank[e]] = {draft[e], entry, leads_to[e]};
+      ++count;
+    }
+    first_.push_back(first + count);
+  }
+}
+
 std::int32_t Recording::widest() const {
   std::int32_t widest = 0;
   for (const RecordedText& text : texts) {
@@ -291,7 +311,7 @@ std::string first_line(const Json& header) {
 }
 
 Json to_json(const RecordingHeader& h) {
-  Json json = header_of(format);
+  Json json = header_of(recording_format);
   json.update({{"top_k", h.top_k},
                {"nodes", h.nodes},
                {"vocab_size", h.vocab_size},

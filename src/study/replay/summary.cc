@@ -3,29 +3,107 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <initializer_list>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
 
 #include "base/stopwatch.h"
-#include "study/replay/sums.h"
+#include "study/figures/table.h"
+#include "study/report/table_text.h"
+#include "study/text_line.h"
 
 namespace coppice::study {
 namespace {
 
-std::string formatted(const char* format, double number) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, number);
-  return text;
+/// What is summed over the steps of a text.
+enum StepColumn : std::size_t {
+  steps,
+  tokens,  ///< judged good, bonus included
+  lowest,
+  highest,
+  drafted,
+  passes,
+  unrecorded,   ///< its tree wants nodes that are not on record
+  ended_short,  ///< the accepted path ended at one that lacks such nodes
+  doubtful
+};
+constexpr std::size_t step_columns = doubtful + 1;
+
+using TextSums = std::array<double, step_columns>;
+/// By column, then by text.
+using StepSums = std::array<std::vector<double>, step_columns>;
+
+void add(const ReplayedStep& step, TextSums& sums) {
+  const TextSums one = {1.0,
+                        static_cast<double>(step.accepted_length),
+                        static_cast<double>(step.bounds.lowest),
+                        static_cast<double>(step.bounds.highest),
+                        static_cast<double>(step.tree_size),
+                        static_cast<double>(step.draft_passes),
+                        step.complete ? 0.0 : 1.0,
+                        step.bounds.ended_short ? 1.0 : 0.0,
+                        step.bounds.doubtful ? 1.0 : 0.0};
+  for (std::size_t c = 0; c < step_columns; ++c) sums[c] += one[c];
 }
 
-// For a table.
-std::string shown(const char* format, double number) {
-  return std::isfinite(number) ? formatted(format, number) : "-";
+/// Replays every text with seeds 0 to `seeds` - 1. `stop` is asked before each text, by one thread
+/// at a time; texts that it leaves out are not in the sums. These are of whole numbers, and so the
+/// same in any order and for any number of workers. Rethrows what a worker throws.
+StepSums sum_steps(const Replayer& replayer, const Recording& recording, std::int32_t seeds,
+                   const std::function<bool()>& stop, cpu::Workers& workers) {
+  struct Text {
+    TextSums sums{};
+    std::int64_t parts_done = 0;
+  };
+  const auto texts = static_cast<std::int64_t>(recording.texts.size());
+  // With more threads than texts, a text's seeds are parted. Walks over a text share its trees,
+  // so that every part costs growing them again.
+  const std::int64_t parts = std::clamp<std::int64_t>(
+      (workers.threads() + texts - 1) / std::max<std::int64_t>(1, texts), 1, seeds);
+  std::vector<std::unique_ptr<Replayer>> replayers(static_cast<std::size_t>(workers.threads()));
+  std::mutex mutex;  // of the three below
+  std::vector<Text> sums(recording.texts.size());
+  bool stopped = false;
+  std::exception_ptr failure;
+  const auto work_on = [&](std::int64_t unit, int worker) {
+    {
+      const std::lock_guard lock(mutex);
+      stopped = stopped || failure || (stop && stop());
+      if (stopped) return;
+    }
+    std::unique_ptr<Replayer>& own = replayers[static_cast<std::size_t>(worker)];
+    if (!own) own = std::make_unique<Replayer>(replayer);
+    const auto text = static_cast<std::size_t>(unit / parts);
+    const cpu::Share part = cpu::share_of(seeds, unit % parts, parts);
+    TextSums of_part{};
+    own->replay(recording.texts[text], static_cast<std::uint64_t>(part.begin),
+                static_cast<std::uint64_t>(part.end - part.begin),
+                [&](std::uint64_t, const ReplayedStep& step) { add(step, of_part); });
+    const std::lock_guard lock(mutex);
+    for (std::size_t c = 0; c < step_columns; ++c) sums[text].sums[c] += of_part[c];
+    ++sums[text].parts_done;
+  };
+  workers.run(texts * parts, workers.threads(), [&](std::int64_t unit, int worker) {
+    try {
+      work_on(unit, worker);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+  StepSums columns;
+  for (const Text& text : sums) {
+    if (text.parts_done < parts) continue;
+    for (std::size_t c = 0; c < step_columns; ++c) columns[c].push_back(text.sums[c]);
+  }
+  return columns;
 }
 
-// As JSON and numpy read it; empty where there is no number.
-std::string csv_number(double number) {
-  return std::isfinite(number) ? formatted("%.9g", number) : "";
+// "-" for no number.
+std::string number(const char* format, double value) {
+  return std::isfinite(value) ? line(format, value) : "-";
 }
 
 std::string size_text(const ReplayRow& row) {
@@ -57,12 +135,10 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   }
   const auto per_step = [&](StepColumn c) { return totals[c] / totals[steps]; };
   row.steps = static_cast<std::int64_t>(totals[steps]);
-  const std::array made = {columns[steps], columns[tokens]};
-  row.accepted_length =
-      bootstrap(made, [](std::span<const double> sums) { return sums[1] / sums[0]; });
-  const std::array used = {columns[steps], columns[tokens], columns[drafted]};
-  row.accepted_share =
-      bootstrap(used, [](std::span<const double> sums) { return (sums[1] - sums[0]) / sums[2]; });
+  row.accepted_length = bootstrap(columns[tokens], columns[steps]);
+  Values accepted = columns[tokens];  // draft tokens
+  for (std::size_t t = 0; t < accepted.size(); ++t) accepted[t] -= columns[steps][t];
+  row.accepted_share = bootstrap(accepted, columns[drafted]);
   row.lowest = per_step(lowest);
   row.highest = per_step(highest);
   row.draft_passes = per_step(passes);
@@ -75,62 +151,57 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
 }
 
 std::string replay_table(const std::vector<ReplayRow>& rows) {
-  std::vector<std::vector<std::string>> cells = {
-      {"policy", "size", "acceptance", "accepted length [95%]", "bounds", "per draft token",
-       "passes", "tree", "unrecorded", "ended short", "doubtful", "steps", "steps/s"}};
+  Table table{{{"policy", Align::left},
+               {"size", Align::left},
+               {"acceptance", Align::left},
+               {"accepted length [95%]"},
+               {"bounds"},
+               {"per draft token"},
+               {"passes"},
+               {"tree"},
+               {"unrecorded"},
+               {"ended short"},
+               {"doubtful"},
+               {"steps"},
+               {"steps/s"}},
+              {}};
   for (const ReplayRow& row : rows) {
-    const Estimate& length = row.accepted_length;
     const bool as_grown = !row.fixed_shape && row.unrecorded_share > 0.0;
     const std::string about = as_grown ? "~" : "";
-    std::string interval = shown("%.3f", length.value);
-    if (std::isfinite(length.low)) {
-      interval += formatted(" [%.3f, ", length.low) + formatted("%.3f]", length.high);
-    }
-    cells.push_back(
-        {row.policy, size_text(row), row.acceptance, interval,
-         std::isfinite(row.lowest)
-             ? formatted("%.3f to ", row.lowest) + formatted("%.3f", row.highest)
-             : "-",
-         // No number where nothing was drafted, and none at all without a step.
-         shown("%.3f", row.accepted_share.value), about + shown("%.2f", row.draft_passes),
-         about + shown("%.1f", row.tree_size), shown("%.2f%%", 100.0 * row.unrecorded_share),
-         shown("%.2f%%", 100.0 * row.short_share), shown("%.2f%%", 100.0 * row.doubtful_share),
-         std::to_string(row.steps), formatted("%.0f", row.steps_per_second)});
+    // No number where nothing was drafted, and none at all without a step.
+    table.rows.push_back(
+        {row.policy, size_text(row), row.acceptance, with_interval(row.accepted_length, 3),
+         std::isfinite(row.lowest) ? line("%.3f to %.3f", row.lowest, row.highest) : "-",
+         number("%.3f", row.accepted_share.value), about + number("%.2f", row.draft_passes),
+         about + number("%.1f", row.tree_size), number("%.2f%%", 100.0 * row.unrecorded_share),
+         number("%.2f%%", 100.0 * row.short_share), number("%.2f%%", 100.0 * row.doubtful_share),
+         std::to_string(row.steps), line("%.0f", row.steps_per_second)});
   }
-  std::vector<std::size_t> widths(cells[0].size(), 0);
-  for (const auto& line : cells) {
-    for (std::size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
-  }
-  constexpr std::size_t words = 3;  // columns of words stand to the left
-  std::string out;
-  for (const auto& line : cells) {
-    std::string text;
-    for (std::size_t c = 0; c < line.size(); ++c) {
-      const std::string space(widths[c] - line[c].size(), ' ');
-      text += (c == 0 ? "" : "  ") + (c < words ? line[c] + space : space + line[c]);
-    }
-    out += text + "\n";
-  }
-  return out;
+  return to_plain_text(table);
 }
 
 std::string replay_csv(const std::vector<ReplayRow>& rows) {
-  std::string out =
-      "policy,tree_size,acceptance,temperature,steps,accepted_length,accepted_length_low,"
-      "accepted_length_high,lowest,highest,accepted_share,draft_passes,tree_size_mean,"
-      "unrecorded_share,short_share,doubtful_share,steps_per_second\n";
+  Table table;
+  for (const char* name :
+       {"policy", "tree_size", "acceptance", "temperature", "steps", "accepted_length",
+        "accepted_length_low", "accepted_length_high", "lowest", "highest", "accepted_share",
+        "draft_passes", "tree_size_mean", "unrecorded_share", "short_share", "doubtful_share",
+        "steps_per_second"}) {
+    table.columns.push_back({name});
+  }
   for (const ReplayRow& row : rows) {
-    out += row.policy + "," + size_text(row) + "," + row.acceptance;
-    for (const double number :
+    std::vector<std::string> cells = {row.policy, size_text(row), row.acceptance};
+    for (const double figure :
          {row.temperature, static_cast<double>(row.steps), row.accepted_length.value,
           row.accepted_length.low, row.accepted_length.high, row.lowest, row.highest,
           row.accepted_share.value, row.draft_passes, row.tree_size, row.unrecorded_share,
           row.short_share, row.doubtful_share, row.steps_per_second}) {
-      out += "," + csv_number(number);
+      // As JSON and numpy read it; empty for no number.
+      cells.push_back(std::isfinite(figure) ? line("%.9g", figure) : "");
     }
-    out += "\n";
+    table.rows.push_back(std::move(cells));
   }
-  return out;
+  return to_csv(table);
 }
 
 }  // namespace coppice::study

@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/figures/heat_map.h"
-#include "study/figures/line_chart.h"
-#include "study/report/figure_group.h"
+#include "study/figures/charts.h"
+#include "study/report/study_figures.h"
 
 namespace coppice::study {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/figures/interval_plot.h"
-#include "study/report/figure_group.h"
+#include "study/figures/charts.h"
+#include "study/report/study_figures.h"
 #include "study/report/table_text.h"
 
 namespace coppice::study {

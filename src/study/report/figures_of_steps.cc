@@ -5,11 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/figures/heat_map.h"
-#include "study/figures/line_chart.h"
-#include "study/figures/stacked_bars.h"
-#include "study/figures/step_chart.h"
-#include "study/report/figure_group.h"
+#include "study/figures/charts.h"
+#include "study/report/study_figures.h"
 #include "study/report/table_text.h"
 
 namespace coppice::study {
@@ -37,11 +34,7 @@ NamedFigure accepted_lengths(const FigureGroup& group) {
   }
   for (const SummaryRow* row : group.rows) {
     map.y_names.push_back(cat(row->cell.label(), ": ", fixed(row->accepted_length.value, 2)));
-    std::vector<double> steps(columns, 0.0);
-    for (std::size_t length = 1; length < row->lengths.size(); ++length) {
-      steps[std::min(length, columns) - 1] += static_cast<double>(row->lengths[length]);
-    }
-    for (const double count : steps) {
+    for (const double count : row->steps_by_length(columns)) {
       map.cells.push_back(row->steps > 0 ? count / static_cast<double>(row->steps) : 0.0);
     }
   }
@@ -86,11 +79,9 @@ NamedFigure time_by_component(const FigureGroup& group) {
   bars.value_label = "share of time after prefill";
   bars.parts = {"draft", "drawing children", "tree construction", "target", "judging", "other"};
   const auto add_bar = [&](const SummaryRow& row, std::string policy, std::string size) {
-    const Components& t = row.seconds;
-    bars.bars.push_back({std::move(policy),
-                         std::move(size),
-                         {t.draft, t.drawing, t.construction, t.verify, t.judging, t.other},
-                         cat(std::llround(row.microseconds_per_step(t.decode())), " us/step")});
+    Bar& bar = bars.bars.emplace_back(Bar{std::move(policy), std::move(size)});
+    for (const auto& [name, part] : Components::of_step()) bar.parts.push_back(row.seconds.*part);
+    bar.note = cat(std::llround(row.microseconds_per_step(row.seconds.decode())), " us/step");
   };
   if (group.plain != nullptr) add_bar(*group.plain, "plain", "");
   for (const SummaryRow* row : group.rows) {
@@ -120,8 +111,8 @@ std::vector<NamedFigure> step_by_step(const FigureGroup& group) {
     };
     StepChart chart;
     const std::size_t style = group.style(policy);
-    chart.panels = {{"tree size", {{"tree size", values(shown->tree_sizes), style}}},
-                    {"accepted tokens", {{"accepted", values(shown->accepted), style}}}};
+    chart.panels = {{"tree size", values(shown->tree_sizes), style},
+                    {"accepted tokens", values(shown->accepted), style}};
     figures.push_back(group.named(
         cat("steps_", row->cell.label()), to_svg(chart),
         cat("Draft tokens of the tree and those accepted (the bonus token not counted) in each "

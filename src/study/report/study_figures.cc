@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "study/figures/style.h"
-#include "study/report/figure_group.h"
 
 namespace coppice::study {
 namespace {

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "study/grid/provenance.h"
 #include "study/grid/results.h"
+#include "study/grid/study_file.h"
 #include "study/report/summary.h"
 
 namespace coppice::study {

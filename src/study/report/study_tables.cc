@@ -1,10 +1,10 @@
 #include "study/report/study_tables.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
-#include "study/report/setting_columns.h"
 #include "study/report/table_text.h"
 
 namespace coppice::study {
@@ -19,6 +19,65 @@ bool has_pairs(const Summary& summary) {
                      [](const SummaryRow& row) { return !row.cell.pair.empty(); });
 }
 
+using Cells = std::vector<std::string>;
+
+void append(Cells& row, Cells more) {
+  std::move(more.begin(), more.end(), std::back_inserter(row));
+}
+
+/// The columns by which tables name their rows: policy, tree size, temperature and rule; kind and
+/// pair in a study that has several.
+class SettingColumns {
+ public:
+  explicit SettingColumns(const Summary& summary) : with_pair_(has_pairs(summary)) {
+    for (const SummaryRow& row : summary.rows) with_kind_ = with_kind_ || !row.kind.empty();
+  }
+  std::vector<Column> columns() const {
+    std::vector<Column> columns;
+    if (with_kind_) columns.push_back({"kind", Align::left});
+    if (with_pair_) columns.push_back({"pair", Align::left});
+    columns.insert(
+        columns.end(),
+        {{"policy", Align::left}, {"tree", Align::right}, {"temperature"}, {"rule", Align::left}});
+    return columns;
+  }
+  Cells of(const SummaryRow& row) const {
+    const Cell& cell = row.cell;
+    return cells(row.kind, cell.pair,
+                 {cell.plain() ? "plain" : cell.name(), cell.size_text(),
+                  number_text(cell.temperature), name_of(cell.acceptance)});
+  }
+  Cells of(const OracleRow& row) const {
+    return cells("", row.pair, {"oracle", cat(row.size), number_text(row.temperature), ""});
+  }
+
+ private:
+  Cells cells(const std::string& kind, const std::string& pair, Cells others) const {
+    Cells cells;
+    if (with_kind_) cells.push_back(kind);
+    if (with_pair_) cells.push_back(pair);
+    append(cells, std::move(others));
+    return cells;
+  }
+
+  bool with_kind_ = false, with_pair_ = false;
+};
+
+/// A row for each setting for which `figures` gives any, under the setting's columns and `names`.
+template <typename Figures>
+Table setting_table(const Summary& summary, const Cells& names, const Figures& figures) {
+  const SettingColumns settings(summary);
+  Table table{settings.columns(), {}};
+  for (const std::string& name : names) table.columns.push_back({name});
+  for (const SummaryRow& s : summary.rows) {
+    Cells own = figures(s);
+    if (own.empty()) continue;
+    table.rows.push_back(settings.of(s));
+    append(table.rows.back(), std::move(own));
+  }
+  return table;
+}
+
 Table kinds_table(const Summary& summary) {
   Summary kinds;
   kinds.rows = summary.kinds;
@@ -27,28 +86,58 @@ Table kinds_table(const Summary& summary) {
 
 }  // namespace
 
+Table summary_table(const Summary& summary) {
+  Table table = setting_table(
+      summary,
+      {"prompts", "accepted length [95%]", "acceptance rate [95%]", "tokens/s", "speed-up [95%]"},
+      [](const SummaryRow& s) -> Cells {
+        return {cat(s.prompts), with_interval(s.accepted_length, 2),
+                s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3),
+                fixed(s.tokens_per_second.value, 1), with_interval(s.speedup, 2, s.other_runs > 0)};
+      });
+  const SettingColumns settings(summary);
+  for (const OracleRow& o : summary.oracle) {
+    table.rows.push_back(settings.of(o));
+    append(table.rows.back(), {cat(o.prompts), with_interval(o.accepted_length, 2)});
+  }
+  return table;
+}
+
+Table step_table(const Summary& summary) {
+  return setting_table(summary,
+                       {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
+                        "target %", "judging %", "other %"},
+                       [](const SummaryRow& s) {
+                         const double all = s.seconds.decode();
+                         Cells row = {fixed(s.draft_passes, 2), fixed(s.tree_size, 1),
+                                      fixed(s.microseconds_per_step(all), 0)};
+                         for (const auto& [name, part] : Components::of_step()) {
+                           row.push_back(percent(s.seconds.*part, all));
+                         }
+                         return row;
+                       });
+}
+
 Table comparison_table(const Summary& summary) {
   const bool with_pair = has_pairs(summary);
   Table table;
   if (with_pair) table.columns.push_back({"pair", Align::left});
-  table.columns.push_back({"first", Align::left});
-  table.columns.push_back({"second", Align::left});
-  table.columns.push_back({"temperature"});
-  table.columns.push_back({"rule", Align::left});
+  table.columns.insert(
+      table.columns.end(),
+      {{"first", Align::left}, {"second", Align::left}, {"temperature"}, {"rule", Align::left}});
   add_columns(table, {"prompts", "accepted length, difference [95%]", "p", "p (Holm)",
                       "speed, ratio [95%]", "p of speed", "p of speed (Holm)"});
   for (const Comparison& one : summary.comparisons) {
     const Cell& first = summary.rows[one.first].cell;
     const Cell& second = summary.rows[one.second].cell;
     const bool two_runs = summary.rows[one.first].other_runs != summary.rows[one.second].other_runs;
-    std::vector<std::string> row;
+    Cells row;
     if (with_pair) row.push_back(first.pair);
-    row.insert(row.end(),
-               {first.label(), second.label(), number_text(first.temperature),
-                name_of(first.acceptance), cat(one.accepted_length.estimate.n),
-                signed_interval(one.accepted_length.estimate, 2), p_text(one.accepted_length.p),
-                p_text(one.accepted_length.p_holm), with_interval(one.speed.estimate, 2, two_runs),
-                p_text(one.speed.p), p_text(one.speed.p_holm)});
+    append(row, {first.label(), second.label(), number_text(first.temperature),
+                 name_of(first.acceptance), cat(one.accepted_length.estimate.n),
+                 signed_interval(one.accepted_length.estimate, 2), p_text(one.accepted_length.p),
+                 p_text(one.accepted_length.p_holm), with_interval(one.speed.estimate, 2, two_runs),
+                 p_text(one.speed.p), p_text(one.speed.p_holm)});
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -57,21 +146,19 @@ Table comparison_table(const Summary& summary) {
 Table speedup_table(const Summary& summary) {
   const bool with_rounds = std::any_of(summary.rows.begin(), summary.rows.end(),
                                        [](const SummaryRow& row) { return row.rounds.size() > 1; });
-  std::vector<std::string> names = {"prompts", "ratio of sums [95%]", "with prefill [95%]",
-                                    "mean of prompts' ratios [95%]", "mean, with prefill [95%]"};
+  Cells names = {"prompts", "ratio of sums [95%]", "with prefill [95%]",
+                 "mean of prompts' ratios [95%]", "mean, with prefill [95%]"};
   if (with_rounds) {
-    names.insert(names.end(),
-                 {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
+    append(names, {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
   }
   return setting_table(summary, names, [&](const SummaryRow& s) {
-    std::vector<std::string> row;
-    if (s.cell.plain() && !with_rounds) return row;
+    if (s.cell.plain() && !with_rounds) return Cells();
     const auto speed = [&](const Estimate& e) { return with_interval(e, 2, s.other_runs > 0); };
-    row = {cat(s.prompts), speed(s.speedup), speed(s.speedup_with_prefill), speed(s.mean_speedup),
-           speed(s.mean_speedup_with_prefill)};
+    Cells row = {cat(s.prompts), speed(s.speedup), speed(s.speedup_with_prefill),
+                 speed(s.mean_speedup), speed(s.mean_speedup_with_prefill)};
     if (with_rounds) {
-      row.insert(row.end(), {cat(s.rounds.size()), speed(s.rounds_speedup),
-                             with_interval(s.rounds_tokens_per_second, 1)});
+      append(row, {cat(s.rounds.size()), speed(s.rounds_speedup),
+                   with_interval(s.rounds_tokens_per_second, 1)});
     }
     return row;
   });
@@ -82,35 +169,30 @@ Table length_table(const Summary& summary) {
   std::size_t longest = 0;
   for (const SummaryRow& s : summary.rows) longest = std::max(longest, s.lengths.size());
   const std::size_t columns = std::min(longest > 0 ? longest - 1 : 0, most_columns);
-  std::vector<std::string> names = {"steps"};
+  Cells names = {"steps"};
   for (std::size_t c = 1; c <= columns; ++c) {
     names.push_back(cat(c, c == columns && longest - 1 > columns ? "+ %" : " %"));
   }
   return setting_table(summary, names, [&](const SummaryRow& s) {
-    std::vector<std::string> row;
-    if (s.cell.plain()) return row;
-    std::vector<double> steps(columns, 0.0);
-    for (std::size_t length = 1; length < s.lengths.size(); ++length) {
-      steps[std::min(length, columns) - 1] += static_cast<double>(s.lengths[length]);
+    if (s.cell.plain()) return Cells();
+    Cells row = {cat(s.steps)};
+    for (const double count : s.steps_by_length(columns)) {
+      row.push_back(percent(count, static_cast<double>(s.steps)));
     }
-    row.push_back(cat(s.steps));
-    for (const double count : steps) row.push_back(percent(count, static_cast<double>(s.steps)));
     return row;
   });
 }
 
 Table depth_table(const Summary& summary) {
   const SettingColumns settings(summary);
-  Table table;
-  table.columns = settings.columns();
+  Table table{settings.columns(), {}};
   add_columns(table, {"depth", "steps that came to it", "accepted", "prompts", "rate [95%]"});
   for (const SummaryRow& s : summary.rows) {
     if (s.cell.plain()) continue;
     for (const DepthRate& depth : s.depths) {
-      std::vector<std::string> row = settings.of(s);
-      row.insert(row.end(), {cat(depth.depth), cat(depth.reached), cat(depth.accepted),
-                             cat(depth.rate.n), with_interval(depth.rate, 3)});
-      table.rows.push_back(std::move(row));
+      table.rows.push_back(settings.of(s));
+      append(table.rows.back(), {cat(depth.depth), cat(depth.reached), cat(depth.accepted),
+                                 cat(depth.rate.n), with_interval(depth.rate, 3)});
     }
   }
   return table;
@@ -124,11 +206,11 @@ Table agreement_table(const Summary& summary) {
   table.columns.push_back({"rule", Align::left});
   add_columns(table, {"texts compared", "texts that depart"});
   for (const Agreement& one : summary.agreements) {
-    std::vector<std::string> row;
+    Cells row;
     if (with_pair) row.push_back(one.pair);
-    row.insert(row.end(), {number_text(one.temperature),
-                           one.temperature == 0.0 ? "any" : name_of(one.acceptance), cat(one.texts),
-                           cat(one.divergences.size())});
+    append(row,
+           {number_text(one.temperature), one.temperature == 0.0 ? "any" : name_of(one.acceptance),
+            cat(one.texts), cat(one.divergences.size())});
     table.rows.push_back(std::move(row));
   }
   return table;

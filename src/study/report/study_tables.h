@@ -15,6 +15,12 @@ struct NamedTable {
   Table table;
 };
 
+/// What a setting brings, the oracle's rows last.
+Table summary_table(const Summary& summary);
+/// And what a step of it takes: means per step, and the shares of the time after prefill.
+Table step_table(const Summary& summary);
+/// Every figure unrounded, for programs; the oracle's rows with policy "oracle".
+Table summary_csv(const Summary& summary);
 /// Every two settings against each other: differences of accepted length, ratios of speed, and p
 /// after Holm.
 Table comparison_table(const Summary& summary);

@@ -78,16 +78,25 @@ class Summariser {
     s.cell = *row.cell;
     s.kind = kind_;
     s.prompts = static_cast<std::int32_t>(prompts_.size());
-    s.accepted_length = ratio(sums, &PromptSums::judged_good, &PromptSums::steps);
-    s.acceptance_rate = ratio(sums, &PromptSums::accepted, &PromptSums::examined);
-    s.accepted_share = ratio(sums, &PromptSums::accepted, &PromptSums::drafted);
-    s.tokens_per_second = ratio(sums, &PromptSums::decoded, &PromptSums::decode_seconds);
-    s.speedup = speedup(sums, by_plain, &PromptSums::decoded, &PromptSums::decode_seconds);
-    s.speedup_with_prefill = speedup(sums, by_plain, &PromptSums::tokens, &PromptSums::seconds);
-    s.mean_speedup =
-        mean_speedup(sums, by_plain, &PromptSums::decoded, &PromptSums::decode_seconds);
-    s.mean_speedup_with_prefill =
-        mean_speedup(sums, by_plain, &PromptSums::tokens, &PromptSums::seconds);
+    const auto ratio = [&](const std::vector<PromptSums>& of, double PromptSums::*above,
+                           double PromptSums::*below) {
+      return Ratio(resampling_, column(of, above), column(of, below));
+    };
+    s.accepted_length = ratio(sums, &PromptSums::judged_good, &PromptSums::steps).estimate();
+    s.acceptance_rate = ratio(sums, &PromptSums::accepted, &PromptSums::examined).estimate();
+    s.accepted_share = ratio(sums, &PromptSums::accepted, &PromptSums::drafted).estimate();
+    const auto add_speedups = [&](Estimate& of_sums, Estimate& of_means, double PromptSums::*tokens,
+                                  double PromptSums::*seconds) {
+      const Ratio speed = ratio(sums, tokens, seconds);
+      of_sums = (speed / ratio(by_plain, tokens, seconds)).estimate();
+      of_means = mean_speedup(sums, by_plain, tokens, seconds);
+      return speed;
+    };
+    s.tokens_per_second =
+        add_speedups(s.speedup, s.mean_speedup, &PromptSums::decoded, &PromptSums::decode_seconds)
+            .estimate();
+    add_speedups(s.speedup_with_prefill, s.mean_speedup_with_prefill, &PromptSums::tokens,
+                 &PromptSums::seconds);
     add_rounds(s, row, plain, rounds);
     add_depths(s, sums);
     add_steps(s, row);
@@ -96,34 +105,17 @@ class Summariser {
   }
 
  private:
-  Estimate ratio(const std::vector<PromptSums>& sums, double PromptSums::*above,
-                 double PromptSums::*below) const {
-    const std::vector<Values> columns = {column(sums, above), column(sums, below)};
-    return bootstrap(
-        columns, [](std::span<const double> s) { return s[0] / s[1]; }, resampling_);
-  }
-
-  Estimate speedup(const std::vector<PromptSums>& sums, const std::vector<PromptSums>& plain,
-                   double PromptSums::*tokens, double PromptSums::*seconds) const {
-    const std::vector<Values> columns = {column(sums, tokens), column(sums, seconds),
-                                         column(plain, tokens), column(plain, seconds)};
-    return bootstrap(
-        columns, [](std::span<const double> s) { return (s[0] / s[1]) / (s[2] / s[3]); },
-        resampling_);
-  }
-
   /// Prompts without a token, of which no speed is known, are left out.
   Estimate mean_speedup(const std::vector<PromptSums>& sums, const std::vector<PromptSums>& plain,
                         double PromptSums::*tokens, double PromptSums::*seconds) const {
-    std::vector<Values> columns(2);
+    Values ratios, counts;
     for (std::size_t p = 0; p < sums.size(); ++p) {
       const double one =
           (sums[p].*tokens / sums[p].*seconds) / (plain[p].*tokens / plain[p].*seconds);
-      columns[0].push_back(std::isfinite(one) ? one : 0.0);
-      columns[1].push_back(std::isfinite(one) ? 1.0 : 0.0);
+      ratios.push_back(std::isfinite(one) ? one : 0.0);
+      counts.push_back(std::isfinite(one) ? 1.0 : 0.0);
     }
-    return bootstrap(
-        columns, [](std::span<const double> s) { return s[0] / s[1]; }, resampling_);
+    return Ratio(resampling_, ratios, counts).estimate();
   }
 
   double pace(const Row& row, std::int32_t round) const {
@@ -151,18 +143,17 @@ class Summariser {
     std::size_t depths = 0;
     for (const PromptSums& one : sums) depths = std::max(depths, one.reached.size());
     for (std::size_t d = 0; d < depths; ++d) {
-      std::vector<Values> columns(2);
+      Values accepted, reached;
       DepthRate rate;
       rate.depth = static_cast<std::int32_t>(d) + 1;
       for (const PromptSums& one : sums) {
         const bool has = d < one.reached.size();
-        columns[0].push_back(has ? one.accepted_at[d] : 0.0);
-        columns[1].push_back(has ? one.reached[d] : 0.0);
-        rate.accepted += std::llround(columns[0].back());
-        rate.reached += std::llround(columns[1].back());
+        accepted.push_back(has ? one.accepted_at[d] : 0.0);
+        reached.push_back(has ? one.reached[d] : 0.0);
+        rate.accepted += std::llround(accepted.back());
+        rate.reached += std::llround(reached.back());
       }
-      rate.rate = bootstrap(
-          columns, [](std::span<const double> v) { return v[0] / v[1]; }, resampling_);
+      rate.rate = Ratio(resampling_, accepted, reached).estimate();
       s.depths.push_back(rate);
     }
   }
@@ -244,14 +235,13 @@ std::vector<OracleRow> oracle_rows(const Results& results, std::span<const std::
   }
   std::vector<OracleRow> rows;
   for (const auto& [of, walks] : groups) {
-    std::vector<Values> columns(2);
+    Values expected, positions;
     for (const auto& [prompt, walk] : walks) {
-      columns[0].push_back(walk.expected);
-      columns[1].push_back(static_cast<double>(walk.positions));
+      expected.push_back(walk.expected);
+      positions.push_back(static_cast<double>(walk.positions));
     }
     rows.push_back({std::get<0>(of), std::get<1>(of), std::get<2>(of),
-                    static_cast<std::int32_t>(walks.size()),
-                    bootstrap(columns, [](std::span<const double> s) { return s[0] / s[1]; })});
+                    static_cast<std::int32_t>(walks.size()), bootstrap(expected, positions)});
   }
   return rows;
 }
@@ -277,6 +267,14 @@ std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
 
 double SummaryRow::microseconds_per_step(double seconds_of_part) const {
   return steps > 0 ? 1e6 * seconds_of_part / static_cast<double>(steps) : 0.0;
+}
+
+std::vector<double> SummaryRow::steps_by_length(std::size_t most) const {
+  std::vector<double> counts(most, 0.0);
+  for (std::size_t length = 1; length < lengths.size(); ++length) {
+    counts[std::min(length, most) - 1] += static_cast<double>(lengths[length]);
+  }
+  return counts;
 }
 
 std::vector<std::int32_t> complete_prompts(const Results& results) {

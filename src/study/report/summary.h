@@ -1,15 +1,14 @@
 // From results to the rows of a study's tables.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "study/figures/table.h"
 #include "study/grid/agreement.h"
 #include "study/grid/cell.h"
-#include "study/grid/comparison.h"
 #include "study/grid/results.h"
 #include "study/statistics.h"
 
@@ -70,6 +69,8 @@ struct SummaryRow {
   std::int64_t other_runs = 0;
 
   double microseconds_per_step(double seconds_of_part) const;
+  /// Steps of length 1, 2, ..., `most`; the last one has all longer ones too.
+  std::vector<double> steps_by_length(std::size_t most) const;
 };
 
 /// The oracle's expected accepted length by tree size, at one temperature.
@@ -102,12 +103,5 @@ std::vector<std::int32_t> complete_prompts(const Results& results);
 /// rounds together. Every one of the prompts must be complete.
 PromptColumns columns_of(const Results& results, const std::string& row_key,
                          std::span<const std::int32_t> prompts);
-
-/// For people, figures rounded: what a setting brings.
-Table summary_table(const Summary& summary);
-/// And what a step of it takes: means per step, and the shares of the time after prefill.
-Table step_table(const Summary& summary);
-/// Every figure, the oracle's rows with policy "oracle".
-Table summary_csv(const Summary& summary);
 
 }  // namespace coppice::study

@@ -8,8 +8,8 @@
 
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
+#include "study/audit/law.h"
 #include "study/audit/report.h"
-#include "study/audit/target_laws.h"
 #include "study/audit/texts.h"
 #include "verify/planted_faults.h"
 

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <random>
 
+#include "study/statistics.h"
+
 namespace coppice::study {
 namespace {
 
@@ -48,9 +50,14 @@ TEST(GoodnessOfFit, TailsMatchTables) {
 TEST(GoodnessOfFit, HolmStepsDown) {
   const std::vector<double> p = {0.012, 0.5, 0.001, 0.02};
   // 0.001 <= 0.05/4, 0.012 <= 0.05/3, 0.02 <= 0.05/2, 0.5 > 0.05.
-  EXPECT_EQ(holm(p, 0.05), (std::vector<bool>{true, false, true, true}));
-  EXPECT_EQ(holm(p, 0.03), (std::vector<bool>{false, false, true, false}));
-  EXPECT_TRUE(holm({}, 0.05).empty());
+  const auto falling = [&](double familywise) {
+    std::vector<bool> falls;
+    for (const double adjusted : holm_adjusted(p)) falls.push_back(adjusted <= familywise);
+    return falls;
+  };
+  EXPECT_EQ(falling(0.05), (std::vector<bool>{true, false, true, true}));
+  EXPECT_EQ(falling(0.03), (std::vector<bool>{false, false, true, false}));
+  EXPECT_TRUE(holm_adjusted({}).empty());
 }
 
 TEST(GoodnessOfFit, TrueLawsRarelyAlarm) {

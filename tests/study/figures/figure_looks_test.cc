@@ -9,14 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "study/figures/colour_scale.h"
+#include "study/figures/charts.h"
 #include "study/figures/figure_elements.h"
-#include "study/figures/heat_map.h"
-#include "study/figures/interval_plot.h"
-#include "study/figures/line_chart.h"
-#include "study/figures/palette.h"
-#include "study/figures/stacked_bars.h"
-#include "study/figures/step_chart.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 
@@ -144,7 +138,7 @@ HeatMap ratios(std::vector<double> cells) {
 // papers, and for scales, which are turned over.
 TEST(Dark, ReachesEveryPartOfAFigure) {
   StepChart steps;
-  steps.panels = {{"tree size", {{"", {1, 2, 3}}}}};
+  steps.panels = {{"tree size", {1, 2, 3}}};
   IntervalPlot pairs;
   pairs.rows = {{.label = "a", .value = 1, .low = 0.5, .high = 2, .note = "p"}};
   StackedBars bars;

@@ -9,7 +9,6 @@
 #include "coppice.h"
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "study/grid/token_probs.h"
 
 namespace coppice::study {
 namespace {

@@ -1,6 +1,4 @@
 // Policies by the names that studies know, a user's own among them.
-#include "study/grid/policy_name.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +10,10 @@
 #include "base/error.h"
 #include "engine/pair.h"
 #include "reference/files.h"
+#include "study/grid/cell.h"
 #include "study/grid/grid.h"
 #include "study/grid/study.h"
+#include "study/report/study_tables.h"
 
 namespace coppice::study {
 namespace {

@@ -14,12 +14,13 @@
 #include "base/error.h"
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/grid/cell_run.h"
 #include "study/grid/grid.h"
+#include "study/grid/runner.h"
 #include "study/grid/study_compare.h"
 #include "study/grid/study_folder.h"
 #include "study/grid/study_merge.h"
 #include "study/grid/trace.h"
+#include "study/report/study_tables.h"
 
 namespace coppice::study {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/grid/token_probs.h"
+#include "study/grid/node_counts.h"
 
 namespace coppice::testing {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/prompts/drawn_prompts.h"
 
 namespace coppice::testing {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "reference/tiny_model.h"
-#include "study/grid/settings.h"
 
 namespace coppice::study {
 namespace {

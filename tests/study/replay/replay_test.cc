@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "reference/files.h"
-#include "study/grid/cell_run.h"
+#include "study/grid/runner.h"
 #include "study/replay/recorded_pair.h"
 #include "study/replay/summary.h"
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "study/report/figure_group.h"
 #include "study/report/study_figures.h"
 #include "study/report/table_text.h"
 

@@ -1,11 +1,11 @@
 // Paired differences: that they are found where intervals overlap, that they are not found where
 // there are none, and how often their intervals hold the truth.
-#include "study/grid/comparison.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+
+#include "study/statistics.h"
 
 namespace coppice::study {
 namespace {
@@ -33,10 +33,7 @@ std::vector<PromptColumns> draw(std::mt19937_64& random, int n, double gain, dou
 using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
 const Pairs second_less_first = {{1, 0}};
 
-Estimate length_of(const PromptColumns& row) {
-  const std::vector<std::vector<double>> columns = {row.judged_good, row.steps};
-  return bootstrap(columns, [](std::span<const double> s) { return s[0] / s[1]; });
-}
+Estimate length_of(const PromptColumns& row) { return bootstrap(row.judged_good, row.steps); }
 
 TEST(Comparison, SeesWhatOverlappingIntervalsHide) {
   std::mt19937_64 random(1);
