@@ -16,6 +16,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,15 +116,20 @@ DeviceBuffer filled(Device& device, std::int64_t floats) {
 }
 
 /// A tree over the last token: a heavy path with side branches, rows in depth-first order.
-std::vector<VisibleKv> tree_kv(std::int32_t prefix, std::int32_t rows) {
-  std::vector<VisibleKv> kv;
-  for (std::int32_t t = 0; t < prefix; ++t) kv.push_back({t, 0, rows});
-  for (std::int32_t r = 0; r < rows; ++r) {
-    const std::int32_t end = r % 4 == 0 ? rows : std::min(rows, r / 4 * 4 + 4);
-    kv.push_back({prefix + r, r, end});
+struct TreeKv {
+  std::vector<KvSlot> slots;
+  std::vector<KvSegment> segments;
+
+  TreeKv(std::int32_t prefix, std::int32_t rows) : slots(static_cast<std::size_t>(prefix + rows)) {
+    std::iota(slots.begin(), slots.end(), 0);
+    const std::span<const KvSlot> all = slots;
+    segments.push_back({all.first(static_cast<std::size_t>(prefix)), 0, rows, true});
+    for (std::int32_t r = 0; r < rows; ++r) {
+      const std::int32_t end = r % 4 == 0 ? rows : std::min(rows, r / 4 * 4 + 4);
+      segments.push_back({all.subspan(static_cast<std::size_t>(prefix + r), 1), r, end});
+    }
   }
-  return kv;
-}
+};
 
 /// Keys or values of a pool, of a type.
 DeviceBuffer random_pool(Device& device, std::int64_t elements, DType type) {
@@ -166,9 +172,9 @@ void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m)
       for (DeviceBuffer& buffer : kv_of[i]) buffer = random_pool(device, pool, types[i]);
     }
     for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, most_rows}) {
-      const auto kv = tree_kv(prefix, rows);
+      const TreeKv kv(prefix, rows);
       AttentionPlan plan;
-      plan.assign(kv, rows, choose_chunk_tokens(std::ssize(kv), m.kv_heads, workers.threads()));
+      plan.assign(kv.segments, rows, m.kv_heads, workers.threads());
       const auto times = measure_together(types.size(), [&](std::size_t type) {
         for (std::int32_t layer = 0; layer < m.layers; ++layer) {
           engine.run(plan, q.as<float>(), stride, m.heads, scale, layout, types[type],
@@ -177,7 +183,8 @@ void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m)
       });
       std::printf("%6d %7d  ", rows, prefix);
       for (std::size_t i = 0; i < types.size(); ++i) {
-        const double bytes = 2.0 * static_cast<double>(std::ssize(kv) * m.kv_heads * m.head_dim) *
+        const double bytes = 2.0 *
+                             static_cast<double>(std::ssize(kv.slots) * m.kv_heads * m.head_dim) *
                              static_cast<double>(size_of(types[i])) * m.layers;
         std::printf("%8.1f %6.1f  ", times[i].best_us / m.layers, bytes / times[i].best_us * 1e-3);
       }
@@ -190,9 +197,8 @@ void bench_plan(const ModelShape& m, int threads) {
   AttentionPlan plan;
   std::printf("\n%s, planning\n%6s %7s %10s\n", m.name, "rows", "prefix", "best us");
   for (const std::int32_t rows : {1, 32, 64}) {
-    const auto kv = tree_kv(512, rows);
-    const Time t = measure(
-        [&] { plan.assign(kv, rows, choose_chunk_tokens(512 + rows, m.kv_heads, threads)); });
+    const TreeKv kv(512, rows);
+    const Time t = measure([&] { plan.assign(kv.segments, rows, m.kv_heads, threads); });
     std::printf("%6d %7d %10.2f\n", rows, 512, t.best_us);
   }
 }
@@ -217,8 +223,8 @@ void bench_small(Device& device, const ModelShape& m) {
   for (const std::int32_t rows : {1, 8, 32, 64, 256}) {
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
     std::iota(index.begin(), index.end(), 0);
-    const std::vector<VisibleKv> seen = {{0, 0, rows}};
-    pass->begin({index, index, index, {}, seen, {}});
+    const std::vector<KvSegment> seen = {{std::span(index).first(1), 0, rows}};
+    pass->begin({index, index, index, seen, {}});
     pass->run({}, [] {});
     const double norm =
         measure([&] {

@@ -94,22 +94,19 @@ class Passes {
   void set(std::int32_t rows, std::int32_t prefix, bool logits) {
     tokens_.clear();
     positions_.clear();
-    tail_.clear();
     logit_rows_.clear();
     const std::span<const KvSlot> slots = slots_.all();
+    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
     for (std::int32_t r = 0; r < rows; ++r) {
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      tail_.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
+      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
       positions_.push_back(prefix + std::min(r, rows / 2));
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
       if (logits) logit_rows_.push_back(r);
     }
-    batch_ = {tokens_,
-              positions_,
+    batch_ = {tokens_, positions_,
               slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
-              slots.first(static_cast<std::size_t>(prefix)),
-              tail_,
-              logit_rows_};
+              segments_, logit_rows_};
   }
 
   Model& model_;
@@ -118,7 +115,7 @@ class Passes {
   KvSlots slots_;
   std::vector<TokenId> tokens_;
   std::vector<std::int32_t> positions_, logit_rows_;
-  std::vector<VisibleKv> tail_;
+  std::vector<KvSegment> segments_;
   ForwardBatch batch_;
 };
 

@@ -108,7 +108,6 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
   evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
 
   const std::int32_t prefix = state_->length();
-  visible_.clear();
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
@@ -118,19 +117,19 @@ void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t>
     tokens_.push_back(arena.token[node]);
     positions_.push_back(prefix - 1 + arena.depth[node]);
   }
+  segments_.assign(
+      1, {state_->draft_slots.all().first(static_cast<std::size_t>(prefix)), 0, count, true});
   for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
     const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
     if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
     const auto node =
         static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
     const auto index = static_cast<std::size_t>(slot_index_[node]);
-    visible_.push_back({slots_.all()[index], new_before_[row], new_before_[past]});
+    segments_.push_back({slots_.all().subspan(index, 1), new_before_[row], new_before_[past],
+                         index < static_cast<std::size_t>(before)});
   }
-  const ForwardBatch batch{tokens_,
-                           positions_,
-                           slots_.all().subspan(static_cast<std::size_t>(before)),
-                           state_->draft_slots.all().first(static_cast<std::size_t>(prefix)),
-                           visible_,
+  const ForwardBatch batch{tokens_, positions_,
+                           slots_.all().subspan(static_cast<std::size_t>(before)), segments_,
                            row_index_};
   PassTail* tail = sampler_->prepare(arena, rows_);
   const float* logits = nullptr;

@@ -88,7 +88,7 @@ class DraftRunner final : public TextDraft {
   TreeOrder order_;                       ///< of these
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
   std::vector<std::int32_t> rows_;        ///< new nodes, in this order
-  std::vector<VisibleKv> visible_;
+  std::vector<KvSegment> segments_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
   std::int64_t passes_ = 0;

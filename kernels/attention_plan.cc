@@ -17,29 +17,62 @@ bool touches(Interval a, Interval b) { return a.begin <= b.end && b.begin <= a.e
 
 }  // namespace
 
-void AttentionPlan::assign(std::span<const VisibleKv> kv, std::int32_t query_count,
+void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
                            std::int32_t chunk_tokens) {
-  if (query_count < 0 || chunk_tokens < 1) {
-    throw_failure(cat("attention plan: ", query_count, " queries in chunks of ", chunk_tokens,
-                      " tokens; needs at least 0 and 1"));
+  if (chunk_tokens < 1) {
+    throw_failure(cat("attention plan: chunks of ", chunk_tokens, " tokens; needs at least 1"));
   }
+  flatten(kv, query_count);
+  std::int32_t begin = 0;
+  for (const std::int32_t end : text_end) {
+    cut(begin, end, chunk_tokens);
+    begin = end;
+  }
+  list_partials();
+}
+
+void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
+                           std::int32_t kv_heads, int workers) {
+  flatten(kv, query_count);
+  std::int32_t begin = 0;
+  for (const std::int32_t end : text_end) {
+    cut(begin, end, choose_chunk_tokens(end - begin, kv_heads, workers));
+    begin = end;
+  }
+  list_partials();
+}
+
+void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_count) {
+  if (query_count < 0) throw_failure(cat("attention plan: ", query_count, " queries"));
   queries = query_count;
   slot.clear();
   q_begin.clear();
   q_end.clear();
   chunks.clear();
-  for (const VisibleKv& token : kv) {
-    if (token.q_begin < 0 || token.q_end > queries || token.q_begin > token.q_end) {
-      throw_failure(cat("attention plan: KV slot ", token.slot, " is seen by queries [",
-                        token.q_begin, ", ", token.q_end, ") of ", queries));
+  text_end.clear();
+  std::int32_t seeing = 0;  // the query after the last that sees anything so far
+  for (const KvSegment& segment : kv) {
+    if (segment.q_begin < 0 || segment.q_end > queries || segment.q_begin > segment.q_end) {
+      throw_failure(
+          cat("attention plan: KV slot ", segment.slots.empty() ? no_slot : segment.slots.front(),
+              " is seen by queries [", segment.q_begin, ", ", segment.q_end, ") of ", queries));
     }
-    if (token.q_begin == token.q_end) continue;
-    slot.push_back(token.slot);
-    q_begin.push_back(token.q_begin);
-    q_end.push_back(token.q_end);
+    if (segment.q_begin == segment.q_end) continue;
+    if (!slot.empty() && segment.q_begin >= seeing) {
+      text_end.push_back(static_cast<std::int32_t>(slot.size()));
+    }
+    seeing = std::max(seeing, segment.q_end);
+    for (const KvSlot token : segment.slots) {
+      if (token != no_slot) slot.push_back(token);
+    }
+    q_begin.resize(slot.size(), segment.q_begin);
+    q_end.resize(slot.size(), segment.q_end);
   }
+  if (!slot.empty()) text_end.push_back(static_cast<std::int32_t>(slot.size()));
+}
 
-  const auto tokens = static_cast<std::int32_t>(slot.size());
+// Of one text: tokens [begin, tokens) of the flattened list.
+void AttentionPlan::cut(std::int32_t begin, std::int32_t tokens, std::int32_t chunk_tokens) {
   const auto interval = [&](std::int32_t t) {
     const auto i = static_cast<std::size_t>(t);
     return Interval{q_begin[i], q_end[i]};
@@ -51,11 +84,10 @@ void AttentionPlan::assign(std::span<const VisibleKv> kv, std::int32_t query_cou
   };
   // A run of equal intervals is worth chunks of its own from half a chunk on.
   const std::int32_t long_run = std::max(1, chunk_tokens / 2);
-  const auto emit = [&](std::int32_t begin, std::int32_t end, Interval seen, bool full) {
-    chunks.push_back({begin, end, seen.begin, seen.end, 0, full});
+  const auto emit = [&](std::int32_t first, std::int32_t end, Interval seen, bool full) {
+    chunks.push_back({first, end, seen.begin, seen.end, 0, full});
   };
 
-  std::int32_t begin = 0;
   while (begin < tokens) {
     const std::int32_t end = run_end(begin);
     if (end - begin >= long_run) {
@@ -95,7 +127,9 @@ void AttentionPlan::assign(std::span<const VisibleKv> kv, std::int32_t query_cou
       begin = t;
     }
   }
+}
 
+void AttentionPlan::list_partials() {
   // Every query of a chunk sees one of its tokens (the union of their intervals has no gap),
   // so each (chunk, query) pair is one partial result.
   partials = 0;

@@ -28,18 +28,29 @@ struct AttentionPlan {
   std::vector<KvSlot> slot;           ///< by flattened KV token
   std::vector<std::int32_t> q_begin;  ///< by flattened KV token
   std::vector<std::int32_t> q_end;
+  std::vector<std::int32_t> text_end;  ///< by text: the place after its last KV token
   std::vector<Chunk> chunks;
   /// Partial results of query q: partial_of[reduce_begin[q]] ... [reduce_begin[q + 1] - 1].
   std::vector<std::int32_t> reduce_begin;  ///< queries + 1 entries
   std::vector<std::int32_t> partial_of;
   std::int32_t partials = 0;
 
-  /// Plans `kv` (prefix first, then tree tokens in depth-first order) for `queries` rows in
-  /// chunks of at most `chunk_tokens`. Every query must see at least one token. Neighbouring
-  /// tokens of one chunk may differ in their intervals (then it is not full); a chunk never
-  /// spans two tokens whose intervals have no query in common unless both are shorter than a
-  /// chunk. Tokens with an empty interval are dropped.
-  void assign(std::span<const VisibleKv> kv, std::int32_t queries, std::int32_t chunk_tokens);
+  /// Plans `kv`, in depth-first order, for `queries` rows in chunks of at most `chunk_tokens`.
+  /// Every query must see at least one token. Neighbouring tokens of one chunk may differ in their
+  /// intervals (then it is not full); a chunk never spans two tokens whose intervals have no query
+  /// in common unless both are shorter than a chunk, and never tokens of two texts: what begins
+  /// where all intervals before it have ended. Tokens with an empty interval, and holes, are
+  /// dropped.
+  void assign(std::span<const KvSegment> kv, std::int32_t queries, std::int32_t chunk_tokens);
+  /// The same with chunks as choose_chunk_tokens() has them, of each text by its own tokens: what
+  /// its rows sum up in which order does not depend on other texts.
+  void assign(std::span<const KvSegment> kv, std::int32_t queries, std::int32_t kv_heads,
+              int workers);
+
+ private:
+  void flatten(std::span<const KvSegment> kv, std::int32_t query_count);
+  void cut(std::int32_t begin, std::int32_t end, std::int32_t chunk_tokens);
+  void list_partials();
 };
 
 /// Chunk length that gives `workers` workers even shares of `kv_tokens` tokens times

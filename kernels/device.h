@@ -128,19 +128,18 @@ struct AttentionShape {
 struct PassLimits {
   std::int32_t rows = 0;
   std::int32_t logit_rows = 0;
-  std::int32_t kv_tokens = 0;  ///< prefix and tail together
+  std::int32_t kv_tokens = 0;  ///< of all segments together
   AttentionShape attention;
 };
 
-/// Rows of one pass, in host memory. They need not outlive Pass::begin.
+/// Rows of one pass, of one text or of several, in host memory. They need not outlive Pass::begin.
 struct PassInputs {
   std::span<const TokenId> tokens;          ///< [rows] embedded
   std::span<const std::int32_t> positions;  ///< [rows] rotated by
   std::span<const KvSlot> write_slots;      ///< [rows] where key and value go; no_slot: nowhere
-  /// Seen by every row; no_slot entries by none. Of former passes: attention may read them before
-  /// this pass writes its own tokens, which are the tail's.
-  std::span<const KvSlot> prefix;
-  std::span<const VisibleKv> tail;           ///< further KV tokens, in depth-first order
+  /// What rows attend to, in depth-first order: text after text, and of each first what was before
+  /// the pass. Intervals then begin in ascending order.
+  std::span<const KvSegment> segments;
   std::span<const std::int32_t> logit_rows;  ///< ascending
 };
 
@@ -271,7 +270,7 @@ class Device {
   /// is unspecified. The weights have 2 n outputs: gate, then up.
   virtual void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows,
                             float* gate_up, void* out);
-  /// kernels/attention.h: DeFT-Flatten attention over prefix and tail of the pass. q is the
+  /// kernels/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
   /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
   /// head_dim] activation. scale multiplies q k.
   virtual void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride,

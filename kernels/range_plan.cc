@@ -110,14 +110,14 @@ std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, s
   return least_cost;
 }
 
-void RangePlanner::find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows,
+void RangePlanner::find_tail_runs(std::span<const KvSegment> tail, std::int32_t rows,
                                   std::int32_t group, std::int32_t tile_rows,
                                   std::span<TailRuns> runs) {
   const auto row_tiles = static_cast<std::size_t>(ceil_div(rows * group, tile_rows));
   std::vector<std::int32_t>& counts = run_counts_;
   counts.assign(row_tiles, 0);
-  const auto tiles_that_see = [&](const VisibleKv& token) {
-    const IndexRange queries = queries_that_see(token, {0, rows});
+  const auto tiles_that_see = [&](IndexRange seen_by) {
+    const IndexRange queries = intersection(seen_by, {0, rows});
     if (queries.empty()) return IndexRange{};
     return IndexRange{queries.begin * group / tile_rows, (queries.end * group - 1) / tile_rows + 1};
   };
@@ -131,7 +131,7 @@ void RangePlanner::find_tail_runs(std::span<const VisibleKv> tail, std::int32_t 
       runs[t].seen_up_to[counts[t] - 1] = at;
     }
   };
-  // Row tiles that see the last token, those that see this one, and what changes between them.
+  // Row tiles that see the last tokens, those that see these, and what changes between them.
   IndexRange open;
   const auto change = [&](IndexRange now, std::int32_t at) {
     end_runs(open.begin, std::min(open.end, now.begin), at);
@@ -140,17 +140,17 @@ void RangePlanner::find_tail_runs(std::span<const VisibleKv> tail, std::int32_t 
     begin_runs(std::max(now.begin, open.end), now.end, at);
     open = now;
   };
-  const auto tokens = static_cast<std::int32_t>(tail.size());
-  VisibleKv last{no_slot, 0, 0};
-  for (std::int32_t at = 0; at < tokens; ++at) {
-    const VisibleKv& token = tail[static_cast<std::size_t>(at)];
-    const bool alike = (token.slot < 0) == (last.slot < 0) && token.q_begin == last.q_begin &&
-                       token.q_end == last.q_end;
-    if (alike) continue;
-    change(tiles_that_see(token), at);
-    last = token;
+  std::int32_t at = 0;
+  IndexRange last;
+  for (const KvSegment& segment : tail) {
+    if (segment.slots.empty()) continue;
+    const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
+    const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
+    if (seen_by.begin != last.begin || seen_by.end != last.end) change(tiles_that_see(seen_by), at);
+    last = seen_by;
+    at += static_cast<std::int32_t>(segment.slots.size());
   }
-  change({}, tokens);
+  change({}, at);
 
   for (std::size_t t = 0; t < row_tiles; ++t) {
     TailRuns& of_tile = runs[t];

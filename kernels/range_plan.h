@@ -142,8 +142,10 @@ struct RangeShares {
 /// Plans passes. Keeps its memory, so that a pass no larger than a former one allocates nothing.
 class RangePlanner {
  public:
-  /// Finds the runs of all row tiles of a pass, in time that grows with the tail and with the runs.
-  void find_tail_runs(std::span<const VisibleKv> tail, std::int32_t rows, std::int32_t group,
+  /// Finds the runs of all row tiles of a pass, in time that grows with the segments, which are the
+  /// tail's one after the other, and with the runs. Holes count as seen, but for a segment that is
+  /// nothing else.
+  void find_tail_runs(std::span<const KvSegment> tail, std::int32_t rows, std::int32_t group,
                       std::int32_t tile_rows, std::span<TailRuns> runs);
 
   /// The plan of a pass that `blocks` blocks run, with KV tiles of range_tile_tokens or

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/types.h"
 
@@ -10,8 +11,18 @@ namespace coppice {
 /// A token whose KV was never computed: nothing attends to it, and nothing is written to it.
 inline constexpr KvSlot no_slot = -1;
 
-/// One KV token of a pass: the slot it lies in and the query rows [q_begin, q_end) that see it.
-/// In depth-first order the queries that see a token of a tree are an interval.
+/// KV tokens of a pass that the same query rows see, [q_begin, q_end), by the slots they lie in. In
+/// depth-first order those that see a token, of a text or of its tree, are an interval.
+struct KvSegment {
+  std::span<const KvSlot> slots;
+  std::int32_t q_begin = 0;
+  std::int32_t q_end = 0;
+  /// All of former passes: attention may read them before this pass writes its own tokens. Only
+  /// here may there be no_slot.
+  bool former = false;
+};
+
+/// One token of a segment, as attention on a GPU reads it.
 struct VisibleKv {
   KvSlot slot = 0;
   std::int32_t q_begin = 0;

@@ -124,8 +124,7 @@ class LlamaModel final : public Model {
   std::int64_t qkv_width() const {
     return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
-  // Every token of a pass has a position, and several tree tokens may share one.
-  std::int32_t kv_capacity() const { return options_.max_positions + options_.max_rows; }
+  std::int32_t kv_capacity() const { return options_.max_kv_tokens; }
   float scale() const { return static_cast<float>(1.0 / std::sqrt(config_.head_dim)); }
 
   void queue(const PassShape& shape, bool gathers, KvPool& pool, PassTail* tail) {
@@ -192,23 +191,31 @@ class LlamaModel final : public Model {
       throw_failure(cat("forward pass: ", rows, " tokens, but ", batch.positions.size(),
                         " positions and ", batch.write_slots.size(), " slots"));
     }
-    if (batch.prefix.size() + batch.tail.size() > static_cast<std::size_t>(kv_capacity())) {
-      throw_failure(cat("forward pass: ", batch.prefix.size() + batch.tail.size(),
-                        " KV tokens, but this model was loaded for ", kv_capacity()));
+    std::size_t kv_tokens = 0;
+    for (const KvSegment& segment : batch.segments) kv_tokens += segment.slots.size();
+    if (kv_tokens > static_cast<std::size_t>(kv_capacity())) {
+      throw_failure(cat("forward pass: ", kv_tokens, " KV tokens, but this model was loaded for ",
+                        kv_capacity()));
     }
     if (layout.layers != config_.layers || layout.kv_heads != config_.kv_heads ||
         layout.head_dim != config_.head_dim) {
       throw_failure("forward pass: the KV pool was made for another model");
     }
-    // In depth-first order the tail's intervals begin in ascending order.
-    std::int32_t seeing = batch.prefix.empty() ? 0 : static_cast<std::int32_t>(rows);
-    for (const VisibleKv& token : batch.tail) {
-      if (token.slot < 0 || token.slot >= layout.slots() || token.q_begin < 0 ||
-          token.q_begin > token.q_end || token.q_end > static_cast<std::int32_t>(rows)) {
-        throw_failure(cat("forward pass: KV slot ", token.slot, " of ", layout.slots(),
-                          " is seen by rows [", token.q_begin, ", ", token.q_end, ") of ", rows));
+    // In depth-first order intervals begin in ascending order.
+    std::int32_t seeing = 0;
+    for (const KvSegment& segment : batch.segments) {
+      if (segment.slots.empty()) continue;
+      const auto wrong = std::find_if(
+          segment.slots.begin(), segment.former ? segment.slots.begin() : segment.slots.end(),
+          [&](KvSlot slot) { return slot < 0 || slot >= layout.slots(); });
+      const bool inside = segment.former || wrong == segment.slots.end();
+      if (!inside || segment.q_begin < 0 || segment.q_begin > segment.q_end ||
+          segment.q_end > static_cast<std::int32_t>(rows)) {
+        throw_failure(cat("forward pass: KV slot ", inside ? segment.slots.front() : *wrong, " of ",
+                          layout.slots(), " is seen by rows [", segment.q_begin, ", ",
+                          segment.q_end, ") of ", rows));
       }
-      if (token.q_begin <= seeing) seeing = std::max(seeing, token.q_end);
+      if (segment.q_begin <= seeing) seeing = std::max(seeing, segment.q_end);
     }
     if (seeing < static_cast<std::int32_t>(rows)) {
       throw_failure(cat("forward pass: row ", seeing, " of ", rows, " sees no KV token"));
@@ -252,15 +259,18 @@ class LlamaModel final : public Model {
 
 ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
   ModelOptions out = options;
-  if (out.max_rows < 1 || out.max_logit_rows < 0 || out.max_positions < 0) {
+  if (out.max_rows < 1 || out.max_logit_rows < 0 || out.max_positions < 0 ||
+      out.max_kv_tokens < 0) {
     throw_failure(cat("model options: max_rows ", out.max_rows, ", max_logit_rows ",
-                      out.max_logit_rows, ", max_positions ", out.max_positions,
-                      " must not be negative, max_rows at least 1"));
+                      out.max_logit_rows, ", max_positions ", out.max_positions, ", max_kv_tokens ",
+                      out.max_kv_tokens, " must not be negative, max_rows at least 1"));
   }
   if (out.max_logit_rows == 0) out.max_logit_rows = out.max_rows;
   out.max_logit_rows = std::min(out.max_logit_rows, out.max_rows);
   if (out.max_positions == 0) out.max_positions = default_positions;
   out.max_positions = std::min(out.max_positions, config.context_length);
+  // Every token of a text has a position, and several tree tokens may share one.
+  if (out.max_kv_tokens == 0) out.max_kv_tokens = out.max_positions + out.max_rows;
   return out;
 }
 

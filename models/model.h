@@ -24,12 +24,14 @@ struct ModelOptions {
   /// Positions that can be run (each costs head_dim f32 of rotary table); 0: the model's
   /// context, at most 8192.
   std::int32_t max_positions = 0;
+  /// KV tokens that a pass's rows may see in all; 0: those of one text, max_positions + max_rows.
+  std::int32_t max_kv_tokens = 0;
   bool check_finite = true;  ///< refuse weights with NaN or infinity
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],
-/// writes its key and value to write_slots[r], and attends to prefix and tail (a row's own slot
-/// must be among what it sees). Logits are wanted of logit_rows.
+/// writes its key and value to write_slots[r], and attends to the segments whose interval holds r
+/// (a row's own slot must be among what it sees). Logits are wanted of logit_rows.
 using ForwardBatch = PassInputs;
 
 class Model {

@@ -14,10 +14,10 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, KvSlo
     CutBack computed{slots, begin};  // slots without KV must not stay with the text
     const std::span<const KvSlot> prefix = slots.all().first(static_cast<std::size_t>(begin));
     const std::span<const KvSlot> fresh = slots.all().subspan(prefix.size());
-    tail_.clear();
+    segments_.assign(1, {prefix, 0, rows, true});
     positions_.clear();
     for (std::int32_t i = 0; i < rows; ++i) {
-      tail_.push_back({fresh[static_cast<std::size_t>(i)], i, rows});
+      segments_.push_back({fresh.subspan(static_cast<std::size_t>(i), 1), i, rows});
       positions_.push_back(begin + i);
     }
     logit_rows_.clear();
@@ -29,8 +29,7 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, KvSlo
     batch.tokens = tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows));
     batch.positions = positions_;
     batch.write_slots = fresh;
-    batch.prefix = prefix;
-    batch.tail = tail_;
+    batch.segments = segments_;
     batch.logit_rows = logit_rows_;
     const float* result = model_.forward(batch, pool_, begin + rows == end ? tail : nullptr);
     computed.length = slots.size();

@@ -29,7 +29,7 @@ class PrefixPass {
  private:
   Model& model_;
   KvPool& pool_;
-  std::vector<VisibleKv> tail_;
+  std::vector<KvSegment> segments_;
   std::vector<std::int32_t> positions_, logit_rows_;
 };
 

@@ -55,31 +55,30 @@ void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const Samp
     order_.assign(tree);
   }
 
-  visible_.clear();
   tokens_.clear();
   positions_.clear();
   row_index_.clear();
   const std::int32_t root = state.length() - 1, rows = late_ + tree.nodes();
   const std::span<const KvSlot> slots = slots_.all();
+  segments_.assign(1, {state.target_slots.all(), 0, rows, true});
   for (std::int32_t row = 0; row < late_; ++row) {
     const std::int32_t position = root - late_ + row;
     const std::int32_t first = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
     const std::int32_t end = fault_ == PassFault::late_rows_hidden ? late_ : rows;
-    visible_.push_back({slots[static_cast<std::size_t>(row)], first, end});
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first, end});
     tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
     positions_.push_back(position);
   }
   for (std::int32_t r = 0; r < tree.nodes(); ++r) {
     const std::int32_t row = late_ + r;
     const auto node = static_cast<std::size_t>(order_.node_of_row[static_cast<std::size_t>(r)]);
-    visible_.push_back({slots[static_cast<std::size_t>(row)], row,
-                        row + order_.subtree_rows[static_cast<std::size_t>(r)]});
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), row,
+                         row + order_.subtree_rows[static_cast<std::size_t>(r)]});
     tokens_.push_back(tree.token[node]);
     positions_.push_back(root + (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
     row_index_.push_back(fault_ == PassFault::logits_by_batch ? r : row);
   }
-  const ForwardBatch batch{tokens_,  positions_, slots, state.target_slots.all(),
-                           visible_, row_index_};
+  const ForwardBatch batch{tokens_, positions_, slots, segments_, row_index_};
   PassTail* tail = prepare ? prepare(order_) : nullptr;
   penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
   logits_ = model_.forward(batch, pool_, tail);

@@ -99,7 +99,7 @@ class TargetRunner : public TargetSource {
   bool penalised_ = false;         ///< the logits hold the repetition penalty already
   TreeOrder order_;
   std::int32_t late_ = 0;
-  std::vector<VisibleKv> visible_;
+  std::vector<KvSegment> segments_;
   std::vector<std::int32_t> positions_, row_index_;
   std::vector<TokenId> tokens_;
   KvSlots slots_;  ///< by row of the pass, late rows first

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
+#include <vector>
 
 #include "base/stopwatch.h"
 #include "base/tree_order.h"
@@ -33,8 +35,17 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
   pass_inputs_.tokens = zeros_;
   pass_inputs_.positions = zeros_;
   pass_inputs_.write_slots = zeros_;
-  pass_inputs_.prefix = work.prefix;
-  pass_inputs_.tail = work.tail;
+  segments_.push_back({work.prefix, 0, work.cell.rows, true});
+  const std::span<const KvSlot> slots = work.tail_slots;
+  for (std::size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
+    const VisibleKv& first = work.tail[begin];
+    while (end < slots.size() && work.tail[end].q_begin == first.q_begin &&
+           work.tail[end].q_end == first.q_end) {
+      ++end;
+    }
+    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end});
+  }
+  pass_inputs_.segments = segments_;
   begin();
 }
 
@@ -82,7 +93,7 @@ HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
   std::mt19937 random(3);
   const TokenTree tree = dyspec_like_tree(cell.rows, random);
   TreeOrder order;
-  std::vector<VisibleKv> tail;
+  std::vector<KvSegment> tail;
   std::vector<double> order_us, plan_us, begin_us;
   std::int64_t kept = 0;
   for (std::int32_t i = 0; i < samples; ++i) {
@@ -91,7 +102,7 @@ HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
     tail.clear();
     for (std::int32_t row = 0; row < order.rows(); ++row) {
       const auto at = static_cast<std::size_t>(row);
-      tail.push_back({work.tail_slots[at], row, row + order.subtree_rows[at]});
+      tail.push_back({{&work.tail_slots[at], 1}, row, row + order.subtree_rows[at]});
     }
     const double ordered = now_seconds();
     const FlattenPlan plan =

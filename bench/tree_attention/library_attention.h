@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "input_sets.h"
 #include "kernels/cuda/attention.h"
@@ -47,6 +48,7 @@ class LibraryAttention {
   ResidentBlocks blocks_;
   cudaStream_t stream_;
   std::vector<std::int32_t> zeros_;
+  std::vector<KvSegment> segments_;
   PassInputs pass_inputs_;
   std::unique_ptr<cuda::Transfers> transfers_;
   std::unique_ptr<cuda::CudaPass> pass_;

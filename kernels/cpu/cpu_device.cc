@@ -29,14 +29,7 @@ class CpuPass final : public Pass {
     positions.assign(inputs.positions.begin(), inputs.positions.end());
     write_slots.assign(inputs.write_slots.begin(), inputs.write_slots.end());
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
-    visible_.clear();
-    for (const KvSlot slot : inputs.prefix) {
-      if (slot != no_slot) visible_.push_back({slot, 0, rows});
-    }
-    visible_.insert(visible_.end(), inputs.tail.begin(), inputs.tail.end());
-    plan.assign(
-        visible_, rows,
-        choose_chunk_tokens(static_cast<std::int64_t>(visible_.size()), kv_heads_, workers_));
+    plan.assign(inputs.segments, rows, kv_heads_, workers_);
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
   void run(const PassVariant&, const std::function<void()>& body) override { body(); }
@@ -49,7 +42,6 @@ class CpuPass final : public Pass {
  private:
   std::int32_t kv_heads_;
   int workers_;
-  std::vector<VisibleKv> visible_;
 };
 
 const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(pass); }

@@ -102,9 +102,12 @@ std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_r
 
 AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
-                               std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
+                               std::span<const KvSegment> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result) {
-  const auto tail_tokens = static_cast<std::int32_t>(tail.size());
+  std::int32_t tail_tokens = 0;
+  for (const KvSegment& segment : tail) {
+    tail_tokens += static_cast<std::int32_t>(segment.slots.size());
+  }
   const AttentionKernel kernel =
       attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
   const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);

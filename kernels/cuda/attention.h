@@ -63,11 +63,11 @@ struct AttentionPlan {
 std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
                               const ResidentBlocks& blocks);
 
-/// Writes a pass's sizes and its plan, in time that grows with the tail, and says which kernel
-/// the plan is for.
+/// Writes a pass's sizes and its plan, in time that grows with the tail's segments, and says which
+/// kernel the plan is for. `prefix` tokens are seen by every row; the tail's come behind them.
 AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
-                               std::span<const VisibleKv> tail, const ResidentBlocks& blocks,
+                               std::span<const KvSegment> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result);
 
 /// Attention of one layer. The pass carries plan_attention()'s plan, made with equal

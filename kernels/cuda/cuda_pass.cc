@@ -121,28 +121,37 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
   const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
   shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
-  const auto prefix = static_cast<std::int32_t>(inputs.prefix.size());
   PassScalars scalars;
   scalars.logit_rows = logit_rows;
+  // What one text has from former passes all its rows see. Of several, everything is tail.
+  std::span<const KvSegment> tail = inputs.segments;
+  std::span<const KvSlot> prefix;
+  if (!tail.empty() && tail[0].former && tail[0].q_begin == 0 && tail[0].q_end == rows) {
+    prefix = tail[0].slots;
+    tail = tail.subspan(1);
+  }
 
   transfers_.wait();
-  stage_prefix(inputs.prefix);
-  attention_kernel_ =
-      plan_attention(limits_.attention, rows, shape_.rows, prefix, inputs.tail, blocks_,
-                     {planner_,
-                      scalars,
-                      {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
-                       static_cast<std::size_t>(blocks_.ranges)},
-                      {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
-                       run_capacity(limits_, blocks_)}});
+  stage_prefix(prefix);
+  attention_kernel_ = plan_attention(limits_.attention, rows, shape_.rows,
+                                     static_cast<std::int32_t>(prefix.size()), tail, blocks_,
+                                     {planner_,
+                                      scalars,
+                                      {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
+                                       static_cast<std::size_t>(blocks_.ranges)},
+                                      {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
+                                       run_capacity(limits_, blocks_)}});
   std::memcpy(staged_.data(), &scalars, sizeof(scalars));
   fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
   fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
   fill(staged_.data() + slots_at_, inputs.write_slots, shape_.rows, no_slot);
   fill(staged_.data() + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
-  std::copy(inputs.tail.begin(), inputs.tail.end(),
-            reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_));
-  const std::size_t bytes = tail_at_ + inputs.tail.size() * sizeof(VisibleKv);
+  auto* token = reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_);
+  for (const KvSegment& segment : tail) {
+    for (const KvSlot slot : segment.slots) *token++ = {slot, segment.q_begin, segment.q_end};
+  }
+  const auto bytes =
+      static_cast<std::size_t>(reinterpret_cast<const char*>(token) - staged_.data());
   transfers_.add(inputs_.data(), staged_.data(), bytes);
   return shape_;
 }

@@ -53,25 +53,22 @@ class ProbePasses {
 
  private:
   double pass(std::int32_t rows, std::int32_t prefix, std::int32_t logit_rows) {
-    visible_.clear();
     positions_.clear();
     logit_rows_.clear();
     tokens_.clear();
     const std::span<const KvSlot> slots = slots_.all();
+    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
     for (std::int32_t r = 0; r < rows; ++r) {
       // A bush over one stem: half of the rows see each other in a chain, as trees do.
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      visible_.push_back({slots[static_cast<std::size_t>(prefix + r)], r, until});
+      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
       positions_.push_back(prefix + std::min(r, rows / 2));
       if (r >= rows - logit_rows) logit_rows_.push_back(r);
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
     }
     const ForwardBatch batch{
-        tokens_,
-        positions_,
-        slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
-        slots.first(static_cast<std::size_t>(prefix)),
-        visible_,
+        tokens_, positions_,
+        slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)), segments_,
         logit_rows_};
     const double start = now_seconds();
     PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
@@ -86,7 +83,7 @@ class ProbePasses {
   std::unique_ptr<ProbeSampling> sampling_;
   std::int32_t most_rows_ = 0, far_ = 0;
   KvSlots slots_;
-  std::vector<VisibleKv> visible_;
+  std::vector<KvSegment> segments_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;
 };

@@ -16,6 +16,7 @@
 #include "cuda/late_writer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/random_values.h"
+#include "reference/segments.h"
 
 namespace coppice::testing {
 
@@ -27,6 +28,7 @@ struct AttentionCase {
   double holes = 0.02;             ///< share of prefix entries without a slot
   bool pages_in_order = false;     ///< only pages are shuffled, not the slots in them
   std::int32_t branch_tokens = 0;  ///< not 0: no tree, but so many tail tokens for each row alone
+  std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
 };
@@ -73,15 +75,27 @@ struct AttentionProblem {
     }
     const KvSlot unseen_slot = slots.back();
     std::bernoulli_distribution hole(c.holes);
-    for (std::int32_t t = 0; t < c.prefix; ++t) {
+    for (std::int32_t t = 0; t < c.prefix && c.texts == 1; ++t) {
       prefix.push_back(hole(random) ? no_slot : slots[static_cast<std::size_t>(t)]);
+    }
+    for (std::int32_t text = 0; text < c.texts && c.texts > 1; ++text) {
+      const std::int32_t first = c.rows * text / c.texts, end = c.rows * (text + 1) / c.texts;
+      for (std::int32_t t = c.prefix * text / c.texts; t < c.prefix * (text + 1) / c.texts; ++t) {
+        tail.push_back({hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end});
+      }
+      TreeOrder order;
+      order.assign(random_tree(end - first, c.reach, random));
+      for (std::int32_t row = 0; row < order.rows(); ++row) {
+        tail.push_back({slots[static_cast<std::size_t>(c.prefix + first + row)], first + row,
+                        first + row + order.subtree_rows[static_cast<std::size_t>(row)]});
+      }
     }
     for (std::int32_t t = 0; t < c.rows * c.branch_tokens; ++t) {
       const std::int32_t row = t / c.branch_tokens;
       tail.push_back({slots[static_cast<std::size_t>(c.prefix + t)], row, row + 1});
     }
     TreeOrder order;
-    if (c.branch_tokens == 0) order.assign(random_tree(c.rows, c.reach, random));
+    if (c.branch_tokens == 0 && c.texts == 1) order.assign(random_tree(c.rows, c.reach, random));
     for (std::int32_t row = 0; row < order.rows(); ++row) {
       if (row % 19 == 7) tail.push_back({unseen_slot, row, row});
       if (row % 23 == 11) tail.push_back({no_slot, 0, c.rows});
@@ -149,9 +163,9 @@ struct AttentionProblem {
     plan.ranges.resize(most_blocks);
     plan.tail_runs.resize(cuda::tail_run_capacity(shape, c.padded_rows, blocks) + 1);
     RangePlanner planner;
-    plan.kernel =
-        cuda::plan_attention(shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()),
-                             tail, blocks, {planner, plan.scalars, plan.ranges, plan.tail_runs});
+    plan.kernel = cuda::plan_attention(
+        shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()), segments_of(tail),
+        blocks, {planner, plan.scalars, plan.ranges, plan.tail_runs});
     return plan;
   }
   PassLimits limits() const {

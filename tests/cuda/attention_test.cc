@@ -204,6 +204,56 @@ TEST_F(CudaAttention, LongBranches) {
   }
 }
 
+// Rows of a tile, and tiles of a gang, then have nothing in common.
+TEST_F(CudaAttention, SeveralTexts) {
+  for (const std::int32_t head_dim : {64, 128}) {
+    for (const ResidentBlocks& blocks : kernels(head_dim)) {
+      for (const std::int32_t texts : {2, 7, 64}) {
+        for (const std::int32_t rows : {texts, 3 * texts + 1, 260}) {
+          for (const std::int32_t prefix : {texts, 300, 40 * texts + 11, 9000}) {
+            const AttentionProblem problem({.head_dim = head_dim,
+                                            .kv_heads = 2,
+                                            .group = rows % 2 == 0 ? 4 : 1,
+                                            .prefix = prefix,
+                                            .rows = rows,
+                                            .texts = texts},
+                                           static_cast<std::uint32_t>(rows));
+            DeviceAttention device(problem, blocks);
+            const auto out = device.run(stream_);
+            ASSERT_LE(worst_error(problem, out), 1.0)
+                << texts << " texts, " << rows << " rows, " << prefix << " tokens before them, "
+                << name_of(blocks);
+            ASSERT_EQ(out, device.run(stream_));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, ANeighboursTokensAreNoticed) {
+  for (const ResidentBlocks& blocks : kernels(64)) {
+    const AttentionProblem problem(
+        {.head_dim = 64, .kv_heads = 2, .prefix = 400, .rows = 40, .holes = 0, .texts = 8}, 15);
+    DeviceAttention device(problem, blocks);
+    ASSERT_LE(worst_error(problem, device.run(stream_)), 1.0);
+    // What a text has from before, seen one row long: by the next text's first row.
+    AttentionProblem longer = problem;
+    for (VisibleKv& token : longer.tail) {
+      if (token.q_end - token.q_begin > 1) token.q_end = std::min(token.q_end + 1, problem.c.rows);
+    }
+    device.set_tail(longer.tail);
+    device.set_plan(longer.plan(blocks));
+    EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0) << name_of(blocks);
+    // A slot of the next text's.
+    std::vector<VisibleKv> tail = problem.tail;
+    tail.front().slot = tail.back().slot;
+    device.set_tail(tail);
+    device.set_plan(problem.plan(blocks));
+    EXPECT_GT(worst_error(problem, device.run(stream_)), 2.0) << name_of(blocks);
+  }
+}
+
 TEST_F(CudaAttention, SameBitsAtAnyGridAndTime) {
   const ResidentBlocks blocks = kernels(128).front();
   for (const std::int32_t rows : {1, 4, 40, 200}) {

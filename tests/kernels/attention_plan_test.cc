@@ -10,9 +10,12 @@
 #include "base/tree_order.h"
 #include "kernels/random_values.h"
 #include "reference/all_trees.h"
+#include "reference/segments.h"
 
 namespace coppice {
 namespace {
+
+using testing::segments_of;
 
 std::vector<VisibleKv> tree_kv(const TokenTree& tree, std::int32_t prefix) {
   TreeOrder order;
@@ -27,7 +30,8 @@ std::vector<VisibleKv> tree_kv(const TokenTree& tree, std::int32_t prefix) {
 
 /// Throws Error(failure) that names the first broken invariant.
 void validate(const AttentionPlan& plan) {
-  const auto& [queries, slot, q_begin, q_end, chunks, reduce_begin, partial_of, partials] = plan;
+  const auto& [queries, slot, q_begin, q_end, text_end, chunks, reduce_begin, partial_of,
+               partials] = plan;
   const auto fail = [](const auto&... what) { throw_failure(cat("attention plan: ", what...)); };
   const std::size_t tokens = slot.size();
   if (q_begin.size() != tokens || q_end.size() != tokens) {
@@ -37,6 +41,10 @@ void validate(const AttentionPlan& plan) {
     if (q_begin[t] < 0 || q_begin[t] >= q_end[t] || q_end[t] > queries) {
       fail("token ", t, " is seen by queries [", q_begin[t], ", ", q_end[t], ") of ", queries);
     }
+  }
+  if (!std::is_sorted(text_end.begin(), text_end.end()) ||
+      (text_end.empty() ? 0 : text_end.back()) != static_cast<std::int32_t>(tokens)) {
+    fail("texts do not end where the tokens do");
   }
   std::int32_t next_token = 0;
   std::int32_t next_partial = 0;
@@ -138,7 +146,7 @@ TEST(AttentionPlan, EveryTreeOfUpToSevenNodes) {
       for (const std::int32_t prefix : {0, 3}) {
         for (const std::int32_t chunk_tokens : {1, 2, 3, 16}) {
           const auto kv = tree_kv(tree, prefix);
-          plan.assign(kv, nodes, chunk_tokens);
+          plan.assign(segments_of(kv), nodes, chunk_tokens);
           expect_covers(plan, kv, chunk_tokens);
         }
       }
@@ -163,14 +171,15 @@ TEST(AttentionPlan, RandomIntervals) {
     }
     for (std::int32_t q = 0; q < queries; ++q) kv.push_back({1000 + q, q, q + 1});
     const std::int32_t chunk_tokens = draw(1, 24);
-    plan.assign(kv, queries, chunk_tokens);
+    plan.assign(segments_of(kv), queries, chunk_tokens);
     expect_covers(plan, kv, chunk_tokens);
   }
 }
 
 TEST(AttentionPlan, SplitsAPrefixEvenly) {
   AttentionPlan plan;
-  plan.assign(tree_kv(testing::tree_with_parents({-1, 0, 0}), 999), 3, 256);
+  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0}), 999);
+  plan.assign(segments_of(kv), 3, 256);
   ASSERT_EQ(plan.chunks.size(), 5u);  // 999 + the root in four, then the two leaves
   for (std::size_t c = 0; c < 4; ++c) {
     EXPECT_EQ(plan.chunks[c].kv_end - plan.chunks[c].kv_begin, 250);
@@ -184,25 +193,69 @@ TEST(AttentionPlan, LongRunsOfDisjointQueriesDoNotShareChunks) {
   for (std::int32_t t = 0; t < 10; ++t) kv.push_back({t, 0, 2});
   for (std::int32_t t = 0; t < 10; ++t) kv.push_back({10 + t, 2, 4});
   AttentionPlan plan;
-  plan.assign(kv, 4, 16);
+  plan.assign(segments_of(kv), 4, 16);
   ASSERT_EQ(plan.chunks.size(), 2u);
   EXPECT_TRUE(plan.chunks[0].full && plan.chunks[1].full);
+}
+
+// Whatever else is in the pass: the same chunks, moved to the text's place, and in the same order.
+TEST(AttentionPlan, OfATextDoesNotDependOnOthers) {
+  std::mt19937 random(4);
+  const auto draw = [&](std::int32_t low, std::int32_t high) {
+    return std::uniform_int_distribution<std::int32_t>(low, high)(random);
+  };
+  for (int round = 0; round < 300; ++round) {
+    const int workers = draw(1, 5);
+    AttentionPlan all;
+    std::vector<AttentionPlan> alone(static_cast<std::size_t>(draw(1, 6)));
+    std::vector<VisibleKv> kv;
+    std::int32_t rows = 0;
+    for (AttentionPlan& plan : alone) {
+      const auto tree = testing::random_tree(draw(1, 60), draw(0, 1) == 0 ? 1 : 60, random);
+      std::vector<VisibleKv> text = tree_kv(tree, draw(0, 2) == 0 ? 0 : draw(1, 900));
+      plan.assign(segments_of(text), tree.nodes(), 1, workers);
+      for (const VisibleKv& token : text) {
+        kv.push_back({token.slot, token.q_begin + rows, token.q_end + rows});
+      }
+      rows += tree.nodes();
+    }
+    all.assign(segments_of(kv), rows, 1, workers);
+    ASSERT_NO_THROW(validate(all));
+    ASSERT_EQ(all.text_end.size(), alone.size());
+    std::size_t chunk = 0;
+    std::int32_t row = 0, token = 0;
+    for (const AttentionPlan& plan : alone) {
+      for (const AttentionPlan::Chunk& wanted : plan.chunks) {
+        ASSERT_LT(chunk, all.chunks.size());
+        const AttentionPlan::Chunk& found = all.chunks[chunk++];
+        EXPECT_EQ(found.kv_begin, wanted.kv_begin + token);
+        EXPECT_EQ(found.kv_end, wanted.kv_end + token);
+        EXPECT_EQ(found.q_begin, wanted.q_begin + row);
+        EXPECT_EQ(found.q_end, wanted.q_end + row);
+        EXPECT_EQ(found.full, wanted.full);
+      }
+      row += plan.queries;
+      token += static_cast<std::int32_t>(plan.slot.size());
+    }
+    EXPECT_EQ(chunk, all.chunks.size());
+  }
 }
 
 TEST(AttentionPlan, RefusesWhatItCannotPlan) {
   AttentionPlan plan;
   const std::vector<VisibleKv> outside = {{0, 0, 3}};
-  EXPECT_THROW(plan.assign(outside, 2, 16), Error);
+  EXPECT_THROW(plan.assign(segments_of(outside), 2, 16), Error);
   const std::vector<VisibleKv> blind = {{0, 0, 1}};
-  EXPECT_THROW(plan.assign(blind, 2, 16), Error);
-  EXPECT_THROW(plan.assign(blind, 1, 0), Error);
+  EXPECT_THROW(plan.assign(segments_of(blind), 2, 16), Error);
+  EXPECT_THROW(plan.assign(segments_of(blind), 1, 0), Error);
   plan.assign({}, 0, 16);
   EXPECT_NO_THROW(validate(plan));
 }
 
 TEST(AttentionPlan, ValidateNamesPlantedFaults) {
   AttentionPlan good;
-  good.assign(tree_kv(testing::tree_with_parents({-1, 0, 0, 1}), 40), 4, 16);
+  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0, 1}), 40);
+  good.assign(segments_of(kv), 4, 16);
   ASSERT_NO_THROW(validate(good));
   const auto broken = [&](auto break_it) {
     AttentionPlan plan = good;

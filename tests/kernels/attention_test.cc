@@ -13,6 +13,7 @@
 #include "kernels/cpu/workers.h"
 #include "kernels/random_values.h"
 #include "reference/attention_reference.h"
+#include "reference/segments.h"
 
 namespace coppice {
 namespace {
@@ -57,7 +58,7 @@ struct Problem {
           row < 0 ? c.rows : row + order.subtree_rows[static_cast<std::size_t>(row)];
       kv.push_back({slots[static_cast<std::size_t>(t)], std::max(row, 0), end});
     }
-    plan.assign(kv, c.rows, c.chunk_tokens);
+    plan.assign(testing::segments_of(kv), c.rows, c.chunk_tokens);
     q = testing::random_floats(c.rows * q_stride, random, 3.0f);
     const std::int64_t pool =
         std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
@@ -225,7 +226,7 @@ TEST(Attention, WidensEveryNumberOf16BitsExactly) {
       std::vector<float> out(q.size());
       const std::vector<VisibleKv> kv = {{0, 0, 1}};
       AttentionPlan plan;
-      plan.assign(kv, 1, 64);
+      plan.assign(testing::segments_of(kv), 1, 64);
       cpu::Workers workers(1);
       cpu::AttentionEngine engine(workers);
       engine.run(plan, q.data(), width, heads, 1.0f, layout, type, keys.data(), values.data(), 0,

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/tree_order.h"
+#include "reference/segments.h"
 
 namespace coppice {
 namespace {
@@ -30,13 +33,22 @@ std::vector<RangePiece> pieces_of(const RangePlan& plan, const BlockRange& range
   return pieces;
 }
 
-enum class Tail { tree, causal, branches };
+enum class Tail { tree, causal, branches, texts };
 
-/// One token per row, or 100 in branches; some are holes.
+/// One token per row, or 100 in branches; some are holes. Texts are of up to 5 rows, each behind 70
+/// tokens of its own.
 std::vector<VisibleKv> make_tail(Tail kind, std::int32_t rows, std::mt19937& random) {
   std::vector<VisibleKv> tail;
   if (kind == Tail::branches) {
     for (std::int32_t at = 0; at < 100 * rows; ++at) tail.push_back({at, at / 100, at / 100 + 1});
+    return tail;
+  }
+  if (kind == Tail::texts) {
+    for (std::int32_t first = 0; first < rows; first += 5) {
+      const std::int32_t end = std::min(first + 5, rows);
+      for (int i = 0; i < 70; ++i) tail.push_back({i, first, end});
+      for (std::int32_t row = first; row < end; ++row) tail.push_back({row, row, end});
+    }
     return tail;
   }
   TokenTree tree;
@@ -71,7 +83,7 @@ Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_head
   planned.runs.resize(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
   planned.ranges.resize(static_cast<std::size_t>(blocks));
   RangePlanner planner;
-  planner.find_tail_runs(tail, rows, group, tile_rows, planned.runs);
+  planner.find_tail_runs(testing::segments_of(tail), rows, group, tile_rows, planned.runs);
   planned.shares =
       planner.plan(rows, group, kv_heads, tile_rows, prefix, planned.runs, blocks, tile_tokens);
   planned.shares.write_ranges(planned.ranges);
@@ -82,7 +94,7 @@ template <typename Visit>
 void for_each_plan(Visit visit) {
   std::mt19937 random(1);
   for (const std::int32_t rows : {1, 5, 17, 64, 129, 300, 768, 2048}) {
-    for (const Tail kind : {Tail::tree, Tail::causal, Tail::branches}) {
+    for (const Tail kind : {Tail::tree, Tail::causal, Tail::branches, Tail::texts}) {
       const std::vector<VisibleKv> tail = make_tail(kind, rows, random);
       for (const std::int32_t group : {1, 3, 4, 7, 16}) {
         for (const std::int32_t kv_heads : {1, 3, 8, 32}) {
@@ -108,12 +120,12 @@ void for_each_plan(Visit visit) {
 TEST(RangePlan, RunsHaveWhatRowTilesSee) {
   std::mt19937 random(2);
   for (const std::int32_t rows : {1, 17, 64, 300, 1000}) {
-    for (const Tail kind : {Tail::tree, Tail::causal, Tail::branches}) {
+    for (const Tail kind : {Tail::tree, Tail::causal, Tail::branches, Tail::texts}) {
       const std::vector<VisibleKv> tail = make_tail(kind, rows, random);
       for (const std::int32_t group : {1, 3, 4, 16}) {
         const std::int32_t tile_rows = range_row_tile_for(rows, group);
         std::vector<TailRuns> all(static_cast<std::size_t>(most_range_row_tiles(rows, group)));
-        RangePlanner().find_tail_runs(tail, rows, group, tile_rows, all);
+        RangePlanner().find_tail_runs(testing::segments_of(tail), rows, group, tile_rows, all);
         RangePlan plan;
         plan.rows = rows;
         plan.group = group;
@@ -135,10 +147,41 @@ TEST(RangePlan, RunsHaveWhatRowTilesSee) {
           }
           ASSERT_TRUE(std::includes(listed.begin(), listed.end(), seen.begin(), seen.end()))
               << rows << " rows, group " << group << ", row tile " << tile;
-          if (kind == Tail::branches) {
+          if (kind == Tail::branches || kind == Tail::texts) {
             ASSERT_EQ(listed, seen);
           }
         }
+      }
+    }
+  }
+}
+
+// Tokens that the same rows see may come as one segment.
+TEST(RangePlan, SegmentsAreTheirTokens) {
+  std::mt19937 random(3);
+  for (const Tail kind : {Tail::causal, Tail::branches, Tail::texts}) {
+    std::vector<VisibleKv> tail = make_tail(kind, 200, random);
+    std::vector<KvSlot> slots;
+    for (VisibleKv& token : tail) slots.push_back(token.slot = std::abs(token.slot));
+    std::vector<KvSegment> segments;
+    for (std::size_t begin = 0, end = 0; begin < tail.size(); begin = end) {
+      while (end < tail.size() && tail[end].q_begin == tail[begin].q_begin &&
+             tail[end].q_end == tail[begin].q_end) {
+        ++end;
+      }
+      segments.push_back({std::span<const KvSlot>(slots).subspan(begin, end - begin),
+                          tail[begin].q_begin, tail[begin].q_end});
+    }
+    for (const std::int32_t group : {1, 4}) {
+      const std::int32_t tile_rows = range_row_tile_for(200, group);
+      std::vector<TailRuns> one_by_one(static_cast<std::size_t>(most_range_row_tiles(200, group))),
+          by_segments = one_by_one;
+      RangePlanner().find_tail_runs(testing::segments_of(tail), 200, group, tile_rows, one_by_one);
+      RangePlanner().find_tail_runs(segments, 200, group, tile_rows, by_segments);
+      for (std::size_t tile = 0; tile < one_by_one.size(); ++tile) {
+        const TailRuns &a = one_by_one[tile], &b = by_segments[tile];
+        EXPECT_TRUE(std::equal(a.begin, std::end(a.begin), b.begin));
+        EXPECT_TRUE(std::equal(a.seen_up_to, std::end(a.seen_up_to), b.seen_up_to));
       }
     }
   }
@@ -155,7 +198,7 @@ TEST(RangePlan, CloseRunsAreJoined) {
     seen += 10;
   }
   std::vector<TailRuns> runs(2);
-  RangePlanner().find_tail_runs(tail, 64, 4, range_wide_tile, runs);
+  RangePlanner().find_tail_runs(testing::segments_of(tail), 64, 4, range_wide_tile, runs);
   EXPECT_GE(runs[0].seen(), seen);
   EXPECT_LE(runs[0].seen(), seen + 25);
 }

@@ -11,6 +11,7 @@
 #include "kernels/range_plan.h"
 #include "models/model.h"
 #include "reference/allocation_count.h"
+#include "reference/segments.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
@@ -59,11 +60,13 @@ TEST(Allocation, NoneInAPassOnceItsLikeHasBeenRun) {
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     const auto tail = random_tail(rows, slots[prefix], random);
     const std::span<const KvSlot> all = slots;
+    std::vector<KvSegment> segments = {{all.first(prefix), 0, rows, true}};
+    for (const KvSegment& segment : testing::segments_of(tail)) segments.push_back(segment);
     std::int64_t before = 0;
     for (int pass = 0; pass < 3; ++pass) {
       before = allocations;
       for (const std::size_t logits : {count, std::size_t{1}}) {
-        model->forward({tokens, positions, all.subspan(prefix, count), all.first(prefix), tail,
+        model->forward({tokens, positions, all.subspan(prefix, count), segments,
                         std::span(logit_rows).first(logits)},
                        pool);
       }
@@ -80,9 +83,10 @@ TEST(Allocation, NoneInRangePlanningForSmallerPasses) {
   std::vector<BlockRange> ranges(blocks);
   for (const std::int32_t rows : {most_rows, 200, 64, 1}) {
     const auto tail = random_tail(rows, 0, random);
+    const auto segments = testing::segments_of(tail);
     const std::int32_t tile_rows = range_row_tile_for(rows, group);
     const std::int64_t before = allocations;
-    planner.find_tail_runs(tail, rows, group, tile_rows, runs);
+    planner.find_tail_runs(segments, rows, group, tile_rows, runs);
     planner.plan(rows, group, kv_heads, tile_rows, 4096, runs, blocks).write_ranges(ranges);
     const std::int64_t made = allocations - before;
     EXPECT_EQ(made > 0, rows == most_rows) << made << " for " << rows << " rows";

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/token_tree.h"
 #include "base/tree_order.h"
+#include "kernels/random_values.h"
 #include "models/model.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
@@ -199,8 +200,7 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
     const std::int32_t rows = order.rows();
     std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
     ASSERT_TRUE(run.pool.take(slots));
-    std::vector<VisibleKv> seen;
-    for (const KvSlot slot : prefix) seen.push_back({slot, 0, rows});
+    std::vector<KvSegment> seen = {{prefix, 0, rows, true}};
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> positions, wanted_rows;
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -208,7 +208,7 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
       const auto node = static_cast<std::size_t>(order.node_of_row[row]);
       tokens.push_back(tree.token[node]);
       positions.push_back(static_cast<std::int32_t>(prefix.size()) + tree.depth[node]);
-      seen.push_back({slots[row], r, r + order.subtree_rows[row]});
+      seen.push_back({std::span(slots).subspan(row, 1), r, r + order.subtree_rows[row]});
       if (trial % 3 == 0 || r % 2 == 0) wanted_rows.push_back(r);
     }
     run.run(tokens, positions, slots, seen, wanted_rows);
@@ -225,6 +225,153 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
   }
 }
 
+/// Texts in the KV of one model, each with a tree over it, run alone or in one pass.
+struct Texts {
+  struct Text {
+    std::vector<TokenId> prompt;
+    std::vector<KvSlot> prefix, slots;  ///< of the prompt, and of the tree's rows
+    TokenTree tree;
+    TreeOrder order;
+  };
+  std::vector<Text> texts;
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> positions, logit_rows;
+  std::vector<KvSlot> slots;
+  std::vector<KvSegment> seen;
+
+  Texts(ChainRunner& run, int count, std::mt19937& random) {
+    const auto vocab = static_cast<TokenId>(run.model->config().vocab_size);
+    for (int t = 0; t < count; ++t) {
+      Text text;
+      text.prompt = random_tokens(1 + random() % 60, vocab, random());
+      text.prefix = run.chain(text.prompt, {}, {});
+      text.tree = testing::random_tree(1 + static_cast<std::int32_t>(random() % 9), 9, random);
+      for (TokenId& token : text.tree.token) {
+        token = static_cast<TokenId>(random() % static_cast<unsigned>(vocab));
+      }
+      text.order.assign(text.tree);
+      text.slots.resize(text.tree.token.size());
+      if (!run.pool.take(text.slots)) throw std::logic_error("the test's pool is too small");
+      texts.push_back(std::move(text));
+    }
+  }
+  /// Lists texts [first, end) for a pass.
+  void list(std::size_t first, std::size_t end) {
+    tokens.clear();
+    positions.clear();
+    logit_rows.clear();
+    slots.clear();
+    seen.clear();
+    for (std::size_t t = first; t < end; ++t) {
+      const Text& text = texts[t];
+      const auto begin = static_cast<std::int32_t>(tokens.size());
+      seen.push_back({text.prefix, begin, begin + text.order.rows(), true});
+      for (std::int32_t r = 0; r < text.order.rows(); ++r) {
+        const auto row = static_cast<std::size_t>(r);
+        const auto node = static_cast<std::size_t>(text.order.node_of_row[row]);
+        seen.push_back({std::span(text.slots).subspan(row, 1), begin + r,
+                        begin + r + text.order.subtree_rows[row]});
+        tokens.push_back(text.tree.token[node]);
+        positions.push_back(static_cast<std::int32_t>(text.prefix.size()) + text.tree.depth[node]);
+        slots.push_back(text.slots[row]);
+        logit_rows.push_back(begin + r);
+      }
+    }
+  }
+  std::vector<std::vector<float>> run(ChainRunner& runner) const {
+    runner.run(tokens, positions, slots, seen, logit_rows);
+    return runner.logits;
+  }
+  /// Root and path down to a row's node, behind the prompt.
+  std::vector<TokenId> path(std::size_t t, std::int32_t row) const {
+    const Text& text = texts[t];
+    std::vector<TokenId> path;
+    for (std::int32_t node = text.order.node_of_row[static_cast<std::size_t>(row)]; node >= 0;
+         node = text.tree.parent[static_cast<std::size_t>(node)]) {
+      path.insert(path.begin(), text.tree.token[static_cast<std::size_t>(node)]);
+    }
+    path.insert(path.begin(), text.prompt.begin(), text.prompt.end());
+    return path;
+  }
+};
+
+TEST_P(Forward, SeveralTextsInOnePass) {
+  const TemporaryFolder folder;
+  const TinyModel spec;
+  write_tiny_model(folder.path(), spec);
+  const ModelReference reference(folder.path());
+  // In products of bf16 what a row's sums are in which order follows from the number of rows.
+  const bool bit_for_bit =
+      GetParam().name != std::string("cuda") && GetParam().name != std::string("bf16");
+  std::mt19937 random(17);
+  for (const int count : {1, 2, 5, 9}) {
+    ChainRunner run(folder.path(), GetParam().make(), {.max_rows = 128, .max_kv_tokens = 800}, 800);
+    Texts texts(run, count, random);
+    std::vector<std::vector<float>> alone;
+    for (std::size_t t = 0; t < texts.texts.size(); ++t) {
+      texts.list(t, t + 1);
+      for (const auto& row : texts.run(run)) alone.push_back(row);
+    }
+    texts.list(0, texts.texts.size());
+    const auto together = texts.run(run);
+    ASSERT_EQ(together.size(), alone.size());
+    std::size_t at = 0;
+    for (std::size_t t = 0; t < texts.texts.size(); ++t) {
+      for (std::int32_t row = 0; row < texts.texts[t].order.rows(); ++row, ++at) {
+        if (bit_for_bit) {
+          ASSERT_EQ(together[at], alone[at]) << count << " texts, row " << at;
+        }
+        expect_row(run, at, reference.logits(texts.path(t, row)).back(),
+                   "text " + std::to_string(t) + ", row " + std::to_string(row));
+      }
+    }
+  }
+}
+
+// What the check above compares with must be another where a pass mixes texts up.
+TEST_P(Forward, ANeighboursKvIsNoticed) {
+  const TemporaryFolder folder;
+  const TinyModel spec;
+  write_tiny_model(folder.path(), spec);
+  const ModelReference reference(folder.path());
+  ChainRunner run(folder.path(), GetParam().make(), {.max_rows = 128, .max_kv_tokens = 800}, 800);
+  std::mt19937 random(18);
+  Texts texts(run, 4, random);
+  const auto errors = [&](const auto& plant) {
+    texts.list(0, 4);
+    plant();
+    const auto logits = texts.run(run);
+    std::size_t at = 0;
+    double worst = 0.0;
+    for (std::size_t t = 0; t < 4; ++t) {
+      for (std::int32_t row = 0; row < texts.texts[t].order.rows(); ++row, ++at) {
+        const auto wanted = reference.logits(texts.path(t, row)).back();
+        double squares = 0.0, error = 0.0;
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+          squares += wanted[i] * wanted[i];
+          error = std::max(error, std::abs(wanted[i] - double{logits[at][i]}));
+        }
+        const double rms = std::sqrt(squares / static_cast<double>(wanted.size()));
+        worst = std::max(worst, error / testing::logit_tolerance(run.model->config(),
+                                                                 run.device->compute_dtype(), rms,
+                                                                 run.device->kv_dtype()));
+      }
+    }
+    return worst;
+  };
+  EXPECT_LE(errors([] {}), 1.0);
+  EXPECT_GT(errors([&] { ++texts.seen.front().q_end; }), 2.0) << "seen one row long";
+  EXPECT_GT(errors([&] {
+              const auto second = std::find_if(texts.seen.begin() + 1, texts.seen.end(),
+                                               [](const KvSegment& s) { return s.former; });
+              std::swap(texts.seen.front().slots, second->slots);
+            }),
+            2.0)
+      << "slots of the next text";
+  EXPECT_GT(errors([&] { texts.positions.back() = texts.positions.front(); }), 2.0)
+      << "a position of the first text";
+}
+
 TEST_P(Forward, RefusesBatchesItCannotRun) {
   const TemporaryFolder folder;
   write_tiny_model(folder.path(), {});
@@ -235,8 +382,9 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   const std::vector<TokenId> tokens = {1, 2};
   const std::vector<std::int32_t> positions = {0, 1}, rows = {0, 1};
   const std::vector<KvSlot> slots = {0, 1};
-  const std::vector<VisibleKv> tail = {{0, 0, 2}, {1, 1, 2}};
-  const ForwardBatch good = {tokens, positions, slots, {}, tail, rows};
+  const auto slot_of = [&](std::size_t row) { return std::span(slots).subspan(row, 1); };
+  const std::vector<KvSegment> chain = {{slot_of(0), 0, 2}, {slot_of(1), 1, 2}};
+  const ForwardBatch good = {tokens, positions, slots, chain, rows};
   EXPECT_NE(run.model->forward(good, run.pool), nullptr);
   const auto refused = [&](const ForwardBatch& batch) {
     EXPECT_THROW(run.model->forward(batch, run.pool), Error);
@@ -256,11 +404,16 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   with([&](ForwardBatch& b) { b.positions = one; });
   const std::vector<KvSlot> beyond = {0, 200};
   with([&](ForwardBatch& b) { b.write_slots = beyond; });
-  with([&](ForwardBatch& b) { b.tail = {}; });  // rows that see nothing
-  const std::vector<VisibleKv> longer = {{0, 0, 3}};
-  with([&](ForwardBatch& b) { b.tail = longer; });
+  with([&](ForwardBatch& b) { b.segments = {}; });  // rows that see nothing
+  const std::vector<KvSegment> longer = {{slot_of(0), 0, 3}}, blind = {{slot_of(0), 0, 1}};
+  with([&](ForwardBatch& b) { b.segments = longer; });
+  with([&](ForwardBatch& b) { b.segments = blind; });
+  const std::vector<KvSlot> hole = {no_slot};
+  const std::vector<KvSegment> unwritten = {{hole, 0, 2}};
+  with([&](ForwardBatch& b) { b.segments = unwritten; });
   const std::vector<KvSlot> endless(100, 0);
-  with([&](ForwardBatch& b) { b.prefix = endless; });
+  const std::vector<KvSegment> too_long = {{endless, 0, 2, true}};
+  with([&](ForwardBatch& b) { b.segments = too_long; });
   const std::vector<std::int32_t> descending = {1, 0}, past = {2}, twice = {1, 1};
   with([&](ForwardBatch& b) { b.logit_rows = descending; });
   with([&](ForwardBatch& b) { b.logit_rows = past; });

@@ -27,11 +27,10 @@ struct ChainRunner {
     std::vector<KvSlot> slots(tokens.size());
     if (!pool.take(slots)) throw std::logic_error("the test's pool is too small");
     const auto rows = static_cast<std::int32_t>(tokens.size());
-    std::vector<VisibleKv> seen;
-    for (const KvSlot slot : prefix) seen.push_back({slot, 0, rows});
+    std::vector<KvSegment> seen = {{prefix, 0, rows, true}};
     std::vector<std::int32_t> positions;
     for (std::int32_t r = 0; r < rows; ++r) {
-      seen.push_back({slots[static_cast<std::size_t>(r)], r, rows});
+      seen.push_back({std::span(slots).subspan(static_cast<std::size_t>(r), 1), r, rows});
       positions.push_back(static_cast<std::int32_t>(prefix.size()) + r);
     }
     run(tokens, positions, slots, seen, logit_rows);
@@ -39,9 +38,9 @@ struct ChainRunner {
   }
 
   void run(const std::vector<TokenId>& tokens, const std::vector<std::int32_t>& positions,
-           const std::vector<KvSlot>& slots, const std::vector<VisibleKv>& seen,
+           const std::vector<KvSlot>& slots, const std::vector<KvSegment>& seen,
            const std::vector<std::int32_t>& logit_rows) {
-    const float* rows = model->forward({tokens, positions, slots, {}, seen, logit_rows}, pool);
+    const float* rows = model->forward({tokens, positions, slots, seen, logit_rows}, pool);
     const auto vocab = static_cast<std::size_t>(model->config().vocab_size);
     device->synchronize();
     logits.assign(logit_rows.size(), std::vector<float>(vocab));

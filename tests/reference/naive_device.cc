@@ -64,10 +64,11 @@ class NaivePass final : public Pass {
     slots.assign(inputs.write_slots.begin(), inputs.write_slots.end());
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
     seen.clear();
-    for (const KvSlot slot : inputs.prefix) {
-      if (slot != no_slot) seen.push_back({slot, 0, rows});
+    for (const KvSegment& segment : inputs.segments) {
+      for (const KvSlot slot : segment.slots) {
+        if (slot != no_slot) seen.push_back({slot, segment.q_begin, segment.q_end});
+      }
     }
-    seen.insert(seen.end(), inputs.tail.begin(), inputs.tail.end());
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
   void run(const PassVariant&, const std::function<void()>& body) override { body(); }
