@@ -78,7 +78,7 @@ TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId>
 
 void TokenTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
   const auto n = static_cast<double>(samples.size());
-  impossible_ += count_impossible(law, samples);
+  sums_.impossible += count_impossible(law, samples);
   std::vector<Bin> bins;
   double left = 1.0, counted_left = n;
   for (const TokenId token : law.order) {
@@ -97,29 +97,24 @@ void TokenTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
     bins.back().counted += counted_left;
   }
   if (bins.size() < 2) return;
-  samples_ += n;
-  ++contexts_;
+  sums_.samples += n;
+  ++sums_.contexts;
   for (const Bin& bin : bins) {
     const double expected = n * bin.probability;
     const double gap = bin.counted - expected;
-    chi_square_ += gap * gap / expected;
-    variation_ += 0.5 * std::abs(gap);
-    expected_ += 0.5 * n * mean_deviation(bin.probability, n);
+    sums_.chi_square += gap * gap / expected;
+    sums_.total_variation += 0.5 * std::abs(gap);
+    sums_.expected_variation += 0.5 * n * mean_deviation(bin.probability, n);
   }
-  degrees_ += static_cast<double>(bins.size()) - 1.0;
+  sums_.degrees += static_cast<double>(bins.size()) - 1.0;
 }
 
 Fit TokenTest::fit() const {
-  Fit fit;
-  fit.samples = samples_;
-  fit.contexts = contexts_;
-  fit.chi_square = chi_square_;
-  fit.degrees = degrees_;
-  fit.impossible = impossible_;
-  fit.p_value = tail_or_zero(impossible_, chi_square_, degrees_);
-  if (samples_ > 0.0) {
-    fit.total_variation = variation_ / samples_;
-    fit.expected_variation = expected_ / samples_;
+  Fit fit = sums_;
+  fit.p_value = tail_or_zero(fit.impossible, fit.chi_square, fit.degrees);
+  if (fit.samples > 0.0) {
+    fit.total_variation /= fit.samples;
+    fit.expected_variation /= fit.samples;
   }
   return fit;
 }
@@ -127,9 +122,9 @@ Fit TokenTest::fit() const {
 void RankTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
   if (samples.empty()) return;
   const auto n = static_cast<double>(samples.size());
-  samples_ += n;
-  ++contexts_;
-  impossible_ += count_impossible(law, samples);
+  counts_.samples += n;
+  ++counts_.contexts;
+  counts_.impossible += count_impossible(law, samples);
 
   std::array<double, groups> probability{}, counted{};
   probability.back() = 1.0;
@@ -155,11 +150,8 @@ void RankTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
 }
 
 Fit RankTest::fit() const {
-  Fit fit;
-  fit.samples = samples_;
-  fit.contexts = contexts_;
-  fit.impossible = impossible_;
-  if (!(samples_ > 0.0)) return fit;
+  Fit fit = counts_;
+  if (!(fit.samples > 0.0)) return fit;
 
   // Groups that are too rare, or too sure, for a chi-square are joined to the one before.
   std::vector<std::vector<std::size_t>> bins;
@@ -193,9 +185,9 @@ Fit RankTest::fit() const {
     for (const std::size_t a : bin) {
       for (const std::size_t b : bin) variance += covariance_[a][b];
     }
-    fit.total_variation += 0.5 * std::abs(sum(counted_, bin) - expected) / samples_;
+    fit.total_variation += 0.5 * std::abs(sum(counted_, bin) - expected) / fit.samples;
     fit.expected_variation +=
-        0.5 * std::sqrt(2.0 * std::max(0.0, variance) / std::numbers::pi) / samples_;
+        0.5 * std::sqrt(2.0 * std::max(0.0, variance) / std::numbers::pi) / fit.samples;
   }
 
   // Cholesky over all bins but the last, whose count follows from the others. A bin that the ones

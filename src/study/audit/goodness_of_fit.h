@@ -62,8 +62,7 @@ class TokenTest {
   Fit fit() const;
 
  private:
-  double samples_ = 0.0, chi_square_ = 0.0, degrees_ = 0.0, variation_ = 0.0, expected_ = 0.0;
-  std::int64_t contexts_ = 0, impossible_ = 0;
+  Fit sums_;  ///< variations: sums over samples
 };
 
 /// How probable the sampled tokens were: their rank in the target's own order, in a few groups
@@ -78,8 +77,7 @@ class RankTest {
  private:
   static constexpr std::array<std::size_t, 6> group_ends = {1, 2, 3, 5, 9, 17};
   static constexpr std::size_t groups = group_ends.size() + 1;
-  double samples_ = 0.0;
-  std::int64_t contexts_ = 0, impossible_ = 0;
+  Fit counts_;  ///< samples, contexts and impossible ones alone
   std::array<double, groups> counted_{}, expected_{};
   std::array<std::array<double, groups>, groups> covariance_{};
 };

@@ -13,6 +13,43 @@
 namespace coppice::study {
 namespace {
 
+/// Bound on the difference that rounding makes between two passes to a difference of two logits.
+/// A model of L layers rounds its activations 4 L + 1 times; each time is a relative error of the
+/// type's unit roundoff u (bf16: 2^-9; f32: 2^-24 times the root of the longest sum), which adds
+/// up as a random walk on logits of which the best lies `spread` above their mean:
+/// u * sqrt(4 L + 1) * spread, and twice that for two passes. Of keys and values that are rounded
+/// once more to a coarser unit k, a share u / k of the two passes' differs, by k: sqrt(u k) beside
+/// u.
+double logit_rounding(const ModelConfig& config, DType compute, DType kv, double spread) {
+  const auto longest = static_cast<double>(std::max(config.hidden_size, config.intermediate_size));
+  const auto unit_of = [&](DType type) {
+    switch (type) {
+      case DType::f32:
+        return std::ldexp(std::sqrt(longest), -24);
+      case DType::f16:
+        return std::ldexp(1.0, -11);
+      case DType::bf16:
+        break;
+    }
+    return std::ldexp(1.0, -9);
+  };
+  double unit = unit_of(compute);
+  if (unit_of(kv) > unit) unit = std::sqrt(unit * (unit + unit_of(kv)));
+  return 2.0 * unit * std::sqrt(4.0 * config.layers + 1.0) * spread;
+}
+
+/// How far the best logit, or log-probability, lies above the mean of the finite ones.
+double spread_of(std::span<const double> logits) {
+  double sum = 0.0, count = 0.0, best = -std::numeric_limits<double>::infinity();
+  for (const double x : logits) {
+    if (!std::isfinite(x)) continue;
+    sum += x;
+    count += 1.0;
+    best = std::max(best, x);
+  }
+  return count > 0.0 ? best - sum / count : 0.0;
+}
+
 /// Contexts behind a prompt: every one costs a plain pass.
 constexpr std::size_t most_contexts = 48;
 constexpr std::size_t fewest_samples = 8;
@@ -109,35 +146,6 @@ const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
   }
   return laws_.emplace(std::move(key), make_token_law(std::move(pass.probability), borderline))
       .first->second;
-}
-
-double logit_rounding(const ModelConfig& config, DType compute, DType kv, double spread) {
-  const auto longest = static_cast<double>(std::max(config.hidden_size, config.intermediate_size));
-  const auto unit_of = [&](DType type) {
-    switch (type) {
-      case DType::f32:
-        return std::ldexp(std::sqrt(longest), -24);
-      case DType::f16:
-        return std::ldexp(1.0, -11);
-      case DType::bf16:
-        break;
-    }
-    return std::ldexp(1.0, -9);
-  };
-  double unit = unit_of(compute);
-  if (unit_of(kv) > unit) unit = std::sqrt(unit * (unit + unit_of(kv)));
-  return 2.0 * unit * std::sqrt(4.0 * config.layers + 1.0) * spread;
-}
-
-double spread_of(std::span<const double> logits) {
-  double sum = 0.0, count = 0.0, best = -std::numeric_limits<double>::infinity();
-  for (const double x : logits) {
-    if (!std::isfinite(x)) continue;
-    sum += x;
-    count += 1.0;
-    best = std::max(best, x);
-  }
-  return count > 0.0 ? best - sum / count : 0.0;
 }
 
 void DrawStatistics::add(const Statistics& one) {

@@ -1,4 +1,4 @@
-// The frame of a chart: axes with ticks and labels, and a word if there is no data.
+// The frame of a chart: axes with ticks and labels, a legend, and a word if there is no data.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// One setting of a study: everything of a request that the grid varies.
+// One setting of a study: everything of a request that the grid varies; and what studies call
+// policies.
 #pragma once
 
 #include <cstdint>

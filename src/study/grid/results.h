@@ -1,4 +1,5 @@
-// All results of a study, as they stand in results.jsonl.
+// All results of a study, and results.jsonl: one line per result, on the disk before the next one
+// is worked on.
 #pragma once
 
 #include <cstdint>

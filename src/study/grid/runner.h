@@ -1,4 +1,4 @@
-// Works through a study's grid.
+// Works through a study's grid: one prompt under one cell, and all of them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// study.json: what a study's folder holds results of.
+// study.json: what a study's folder holds results of, and when, where and by what program they were
+// made.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Prompts of a file as tokens.
+// Prompts as tokens: those of a file, and texts that the target writes.
 #pragma once
 
 #include <cstdint>

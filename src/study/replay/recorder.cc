@@ -68,6 +68,59 @@ std::uint16_t rank_in(const std::vector<TokenId>& order, TokenId token) {
   return at == order.end() ? no_rank : static_cast<std::uint16_t>(at - order.begin());
 }
 
+/// The `count` tokens of largest draft * noise ([vocab] both; no noise counts as all ones), in the
+/// order in which ChildDrawer draws them: lower id first among equals, none of probability 0.
+std::vector<TokenId> settled_children(std::span<const float> draft, std::span<const float> noise,
+                                      std::int32_t count) {
+  // Multiplied in float, as ChildDrawer does: ties must fall alike.
+  const auto score = [&](std::size_t i) { return noise.empty() ? draft[i] : draft[i] * noise[i]; };
+  return largest(draft.size(), score, count);
+}
+
+/// A node's children in both orders, as far as they are recorded.
+struct DrawnOrders {
+  std::vector<TokenId> settled;  ///< by settled_children()
+  std::vector<TokenId> sampled;  ///< drawn from D without replacement; empty at temperature 0
+};
+
+/// Appends a node's rows to `out`, all but its parent. Entries are the tokens of both orders and
+/// the `top_k` of largest max(D, T). `target`, `draft`: [vocab].
+void append_node(const DrawnOrders& orders, std::span<const float> target,
+                 std::span<const float> draft, std::int32_t top_k, TokenId target_token,
+                 RecordedPosition& out) {
+  std::vector<TokenId> ids = largest(
+      draft.size(), [&](std::size_t i) { return std::max(draft[i], target[i]); }, top_k);
+  ids.insert(ids.end(), orders.settled.begin(), orders.settled.end());
+  ids.insert(ids.end(), orders.sampled.begin(), orders.sampled.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+
+  // The rests are summed themselves, not taken from 1: what is left is often tiny.
+  double draft_rest = 0.0, target_rest = 0.0, overlap = 0.0;
+  auto recorded = ids.begin();
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    if (recorded != ids.end() && static_cast<std::size_t>(*recorded) == i) {
+      ++recorded;
+      continue;
+    }
+    draft_rest += static_cast<double>(draft[i]);
+    target_rest += static_cast<double>(target[i]);
+    overlap += static_cast<double>(std::min(draft[i], target[i]));
+  }
+  for (const TokenId token : ids) {
+    out.token.push_back(token);
+    out.draft.push_back(draft[static_cast<std::size_t>(token)]);
+    out.target.push_back(target[static_cast<std::size_t>(token)]);
+    out.settled_rank.push_back(rank_in(orders.settled, token));
+    out.sampled_rank.push_back(rank_in(orders.sampled, token));
+  }
+  out.first_entry.push_back(static_cast<std::uint32_t>(out.token.size()));
+  out.target_token.push_back(target_token);
+  out.draft_rest.push_back(static_cast<float>(draft_rest));
+  out.target_rest.push_back(static_cast<float>(target_rest));
+  out.overlap.push_back(static_cast<float>(std::min({overlap, draft_rest, target_rest})));
+}
+
 }  // namespace
 
 Recorder::Recorder(Engine& engine, const RecordOptions& options)
@@ -310,49 +363,6 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   // The text is what it is, should rounding have decided a near-tie otherwise here.
   out.target_token[0] = next;
   target.commit({});
-}
-
-std::vector<TokenId> settled_children(std::span<const float> draft, std::span<const float> noise,
-                                      std::int32_t count) {
-  // Multiplied in float, as ChildDrawer does: ties must fall alike.
-  const auto score = [&](std::size_t i) { return noise.empty() ? draft[i] : draft[i] * noise[i]; };
-  return largest(draft.size(), score, count);
-}
-
-void append_node(const DrawnOrders& orders, std::span<const float> target,
-                 std::span<const float> draft, std::int32_t top_k, TokenId target_token,
-                 RecordedPosition& out) {
-  std::vector<TokenId> ids = largest(
-      draft.size(), [&](std::size_t i) { return std::max(draft[i], target[i]); }, top_k);
-  ids.insert(ids.end(), orders.settled.begin(), orders.settled.end());
-  ids.insert(ids.end(), orders.sampled.begin(), orders.sampled.end());
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-
-  // The rests are summed themselves, not taken from 1: what is left is often tiny.
-  double draft_rest = 0.0, target_rest = 0.0, overlap = 0.0;
-  auto recorded = ids.begin();
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    if (recorded != ids.end() && static_cast<std::size_t>(*recorded) == i) {
-      ++recorded;
-      continue;
-    }
-    draft_rest += static_cast<double>(draft[i]);
-    target_rest += static_cast<double>(target[i]);
-    overlap += static_cast<double>(std::min(draft[i], target[i]));
-  }
-  for (const TokenId token : ids) {
-    out.token.push_back(token);
-    out.draft.push_back(draft[static_cast<std::size_t>(token)]);
-    out.target.push_back(target[static_cast<std::size_t>(token)]);
-    out.settled_rank.push_back(rank_in(orders.settled, token));
-    out.sampled_rank.push_back(rank_in(orders.sampled, token));
-  }
-  out.first_entry.push_back(static_cast<std::uint32_t>(out.token.size()));
-  out.target_token.push_back(target_token);
-  out.draft_rest.push_back(static_cast<float>(draft_rest));
-  out.target_rest.push_back(static_cast<float>(target_rest));
-  out.overlap.push_back(static_cast<float>(std::min({overlap, draft_rest, target_rest})));
 }
 
 }  // namespace coppice::study

@@ -86,6 +86,7 @@ TEST(Table, TextIsAligned) {
       "naïve          9\n"
       "a b         1000\n"
       "\n");
+  EXPECT_EQ(to_plain_text({{{"a", Align::left}, {"b"}}, {{"x y", "1"}}}), "a    b\nx y  1\n");
 }
 
 TEST(Table, MarkdownEscapesMarkup) {
