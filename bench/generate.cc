@@ -8,7 +8,9 @@
 // of the same run: in hindsight, and as chosen on the other half of the prompts, so that luck in
 // the choice does not count. With --cpu-seconds, time is the process's CPU time, prefill included,
 // which others on the machine hardly change (for one thread). With --priced-by, time is what a
-// table of another device's costs says, while texts and acceptance are real.
+// table of another device's costs says, while texts and acceptance are real. `hindsight` is then
+// what each setting's trees would bring if every step's had ended where that pays best, by one who
+// knows which nodes are accepted: the limit of what choosing sizes can bring.
 #include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
@@ -52,6 +54,7 @@ struct Run {
   std::vector<double> seconds;  ///< decode, by round
   double steps = 0, judged = 0, tree = 0, passes = 0, decode = 0;
   double draft = 0, verify = 0, sampling = 0, other = 0;  ///< seconds
+  std::vector<std::vector<bench::StepEnd>> ends;          ///< where steps are priced
   double median() const {
     auto s = seconds;
     std::sort(s.begin(), s.end());
@@ -335,6 +338,7 @@ int main(int argc, char** argv) try {
         const double cpu = cpu_seconds() - cpu_before;
         Statistics& st = g.statistics;
         if (priced) use_prices(priced->take(), st);
+        if (priced && round < 0) (void)priced->take_ends();
         if (round < 0) continue;
         dtype_used = st.dtype;
         Run& run = runs[s][p];
@@ -353,6 +357,7 @@ int main(int argc, char** argv) try {
         run.verify += st.seconds.verify;
         run.sampling += st.seconds.sampling;
         run.other += st.seconds.other;
+        if (priced) run.ends = priced->take_ends();
         progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));
       }
     }
@@ -375,6 +380,7 @@ int main(int argc, char** argv) try {
   if (priced) std::printf("priced by %s\n", priced->costs().fingerprint.c_str());
   std::printf("%-32s %8s %-21s %8s %6s %7s %7s %7s %8s", "setting", "tok/s", "speed-up [95%]",
               "accepted", "tree", "passes", "draft%", "verify%", "outside%");
+  if (priced) std::printf(" %9s", "hindsight");
   for (const auto& kind : kinds) std::printf(" %20s", kind.c_str());
   std::printf("\n");
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
@@ -392,6 +398,7 @@ int main(int argc, char** argv) try {
       sum.decode += r.decode;
       sum.draft += r.draft;
       sum.verify += r.verify;
+      sum.ends.insert(sum.ends.end(), r.ends.begin(), r.ends.end());
     }
     const double speed = static_cast<double>(prompts.size()) * new_tokens / median_seconds;
     const double ratio = ratio_of_sums(runs[0], runs[s], everything);
@@ -414,6 +421,11 @@ int main(int argc, char** argv) try {
                                     {"sampling", 1e6 * sum.sampling / sum.steps},
                                     {"other", 1e6 * sum.other / sum.steps}}},
                                   {"outside_share", (sum.sampling + sum.other) / sum.decode}};
+    if (priced) {
+      const double hindsight = bench::best_rate(sum.ends);
+      std::printf(" %9.0f", hindsight);
+      row["hindsight"] = hindsight;
+    }
     for (const auto& kind : kinds) {
       std::vector<std::size_t> which;
       for (std::size_t p = 0; p < prompts.size(); ++p) {

@@ -20,6 +20,12 @@ struct BeliefEvidence {
 /// the belief in y. tau is the belief temperature. Here it is its inverse, the sharpness s that
 /// (log D + G) is multiplied by. It is found by maximum likelihood on the tokens that came: one
 /// Newton step for each, with the information so far, in log s, which keeps it positive.
+///
+/// If beliefs are right, derivatives are as large as the information says: their squares have it
+/// for their mean. A draft that agrees with the target far better than it is believed surprises
+/// less than that, again and again. Steps are then longer by as much:
+/// else a draft that equals the target would hardly be found out within a text, for
+/// the surer a belief is, the less each token adds.
 class BeliefTemperature {
  public:
   /// What fits without any text, for log D at the target's `temperature`, or at 0 for log D at
@@ -35,7 +41,10 @@ class BeliefTemperature {
   double sharpness() const { return std::exp(log_sharpness_); }
   void observe(const BeliefEvidence& seen) {
     information_ = std::max(start_information, keep * information_ + seen.information);
-    const double step = std::clamp(seen.derivative / information_, -most_step, most_step);
+    expected_ = std::max(least_squares, keep * expected_ + seen.information);
+    found_ = std::max(least_squares, keep * found_ + seen.derivative * seen.derivative);
+    const double longer = std::clamp(expected_ / found_, 1.0, most_longer);
+    const double step = std::clamp(seen.derivative / information_ * longer, -most_step, most_step);
     log_sharpness_ = std::clamp(log_sharpness_ + step, -most, most);
   }
 
@@ -43,10 +52,13 @@ class BeliefTemperature {
   static constexpr double usual_at_one = 0.45;  ///< tau at temperature 1
   static constexpr double start_information = 8.0;
   /// What was seen counts for less with every token: texts change.
-  static constexpr double keep = 0.995;
-  static constexpr double most_step = 0.3, most = 4.0;
+  static constexpr double keep = 0.98;
+  static constexpr double least_squares = 1.0, most_longer = 20.0;
+  static constexpr double most_step = 0.5, most = 4.0;
   double log_sharpness_;
   double information_ = start_information;
+  /// Squares of derivatives, expected and found.
+  double expected_ = least_squares, found_ = least_squares;
 };
 
 }  // namespace coppice

@@ -85,7 +85,7 @@ class AcceptanceCalibration {
   }
   Count of_rank(std::size_t rank) const;
 
-  const ChildDraw draw_;
+  ChildDraw draw_;
   AcceptanceModel by_share_, by_number_;
   std::array<std::array<Count, depths>, ranks> seen_{};
   std::array<std::array<double, depths>, ranks> position_{};

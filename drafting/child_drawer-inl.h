@@ -226,10 +226,7 @@ double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
       sum[0] += static_cast<double>(probs[i]) * static_cast<double>(probs[i]);
     node.squares = std::accumulate(std::begin(sum), std::end(sum), 0.0);
   }
-  const double left = 1.0 - node.drawn_mass;
-  constexpr double rounding = 1e-6;  // of D's sum, and more
-  if (left < rounding) return 1.0;
-  return std::clamp((*node.squares - node.drawn_squares) / (left * left), 0.0, 1.0);
+  return node.left.expected_share(*node.squares);
 }
 
 template <typename Decisions>
@@ -256,9 +253,7 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   take(node, token);
   const auto at = static_cast<std::size_t>(token);
   summarise_block(node, probs, noise, at / block_);
-  const auto mass = static_cast<double>(probs[at]);
-  node.drawn_mass += mass;
-  node.drawn_squares += mass * mass;
+  node.left.take(static_cast<double>(probs[at]));
   DrawnChild drawn{token, probs[at]};
   if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =

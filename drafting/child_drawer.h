@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "drafting/belief_temperature.h"
 #include "drafting/draft_source.h"
+#include "drafting/mass_left.h"
 #include "kernels/logits.h"
 #include "kernels/noise.h"
 
@@ -82,8 +83,8 @@ class BasicChildDrawer {
     bool ready = false;
     bool summarised = false;  ///< whether key, depth, block values and beliefs stand
     PowerMoments beliefs;     ///< where children are not sampled
-    double drawn_mass = 0.0, drawn_squares = 0.0;  ///< sums of D and of its squares
-    std::optional<double> squares;                 ///< of all tokens, once asked for
+    MassLeft left;
+    std::optional<double> squares;  ///< of all of D, once asked for
   };
 
   std::span<double> block_values(const Node& node);

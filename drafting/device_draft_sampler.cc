@@ -6,6 +6,7 @@
 #include "drafting/belief.h"
 #include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
+#include "drafting/mass_left.h"
 
 namespace coppice {
 namespace {
@@ -74,7 +75,8 @@ class DeviceDraftSampler final : public DraftSampler {
                      : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
                                       arena.rank[n]);
       node.depth = arena.depth[n];
-      node.drawn = false;
+      node.drawn = 0;
+      node.left = {};
       node.children.clear();
       node.scores.clear();
       rows_.push_back({node.store, id, node.depth, node.key});
@@ -116,7 +118,10 @@ class DeviceDraftSampler final : public DraftSampler {
       note(node, sampler_.more(batch_, 0, node.children.back().token));
     }
     if (r >= node.children.size()) return std::nullopt;
-    node.drawn = true;
+    if (r == node.drawn) {
+      ++node.drawn;
+      node.left.take(static_cast<double>(node.children[r].prob));
+    }
     DrawnChild drawn{node.children[r].token, node.children[r].prob};
     if (batch_.noise == DeviceNoise::sampled) {
       drawn.uniform = acceptance_cell(judging_number(node.key, r));
@@ -126,13 +131,18 @@ class DeviceDraftSampler final : public DraftSampler {
     return drawn;
   }
 
+  double expected_share(std::int32_t id) override {
+    const Node& node = nodes_.at(static_cast<std::size_t>(id));
+    return node.squares < 0.0 ? -1.0 : node.left.expected_share(node.squares);
+  }
+
   // Only the token that ends a step can be none of the children listed: its score is asked for. A
   // bound on it (the last child's) would do no harm to the text, but would pull the sharpness up.
   std::optional<BeliefEvidence> evidence(std::int32_t id, TokenId token) override {
     const auto n = static_cast<std::size_t>(id);
     if (!(batch_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
     const Node& node = nodes_[n];
-    if (node.store < 0 || !node.drawn || !(node.moments.sum > 0.0)) return std::nullopt;
+    if (node.store < 0 || node.drawn == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
     const auto at = std::find_if(node.children.begin(), node.children.end(),
                                  [&](const DeviceChild& child) { return child.token == token; });
     float score = 0.0f;
@@ -175,8 +185,10 @@ class DeviceDraftSampler final : public DraftSampler {
     std::int32_t store = -1;  ///< -1: not evaluated, or forgotten
     std::int32_t depth = 0;
     std::uint64_t key = 0;
-    bool drawn = false;      ///< whether a child was asked for
+    std::size_t drawn = 0;   ///< children asked for
     bool exhausted = false;  ///< no child is left beyond those listed
+    MassLeft left;           ///< by those
+    double squares = -1.0;   ///< of all of D, where children are sampled
     PowerMoments moments;    ///< of its row's scores, where there is a sharpness
     std::vector<DeviceChild> children;
     std::vector<float> scores;  ///< of the children, likewise
@@ -198,6 +210,7 @@ class DeviceDraftSampler final : public DraftSampler {
   static void note(Node& node, const DrawnChildren& drawn) {
     node.exhausted = drawn.exhausted;
     node.moments = drawn.moments;
+    node.squares = drawn.squares;
     node.children.insert(node.children.end(), drawn.list.begin(), drawn.list.end());
     node.scores.insert(node.scores.end(), drawn.scores.begin(), drawn.scores.end());
   }

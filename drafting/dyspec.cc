@@ -116,11 +116,16 @@ class DyspecPolicy final : public DraftPolicy {
   // Whether a position has a place. (If a node's child has, so has the node, which comes before.)
   bool admits(const Position& position) const {
     if (pays(position.value, placed_.size())) return true;
-    if (!drops_) return false;
-    return pays(position.value, place_of(position));
+    if (!drops_ || is_last(position)) return false;
+    // Without economics any place but the last one will do.
+    return pays(position.value, economics_ == nullptr ? 0 : place_of(position));
   }
 
+  bool is_last(const Position& position) const {
+    return placed_.empty() || !before(arena_, position, placed_.back());
+  }
   std::size_t place_of(const Position& position) const {
+    if (is_last(position)) return placed_.size();
     const auto place = std::upper_bound(placed_.begin(), placed_.end(), position, in_order());
     return static_cast<std::size_t>(place - placed_.begin());
   }
@@ -151,9 +156,11 @@ class DyspecPolicy final : public DraftPolicy {
     const auto drawn = source.child(arena_, position.parent, position.rank);
     if (!drawn) return false;
     if (values_.looks_ahead()) {
-      position.value =
-          std::min(position.value, values_.child(position.parent, position.rank, *drawn));
-      if (!admits(position)) return false;
+      const double value = values_.child(position.parent, position.rank, *drawn);
+      if (value < position.value) {
+        position.value = value;
+        if (!admits(position)) return false;
+      }
     }
     position.node = arena_.add(position.parent, drawn->token, position.rank, drawn->prob,
                                position.value, drawn->belief, drawn->uniform);

@@ -43,6 +43,8 @@ struct DeviceChild {
 struct DrawnChildren {
   std::span<const DeviceChild> list;
   bool exhausted = false;  ///< beyond these D has no mass
+  /// Of the whole row's probabilities, where children are sampled; below 0 elsewhere.
+  double squares = -1.0;
   // Where the batch has a sharpness:
   std::span<const float> scores;  ///< D times noise of the listed children
   PowerMoments moments;           ///< of the whole row's scores, whatever of them is listed
@@ -66,7 +68,7 @@ enum class DeviceFault : std::int32_t {
   accept_without_residual,      ///< every sibling judged by T / D
   draft_mass_not_renormalised,  ///< D' keeps the mass of rejected siblings
   target_softmax_of_residual,   ///< exp(R) normalised instead of R
-  beliefs_miss_a_slice,         ///< moments of scores without the row's first part
+  sums_miss_a_slice,            ///< moments of scores, and squares, without the row's first part
 };
 
 /// Texts for the repetition penalty: tokens in the text so far, and the tokens of tree nodes.

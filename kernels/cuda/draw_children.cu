@@ -21,6 +21,14 @@ constexpr int slice_warps = slice_threads / warp_size;
 constexpr int slice_bits = 13;
 static_assert(1 << slice_bits == slice_tokens);
 
+/// Explicitly rounded, as all that is summed over a row.
+__device__ float squares_of(const Quad& quad) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) sum = __fmaf_rn(quad.at[j], quad.at[j], sum);
+  return sum;
+}
+
 /// kFaulty: with the setting's planted fault.
 template <bool kFaulty>
 __device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawInput& input) {
@@ -57,7 +65,7 @@ __global__ void __launch_bounds__(slice_threads)
   wait_for_former_kernels();
   __shared__ std::uint64_t candidates[most_candidates];
   __shared__ int candidate_count;
-  __shared__ PowerSums warp_sums[slice_warps];
+  __shared__ RowSums warp_sums[slice_warps];
   const SamplingSetting& setting = *draw.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
   if (row_index >= setting.rows) return;
@@ -65,12 +73,13 @@ __global__ void __launch_bounds__(slice_threads)
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
   const bool noisy = setting.noise != DeviceNoise::top;
+  const bool sampled = setting.noise == DeviceNoise::sampled;
   const float sharpness = setting.sharpness;
   const NoiseAddress noise = noise_of_row<kFaulty>(setting, input);
   const bool top_two_only =
       kFaulty && setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
 
-  float score[tokens_per_thread];
+  float score[tokens_per_thread], squares = 0.0f;
   const int thread = static_cast<int>(threadIdx.x);
   const auto slice = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t first_group = slice * (slice_tokens / 4) + thread;
@@ -78,14 +87,22 @@ __global__ void __launch_bounds__(slice_threads)
   for (int i = 0; i < groups_per_thread; ++i) {
     const std::int32_t group = first_group + i * slice_threads;
     Quad quad = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    if (group < row.groups()) quad = group_scores(row, statistics, noise, noisy, group);
+    if (group < row.groups()) {
+      quad = row.probabilities(statistics, group);
+      if (sampled) squares = __fadd_rn(squares, squares_of(quad));
+      if (noisy) quad = with_noise(quad, noise, group);
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) score[4 * i + j] = quad.at[j];
   }
-  // Moments are the whole row's: they come before what has been listed is left out.
+  // Sums are the whole row's: they come before what has been listed is left out.
   if (sharpness > 0.0f) {
     const PowerSums sums = warp_power_sums(score, sharpness);
-    if (lane_id() == 0) warp_sums[warp_id()] = sums;
+    if (lane_id() == 0) warp_sums[warp_id()].scores = sums;
+  }
+  if (sampled) {
+    squares = warp_reduce(squares, SumOf());
+    if (lane_id() == 0) warp_sums[warp_id()].squares = squares;
   }
   if (input.after >= 0 || top_two_only) {
     std::uint64_t last = 0;
@@ -129,12 +146,19 @@ __global__ void __launch_bounds__(slice_threads)
   const int count = candidate_count;
   const std::int64_t slot = std::int64_t{row_index} * gridDim.x + blockIdx.x;
   // By the warp that has least to do with the candidates.
-  if (sharpness > 0.0f && warp_id() == slice_warps - 1) {
-    PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (lane_id() < slice_warps) sums = warp_sums[lane_id()];
-    sums = joined_in_warp(sums, sharpness);
-    if (kFaulty && setting.fault == DeviceFault::beliefs_miss_a_slice && slice == 0)
-      sums.sum = 0.0f;
+  if (warp_id() == slice_warps - 1) {
+    RowSums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
+    const bool has_warp = lane_id() < slice_warps;
+    if (sharpness > 0.0f) {
+      if (has_warp) sums.scores = warp_sums[lane_id()].scores;
+      sums.scores = joined_in_warp(sums.scores, sharpness);
+    }
+    if (sampled) {
+      sums.squares = warp_reduce(has_warp ? warp_sums[lane_id()].squares : 0.0f, SumOf());
+    }
+    if (kFaulty && setting.fault == DeviceFault::sums_miss_a_slice && slice == 0) {
+      sums.scores.sum = sums.squares = 0.0f;
+    }
     if (lane_id() == 0) slices.sums[slot] = sums;
   }
   std::uint64_t* const out = slices.best + slot * children;
@@ -196,16 +220,24 @@ __global__ void __launch_bounds__(merge_threads)
   }
   drawn[row_index].children[thread] = child;
   const float sharpness = draw.setting->sharpness;
+  const RowSums* const row_sums = parts.sums + std::int64_t{row_index} * slices;
   if (sharpness > 0.0f) {
-    const PowerSums* const row_sums = parts.sums + std::int64_t{row_index} * slices;
     PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int slice = thread; slice < slices; slice += warp_size) {
-      sums = joined(sums, row_sums[slice], sharpness);
+      sums = joined(sums, row_sums[slice].scores, sharpness);
     }
     sums = joined_in_warp(sums, sharpness);
     drawn[row_index].scores[thread] =
         __uint_as_float(static_cast<std::uint32_t>(merged[thread] >> 32));
-    if (thread == 0) drawn[row_index].sums = sums;
+    if (thread == 0) drawn[row_index].sums.scores = sums;
+  }
+  if (draw.setting->noise == DeviceNoise::sampled) {
+    float squares = 0.0f;
+    for (int slice = thread; slice < slices; slice += warp_size) {
+      squares = __fadd_rn(squares, row_sums[slice].squares);
+    }
+    squares = warp_reduce(squares, SumOf());
+    if (thread == 0) drawn[row_index].sums.squares = squares;
   }
   if (thread == 0) drawn[row_index].argmax = statistics.argmax;
   // A warp has all children: what its lanes wrote to the host's memory is there before the mark.

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(slice_threads)
   for (int i = 0; i < groups_per_thread; ++i) {
     const std::int32_t group = first_group + i * slice_threads;
     if (group >= row.groups()) break;
-    const Quad scores = group_scores(row, statistics, noise, true, group);
+    const Quad scores = group_scores(row, statistics, noise, group);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const std::uint64_t place = placed(scores.at[j], 4 * group + j);

@@ -20,13 +20,16 @@ bool is_penalised(const PenaltyText* text, const SamplingParams& params) {
   return text != nullptr && params.repetition_penalty != 1.0;
 }
 
-DrawnChildren children_of(const DrawnRow& row, bool with_scores) {
+DrawnChildren children_of(const DrawnRow& row, bool with_scores, bool sampled) {
   std::size_t count = 0;
   while (count < std::size(row.children) && row.children[count].token >= 0) ++count;
-  DrawnChildren drawn{{row.children, count}, count < std::size(row.children), {}, {}};
+  DrawnChildren drawn;
+  drawn.list = {row.children, count};
+  drawn.exhausted = count < std::size(row.children);
+  if (sampled) drawn.squares = static_cast<double>(row.sums.squares);
   if (with_scores) {
     drawn.scores = {row.scores, count};
-    drawn.moments = moments_of(row.sums);
+    drawn.moments = moments_of(row.sums.scores);
   }
   return drawn;
 }
@@ -191,6 +194,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   draw_batch_ = batches_;
   draw_staged_ = rows;
   draw_scores_ = batch.sharpness > 0.0;
+  draw_samples_ = batch.noise == DeviceNoise::sampled;
 }
 
 void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t rows) {
@@ -212,7 +216,7 @@ void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
   const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
     if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
-    out[r] = children_of(drawn[r], draw_scores_);
+    out[r] = children_of(drawn[r], draw_scores_, draw_samples_);
   }
 }
 
@@ -237,7 +241,8 @@ DrawnChildren CudaSampler::more(const DrawBatch& batch, std::int32_t row, TokenI
                 on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for(batches_, plan_.draw_mark, "drawing children");
-  return children_of(*on_host(plan_.drawn_more), batch.sharpness > 0.0);
+  return children_of(*on_host(plan_.drawn_more), batch.sharpness > 0.0,
+                     batch.noise == DeviceNoise::sampled);
 }
 
 float CudaSampler::score_of(const DrawBatch& batch, std::int32_t row, TokenId token) {

@@ -88,7 +88,8 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t batches_ = 0;  ///< staged so far
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
-  bool draw_scores_ = false;  ///< whether children of the batch staged come with scores
+  bool draw_scores_ = false;   ///< whether children of the batch staged come with scores
+  bool draw_samples_ = false;  ///< whether they are sampled
 };
 
 }  // namespace coppice::cuda

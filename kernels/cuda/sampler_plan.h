@@ -44,7 +44,7 @@ struct SamplerPlan {
   Place<float> store_logits;
   Place<RowStatistics> store_statistics, target_statistics;
   Place<std::uint64_t> draw_slices, more_slices, target_slices;
-  Place<PowerSums> draw_sums, more_sums;
+  Place<RowSums> draw_sums, more_sums;
   Place<RowOutcome> outcomes;
   Place<std::uint32_t> draw_finished, judge_finished;
   Place<float> scores;

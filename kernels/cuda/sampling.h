@@ -92,20 +92,25 @@ struct StoreView {
 /// Children that a row yields at a time: a warp of them.
 inline constexpr int drawn_children = 32;
 
+/// Over a row's tokens, or a slice's. (Without initialisers: it lies in shared memory, too.)
+struct RowSums {
+  PowerSums scores;  ///< where the setting has a sharpness
+  float squares;     ///< of the probabilities, where children are sampled
+};
+
 /// The children of one row, -1 after the last.
 struct DrawnRow {
   DeviceChild children[drawn_children];
   std::int32_t argmax = -1;  ///< -1: the row has no finite logit
   std::int32_t unused = 0;
-  // Written where the setting has a sharpness:
-  PowerSums sums = {};                ///< over the whole row's scores
-  float scores[drawn_children] = {};  ///< of the children
+  RowSums sums = {};                  ///< over the whole row
+  float scores[drawn_children] = {};  ///< of the children, where the setting has a sharpness
 };
 
 /// What slices leave for whoever merges them.
 struct SliceView {
   std::uint64_t* best = nullptr;  ///< [rows, slices_of(vocab), drawn_children]
-  PowerSums* sums = nullptr;      ///< [rows, slices_of(vocab)], where there is a sharpness
+  RowSums* sums = nullptr;        ///< [rows, slices_of(vocab)]
 };
 
 /// logits [rows, stride] f32, of which the first store.vocab columns count, to the store's rows.

@@ -40,18 +40,22 @@ __device__ inline float token_score(const Row& row, const RowStatistics& statist
   return noisy ? __fmul_rn(prob, noise_of_token(noise, token)) : prob;
 }
 
-/// Scores of a group's tokens. Noise is made only where a token has probability.
-__device__ inline Quad group_scores(const Row& row, const RowStatistics& statistics,
-                                    const NoiseAddress& noise, bool noisy, std::int32_t group) {
-  Quad quad = row.probabilities(statistics, group);
+/// A group's probabilities times noise, which is made only where a token has probability.
+__device__ inline Quad with_noise(Quad quad, const NoiseAddress& noise, std::int32_t group) {
   const bool any = quad.at[0] > 0.0f || quad.at[1] > 0.0f || quad.at[2] > 0.0f || quad.at[3] > 0.0f;
-  if (!noisy || !any) return quad;
+  if (!any) return quad;
   const RandomBlock bits = noise_bits(noise, static_cast<std::uint64_t>(group));
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     quad.at[j] = __fmul_rn(quad.at[j], inverse_exponential(bits.at[j]));
   }
   return quad;
+}
+
+/// Scores of a group's tokens.
+__device__ inline Quad group_scores(const Row& row, const RowStatistics& statistics,
+                                    const NoiseAddress& noise, std::int32_t group) {
+  return with_noise(row.probabilities(statistics, group), noise, group);
 }
 
 }  // namespace coppice::cuda

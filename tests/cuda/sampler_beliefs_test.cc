@@ -322,7 +322,7 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
                          HostRow(logits, batch, 1, nullptr).moments(), batch.sharpness);
     };
     EXPECT_LE(off(batch, DeviceFault::none), 1.0);
-    slices += off(batch, DeviceFault::beliefs_miss_a_slice) > 1.0 ? 1 : 0;
+    slices += off(batch, DeviceFault::sums_miss_a_slice) > 1.0 ? 1 : 0;
     DrawBatch other = batch;
     ++other.key.position;
     positions += off(other, DeviceFault::none) > 1.0 ? 1 : 0;

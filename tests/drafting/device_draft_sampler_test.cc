@@ -24,6 +24,12 @@ namespace {
 
 constexpr std::size_t vocab = 300;
 
+double sum_of_squares(std::span<const float> probs) {
+  double sum = 0.0;
+  for (const float prob : probs) sum += static_cast<double>(prob) * static_cast<double>(prob);
+  return sum;
+}
+
 class HostArithmetic final : public DeviceSampler {
  public:
   HostArithmetic() : DeviceSampler(vocab) {}
@@ -102,6 +108,7 @@ class HostArithmetic final : public DeviceSampler {
     }
     out.drawn.list = out.children;
     out.drawn.exhausted = out.children.size() < most;
+    if (batch.noise == DeviceNoise::sampled) out.drawn.squares = sum_of_squares(probs);
     if (!(batch.sharpness > 0.0)) return;
     out.drawn.scores = out.scores;
     std::vector<double> maxima((vocab + 63) / 64);
@@ -217,6 +224,35 @@ TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
     EXPECT_LT(child->belief, 0.0f);
     EXPECT_EQ(child->uniform >= 0.0f, draw == ChildDraw::sampled);
     EXPECT_FALSE(device_->evidence(0, child->token));
+  }
+}
+
+// The mean, over the next draw, of the share that the token drawn has of what is left: by the
+// tokens that are left. Before a draw, after some, and beyond what the device lists at a time.
+TEST_F(DeviceDrafting, ExpectedSharesFollowWhatIsLeft) {
+  std::uint64_t step = 0;
+  for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{1.0, 60}}) {
+    evaluate(params, {3, 4, 5, ++step}, ChildDraw::sampled, 1.0);
+    for (const std::int32_t node : {0, 1}) {
+      std::vector<float> left(vocab);
+      LogitsScratch scratch;
+      process_logits(sampler_.logits[static_cast<std::size_t>(node)], params, nullptr, scratch,
+                     left);
+      for (std::int32_t rank = 0; rank < 59; ++rank) {
+        double mass = 0.0;
+        for (const float prob : left) mass += static_cast<double>(prob);
+        ASSERT_NEAR(device_->expected_share(node), sum_of_squares(left) / (mass * mass),
+                    1e-5 / mass)
+            << rank;
+        const auto child = device_->child(tree_, node, rank);
+        ASSERT_TRUE(child);
+        left[static_cast<std::size_t>(child->token)] = 0.0f;
+      }
+    }
+  }
+  for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+    evaluate({1.0}, {3, 4, 5, ++step}, draw, 1.0);
+    EXPECT_LT(device_->expected_share(0), 0.0) << "beliefs say more";
   }
 }
 

@@ -60,6 +60,17 @@ std::vector<ExactPair> exact_pairs(const SamplingParams& target_params = {1.0},
                                    const SamplingParams& draft_params = {1.0},
                                    Rows rows = Rows::exact);
 
+/// What growth knows by earlier steps of a text. Every path of the enumeration is a text of its
+/// own.
+class Learning {
+ public:
+  virtual ~Learning() = default;
+  virtual void begin_text() = 0;
+  /// For planted faults: nothing is to be learned before a step has been judged.
+  virtual void begin_step(const StepKey& /*key*/) {}
+  virtual void record(const TokenTree& tree, std::span<const std::int32_t> path) = 0;
+};
+
 /// What is compared.
 struct Speculation {
   DraftPolicy& policy;
@@ -67,6 +78,7 @@ struct Speculation {
   LimitsRule limits;
   ChildDraw draw = ChildDraw::sampled;
   std::int32_t steps = 1;
+  Learning* learning = nullptr;
 };
 
 struct LawError {
@@ -151,12 +163,15 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
   enumeration.each([&] {
     text.clear();
     std::int32_t last_accepted = 0;
+    if (speculation.learning != nullptr) speculation.learning->begin_text();
     for (std::int32_t step = 0; step < speculation.steps; ++step) {
       const StepKey key{1, 2, static_cast<std::uint64_t>(step), text.size() + 2};
       tree.reset(text.empty() ? 0 : text.back());
       drawer.begin(key, speculation.draw);
+      if (speculation.learning != nullptr) speculation.learning->begin_step(key);
       grow_tree(speculation.policy, draft, speculation.limits(step, last_accepted), tree);
       speculation.rule.judge(tree, target, drawer.distributions(), key, verdict);
+      if (speculation.learning != nullptr) speculation.learning->record(tree, verdict.path);
       largest_tree = std::max(largest_tree, tree.size());
       // `target` looks at `text`: it is extended last.
       for (const std::int32_t node : verdict.path) {

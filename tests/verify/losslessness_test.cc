@@ -118,15 +118,17 @@ std::vector<Grown> growths() {
   return all;
 }
 
-LawError rejection_error(ExactPair& pair, const Grown& grown, std::int32_t steps = 1) {
+LawError rejection_error(ExactPair& pair, const Grown& grown, std::int32_t steps = 1,
+                         testing::Learning* learning = nullptr) {
   Enumeration enumeration;
   const EnumeratedDecisions decide(enumeration);
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
   BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide, grown.cells);
   RejectionRule<EnumeratedDecisions> rule(decide);
-  return testing::law_error(enumeration, pair, drawer,
-                            {*grown.policy, rule, grown.limits, ChildDraw::sampled, steps});
+  return testing::law_error(
+      enumeration, pair, drawer,
+      {*grown.policy, rule, grown.limits, ChildDraw::sampled, steps, learning});
 }
 
 class Summary {
@@ -239,6 +241,68 @@ TEST(Losslessness, StepsThatFollowEachOther) {
       if (grown.cells > 0 && pair.target.vocab() > 3) continue;  // too many paths
       summary.add(pair.name + ", " + grown.name, rejection_error(pair, grown, 2));
     }
+  }
+}
+
+// What a text teaches, as the engine learns it: chances from what was judged, by which numbers, and
+// the worth of a position's price from the tokens that came.
+class Learned final : public testing::Learning, public GrowthEconomics {
+ public:
+  explicit Learned(bool learns = true) : learns_(learns) {}
+  const AcceptanceCalibration& calibration() const { return calibration_; }
+
+  void begin_text() override {
+    calibration_ = untaught_;
+    rate_ = 1.0;
+  }
+  void record(const TokenTree& tree, std::span<const std::int32_t> path) override {
+    if (!learns_) return;
+    calibration_.record(tree, path);
+    rate_ = 0.5 + static_cast<double>(path.size());
+  }
+
+  double node_cost(std::int32_t size) const override { return rate_ * (0.05 + 0.1 * size); }
+  double pass_cost(std::int32_t) const override { return 0.02 * rate_; }
+  double verify_cost(std::int32_t size) const override { return 0.3 * rate_ * size; }
+
+ private:
+  const bool learns_;
+  const AcceptanceCalibration untaught_;
+  AcceptanceCalibration calibration_;
+  double rate_ = 1.0;
+};
+
+// The second step's values and prices follow from what the first one taught. That it taught
+// something shows in the trees, hence in how many tokens come.
+TEST(Losslessness, StepsThatLearn) {
+  Learned learned, unteachable(false);
+  const auto growths_by = [](const Learned& by) {
+    const AcceptanceCalibration* values = &by.calibration();
+    std::vector<Grown> all;
+    all.push_back({"learned", make_dyspec_policy({values}), fixed(3)});
+    all.push_back({"learned threshold", make_dyspec_policy({values}), fixed(3, 9, 0.3)});
+    all.push_back({"learned, by costs", make_dyspec_policy({values, &by}), fixed(3)});
+    all.push_back({"learned, seeing", make_dyspec_policy({values}), fixed(2), 2});
+    all.push_back({"learned, seeing, by costs", make_dyspec_policy({values, &by}), fixed(2), 2});
+    all.push_back({"learned chain, seeing", make_chain_policy({values, &by}), fixed(2), 2});
+    return all;
+  };
+  const auto teachable = growths_by(learned), fixed_values = growths_by(unteachable);
+  std::vector<int> taught(teachable.size(), 0);
+  Summary summary;
+  auto pairs = testing::exact_pairs();
+  for (ExactPair& pair : pairs) {
+    for (std::size_t i = 0; i < teachable.size(); ++i) {
+      if (pair.target.vocab() > 3) continue;  // too many paths
+      const LawError error = rejection_error(pair, teachable[i], 2, &learned);
+      summary.add(pair.name + ", " + teachable[i].name, error);
+      if (taught[i] > 0) continue;
+      const LawError untaught = rejection_error(pair, fixed_values[i], 2, &unteachable);
+      taught[i] += std::abs(error.accepted_length - untaught.accepted_length) > 1e-6 ? 1 : 0;
+    }
+  }
+  for (std::size_t i = 0; i < teachable.size(); ++i) {
+    EXPECT_GT(taught[i], 0) << teachable[i].name << ": nothing was learned that changed a tree";
   }
 }
 

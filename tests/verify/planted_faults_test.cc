@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -41,6 +42,7 @@ struct Setup {
   std::int32_t steps = 1;
   ChildDraw draw = ChildDraw::sampled;
   std::int32_t cells = 0;  // how finely growth sees the numbers that judge
+  std::function<std::unique_ptr<testing::Learning>(const EnumeratedDecisions&)> learning = {};
 };
 
 LawError error_of(ExactPair& pair, const Setup& setup) {
@@ -52,9 +54,10 @@ LawError error_of(ExactPair& pair, const Setup& setup) {
   const std::unique_ptr<AcceptanceRule> rule =
       setup.judging ? make_faulty_rejection_rule(*setup.judging, decide)
                     : std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
+  const auto learning = setup.learning ? setup.learning(decide) : nullptr;
   return testing::law_error(
       enumeration, pair, drawer,
-      {setup.policy, *rule, testing::fixed(setup.size), setup.draw, setup.steps});
+      {setup.policy, *rule, testing::fixed(setup.size), setup.draw, setup.steps, learning.get()});
 }
 
 // One whose trees hang on the numbers, of two cells each.
@@ -185,6 +188,51 @@ TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
   expect_caught(
       "the number of the next step is seen",
       {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+}
+
+// Learns between steps, as it should, or before a step from the number that will judge the second
+// child of its root: which decides whether that child is drawn.
+class LearnsFromNumbers final : public testing::Learning {
+ public:
+  LearnsFromNumbers(AcceptanceCalibration& calibration, bool too_early,
+                    const EnumeratedDecisions& decide)
+      : calibration_(calibration), too_early_(too_early), decide_(decide) {}
+  void begin_text() override { calibration_ = AcceptanceCalibration(ChildDraw::sampled); }
+  void begin_step(const StepKey& key) override {
+    if (!too_early_) return;
+    const bool accepted = decide_.look({RandomStream::accept, key, root_node_key, 1},
+                                       [](double u) { return u < 0.5; });
+    for (int i = 0; i < 50; ++i) calibration_.observe(1, 1, 0.1 + 0.1 * (i % 9), accepted);
+    calibration_.update();
+  }
+  void record(const TokenTree& tree, std::span<const std::int32_t> path) override {
+    calibration_.record(tree, path);
+  }
+
+ private:
+  AcceptanceCalibration& calibration_;
+  const bool too_early_;
+  const EnumeratedDecisions decide_;
+};
+
+Setup two_learning_steps(DraftPolicy& policy, AcceptanceCalibration& calibration, bool too_early) {
+  Setup setup{policy, std::nullopt, DrawingFault::none, 2, 2, ChildDraw::sampled, 2};
+  setup.learning = [&calibration, too_early](const EnumeratedDecisions& decide) {
+    return std::make_unique<LearnsFromNumbers>(calibration, too_early, decide);
+  };
+  return setup;
+}
+
+TEST(LearningFaults, FromTheStepAtHand) {
+  AcceptanceCalibration calibration;
+  const auto policy = make_dyspec_policy({&calibration});
+  expect_caught("learning from the step at hand", two_learning_steps(*policy, calibration, true));
+  auto pairs = testing::exact_pairs();
+  for (ExactPair& pair : pairs) {
+    if (pair.target.vocab() > 3) continue;
+    const LawError error = error_of(pair, two_learning_steps(*policy, calibration, false));
+    EXPECT_LE(error.largest, tolerance) << pair.name << ", between steps: " << error.text();
+  }
 }
 
 // Leaves out children whose own number nearly refuses them.
