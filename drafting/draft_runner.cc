@@ -191,17 +191,23 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
                 [&](std::int32_t node) { return slot_index_[static_cast<std::size_t>(node)] < 0; });
 }
 
+// What a device has drawn is looked up, in less time than the clock: that counts as construction.
+template <typename Call>
+auto DraftRunner::timed(const Call& call) {
+  if (sampler_->distributions() == nullptr) return call();
+  const Stopwatch timing(seconds_.drawing);
+  return call();
+}
+
 std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
                                              std::int32_t rank) {
-  const Stopwatch timing(seconds_.drawing);
-  std::optional<DrawnChild> drawn = sampler_->child(arena, node, rank);
+  std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(arena, node, rank); });
   if (drawn && !setting_.uniforms_judge) drawn->uniform = -1.0f;
   return drawn;
 }
 
 double DraftRunner::expected_share(std::int32_t node) {
-  const Stopwatch timing(seconds_.drawing);
-  return sampler_->expected_share(node);
+  return timed([&] { return sampler_->expected_share(node); });
 }
 
 void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {

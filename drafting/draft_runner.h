@@ -71,6 +71,8 @@ class DraftRunner final : public TextDraft {
   void skip_long_lag();
   void order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes);
   void take(const TokenTree& arena, std::span<const std::int32_t> nodes, const float* logits);
+  template <typename Call>
+  auto timed(const Call& call);
 
   Model& model_;
   KvPool& pool_;
