@@ -28,6 +28,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine/engine_impl.h"
+#include "engine/policy_options.h"
 #include "options.h"
 #include "priced_steps.h"
 #include "reference/tiny_model.h"
@@ -43,10 +44,10 @@ struct PromptLine {
 
 struct Setting {
   std::string name;
-  Policy policy;
-  std::int32_t tree_size;
-  Acceptance acceptance;
-  bool plain_values = false;
+  PolicyOptions drafting;
+  Acceptance acceptance = Acceptance::rejection;
+
+  std::int32_t tree_size() const { return drafting.tree_size; }
 };
 
 /// One prompt under one setting.
@@ -109,7 +110,7 @@ std::size_t best_fixed(const std::vector<Setting>& settings,
                        const std::vector<std::size_t>& which) {
   std::size_t best = 0;
   for (std::size_t s = 1; s < settings.size(); ++s) {
-    if (settings[s].tree_size > 0 && ratio_of_sums(runs[best], runs[s], which) > 1.0) best = s;
+    if (settings[s].tree_size() > 0 && ratio_of_sums(runs[best], runs[s], which) > 1.0) best = s;
   }
   return best;
 }
@@ -157,7 +158,7 @@ std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<Pr
     if (tokens > 0 && ids.size() > tokens) ids.resize(tokens);
     if (ids.size() < tokens) {
       GenerateOptions request;
-      request.policy = Policy::none;
+      request.speculation = Plain{};
       request.temperature = 0.8;
       request.max_new_tokens = static_cast<std::int32_t>(tokens - ids.size());
       request.ignore_eos = true;
@@ -247,7 +248,7 @@ int main(int argc, char** argv) try {
   if (new_tokens < 2) throw std::runtime_error("--max-new-tokens: the first comes with the prompt");
   const std::size_t texts = prompts.size();
 
-  std::vector<Setting> settings = {{"plain", Policy::none, 0, Acceptance::rejection, false}};
+  std::vector<Setting> settings = {{"plain", {}}};
   std::stringstream list(settings_text);
   for (std::string word; std::getline(list, word, ',');) {
     std::stringstream parts(word);
@@ -255,16 +256,16 @@ int main(int argc, char** argv) try {
     std::getline(parts, policy, ':');
     std::getline(parts, size, ':');
     Setting s{};
-    s.policy = policy_named(policy);
-    s.tree_size = std::stoi(size);
-    s.name = policy + " " + (s.tree_size == 0 ? "auto" : size);
+    s.drafting.policy = policy_named(policy);
+    s.drafting.tree_size = std::stoi(size);
+    s.name = policy + " " + (s.tree_size() == 0 ? "auto" : size);
     for (std::string how; std::getline(parts, how, ':');) {
       if (how == "coupled") {
         s.acceptance = Acceptance::coupled;
       } else if (how == "auto") {
         s.acceptance = Acceptance::automatic;
       } else if (how == "plain") {
-        s.plain_values = true;
+        s.drafting.plain_values = true;
       } else {
         throw std::runtime_error("--settings: " + how + " is neither coupled, auto nor plain");
       }
@@ -324,10 +325,8 @@ int main(int argc, char** argv) try {
       for (std::size_t s = 0; s < settings.size(); ++s) {
         if (round > 0 && dropped[s]) continue;
         GenerateOptions request;
-        request.policy = settings[s].policy;
-        request.tree_size = settings[s].tree_size;
+        request.speculation = speculation_of(settings[s].drafting);
         request.acceptance = settings[s].acceptance;
-        request.plain_values = settings[s].plain_values;
         request.temperature = temperature;
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;
@@ -366,7 +365,7 @@ int main(int argc, char** argv) try {
     const std::size_t best = best_fixed(settings, runs, everything);
     for (std::size_t s = 1; s < settings.size(); ++s) {
       dropped[s] =
-          settings[s].tree_size > 0 && ratio_of_sums(runs[best], runs[s], everything) < 1 / 1.15;
+          settings[s].tree_size() > 0 && ratio_of_sums(runs[best], runs[s], everything) < 1 / 1.15;
     }
     last_round *= static_cast<double>(std::count(dropped.begin(), dropped.end(), false)) /
                   static_cast<double>(settings.size());
@@ -453,7 +452,7 @@ int main(int argc, char** argv) try {
   if (prompts.size() >= 2 && best > 0) {
     std::printf("\nagainst the best fixed setting, %s\n", settings[best].name.c_str());
     for (std::size_t s = 1; s < settings.size(); ++s) {
-      if (settings[s].tree_size > 0) continue;
+      if (settings[s].tree_size() > 0) continue;
       const double r = ratio_of_sums(runs[best], runs[s], everything);
       const auto [l, h] = interval(runs[best], runs[s], everything);
       const double elsewhere = against_best_elsewhere(settings, runs, s);

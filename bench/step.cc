@@ -300,7 +300,7 @@ struct Bench {
     for (const std::int32_t length : {128, 512, 2048}) {
       if (length + 3 > engine.context_length()) break;
       GenerateOptions options;
-      options.policy = Policy::none;
+      options.speculation = Plain{};
       options.max_new_tokens = 3;
       options.ignore_eos = true;
       const auto prompt = random_prompt(length, engine.vocab_size());
@@ -327,8 +327,7 @@ struct Bench {
   void generations(std::int32_t prefix, std::int32_t new_tokens) {
     struct Setting {
       const char* name;
-      Policy policy;
-      std::int32_t tree_size;
+      Speculation speculation;
     };
     std::printf(
         "\nwhole generations: %d-token prompt, %d new tokens; us per step by component\n"
@@ -338,14 +337,13 @@ struct Bench {
     const auto prompt = random_prompt(prefix, engine.vocab_size());
     for (const double temperature : {0.0, 0.8}) {
       for (const Setting& s :
-           {Setting{"none", Policy::none, 0}, Setting{"chain 4", Policy::chain, 4},
-            Setting{"dyspec 64", Policy::dyspec, 64}, Setting{"dyspec auto", Policy::dyspec, 0}}) {
+           {Setting{"none", Plain{}}, Setting{"chain 4", Chain{4}},
+            Setting{"dyspec 64", Dyspec{64}}, Setting{"dyspec auto", Dyspec{}}}) {
         GenerateOptions options;
         options.max_new_tokens = new_tokens;
         options.ignore_eos = true;
         options.temperature = temperature;
-        options.policy = s.policy;
-        options.tree_size = s.tree_size;
+        options.speculation = s.speculation;
         options.seed = 1;
         std::vector<Statistics> runs;
         for (int round = 0; round < 4; ++round) {

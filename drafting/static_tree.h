@@ -9,13 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_path.h"
 #include "drafting/policy.h"
 
 namespace coppice {
-
-/// A node by the sibling ranks that lead to it from the root: {0, 2} is the third child of the
-/// root's first child.
-using RankPath = std::vector<std::int32_t>;
 
 /// The shape of a tree: who is whose child of which rank, and no tokens.
 ///

@@ -45,24 +45,12 @@
 #include "base/api.h"
 #include "base/error_type.h"
 #include "base/types.h"
-#include "custom_policy.h"
+#include "speculation.h"
 
 namespace coppice {
 
 /// The release, e.g. "0.1.0".
 COPPICE_API const char* version();
-
-enum class Policy {
-  dyspec,            ///< DySpec, Algorithm 1: the greedy tree by draft probability
-  dyspec_threshold,  ///< DySpec, Algorithm 2: every position above a threshold
-  chain,             ///< one path
-  static_tree,       ///< the shape of a file in every step, as Medusa's and EAGLE's are published
-  specinfer,      ///< SpecInfer (Miao et al. 2024, section 3): a number of children for each layer
-  sequoia,        ///< Sequoia (Chen et al. 2024): the best shape for acceptance by sibling rank
-  expand_rerank,  ///< EAGLE-2 (Li et al. 2024, sections 4.1, 4.2): expand a beam, keep the best
-  custom,         ///< a user's own (custom_policy.h): the one that custom_policy names
-  none,           ///< plain decoding
-};
 
 enum class Acceptance {
   rejection,  ///< recursive rejection sampling; at temperature 0 the target's argmax
@@ -81,7 +69,6 @@ enum class FinishReason {
   cancelled,  ///< the callback returned false
 };
 
-COPPICE_API const char* name_of(Policy policy);
 COPPICE_API const char* name_of(Acceptance acceptance);
 COPPICE_API const char* name_of(FinishReason reason);
 
@@ -141,61 +128,19 @@ struct GenerateOptions {
   Acceptance acceptance = Acceptance::automatic;
 
   // Performance only.
-  Policy policy = Policy::dyspec;
-  std::string custom_policy;  ///< custom: the name it was registered by; else empty
-  /// Draft tokens a step; chain: its length; custom: the cap; 0: automatic. That is chosen from
-  /// costs by dyspec, dyspec_threshold and chain, but 20 for specinfer, 64 for sequoia and custom
-  /// and 60 for expand_rerank (or max_tree_size, where that is less). Must be 0 with `widths` or
-  /// `tree`, which say it.
-  std::int32_t tree_size = 0;
-  /// specinfer: children of each node, by layer; every one at least 1. Empty: <1,1,k,1,1,1,1,1>,
-  /// the paper's shape, with the largest k that tree_size admits; below 8 nodes a chain.
-  std::vector<std::int32_t> widths;
-  /// A JSON file, read in every call. static_tree, which needs it: {"paths": [[0], [1], [0, 0]]},
-  /// every node by the sibling ranks that lead to it, parents and earlier siblings included.
-  /// sequoia: a grow map, with the acceptance vector that it was planned for
-  /// (drafting/sequoia.h). Empty: a tree of tree_size and tree_depth by the paper's dynamic
-  /// programme, for acceptance_vector.
-  std::filesystem::path tree;
-  /// sequoia without a tree: by sibling rank, how probable it is that of an accepted node's
-  /// children that one is accepted. In sum at most 1. It belongs to a pair, a temperature and an
-  /// acceptance rule; `coppice plan` measures it. Empty: the shipped pair's at temperature 0.8
-  /// under rejection.
-  std::vector<double> acceptance_vector;
-  /// sequoia without a tree: most layers (0: 10). expand_rerank: layers expanded (0: 6). custom:
-  /// deepest depth of a node (0: no limit but the text's end).
-  std::int32_t tree_depth = 0;
-  /// expand_rerank: nodes expanded in a layer, and children drawn of each (0: 10).
-  std::int32_t beam_width = 0;
-  /// dyspec_threshold: least estimated acceptance of a position, tree_size being the cap
-  /// (automatic: max_tree_size); 0: chosen from costs.
-  double threshold = 0.0;
-  /// dyspec with a tree_size, dyspec_threshold: value positions by draft probability alone, as the
-  /// paper does, and not by what this generation's noise and past tell of acceptance
-  /// (drafting/README.md).
-  bool plain_values = false;
+  Speculation speculation = Dyspec{};
   /// Rejection: the temperature at which children are drawn; below 0: the target's. Else the belief
   /// temperature, how far the draft is believed (drafting/belief_temperature.h); below 0: learned.
   double draft_temperature = -1.0;
   bool sampled_children =
       false;  ///< temperature 0: draw children instead of taking the top (as the paper)
 
-  /// Throws Error(usage) for a value out of range, for an option of another policy (only none
-  /// ignores them all), for options that contradict each other, for a custom policy of a name that
-  /// was not registered, and for expand_rerank under sampled rejection (temperature above 0 without
-  /// coupled acceptance, or sampled_children): what it keeps it keeps for its probability, which
-  /// would bias the text. generate() calls it, and beside it throws Error(usage) for a tree larger
-  /// than the engine's max_tree_size and Error(failure) for a tree file that cannot be read or
-  /// holds no tree, and for a custom policy whose factory or grow() throws.
+  /// Throws Error(usage) for a value out of range, and for a policy that would bias the text
+  /// (ExpandRerank). generate() calls it, and beside it throws Error(usage) for a tree larger than
+  /// the engine's max_tree_size, and Error(failure) for a custom policy whose factory or grow()
+  /// throws.
   COPPICE_API void validate() const;
 };
-
-/// Sets options.policy, and custom_policy, by a name: coppice's own, as name_of() gives it, or a
-/// registered one. Throws Error(usage), which lists all names, for any other.
-COPPICE_API void choose_policy(GenerateOptions& options, const std::string& name);
-
-/// What choose_policy() takes: coppice's own names, then the registered ones.
-COPPICE_API std::vector<std::string> policy_names();
 
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
 struct Piece {
@@ -244,8 +189,7 @@ struct Statistics {
   /// (tokens - prefill_tokens) / (total - load - prefill)
   double decode_tokens_per_second = 0.0;
   // As used:
-  Policy policy = Policy::none;
-  std::string policy_name;  ///< name_of(policy), or the registered name of a custom one
+  std::string policy;       ///< name_of() its speculation; "none" without a draft, too
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;

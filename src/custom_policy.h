@@ -15,9 +15,8 @@
 //     }
 //   };
 //
-//   coppice::register_policy("two-chains", [] { return std::make_unique<TwoChains>(); });
-//   options.policy = coppice::Policy::custom;
-//   options.custom_policy = "two-chains";  // or: coppice::choose_policy(options, "two-chains");
+//   options.speculation =
+//       coppice::Custom{[] { return std::make_unique<TwoChains>(); }, "two-chains"};
 //
 // What a policy decides does not change what the text is distributed as. What it draws is in the
 // tree at once and stays there, in the order drawn, so whether a token stays cannot depend on the
@@ -34,8 +33,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "base/api.h"
 #include "base/types.h"
@@ -88,8 +85,8 @@ class COPPICE_API GrowingTree {
   ~GrowingTree() = default;
 };
 
-/// Derive from this, and register it. One object serves one generation, step after step, so it
-/// may learn from what it saw, but is told nothing of other generations.
+/// Derive from this, and ask for it by Custom (speculation.h). One object serves one generation,
+/// step after step, so it may learn from what it saw, but is told nothing of other generations.
 ///
 /// A tree grows in rounds, each after a pass of the draft, which may be shared with other texts'
 /// trees. `tree` is good during a call only. Calls come while the engine is locked and must not use
@@ -115,13 +112,5 @@ class COPPICE_API CustomPolicy {
 
 /// Called once per generation, on the thread that generates; several may call it at once.
 using PolicyFactory = std::function<std::unique_ptr<CustomPolicy>()>;
-
-/// Makes a policy known to the whole process by a name of small letters, digits and dashes. Throws
-/// Error(usage) for any other name, one that is taken (by coppice or by an earlier call), and an
-/// empty factory. Safe to call from several threads.
-COPPICE_API void register_policy(const std::string& name, PolicyFactory factory);
-
-/// Names registered so far, in alphabetical order.
-COPPICE_API std::vector<std::string> registered_policies();
 
 }  // namespace coppice

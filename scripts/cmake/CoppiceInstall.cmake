@@ -11,8 +11,10 @@ endif()
 
 install(TARGETS ${installed} EXPORT coppiceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES src/coppice.h src/custom_policy.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice)
-install(FILES src/base/api.h src/base/error_type.h src/base/types.h
+install(FILES src/coppice.h src/custom_policy.h src/speculation.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice)
+install(FILES src/base/api.h src/base/error_type.h src/base/rank_path.h
+  src/base/types.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice/base)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/coppice/models)

@@ -31,7 +31,7 @@ bool is_list(const std::string& text) {
 }  // namespace
 
 void tell_usual_acceptance(const po::variables_map& values, const GenerateOptions& options) {
-  const bool planned = options.policy == Policy::sequoia && options.tree.empty();
+  const bool planned = std::holds_alternative<Sequoia>(options.speculation);
   if (!planned || values.count("acceptance-vector") != 0) return;
   tell(
       "sequoia's tree is planned for the shipped pair's acceptance at temperature 0.8; coppice "
@@ -41,25 +41,32 @@ void tell_usual_acceptance(const po::variables_map& values, const GenerateOption
 
 void read_acceptance_vector(const po::variables_map& values, const EngineOptions& engine,
                             GenerateOptions& options) {
-  if (options.policy == Policy::sequoia && !options.tree.empty()) {
-    const std::string differs = study::map_mismatch(options.tree, engine, options);
+  if (std::holds_alternative<SequoiaTree>(options.speculation)) {
+    const std::string differs = study::map_mismatch(text_in(values, "tree"), engine, options);
     if (!differs.empty()) tell(cat("grow map used all the same: ", differs));
   }
   if (values.count("acceptance-vector") == 0) return;
   const std::string text = text_in(values, "acceptance-vector");
+  std::vector<double> vector;
   if (is_list(text)) {
-    options.acceptance_vector.clear();
     for (const std::string& item : items_in("acceptance-vector", text)) {
-      options.acceptance_vector.push_back(number_in<double>(
-          "acceptance-vector", item, 0.0, 1.0, " from 0 to 1, or name a file of coppice plan"));
+      vector.push_back(number_in<double>("acceptance-vector", item, 0.0, 1.0,
+                                         " from 0 to 1, or name a file of coppice plan"));
     }
-  } else {
-    options.acceptance_vector.assign(1, 0.0);
-    options.validate();  // refuses it with a policy that plans no tree, before the file is read
+  }
+  auto* sequoia = std::get_if<Sequoia>(&options.speculation);
+  if (sequoia == nullptr) {  // refused before the file is read, but for policy none
+    PolicyOptions refused = policy_options(values);
+    refused.acceptance_vector = {0.0};
+    speculation_of(refused);
+    return;
+  }
+  if (vector.empty()) {
     const study::MeasuredPair pair = study::read_measured_pair(text);
     study::require_pair(text, pair, engine);
-    options.acceptance_vector = study::vector_to_plan_for(study::setting_for(text, pair, options));
+    vector = study::vector_to_plan_for(study::setting_for(text, pair, options));
   }
+  sequoia->acceptance = std::move(vector);
   options.validate();
 }
 

@@ -103,13 +103,13 @@ int advise(const std::vector<std::string>& arguments) {
   prompts.read();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, request.sampling);
+  EngineOptions engine_request = engine_options(values, request.sampling.speculation);
   if (engine_request.draft.empty()) throw_usage("advise needs a draft model; give --draft DIR");
   engine_request.max_tree_size = study::largest_advised_tree;
   GenerateOptions planned = request.sampling;
-  planned.policy = Policy::sequoia;
+  planned.speculation = Sequoia{};
   read_acceptance_vector(values, engine_request, planned);
-  request.acceptance_vector = planned.acceptance_vector;
+  request.acceptance_vector = std::get<Sequoia>(planned.speculation).acceptance;
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   const InterruptWatch interrupts;

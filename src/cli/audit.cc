@@ -8,7 +8,7 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "engine/policy_table.h"
+#include "engine/check_speculation.h"
 #include "study/audit/report.h"
 
 namespace coppice::cli {
@@ -33,11 +33,13 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
                                              const GenerateOptions& request) {
   std::vector<GenerateOptions> all;
   if (values["policy"].defaulted()) {
+    PolicyOptions options = policy_options(values);
+    const bool sized = options.tree_size > 0;
     for (const Usual& one : usual) {
-      GenerateOptions options = request;
       options.policy = one.policy;
-      if (options.tree_size == 0) options.tree_size = one.tree_size;
-      all.push_back(options);
+      if (!sized) options.tree_size = one.tree_size;
+      all.push_back(request);
+      all.back().speculation = speculation_of(options);
     }
   } else {
     all.push_back(request);
@@ -49,7 +51,8 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
     for (const Acceptance acceptance : all_acceptances) {
       if (asked && acceptance != request.acceptance) continue;
       // Rejection is no choice for what it would bias.
-      if (!asked && needs_any_tree_exact(options.policy) && acceptance == Acceptance::rejection) {
+      if (!asked && needs_any_tree_exact(options.speculation) &&
+          acceptance == Acceptance::rejection) {
         continue;
       }
       options.acceptance = acceptance;
@@ -107,20 +110,20 @@ int audit(const std::vector<std::string>& arguments) {
         "--temperature 0 has no law to sample from; use one above 0 (texts at temperature 0 are "
         "compared in any case)");
   }
-  if (request.policy == Policy::none) {
+  if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none does not speculate: nothing to audit; use another policy");
   }
   audit.settings = settings_of(values, request);
   for (const auto& setting : audit.settings) setting.options.validate();
-  const auto& largest =
-      *std::max_element(audit.settings.begin(), audit.settings.end(),
-                        [](const study::AuditSetting& a, const study::AuditSetting& b) {
-                          return a.options.tree_size < b.options.tree_size;
-                        });
+  const auto& largest = *std::max_element(
+      audit.settings.begin(), audit.settings.end(),
+      [](const study::AuditSetting& a, const study::AuditSetting& b) {
+        return asked_size(a.options.speculation) < asked_size(b.options.speculation);
+      });
   prompts.read();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, largest.options);
+  EngineOptions engine_request = engine_options(values, largest.options.speculation);
   if (engine_request.draft.empty()) throw_usage("audit needs a draft model; give --draft DIR");
   for (study::AuditSetting& setting : audit.settings) {
     read_acceptance_vector(values, engine_request, setting.options);

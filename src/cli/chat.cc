@@ -160,7 +160,7 @@ int chat(const std::vector<std::string>& arguments) {
   request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
   if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
   request.validate();
-  EngineOptions engine_request = engine_options(values, request);
+  EngineOptions engine_request = engine_options(values, request.speculation);
   Conversation conversation(engine_request.target, values);
   const std::string recommended = take_recommended(engine_request.target, values, request);
   request.validate();
@@ -171,7 +171,8 @@ int chat(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   progress.clear();
   if (!engine.has_tokenizer()) engine.impl().require_tokenizer();
-  if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
+  if (values.count("target") != 0 && values.count("draft") == 0 &&
+      !std::holds_alternative<Plain>(request.speculation)) {
     tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
   }
   if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));

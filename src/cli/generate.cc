@@ -69,7 +69,7 @@ int generate(const std::vector<std::string>& arguments) {
   request.validate();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, request);
+  EngineOptions engine_request = engine_options(values, request.speculation);
   std::optional<Conversation> conversation;
   chat::Text chat_text;
   if (chats) {
@@ -89,7 +89,8 @@ int generate(const std::vector<std::string>& arguments) {
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
-  if (values.count("target") != 0 && values.count("draft") == 0 && request.policy != Policy::none) {
+  if (values.count("target") != 0 && values.count("draft") == 0 &&
+      !std::holds_alternative<Plain>(request.speculation)) {
     tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
   }
 

@@ -4,6 +4,11 @@
 #include <nlohmann/json.hpp>
 
 namespace coppice::cli {
+namespace {
+
+const std::string none = name_of(Plain{});
+
+}  // namespace
 
 std::string to_json(const Generation& generation, bool with_logprobs) {
   using Json = nlohmann::ordered_json;
@@ -17,7 +22,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["steps"] = s.steps;
   json["accepted_length"] = s.accepted_length;
   json["emitted_per_step"] = s.emitted_per_step;
-  if (s.tree_size > 0 || s.policy == Policy::none) {
+  if (s.tree_size > 0 || s.policy == none) {
     json["tree_size"] = s.tree_size;
   } else {
     json["tree_size"] = "auto";
@@ -41,7 +46,7 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
     }
     json["logprobs"] = std::move(list);
   }
-  json["policy"] = s.policy_name;
+  json["policy"] = s.policy;
   if (!s.planned_for.empty()) json["planned_for"] = s.planned_for;
   json["acceptance"] = name_of(s.acceptance);
   json["temperature"] = s.temperature;
@@ -74,7 +79,7 @@ std::string to_table(const Generation& generation) {
   } else {
     add("speed", "%.1f tokens/s, all prefill", s.tokens_per_second);
   }
-  if (s.policy != Policy::none) {
+  if (s.policy != none) {
     char requested[16] = "auto";
     if (s.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", s.tree_size);
     add("tree size", "%.1f on average (%s), %lld draft passes", s.tree_size_mean, requested,
@@ -85,7 +90,7 @@ std::string to_table(const Generation& generation) {
       s.seconds.other);
   if (!s.planned_for.empty()) add("tree planned for", "%s", s.planned_for.c_str());
   const std::string kv = s.kv_dtype == s.dtype ? "" : ", KV " + s.kv_dtype;
-  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", s.policy_name.c_str(),
+  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", s.policy.c_str(),
       name_of(s.acceptance), s.temperature, s.draft_temperature,
       static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str(), kv.c_str());
   return text;

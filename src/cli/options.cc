@@ -15,7 +15,7 @@
 #include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
-#include "engine/policy_table.h"
+#include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/device.h"
 
@@ -248,7 +248,7 @@ po::options_description drafting_options(const UsualValues& usual) {
       "for: a file of coppice plan, of this pair, or the numbers themselves; if not given, the "
       "shipped pair's at temperature 0.8:";
   for (const double rate : usual_acceptance) vector_help += cat(' ', rate);
-  const std::string policies = names_of(named_policies());
+  const std::string policies = names_of(all_policies());
   d.add_options()("policy",
                   po::value<std::string>()->default_value("dyspec", usual.policy)->value_name("P"),
                   policies.c_str())(
@@ -274,8 +274,8 @@ po::options_description drafting_options(const UsualValues& usual) {
       "text is written")(
       "acceptance",
       po::value<std::string>()->default_value("auto", usual.acceptance)->value_name("A"),
-      usual.acceptance_help)(
-      "sampled-children", "at temperature 0, draw the children instead of taking the top")(
+      usual.acceptance_help)("sampled-children",
+                             "at temperature 0, draw the children instead of taking the top")(
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
       "does, not by what the noise and this text tell of acceptance");
@@ -312,9 +312,9 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
-EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request) {
+EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
   EngineOptions options;
-  const bool plain = request.policy == Policy::none;
+  const bool plain = std::holds_alternative<Plain>(speculation);
   const std::string draft = text_in(values, "draft");
   if (values.count("target") == 0) {
     if (values.count("draft") != 0 && draft != "none") {
@@ -342,9 +342,8 @@ EngineOptions engine_options(const po::variables_map& values, const GenerateOpti
   }
   options.cost_table = text_in(values, "cost-table");
   options.cost_cache = values.count("no-cost-cache") == 0;
-  // Policies with fixed widths may grow less than is asked for.
   options.max_tree_size =
-      std::max({64, request.tree_size, plan_trees(request, largest_tree_size).size});
+      std::max({64, asked_size(speculation), static_cast<std::int32_t>(given_size(speculation))});
   return options;
 }
 
@@ -375,7 +374,7 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   return options;
 }
 
-void read_tree_options(const po::variables_map& values, GenerateOptions& options) {
+void read_tree_options(const po::variables_map& values, PolicyOptions& options) {
   if (values.count("widths") != 0) {
     options.widths = numbers_in<std::int32_t>("widths", values["widths"].as<std::string>(), 1);
   }
@@ -388,13 +387,19 @@ void read_tree_options(const po::variables_map& values, GenerateOptions& options
   options.threshold = values["threshold"].as<double>();
 }
 
-GenerateOptions generate_options(const po::variables_map& values) {
-  GenerateOptions options = sampling_request(values);
-  options.policy = named("policy", values["policy"].as<std::string>(), named_policies());
+PolicyOptions policy_options(const po::variables_map& values) {
+  PolicyOptions options;
+  options.policy = named("policy", values["policy"].as<std::string>(), all_policies());
   options.tree_size = tree_size_in("tree-size", values["tree-size"].as<std::string>());
   read_tree_options(values, options);
-  options.sampled_children = values.count("sampled-children") != 0;
   options.plain_values = values.count("plain-values") != 0;
+  return options;
+}
+
+GenerateOptions generate_options(const po::variables_map& values) {
+  GenerateOptions options = sampling_request(values);
+  options.sampled_children = values.count("sampled-children") != 0;
+  options.speculation = speculation_of(policy_options(values));
   return options;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "coppice.h"
+#include "engine/policy_options.h"
 
 namespace coppice::cli {
 
@@ -51,15 +52,17 @@ po::options_description sampling_options(const UsualValues& usual = {});
 po::options_description drafting_options(const UsualValues& usual = {});
 
 /// Finds the models and says on standard error what it decided where that is not obvious.
-/// Its largest tree is that of `request`, which is valid; a tree file is read for it.
-EngineOptions engine_options(const po::variables_map& values, const GenerateOptions& request);
+/// Its largest tree is that of `speculation`, which is valid.
+EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation);
 /// What sampling_options() say, and of acceptance, draft-temperature and no-bos those that the
 /// command has: for commands that choose policies themselves. Without a seed a random one.
 GenerateOptions sampling_request(const po::variables_map& values);
-/// The same with what drafting_options() say.
+/// The same with what drafting_options() say; reads the tree file.
 GenerateOptions generate_options(const po::variables_map& values);
+/// What drafting_options() say of the policy.
+PolicyOptions policy_options(const po::variables_map& values);
 /// Puts in what --widths, --tree, --tree-depth, --beam-width and --threshold say.
-void read_tree_options(const po::variables_map& values, GenerateOptions& options);
+void read_tree_options(const po::variables_map& values, PolicyOptions& options);
 /// The text that standard input or the options give; checked before the models are loaded.
 struct Prompt {
   bool ids = false;

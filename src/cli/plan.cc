@@ -115,7 +115,7 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   request.ranks = count_in(values, "ranks", 1, most_ranks);
   prompts.read();
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, settings.front());
+  EngineOptions engine_request = engine_options(values, settings.front().speculation);
   if (engine_request.draft.empty()) throw_usage("plan needs a draft model; give --draft DIR");
   engine_request.max_tree_size = std::max(engine_request.max_tree_size, 4 * request.ranks);
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };

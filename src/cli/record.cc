@@ -55,11 +55,11 @@ int record(const std::vector<std::string>& arguments) {
   const std::string file = required(values, "prompts", "a file of prompts");
   const std::int32_t limit = count_in(values, "limit", 0);
   const auto prompts = study::spread(study::read_prompts(file), limit);
-  options.generate.tree_size = std::max(1, options.nodes - 1);
+  options.generate.speculation = Chain{std::max(1, options.nodes - 1)};  // as large a tree
   options.generate.validate();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, options.generate);
+  EngineOptions engine_request = engine_options(values, options.generate.speculation);
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   study::Recorder recorder(engine, options);

@@ -11,8 +11,7 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "engine/policy_table.h"
-#include "engine/tree_plan.h"
+#include "engine/check_speculation.h"
 #include "study/grid/cell.h"
 #include "study/replay/summary.h"
 
@@ -21,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No trees are grown without speculation, and what a user's own policy does is not known here.
-std::vector<Policy> replayable(std::span<const Policy> policies) {
-  std::vector<Policy> some(policies.begin(), policies.end());
+// No trees are grown without speculation.
+std::vector<Policy> replayable() {
+  const auto all = all_policies();
+  std::vector<Policy> some(all.begin(), all.end());
   std::erase(some, Policy::none);
-  std::erase(some, Policy::custom);
   return some;
 }
 
@@ -38,11 +37,9 @@ std::int32_t size_of(const std::string& word) {
 }
 
 // An option that would change nothing is refused.
-void check_belongs(const GenerateOptions& given, const std::vector<Policy>& policies) {
+void check_belongs(const PolicyOptions& given, const std::vector<Policy>& policies) {
   const auto check = [&](PolicyOption option, bool is_given) {
-    if (is_given) {
-      study::require_chosen(name_of(option), replayable(takers_of(option)), policies);
-    }
+    if (is_given) study::require_chosen(option, policies);
   };
   check(PolicyOption::widths, !given.widths.empty());
   check(PolicyOption::tree, !given.tree.empty());
@@ -63,7 +60,7 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
   const auto list = [&](const char* option, auto parse) {
     return choices_in(option, values[option].as<std::string>(), parse);
   };
-  const std::vector<Policy> known = replayable(named_policies());
+  const std::vector<Policy> known = replayable();
   const auto policies =
       list("policies", [&](const std::string& word) { return named("policies", word, known); });
   const auto sizes = list("tree-sizes", size_of);
@@ -71,24 +68,26 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
     return named("acceptance", word, all_acceptances);
   });
   if (temperature == 0.0) rules.resize(1);  // both follow the argmax
-  GenerateOptions given;
+  PolicyOptions given;
   read_tree_options(values, given);
   check_belongs(given, policies);
 
   std::vector<GenerateOptions> requests;
   for (const Policy policy : policies) {
-    GenerateOptions request;
-    request.temperature = temperature;
-    request.policy = policy;
-    if (takes(policy, PolicyOption::widths)) request.widths = given.widths;
-    if (takes(policy, PolicyOption::tree)) request.tree = given.tree;
-    if (takes(policy, PolicyOption::beam_width)) request.beam_width = given.beam_width;
-    if (takes(policy, PolicyOption::threshold)) request.threshold = given.threshold;
+    PolicyOptions options;
+    options.policy = policy;
+    if (takes(policy, PolicyOption::widths)) options.widths = given.widths;
+    if (takes(policy, PolicyOption::tree)) options.tree = given.tree;
+    if (takes(policy, PolicyOption::beam_width)) options.beam_width = given.beam_width;
+    if (takes(policy, PolicyOption::threshold)) options.threshold = given.threshold;
     const bool fixed =
-        !request.widths.empty() || !request.tree.empty() || policy == Policy::static_tree;
-    if (takes(policy, PolicyOption::tree_depth) && !fixed) request.tree_depth = given.tree_depth;
+        !options.widths.empty() || !options.tree.empty() || policy == Policy::static_tree;
+    if (takes(policy, PolicyOption::tree_depth) && !fixed) options.tree_depth = given.tree_depth;
     for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
-      request.tree_size = size;
+      options.tree_size = size;
+      GenerateOptions request;
+      request.temperature = temperature;
+      request.speculation = speculation_of(options);
       for (const Acceptance rule : rules) {
         request.acceptance = rule;
         requests.push_back(request);
@@ -103,7 +102,7 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
   const std::string policies =
-      cat(names_of(replayable(named_policies())),
+      cat(names_of(replayable()),
           "; dyspec's by draft probability alone, for what a run learns does not replay");
   what.add_options()("policies",
                      po::value<std::string>()->default_value("dyspec,chain")->value_name("P,P"),

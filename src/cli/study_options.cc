@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cli/option_values.h"
-#include "engine/tree_plan.h"
+#include "engine/check_speculation.h"
 #include "study/grid/cell.h"
 #include "study/grid/grid.h"
 #include "study/prompts/prompts.h"
@@ -38,7 +38,7 @@ study::GridLists grid_lists(const po::variables_map& values) {
           cat("--draft-temperature ", lists.draft_temperature, ": use a number from 0.001 to 100"));
     }
   }
-  GenerateOptions trees;
+  PolicyOptions trees;
   read_tree_options(values, trees);
   lists.tree_depth = trees.tree_depth;
   lists.beam_width = trees.beam_width;
@@ -232,23 +232,20 @@ StudyCommand study_command(const po::variables_map& values) {
   bool speculates = false;
   for (const study::Cell& cell : request.cells) {
     speculates = speculates || !cell.plain();
-    const std::int32_t planned = plan_trees(cell.request(request.shared), largest_tree_size).size;
-    largest = std::max({largest, planned, cell.tree_size});
+    largest = std::max({largest, cell.given_size, cell.tree_size});
     const std::int32_t size = cell.tree_size > 0 ? cell.tree_size : cell.given_size;
     const bool known = std::find(request.oracle_sizes.begin(), request.oracle_sizes.end(), size) !=
                        request.oracle_sizes.end();
     if (size > 0 && size <= largest_oracle && !known) request.oracle_sizes.push_back(size);
   }
   std::sort(request.oracle_sizes.begin(), request.oracle_sizes.end());
-  GenerateOptions any;
-  any.tree_size = largest;
-  if (!speculates) any.policy = Policy::none;
   po::variables_map models = values;
   if (!request.pairs.empty()) {
     models.insert({"target", po::variable_value(request.pairs[0].target.string(), false)});
     models.insert({"draft", po::variable_value(request.pairs[0].draft.string(), false)});
   }
-  request.engine = engine_options(models, any);
+  request.engine =
+      engine_options(models, speculates ? Speculation(Chain{largest}) : Speculation(Plain{}));
   if (speculates && request.engine.draft.empty()) {
     throw_usage("study needs a draft model; give --draft DIR, or --policies none");
   }

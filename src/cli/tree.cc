@@ -183,8 +183,8 @@ int tree(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);
   request.validate();
-  const EngineOptions engine_request = engine_options(values, request);
-  if (request.policy == Policy::none) {
+  const EngineOptions engine_request = engine_options(values, request.speculation);
+  if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");

@@ -53,9 +53,9 @@ bool prefill_target(TextRun& text) {
 
 void prefill_draft(TextRun& text) {
   // A tree is for two tokens at least.
-  if (!text.speculation.can_follow(text.state) || text.tokens_left() < 2) return;
+  if (!text.speculator.can_follow(text.state) || text.tokens_left() < 2) return;
   const Stopwatch timing(text.account.seconds.prefill);
-  text.account.draft_passes += text.speculation.prefill(text.state);
+  text.account.draft_passes += text.speculator.prefill(text.state);
 }
 
 // The draft's turn comes when the first token, which does not need it, has been handed on.

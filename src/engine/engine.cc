@@ -9,12 +9,12 @@
 #include "base/memory_limit.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
+#include "engine/check_speculation.h"
 #include "engine/decode.h"
 #include "engine/engine_impl.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
 #include "engine/text_stream.h"
-#include "engine/tree_plan.h"
 
 namespace coppice {
 namespace {
@@ -73,16 +73,12 @@ void GenerateOptions::validate() const {
     refuse("repetition-penalty ", o.repetition_penalty,
            ": use a number above 0 (1 is off), up to 100");
   }
-  if (o.tree_size < 0) refuse("tree-size ", o.tree_size, ": use 1 or more, or auto");
-  if (!(o.threshold >= 0.0 && o.threshold <= 1.0)) {
-    refuse("threshold ", o.threshold, ": use a number above 0, up to 1, or 0 for automatic");
-  }
   if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 ||
       (o.draft_temperature >= 0.0 && o.draft_temperature < 0.001)) {
     refuse("draft-temperature ", o.draft_temperature,
            ": use a number from 0.001 to 100 (the tree is weighed by the draft's probabilities)");
   }
-  check_tree_options(o);
+  check_speculation(o);
   for (const std::string& text : o.stop) {
     if (text.empty()) refuse("stop: an empty text would stop at once; leave it out");
     if (!is_valid_utf8(text)) refuse("stop: ", quote(text), " is not valid UTF-8");

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/check_speculation.h"
 #include "engine/loading.h"
 #include "sizing/constants.h"
 #include "sizing/cost_cache.h"
@@ -16,10 +17,7 @@ namespace coppice {
 
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();
-  if (request.tree_size > options.max_tree_size) {
-    throw_usage(cat("tree-size ", request.tree_size, ": this engine was loaded for at most ",
-                    options.max_tree_size, " (max_tree_size)"));
-  }
+  check_fits(request.speculation, options.max_tree_size);
   if (!request.stop.empty()) require_tokenizer();
 }
 

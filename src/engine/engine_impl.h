@@ -14,6 +14,7 @@
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "engine/step_view.h"
+#include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
 #include "models/loaded_model.h"
 #include "models/model.h"
@@ -41,7 +42,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::optional<CostTable> costs;
   CostCorrection correction;  ///< of these costs, by the clock, over all texts
   /// What texts have said of the acceptance rules, by policy and tenths of temperature.
-  std::map<std::pair<Policy, std::int64_t>, RuleChoice> rules;
+  std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
+  SequoiaTrees sequoia_trees;
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/stopwatch.h"
+#include "engine/check_speculation.h"
 
 namespace coppice {
 namespace {
@@ -14,9 +15,16 @@ SamplingParams params_of(const GenerateOptions& options, double temperature) {
 }
 
 // A given threshold says itself how far to grow; a size is then only a cap.
-bool sizes_itself(const GenerateOptions& options, const TreePlan& plan) {
-  if (options.policy == Policy::dyspec_threshold) return options.threshold == 0.0;
-  return options.policy != Policy::none && plan.size == 0;
+bool sizes_itself(const Speculation& speculation, const TreePlan& plan) {
+  if (const auto* above = std::get_if<DyspecThreshold>(&speculation))
+    return above->threshold == 0.0;
+  return sized_by_costs(speculation) && plan.size == 0;
+}
+
+bool values_positions(const Speculation& speculation) {
+  if (const auto* dyspec = std::get_if<Dyspec>(&speculation)) return !dyspec->plain_values;
+  const auto* above = std::get_if<DyspecThreshold>(&speculation);
+  return above != nullptr && !above->plain_values;
 }
 
 }  // namespace
@@ -25,17 +33,15 @@ Request::Request(Engine::Impl& engine, const GenerateOptions& asked)
     : options(asked), target(params_of(asked, asked.temperature)) {
   {
     const Stopwatch timing(planning_seconds);
-    plan = plan_trees(options, engine.options.max_tree_size);
+    plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
-  if (engine.draft.model == nullptr) options.policy = Policy::none;
-  if (sizes_itself(options, plan)) {
+  if (engine.draft.model == nullptr) options.speculation = Plain{};
+  if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs();
     // Without memory to measure in there is none to speculate in either.
-    if (costs == nullptr) options.policy = Policy::none;
+    if (costs == nullptr) options.speculation = Plain{};
   }
-  learns_values =
-      (options.policy == Policy::dyspec || options.policy == Policy::dyspec_threshold) &&
-      !options.plain_values;
+  learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft(engine);
 }
@@ -54,15 +60,15 @@ void Request::settle_rule(Engine::Impl& engine) {
   const std::lock_guard lock(engine.mutex);
   RuleChoice fixed;
   if (costs != nullptr && !engine.costs_are_saved) {
-    rules = &engine.rules[{options.policy, std::lround(10.0 * options.temperature)}];
+    rules = &engine.rules[{options.speculation.index(), std::lround(10.0 * options.temperature)}];
   }
   const std::int32_t most = engine.options.max_tree_size;
   double nodes = plan.size > 0 ? plan.size : most;
   if (costs != nullptr) {
     nodes = RuleChoice::usual_nodes(*costs, most);
-  } else if (options.threshold > 0.0) {
+  } else if (const auto* above = std::get_if<DyspecThreshold>(&options.speculation)) {
     // Values of one depth's positions add up to 1 at most: no more than this many reach it.
-    nodes = std::min(nodes, 1.0 / options.threshold);
+    nodes = std::min(nodes, 1.0 / above->threshold);
   }
   options.acceptance = (rules != nullptr ? *rules : fixed).choose(nodes);
 }
@@ -77,7 +83,8 @@ void Request::settle_draft(const Engine::Impl& engine) {
   draft.draw = child_draw(options);
   draft.uniforms_judge = !greedy();
   // Nobody else asks what the noise tells of children. A chain without a size ends by it.
-  const bool asked_for = learns_values || (options.policy == Policy::chain && costs != nullptr);
+  const bool asked_for =
+      learns_values || (std::holds_alternative<Chain>(options.speculation) && costs != nullptr);
   const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = params_of(options, fixed_belief ? options.temperature : draft_temperature);

@@ -12,7 +12,7 @@ struct Request {
   /// plan_trees() and Engine::Impl::find_costs() do.
   Request(Engine::Impl& engine, const GenerateOptions& asked);
 
-  /// As asked, but for what is settled: the policy (none, too, without a draft and where costs
+  /// As asked, but for what is settled: the policy (plain, too, without a draft and where costs
   /// cannot be measured) and the acceptance rule.
   GenerateOptions options;
   TreePlan plan;

@@ -22,10 +22,10 @@ Step::Step(TextRun& text)
 
 void Step::grow() {
   const std::optional<GrowthLimits> limits =
-      text_.speculation.plan(text_.state, text_.tokens_left());
+      text_.speculator.plan(text_.state, text_.tokens_left());
   if (!limits) return;
   const double start = now_seconds();
-  draft_ = text_.speculation.grow(text_.state, key_, *limits, text_.tree);
+  draft_ = text_.speculator.grow(text_.state, key_, *limits, text_.tree);
   const double rest = now_seconds() - start - draft_->seconds().draft;
   seconds_ = draft_->seconds();
   seconds_.construction = rest - seconds_.drawing;
@@ -59,7 +59,7 @@ void Step::account() {
   a.seconds.sampling += seconds_.judging;
   a.judged += static_cast<std::int64_t>(text_.verdict.path.size()) + 1;
   a.drafted += text_.tree.size();
-  text_.speculation.learn(text_.tree, text_.verdict, draft_.get(), seconds_, share_run());
+  text_.speculator.learn(text_.tree, text_.verdict, draft_.get(), seconds_, share_run());
 }
 
 // The share of the step in which this thread had its processor. On a GPU the host's part is small,
@@ -71,11 +71,10 @@ double Step::share_run() const {
 
 void Step::show() {
   const Stopwatch timing(text_.account.observer_seconds);
-  engine_.observer({text_.state, text_.tree, text_.verdict, *pass_,
-                    draft_ ? &draft_->sampler() : nullptr, text_.request.target,
-                    text_.speculation.setting().params, key_, draft_ ? draft_->passes() : 0,
-                    seconds_, pass_->late_rows(),
-                    draft_ ? text_.speculation.calibration() : nullptr});
+  engine_.observer(
+      {text_.state, text_.tree, text_.verdict, *pass_, draft_ ? &draft_->sampler() : nullptr,
+       text_.request.target, text_.speculator.setting().params, key_, draft_ ? draft_->passes() : 0,
+       seconds_, pass_->late_rows(), draft_ ? text_.speculator.calibration() : nullptr});
 }
 
 void Step::note_logprobs() {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/policy_table.h"
-
 namespace coppice {
 
 TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
@@ -11,7 +9,7 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
     : engine(on),
       request(asked),
       state(text),
-      speculation(on, asked),
+      speculator(on, asked),
       judge(on.make_judge(asked.rule())),
       callback_(callback),
       prompt_length_(text.length()),
@@ -111,14 +109,15 @@ Generation TextRun::finish(double seconds) {
   if (seconds > s.seconds.prefill) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
-  speculation.learn_rule(s);
-  s.policy = request.options.policy;
-  s.policy_name = s.policy == Policy::custom ? options.custom_policy : name_of(s.policy);
-  s.tree_size = s.policy == Policy::none ? 0 : request.plan.size;
-  if (s.policy == Policy::sequoia) s.planned_for = request.plan.planned_for;
+  speculator.learn_rule(s);
+  s.policy = name_of(options.speculation);
+  if (!std::holds_alternative<Plain>(options.speculation)) {
+    s.tree_size = request.plan.size;
+    s.planned_for = request.plan.planned_for;
+  }
   s.acceptance = options.acceptance;
   s.temperature = options.temperature;
-  s.draft_temperature = speculation.draft_temperature();
+  s.draft_temperature = speculator.draft_temperature();
   s.seed = options.seed;
   s.device = engine.device->name();
   s.dtype = name_of(engine.device->compute_dtype());

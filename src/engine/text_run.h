@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "engine/speculation.h"
+#include "engine/speculator.h"
 #include "engine/text_stream.h"
 
 namespace coppice {
@@ -20,7 +20,7 @@ class TextRun {
   Engine::Impl& engine;
   const Request& request;
   SequenceState& state;
-  Speculation speculation;
+  Speculator speculator;
   const std::unique_ptr<TreeJudge> judge;
 
   // Of the step at hand, in memory that all steps use.

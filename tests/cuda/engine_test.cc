@@ -36,7 +36,7 @@ GenerateOptions sampled(std::int32_t tokens, std::int32_t tree_size, std::uint64
   options.max_new_tokens = tokens;
   options.temperature = 0.8;
   options.acceptance = Acceptance::rejection;
-  options.tree_size = tree_size;
+  options.speculation = Dyspec{tree_size};
   options.seed = seed;
   options.ignore_eos = true;
   return options;

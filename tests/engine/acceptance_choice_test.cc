@@ -1,17 +1,16 @@
 // Which acceptance rule a text is written by if nobody says.
 #include <gtest/gtest.h>
 
+#include "engine/check_speculation.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
-#include "engine/tree_plan.h"
 
 namespace coppice::testing {
 namespace {
 
-GenerateOptions warm(Policy policy, std::int32_t size) {
+GenerateOptions warm(Speculation speculation) {
   GenerateOptions options = greedy(24);
-  options.policy = policy;
-  options.tree_size = size;
+  options.speculation = std::move(speculation);
   options.temperature = 0.8;
   options.seed = 5;
   options.acceptance = Acceptance::automatic;
@@ -40,16 +39,14 @@ CostTable planted(double slope) {
 TEST(AcceptanceChoice, IsByTheSizeThatIsAskedFor) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());
-  EXPECT_EQ(used(engine, warm(Policy::dyspec, 4)), Acceptance::rejection);
-  EXPECT_EQ(used(engine, warm(Policy::dyspec, 16)), Acceptance::coupled);
-  EXPECT_EQ(used(engine, warm(Policy::chain, 16)), Acceptance::rejection);
-  EXPECT_EQ(used(engine, warm(Policy::sequoia, 16)), Acceptance::rejection);
-  EXPECT_EQ(used(engine, warm(Policy::none, 0)), Acceptance::rejection);
-  EXPECT_EQ(used(engine, warm(Policy::expand_rerank, 6)), Acceptance::coupled);
-  GenerateOptions plain = warm(Policy::dyspec, 16);
-  plain.plain_values = true;
-  EXPECT_EQ(used(engine, plain), Acceptance::rejection);
-  GenerateOptions cold = warm(Policy::dyspec, 16);
+  EXPECT_EQ(used(engine, warm(Dyspec{4})), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Dyspec{16})), Acceptance::coupled);
+  EXPECT_EQ(used(engine, warm(Chain{16})), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Sequoia{16, 0, {}})), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(Plain{})), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(ExpandRerank{6})), Acceptance::coupled);
+  EXPECT_EQ(used(engine, warm(Dyspec{16, true})), Acceptance::rejection);
+  GenerateOptions cold = warm(Dyspec{16});
   cold.temperature = 0.0;
   EXPECT_EQ(used(engine, cold), Acceptance::rejection);
   EXPECT_TRUE(engine.impl().rules.empty()) << "a fixed size says the rule by itself";
@@ -62,7 +59,7 @@ TEST(AcceptanceChoice, SavedCostsRepeatIt) {
     engine.impl().costs = planted(slope);
     engine.impl().costs_are_saved = true;
     for (int text = 0; text < 2; ++text) {
-      EXPECT_EQ(used(engine, warm(Policy::dyspec, 0)),
+      EXPECT_EQ(used(engine, warm(Dyspec{})),
                 slope == 0.0 ? Acceptance::coupled : Acceptance::rejection);
     }
     EXPECT_TRUE(engine.impl().rules.empty());
@@ -78,8 +75,8 @@ TEST(AcceptanceChoice, SavedCostsRepeatItWhateverTheListenerDoes) {
     if (event.what == std::string("costs") && event.fraction == 1.0) throw 1;
   };
   Engine engine = Engine::load(load);
-  EXPECT_THROW(engine.generate(prompt, warm(Policy::dyspec, 0)), int);
-  engine.generate(prompt, warm(Policy::dyspec, 0));
+  EXPECT_THROW(engine.generate(prompt, warm(Dyspec{})), int);
+  engine.generate(prompt, warm(Dyspec{}));
   EXPECT_TRUE(engine.impl().costs_are_saved);
   EXPECT_TRUE(engine.impl().rules.empty());
 }
@@ -87,18 +84,15 @@ TEST(AcceptanceChoice, SavedCostsRepeatItWhateverTheListenerDoes) {
 TEST(AcceptanceChoice, IsByTheThresholdWithoutASize) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());
-  GenerateOptions options = warm(Policy::dyspec_threshold, 0);
-  options.threshold = 0.001;
-  EXPECT_EQ(used(engine, options), Acceptance::coupled);
-  options.threshold = 0.5;
-  EXPECT_EQ(used(engine, options), Acceptance::rejection);
+  EXPECT_EQ(used(engine, warm(DyspecThreshold{0.001})), Acceptance::coupled);
+  EXPECT_EQ(used(engine, warm(DyspecThreshold{0.5})), Acceptance::rejection);
 }
 
 TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());
   engine.impl().costs = planted(1.0);
-  const GenerateOptions options = warm(Policy::dyspec, 0);
+  const GenerateOptions options = warm(Dyspec{});
   EXPECT_EQ(engine.generate(prompt, options).statistics.acceptance, Acceptance::rejection);
   ASSERT_EQ(engine.impl().rules.size(), 1u);
   RuleChoice& rules = engine.impl().rules.begin()->second;
@@ -119,9 +113,9 @@ TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
 }
 
 TEST(AcceptanceChoice, StudiesSettleIt) {
-  EXPECT_EQ(settled_acceptance(warm(Policy::dyspec, 64)), Acceptance::rejection);
-  EXPECT_EQ(settled_acceptance(warm(Policy::expand_rerank, 8)), Acceptance::coupled);
-  GenerateOptions named = warm(Policy::dyspec, 64);
+  EXPECT_EQ(settled_acceptance(warm(Dyspec{64})), Acceptance::rejection);
+  EXPECT_EQ(settled_acceptance(warm(ExpandRerank{8})), Acceptance::coupled);
+  GenerateOptions named = warm(Dyspec{64});
   named.acceptance = Acceptance::coupled;
   EXPECT_EQ(settled_acceptance(named), Acceptance::coupled);
   EXPECT_STREQ(name_of(Acceptance::automatic), "auto");

@@ -15,12 +15,10 @@ namespace {
 TEST(Engine, CountsAddUp) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
-  for (const Policy policy :
-       {Policy::none, Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
+  for (const Speculation& speculation :
+       std::vector<Speculation>{Plain{}, Dyspec{5}, Chain{5}, DyspecThreshold{0.05, 20}}) {
     GenerateOptions options = greedy(40);
-    options.policy = policy;
-    options.tree_size = policy == Policy::dyspec_threshold ? 20 : 5;
-    options.threshold = policy == Policy::dyspec_threshold ? 0.05 : 0.0;  // 0 would ask the clock
+    options.speculation = speculation;
     std::vector<TokenId> streamed;
     const Generation g = engine.generate(prompt, options, [&](const Piece& piece) {
       streamed.insert(streamed.end(), piece.tokens.begin(), piece.tokens.end());
@@ -34,10 +32,10 @@ TEST(Engine, CountsAddUp) {
     EXPECT_EQ(s.prefill_tokens, 1);
     EXPECT_NEAR(s.emitted_per_step, 39.0 / static_cast<double>(s.steps), 1e-12);
     EXPECT_GE(s.accepted_length, s.emitted_per_step - 1e-12);
-    EXPECT_EQ(s.policy, policy);
+    EXPECT_EQ(s.policy, name_of(speculation));
     const Seconds& t = s.seconds;
     EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
-    if (policy == Policy::none) {
+    if (std::holds_alternative<Plain>(speculation)) {
       EXPECT_EQ(s.steps, 39);
       EXPECT_EQ(s.draft_passes, 0);
       EXPECT_EQ(s.accepted_length, 1.0);
@@ -45,7 +43,7 @@ TEST(Engine, CountsAddUp) {
     } else {
       EXPECT_LT(s.steps, 39);
       EXPECT_GT(s.draft_passes, 0);
-      EXPECT_LE(s.tree_size_mean, options.tree_size);
+      EXPECT_LE(s.tree_size_mean, s.tree_size);
     }
   }
   expect_nothing_leaked(engine);
@@ -63,7 +61,7 @@ TEST(Engine, GrowthIsToldOfNumbersOnlyIfTheyJudge) {
     }
   };
   GenerateOptions options = greedy(20);
-  options.tree_size = 5;
+  options.speculation = Dyspec{5};
   options.sampled_children = true;
   engine.generate(prompt, options);
   EXPECT_GT(nodes, 0);
@@ -85,10 +83,9 @@ TEST(Engine, TreesMayHoldMoreNodesThanTheContextHasPositions) {
   loaded.max_tree_size = 100;
   Engine engine = Engine::load(loaded);
   GenerateOptions options = greedy(12);
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   const Generation plain = engine.generate(prompt, options);
-  options.policy = Policy::dyspec;
-  options.tree_size = 100;
+  options.speculation = Dyspec{100};
   options.draft_temperature = 2.0;
   const Generation g = engine.generate(prompt, options);
   if (!on_cuda()) {  // near-ties of bf16
@@ -199,9 +196,9 @@ TEST(Engine, FillsTheContextAndNoMore) {
   model.context_length = 40;
   const TinyPair pair(model);
   Engine engine = Engine::load(pair.options());
-  for (const Policy policy : {Policy::none, Policy::dyspec}) {
+  for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}}) {
     GenerateOptions options = greedy(1000);
-    options.policy = policy;
+    options.speculation = speculation;
     const Generation g = engine.generate(prompt, options);
     EXPECT_EQ(g.finish_reason, FinishReason::context);
     EXPECT_EQ(g.tokens.size(), 35u);
@@ -222,7 +219,7 @@ TEST(Engine, ShortDraftContextFallsBackToPlainDecoding) {
   Engine engine = Engine::load(pair.options());
   const Generation fast = engine.generate(prompt, greedy(100));
   GenerateOptions plain = greedy(100);
-  plain.policy = Policy::none;
+  plain.speculation = Plain{};
   EXPECT_EQ(fast.tokens, engine.generate(prompt, plain).tokens);
   EXPECT_EQ(fast.finish_reason, FinishReason::length);
   expect_nothing_leaked(engine);
@@ -234,7 +231,7 @@ TEST(Engine, TextHeldBackComesWhenTheMemoryEnds) {
   load.kv_tokens = 40;
   Engine engine = Engine::load(load);
   GenerateOptions options = greedy(200);
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   const std::string whole = engine.generate("Once upon a time", options).text;
   ASSERT_GT(whole.size(), 30u);
   options.stop = {whole.substr(whole.size() - 30) + "#"};
@@ -258,7 +255,7 @@ TEST(Engine, KvMemoryToTheLastSlot) {
   // All tokens but the last hold a slot.
   EXPECT_EQ(g.tokens.size() + prompt.size(), 49u);
   GenerateOptions plain = greedy(200);
-  plain.policy = Policy::none;
+  plain.speculation = Plain{};
   EXPECT_EQ(engine.generate(prompt, plain).tokens, g.tokens);
   expect_nothing_leaked(engine);
   // A sequence that holds memory leaves less for others; freed, it is there again.
@@ -334,7 +331,7 @@ TEST(Engine, LogprobsAreTheProcessedDistributions) {
   GenerateOptions options = greedy(12);
   options.logprobs = true;
   const Generation fast = engine.generate(prompt, options);
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   const Generation plain = engine.generate(prompt, options);
   ASSERT_EQ(fast.logprobs.size(), 12u);
   for (std::size_t i = 0; i < 12; ++i) {
@@ -361,7 +358,7 @@ TEST(Engine, RepetitionPenaltyFollowsTheTreePath) {
   GenerateOptions options = greedy(60);
   options.repetition_penalty = 1.3;
   const auto fast = engine.generate(prompt, options).tokens;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   EXPECT_EQ(engine.generate(prompt, options).tokens, fast);
 }
 
@@ -410,12 +407,12 @@ TEST(Engine, RefusesWhatCannotBe) {
   EXPECT_TRUE(refused([](auto& o) { o.min_p = 2.0; }));
   EXPECT_TRUE(refused([](auto& o) { o.repetition_penalty = 0.0; }));
   EXPECT_TRUE(refused([](auto& o) { o.max_new_tokens = -1; }));
-  EXPECT_TRUE(refused([](auto& o) { o.tree_size = 1000; }));
+  EXPECT_TRUE(refused([](auto& o) { o.speculation = Dyspec{1000}; }));
   for (const double refused_temperature :
        std::vector<double>{0.0, 1e-320, 1e-40, 0.00099, 100.1, NAN, INFINITY}) {
     EXPECT_TRUE(refused([&](auto& o) { o.draft_temperature = refused_temperature; }));
   }
-  EXPECT_TRUE(refused([](auto& o) { o.threshold = 1.5; }));
+  EXPECT_TRUE(refused([](auto& o) { o.speculation = DyspecThreshold{1.5}; }));
   EXPECT_TRUE(refused([](auto& o) { o.stop = {""}; }));
   EXPECT_THROW(engine.generate(std::vector<TokenId>{}, greedy(1)), Error);
   EXPECT_THROW(engine.generate(std::vector<TokenId>{1, 96}, greedy(1)), Error);
@@ -449,9 +446,9 @@ TEST(Engine, TreesOfOneNode) {
   Engine engine = Engine::load(load);
   const std::vector<TokenId> longer(40, 5);
   GenerateOptions options = greedy(20);
-  options.tree_size = 1;
+  options.speculation = Dyspec{1};
   const auto text = engine.generate(longer, options).tokens;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   EXPECT_EQ(engine.generate(longer, options).tokens, text);
 }
 
@@ -462,15 +459,14 @@ TEST(Engine, TightMemoryEndsTextsButNeverFails) {
     load.kv_tokens = slots;
     Engine engine = Engine::load(load);
     for (const std::int32_t size : {0, 7, 64}) {
-      for (const Policy policy : {Policy::dyspec, Policy::chain, Policy::dyspec_threshold}) {
+      for (const Speculation& speculation :
+           std::vector<Speculation>{Dyspec{size}, Chain{size}, DyspecThreshold{0.01, size}}) {
         GenerateOptions options = greedy(200);
-        options.tree_size = size;
-        options.policy = policy;
-        options.threshold = policy == Policy::dyspec_threshold ? 0.01 : 0.0;
+        options.speculation = speculation;
         const Generation g = engine.generate(prompt, options);
         EXPECT_EQ(g.finish_reason, FinishReason::memory);
         EXPECT_EQ(g.tokens.size() + prompt.size(), static_cast<std::size_t>(slots) + 1);
-        options.policy = Policy::none;
+        options.speculation = Plain{};
         const auto plain = engine.generate(prompt, options).tokens;
         EXPECT_EQ(plain.size(), g.tokens.size());
         // In bf16 a random model's candidates often nearly tie (identity_test.cc counts those).
@@ -491,7 +487,7 @@ TEST(Engine, NoMemoryToMeasureCostsInMeansPlainDecoding) {
   Sequence holder = engine.new_sequence();
   holder.generate(prompt, greedy(38));
   GenerateOptions options = greedy(3);
-  options.tree_size = 0;
+  options.speculation = Dyspec{};
   EXPECT_NO_THROW(engine.generate(std::vector<TokenId>{1, 2}, options));
 }
 

@@ -86,7 +86,7 @@ TEST(Callbacks, ProgressMayUseTheEngine) {
   std::vector<double> told;
   EngineOptions options = pair.options();
   GenerateOptions automatic = greedy(20);
-  automatic.tree_size = 0;
+  automatic.speculation = Dyspec{};
   options.progress = [&](const LoadEvent& event) {
     if (std::string(event.what) != "costs") return;
     told.push_back(event.fraction);

@@ -77,7 +77,7 @@ TEST(CpuType, WeightsOfAPairMayDiffer) {
     GenerateOptions request;
     request.max_new_tokens = 24;
     request.ignore_eos = true;
-    request.tree_size = 6;
+    request.speculation = Dyspec{6};
     const Generation with_draft = pair.generate(prompt, request);
     EXPECT_EQ(with_draft.tokens.size(), 24u);
     EXPECT_EQ(with_draft.statistics.dtype, "f32");
@@ -109,7 +109,7 @@ TEST(KvType, SixteenBitsHalveThePools) {
     GenerateOptions request;
     request.max_new_tokens = 8;
     request.ignore_eos = true;
-    request.tree_size = 6;
+    request.speculation = Dyspec{6};
     const Generation made = engine.generate(std::vector<TokenId>{1, 5, 9}, request);
     EXPECT_EQ(made.statistics.kv_dtype, halved ? type : "f32");
     EXPECT_EQ(made.tokens.size(), 8u);

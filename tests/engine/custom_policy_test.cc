@@ -108,32 +108,24 @@ class Scripted final : public CustomPolicy {
   int round_ = 0;
 };
 
-void register_all() {
-  static const bool done = [] {
-    register_policy("two-chains", [] { return std::make_unique<TwoChains>(); });
-    register_policy("likeliest-first", [] { return std::make_unique<LikeliestFirst>(); });
-    register_policy("keep-best", [] { return std::make_unique<KeepBest>(); });
-    register_policy("scripted", [] { return std::make_unique<Scripted>(); });
-    register_policy("no-policy", [] { return std::unique_ptr<CustomPolicy>(); });
-    register_policy("bad-factory", []() -> std::unique_ptr<CustomPolicy> {
-      throw std::runtime_error("no licence");
-    });
-    return true;
-  }();
-  ASSERT_TRUE(done);
+PolicyFactory factory_of(const std::string& name) {
+  if (name == "two-chains") return [] { return std::make_unique<TwoChains>(); };
+  if (name == "likeliest-first") return [] { return std::make_unique<LikeliestFirst>(); };
+  if (name == "keep-best") return [] { return std::make_unique<KeepBest>(); };
+  return [] { return std::make_unique<Scripted>(); };
 }
 
-GenerateOptions request(const std::string& name, std::int32_t size = 8, std::int32_t tokens = 40) {
+GenerateOptions request(const std::string& name, std::int32_t size = 8, std::int32_t tokens = 40,
+                        std::int32_t depth = 0) {
   GenerateOptions options;
   options.max_new_tokens = tokens;
-  choose_policy(options, name);
-  options.tree_size = size;
+  options.speculation = Custom{factory_of(name), name, size, depth};
   return options;
 }
 
 class CustomPolicies : public ::testing::Test {
  protected:
-  CustomPolicies() : pair_(endless()) { register_all(); }
+  CustomPolicies() : pair_(endless()) {}
 
   /// The one-line message that a generation ends with; empty where it does not.
   static std::string refusal(Engine& engine, const GenerateOptions& options, ErrorKind kind) {
@@ -207,7 +199,7 @@ TEST_F(CustomPolicies, RepeatThePlainText) {
           options.repetition_penalty = penalty;
           options.sampled_children = sampled_children;
           const Generation fast = engine.generate(prompt, options);
-          options.policy = Policy::none;  // ignores what else is asked of trees
+          options.speculation = Plain{};
           EXPECT_EQ(fast.tokens, engine.generate(prompt, options).tokens) << name;
           EXPECT_LT(fast.statistics.steps, 40) << name;
         }
@@ -221,16 +213,12 @@ TEST_F(CustomPolicies, KeepTheirLimitsAndTheirNames) {
   Engine engine = Engine::load(pair_.options());
   for (const std::int32_t size : {0, 1, 3, 10}) {
     const Generation g = engine.generate(prompt, request("likeliest-first", size));
-    EXPECT_EQ(g.statistics.policy, Policy::custom);
-    EXPECT_EQ(g.statistics.policy_name, "likeliest-first");
+    EXPECT_EQ(g.statistics.policy, "likeliest-first");
     EXPECT_EQ(g.statistics.tree_size, size == 0 ? 64 : size);
     EXPECT_LE(g.statistics.tree_size_mean, g.statistics.tree_size);
     EXPECT_EQ(g.tokens.size(), 40u);
   }
-  EXPECT_EQ(engine.generate(prompt, request("chain", 2)).statistics.policy_name, "chain");
-  GenerateOptions shallow = request("likeliest-first", 12);
-  shallow.tree_depth = 2;
-  const JudgedTree tree = engine.judge_tree(prompt, shallow);
+  const JudgedTree tree = engine.judge_tree(prompt, request("likeliest-first", 12, 40, 2));
   EXPECT_EQ(tree.nodes.size(), 7u);  // two children of every node above depth 2
   EXPECT_EQ(tree.draft_passes, 3);
   for (const TreeNode& node : tree.nodes) EXPECT_LE(node.depth, 2);
@@ -346,8 +334,7 @@ TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
       request("scripted", 3));
   expect_refused("grow() left 4 nodes in the tree, which holds at most 3; keep() fewer", draw_four,
                  request("scripted", 3));
-  GenerateOptions shallow = request("scripted");
-  shallow.tree_depth = 1;
+  const GenerateOptions shallow = request("scripted", 8, 40, 1);
   const auto draw_and_go_on = [](GrowingTree& tree, int) { return draw(tree, 3); };
   expect_refused("what grow() returned: node 1 has depth 1, the deepest that is allowed",
                  draw_and_go_on, shallow);
@@ -508,7 +495,7 @@ TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
 TEST_F(CustomPolicies, EmptyTreesAreFine) {
   Engine engine = Engine::load(pair_.options());
   GenerateOptions plain = request("two-chains");
-  plain.policy = Policy::none;
+  plain.speculation = Plain{};
   const auto text = engine.generate(prompt, plain).tokens;
   std::int64_t passes = 0;
   for (const bool begins : {false, true}) {
@@ -529,64 +516,26 @@ TEST_F(CustomPolicies, EmptyTreesAreFine) {
   expect_nothing_leaked(engine);
 }
 
-TEST_F(CustomPolicies, NamesAreChecked) {
-  const auto says = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      EXPECT_EQ(error.kind(), ErrorKind::usage) << message;
-      EXPECT_EQ(message.find('\n'), message.npos);
-      return message;
-    }
-    return "";
-  };
-  const auto make = [] { return std::make_unique<TwoChains>(); };
-  const auto expect_name_refused = [&](const std::string& name, const char* part) {
-    const std::string message = says([&] { register_policy(name, make); });
-    EXPECT_NE(message.find(part), message.npos) << message;
-  };
-  expect_name_refused("dyspec", "the name is taken by coppice; choose another than dyspec, ");
-  expect_name_refused("custom", "taken by coppice");
-  expect_name_refused("two-chains", "taken by a policy registered before; choose another than ");
-  for (const char* name : {"", "Two", "a b", "a\nb", "ä"}) {
-    expect_name_refused(name, "a name has 1 to 64 small letters");
-  }
-  EXPECT_NE(says([] { register_policy("empty", {}); }).find("the factory is empty"),
-            std::string::npos);
-
-  GenerateOptions options;
-  const std::string unknown = says([&] { choose_policy(options, "three-chains"); });
-  EXPECT_EQ(unknown,
-            "policy 'three-chains' is unknown; use one of dyspec, dyspec-threshold, chain, static, "
-            "specinfer, sequoia, expand-rerank, none, bad-factory, keep-best, likeliest-first, "
-            "no-policy, scripted, two-chains");
-  EXPECT_EQ(options.policy, Policy::dyspec);
-  for (const std::string& name : policy_names()) {
-    choose_policy(options, name);
-    EXPECT_EQ(options.policy == Policy::custom ? options.custom_policy : name_of(options.policy),
-              name);
-  }
-  choose_policy(options, "dyspec");
-  EXPECT_EQ(options.custom_policy, "");
-
+TEST_F(CustomPolicies, FactoriesThatMakeNothingAreNamed) {
   Engine engine = Engine::load(pair_.options());
-  options.custom_policy = "two-chains";
-  EXPECT_NE(refusal(engine, options, ErrorKind::usage)
-                .find("custom-policy: it belongs to policy custom, not to dyspec"),
+  const auto refused = [&](Custom custom, ErrorKind kind) {
+    GenerateOptions options = request("scripted");
+    options.speculation = std::move(custom);
+    return refusal(engine, options, kind);
+  };
+  EXPECT_NE(refused({}, ErrorKind::usage).find("policy 'custom': its factory is empty"),
             std::string::npos);
-  options.policy = Policy::custom;
-  options.custom_policy = "three-chains";
-  EXPECT_NE(refusal(engine, options, ErrorKind::usage).find("registered are bad-factory, keep"),
-            std::string::npos);
-  options.custom_policy.clear();
-  EXPECT_NE(refusal(engine, options, ErrorKind::usage).find("needs the name of a registered"),
-            std::string::npos);
-  EXPECT_NE(refusal(engine, request("no-policy"), ErrorKind::failure)
+  EXPECT_NE(refused({[] { return nullptr; }, "no-policy"}, ErrorKind::failure)
                 .find("policy no-policy: its factory returned nothing"),
             std::string::npos);
-  EXPECT_NE(refusal(engine, request("bad-factory"), ErrorKind::failure)
+  const auto throws = []() -> std::unique_ptr<CustomPolicy> {
+    throw std::runtime_error("no licence");
+  };
+  EXPECT_NE(refused({throws, "bad-factory"}, ErrorKind::failure)
                 .find("policy bad-factory: its factory threw 'no licence'"),
+            std::string::npos);
+  EXPECT_NE(refused({factory_of("two-chains"), "deep", 0, -1}, ErrorKind::usage)
+                .find("tree-depth -1: use 1 to 1024"),
             std::string::npos);
 }
 

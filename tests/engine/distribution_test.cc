@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "engine/check_speculation.h"
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "engine/sampled_law.h"
@@ -19,23 +20,22 @@ namespace {
 
 struct Case {
   const char* name;
-  Policy policy;
+  Speculation speculation;
   Acceptance acceptance;
-  std::int32_t tree_size;
   double temperature;
   std::int32_t top_k;
   double top_p;
   double repetition_penalty;
   double draft_noise;
-  std::vector<std::int32_t> widths = {};
-  const char* tree = nullptr;  ///< what the tree file holds
-  bool plain_values = false;
 };
+
+bool is_plain(const Case& c) { return std::holds_alternative<Plain>(c.speculation); }
 
 // The policies of few draws differ from the others in growth alone.
 constexpr int few_draws = 300;
 bool drawn_often(const Case& c) {
-  return c.policy == Policy::none || (c.policy == Policy::dyspec && !c.plain_values);
+  const auto* dyspec = std::get_if<Dyspec>(&c.speculation);
+  return is_plain(c) || (dyspec != nullptr && !dyspec->plain_values);
 }
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -46,8 +46,7 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   const Case& c = GetParam();
   const TinyPair pair(law_shape(5), c.draft_noise);
   EngineOptions load = pair.options();
-  if (c.tree_size == 0 && (c.policy == Policy::dyspec || c.policy == Policy::dyspec_threshold ||
-                           c.policy == Policy::chain)) {
+  if (sized_by_costs(c.speculation) && asked_size(c.speculation) == 0) {
     // Prices under which large trees pay, then none, whatever this machine's are: written once
     // by the engine, then edited.
     load.cost_table = pair.path() / "costs.json";
@@ -70,64 +69,54 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   }
   Engine engine = Engine::load(load);
   GenerateOptions options;
-  options.policy = c.policy;
+  options.speculation = c.speculation;
   options.acceptance = c.acceptance;
-  options.tree_size = c.tree_size;
   options.temperature = c.temperature;
   options.top_k = c.top_k;
   options.top_p = c.top_p;
   options.repetition_penalty = c.repetition_penalty;
-  if (c.policy == Policy::dyspec_threshold && c.tree_size > 0) options.threshold = 0.1;
-  options.widths = c.widths;
-  options.plain_values = c.plain_values;
-  if (c.tree != nullptr) {
-    options.tree = pair.path() / "tree.json";
-    std::ofstream(options.tree) << c.tree;
-  }
   double accepted = 0.0;
   const Fit result = fit_of_three(engine, pair.path() / "target", options, &accepted,
                                   drawn_often(c) ? usual_draws : few_draws);
   std::cout << "[ " << c.name << " ] " << result.text() << ", accepted length " << accepted << "\n";
   EXPECT_TRUE(result.fits) << result.text();
-  if (c.policy != Policy::none) {
+  if (!is_plain(c)) {
     EXPECT_GT(accepted, 1.05) << "speculation was not exercised";
   }
 }
 
 constexpr auto rejection = Acceptance::rejection;
 constexpr auto coupled = Acceptance::coupled;
-constexpr const char* shape = R"({"paths": [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]})";
-constexpr const char* grow_map = R"({"acceptance": [0.5, 0.25], "size": 3, "depth": 2,
-                                     "expected_length": 2.0, "paths": [[0], [1], [0, 0]]})";
+const StaticTree shape = {{{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}}};
+const SequoiaTree grow_map = {{{0}, {1}, {0, 0}}};
 INSTANTIATE_TEST_SUITE_P(
     All, EngineDistribution,
     ::testing::Values(
-        Case{"plain", Policy::none, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"plain_coupled", Policy::none, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"dyspec_8", Policy::dyspec, rejection, 8, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"dyspec_auto", Policy::dyspec, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"dyspec_8_coupled", Policy::dyspec, coupled, 8, 1.2, 0, 1.0, 1.0, 0.5},
-        Case{
-            "plain_values", Policy::dyspec, rejection, 6, 0.8, 0, 1.0, 1.0, 0.5, {}, nullptr, true},
-        Case{"dyspec_bad_draft", Policy::dyspec, rejection, 4, 1.0, 4, 0.9, 1.2, 1.0},
-        Case{"dyspec_6_coupled", Policy::dyspec, coupled, 6, 0.8, 0, 1.0, 1.0, 0.5},
-        Case{"dyspec_filters_penalty", Policy::dyspec, rejection, 6, 0.8, 4, 0.9, 1.4, 0.5},
-        Case{"threshold", Policy::dyspec_threshold, rejection, 12, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"threshold_auto", Policy::dyspec_threshold, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"chain_3", Policy::chain, rejection, 3, 1.0, 0, 0.95, 1.0, 0.3},
-        Case{"chain_auto", Policy::chain, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"chain_coupled", Policy::chain, coupled, 3, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"static", Policy::static_tree, rejection, 0, 1.0, 0, 1.0, 1.0, 0.3, {}, shape},
-        Case{"static_penalty", Policy::static_tree, rejection, 0, 1.0, 5, 0.9, 1.4, 1.0, {}, shape},
-        Case{"static_coupled", Policy::static_tree, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3, {}, shape},
-        Case{"specinfer", Policy::specinfer, rejection, 0, 1.0, 0, 1.0, 1.0, 0.5, {2, 2, 1}},
-        Case{"specinfer_filters", Policy::specinfer, rejection, 14, 1.0, 4, 0.9, 1.0, 0.3},
-        Case{"specinfer_coupled", Policy::specinfer, coupled, 0, 1.0, 0, 1.0, 1.0, 0.3, {3, 1, 2}},
-        Case{"sequoia", Policy::sequoia, rejection, 24, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"sequoia_map", Policy::sequoia, rejection, 0, 0.8, 0, 1.0, 1.2, 0.5, {}, grow_map},
-        Case{"sequoia_coupled", Policy::sequoia, coupled, 24, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"expand_rerank", Policy::expand_rerank, coupled, 5, 1.0, 0, 1.0, 1.0, 0.3},
-        Case{"expand_rerank_filters", Policy::expand_rerank, coupled, 8, 0.8, 4, 0.9, 1.3, 0.6}),
+        Case{"plain", Plain{}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"plain_coupled", Plain{}, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"dyspec_8", Dyspec{8}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"dyspec_auto", Dyspec{}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"dyspec_8_coupled", Dyspec{8}, coupled, 1.2, 0, 1.0, 1.0, 0.5},
+        Case{"plain_values", Dyspec{6, true}, rejection, 0.8, 0, 1.0, 1.0, 0.5},
+        Case{"dyspec_bad_draft", Dyspec{4}, rejection, 1.0, 4, 0.9, 1.2, 1.0},
+        Case{"dyspec_6_coupled", Dyspec{6}, coupled, 0.8, 0, 1.0, 1.0, 0.5},
+        Case{"dyspec_filters_penalty", Dyspec{6}, rejection, 0.8, 4, 0.9, 1.4, 0.5},
+        Case{"threshold", DyspecThreshold{0.1, 12}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"threshold_auto", DyspecThreshold{}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"chain_3", Chain{3}, rejection, 1.0, 0, 0.95, 1.0, 0.3},
+        Case{"chain_auto", Chain{}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"chain_coupled", Chain{3}, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"static", shape, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"static_penalty", shape, rejection, 1.0, 5, 0.9, 1.4, 1.0},
+        Case{"static_coupled", shape, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"specinfer", SpecInferWidths{{2, 2, 1}}, rejection, 1.0, 0, 1.0, 1.0, 0.5},
+        Case{"specinfer_filters", SpecInfer{14}, rejection, 1.0, 4, 0.9, 1.0, 0.3},
+        Case{"specinfer_coupled", SpecInferWidths{{3, 1, 2}}, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"sequoia", Sequoia{24, 0, {}}, rejection, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"sequoia_map", grow_map, rejection, 0.8, 0, 1.0, 1.2, 0.5},
+        Case{"sequoia_coupled", Sequoia{24, 0, {}}, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"expand_rerank", ExpandRerank{5}, coupled, 1.0, 0, 1.0, 1.0, 0.3},
+        Case{"expand_rerank_filters", ExpandRerank{8}, coupled, 0.8, 4, 0.9, 1.3, 0.6}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // Texts whose first token came with the prompt.
@@ -144,12 +133,11 @@ TEST(EngineDistribution, FreshPromptsMatchTheTargetsLaw) {
   GenerateOptions options;
   options.temperature = 1.0;
   for (const Acceptance acceptance : {rejection, coupled}) {
-    for (const Policy policy : {Policy::none, Policy::dyspec}) {
+    for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}}) {
       options.acceptance = acceptance;
-      options.policy = policy;
-      options.tree_size = policy == Policy::none ? 0 : 8;
+      options.speculation = speculation;
       const Fit fit =
-          fit_of_fresh(engine, pair, options, cat(name_of(policy), " ", name_of(acceptance)));
+          fit_of_fresh(engine, pair, options, cat(name_of(speculation), " ", name_of(acceptance)));
       EXPECT_TRUE(fit.fits) << fit.text();
     }
   }
@@ -162,9 +150,8 @@ TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
   TargetRunner& target = *engine.impl().target_runner;
   GenerateOptions options;
   options.temperature = 1.0;
-  options.policy = Policy::dyspec;
   options.acceptance = coupled;
-  options.tree_size = 8;
+  options.speculation = Dyspec{8};
   target.plant(PassFault::logits_by_batch);
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "logits of the prompt's first row").fits);
   target.plant(PassFault::late_rows_hidden);
@@ -177,7 +164,7 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
   const TinyPair pair(law_shape(5), 0.6);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
-  options.tree_size = 8;
+  options.speculation = Dyspec{8};
   options.temperature = 1.0;
   const auto expect_caught = [&](const char* name, int draws = usual_draws) {
     const Fit result = fit_of_three(engine, pair.path() / "target", options, nullptr, draws);
@@ -214,16 +201,16 @@ TEST(EngineDistributionPlanted, RopeByIndexIsSeenInTheLogProbabilities) {
   GenerateOptions options;
   options.temperature = 1.0;
   options.acceptance = coupled;
-  options.tree_size = 8;
+  options.speculation = Dyspec{8};
   options.max_new_tokens = 40;
   options.ignore_eos = true;
   options.logprobs = true;
   const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
   const auto largest_difference = [&] {
     double largest = 0.0;
-    options.policy = Policy::none;
+    options.speculation = Plain{};
     const Generation plain = engine.generate(prompt, options);
-    options.policy = Policy::dyspec;
+    options.speculation = Dyspec{8};
     const Generation fast = engine.generate(prompt, options);
     EXPECT_EQ(plain.tokens.size(), 40u);
     for (std::size_t i = 0; i < 40 && plain.tokens[i] == fast.tokens[i]; ++i) {

@@ -12,7 +12,7 @@ inline const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
 inline GenerateOptions greedy(std::int32_t tokens) {
   GenerateOptions options;
   options.max_new_tokens = tokens;
-  options.tree_size = 8;
+  options.speculation = Dyspec{8};
   return options;
 }
 

@@ -229,10 +229,10 @@ class FirstToken : public ::testing::Test {
     model.eos_tokens = {};
     return model;
   }
-  static GenerateOptions request(Policy policy, double temperature, std::int32_t tokens = 12) {
+  static GenerateOptions request(Speculation speculation, double temperature,
+                                 std::int32_t tokens = 12) {
     GenerateOptions options;
-    options.policy = policy;
-    options.tree_size = policy == Policy::none ? 0 : 8;
+    options.speculation = std::move(speculation);
     options.temperature = temperature;
     options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
     options.seed = 17;
@@ -241,7 +241,7 @@ class FirstToken : public ::testing::Test {
   }
   /// Prefill of all but the last token, then one plain step a token.
   std::vector<TokenId> plain_text(const std::vector<TokenId>& prompt, double temperature) {
-    const Generation g = KeptPrompt(engine_, prompt).generate(request(Policy::none, temperature));
+    const Generation g = KeptPrompt(engine_, prompt).generate(request(Plain{}, temperature));
     EXPECT_EQ(g.statistics.prefill_tokens, 0);
     EXPECT_EQ(g.statistics.steps, 12);
     return g.tokens;
@@ -285,11 +285,12 @@ TEST_F(FirstToken, ComesWithThePromptAndTheTextIsThePlainOne) {
     const std::vector<TokenId> prompt = some_tokens(length);
     for (const double temperature : {0.0, 0.9}) {
       const std::vector<TokenId> plain = plain_text(prompt, temperature);
-      for (const Policy policy : {Policy::none, Policy::dyspec, Policy::chain}) {
+      for (const Speculation& speculation :
+           std::vector<Speculation>{Plain{}, Dyspec{8}, Chain{8}}) {
         Before before;
-        const Generation g = generate(engine_, prompt, request(policy, temperature), before);
+        const Generation g = generate(engine_, prompt, request(speculation, temperature), before);
         if (!on_cuda()) {  // near-ties of bf16: identity_test.cc counts them
-          EXPECT_EQ(g.tokens, plain) << length << " " << name_of(policy) << " " << temperature;
+          EXPECT_EQ(g.tokens, plain) << length << " " << name_of(speculation) << " " << temperature;
         }
         expect_nothing_leaked(engine_);
         const Statistics& s = g.statistics;
@@ -302,7 +303,7 @@ TEST_F(FirstToken, ComesWithThePromptAndTheTextIsThePlainOne) {
         EXPECT_EQ(before.draft_passes, 0);
         EXPECT_EQ(before.tokens, 1u);
         EXPECT_EQ(static_cast<std::int64_t>(target_->rows.size()), passes_for(length) + s.steps);
-        if (policy == Policy::none) {
+        if (std::holds_alternative<Plain>(speculation)) {
           EXPECT_EQ(s.steps, 11);
         } else {
           EXPECT_GT(s.draft_passes, 0);
@@ -321,15 +322,14 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
       const std::vector<TokenId> first = some_tokens(9), second = some_tokens(more, 3);
       {
         Sequence sequence = engine_.new_sequence();
-        sequence.generate(first, request(Policy::dyspec, temperature));
+        sequence.generate(first, request(Dyspec{8}, temperature));
         std::vector<TokenId> whole(sequence.tokens().begin(), sequence.tokens().end());
         EXPECT_EQ(
             engine_.impl().target.pool->layout().slots() - engine_.impl().target.pool->free_slots(),
             static_cast<std::int32_t>(whole.size()) - 1);
         whole.insert(whole.end(), second.begin(), second.end());
         Before before;
-        const Generation g =
-            generate(sequence, second, request(Policy::dyspec, temperature), before);
+        const Generation g = generate(sequence, second, request(Dyspec{8}, temperature), before);
         // The last token before has no KV either.
         EXPECT_EQ(sum(before.target_rows), more + 1);
         EXPECT_EQ(static_cast<std::int32_t>(before.target_rows.size()), passes_for(more + 1));
@@ -353,7 +353,7 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
         EXPECT_GT(view.tree.size(), 0);
       }
     };
-    const Generation g = KeptPrompt(engine_, prompt).generate(request(Policy::dyspec, temperature));
+    const Generation g = KeptPrompt(engine_, prompt).generate(request(Dyspec{8}, temperature));
     engine_.impl().observer = {};
     EXPECT_EQ(g.statistics.prefill_tokens, 0);
     if (!on_cuda()) {
@@ -373,7 +373,7 @@ TEST_F(FirstToken, FaultsChangeTheText) {
         const std::vector<TokenId> prompt = some_tokens(length, seed);
         const std::vector<TokenId> plain = plain_text(prompt, 0.0);
         engine_.impl().target_runner->plant(fault);
-        changed += engine_.generate(prompt, request(Policy::none, 0.0)).tokens != plain ? 1 : 0;
+        changed += engine_.generate(prompt, request(Plain{}, 0.0)).tokens != plain ? 1 : 0;
         engine_.impl().target_runner->plant(PassFault::none);
       }
     }
@@ -385,7 +385,7 @@ TEST_F(FirstToken, FaultsChangeTheText) {
 // Plain sampling under rejection too: the noise is the step's that it was.
 TEST_F(FirstToken, UsesTheNoiseOfAStep) {
   if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
-  GenerateOptions options = request(Policy::none, 0.9, 30);
+  GenerateOptions options = request(Plain{}, 0.9, 30);
   options.acceptance = Acceptance::rejection;
   for (options.seed = 0; options.seed < 20; ++options.seed) {
     const std::vector<TokenId> prompt = some_tokens(7, static_cast<std::int32_t>(options.seed));
@@ -396,8 +396,8 @@ TEST_F(FirstToken, UsesTheNoiseOfAStep) {
 
 TEST_F(FirstToken, IsNoStep) {
   const std::vector<TokenId> prompt = some_tokens(9);
-  for (const Policy policy : {Policy::none, Policy::dyspec}) {
-    const Generation g = engine_.generate(prompt, request(policy, 0.9, 1));
+  for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}}) {
+    const Generation g = engine_.generate(prompt, request(speculation, 0.9, 1));
     const Statistics& s = g.statistics;
     EXPECT_EQ(g.tokens.size(), 1u);
     EXPECT_EQ(g.finish_reason, FinishReason::length);
@@ -413,7 +413,7 @@ TEST_F(FirstToken, IsNoStep) {
     EXPECT_GT(s.tokens_per_second, 0.0);
   }
   // A plain text's decoding: its time and its tokens are those of the steps.
-  const Statistics s = engine_.generate(prompt, request(Policy::none, 0.0, 2)).statistics;
+  const Statistics s = engine_.generate(prompt, request(Plain{}, 0.0, 2)).statistics;
   EXPECT_EQ(s.steps, 1);
   EXPECT_EQ(s.accepted_length, 1.0);
   EXPECT_EQ(s.emitted_per_step, 1.0);
@@ -423,16 +423,16 @@ TEST_F(FirstToken, IsNoStep) {
 
 TEST_F(FirstToken, EndsTextsAsOthersDo) {
   const std::vector<TokenId> prompt = some_tokens(9);
-  const TokenId first = engine_.generate(prompt, request(Policy::none, 0.0, 1)).tokens.at(0);
+  const TokenId first = engine_.generate(prompt, request(Plain{}, 0.0, 1)).tokens.at(0);
   // Cancelled.
   const Generation cut =
-      engine_.generate(prompt, request(Policy::dyspec, 0.0), [](const Piece&) { return false; });
+      engine_.generate(prompt, request(Dyspec{8}, 0.0), [](const Piece&) { return false; });
   EXPECT_EQ(cut.finish_reason, FinishReason::cancelled);
   EXPECT_EQ(cut.tokens, (std::vector<TokenId>{first}));
   EXPECT_EQ(cut.statistics.draft_passes, 0);
   expect_nothing_leaked(engine_);
   // A callback that throws.
-  EXPECT_THROW(engine_.generate(prompt, request(Policy::dyspec, 0.0),
+  EXPECT_THROW(engine_.generate(prompt, request(Dyspec{8}, 0.0),
                                 [](const Piece&) -> bool { throw std::runtime_error("mine"); }),
                std::runtime_error);
   expect_nothing_leaked(engine_);
@@ -441,7 +441,7 @@ TEST_F(FirstToken, EndsTextsAsOthersDo) {
   ending.eos_tokens = {first};
   const TinyPair pair(ending);
   Engine engine = Engine::load(pair.options());
-  const Generation none = engine.generate(prompt, request(Policy::dyspec, 0.0));
+  const Generation none = engine.generate(prompt, request(Dyspec{8}, 0.0));
   EXPECT_EQ(none.finish_reason, FinishReason::eos);
   EXPECT_TRUE(none.tokens.empty());
   EXPECT_EQ(none.statistics.prefill_tokens, 0);
@@ -455,7 +455,7 @@ TEST_F(FirstToken, EndsTextsAsOthersDo) {
     const TinyPair short_pair(small);
     Engine short_engine = Engine::load(short_pair.options());
     const Generation full =
-        short_engine.generate(some_tokens(context - 1), request(Policy::dyspec, 0.0));
+        short_engine.generate(some_tokens(context - 1), request(Dyspec{8}, 0.0));
     EXPECT_EQ(full.finish_reason, FinishReason::context);
     EXPECT_EQ(full.tokens.size(), 1u);
     EXPECT_EQ(full.statistics.steps, 0);
@@ -468,15 +468,15 @@ TEST_F(FirstToken, NeedsTheWholePromptsMemory) {
   load.kv_tokens = 48;
   Engine engine = Engine::load(load);
   const auto all = some_tokens(48);
-  const Generation last = engine.generate(all, request(Policy::dyspec, 0.0));
+  const Generation last = engine.generate(all, request(Dyspec{8}, 0.0));
   EXPECT_EQ(last.finish_reason, FinishReason::memory);
   EXPECT_EQ(last.tokens.size(), 1u);
   expect_nothing_leaked(engine);
   {
     Sequence holder = engine.new_sequence();
-    holder.generate(some_tokens(9), request(Policy::none, 0.0));
+    holder.generate(some_tokens(9), request(Plain{}, 0.0));
     Sequence other = engine.new_sequence();
-    const Generation none = other.generate(some_tokens(30), request(Policy::dyspec, 0.0));
+    const Generation none = other.generate(some_tokens(30), request(Dyspec{8}, 0.0));
     EXPECT_EQ(none.finish_reason, FinishReason::memory);
     EXPECT_TRUE(none.tokens.empty());
     EXPECT_EQ(none.statistics.prefill_tokens, 0);
@@ -486,7 +486,7 @@ TEST_F(FirstToken, NeedsTheWholePromptsMemory) {
 
 TEST_F(FirstToken, HasItsLogprobAndItsPenalty) {
   const std::vector<TokenId> prompt = some_tokens(9);
-  GenerateOptions options = request(Policy::dyspec, 0.8);
+  GenerateOptions options = request(Dyspec{8}, 0.8);
   options.logprobs = true;
   options.repetition_penalty = 1.4;
   const Generation fresh = engine_.generate(prompt, options);
@@ -503,7 +503,7 @@ TEST_F(FirstToken, HasItsLogprobAndItsPenalty) {
 // The tree of a prompt is still shown from its first position.
 TEST_F(FirstToken, IsNotTakenFromJudgedTrees) {
   const std::vector<TokenId> prompt = some_tokens(9);
-  const JudgedTree judged = engine_.judge_tree(prompt, request(Policy::dyspec, 0.0));
+  const JudgedTree judged = engine_.judge_tree(prompt, request(Dyspec{8}, 0.0));
   EXPECT_EQ(judged.nodes.size(), 9u);
   EXPECT_EQ(judged.nodes[0].token, prompt.back());
   expect_nothing_leaked(engine_);

@@ -44,16 +44,15 @@ constexpr int prompt_count = 4;
 constexpr int prompt_count = 32;  // each turn four times
 #endif
 
-struct Turn {
-  Policy policy;
-  std::int32_t tree_size;
-  double threshold = 0.0;
-};
-const std::vector<Turn> turns = {
-    {Policy::dyspec, 0},      {Policy::dyspec, 24},
-    {Policy::chain, 6},       {Policy::dyspec_threshold, 16, 0.05},
-    {Policy::specinfer, 20},  {Policy::sequoia, 24},
-    {Policy::static_tree, 0}, {Policy::expand_rerank, 16},
+const std::vector<Speculation> turns = {
+    Dyspec{},
+    Dyspec{24},
+    Chain{6},
+    DyspecThreshold{0.05, 16},
+    SpecInfer{20},
+    Sequoia{24, 0, {}},
+    StaticTree{{{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}}},
+    ExpandRerank{16},
 };
 
 class Identity : public ::testing::TestWithParam<Case> {};
@@ -82,9 +81,6 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   options.logprobs = true;
   options.seed = 11;
 
-  const TemporaryFolder folder;
-  const auto tree_file = folder.path() / "tree.json";
-  std::ofstream(tree_file) << R"({"paths": [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]})";
   const auto all = prompts();
   ASSERT_EQ(all.size(), 100u);
   std::int64_t tokens = 0, flips = 0;
@@ -95,15 +91,11 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
     const auto prompt = static_cast<std::size_t>(i) * all.size() / prompt_count;
     std::vector<TokenId> text = engine.tokenize(all[prompt]);
     options.max_new_tokens = new_tokens;
-    options.policy = Policy::none;
+    options.speculation = Plain{};
     const Generation plain = engine.generate(text, options);
     ASSERT_EQ(plain.tokens.size(), static_cast<std::size_t>(new_tokens));
     // Fixed sizes, the automatic one and other policies take turns.
-    const Turn& turn = turns[static_cast<std::size_t>(i) % turns.size()];
-    options.policy = turn.policy;
-    options.tree_size = turn.tree_size;
-    options.threshold = turn.threshold;
-    options.tree = turn.policy == Policy::static_tree ? tree_file : std::filesystem::path();
+    options.speculation = turns[static_cast<std::size_t>(i) % turns.size()];
 
     std::size_t done = 0;  // plain tokens that were reached
     while (done < plain.tokens.size()) {

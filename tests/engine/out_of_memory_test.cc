@@ -31,14 +31,14 @@ TEST(OutOfMemory, LosesNeitherSlotsNorTheSequence) {
   EngineOptions loaded = pair.options();
   loaded.max_tree_size = 32;
   int failed = 0, succeeded = 0;
-  for (const Policy policy : {Policy::none, Policy::dyspec, Policy::chain, Policy::expand_rerank}) {
+  for (const Speculation& speculation :
+       std::vector<Speculation>{Plain{}, Dyspec{6}, Chain{6}, ExpandRerank{6}}) {
     std::optional<Engine> engine;
     for (long last = 0; last < 240; ++last) {
       // Scratch memory that is there already hides failures.
       if (last % 20 == 0) engine.emplace(Engine::load(loaded));
       GenerateOptions options;
-      options.policy = policy;
-      options.tree_size = policy == Policy::none ? 0 : 6;
+      options.speculation = speculation;
       options.max_new_tokens = 8;
       options.temperature = 0.7;
       options.acceptance = Acceptance::coupled;
@@ -58,11 +58,12 @@ TEST(OutOfMemory, LosesNeitherSlotsNorTheSequence) {
         ++failed;
         ASSERT_TRUE(std::equal(before.begin(), before.end(), sequence.tokens().begin(),
                                sequence.tokens().end()))
-            << name_of(policy) << ", allocation " << last;
+            << name_of(speculation) << ", allocation " << last;
       }
       { const Sequence ends = std::move(sequence); }
       expect_nothing_leaked(*engine);
-      ASSERT_FALSE(::testing::Test::HasFailure()) << name_of(policy) << ", allocation " << last;
+      ASSERT_FALSE(::testing::Test::HasFailure())
+          << name_of(speculation) << ", allocation " << last;
     }
   }
   EXPECT_GT(failed, 150);

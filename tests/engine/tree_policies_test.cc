@@ -5,13 +5,16 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <numeric>
+#include <utility>
 
 #include "drafting/shape_json.h"
 #include "drafting/static_tree.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
+#include "engine/policy_options.h"
 #include "engine/tree_plan.h"
 
 namespace coppice::testing {
@@ -28,31 +31,22 @@ class TreePolicies : public ::testing::Test {
 
   std::filesystem::path file(const char* name) const { return pair_.path() / name; }
 
-  GenerateOptions request(Policy policy, std::int32_t tokens = 40) const {
+  static GenerateOptions request(Speculation speculation, std::int32_t tokens = 40) {
     GenerateOptions options;
     options.max_new_tokens = tokens;
-    options.policy = policy;
-    if (policy == Policy::static_tree) options.tree = file("tree.json");
+    options.speculation = std::move(speculation);
     return options;
   }
 
   /// One of every kind of parameters.
   std::vector<GenerateOptions> requests() const {
-    std::vector<GenerateOptions> all(7);
-    all[0] = request(Policy::static_tree);
-    all[1] = request(Policy::specinfer);
-    all[2] = request(Policy::specinfer);
-    all[2].widths = {3, 2, 1};
-    all[3] = request(Policy::sequoia);
-    all[3].tree_size = 12;
-    all[4] = request(Policy::sequoia);
-    all[4].tree = file("map.json");
-    all[5] = request(Policy::expand_rerank);
-    all[5].tree_size = 7;
-    all[5].beam_width = 3;
-    all[6] = request(Policy::specinfer);  // more children than a GPU draws at once
-    all[6].widths = {40, 1};
-    return all;
+    return {request(read_static_tree(file("tree.json"))),
+            request(SpecInfer{}),
+            request(SpecInferWidths{{3, 2, 1}}),
+            request(Sequoia{12, 0, {}}),
+            request(read_sequoia_tree(file("map.json"))),
+            request(ExpandRerank{7, 0, 3}),
+            request(SpecInferWidths{{40, 1}})};  // more children than a GPU draws at once
   }
 
   TinyPair pair_;
@@ -76,36 +70,29 @@ std::vector<RankPath> paths_of(const JudgedTree& tree) {
 TEST_F(TreePolicies, GrowWhatWasAskedFor) {
   Engine engine = Engine::load(pair_.options());
   for (const double temperature : {0.0, 1.0}) {
-    GenerateOptions options = request(Policy::static_tree);
+    GenerateOptions options = request(StaticTree{paths});
     options.temperature = temperature;
     EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), paths);
+    options.speculation = read_static_tree(file("tree.json"));
+    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), paths);
 
-    options = request(Policy::specinfer);
-    options.temperature = temperature;
-    options.widths = {3, 2, 1};
+    options.speculation = SpecInferWidths{{3, 2, 1}};
     const JudgedTree expanded = engine.judge_tree(prompt, options);
     std::vector<int> by_depth(4, 0);
     for (const TreeNode& node : expanded.nodes) ++by_depth.at(static_cast<std::size_t>(node.depth));
     EXPECT_EQ(by_depth, (std::vector<int>{1, 3, 6, 6}));
     EXPECT_EQ(expanded.draft_passes, 3);
 
-    options = request(Policy::sequoia);
-    options.temperature = temperature;
-    options.tree = file("map.json");
-    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), read_tree_shape(options.tree).paths());
-    // The same, planned by the engine. (Its map is planned for at most 4 children.)
-    options.tree.clear();
-    options.tree_size = 9;
-    options.tree_depth = 3;
+    options.speculation = read_sequoia_tree(file("map.json"));
+    EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)),
+              read_tree_shape(file("map.json")).paths());
+    // The same, planned by the engine. (The map is planned for at most 4 children.)
+    options.speculation = Sequoia{9, 3, {}};
     EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)),
               plan_sequoia(usual_acceptance, {9, 3}).shape.paths());
   }
 
-  GenerateOptions options = request(Policy::expand_rerank);
-  options.tree_size = 12;
-  options.tree_depth = 2;
-  options.beam_width = 4;
-  const JudgedTree best = engine.judge_tree(prompt, options);
+  const JudgedTree best = engine.judge_tree(prompt, request(ExpandRerank{12, 2, 4}));
   ASSERT_EQ(best.nodes.size(), 13u);
   std::vector<int> children(best.nodes.size(), 0);
   for (const TreeNode& node : best.nodes) {
@@ -120,7 +107,7 @@ TEST_F(TreePolicies, SizesAreSettledAndReported) {
   Engine engine = Engine::load(pair_.options());
   const auto size_of = [](Engine& of, const GenerateOptions& options) {
     const Statistics s = of.generate(prompt, options).statistics;
-    EXPECT_EQ(s.policy, options.policy);
+    EXPECT_EQ(s.policy, name_of(options.speculation));
     EXPECT_GT(s.draft_passes, 0);
     EXPECT_GT(s.tree_size_mean, 0.0);
     EXPECT_LE(s.tree_size_mean, s.tree_size);
@@ -129,8 +116,8 @@ TEST_F(TreePolicies, SizesAreSettledAndReported) {
   std::vector<std::int32_t> sizes;
   for (const GenerateOptions& options : requests()) sizes.push_back(size_of(engine, options));
   EXPECT_EQ(sizes, (std::vector<std::int32_t>{7, 20, 15, 12, 9, 7, 80}));
-  EXPECT_EQ(size_of(engine, request(Policy::sequoia)), 64);
-  EXPECT_EQ(size_of(engine, request(Policy::expand_rerank)), 60);
+  EXPECT_EQ(size_of(engine, request(Sequoia{})), 64);
+  EXPECT_EQ(size_of(engine, request(ExpandRerank{})), 60);
   EXPECT_FALSE(engine.impl().costs) << "costs were measured for nothing";
   expect_nothing_leaked(engine);
 
@@ -138,9 +125,9 @@ TEST_F(TreePolicies, SizesAreSettledAndReported) {
   EngineOptions small = pair_.options();
   small.max_tree_size = 7;
   Engine other = Engine::load(small);
-  for (const Policy policy :
-       {Policy::static_tree, Policy::specinfer, Policy::sequoia, Policy::expand_rerank}) {
-    EXPECT_EQ(size_of(other, request(policy)), 7) << name_of(policy);
+  for (const Speculation& speculation :
+       std::vector<Speculation>{StaticTree{paths}, SpecInfer{}, Sequoia{}, ExpandRerank{}}) {
+    EXPECT_EQ(size_of(other, request(speculation)), 7) << name_of(speculation);
   }
   expect_nothing_leaked(other);
 }
@@ -161,9 +148,9 @@ TEST_F(TreePolicies, RepeatThePlainText) {
           options.top_p = top_k > 0 ? 0.9 : 1.0;
           const auto fast = engine.generate(prompt, options);
           GenerateOptions plain = options;
-          plain.policy = Policy::none;  // ignores what else is asked of trees
+          plain.speculation = Plain{};
           EXPECT_EQ(fast.tokens, engine.generate(prompt, plain).tokens)
-              << name_of(options.policy) << ", temperature " << temperature << ", penalty "
+              << name_of(options.speculation) << ", temperature " << temperature << ", penalty "
               << penalty << ", top-k " << top_k;
           EXPECT_LT(fast.statistics.steps, 40);
           tokens += 40;
@@ -179,22 +166,23 @@ TEST_F(TreePolicies, RepeatThePlainText) {
 TEST_F(TreePolicies, LearnedValuesRepeatThePlainTextAndThemselves) {
   if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
   Engine engine = Engine::load(pair_.options());
-  for (const Policy policy : {Policy::dyspec, Policy::dyspec_threshold}) {
-    GenerateOptions options = request(policy, 80);
-    options.tree_size = 10;
-    if (policy == Policy::dyspec_threshold) options.threshold = 0.1;
+  const std::pair<Speculation, Speculation> pairs[] = {
+      {Dyspec{10, true}, Dyspec{10}}, {DyspecThreshold{0.1, 10, true}, DyspecThreshold{0.1, 10}}};
+  for (const auto& [plain_values, learned_values] : pairs) {
+    const std::string policy = name_of(learned_values);
+    GenerateOptions options = request(learned_values, 80);
     for (const double temperature : {0.0, 0.9}) {
       options.temperature = temperature;
       options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
-      options.plain_values = true;
+      options.speculation = plain_values;
       const Generation raw = engine.generate(prompt, options);
-      options.plain_values = false;
+      options.speculation = learned_values;
       const Generation first = engine.generate(prompt, options);
-      EXPECT_EQ(first.tokens, raw.tokens) << name_of(policy) << " at " << temperature;
+      EXPECT_EQ(first.tokens, raw.tokens) << policy << " at " << temperature;
       EXPECT_LT(first.statistics.steps, 80);
       EXPECT_LE(first.statistics.tree_size_mean, 10.0);
       // Other trees, so it did something; the same ones again.
-      EXPECT_NE(first.statistics.draft_passes, raw.statistics.draft_passes) << name_of(policy);
+      EXPECT_NE(first.statistics.draft_passes, raw.statistics.draft_passes) << policy;
       const Generation again = engine.generate(prompt, options);
       EXPECT_EQ(again.statistics.steps, first.statistics.steps);
       EXPECT_EQ(again.statistics.draft_passes, first.statistics.draft_passes);
@@ -209,11 +197,11 @@ TEST_F(TreePolicies, LearnedValuesRepeatThePlainTextAndThemselves) {
 TEST_F(TreePolicies, SampledChildrenAtTemperature0) {
   if (on_cuda()) GTEST_SKIP() << "near-ties of bf16: identity_test.cc counts them";
   Engine engine = Engine::load(pair_.options());
-  const auto plain = engine.generate(prompt, request(Policy::none)).tokens;
+  const auto plain = engine.generate(prompt, request(Plain{})).tokens;
   for (GenerateOptions options : requests()) {
-    if (options.policy == Policy::expand_rerank) continue;  // refused
+    if (std::holds_alternative<ExpandRerank>(options.speculation)) continue;  // refused
     options.sampled_children = true;
-    EXPECT_EQ(engine.generate(prompt, options).tokens, plain) << name_of(options.policy);
+    EXPECT_EQ(engine.generate(prompt, options).tokens, plain) << name_of(options.speculation);
   }
 }
 
@@ -222,7 +210,8 @@ TEST_F(TreePolicies, SameSeedSameText) {
   for (GenerateOptions options : requests()) {
     options.temperature = 1.0;
     options.seed = 5;
-    if (options.policy == Policy::expand_rerank) options.acceptance = Acceptance::coupled;
+    if (std::holds_alternative<ExpandRerank>(options.speculation))
+      options.acceptance = Acceptance::coupled;
     const auto first = engine.generate(prompt, options).tokens;
     EXPECT_EQ(engine.generate(prompt, options).tokens, first);
     options.seed = 6;
@@ -263,138 +252,86 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
   EngineOptions load = pair_.options();
   load.max_tree_size = 30;
   Engine engine = Engine::load(load);
-  const auto expect_refused = [&](GenerateOptions options, auto change, const char* says,
-                                  ErrorKind kind = ErrorKind::usage) {
-    change(options);
-    const std::string message = refusal(engine, options, kind);
+  const auto expect_refused = [&](const Speculation& speculation, const char* says,
+                                  const std::function<void(GenerateOptions&)>& change = {}) {
+    GenerateOptions options = request(speculation);
+    if (change) change(options);
+    const std::string message = refusal(engine, options, ErrorKind::usage);
     EXPECT_NE(message.find(says), message.npos) << "'" << message << "' instead of " << says;
   };
-  const auto none = [](auto&) {};
-  // Options of other policies.
-  for (const Policy policy : {Policy::dyspec, Policy::chain, Policy::sequoia, Policy::expand_rerank,
-                              Policy::static_tree}) {
-    expect_refused(
-        request(policy),
-        [](auto& o) {
-          o.widths = {2, 2};
-        },
-        "widths: it belongs to policy specinfer, not to ");
+  expect_refused(SpecInferWidths{{2, 0}}, "widths 2,0: a layer of width 0");
+  expect_refused(SpecInferWidths{{2, -1}}, "width -1");
+  expect_refused(SpecInferWidths{}, "widths: there are none");
+  expect_refused(SpecInferWidths{{1000000, 1000000, 2}}, "multiply to more than 1024");
+  expect_refused(SpecInferWidths{std::vector<std::int32_t>(5000, 1 << 30)},
+                 "multiply to more than 1024");
+  expect_refused(SpecInferWidths{{5, 4, 3}},
+                 "policy specinfer: a tree of 85 draft tokens, but this engine was loaded for at "
+                 "most 30 (max_tree_size)");
+  expect_refused(Sequoia{0, -1, {}}, "tree-depth -1");
+  expect_refused(Sequoia{31, 0, {}}, "tree-size 31, but this engine was loaded for at most 30");
+  expect_refused(Sequoia{1025, 0, {}}, "tree-size 1025, but an engine takes at most 1024");
+  for (const Speculation& negative :
+       std::vector<Speculation>{Dyspec{-1}, DyspecThreshold{0.1, -1}, Chain{-1}, SpecInfer{-1},
+                                Sequoia{-1, 0, {}}, ExpandRerank{-1, 0, 0}}) {
+    expect_refused(negative, "tree-size -1: use 1 or more");
   }
-  expect_refused(
-      request(Policy::chain), [&](auto& o) { o.tree = file("tree.json"); },
-      "tree: it belongs to policy static or sequoia, not to chain");
-  expect_refused(
-      request(Policy::specinfer), [](auto& o) { o.tree_depth = 3; }, "tree-depth: it");
-  expect_refused(
-      request(Policy::sequoia), [](auto& o) { o.beam_width = 3; }, "beam-width: it");
-  expect_refused(
-      request(Policy::specinfer), [](auto& o) { o.threshold = 0.1; },
-      "threshold: it belongs to policy dyspec-threshold, not to specinfer");
-  // Values, and options that contradict each other.
-  expect_refused(
-      request(Policy::specinfer),
-      [](auto& o) {
-        o.widths = {2, 0};
-      },
-      "widths 2,0: a layer of width 0");
-  expect_refused(
-      request(Policy::specinfer),
-      [](auto& o) {
-        o.widths = {2, -1};
-      },
-      "width -1");
-  expect_refused(
-      request(Policy::specinfer),
-      [](auto& o) {
-        o.widths = {1000000, 1000000, 2};
-      },
-      "multiply to more than 1024");
-  expect_refused(
-      request(Policy::specinfer), [](auto& o) { o.widths.assign(5000, 1 << 30); },
-      "multiply to more than 1024");
-  expect_refused(
-      request(Policy::specinfer),
-      [](auto& o) {
-        o.widths = {5, 4, 3};
-      },
-      "widths 5,4,3: a tree of 85 draft tokens, of which this engine was loaded for at "
-      "most 30 (max_tree_size)");
-  expect_refused(
-      request(Policy::specinfer),
-      [](auto& o) {
-        o.widths = {2, 2};
-        o.tree_size = 6;
-      },
-      "tree-size 6: the widths say");
-  expect_refused(
-      request(Policy::static_tree), [](auto& o) { o.tree_size = 3; },
-      "tree-size 3: the tree file says");
-  expect_refused(
-      request(Policy::sequoia),
-      [&](auto& o) {
-        o.tree = file("map.json");
-        o.tree_depth = 2;
-      },
-      "tree-depth 2: the tree file says");
-  expect_refused(
-      request(Policy::sequoia), [](auto& o) { o.tree_depth = -1; }, "tree-depth -1");
-  expect_refused(
-      request(Policy::sequoia), [](auto& o) { o.tree_size = 31; }, "tree-size 31");
-  expect_refused(
-      request(Policy::expand_rerank), [](auto& o) { o.beam_width = -1; }, "beam-width -1");
-  expect_refused(
-      request(Policy::chain), [](auto& o) { o.plain_values = true; },
-      "plain-values: it belongs to policy dyspec or dyspec-threshold, not to chain");
-  expect_refused(
-      request(Policy::dyspec), [](auto& o) { o.plain_values = true; },
-      "plain-values: automatic sizes of policy dyspec need learned acceptance");
-  // Bias.
-  expect_refused(
-      request(Policy::expand_rerank),
-      [](auto& o) {
-        o.temperature = 0.5;
-        o.acceptance = Acceptance::rejection;
-      },
-      "would bias the text; use coupled acceptance, or temperature 0");
-  expect_refused(
-      request(Policy::expand_rerank), [](auto& o) { o.sampled_children = true; },
-      "without sampled children");
-  // Tree files.
-  expect_refused(
-      request(Policy::static_tree), [](auto& o) { o.tree.clear(); },
-      "tree: policy static needs one");
-  const auto with = [&](Policy policy, const char* name, const std::string& text) {
-    if (!text.empty()) std::ofstream(file(name)) << text;
-    GenerateOptions options = request(policy);
-    options.tree = file(name);
-    return options;
-  };
-  constexpr ErrorKind failure = ErrorKind::failure;
-  for (const Policy policy : {Policy::static_tree, Policy::sequoia}) {
-    expect_refused(with(policy, "none.json", ""), none, "none.json: no such file", failure);
-    expect_refused(with(policy, "", ""), none, "is a folder; name a file", failure);
-    expect_refused(with(policy, "cut.json", R"({"paths": [[0], [0)"), none, "not valid JSON",
-                   failure);
-    std::ofstream(file("nothing.json"), std::ios::trunc).close();
-    expect_refused(with(policy, "nothing.json", ""), none, "nothing.json: not valid JSON", failure);
-  }
-  expect_refused(with(Policy::static_tree, "root.json", R"({"paths": []})"), none,
-                 "its tree is empty", failure);
-  expect_refused(with(Policy::static_tree, "gap.json", R"({"paths": [[0], [2]]})"), none,
-                 "has no sibling of rank 1", failure);
-  expect_refused(with(Policy::sequoia, "tree.json", ""), none,
-                 "a tree of paths alone is for policy static", failure);
+  expect_refused(ExpandRerank{0, 0, -1}, "beam-width -1");
+  expect_refused(Dyspec{0, true},
+                 "plain-values: automatic sizes of policy dyspec need learned acceptance");
+  expect_refused(StaticTree{}, "policy static: its tree is empty");
+  expect_refused(SequoiaTree{}, "policy sequoia: its tree is empty");
+  expect_refused(StaticTree{{{0}, {2}}}, "has no sibling of rank 1");
   std::vector<RankPath> star(31);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
-  write_shape_file(file("large.json"), {{"paths", TreeShape(star).paths()}});
-  expect_refused(with(Policy::static_tree, "large.json", ""), none,
-                 "large.json: a tree of 31 draft tokens, of which this engine");
+  expect_refused(StaticTree{star}, "policy static: a tree of 31 draft tokens, but this engine");
+  // Bias.
+  expect_refused(ExpandRerank{}, "would bias the text; use coupled acceptance, or temperature 0",
+                 [](GenerateOptions& o) {
+                   o.temperature = 0.5;
+                   o.acceptance = Acceptance::rejection;
+                 });
+  expect_refused(ExpandRerank{}, "without sampled children",
+                 [](GenerateOptions& o) { o.sampled_children = true; });
   // What remains is allowed.
-  EXPECT_EQ(refusal(engine, request(Policy::static_tree), ErrorKind::usage), "");
-  GenerateOptions ignored = request(Policy::none);
-  ignored.widths = {0};
-  ignored.tree = file("none.json");
-  EXPECT_EQ(refusal(engine, ignored, ErrorKind::usage), "");
+  EXPECT_EQ(refusal(engine, request(StaticTree{paths}), ErrorKind::usage), "");
+}
+
+TEST_F(TreePolicies, FilesAreNamedWithWhatIsWrongInThem) {
+  const auto expect_refused = [&](Policy policy, const std::string& name, const std::string& text,
+                                  const char* says, ErrorKind kind = ErrorKind::failure) {
+    if (!text.empty()) std::ofstream(file(name.c_str())) << text;
+    try {
+      if (policy == Policy::sequoia) {
+        read_sequoia_tree(file(name.c_str()));
+      } else {
+        read_static_tree(file(name.c_str()));
+      }
+      ADD_FAILURE() << name << " was read";
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(error.kind(), kind) << message;
+      EXPECT_NE(message.find(says), message.npos) << "'" << message << "' instead of " << says;
+    }
+  };
+  for (const Policy policy : {Policy::static_tree, Policy::sequoia}) {
+    expect_refused(policy, "none.json", "", "none.json: no such file");
+    expect_refused(policy, "", "", "is a folder; name a file");
+    expect_refused(policy, "cut.json", R"({"paths": [[0], [0)", "not valid JSON");
+    std::ofstream(file("nothing.json"), std::ios::trunc).close();
+    expect_refused(policy, "nothing.json", "", "nothing.json: not valid JSON");
+  }
+  expect_refused(Policy::static_tree, "root.json", R"({"paths": []})",
+                 "root.json: its tree is empty");
+  expect_refused(Policy::static_tree, "gap.json", R"({"paths": [[0], [2]]})",
+                 "has no sibling of rank 1");
+  expect_refused(Policy::sequoia, "tree.json", "", "a tree of paths alone is for policy static");
+  std::vector<RankPath> star(1025);
+  for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
+  write_shape_file(file("large.json"), {{"paths", TreeShape(star).paths()}});
+  expect_refused(Policy::static_tree, "large.json", "",
+                 "large.json: a tree of 1025 draft tokens, but an engine takes at most 1024",
+                 ErrorKind::usage);
 }
 
 // Trees at the end of what a draft can give: fewer tokens than the shape has places.
@@ -403,9 +340,10 @@ TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
   for (GenerateOptions options : requests()) {
     options.top_k = 1;
     options.temperature = 1.0;
-    if (options.policy == Policy::expand_rerank) options.acceptance = Acceptance::coupled;
+    if (std::holds_alternative<ExpandRerank>(options.speculation))
+      options.acceptance = Acceptance::coupled;
     const JudgedTree tree = engine.judge_tree(prompt, options);
-    for (const TreeNode& node : tree.nodes) EXPECT_EQ(node.rank, 0) << name_of(options.policy);
+    for (const TreeNode& node : tree.nodes) EXPECT_EQ(node.rank, 0) << name_of(options.speculation);
     EXPECT_GT(tree.nodes.size(), 2u);
   }
 }
@@ -414,7 +352,6 @@ TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
 // deviations of a relative frequency.
 TEST(UsualAcceptance, IsTheShippedPairs) {
   Engine engine = Engine::load(shipped_options("f32"));
-  const TemporaryFolder folder;
   std::vector<RankPath> star(24);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
   GenerateOptions options;
@@ -422,14 +359,12 @@ TEST(UsualAcceptance, IsTheShippedPairs) {
   options.ignore_eos = true;
   std::vector<std::int64_t> accepted(star.size(), 0);
   std::int64_t nodes = 0;
-  write_shape_file(folder.path() / "star.json", {{"paths", TreeShape(star).paths()}});
   for (const std::string& text : prompts()) {
     const std::vector<TokenId> beginning = engine.tokenize(text);
-    options.policy = Policy::none;
+    options.speculation = Plain{};
     options.max_new_tokens = 64;
     const std::vector<TokenId> written = engine.generate(beginning, options).tokens;
-    options.policy = Policy::static_tree;
-    options.tree = folder.path() / "star.json";
+    options.speculation = StaticTree{star};
     options.max_new_tokens = 128;
     for (std::ptrdiff_t length = 8; length <= 64; length += 8) {
       std::vector<TokenId> tokens = beginning;

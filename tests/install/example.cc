@@ -36,15 +36,14 @@ int main(int argc, char** argv) try {
   auto engine = coppice::Engine::load(options);
   coppice::GenerateOptions request;
   request.max_new_tokens = 32;
-  coppice::register_policy("sure-chain", [] { return std::make_unique<SureChain>(); });
-  coppice::choose_policy(request, "sure-chain");
+  request.speculation = coppice::Custom{[] { return std::make_unique<SureChain>(); }, "sure-chain"};
   const auto result = engine.generate(argv[3], request, [](const coppice::Piece& piece) {
     std::cout << piece.text << std::flush;
     return true;
   });
   std::cout << "\n"
             << result.statistics.accepted_length << " tokens per target pass by policy "
-            << result.statistics.policy_name << "\n";
+            << result.statistics.policy << "\n";
   return 0;
 } catch (const coppice::Error& error) {
   std::cerr << "example: " << error.what() << "\n";

@@ -31,7 +31,7 @@ expect("SONAME[^\n]*libcoppice\\.so\\.[0-9]+\\.[0-9]+\\]")
 # Exported are the public functions, and what exceptions and users' policies need; each name of the
 # list is there, and nothing else.
 set(functions
-  Error::Error version name_of choose_policy policy_names register_policy registered_policies
+  Error::Error version name_of read_static_tree read_sequoia_tree
   GenerateOptions::validate
   Engine::Engine Engine::~Engine Engine::operator= Engine::load Engine::generate
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize

@@ -176,7 +176,7 @@ TEST(CostCache, EnginesUseItUnlessToldOtherwise) {
   EXPECT_TRUE(files_in(cost_cache_folder()).empty());
   options.cost_table.clear();
   GenerateOptions plain = automatic();
-  plain.policy = Policy::none;
+  plain.speculation = Plain{};
   Engine::load(options).generate(prompt, plain);
   EXPECT_TRUE(files_in(cost_cache_folder()).empty()) << "plain decoding needs no costs";
 

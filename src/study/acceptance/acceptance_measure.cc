@@ -27,16 +27,11 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
   options.stop.clear();
   // Many children of the root, each with a chain below: after an accepted child the next node is
   // judged as well. Roots alone are no fair sample of a text, for all stand behind bonus tokens.
-  options.policy = Policy::specinfer;
-  options.custom_policy.clear();
-  options.plain_values = false;
-  options.tree.clear();
-  options.acceptance_vector.clear();
-  options.tree_size = options.tree_depth = options.beam_width = 0;
-  options.threshold = 0.0;
   const std::int32_t layers = engine.impl().options.max_tree_size / std::max(1, request.ranks);
-  options.widths.assign(static_cast<std::size_t>(std::clamp(layers, 1, most_layers)), 1);
-  options.widths.front() = request.ranks;
+  SpecInferWidths chains;
+  chains.widths.assign(static_cast<std::size_t>(std::clamp(layers, 1, most_layers)), 1);
+  chains.widths.front() = request.ranks;
+  options.speculation = std::move(chains);
   RankCounts counts;
   const Observed observed(engine, [&](const StepView& view) {
     if (view.is_step() && view.tree.size() > 0) counts.add(view.tree, view.verdict.path);

@@ -8,8 +8,8 @@
 #include <mutex>
 
 #include "drafting/sequoia.h"
+#include "engine/check_speculation.h"
 #include "engine/engine_impl.h"
-#include "engine/tree_plan.h"
 #include "sizing/cost_measurement.h"
 #include "study/acceptance/acceptance_measure.h"
 #include "study/observed.h"
@@ -74,7 +74,7 @@ class Adviser {
     options_.max_new_tokens = request.new_tokens;
     options_.ignore_eos = true;
     options_.logprobs = false;
-    options_.policy = Policy::none;
+    options_.speculation = Plain{};
     options_.acceptance = settled_acceptance(options_);
     engine.impl().check(options_);
     for (const auto& prompt : request.prompts) {
@@ -132,13 +132,20 @@ class Adviser {
   }
 
   GenerateOptions with(Policy policy, std::int32_t size, std::int32_t depth = 0) const {
+    PolicyOptions asked;
+    asked.policy = policy;
+    asked.tree_size = size;
+    if (policy == Policy::sequoia) {
+      asked.tree_depth = depth;
+      asked.acceptance_vector = advice_.acceptance_vector;
+    }
     GenerateOptions options = options_;
-    options.policy = policy;
-    options.tree_size = size;
-    if (policy != Policy::sequoia) return options;
-    options.tree_depth = depth;
-    options.acceptance_vector = advice_.acceptance_vector;
+    options.speculation = speculation_of(asked);
     return options;
+  }
+
+  GrowMap sequoia_map(std::int32_t size, std::int32_t depth) const {
+    return plan_sequoia(advice_.acceptance_vector, {size, depth});
   }
 
   PieceCallback until_stopped() {
@@ -188,7 +195,7 @@ class Adviser {
       TreeShape shape;
       std::int32_t bound = 0;
       for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
-        const GrowMap map = plan_trees(with(Policy::sequoia, size, depth), largest_).map;
+        const GrowMap map = sequoia_map(size, depth);
         const bool full = map.shape.size() == size;
         if (best_is_full && !full) continue;
         Workload workload;
@@ -204,10 +211,10 @@ class Adviser {
       // by those that it has.
       const std::int32_t nodes = shape.size();
       if (nodes == 0 || shapes_.contains(nodes)) continue;
-      shapes_[nodes] = plan_trees(with(Policy::sequoia, nodes, bound), largest_).map.shape;
+      shapes_[nodes] = sequoia_map(nodes, bound).shape;
       depths_[nodes] = bound;
     }
-    sampled_shape_ = plan_trees(with(Policy::sequoia, largest_, most_depth), largest_).map.shape;
+    sampled_shape_ = sequoia_map(largest_, most_depth).shape;
     for (const auto& [size, shape] : shapes_) holds_[size] = holds(sampled_shape_, shape);
   }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "engine/policy_options.h"
 #include "sizing/cost_table.h"
 #include "study/advise/check.h"
 #include "study/advise/workload.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "engine/policy_options.h"
 
 namespace coppice::study {
 

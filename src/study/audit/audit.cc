@@ -6,8 +6,9 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/check_speculation.h"
 #include "engine/engine_impl.h"
-#include "engine/policy_table.h"
+#include "engine/tree_plan.h"
 #include "study/audit/faults.h"
 #include "study/audit/law.h"
 #include "study/audit/texts.h"
@@ -41,7 +42,7 @@ class Audit {
                       ", or 0 for automatic"));
     }
     for (const AuditSetting& setting : request.settings) {
-      if (setting.options.policy == Policy::none) {
+      if (std::holds_alternative<Plain>(setting.options.speculation)) {
         throw_usage("audit: policy none does not speculate; name another one");
       }
       if (setting.options.temperature == 0.0) {
@@ -246,12 +247,13 @@ class Audit {
 
 std::string name_setting(const GenerateOptions& options) {
   std::string size;
-  if (options.tree_size > 0) {
-    size = cat(" ", options.tree_size);
-  } else if (sized_by_costs(options.policy)) {
+  const std::int32_t asked = asked_size(options.speculation);
+  if (asked > 0) {
+    size = cat(" ", asked);
+  } else if (sized_by_costs(options.speculation)) {
     size = " auto";
   }
-  return cat(name_of(options.policy), size,
+  return cat(name_of(options.speculation), size,
              options.temperature > 0.0 ? cat(", ", name_of(options.acceptance)) : "");
 }
 

@@ -93,7 +93,7 @@ double variation(std::span<const float> a, std::span<const float> b) {
 PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
                      const GenerateOptions& sampling) {
   GenerateOptions options = sampling;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   options.max_new_tokens = 1;
   options.ignore_eos = true;
   options.stop.clear();

@@ -48,10 +48,10 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
   request.ignore_eos = true;
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     std::vector<TokenId> text = prompts[p];
-    request.policy = Policy::none;
+    request.speculation = Plain{};
     request.max_new_tokens = tokens;
     const Generation plain = engine.generate(text, request);
-    request.policy = options.policy;
+    request.speculation = options.speculation;
     finding.asked += tokens;
     if (plain.finish_reason != FinishReason::length) {
       finding.ended_early = name_of(plain.finish_reason);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/policy_table.h"
 #include "study/acceptance/acceptance_measure.h"
 #include "study/grid/study.h"
 

@@ -10,18 +10,14 @@
 namespace coppice::study {
 namespace {
 
-std::string plain_name(Policy policy) { return cat(name_of(policy), "-plain"); }
-
-/// Names of rows and lines that no policy of a user may pass for.
-bool is_taken(const std::string& name) {
-  const std::vector<Policy> takers = takers_of(PolicyOption::plain_values);
-  return name == "oracle" || name == "plain" ||
-         std::any_of(takers.begin(), takers.end(),
-                     [&](Policy policy) { return name == plain_name(policy); });
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+void require_chosen(const std::string& option, const std::vector<Policy>& takers,
+                    const std::vector<Policy>& chosen) {
+  const auto is_chosen = [&](Policy taker) {
+    return std::find(chosen.begin(), chosen.end(), taker) != chosen.end();
+  };
+  if (std::any_of(takers.begin(), takers.end(), is_chosen)) return;
+  throw_usage(cat("--", option, ": it belongs to policy ", names_of(takers, " or "),
+                  ", which --policies does not name; leave it out, or name the policy there"));
 }
 
 }  // namespace
@@ -32,7 +28,7 @@ std::string number_text(double number) {
   return std::string(text.data(), end);
 }
 
-std::string Cell::name() const { return policy_name(policy, custom_policy, plain_values); }
+std::string Cell::name() const { return policy_name(policy, plain_values); }
 
 std::string Cell::row_key() const {
   std::string key = name();
@@ -72,18 +68,9 @@ void to_json(nlohmann::ordered_json& json, const Cell& cell) {
 }
 
 void from_json(const nlohmann::json& json, Cell& cell) {
-  const auto policy = json.at("policy").get<std::string>();
   cell = {};
+  static_cast<PolicyOptions&>(cell) = policy_named(json.at("policy").get<std::string>());
   from_json<nlohmann::json, Cell>(json, cell);
-  cell.policy = Policy::custom;  // registered names may be of another program
-  cell.custom_policy = policy;
-  const bool plain_values = policy.ends_with("-plain");
-  for (const Policy one : named_policies()) {
-    if (policy_name(one, "", plain_values) != policy) continue;
-    cell.policy = one;
-    cell.custom_policy.clear();
-    cell.plain_values = plain_values;
-  }
 }
 
 Cell plain_of(const Cell& cell) {
@@ -109,65 +96,45 @@ GenerateOptions Cell::request(const SharedOptions& shared) const {
   options.draft_temperature = draft_temperature;
   options.acceptance = acceptance;
   options.seed = seed;
-  options.policy = policy;
-  options.custom_policy = custom_policy;
-  options.plain_values = plain_values;
-  options.tree_size = tree_size;
-  options.tree_depth = tree_depth;
-  options.beam_width = beam_width;
-  options.threshold = threshold;
-  options.widths = widths;
-  options.tree = tree;
+  options.speculation = speculation_of(*this);
   return options;
 }
 
 std::vector<std::string> study_policy_names() {
-  std::vector<std::string> names = policy_names();
-  names.erase(std::remove_if(names.begin(), names.end(), is_taken), names.end());
-  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
-    const auto same = std::find(names.begin(), names.end(), name_of(policy));
-    names.insert(same + 1, plain_name(policy));
+  std::vector<std::string> names;
+  for (const Policy policy : all_policies()) {
+    names.push_back(policy_name(policy, false));
+    if (takes(policy, PolicyOption::plain_values)) names.push_back(policy_name(policy, true));
   }
   return names;
 }
 
-GenerateOptions policy_named(const std::string& name) {
-  GenerateOptions options;
-  if (is_taken(name) && contains(registered_policies(), name)) {
-    throw_usage(cat("--policies ", quote(name), ": a policy was registered by a name that means ",
-                    "something else in a study; register it by another"));
+PolicyOptions policy_named(const std::string& name) {
+  PolicyOptions options;
+  for (const Policy policy : all_policies()) {
+    for (const bool plain_values : {false, true}) {
+      if (plain_values && !takes(policy, PolicyOption::plain_values)) continue;
+      if (name != policy_name(policy, plain_values)) continue;
+      options.policy = policy;
+      options.plain_values = plain_values;
+      return options;
+    }
   }
-  for (const Policy policy : takers_of(PolicyOption::plain_values)) {
-    if (name != plain_name(policy)) continue;
-    options.policy = policy;
-    options.plain_values = true;
-    return options;
-  }
-  const std::vector<std::string> known = study_policy_names();
-  if (!contains(known, name)) {
-    std::string names;
-    for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
-    throw_usage(cat("--policies ", quote(name), " is unknown; use ", names));
-  }
-  choose_policy(options, name);
-  return options;
-}
-
-std::string policy_name(Policy policy, const std::string& custom_policy, bool plain_values) {
-  if (policy == Policy::custom) return custom_policy;
-  return plain_values ? plain_name(policy) : name_of(policy);
-}
-
-void require_chosen(const std::string& option, const std::vector<Policy>& takers,
-                    const std::vector<Policy>& chosen) {
   std::string names;
-  for (const Policy taker : takers) {
-    if (std::find(chosen.begin(), chosen.end(), taker) != chosen.end()) return;
-    names += cat(names.empty() ? "" : " or ",
-                 taker == Policy::custom ? "a registered one" : name_of(taker));
-  }
-  throw_usage(cat("--", option, ": it belongs to policy ", names,
-                  ", which --policies does not name; leave it out, or name the policy there"));
+  for (const std::string& one : study_policy_names()) names += (names.empty() ? "" : ", ") + one;
+  throw_usage(cat("--policies ", quote(name), " is unknown; use ", names));
+}
+
+std::string policy_name(Policy policy, bool plain_values) {
+  return cat(name_of(policy), plain_values ? "-plain" : "");
+}
+
+void require_chosen(PolicyOption option, const std::vector<Policy>& chosen) {
+  require_chosen(name_of(option), takers_of(option), chosen);
+}
+
+void require_chosen(const std::string& option, Policy taker, const std::vector<Policy>& chosen) {
+  require_chosen(option, std::vector<Policy>{taker}, chosen);
 }
 
 }  // namespace coppice::study

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "engine/policy_table.h"
+#include "engine/policy_options.h"
 
 namespace coppice::study {
 
@@ -26,26 +26,17 @@ struct SharedOptions {
   bool ignore_eos = false;
 };
 
-struct Cell {
-  Policy policy = Policy::none;
-  std::string custom_policy;   ///< custom: the name it was registered by
-  bool plain_values = false;   ///< dyspec, dyspec_threshold: as in GenerateOptions
-  std::int32_t tree_size = 0;  ///< draft tokens; 0: automatic, or as the tree or widths say
+/// PolicyOptions without an acceptance vector: that is measured.
+struct Cell : PolicyOptions {
   double temperature = 0.0;
   double draft_temperature = -1.0;  ///< below 0: as the engine chooses it
   Acceptance acceptance = Acceptance::rejection;
   std::uint64_t seed = 0;
-  // Of the policies that know them; else as in GenerateOptions.
-  std::int32_t tree_depth = 0;
-  std::int32_t beam_width = 0;
-  double threshold = 0.0;
-  std::vector<std::int32_t> widths;
-  std::filesystem::path tree;
   std::int32_t given_size = 0;  ///< draft tokens of `widths` or `tree`; for people
   std::string pair;             ///< name of the models; empty where a study has one pair
 
   bool plain() const { return policy == Policy::none; }
-  /// As --policies takes it (policy_name.h): "dyspec-plain", or a registered name.
+  /// As --policies takes it: "dyspec-plain".
   std::string name() const;
   /// Names the cell without its seed, which is what tables have rows for: "dyspec size=16
   /// temperature=0.6 acceptance=rejection". Equal cells have equal names.
@@ -77,28 +68,27 @@ struct Cell {
 };
 
 void to_json(nlohmann::ordered_json& json, const Cell& cell);
-/// Throws what nlohmann::json throws for anything that to_json() does not make.
+/// Throws what nlohmann::json throws, or Error, for anything that to_json() does not make.
 void from_json(const nlohmann::json& json, Cell& cell);
 
 /// Plain decoding under the temperature, acceptance and seed of `cell`.
 Cell plain_of(const Cell& cell);
 
-/// policy_names(), coppice's own and the registered ones, and "dyspec-plain" and
-/// "dyspec-threshold-plain": the same policies with GenerateOptions::plain_values. Not those
-/// that policy_named() refuses.
+/// coppice's own names, and "dyspec-plain" and "dyspec-threshold-plain": the same policies with
+/// plain values.
 std::vector<std::string> study_policy_names();
 
-/// Policy, custom_policy and plain_values by such a name, all else as it is by default. Throws
-/// Error(usage), which lists all names, for any other, and for a policy that was registered by a
-/// name which means something else in a study: those two, "oracle" and "plain".
-GenerateOptions policy_named(const std::string& name);
+/// Policy and plain_values by such a name, all else as it is by default. Throws Error(usage), which
+/// lists all names, for any other.
+PolicyOptions policy_named(const std::string& name);
 
 /// The name for which policy_named() gives these.
-std::string policy_name(Policy policy, const std::string& custom_policy, bool plain_values);
+std::string policy_name(Policy policy, bool plain_values);
 
-/// Throws Error(usage) where none of the `chosen` policies is among the `takers` of an option that
-/// was given, and would change nothing. `option` names it, without dashes.
-void require_chosen(const std::string& option, const std::vector<Policy>& takers,
-                    const std::vector<Policy>& chosen);
+/// Throws Error(usage) where none of the `chosen` policies takes an option that was given, and
+/// would change nothing.
+void require_chosen(PolicyOption option, const std::vector<Policy>& chosen);
+/// The same of an option of this name, without dashes, that `taker` alone takes.
+void require_chosen(const std::string& option, Policy taker, const std::vector<Policy>& chosen);
 
 }  // namespace coppice::study

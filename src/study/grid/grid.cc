@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "engine/policy_table.h"
+#include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "study/grid/cell.h"
 
@@ -17,8 +17,7 @@ void require_some(const std::vector<T>& list, const char* option) {
   if (list.empty()) throw_usage(cat(option, ": the list is empty; give at least one"));
 }
 
-/// Of each, policy, custom_policy and plain_values.
-using Policies = std::vector<GenerateOptions>;
+using Policies = std::vector<PolicyOptions>;  // of each, policy and plain_values
 
 Policies policies_of(const GridLists& lists) {
   Policies policies;
@@ -38,26 +37,25 @@ void check_lists(const GridLists& lists, const Policies& policies) {
     }
   }
   std::vector<Policy> chosen;
-  for (const GenerateOptions& one : policies) chosen.push_back(one.policy);
+  for (const PolicyOptions& one : policies) chosen.push_back(one.policy);
   const auto check = [&](PolicyOption option, bool given) {
-    if (given) require_chosen(name_of(option), takers_of(option), chosen);
+    if (given) require_chosen(option, chosen);
   };
   check(PolicyOption::threshold, lists.threshold != 0.0);
   check(PolicyOption::widths, !lists.widths.empty());
   check(PolicyOption::tree_depth, lists.tree_depth != 0);
   check(PolicyOption::beam_width, lists.beam_width != 0);
   // One option of a request, but a study may have both policies, each with its own file.
-  if (!lists.tree.empty()) require_chosen("tree", {Policy::static_tree}, chosen);
-  if (!lists.grow_map.empty()) require_chosen("grow-map", {Policy::sequoia}, chosen);
+  if (!lists.tree.empty()) require_chosen("tree", Policy::static_tree, chosen);
+  if (!lists.grow_map.empty()) require_chosen("grow-map", Policy::sequoia, chosen);
 }
 
 /// The cell of `policy` at `size`; `base` has what does not depend on the policy.
-Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& chosen,
+Cell cell_of(const GridLists& lists, const Cell& base, const PolicyOptions& chosen,
              std::int32_t size) {
   const Policy policy = chosen.policy;
   Cell cell = base;
   cell.policy = policy;
-  cell.custom_policy = chosen.custom_policy;
   cell.plain_values = chosen.plain_values;
   cell.draft_temperature = lists.draft_temperature;
   if (takes(policy, PolicyOption::widths)) cell.widths = lists.widths;
@@ -74,9 +72,11 @@ Cell cell_of(const GridLists& lists, const Cell& base, const GenerateOptions& ch
 
 /// Gives a tree of fixed size its number, so that "auto" names one thing: what costs choose.
 void settle_size(Cell& cell, const SharedOptions& shared) {
+  const Speculation speculation = cell.request(shared).speculation;
+  if (cell.tree_size > 0 || sized_by_costs(speculation)) return;
   const bool shaped = !cell.widths.empty() || !cell.tree.empty();
-  if (cell.tree_size > 0 || (!shaped && sized_by_costs(cell.policy))) return;
-  const std::int32_t size = plan_trees(cell.request(shared), largest_tree_size).size;
+  SequoiaTrees sequoia_trees;
+  const std::int32_t size = plan_trees(speculation, largest_tree_size, sequoia_trees).size;
   (shaped ? cell.given_size : cell.tree_size) = size;
 }
 
@@ -122,7 +122,7 @@ Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
         values.draft_temperature = lists.draft_temperature;
         values.validate();
         add(base);
-        for (const GenerateOptions& policy : policies) {
+        for (const PolicyOptions& policy : policies) {
           if (policy.policy == Policy::none) continue;
           for (const std::int32_t size : lists.tree_sizes) {
             Cell cell = cell_of(lists, base, policy, size);

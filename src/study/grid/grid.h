@@ -11,7 +11,7 @@
 namespace coppice::study {
 
 struct GridLists {
-  /// By name (policy_name.h). "none" is always studied, named or not.
+  /// By name (cell.h). "none" is always studied, named or not.
   std::vector<std::string> policies;
   std::vector<std::int32_t> tree_sizes = {0};
   std::vector<double> temperatures = {0.0};
@@ -19,7 +19,7 @@ struct GridLists {
   std::vector<std::uint64_t> seeds = {0};
   double draft_temperature = -1.0;  ///< of all cells
   // Each goes to the policies that know it.
-  std::int32_t tree_depth = 0;           ///< sequoia, expand_rerank, registered ones
+  std::int32_t tree_depth = 0;           ///< sequoia, expand_rerank
   std::int32_t beam_width = 0;           ///< expand_rerank
   double threshold = 0.0;                ///< dyspec_threshold, plain or not
   std::vector<std::int32_t> widths;      ///< specinfer

@@ -229,7 +229,9 @@ std::optional<Result> run_cell(Engine& engine, const CellRun& run) {
     result.accepted.push_back(static_cast<std::int32_t>(step.verdict.path.size()));
   };
   GenerateOptions request = run.cell.request(run.shared);
-  if (run.acceptance_vector != nullptr) request.acceptance_vector = *run.acceptance_vector;
+  if (run.acceptance_vector != nullptr) {
+    std::get<Sequoia>(request.speculation).acceptance = *run.acceptance_vector;
+  }
   request.stream = run.stream;
   const PieceCallback callback = [&](const Piece&) { return !run.stop || !run.stop(); };
   const Observed observed(engine, note_step);

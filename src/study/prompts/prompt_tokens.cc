@@ -71,7 +71,7 @@ std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t coun
   const std::vector<TokenId> start = {std::max(0, bos)};
   GenerateOptions options;
   options.temperature = 1.0;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   options.ignore_eos = true;
   options.max_new_tokens = length - 1;
   options.seed = seed;

@@ -126,7 +126,7 @@ void append_node(const DrawnOrders& orders, std::span<const float> target,
 Recorder::Recorder(Engine& engine, const RecordOptions& options)
     : engine_(engine), options_(options), noise_(engine.vocab_size(), 256) {
   GenerateOptions& g = options_.generate;
-  g.policy = Policy::none;
+  g.speculation = Plain{};
   g.acceptance = Acceptance::coupled;
   g.ignore_eos = true;
   g.stop.clear();

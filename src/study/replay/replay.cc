@@ -5,34 +5,25 @@
 
 #include "base/error.h"
 #include "drafting/expand_rerank.h"
+#include "engine/check_speculation.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {
 
-GrowthKind kind_of(const GenerateOptions& options, const TreePlan& plan) {
+GrowthKind kind_of(const Speculation& speculation, const TreePlan& plan) {
   GrowthKind kind;
-  switch (options.policy) {
-    case Policy::dyspec:
-    case Policy::dyspec_threshold:
-      kind.displacement = Displacement::by_value;
-      break;
-    case Policy::expand_rerank:
-      kind.displacement = Displacement::by_value;
-      kind.depth = options.tree_depth > 0 ? options.tree_depth : ExpandRerankOptions{}.depth;
-      break;
-    case Policy::static_tree:
-    case Policy::sequoia:
-      kind.depth = plan.map.shape.height();
-      break;
-    case Policy::specinfer:
-      kind.depth = static_cast<std::int32_t>(plan.widths.size());
-      break;
-    case Policy::chain:
-    case Policy::custom:
-    case Policy::none:
-      break;
+  if (std::holds_alternative<Dyspec>(speculation) ||
+      std::holds_alternative<DyspecThreshold>(speculation)) {
+    kind.displacement = Displacement::by_value;
+  } else if (const auto* expansion = std::get_if<ExpandRerank>(&speculation)) {
+    kind.displacement = Displacement::by_value;
+    kind.depth = expansion->depth > 0 ? expansion->depth : ExpandRerankOptions{}.depth;
+  } else if (!plan.widths.empty()) {
+    kind.depth = static_cast<std::int32_t>(plan.widths.size());
+  } else if (plan.map.shape.size() > 0) {
+    kind.depth = plan.map.shape.height();
   }
   return kind;
 }
@@ -48,12 +39,12 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
   options.sampled_children = false;
   options.acceptance = settled_acceptance(options);
   options.validate();
-  if (options.policy == Policy::custom) {
-    throw_usage(cat("replay: what policy ", quote(options.custom_policy),
+  if (std::holds_alternative<Custom>(options.speculation)) {
+    throw_usage(cat("replay: what policy ", quote(name_of(options.speculation)),
                     " would have made of nodes that are not on record is not known; use the "
                     "policies that coppice has"));
   }
-  if (options.policy == Policy::none) {
+  if (std::holds_alternative<Plain>(options.speculation)) {
     throw_usage("replay: policy none grows no tree; its accepted length is 1");
   }
   return options;
@@ -66,26 +57,24 @@ Replayer::Setting Replayer::setting_of(const Recording& recording, const Generat
   setting.options = settled(options, recording.header);
   setting.draw = child_draw(setting.options);
   setting.local_vocab = LocalVocabulary::size(recording);
-  setting.plan = plan_trees(setting.options, largest_tree_size);
+  const Speculation& asked = setting.options.speculation;
+  SequoiaTrees sequoia_trees;
+  setting.plan = plan_trees(asked, largest_tree_size, sequoia_trees);
   const std::int32_t size = setting.plan.size;
-  const Policy policy = setting.options.policy;
   if (size == 0) {
-    throw_usage(cat("replay: policy ", name_of(policy),
+    throw_usage(cat("replay: policy ", name_of(asked),
                     " needs a tree-size; automatic sizes weigh costs, which are not recorded"));
   }
-  if (size > largest_tree_size) {
-    throw_usage(cat("replay: tree-size ", size, ": use 1 to ", largest_tree_size));
-  }
-  if (policy == Policy::dyspec_threshold) {
-    if (setting.options.threshold == 0.0) {
+  if (const auto* above = std::get_if<DyspecThreshold>(&asked)) {
+    if (above->threshold == 0.0) {
       throw_usage(
           "replay: policy dyspec-threshold needs a threshold; automatic ones weigh costs, which "
           "are not recorded");
     }
-    setting.limits.min_value = setting.options.threshold;
+    setting.limits.min_value = above->threshold;
   }
   setting.limits.max_size = size;
-  setting.kind = kind_of(setting.options, setting.plan);
+  setting.kind = kind_of(asked, setting.plan);
   return setting;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/stopwatch.h"
+#include "engine/check_speculation.h"
 #include "study/figures/table.h"
 #include "study/report/table_text.h"
 #include "study/text_line.h"
@@ -119,9 +120,9 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   const bool greedy = settled.temperature == 0.0;
   const bool sampled = !greedy && settled.acceptance == Acceptance::rejection;
   ReplayRow row;
-  row.policy = name_of(settled.policy);
+  row.policy = name_of(settled.speculation);
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
-  row.requested_size = settled.tree_size;
+  row.requested_size = asked_size(settled.speculation);
   row.temperature = settled.temperature;
   row.fixed_shape = replayer.has_fixed_shape();
   const double start = now_seconds();

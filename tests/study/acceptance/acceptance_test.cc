@@ -157,36 +157,27 @@ TEST_F(AcceptanceVector, DamagedFilesAreOneLine) {
 }
 
 TEST_F(AcceptanceVector, PlansTheTree) {
-  GenerateOptions options;
-  options.policy = Policy::sequoia;
-  options.tree_size = 6;
-  options.acceptance_vector = {0.9};
-  EXPECT_EQ(plan_trees(options, 64).map.shape.height(), 6);
-  options.acceptance_vector = {0.2, 0.2, 0.2, 0.2};
-  EXPECT_LT(plan_trees(options, 64).map.shape.height(), 4);
-  Engine engine = Engine::load(pair_.options());
-  const std::vector<TokenId> prompt = {1, 4, 2};
-  options.max_new_tokens = 8;
-  EXPECT_EQ(engine.generate(prompt, options).statistics.planned_for, "the acceptance vector given");
-  options.acceptance_vector.clear();
-  EXPECT_NE(engine.generate(prompt, options).statistics.planned_for.find("shipped pair"),
-            std::string::npos);
-  const auto refusal = [&](auto change) {
-    GenerateOptions wrong = options;
-    change(wrong);
-    return error_of([&] { plan_trees((wrong.validate(), wrong), 64); }, ErrorKind::usage);
+  SequoiaTrees trees;
+  const auto height = [&](std::vector<double> acceptance) {
+    return plan_trees(Sequoia{6, 0, std::move(acceptance)}, 64, trees).map.shape.height();
   };
-  EXPECT_NE(refusal([](auto& o) {
-              o.acceptance_vector = {0.7, 0.4};
-            }).find("sums to 1.1"),
-            std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.acceptance_vector = {0.0}; }).find("no tree pays"),
-            std::string::npos);
-  EXPECT_NE(refusal([](auto& o) {
-              o.acceptance_vector = {0.5};
-              o.policy = Policy::chain;
-            }).find("belongs to policy sequoia"),
-            std::string::npos);
+  EXPECT_EQ(height({0.9}), 6);
+  EXPECT_LT(height({0.2, 0.2, 0.2, 0.2}), 4);
+  Engine engine = Engine::load(pair_.options());
+  const auto generated = [&](const Speculation& speculation) {
+    GenerateOptions options;
+    options.speculation = speculation;
+    options.max_new_tokens = 8;
+    return engine.generate(std::vector<TokenId>{1, 4, 2}, options).statistics.planned_for;
+  };
+  EXPECT_EQ(generated(Sequoia{6, 0, {0.2, 0.2}}), "the acceptance vector given");
+  EXPECT_NE(generated(Sequoia{6}).find("shipped pair"), std::string::npos);
+  EXPECT_NE(generated(SequoiaTree{{{0}, {1}}}).find("its grow map's"), std::string::npos);
+  const auto refusal = [&](std::vector<double> acceptance) {
+    return error_of([&] { generated(Sequoia{6, 0, std::move(acceptance)}); }, ErrorKind::usage);
+  };
+  EXPECT_NE(refusal({0.7, 0.4}).find("sums to 1.1"), std::string::npos);
+  EXPECT_NE(refusal({0.0}).find("no tree pays"), std::string::npos);
 }
 
 // A study plans sequoia's trees for its own pair, keeps what it measured, and goes on with it.

@@ -12,7 +12,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "engine/tree_plan.h"
+#include "engine/policy_options.h"
 #include "study/advise/report.h"
 #include "study/observed.h"
 
@@ -119,8 +119,7 @@ TEST(Advise, HindsightEqualsTheSmallerTree) {
           add(workload, view.tree, view.verdict.path);
           workload.tokens += 1000.0 * static_cast<double>(view.draft_passes);
         });
-        options.policy = policy;
-        options.tree_size = size;
+        options.speculation = speculation_of(policy, size);
         engine.judge_tree(prompt, options);
         return workload;
       };
@@ -252,7 +251,7 @@ AdviceRequest on_machine(double speed, std::function<double(std::int64_t run)> s
   asked.new_tokens = fewest_new_tokens;
   asked.run = [speed, slow, made = std::make_shared<std::int64_t>(0)](
                   const GenerateOptions& options, std::size_t) {
-    const double seconds = options.policy == Policy::none ? 1.0 : 1.0 / speed;
+    const double seconds = std::holds_alternative<Plain>(options.speculation) ? 1.0 : 1.0 / speed;
     return Trial{1000.0, seconds * (slow ? slow((*made)++) : 1.0), 400.0, 1000.0};
   };
   return asked;

@@ -30,11 +30,10 @@ TinyModel small_model(double logit_scale = 2.0) {
   return model;
 }
 
-AuditSetting setting(Policy policy, Acceptance acceptance, std::int32_t size) {
+AuditSetting setting(Speculation speculation, Acceptance acceptance) {
   GenerateOptions options;
-  options.policy = policy;
+  options.speculation = std::move(speculation);
   options.acceptance = acceptance;
-  options.tree_size = size;
   options.temperature = 1.0;
   return {name_setting(options), options};
 }
@@ -65,8 +64,8 @@ class EighthWrong final : public AcceptanceRule {
 TEST(Audit, ASoundEngineIsLosslessAndItsTestsSeeFaults) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
-  AuditRequest request = small_request({setting(Policy::dyspec, Acceptance::rejection, 8),
-                                        setting(Policy::dyspec, Acceptance::coupled, 8)});
+  AuditRequest request = small_request(
+      {setting(Dyspec{8}, Acceptance::rejection), setting(Dyspec{8}, Acceptance::coupled)});
   request.self_check = true;
   double last = 0.0;
   request.progress = [&](const std::string& what, double fraction) {
@@ -107,7 +106,7 @@ TEST(Audit, AFaultyEngineIsNot) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
   Engine::Impl& impl = engine.impl();
-  const auto request = small_request({setting(Policy::dyspec, Acceptance::rejection, 8)});
+  const auto request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   const auto expect_biased = [&](const char* what) {
     const AuditReport report = run_audit(engine, request);
     EXPECT_FALSE(report.law_holds) << what;
@@ -138,7 +137,7 @@ TEST(Audit, AWrongPassIsSeenAtTheNodes) {
   model.layers = 2;
   const TinyPair pair(model, 0.3);
   Engine engine = Engine::load(pair.options());
-  auto request = small_request({setting(Policy::dyspec, Acceptance::rejection, 8)});
+  auto request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   request.samples = 600;
   engine.impl().target_runner->plant(PassFault::rope_by_index);
   const AuditReport report = run_audit(engine, request);
@@ -153,7 +152,7 @@ TEST(Audit, DivergencesAreCountedWithTheirGaps) {
   Engine engine = Engine::load(pair.options());
   engine.impl().other_rule = [] { return std::make_unique<EighthWrong>(); };
   const AuditReport report =
-      run_audit(engine, small_request({setting(Policy::dyspec, Acceptance::rejection, 8)}));
+      run_audit(engine, small_request({setting(Dyspec{8}, Acceptance::rejection)}));
   const TextFinding& texts = report.texts.at(0);
   EXPECT_FALSE(texts.holds);
   EXPECT_FALSE(report.texts_hold);
@@ -171,7 +170,7 @@ TEST(Audit, DivergencesAreCountedWithTheirGaps) {
 TEST(Audit, AutomaticSamplesAreNeverTooFew) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
-  AuditRequest request = small_request({setting(Policy::chain, Acceptance::rejection, 2)});
+  AuditRequest request = small_request({setting(Chain{2}, Acceptance::rejection)});
   request.samples = 0;
   request.seconds = 1e-9;
   EXPECT_EQ(run_audit(engine, request).laws.at(0).samples, fewest_samples);
@@ -180,7 +179,7 @@ TEST(Audit, AutomaticSamplesAreNeverTooFew) {
 TEST(Audit, WithoutATestNothingIsShown) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
-  AuditRequest request = small_request({setting(Policy::chain, Acceptance::rejection, 2)});
+  AuditRequest request = small_request({setting(Chain{2}, Acceptance::rejection)});
   for (const std::int64_t samples : {1, 16}) {  // no context at all; contexts that show no bias
     request.samples = samples;
     const AuditReport report = run_audit(engine, request);
@@ -199,7 +198,7 @@ TEST(Audit, TextsThatMemoryEndsAreComparedAsFarAsTheyGo) {
   EngineOptions options = pair.options();
   options.kv_tokens = 32;
   Engine engine = Engine::load(options);
-  GenerateOptions request = setting(Policy::chain, Acceptance::rejection, 2).options;
+  GenerateOptions request = setting(Chain{2}, Acceptance::rejection).options;
   request.temperature = 0.0;
   const std::vector<std::vector<TokenId>> prompts = {{0, 4, 2, 5}};
   AuditReport report;
@@ -236,7 +235,7 @@ TEST(Audit, LawsAreThoseOfPlainPasses) {
   EXPECT_EQ(kept, 5);
   options.logprobs = true;
   options.max_new_tokens = 1;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   options.ignore_eos = true;
   const auto top = engine.generate(text, options).logprobs.at(0).top.at(0);
   EXPECT_EQ(law.order[0], top.first);
@@ -248,7 +247,7 @@ TEST(Audit, LawsAreThoseOfPlainPasses) {
 TEST(Audit, StoppedItSaysNothing) {
   const TinyPair pair(small_model(), 0.4);
   Engine engine = Engine::load(pair.options());
-  AuditRequest request = small_request({setting(Policy::chain, Acceptance::rejection, 2)});
+  AuditRequest request = small_request({setting(Chain{2}, Acceptance::rejection)});
   request.samples = 60;
   request.self_check = true;
   for (const int after : {1, 59, 61, 70}) {
@@ -277,7 +276,7 @@ TEST(Audit, WrongRequestsAreRefused) {
       EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
     }
   };
-  auto good = small_request({setting(Policy::dyspec, Acceptance::rejection, 8)});
+  auto good = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   auto request = good;
   request.settings[0].options.temperature = 0.0;
   expect_usage(request);
@@ -285,7 +284,7 @@ TEST(Audit, WrongRequestsAreRefused) {
   request.settings[0].options.temperature = std::nan("");
   expect_usage(request);
   request = good;
-  request.settings[0].options.policy = Policy::none;
+  request.settings[0].options.speculation = Plain{};
   expect_usage(request);
   request = good;
   request.settings.clear();
@@ -300,7 +299,7 @@ TEST(Audit, WrongRequestsAreRefused) {
   request.samples = -1;
   expect_usage(request);
   request = good;
-  request.settings[0].options.tree_size = 300;  // above max_tree_size
+  request.settings[0].options.speculation = Dyspec{300};  // above max_tree_size
   expect_usage(request);
 }
 

@@ -137,7 +137,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   };
   GenerateOptions request;
   request.temperature = 1.0;
-  request.tree_size = 6;
+  request.speculation = Dyspec{6};
   request.max_new_tokens = 60;
   request.ignore_eos = true;
   const std::vector<TokenId> prompt = {1, 5, 9};

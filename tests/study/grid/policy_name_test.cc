@@ -1,10 +1,9 @@
-// Policies by the names that studies know, a user's own among them.
+// Policies by the names that studies know.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -23,81 +22,31 @@ using coppice::testing::TemporaryFolder;
 using coppice::testing::TinyModel;
 using coppice::testing::TinyPair;
 
-// Two children of every node, layer by layer.
-class Twos final : public CustomPolicy {
- public:
-  std::vector<std::int32_t> grow(GrowingTree& tree,
-                                 std::span<const std::int32_t> evaluated) override {
-    std::vector<std::int32_t> layer;
-    for (const std::int32_t node : evaluated) {
-      for (int children = 2; children > 0 && tree.room() > 0; --children) {
-        if (const auto child = tree.draw(node)) layer.push_back(*child);
-      }
-    }
-    if (tree.room() == 0 || tree.node(tree.nodes() - 1).depth == tree.max_depth()) return {};
-    return layer;
-  }
-};
-
-/// Registers `name` for Twos, in this process once.
-void know(const std::string& name) {
-  static std::set<std::string> known;
-  if (known.insert(name).second) register_policy(name, [] { return std::make_unique<Twos>(); });
-}
-
 TEST(PolicyName, EveryNameComesBack) {
-  know("twos");
   const std::vector<std::string> names = study_policy_names();
   for (const char* name :
-       {"none", "dyspec", "dyspec-plain", "dyspec-threshold-plain", "expand-rerank", "twos"}) {
+       {"none", "dyspec", "dyspec-plain", "dyspec-threshold-plain", "expand-rerank"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
   for (const std::string& name : names) {
-    const GenerateOptions o = policy_named(name);
-    EXPECT_EQ(policy_name(o.policy, o.custom_policy, o.plain_values), name);
+    const PolicyOptions o = policy_named(name);
+    EXPECT_EQ(policy_name(o.policy, o.plain_values), name);
     EXPECT_EQ(o.plain_values, name.ends_with("-plain")) << name;
-    EXPECT_EQ(o.policy == Policy::custom, name == "twos") << name;
   }
 }
 
-TEST(PolicyName, NamesThatMeanSomethingElseAreRefused) {
-  EXPECT_NO_THROW(policy_named("dyspec-plain"));
-  for (const char* name : {"plain", "threes"}) {
+TEST(PolicyName, OtherNamesAreRefused) {
+  for (const char* name : {"plain", "oracle", "chain-plain", "threes"}) {
     try {
       policy_named(name);
       FAIL() << "no error for " << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
-      EXPECT_NE(std::string(error.what()).find("is unknown; use dyspec, "), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("is unknown; use dyspec, dyspec-plain, dyspec-thr"),
+                std::string::npos)
           << error.what();
     }
   }
-  know("oracle");
-  try {
-    policy_named("oracle");
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_NE(std::string(error.what()).find("register it by another"), std::string::npos)
-        << error.what();
-  }
-  const std::vector<std::string> names = study_policy_names();
-  EXPECT_EQ(std::count(names.begin(), names.end(), "oracle"), 0);
-}
-
-TEST(PolicyName, DepthIsForRegisteredPoliciesToo) {
-  know("twos");
-  GridLists lists;
-  lists.policies = {"twos", "chain"};
-  lists.tree_sizes = {6};
-  lists.tree_depth = 2;
-  const Grid grid = make_grid(lists, {});
-  ASSERT_EQ(grid.cells.size(), 3u);
-  EXPECT_EQ(grid.cells[1].key(), "twos size=6 depth=2 temperature=0 acceptance=rejection seed=0");
-  EXPECT_EQ(grid.cells[2].tree_depth, 0);
-  for (const Cell& cell : grid.cells) EXPECT_NO_THROW(cell.request({}).validate());
-  lists.policies = {"chain"};
-  EXPECT_THROW(make_grid(lists, {}), Error);
 }
 
 TinyModel peaky() {
@@ -108,11 +57,10 @@ TinyModel peaky() {
 
 // A study of names brings what the engine brings when it is asked the same directly.
 TEST(PolicyName, PoliciesAreStudiedByName) {
-  know("twos");
   const TemporaryFolder folder;
   const TinyPair pair(peaky(), 0.2);
   GridLists lists;
-  lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "twos"};
+  lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "chain"};
   lists.tree_sizes = {6};
   lists.temperatures = {0.8};
   lists.threshold = 0.05;
@@ -130,19 +78,16 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
 
   Engine engine = Engine::load(request.engine);
   std::map<std::string, double> length;
+  const std::map<std::string, Speculation> asked = {
+      {"dyspec", Dyspec{6}},
+      {"dyspec-plain", Dyspec{6, true}},
+      {"dyspec-threshold-plain", DyspecThreshold{0.05, 6, true}},
+      {"chain", Chain{6}}};
   ASSERT_EQ(summary.rows.size(), 5u);
   for (std::size_t r = 1; r < summary.rows.size(); ++r) {
     const std::string& name = lists.policies[r - 1];
     GenerateOptions options;
-    if (name == "twos") {
-      options.policy = Policy::custom;
-      options.custom_policy = name;
-    } else {
-      options.policy = name == "dyspec-threshold-plain" ? Policy::dyspec_threshold : Policy::dyspec;
-      options.plain_values = name.ends_with("-plain");
-      options.threshold = options.policy == Policy::dyspec_threshold ? 0.05 : 0.0;
-    }
-    options.tree_size = 6;
+    options.speculation = asked.at(name);
     options.temperature = 0.8;
     options.max_new_tokens = 40;
     options.ignore_eos = true;
@@ -163,7 +108,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     length[name] = row.accepted_length.value;
   }
   EXPECT_NE(length["dyspec"], length["dyspec-plain"]) << "both grew the same trees";
-  EXPECT_NE(length["dyspec"], length["twos"]) << "both grew the same trees";
+  EXPECT_NE(length["dyspec"], length["chain"]) << "both grew the same trees";
 
   // Under its name everywhere.
   const std::string csv = testing::bytes_of(folder.path() / "out" / "summary.csv");

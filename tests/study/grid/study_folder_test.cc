@@ -51,11 +51,10 @@ StudyFile some_file() {
   cell.temperature = 0.6;
   cell.widths = {3, 2};
   cell.pair = "large";
-  Cell custom = cell;
-  custom.policy = Policy::custom;
-  custom.plain_values = false;
-  custom.custom_policy = "mine";
-  file.plan = {{cell, custom, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
+  Cell chain = cell;
+  chain.policy = Policy::chain;
+  chain.plain_values = false;
+  file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
   file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
                        "f32", "", "a CPU", "AVX2", 2, 1});
   return file;

@@ -146,8 +146,7 @@ TEST_F(Study, CountsWhatGenerateCounts) {
     for (const std::uint64_t seed : lists_.seeds) {
       for (std::size_t p = 0; p < request_.prompts.size(); ++p) {
         GenerateOptions options;
-        options.policy = row.cell.policy;
-        options.tree_size = row.cell.tree_size;
+        options.speculation = speculation_of(row.cell);
         options.temperature = row.cell.temperature;
         options.max_new_tokens = 14;
         options.seed = seed;
@@ -200,7 +199,7 @@ TEST_F(Study, TheOracleIsWalkedAboveTemperatureZero) {
 TEST_F(Study, OracleTreesOfOneNode) {
   Engine engine = Engine::load(request_.engine);
   GenerateOptions options;
-  options.policy = Policy::none;
+  options.speculation = Plain{};
   options.temperature = 0.8;
   options.max_new_tokens = 40;
   options.ignore_eos = true;

@@ -46,7 +46,7 @@ class TraceFile : public ::testing::Test {
       };
       GenerateOptions options;
       options.max_new_tokens = 20;
-      options.tree_size = 9;
+      options.speculation = Dyspec{9};
       options.temperature = 0.9;
       options.seed = 5;
       options.ignore_eos = true;
@@ -268,7 +268,7 @@ TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   };
   GenerateOptions options;
   options.max_new_tokens = 20;
-  options.tree_size = 4;
+  options.speculation = Dyspec{4};
   engine.generate(prompt, options);
   ASSERT_GT(run.bytes().size(), 100u);
   {

@@ -132,8 +132,7 @@ TEST_F(RecordingFile, CutAnywhereIsAPrefixOrOneError) {
     for (std::size_t i = 0; i < prefix.size(); ++i) EXPECT_EQ(prefix[i].draft, all[i].draft);
     // Whatever is left can be replayed.
     GenerateOptions options;
-    options.policy = Policy::chain;
-    options.tree_size = 2;
+    options.speculation = Chain{2};
     study::Replayer replayer(read, options);
     for (const RecordedText& text : read.texts) replayer.replay(text, 0);
   }

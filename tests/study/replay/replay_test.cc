@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 
+#include "engine/check_speculation.h"
 #include "reference/files.h"
 #include "study/grid/runner.h"
 #include "study/replay/recorded_pair.h"
@@ -27,30 +28,21 @@ constexpr std::int32_t text_length = 24;
 // Fixed sizes of every policy.
 std::vector<GenerateOptions> settings() {
   std::vector<GenerateOptions> all;
-  const auto add = [&](Policy policy, std::int32_t size) -> GenerateOptions& {
+  // What a run learns does not replay: plain values.
+  for (const Speculation& speculation : std::vector<Speculation>{
+           Dyspec{3, true}, Dyspec{12, true}, Dyspec{40, true}, DyspecThreshold{0.06, 20, true},
+           Chain{5}, SpecInferWidths{{2, 2, 1}}, Sequoia{16}, ExpandRerank{10, 0, 2}}) {
     GenerateOptions& options = all.emplace_back();
-    options.policy = policy;
-    options.tree_size = size;
-    // What a run learns does not replay.
-    options.plain_values = policy == Policy::dyspec || policy == Policy::dyspec_threshold;
+    options.speculation = speculation;
     options.max_new_tokens = text_length;
     options.ignore_eos = true;
-    return options;
-  };
-  add(Policy::dyspec, 3);
-  add(Policy::dyspec, 12);
-  add(Policy::dyspec, 40);
-  add(Policy::dyspec_threshold, 20).threshold = 0.06;
-  add(Policy::chain, 5);
-  add(Policy::specinfer, 0).widths = {2, 2, 1};
-  add(Policy::sequoia, 16);
-  add(Policy::expand_rerank, 10).beam_width = 2;
+  }
   return all;
 }
 
 std::string name_of(const GenerateOptions& options) {
-  return cat(coppice::name_of(options.policy), " ", options.tree_size, " temperature ",
-             options.temperature, " ", coppice::name_of(options.acceptance));
+  return cat(coppice::name_of(options.speculation), " ", asked_size(options.speculation),
+             " temperature ", options.temperature, " ", coppice::name_of(options.acceptance));
 }
 
 study::RecordOptions record_options(double temperature, std::int32_t nodes, std::int32_t top_k) {
@@ -296,7 +288,8 @@ double allowed(const Mean& a, const Mean& b) { return 5.0 * std::sqrt(a.variance
 
 std::vector<GenerateOptions> sampled_settings(double temperature) {
   std::vector<GenerateOptions> all = settings();
-  std::erase_if(all, [](const auto& o) { return o.policy == Policy::expand_rerank; });
+  std::erase_if(all,
+                [](const auto& o) { return std::holds_alternative<ExpandRerank>(o.speculation); });
   for (GenerateOptions& options : all) options.temperature = temperature;
   return all;
 }
@@ -401,7 +394,7 @@ TEST_F(Replay, BoundsHoldForEveryStep) {
       for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
         options.acceptance = acceptance;
         options.temperature = temperature;
-        if (options.policy == Policy::expand_rerank && temperature > 0.0 &&
+        if (std::holds_alternative<ExpandRerank>(options.speculation) && temperature > 0.0 &&
             acceptance == Acceptance::rejection) {
           continue;
         }
@@ -489,7 +482,10 @@ TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
   EXPECT_GT(steps, 120);
   EXPECT_GT(tight, 3 * steps / 4);
   for (GenerateOptions setting : sampled_settings(0.8)) {
-    if (setting.policy != Policy::dyspec && setting.policy != Policy::sequoia) continue;
+    if (!std::holds_alternative<Dyspec>(setting.speculation) &&
+        !std::holds_alternative<Sequoia>(setting.speculation)) {
+      continue;
+    }
     setting.max_new_tokens = 16;
     const ReplayMean replayed = replay_mean(recording, setting, 8);
     const Mean real = real_mean(engine, all, setting);
@@ -504,7 +500,7 @@ TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
 TEST_F(Replay, SummariesAreSumsOfSteps) {
   const Recording recording = recorded(record_options(0.9, 32, 8), 5);
   GenerateOptions options;
-  options.tree_size = 6;
+  options.speculation = Dyspec{6};
   const study::ReplayRow row = study::replay_all(recording, options, 2);
   Replayer replayer(recording, options);
   double steps = 0.0, tokens = 0.0, drafted = 0.0;
@@ -575,7 +571,7 @@ TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
 TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
   const Recording recording = recorded(record_options(0.9, 32, 8), 3);
   GenerateOptions options;
-  options.tree_size = 6;
+  options.speculation = Dyspec{6};
   for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
     options.acceptance = acceptance;
     const auto figures = [&](cpu::Workers* workers) {
@@ -597,7 +593,7 @@ TEST_F(Replay, SummariesAreTheSameForAnyNumberOfWorkers) {
 TEST_F(Replay, TextsThatStopLeavesOutAreNotSummed) {
   Recording recording = recorded(record_options(0.9, 16, 8), 3);
   GenerateOptions options;
-  options.tree_size = 4;
+  options.speculation = Dyspec{4};
   int asked = 0;
   const auto row = study::replay_all(recording, options, 2, [&] { return ++asked > 2; });
   recording.texts.pop_back();
@@ -610,22 +606,25 @@ TEST_F(Replay, RefusesWhatItCannotJudge) {
   const Recording recording = recorded(record_options(0.9, 8, 4), 1);
   const auto refusal = [&](auto change) {
     GenerateOptions options;
-    options.tree_size = 4;
+    options.speculation = Dyspec{4};
     change(options);
     return error_of([&] { Replayer(recording, options); }, ErrorKind::usage);
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
-  EXPECT_NE(refusal([](auto& o) { o.tree_size = 0; }).find("needs a tree-size"), std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.policy = Policy::none; }).find("grows no tree"),
+  EXPECT_NE(refusal([](auto& o) { o.speculation = Dyspec{}; }).find("needs a tree-size"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.policy = Policy::dyspec_threshold; }).find("threshold"),
+  EXPECT_NE(refusal([](auto& o) { o.speculation = Plain{}; }).find("grows no tree"),
             std::string::npos);
   EXPECT_NE(refusal([](auto& o) {
-              o.policy = Policy::expand_rerank;
+              o.speculation = DyspecThreshold{0.0, 4};
+            }).find("threshold"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& o) {
+              o.speculation = ExpandRerank{4};
               o.acceptance = Acceptance::rejection;
             }).find("bias"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.tree_size = 2000; }), "");
+  EXPECT_NE(refusal([](auto& o) { o.speculation = Dyspec{2000}; }), "");
 }
 
 TEST(ReplayTable, ShareOfNothingDraftedIsNoNumber) {
@@ -648,7 +647,7 @@ TEST_F(Replay, WithoutAStepThereAreNoFigures) {
   options.generate.max_new_tokens = 1;
   const Recording recording = recorded(options, 2);
   GenerateOptions setting;
-  setting.tree_size = 4;
+  setting.speculation = Dyspec{4};
   const study::ReplayRow row = study::replay_all(recording, setting, 2);
   EXPECT_EQ(row.steps, 0);
   EXPECT_EQ(study::replay_table({row}).find("nan"), std::string::npos);

@@ -11,10 +11,10 @@
 
 namespace coppice {
 
-class Speculation {
+class Speculator {
  public:
   /// Both outlive this.
-  Speculation(Engine::Impl& engine, const Request& request);
+  Speculator(Engine::Impl& engine, const Request& request);
 
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.

@@ -1,4 +1,4 @@
-#include "engine/speculation.h"
+#include "engine/speculator.h"
 
 #include <algorithm>
 #include <mutex>
@@ -15,16 +15,17 @@ constexpr bool trees_are_validated = false;
 
 }  // namespace
 
-Speculation::Speculation(Engine::Impl& engine, const Request& request)
+Speculator::Speculator(Engine::Impl& engine, const Request& request)
     : engine_(engine), request_(request), setting_(request.draft) {
-  if (request.options.policy == Policy::none) return;
+  const Speculation& asked = request.options.speculation;
+  if (std::holds_alternative<Plain>(asked)) return;
   if (request.learns_belief) {
     belief_.emplace(
         BeliefTemperature::usual(request.options.temperature, request.draft_temperature));
     setting_.sharpness = belief_->sharpness();
   }
   if (request.costs != nullptr) {
-    const bool by_node = request.options.policy == Policy::dyspec;
+    const bool by_node = std::holds_alternative<Dyspec>(asked);
     auto_size_ = std::make_unique<AutoSize>(
         *request.costs, engine.costs_are_saved ? nullptr : &engine.correction, setting_.draw,
         by_node ? engine.options.max_tree_size : 0);
@@ -34,22 +35,21 @@ Speculation::Speculation(Engine::Impl& engine, const Request& request)
   policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
 }
 
-bool Speculation::can_follow(const SequenceState& state) const {
+bool Speculator::can_follow(const SequenceState& state) const {
   return policy_ != nullptr && state.largest_token < engine_.draft.model->config().vocab_size &&
          state.length() < engine_.draft.model->max_positions();
 }
 
-std::int64_t Speculation::prefill(SequenceState& state) {
+std::int64_t Speculator::prefill(SequenceState& state) {
   double fit = 1.0;
   engine_.draft_runner->prefill(state, setting_.params, fit);
   if (auto_size_ != nullptr) auto_size_->begin_text(fit);
   return engine_.draft_runner->passes();
 }
 
-std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
-                                              std::int32_t tokens_left) {
+std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left) {
   if (!can_follow(state)) return std::nullopt;
-  const GenerateOptions& options = request_.options;
+  const Speculation& asked = request_.options.speculation;
   bool pays = true;
   GrowthLimits limits;
   // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
@@ -60,22 +60,22 @@ std::optional<GrowthLimits> Speculation::plan(const SequenceState& state,
                               engine_.draft_runner->room(state)});
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
-    if (options.policy == Policy::chain) {
+    if (std::holds_alternative<Chain>(asked)) {
       limits.max_size = std::min(limits.max_size, SizingConstants::deepest);
     }
   }
-  if (options.policy == Policy::custom && options.tree_depth > 0) {
-    limits.max_depth = std::min(limits.max_depth, options.tree_depth);
+  if (const auto* custom = std::get_if<Custom>(&asked); custom != nullptr && custom->depth > 0) {
+    limits.max_depth = std::min(limits.max_depth, custom->depth);
   }
-  if (options.policy == Policy::dyspec_threshold) {
-    limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : options.threshold;
+  if (const auto* above = std::get_if<DyspecThreshold>(&asked)) {
+    limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : above->threshold;
   }
   if (!pays || limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
   return limits;
 }
 
-DraftRunner::Step Speculation::grow(SequenceState& state, const StepKey& key,
-                                    const GrowthLimits& limits, TokenTree& tree) {
+DraftRunner::Step Speculator::grow(SequenceState& state, const StepKey& key,
+                                   const GrowthLimits& limits, TokenTree& tree) {
   DraftRunner::Step draft = engine_.draft_runner->begin(state, key, setting_);
   grow_tree(*policy_, *draft, limits, tree);
   if constexpr (trees_are_validated) {
@@ -84,8 +84,8 @@ DraftRunner::Step Speculation::grow(SequenceState& state, const StepKey& key,
   return draft;
 }
 
-void Speculation::learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
-                        const StepSeconds& seconds, double share_run) {
+void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
+                       const StepSeconds& seconds, double share_run) {
   if (auto_size_ != nullptr) {
     const std::int64_t passes = draft != nullptr ? draft->passes() : 0;
     auto_size_->observe(tree.nodes(), passes, seconds, share_run);
@@ -100,14 +100,14 @@ void Speculation::learn(const TokenTree& tree, const Verdict& verdict, DraftRunn
   if (belief_) learn_belief(tree, verdict, draft->sampler());
 }
 
-const AcceptanceCalibration* Speculation::calibration() const {
+const AcceptanceCalibration* Speculator::calibration() const {
   if (!request_.learns_values) return nullptr;
   return auto_size_ != nullptr ? &auto_size_->calibration() : calibration_.get();
 }
 
 // By the tokens that came after the nodes that the draft has evaluated.
-void Speculation::learn_belief(const TokenTree& tree, const Verdict& verdict,
-                               DraftSampler& sampler) {
+void Speculator::learn_belief(const TokenTree& tree, const Verdict& verdict,
+                              DraftSampler& sampler) {
   std::int32_t node = 0;
   for (std::size_t i = 0; i <= verdict.path.size(); ++i) {
     const bool last = i == verdict.path.size();
@@ -120,7 +120,7 @@ void Speculation::learn_belief(const TokenTree& tree, const Verdict& verdict,
   setting_.sharpness = belief_->sharpness();
 }
 
-void Speculation::learn_rule(const Statistics& s) {
+void Speculator::learn_rule(const Statistics& s) {
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
   const std::lock_guard lock(engine_.mutex);
   // The caller's own time, and waiting for other texts, say nothing of a rule.
@@ -130,7 +130,7 @@ void Speculation::learn_rule(const Statistics& s) {
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
 }
 
-double Speculation::draft_temperature() const {
+double Speculator::draft_temperature() const {
   if (!belief_) return request_.draft_temperature;
   return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->sharpness();
 }
