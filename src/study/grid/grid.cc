@@ -85,6 +85,7 @@ std::string refused(const Cell& cell, const SharedOptions& shared) {
     cell.request(shared).validate();
     return {};
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
     return error.what();
   }
 }
