@@ -171,6 +171,27 @@ std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<Pr
   return all;
 }
 
+/// Prompts in an order that takes one of each kind in turn, so that the first few are of all kinds.
+std::vector<std::size_t> alternating(const std::vector<PromptLine>& prompts) {
+  std::map<std::string, std::size_t> seen;
+  std::vector<std::pair<std::size_t, std::size_t>> order;
+  for (std::size_t p = 0; p < prompts.size(); ++p) order.emplace_back(seen[prompts[p].kind]++, p);
+  std::sort(order.begin(), order.end());
+  std::vector<std::size_t> prompt;
+  for (const auto& [turn, p] : order) prompt.push_back(p);
+  return prompt;
+}
+
+/// Those of `all` that are at `places`, in rising order.
+template <typename T>
+void keep_only(std::vector<T>& all, std::vector<std::size_t> places) {
+  std::sort(places.begin(), places.end());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] != i) all[i] = std::move(all[places[i]]);
+  }
+  all.resize(places.size());
+}
+
 void use_prices(const StepSeconds& steps, Statistics& st) {
   st.seconds = {};
   st.seconds.draft = steps.draft;
@@ -212,7 +233,8 @@ int main(int argc, char** argv) try {
       "device", po::value(&device)->default_value("cpu"), "cpu, cuda or auto")(
       "rounds", po::value(&rounds)->default_value(3), "")(
       "seconds", po::value(&most_seconds)->default_value(0),
-      "begin no round that would end later than this; the first is always run; 0: no limit")(
+      "begin no round that would end later than this, and cut the first one short, but not below 8 "
+      "prompts; 0: no limit")(
       "race", "after the first round, go on with the fixed sizes within 15% of the best one alone")(
       "seeds", po::value(&seeds)->default_value(1),
       "texts of each prompt, with seeds of their own")(
@@ -312,16 +334,29 @@ int main(int argc, char** argv) try {
   const double start = now_seconds();
   double last_round = 0.0;
   std::vector<bool> dropped(settings.size(), false);
-  std::vector<std::size_t> everything(prompts.size());
-  std::iota(everything.begin(), everything.end(), std::size_t{0});
+  std::vector<std::size_t> order = alternating(prompts), everything;
   for (int round = -1; round < rounds; ++round) {
     const double round_start = now_seconds();
     if (round > 0 && most_seconds > 0 && round_start + last_round > start + most_seconds) {
       rounds = round;
       break;
     }
-    for (std::size_t p = 0; p < prompts.size(); ++p) {
-      if (round < 0 && p > 0) continue;  // warm-up
+    for (std::size_t turn = 0; turn < order.size(); ++turn) {
+      const std::size_t p = order[turn];
+      if (round < 0 && turn > 0) continue;  // warm-up
+      constexpr std::size_t least_prompts = 8;
+      const double each =
+          turn > 0 ? (now_seconds() - round_start) / static_cast<double>(turn) : 0.0;
+      if (round == 0 && most_seconds > 0 && turn >= least_prompts &&
+          now_seconds() + each > start + most_seconds) {
+        order.resize(turn);
+        keep_only(prompts, order);
+        keep_only(prompt_ids, order);
+        for (auto& of_setting : runs) keep_only(of_setting, order);
+        order = alternating(prompts);
+        rounds = 1;
+        break;
+      }
       for (std::size_t s = 0; s < settings.size(); ++s) {
         if (round > 0 && dropped[s]) continue;
         GenerateOptions request;
@@ -361,6 +396,8 @@ int main(int argc, char** argv) try {
       }
     }
     last_round = now_seconds() - round_start;
+    everything.resize(prompts.size());
+    std::iota(everything.begin(), everything.end(), std::size_t{0});
     if (round != 0 || values.count("race") == 0) continue;
     const std::size_t best = best_fixed(settings, runs, everything);
     for (std::size_t s = 1; s < settings.size(); ++s) {

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
+#include "drafting/dyspec_by_costs.h"
 #include "drafting/growth_economics.h"
+#include "drafting/lookahead.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
@@ -43,27 +46,26 @@ namespace {
 // that looks at a token it may drop, say one that picks the best size from the finished list, lacks
 // this property too.)
 //
-// With economics a draft pass is made only if its positions together pay for it, which their
-// tokens say. Under rejection nothing is dropped then: a position is drawn once it is certain to
-// stay. So whether x is drawn depends on tokens and numbers above it and of its earlier siblings,
-// all kept, and on other branches, which do not depend on x.
-//
 // Looking ahead, where any tree is exact, lowers a position's value to its drawn child's estimate.
 // F is then the first nodes by these values, and is found in the same way: a value before the draw
-// bounds the one after it, and both those of later siblings and of descendants. With economics the
-// tree is cut at last to the size that pays best at what a verify pass costs.
+// bounds the one after it, and both those of later siblings and of descendants. With economics,
+// which are for this case alone (drafting/dyspec_by_costs.cc has the other), a draft pass is made
+// only if its positions pay for it, together or with those that further passes open, and the tree
+// is cut at last to the size that pays best at what a verify pass costs.
 class DyspecPolicy final : public DraftPolicy {
  public:
   explicit DyspecPolicy(const DyspecRule& rule)
-      : economics_(rule.economics),
-        drops_(rule.economics == nullptr || rule.any_tree),
-        values_(rule.calibration, rule.any_tree) {}
+      : economics_(rule.economics), values_(rule.calibration, rule.any_tree) {
+    if (economics_ != nullptr) lookahead_.emplace(*rule.calibration, *economics_);
+  }
   std::string name() const override { return "dyspec"; }
 
   void begin(const GrowthLimits& limits, TokenId root) override {
     DraftPolicy::begin(limits, root);
     placed_.clear();
     values_.reset();
+    evaluated_.assign(1, 1);
+    if (lookahead_) lookahead_->reset();
   }
 
   void take(DraftSource& source) override {
@@ -116,7 +118,7 @@ class DyspecPolicy final : public DraftPolicy {
   // Whether a position has a place. (If a node's child has, so has the node, which comes before.)
   bool admits(const Position& position) const {
     if (pays(position.value, placed_.size())) return true;
-    if (!drops_ || is_last(position)) return false;
+    if (is_last(position)) return false;
     // Without economics any place but the last one will do.
     return pays(position.value, economics_ == nullptr ? 0 : place_of(position));
   }
@@ -166,15 +168,15 @@ class DyspecPolicy final : public DraftPolicy {
                                position.value, drawn->belief, drawn->uniform);
     values_.added(arena_);
     placed_.insert(placed_.begin() + static_cast<std::ptrdiff_t>(place_of(position)), position);
-    while (drops_ && !placed_.empty() && !pays(placed_.back().value, placed_.size() - 1)) {
+    while (!placed_.empty() && !pays(placed_.back().value, placed_.size() - 1)) {
       dropped_.push_back(placed_.back().node);
       placed_.pop_back();
     }
     return true;
   }
 
-  // The new nodes whose first child has a place, if together they pay for a draft pass. (The
-  // root's pass is decided before the step.)
+  // The new nodes whose first child has a place; with economics, if together they pay for a draft
+  // pass. (The root's pass is decided before the step.)
   void choose_wanted(std::int32_t first_new) {
     wanted_.clear();
     double surplus = 0.0;
@@ -189,15 +191,40 @@ class DyspecPolicy final : public DraftPolicy {
       }
       wanted_.push_back(node);
     }
-    if (economics_ != nullptr && !wanted_.empty() &&
+    if (economics_ == nullptr) return;
+    evaluated_.resize(static_cast<std::size_t>(arena_.nodes()), 0);
+    if (wanted_.empty() ||
         surplus <= economics_->pass_cost(static_cast<std::int32_t>(wanted_.size()))) {
-      wanted_.clear();
+      want_what_pays_later();
+    }
+    for (const std::int32_t node : wanted_) evaluated_[static_cast<std::size_t>(node)] = 1;
+  }
+
+  // Placed nodes, of any round, whose children pay for a pass together with what is below them.
+  void want_what_pays_later() {
+    wanted_.clear();
+    open_.clear();
+    const auto can_grow = [&](const Position& at) {
+      return evaluated_[static_cast<std::size_t>(at.node)] == 0 && at.depth < limits_.max_depth;
+    };
+    for (const Position& at : placed_) {
+      open_.push_back({at.value, 0.0, at.depth, at.rank, 0, true});
+      if (!can_grow(at)) continue;
+      open_.push_back(
+          {values_.expected_first_child(arena_, at.node), at.value, at.depth + 1, 0, 1, false});
+    }
+    const Outlook plan = lookahead_->best(open_, 0, limits_.max_size, limits_.max_depth);
+    if (plan.passes == 0) return;
+    for (const Position& at : placed_) {
+      if (can_grow(at) && values_.expected_first_child(arena_, at.node) >= plan.least) {
+        wanted_.push_back(at.node);
+      }
     }
   }
 
   // How many of the placed nodes pay best at what a verify pass over them costs.
   std::size_t best_size() const {
-    if (economics_ == nullptr || !drops_) return placed_.size();
+    if (economics_ == nullptr) return placed_.size();
     double gain = 0.0, best = -economics_->verify_cost(0);
     std::size_t keep = 0;
     for (std::size_t size = 1; size <= placed_.size(); ++size) {
@@ -211,18 +238,21 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
   const GrowthEconomics* economics_;
-  bool drops_;                         // whether a drawn position may lose its place
-  PositionValues values_;              // of the arena's positions
-  std::vector<Position> placed_;       // drawn positions that have a place, in order
-  std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
-  std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
-  std::vector<std::int32_t> kept_;     // nodes of the finished tree
+  std::optional<Lookahead> lookahead_;  // with economics
+  PositionValues values_;               // of the arena's positions
+  std::vector<Position> placed_;        // drawn positions that have a place, in order
+  std::vector<Position> next_;          // heap: a round's undrawn positions, first on top
+  std::vector<char> evaluated_;         // by node; with economics
+  std::vector<OpenPosition> open_;      // what may be grown further
+  std::vector<std::int32_t> dropped_;   // nodes that the last draws pushed out
+  std::vector<std::int32_t> kept_;      // nodes of the finished tree
   TreePart part_;
 };
 
 }  // namespace
 
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule) {
+  if (rule.economics != nullptr && !rule.any_tree) return make_dyspec_by_costs(rule);
   return std::make_unique<DyspecPolicy>(rule);
 }
 

@@ -11,9 +11,12 @@ class GrowthEconomics {
   virtual ~GrowthEconomics() = default;
   /// Of one more node than `size`; not decreasing in it, infinite where there is no room.
   virtual double node_cost(std::int32_t size) const = 0;
+  /// Of each further node, at the number of them that makes it least.
+  virtual double least_node_cost(std::int32_t size) const = 0;
   /// Of a draft pass over `rows` rows.
   virtual double pass_cost(std::int32_t rows) const = 0;
-  /// Of a verify pass over a tree of `size` nodes, as measured (node_cost may smooth its steps).
+  /// Of a verify pass over a tree of `size` nodes, as measured: with the steps that node_cost
+  /// smooths.
   virtual double verify_cost(std::int32_t size) const = 0;
 };
 

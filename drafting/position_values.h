@@ -103,6 +103,11 @@ class PositionValues {
   }
 
   bool looks_ahead() const { return looks_ahead_; }
+  /// That a node is accepted and all children drawn of it so far are not.
+  double reach(std::int32_t node) const {
+    const auto i = static_cast<std::size_t>(node);
+    return nodes_[i].estimate * nodes_[i].refused;
+  }
 
  private:
   struct Node {

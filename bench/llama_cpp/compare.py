@@ -98,9 +98,15 @@ class Config:
     flash: int = 1
     kv: str = "f16"
     sampler: str = "host"
+    repack: int = 1
 
     def __str__(self):
-        return f"flash attention {'on' if self.flash else 'off'}, KV {self.kv}, greedy sampler in {self.sampler}"
+        return (f"flash attention {'on' if self.flash else 'off'}, KV {self.kv}, greedy sampler in {self.sampler}"
+                + ("" if self.repack else ", weights not repacked"))
+
+
+class RunFailed(Exception):
+    """llama.cpp ended with an error; says how."""
 
 
 def llama_paths(folder):
@@ -136,12 +142,14 @@ class LlamaCpp:
         """One process; a result for each line."""
         command = [str(self.program), "--model", str(self.folder / f"target-{dtype}.gguf"), "--threads",
                    str(self.threads), "--new", str(new_tokens), "--flash", str(config.flash), "--kv", config.kv,
-                   "--sampler", "host" if chain else config.sampler]
+                   "--repack", str(config.repack), "--sampler", "host" if chain else config.sampler]
         if chain:
             command += ["--draft", str(self.folder / f"draft-{dtype}.gguf"), "--chain", str(chain)]
         done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
         if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+            how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
+            said = " ".join(done.stderr.split())[-300:] or "nothing on stderr"
+            raise RunFailed(f"{' '.join(command)}: {how}, {said}")
         return [json.loads(row) for row in done.stdout.splitlines()]
 
 
@@ -182,8 +190,9 @@ class Bench:
         if self.tree:
             self.llama.convert("draft", args.draft)
         self.prompts = self.read_prompts()
-        self.config, self.chain = {}, {}
-        self.disturbed = 0
+        # What llama.cpp runs with, by type; a type, or its chain, that fails has none.
+        self.config, self.chain, self.chain_config = {}, {}, {}
+        self.disturbed, self.failed = 0, []
 
     def read_prompts(self):
         """[(kind, token ids with BOS)], the first few of each kind."""
@@ -216,42 +225,63 @@ class Bench:
             self.disturbed += 1
         return best[1]
 
+    def fails(self, what, error):
+        self.failed.append(f"{what} failed: {error}")
+        log(self.failed[-1])
+
     def sweep(self, title, choices, run):
-        """The choice with the highest median speed over some prompts, tried in turn."""
-        if len(choices) == 1:
-            return choices[0]
+        """The choice with the highest median speed over some prompts, tried in turn; None if none
+        runs. A choice that fails is named and left out."""
         lines = [ids_line(ids) for _, ids in self.prompts[::max(1, len(self.prompts) // 8)]]
+        rounds = self.args.rounds
+        if len(choices) == 1:  # whether it runs at all
+            lines, rounds = lines[:1], 1
         speeds = {c: [] for c in choices}
-        for _ in range(self.args.rounds):
-            for choice in choices:
-                rows = self.undisturbed(lambda: run(lines, choice))
-                speeds[choice] += [self.args.new_tokens / row["seconds"] for row in rows]
+        for _ in range(rounds):
+            for choice in list(speeds):
+                try:
+                    rows = self.undisturbed(lambda: run(lines, choice))
+                    speeds[choice] += [self.args.new_tokens / row["seconds"] for row in rows]
+                except RunFailed as error:
+                    self.fails(f"{title}, {choice}", error)
+                    del speeds[choice]
         medians = {c: statistics.median(s) for c, s in speeds.items()}
-        print(f"\n{title}, tokens/s (median of {len(lines)} prompts x {self.args.rounds}):")
-        for choice, speed in medians.items():
-            print(f"  {speed:7.0f}  {choice}")
-        sys.stdout.flush()
-        return max(medians, key=medians.get)
+        if len(choices) > 1 and medians:
+            print(f"\n{title}, tokens/s (median of {len(lines)} prompts x {rounds}):")
+            for choice, speed in medians.items():
+                print(f"  {speed:7.0f}  {choice}")
+            sys.stdout.flush()
+        return max(medians, key=medians.get) if medians else None
 
     def choose_configs(self):
         for dtype in DTYPES:
             choices = [Config(*c) for c in itertools.product((0, 1), ("f16", "f32"), ("host", "graph"))]
             if self.args.no_trials:
                 choices = [Config()]
-            self.config[dtype] = self.sweep(
-                f"llama.cpp {dtype}", choices, lambda lines, c: self.llama.run(lines, dtype, c, self.args.new_tokens))
-            if self.tree:
-                self.chain[dtype] = self.sweep(
+            config = None
+            for of in (choices, [dataclasses.replace(c, repack=0) for c in choices]):
+                config = config or self.sweep(
+                    f"llama.cpp {dtype}", of, lambda lines, c: self.llama.run(lines, dtype, c, self.args.new_tokens))
+            if config is None:
+                continue
+            self.config[dtype] = config
+            if not self.tree:
+                continue
+            for of in dict.fromkeys((config, dataclasses.replace(config, repack=0))):
+                length = self.sweep(
                     f"llama.cpp {dtype}, length of the drafted chain", self.args.chains,
-                    lambda lines, n: self.llama.run(lines, dtype, self.config[dtype], self.args.new_tokens, n))
+                    lambda lines, n: self.llama.run(lines, dtype, of, self.args.new_tokens, n))
+                if length is not None:
+                    self.chain[dtype], self.chain_config[dtype] = length, of
+                    break
 
     def sides(self):
         """{name: how to run it}; how takes the prompt's ids and returns tokens/s and tokens."""
         count, sides = self.args.new_tokens, {}
 
-        def llama(dtype, chain):
+        def llama(dtype, config, chain):
             def run(ids):
-                (result,) = self.llama.run([ids_line(ids)], dtype, self.config[dtype], count, chain)
+                (result,) = self.llama.run([ids_line(ids)], dtype, config, count, chain)
                 return count / result["seconds"], result["tokens"]
             return run
 
@@ -265,29 +295,39 @@ class Bench:
             sides[COPPICE_PLAIN] = coppice(False)
             if self.tree and not self.args.no_dyspec:
                 sides[COPPICE_TREE] = coppice(True)
-        for dtype in DTYPES:
-            sides[llama_plain(dtype)] = llama(dtype, 0)
-            if self.tree:
-                sides[llama_chain(dtype)] = llama(dtype, self.chain[dtype])
+        for dtype, config in self.config.items():
+            sides[llama_plain(dtype)] = llama(dtype, config, 0)
+        for dtype, config in self.chain_config.items():
+            sides[llama_chain(dtype)] = llama(dtype, config, self.chain[dtype])
         return sides
 
     def measure(self):
         """{side: speeds[prompt, round]} and {side: tokens of each prompt}."""
         sides = self.sides()
-        names = list(sides)
         shape = len(self.prompts), self.args.rounds
-        speeds = {s: np.zeros(shape) for s in names}
-        tokens = {s: [None] * shape[0] for s in names}
+        speeds = {s: np.zeros(shape) for s in sides}
+        tokens = {s: [None] * shape[0] for s in sides}
         for n in range(self.args.rounds):
             for i, (_, ids) in enumerate(self.prompts):
+                names = list(speeds)
                 first = (i + n) % len(names)
                 order = names[first:] + names[:first]
-                results = self.undisturbed(lambda: {s: sides[s](ids) for s in order})
-                for side, (speed, made) in results.items():
-                    speeds[side][i, n] = speed
-                    tokens[side][i] = made
+                results = self.undisturbed(lambda: {s: self.run_side(s, sides[s], ids) for s in order})
+                for side, result in results.items():
+                    if result is None:
+                        del speeds[side], tokens[side]
+                        continue
+                    speeds[side][i, n], tokens[side][i] = result
             log(f"round {n + 1} of {self.args.rounds} done")
         return speeds, tokens
+
+    def run_side(self, name, run, ids):
+        """None if it failed, which is named."""
+        try:
+            return run(ids)
+        except RunFailed as error:
+            self.fails(name, error)
+            return None
 
     def check_tokens(self, tokens, dtype, config):
         """(tokens, differing, largest gap): coppice's plain tokens fed to llama.cpp, which would have
@@ -323,11 +363,12 @@ def print_summary(bench, out):
           + " | ".join(dtype.upper() for dtype in DTYPES) + " |\n|---|" + "---:|" * len(DTYPES))
     for title, over, under in rows:
         ratios = [out.get(f"{over} / {under(dtype)}") for dtype in DTYPES]
-        if None not in ratios:
-            print(f"| {title} | " + " | ".join(f"{r['median']:.2f} ({r['p10']:.2f} to {r['p90']:.2f})"
-                                               for r in ratios) + " |")
+        if any(ratios):
+            print(f"| {title} | " + " | ".join(f"{r['median']:.2f} ({r['p10']:.2f} to {r['p90']:.2f})" if r
+                                               else "failed" for r in ratios) + " |")
     if bench.tree:
-        print("| best length of the chain | " + " | ".join(str(bench.chain[d]) for d in DTYPES) + " |")
+        print("| best length of the chain | "
+              + " | ".join(str(bench.chain.get(d, "failed")) for d in DTYPES) + " |")
 
 
 def report(bench, speeds, tokens):
@@ -368,16 +409,22 @@ def report(bench, speeds, tokens):
         same = sum(a == b for a, b in zip(tokens[over], tokens[under]))
         print(f"{over} and {under} wrote the same {bench.args.new_tokens} tokens on "
               f"{same} of {len(bench.prompts)} prompts")
-    for dtype in DTYPES if COPPICE_PLAIN in tokens else ():
+    for dtype in bench.config if COPPICE_PLAIN in tokens else ():
         configs = [bench.config[dtype]]
         if dtype == "f32":
             configs.append(Config(0, "f32"))
         for config in dict.fromkeys(configs):
-            checked, differing, gap = bench.check_tokens(tokens[COPPICE_PLAIN], dtype, config)
+            try:
+                checked, differing, gap = bench.check_tokens(tokens[COPPICE_PLAIN], dtype, config)
+            except RunFailed as error:
+                bench.fails(f"checking tokens by {dtype}", error)
+                continue
             out.setdefault(f"tokens checked by {dtype}", []).append(
                 {"config": str(config), "tokens": checked, "differing": differing, "largest gap": gap})
             print(f"of coppice's {checked} tokens llama.cpp {dtype} ({config}) would have picked "
                   f"{differing} otherwise, largest logit gap {gap:.3g}")
+    for line in bench.failed:
+        print(line)
     if bench.disturbed:
         print(f"{bench.disturbed} measurements stayed disturbed by other processes "
               f"(more than {bench.args.foreign:.0%} of the cores) after {bench.args.attempts} attempts")
@@ -420,9 +467,9 @@ def main():
         print(f"{args.threads} threads, {len(bench.prompts)} prompts, {args.new_tokens} new tokens, greedy, "
               f"{args.rounds} rounds")
         bench.choose_configs()
-        for dtype in DTYPES:
-            chain = f"; chain of {bench.chain[dtype]}" if bench.tree else ""
-            print(f"llama.cpp {dtype} runs with {bench.config[dtype]}{chain}")
+        for dtype, config in bench.config.items():
+            chain = f"; chain of {bench.chain[dtype]}, {bench.chain_config[dtype]}" if dtype in bench.chain else ""
+            print(f"llama.cpp {dtype} runs with {config}{chain}")
         speeds, tokens = bench.measure()
         summary = report(bench, speeds, tokens)
         if args.out:

@@ -24,6 +24,7 @@ struct options {
   int threads;
   int new_tokens;
   int flash;
+  int repack;  // weights into layouts of the CPU's own (AMX among them)
   int gpu_layers;  // kept on a GPU
   int context;     // tokens; 0: as the model says
   enum ggml_type kv;
@@ -61,6 +62,7 @@ static void open_runner(struct runner* r, const char* file, float temperature,
   memset(r, 0, sizeof *r);
   struct llama_model_params m = llama_model_default_params();
   m.n_gpu_layers = o->gpu_layers;
+  m.use_extra_bufts = o->repack != 0;
   r->model = llama_model_load_from_file(file, m);
   if (!r->model) die("the model could not be loaded");
   r->sampler = llama_sampler_chain_init(llama_sampler_chain_default_params());
@@ -215,6 +217,7 @@ int main(int argc, char** argv) {
   o.threads = atoi(value_of(argc, argv, "--threads", "2"));
   o.new_tokens = atoi(value_of(argc, argv, "--new", "128"));
   o.flash = atoi(value_of(argc, argv, "--flash", "1"));
+  o.repack = atoi(value_of(argc, argv, "--repack", "1"));
   o.gpu_layers = atoi(value_of(argc, argv, "--gpu-layers", "0"));
   o.context = atoi(value_of(argc, argv, "--context", "0"));
   o.kv = strcmp(value_of(argc, argv, "--kv", "f16"), "f32") == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;

@@ -210,8 +210,10 @@ def convert(folder, out, dtype):
             rows = gguf.quants.quantize(np.ascontiguousarray(to_f32(source_type, array)), q8_0)
             writer.add_tensor(target_name, rows, raw_dtype=q8_0)
         elif array.ndim == 2 and dtype == "q8_0":
-            # Rows that blocks do not fill stay F16, as in llama.cpp's own quantisation.
-            writer.add_tensor(target_name, to_f32(source_type, array).astype(np.float16))
+            # Rows that blocks do not fill stay 16 bits wide. (llama.cpp's own quantisation makes
+            # them F16, which its kernels for AMX take, a path that nothing else here would use.)
+            rows = np.ascontiguousarray(to_bf16(source_type, array)).view(np.uint8)
+            writer.add_tensor(target_name, rows, raw_dtype=gguf.GGMLQuantizationType.BF16)
         else:
             writer.add_tensor(target_name, np.ascontiguousarray(to_f32(source_type, array)))
 

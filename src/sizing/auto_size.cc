@@ -1,7 +1,6 @@
 #include "sizing/auto_size.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace coppice {
 namespace {
@@ -41,14 +40,32 @@ void hull_increments(std::span<const double> costs, std::vector<std::size_t>& hu
   if (increments.size() > 1) increments[0] = increments[1];
 }
 
+// By n, the least slope of a line from costs[n] to a later one: along the lower hull of what is
+// behind, which is built from its end.
+void least_increments(std::span<const double> costs, std::vector<std::size_t>& hull,
+                      std::vector<double>& least) {
+  hull.clear();
+  least.assign(costs.size(), 0.0);
+  const auto slope = [&](std::size_t a, std::size_t b) {
+    return (costs[b] - costs[a]) / static_cast<double>(b - a);
+  };
+  for (std::size_t n = costs.size(); n-- > 0;) {
+    while (hull.size() >= 2 && slope(n, hull.back()) >= slope(n, hull[hull.size() - 2])) {
+      hull.pop_back();
+    }
+    if (!hull.empty()) least[n] = slope(n, hull.back());
+    hull.push_back(n);
+  }
+  if (costs.size() > 1) least.back() = least[costs.size() - 2];
+}
+
 }  // namespace
 
 AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
                    std::int32_t most)
     : costs_(costs),
       correction_(correction),
-      draw_(draw),
-      most_(std::min(most, C::most_planned)),
+      most_(std::min(most, C::most_priced)),
       calibration_(draw) {}
 
 double AutoSize::plain_seconds() const {
@@ -57,7 +74,7 @@ double AutoSize::plain_seconds() const {
 
 // Prices move slowly, and there are many of them.
 void AutoSize::fix_prices(bool hope) {
-  const std::int32_t most = std::max(most_, C::deepest);
+  const std::int32_t most = std::max(most_, C::longest_chain);
   const double plain = plain_seconds();
   const double host = corrected(Work::host, 1.0) / plain,
                pass = corrected(Work::draft, 1.0) / plain;
@@ -70,28 +87,16 @@ void AutoSize::fix_prices(bool hope) {
     verify_[i] = factor / plain * costs_.target.seconds(n + 1, prefix_) + host * host_seconds(n);
     pass_[i] = pass * costs_.draft.seconds(std::max(1, n), prefix_);
   }
-  first_pass_ = corrected(Work::first_draft, costs_.first_draft_seconds(prefix_)) / plain;
   hull_increments(verify_, corners_, hull_);
+  least_increments(verify_, corners_, least_);
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
-  const auto n = static_cast<std::size_t>(size);
-  // Where trees are cut in hindsight, it is then that steps of the costs count.
-  if (draw_ != ChildDraw::sampled) return rate_ * hull_[std::min(n, hull_.size() - 1)];
-  return n < plan_.node_prices.size() ? plan_.node_prices[n]
-                                      : std::numeric_limits<double>::infinity();
+  return rate_ * hull_[std::min(static_cast<std::size_t>(size), hull_.size() - 1)];
 }
 
-void AutoSize::plan() {
-  const auto in_tokens = [&](const std::vector<double>& costs, std::vector<double>& prices) {
-    prices.clear();
-    for (std::int32_t n = 0; n <= most_; ++n) {
-      prices.push_back(rate_ * costs[static_cast<std::size_t>(n)]);
-    }
-  };
-  in_tokens(verify_, verify_prices_);
-  in_tokens(pass_, pass_prices_);
-  planner_.replan(calibration_, {verify_prices_, pass_prices_}, plan_);
+double AutoSize::least_node_cost(std::int32_t size) const {
+  return rate_ * least_[std::min(static_cast<std::size_t>(size), least_.size() - 1)];
 }
 
 double AutoSize::pass_cost(std::int32_t rows) const {
@@ -123,8 +128,7 @@ bool AutoSize::begin_step(std::int32_t prefix) {
   const bool hope = speculate && correction_ != nullptr && ++steps_ % C::hope_every == 0;
   if (hope || (speculate ? --steps_to_prices_ < 0 : verify_.empty())) {
     fix_prices(hope);
-    if (draw_ == ChildDraw::sampled && most_ > 0) plan();
-    steps_to_prices_ = hope || ++priced_ < C::first_plans ? 0 : C::plan_every - 1;
+    steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
   }
   // Nor is a plain step that may be cheaper than it is taken for ever seen else.
   if (hope && spent_ > 0.0) {

@@ -12,7 +12,6 @@
 #include "sizing/constants.h"
 #include "sizing/cost_correction.h"
 #include "sizing/cost_table.h"
-#include "sizing/size_plan.h"
 
 namespace coppice {
 
@@ -22,8 +21,7 @@ namespace coppice {
 class AutoSize : public GrowthEconomics {
  public:
   /// `correction`: what the clock has said so far, of all texts; null if sizes are to repeat
-  /// themselves. Both outlive this. `most`: draft tokens of trees that grow by node_cost(); 0 if
-  /// none do.
+  /// themselves. Both outlive this. `most`: draft tokens of the largest tree that is priced.
   AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most);
 
   /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
@@ -51,18 +49,15 @@ class AutoSize : public GrowthEconomics {
   double plain_seconds() const;
 
   double node_cost(std::int32_t size) const override;
+  double least_node_cost(std::int32_t size) const override;
   double pass_cost(std::int32_t rows) const override;
   double verify_cost(std::int32_t size) const override;
 
  private:
   const CostTable& costs_;
   CostCorrection* correction_;
-  ChildDraw draw_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
-  /// Under sampled rejection a token that was drawn stays: the size to aim for is planned.
-  SizePlanner planner_;
-  SizePlan plan_;
   std::int32_t steps_to_prices_ = 0, priced_ = 0, steps_ = 0;
 
   double corrected(Work work, double by_table, std::int32_t rows = 1) const {
@@ -70,14 +65,12 @@ class AutoSize : public GrowthEconomics {
   }
   double step_cost(std::int32_t size, std::int64_t passes) const;
   void fix_prices(bool hope);
-  void plan();
 
   // In plain steps, a unit that a busy machine changes as much as what is measured in it.
   std::vector<double> verify_, pass_;  ///< of a tree of n nodes; of a draft pass over r rows
   std::vector<double> hull_;           ///< of one node more than n, steps of the costs smoothed
-  std::vector<std::size_t> corners_;   ///< of that hull
-  double first_pass_ = 0.0;
-  std::vector<double> verify_prices_, pass_prices_;  ///< the same in tokens, for the planner
+  std::vector<double> least_;  ///< of one node more than n, if so many follow that it is least
+  std::vector<std::size_t> corners_;  ///< of that hull
 
   std::int32_t prefix_ = 0;
   double rate_ = 1.0;                  ///< tokens per plain step's time: what a second is worth

@@ -60,15 +60,12 @@ struct SizingConstants {
   static constexpr double useless_fit = 0.02, first_credit = 3.0;
   static constexpr std::int32_t useless_wait = 160;
 
-  // How a size is planned (under sampled rejection).
+  // How far trees are priced.
 
-  /// Nodes of the largest tree that is planned: a plan looks at every size.
-  static constexpr std::int32_t most_planned = 256;
-  /// Layers that are ever planned for, also of a chain; sibling ranks; and how far from the last
-  /// plan's depth the next one looks: learned chances move slowly.
-  static constexpr std::int32_t deepest = 32, last_rank = 7, depths_around = 3;
-  /// Steps between plans, once the first ones have been made: a plan takes as long as some rows.
-  static constexpr std::int32_t plan_every = 4, first_plans = 4;
+  /// Nodes of the largest tree, beyond which a row costs what the last one does; tokens of a chain.
+  static constexpr std::int32_t most_priced = 256, longest_chain = 32;
+  /// Steps between fixing prices anew, once the first ones have been made.
+  static constexpr std::int32_t price_every = 4, first_prices = 4;
 
   // Which acceptance rule (rule_choice.h): coupled over rejection, as a logarithm.
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 #include <vector>
@@ -214,6 +215,26 @@ TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
   FakeMachine again(truth, 0.85);
   again.run(next, 40, 40);
   EXPECT_GE(again.speculated(), 39);
+}
+
+// Of all numbers of further nodes, none costs less for each than least_node_cost says, and one
+// costs that.
+TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
+  std::vector<PassCosts::Point> points;
+  for (int rows = 1; rows <= 65; ++rows) {  // in buckets of 8, with a dear one
+    const double seconds = 1e-3 + 1e-4 * ((rows - 1) / 8) + (rows > 24 ? 1e-3 : 0.0);
+    points.push_back({rows, seconds, seconds});
+  }
+  const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
+  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  ASSERT_TRUE(size.begin_step(50));
+  for (int n = 0; n < 64; ++n) {
+    double least = 1e300;
+    for (int more = 1; n + more <= 64; ++more) {
+      least = std::min(least, (size.verify_cost(n + more) - size.verify_cost(n)) / more);
+    }
+    EXPECT_NEAR(size.least_node_cost(n), least, 1e-12) << n;
+  }
 }
 
 TEST(AutoSize, InterruptedStepsSayNothing) {

@@ -44,8 +44,19 @@ class FixedPrices final : public GrowthEconomics {
   double node_cost(std::int32_t size) const override {
     return size < 5 ? 0.02 + 0.03 * size : std::numeric_limits<double>::infinity();
   }
+  double least_node_cost(std::int32_t size) const override { return 0.055 + 0.01 * size; }
   double pass_cost(std::int32_t rows) const override { return 0.03 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
+};
+
+// Three rows cost as much as one, and passes are cheap: siblings are drawn late, in rows that the
+// path beside them turned out not to be worth.
+class BucketPrices final : public GrowthEconomics {
+ public:
+  double node_cost(std::int32_t) const override { return 0.1; }
+  double least_node_cost(std::int32_t) const override { return 0.0; }
+  double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
+  double verify_cost(std::int32_t size) const override { return size > 3 ? 0.5 : 0.0; }
 };
 
 // Acceptance that rises with the share of the draft's mass and falls with rank, so that trees have
@@ -77,6 +88,7 @@ struct Grown {
 
 std::vector<Grown> growths() {
   static const FixedPrices prices;
+  static const BucketPrices in_buckets;
   static const AcceptanceCalibration nothing_learned;
   std::vector<Grown> all;
   const auto add = [&](std::string name, std::unique_ptr<DraftPolicy> policy,
@@ -99,9 +111,12 @@ std::vector<Grown> growths() {
   add("calibrated, nothing learned", make_dyspec_policy({&nothing_learned}), fixed(3));
   add("calibrated threshold", make_dyspec_policy({&learned()}), fixed(4, 9, 0.2));
   add("by costs", make_dyspec_policy({&learned(), &prices}), fixed(4));
+  add("by costs in buckets", make_dyspec_policy({&learned(), &in_buckets}), fixed(4));
+  add("by costs in buckets, depth 2", make_dyspec_policy({&learned(), &in_buckets}), fixed(4, 2));
   add_seeing("seeing", {&learned()}, fixed(3));
   add_seeing("seeing threshold", {&learned()}, fixed(3, 9, 0.15));
   add_seeing("seeing, by costs", {&learned(), &prices}, fixed(3));
+  add_seeing("seeing, by costs in buckets", {&learned(), &in_buckets}, fixed(3));
   add("chain 1", make_chain_policy(), fixed(1));
   add("chain 4", make_chain_policy(), fixed(4));
   add("chain, by costs", make_chain_policy({&learned(), &prices}), fixed(4));
@@ -231,6 +246,7 @@ TEST(Losslessness, StepsThatFollowEachOther) {
   std::vector<Grown> all;
   all.push_back({"dyspec, adaptive", make_dyspec_policy(), adaptive});
   all.push_back({"seeing 2", make_dyspec_policy({&learned()}), fixed(2), 2});
+  all.push_back({"seeing 2, by costs", make_dyspec_policy({&learned(), &prices}), fixed(2), 2});
   all.push_back({"chain, seeing 2", make_chain_policy({&learned(), &prices}), fixed(2), 2});
   all.push_back({"dyspec 2", make_dyspec_policy(), fixed(2)});
   Summary summary;

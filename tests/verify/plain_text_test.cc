@@ -75,6 +75,7 @@ class FixedPrices final : public GrowthEconomics {
   double node_cost(std::int32_t size) const override {
     return size < 9 ? 0.05 + 0.01 * size : std::numeric_limits<double>::infinity();
   }
+  double least_node_cost(std::int32_t) const override { return 0.05; }
   double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };

@@ -19,6 +19,7 @@
 #include "drafting/sequoia.h"
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
+#include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
 #include "reference/wrapped_policy.h"
@@ -165,6 +166,7 @@ TEST(PolicyFaults, AutomaticSizeInHindsight) {
   class Prices final : public GrowthEconomics {
    public:
     double node_cost(std::int32_t) const override { return 0.02; }
+    double least_node_cost(std::int32_t) const override { return 0.02; }
     double pass_cost(std::int32_t) const override { return 0.03; }
     double verify_cost(std::int32_t size) const override { return 0.15 * size; }
   } prices;
@@ -261,6 +263,7 @@ class KeepsHopefulChildren final : public testing::WrappedPolicy {
 class ChainPrices final : public GrowthEconomics {
  public:
   double node_cost(std::int32_t) const override { return 0.0; }
+  double least_node_cost(std::int32_t) const override { return 0.0; }
   double pass_cost(std::int32_t) const override { return 0.0; }
   double verify_cost(std::int32_t size) const override { return 0.25 * size; }
 };
@@ -280,6 +283,67 @@ TEST(PolicyFaults, AChainLooksAtAnotherStepsNumber) {
   expect_caught(
       "chain: the number of the next step is seen",
       {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+}
+
+// Under which trees by costs hang on the numbers: nodes in pairs, passes cheap.
+class PairPrices final : public GrowthEconomics {
+ public:
+  double node_cost(std::int32_t) const override { return 0.1; }
+  double least_node_cost(std::int32_t) const override { return 0.0; }
+  double pass_cost(std::int32_t) const override { return 0.02; }
+  double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
+};
+
+TEST(PolicyFaults, ByCostsATokensOwnNumber) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const PairPrices prices;
+  KeepsHopefulChildren policy(make_dyspec_policy({&calibration, &prices}));
+  expect_caught("by costs: " + policy.name(),
+                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+}
+
+TEST(PolicyFaults, ByCostsALaterSiblingsNumber) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const PairPrices prices;
+  const auto policy = make_dyspec_policy({&calibration, &prices});
+  expect_caught(
+      "by costs: the number of the next sibling is seen",
+      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+}
+
+TEST(PolicyFaults, ByCostsAnotherStepsNumber) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const PairPrices prices;
+  const auto policy = make_dyspec_policy({&calibration, &prices});
+  expect_caught(
+      "by costs: the number of the next step is seen",
+      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+}
+
+// Gives the last row back if its token is nearly lost: what a step could save that may drop.
+class DropsTheLastRow final : public testing::WrappedPolicy {
+ public:
+  using WrappedPolicy::WrappedPolicy;
+  std::string name() const override { return "the last token drawn is dropped if it is lost"; }
+  void finish(TokenTree& tree) override {
+    TokenTree whole = tree;
+    WrappedPolicy::finish(whole);
+    std::vector<std::int32_t> kept;
+    for (std::int32_t node = 1; node < whole.nodes(); ++node) kept.push_back(node);
+    if (!kept.empty() && whole.uniform.back() > 0.5f) kept.pop_back();
+    part_.copy(whole, kept, tree);
+  }
+
+ private:
+  TreePart part_;
+};
+
+TEST(PolicyFaults, ByCostsATokenThatIsDropped) {
+  const AcceptanceCalibration calibration = heeding_numbers();
+  const PairPrices prices;
+  DropsTheLastRow policy(make_dyspec_policy({&calibration, &prices}));
+  expect_caught("by costs: " + policy.name(),
+                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
 }
 
 TEST(PolicyFaults, AChildsOwnNumber) {

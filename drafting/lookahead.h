@@ -1,0 +1,61 @@
+// What a tree's further growth would bring, before its tokens are drawn.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "drafting/calibration.h"
+#include "drafting/growth_economics.h"
+
+namespace coppice {
+
+/// A position that growth may fill next, and what is expected of it.
+struct OpenPosition {
+  double value = 0.0;       ///< that its child is accepted
+  double reach = 0.0;       ///< that its parent is, and its earlier siblings are not
+  std::int32_t depth = 0;   ///< of the child
+  std::int32_t rank = 0;    ///< of the child among its siblings
+  std::int32_t passes = 0;  ///< draft passes that it takes: 1 if its parent is not evaluated
+  /// Its token is drawn already, and what may follow it is listed of its own.
+  bool drawn = false;
+};
+
+/// The growth that pays best.
+struct Outlook {
+  double net = 0.0;  ///< tokens that it is expected to bring, less its price
+  std::int32_t passes = 0, nodes = 0;
+  double least = 0.0;  ///< value of its last position: those that are worth more are in it
+};
+
+/// Looks several layers ahead. Positions are taken best first, those to come valued by rank and
+/// depth alone, for every number of nodes and for numbers of draft passes around the last best
+/// one. So a pass that does not pay by itself may pay with those behind it, and a row that opens a
+/// dear bucket of the matrix products with those that fill it.
+class Lookahead {
+ public:
+  Lookahead(const AcceptanceCalibration& calibration, const GrowthEconomics& economics)
+      : calibration_(calibration), economics_(economics) {}
+
+  /// Before another tree: what one plan began with is no part of the next tree's.
+  void reset() { last_passes_ = 0; }
+  /// From a tree of `size` nodes on to `most`, no deeper than `most_depth`.
+  Outlook best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
+               std::int32_t most_depth);
+
+ private:
+  /// The best growth in at most so many passes; whether it is better than `best`, then replaced.
+  bool try_passes(std::int32_t passes, Outlook& best);
+  void offer(const OpenPosition& position);
+
+  const AcceptanceCalibration& calibration_;
+  const GrowthEconomics& economics_;
+  std::span<const OpenPosition> open_;
+  std::int32_t size_ = 0, most_ = 0, most_depth_ = 0;
+  std::int32_t last_passes_ = 0;
+  bool more_passes_add_ = false;  // whether a position was left out for its passes
+  std::vector<OpenPosition> heap_;
+  std::vector<std::int32_t> rows_;  // of each draft pass
+};
+
+}  // namespace coppice
