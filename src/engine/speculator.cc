@@ -60,13 +60,8 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
                               engine_.draft_runner->room(state)});
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
-<<<<<<< HEAD:src/engine/speculator.cc
     if (std::holds_alternative<Chain>(asked)) {
-      limits.max_size = std::min(limits.max_size, SizingConstants::deepest);
-=======
-    if (options.policy == Policy::chain) {
       limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
->>>>>>> 25b512d (Automatic trees look several layers ahead: growth is planned from the tree as it is, siblings wait for what passes say):src/engine/speculation.cc
     }
   }
   if (const auto* custom = std::get_if<Custom>(&asked); custom != nullptr && custom->depth > 0) {
