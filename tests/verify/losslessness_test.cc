@@ -278,6 +278,7 @@ class Learned final : public testing::Learning, public GrowthEconomics {
   }
 
   double node_cost(std::int32_t size) const override { return rate_ * (0.05 + 0.1 * size); }
+  double least_node_cost(std::int32_t) const override { return 0.3 * rate_; }
   double pass_cost(std::int32_t) const override { return 0.02 * rate_; }
   double verify_cost(std::int32_t size) const override { return 0.3 * rate_ * size; }
 
