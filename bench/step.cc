@@ -228,7 +228,7 @@ struct Bench {
   }
 
   // A tree of `size` nodes: the root's children first, then theirs.
-  TokenTree bush(DraftRunner& draft, SequenceState& state, std::int32_t size) {
+  TokenTree bush(DraftStep& draft, SequenceState& state, std::int32_t size) {
     TokenTree tree;
     tree.reset(state.tokens.back());
     std::vector<std::int32_t> layer = {0};
@@ -256,7 +256,7 @@ struct Bench {
     for (int i = 0; i < 13; ++i) {
       const DraftRunner::Step step = draft.begin(state, key, setting);
       // All leaves of a bush whose last layer has `rows` nodes, or nearly so.
-      TokenTree tree = bush(draft, state, rows <= 24 ? rows : rows + 24);
+      TokenTree tree = bush(*step, state, rows <= 24 ? rows : rows + 24);
       std::vector<std::int32_t> last;
       std::vector<char> inner(static_cast<std::size_t>(tree.nodes()), 0);
       for (std::size_t n = 1; n < inner.size(); ++n) {
@@ -266,7 +266,7 @@ struct Bench {
         if (inner[static_cast<std::size_t>(n)] == 0) last.push_back(n);
       }
       const double start = now_seconds();
-      draft.evaluate(tree, last);
+      step->evaluate(tree, last);
       if (i >= 3) times.push_back(now_seconds() - start);
       state.cut(state.length());  // the root's draft KV goes too
     }
@@ -276,15 +276,18 @@ struct Bench {
   double judged_pass(SequenceState& state, const StepKey& key, const SamplingParams& params,
                      const DraftRunner::Setting& setting, std::int32_t size) {
     Engine::Impl& impl = engine.impl();
-    const auto judge =
-        impl.make_judge(params.temperature == 0.0 ? DeviceNoise::top : DeviceNoise::sampled);
-    DraftRunner& draft = *impl.draft_runner;
-    const DraftRunner::Step step = draft.begin(state, key, setting);
-    const TokenTree tree = bush(draft, state, size);
+    const auto judge = impl.make_judge();
+    const DraftRunner::Step step = impl.draft_runner->begin(state, key, setting);
+    const TokenTree tree = bush(*step, state, size);
     Verdict verdict;
     StepSeconds unused;
+    const TextTree text{
+        &state,  &tree,
+        params,  params.temperature == 0.0 ? DeviceNoise::top : DeviceNoise::sampled,
+        key,     &step->sampler(),
+        &verdict};
     const double seconds = median_seconds(20, [&] {
-      if (!judge->judge(state, tree, params, &draft.sampler(), key, verdict, unused)) {
+      if (!judge->judge({&text, 1}, unused)) {
         throw_failure("step: too few KV slots");
       }
     });

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -40,36 +41,60 @@ DeviceFault fault_of(DrawingFault fault) {
   return DeviceFault::none;
 }
 
+/// Rows of the device's store, which all trees share.
+class StoreRows {
+ public:
+  explicit StoreRows(std::int32_t rows) : rows_(rows), free_(static_cast<std::size_t>(rows)) {
+    std::iota(free_.rbegin(), free_.rend(), 0);
+  }
+  std::int32_t take() {
+    if (free_.empty()) {
+      throw_failure(cat("draft: more than ", rows_, " nodes are evaluated at a time"));
+    }
+    const std::int32_t row = free_.back();
+    free_.pop_back();
+    return row;
+  }
+  /// Nothing is allocated: it had room for all.
+  void give_back(std::int32_t row) { free_.push_back(row); }
+
+ private:
+  const std::int32_t rows_;
+  std::vector<std::int32_t> free_;
+};
+
 class DeviceDraftSampler final : public DraftSampler {
  public:
-  DeviceDraftSampler(DeviceSampler& sampler, std::int32_t store_rows,
-                     DrawingFault fault = DrawingFault::none)
-      : sampler_(sampler), store_rows_(store_rows), fault_(fault) {}
+  DeviceDraftSampler(DeviceSampler& sampler, StoreRows& store, DrawingFault fault)
+      : sampler_(sampler), store_(store), fault_(fault) {}
+  ~DeviceDraftSampler() override { end(); }
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
              double sharpness) override {
+    end();
     state_ = &state;
-    batch_ = {};
-    batch_.key = key;
-    batch_.params = params;
-    batch_.noise = noise_of(draw);
-    batch_.sharpness = draw == ChildDraw::sampled ? 0.0 : sharpness;
-    for (Node& node : nodes_) node.store = -1;  // their lists keep their memory
-    free_store_.resize(static_cast<std::size_t>(store_rows_));
-    std::iota(free_store_.rbegin(), free_store_.rend(), 0);
+    text_ = {};
+    text_.key = key;
+    text_.params = params;
+    text_.noise = noise_of(draw);
+    text_.sharpness = draw == ChildDraw::sampled ? 0.0 : sharpness;
   }
 
-  PassTail* prepare(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  // Nodes' lists keep their memory.
+  void end() override {
+    for (Node& node : nodes_) {
+      if (node.store >= 0) store_.give_back(std::exchange(node.store, -1));
+    }
+  }
+
+  /// Appends a pass's rows, those of the text of this number.
+  void stage(const TokenTree& arena, std::span<const std::int32_t> nodes, std::int32_t text,
+             std::vector<DrawRow>& rows) {
     nodes_.resize(std::max(nodes_.size(), arena.token.size()));
-    rows_.clear();
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       Node& node = nodes_[n];
-      if (free_store_.empty()) {
-        throw_failure(cat("draft: more than ", store_rows_, " nodes are evaluated at a time"));
-      }
-      node.store = free_store_.back();
-      free_store_.pop_back();
+      node.store = store_.take();
       node.key = arena.parent[n] < 0
                      ? root_node_key
                      : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
@@ -79,31 +104,21 @@ class DeviceDraftSampler final : public DraftSampler {
       node.left = {};
       node.children.clear();
       node.scores.clear();
-      rows_.push_back({node.store, id, node.depth, node.key});
+      rows.push_back({node.store, id, node.depth, node.key, text});
     }
-    batch_.rows = rows_;
     update_penalty(arena);
-    sampler_.stage_draw(batch_);
-    return &sampler_.draw_tail();
   }
+  const DrawText& text() const { return text_; }
 
-  void wait() override {
-    drawn_.resize(rows_.size());
-    sampler_.collect_draw(drawn_);
-  }
-
-  void take(const TokenTree&, std::span<const std::int32_t> nodes, const float*) override {
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      note(nodes_[static_cast<std::size_t>(nodes[i])], drawn_[i]);
-    }
+  void take(std::int32_t node, const DrawnChildren& drawn) {
+    note(nodes_[static_cast<std::size_t>(node)], drawn);
   }
 
   void forget(std::span<const std::int32_t> nodes) override {
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       if (n >= nodes_.size() || nodes_[n].store < 0) continue;
-      free_store_.push_back(nodes_[n].store);
-      nodes_[n].store = -1;
+      store_.give_back(std::exchange(nodes_[n].store, -1));
     }
   }
 
@@ -112,10 +127,8 @@ class DeviceDraftSampler final : public DraftSampler {
     Node& node = nodes_.at(static_cast<std::size_t>(id));
     const auto r = static_cast<std::size_t>(rank);
     if (r >= node.children.size() && !node.exhausted) {
-      const DrawRow row = {node.store, id, node.depth, node.key};
-      batch_.rows = {&row, 1};
       update_penalty(arena);
-      note(node, sampler_.more(batch_, 0, node.children.back().token));
+      note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
     }
     if (r >= node.children.size()) return std::nullopt;
     if (r == node.drawn) {
@@ -123,10 +136,10 @@ class DeviceDraftSampler final : public DraftSampler {
       node.left.take(static_cast<double>(node.children[r].prob));
     }
     DrawnChild drawn{node.children[r].token, node.children[r].prob};
-    if (batch_.noise == DeviceNoise::sampled) {
+    if (text_.noise == DeviceNoise::sampled) {
       drawn.uniform = acceptance_cell(judging_number(node.key, r));
     } else if (node.moments.sum > 0.0) {
-      drawn.belief = belief(node.moments, batch_.sharpness, static_cast<double>(node.scores[r]));
+      drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[r]));
     }
     return drawn;
   }
@@ -140,7 +153,7 @@ class DeviceDraftSampler final : public DraftSampler {
   // bound on it (the last child's) would do no harm to the text, but would pull the sharpness up.
   std::optional<BeliefEvidence> evidence(std::int32_t id, TokenId token) override {
     const auto n = static_cast<std::size_t>(id);
-    if (!(batch_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
+    if (!(text_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
     const Node& node = nodes_[n];
     if (node.store < 0 || node.drawn == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
     const auto at = std::find_if(node.children.begin(), node.children.end(),
@@ -149,35 +162,15 @@ class DeviceDraftSampler final : public DraftSampler {
     if (at != node.children.end()) {
       score = node.scores[static_cast<std::size_t>(at - node.children.begin())];
     } else if (!node.exhausted) {
-      const DrawRow row = {node.store, id, node.depth, node.key};
-      batch_.rows = {&row, 1};
-      score = sampler_.score_of(batch_, 0, token);
+      score = sampler_.score_of(text_, row_of(node, id), token);
     }
     if (!(score > 0.0f)) return std::nullopt;  // D excludes it
-    return evidence_of(node.moments, batch_.sharpness, static_cast<double>(score));
-  }
-
-  PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
-    sampler_.stage_score(next, params);
-    return &sampler_.score_tail();
-  }
-
-  double take_scores(std::span<const TokenId> next, const SamplingParams&, const float*) override {
-    scores_.resize(next.size());
-    sampler_.collect_scores(scores_);
-    double sum = 0.0;
-    for (const float score : scores_) sum += static_cast<double>(score);
-    return sum / static_cast<double>(next.size());
+    return evidence_of(node.moments, text_.sharpness, static_cast<double>(score));
   }
 
   std::int32_t store_row(std::int32_t id) const override {
     const auto n = static_cast<std::size_t>(id);
     return n < nodes_.size() ? nodes_[n].store : -1;
-  }
-
-  std::unique_ptr<DraftSampler> with(DrawingFault fault) const override {
-    sampler_.plant(fault_of(fault));
-    return std::make_unique<DeviceDraftSampler>(sampler_, store_rows_, fault);
   }
 
  private:
@@ -196,7 +189,7 @@ class DeviceDraftSampler final : public DraftSampler {
 
   /// Of a node's child with this rank (base/random.h); with a planted fault, of another.
   double judging_number(std::uint64_t node_key, std::uint64_t rank) const {
-    StepKey key = batch_.key;
+    StepKey key = text_.key;
     if (fault_ == DrawingFault::looks_at_next_sibling) ++rank;
     if (fault_ == DrawingFault::looks_at_next_step) ++key.step;
     return uniform(RandomStream::accept, key, node_key, rank);
@@ -204,7 +197,11 @@ class DeviceDraftSampler final : public DraftSampler {
 
   void update_penalty(const TokenTree& arena) {
     penalty_ = {state_->counts.counts(), arena.token, arena.parent};
-    batch_.penalty = batch_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
+    text_.penalty = text_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
+  }
+
+  static DrawRow row_of(const Node& node, std::int32_t id) {
+    return {node.store, id, node.depth, node.key};
   }
 
   static void note(Node& node, const DrawnChildren& drawn) {
@@ -216,13 +213,74 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   DeviceSampler& sampler_;
-  const std::int32_t store_rows_;
+  StoreRows& store_;
   const DrawingFault fault_;
   SequenceState* state_ = nullptr;
-  DrawBatch batch_;
+  DrawText text_;
   PenaltyText penalty_;
   std::vector<Node> nodes_;  ///< by arena node
-  std::vector<std::int32_t> free_store_;
+};
+
+class DeviceDraftSampling final : public DraftSampling {
+ public:
+  DeviceDraftSampling(DeviceSampler& sampler, std::int32_t store_rows)
+      : sampler_(sampler), store_(store_rows) {}
+
+  std::unique_ptr<DraftSampler> make() override {
+    return std::make_unique<DeviceDraftSampler>(sampler_, store_, fault_);
+  }
+
+  PassTail* prepare(std::span<const SampledNodes> trees) override {
+    texts_.clear();
+    rows_.clear();
+    for (const SampledNodes& tree : trees) {
+      DeviceDraftSampler& sampler = of(tree);
+      sampler.stage(*tree.arena, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
+      texts_.push_back(sampler.text());
+    }
+    sampler_.stage_draw({texts_, rows_});
+    return &sampler_.draw_tail();
+  }
+
+  void wait() override {
+    drawn_.resize(rows_.size());
+    sampler_.collect_draw(drawn_);
+  }
+
+  void take(std::span<const SampledNodes> trees, const float*) override {
+    std::size_t row = 0;
+    for (const SampledNodes& tree : trees) {
+      for (const std::int32_t node : tree.nodes) of(tree).take(node, drawn_[row++]);
+    }
+  }
+
+  PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
+    sampler_.stage_score(next, params);
+    return &sampler_.score_tail();
+  }
+
+  double take_scores(std::span<const TokenId> next, const SamplingParams&, const float*) override {
+    scores_.resize(next.size());
+    sampler_.collect_scores(scores_);
+    double sum = 0.0;
+    for (const float score : scores_) sum += static_cast<double>(score);
+    return sum / static_cast<double>(next.size());
+  }
+
+  void plant(DrawingFault fault) override {
+    fault_ = fault;
+    sampler_.plant(fault_of(fault));
+  }
+
+ private:
+  static DeviceDraftSampler& of(const SampledNodes& tree) {
+    return static_cast<DeviceDraftSampler&>(*tree.sampler);
+  }
+
+  DeviceSampler& sampler_;
+  StoreRows store_;
+  DrawingFault fault_ = DrawingFault::none;
+  std::vector<DrawText> texts_;
   std::vector<DrawRow> rows_;
   std::vector<DrawnChildren> drawn_;
   std::vector<float> scores_;
@@ -230,9 +288,9 @@ class DeviceDraftSampler final : public DraftSampler {
 
 }  // namespace
 
-std::unique_ptr<DraftSampler> make_device_draft_sampler(DeviceSampler& sampler,
-                                                        std::int32_t store_rows) {
-  return std::make_unique<DeviceDraftSampler>(sampler, store_rows);
+std::unique_ptr<DraftSampling> make_device_draft_sampling(DeviceSampler& sampler,
+                                                          std::int32_t store_rows) {
+  return std::make_unique<DeviceDraftSampling>(sampler, store_rows);
 }
 
 }  // namespace coppice

@@ -12,172 +12,25 @@ namespace {
 /// Most tokens that a step's first pass catches up with.
 constexpr std::int32_t longest_lag = 64;
 
+[[noreturn]] void throw_no_room() {
+  throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
+}
+
+bool is_root(std::span<const std::int32_t> nodes) { return nodes.size() == 1 && nodes[0] == 0; }
+
 }  // namespace
 
-DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler)
-    : model_(model),
-      pool_(pool),
-      prefix_(model, pool),
-      sampler_(std::move(sampler)),
-      slots_(&pool) {}
+// --- one text's step --------------------------------------------------------------------------
 
-DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
-                                     const Setting& setting) {
-  state_ = &state;
-  setting_ = setting;
-  sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
-  passes_ = 0;
-  seconds_ = {};
-  return Step(this);
+DraftStep::DraftStep(DraftRunner& runner)
+    : runner_(runner), sampler_(runner.sampling_->make()), slots_(&runner.pool_) {}
+
+void DraftStep::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
+  const DraftRunner::StepNodes wanted{this, &arena, nodes};
+  runner_.evaluate({&wanted, 1});
 }
 
-void DraftRunner::end() {
-  slots_.cut(0);
-  slot_index_.clear();
-  evaluated_.clear();
-}
-
-std::int32_t DraftRunner::room(const SequenceState& state) const {
-  const std::int32_t missing = std::min(state.length() - state.draft_slots.size(), longest_lag);
-  return std::min(pool_.free_slots() - missing, model_.options().max_rows - 1);
-}
-
-bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
-  passes_ = 0;
-  const std::int32_t end = state.length() - 1;
-  const std::int32_t begin = state.draft_slots.size();
-  if (begin >= end) return true;
-  const std::int32_t chunk = model_.options().max_rows;
-  // The last tokens are scored, those that the last chunk holds.
-  constexpr std::int32_t most_scored = 16;
-  std::int32_t rows = std::min(most_scored, (end - begin - 1) % chunk + 1);
-  const std::span<const TokenId> next =
-      std::span<const TokenId>(state.tokens)
-          .subspan(static_cast<std::size_t>(end - rows + 1), static_cast<std::size_t>(rows));
-  PassTail* tail = sampler_->prepare_scores(next, params);
-  const float* logits = nullptr;
-  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits, tail)) return false;
-  passes_ = (end - begin + chunk - 1) / chunk;
-  fit = sampler_->take_scores(next, params, logits);
-  return true;
-}
-
-// After a long stretch of plain decoding only its end is caught up with: a trial of speculation
-// must stay cheap, and the draft guesses well enough from the recent past. Any draft
-// distribution is exact, so nothing else depends on the gap.
-void DraftRunner::skip_long_lag() {
-  constexpr std::int32_t caught_up = 32;
-  if (state_->length() - state_->draft_slots.size() > longest_lag) {
-    state_->draft_slots.skip_to(state_->length() - caught_up);
-  }
-}
-
-void DraftRunner::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
-  slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
-  ++passes_;
-  if (nodes.size() == 1 && nodes[0] == 0) {
-    // The root's pass also catches up with what the draft has not seen: accepted leaves it
-    // never evaluated, the bonus token, or a whole prompt.
-    skip_long_lag();
-    const float* logits = nullptr;
-    PassTail* tail = sampler_->prepare(arena, nodes);
-    {
-      const Stopwatch timing(seconds_.draft);
-      std::int32_t rows = 1;
-      if (!prefix_.extend(state_->tokens, state_->length(), state_->draft_slots, rows, &logits,
-                          tail)) {
-        throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
-      }
-      sampler_->wait();
-    }
-    seconds_.first_draft = seconds_.draft;
-    take(arena, nodes, logits);
-    return;
-  }
-
-  order_rows(arena, nodes);
-  const std::int32_t before = slots_.size(), count = static_cast<std::int32_t>(nodes.size());
-  state_->draft_slots.make_room(before + count);  // so that keeping cannot fail
-  if (!slots_.take(count)) {
-    throw_failure(cat("draft: ", nodes.size(), " KV slots wanted for tree nodes, ",
-                      pool_.free_slots(), " are free; raise kv_tokens"));
-  }
-  for (std::int32_t i = 0; i < count; ++i) {
-    slot_index_[static_cast<std::size_t>(rows_[static_cast<std::size_t>(i)])] = before + i;
-  }
-  evaluated_.insert(evaluated_.end(), nodes.begin(), nodes.end());
-
-  const std::int32_t prefix = state_->length();
-  tokens_.clear();
-  positions_.clear();
-  row_index_.clear();
-  for (const std::int32_t id : rows_) {
-    const auto node = static_cast<std::size_t>(id);
-    row_index_.push_back(static_cast<std::int32_t>(tokens_.size()));
-    tokens_.push_back(arena.token[node]);
-    positions_.push_back(prefix - 1 + arena.depth[node]);
-  }
-  segments_.assign(
-      1, {state_->draft_slots.all().first(static_cast<std::size_t>(prefix)), 0, count, true});
-  for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
-    const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
-    if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
-    const auto node =
-        static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
-    const auto index = static_cast<std::size_t>(slot_index_[node]);
-    segments_.push_back({slots_.all().subspan(index, 1), new_before_[row], new_before_[past],
-                         index < static_cast<std::size_t>(before)});
-  }
-  const ForwardBatch batch{tokens_, positions_,
-                           slots_.all().subspan(static_cast<std::size_t>(before)), segments_,
-                           row_index_};
-  PassTail* tail = sampler_->prepare(arena, rows_);
-  const float* logits = nullptr;
-  {
-    const Stopwatch timing(seconds_.draft);
-    logits = model_.forward(batch, pool_, tail);
-    sampler_->wait();
-  }
-  take(arena, rows_, logits);
-}
-
-// Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
-// one run of the new rows. The arena's other nodes, which are many, have no part in it.
-void DraftRunner::order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes) {
-  kv_nodes_.assign(1, 0);
-  kv_nodes_.insert(kv_nodes_.end(), evaluated_.begin(), evaluated_.end());
-  kv_nodes_.insert(kv_nodes_.end(), nodes.begin(), nodes.end());
-  if (!std::is_sorted(kv_nodes_.begin(), kv_nodes_.end())) {
-    std::sort(kv_nodes_.begin(), kv_nodes_.end());
-  }
-  // Parents are evaluated before their children.
-  place_of_node_.resize(static_cast<std::size_t>(arena.nodes()));
-  kv_parent_.assign(1, -1);
-  place_of_node_[0] = 0;
-  for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
-    const auto node = static_cast<std::size_t>(kv_nodes_[i]);
-    place_of_node_[node] = static_cast<std::int32_t>(i);
-    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(arena.parent[node])]);
-  }
-  order_.assign(kv_parent_);
-
-  rows_.clear();
-  new_before_.clear();
-  for (const std::int32_t place : order_.node_of_row) {
-    const std::int32_t node = kv_nodes_[static_cast<std::size_t>(place)];
-    new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
-    if (node != 0 && slot_index_[static_cast<std::size_t>(node)] < 0) rows_.push_back(node);
-  }
-  new_before_.push_back(static_cast<std::int32_t>(rows_.size()));
-}
-
-void DraftRunner::take(const TokenTree& arena, std::span<const std::int32_t> nodes,
-                       const float* logits) {
-  const Stopwatch timing(seconds_.drawing);
-  sampler_->take(arena, nodes, logits);
-}
-
-void DraftRunner::forget(std::span<const std::int32_t> nodes) {
+void DraftStep::forget(std::span<const std::int32_t> nodes) {
   sampler_->forget(nodes);
   bool any = false;
   for (const std::int32_t node : nodes) {
@@ -193,29 +46,302 @@ void DraftRunner::forget(std::span<const std::int32_t> nodes) {
 
 // What a device has drawn is looked up, in less time than the clock: that counts as construction.
 template <typename Call>
-auto DraftRunner::timed(const Call& call) {
+auto DraftStep::timed(const Call& call) {
   if (sampler_->distributions() == nullptr) return call();
   const Stopwatch timing(seconds_.drawing);
   return call();
 }
 
-std::optional<DrawnChild> DraftRunner::child(const TokenTree& arena, std::int32_t node,
-                                             std::int32_t rank) {
+std::optional<DrawnChild> DraftStep::child(const TokenTree& arena, std::int32_t node,
+                                           std::int32_t rank) {
   std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(arena, node, rank); });
-  if (drawn && !setting_.uniforms_judge) drawn->uniform = -1.0f;
+  if (drawn && !uniforms_judge_) drawn->uniform = -1.0f;
   return drawn;
 }
 
-double DraftRunner::expected_share(std::int32_t node) {
+double DraftStep::expected_share(std::int32_t node) {
   return timed([&] { return sampler_->expected_share(node); });
 }
 
-void DraftRunner::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
+void DraftStep::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
   for (const std::int32_t node : path) {
     const auto source = static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)]);
     if (source >= slot_index_.size() || slot_index_[source] < 0) break;
     state_->draft_slots.keep(slots_, slot_index_[source]);
   }
+}
+
+// --- steps ------------------------------------------------------------------------------------
+
+DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampling> sampling)
+    : model_(model), pool_(pool), prefix_(model, pool), sampling_(std::move(sampling)) {}
+
+DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
+                                     const Setting& setting) {
+  if (free_steps_.empty()) {
+    free_steps_.reserve(steps_.size() + 1);  // so that no step's end can fail
+    steps_.push_back(std::make_unique<DraftStep>(*this));
+    free_steps_.push_back(steps_.back().get());
+  }
+  Step step(free_steps_.back());
+  free_steps_.pop_back();
+  step->state_ = &state;
+  step->uniforms_judge_ = setting.uniforms_judge;
+  step->passes_ = 0;
+  step->seconds_ = {};
+  step->sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
+  return step;
+}
+
+void DraftRunner::EndStep::operator()(DraftStep* step) const { step->runner_.end(step); }
+
+void DraftRunner::end(DraftStep* step) {
+  step->slots_.cut(0);
+  step->slot_index_.clear();
+  step->evaluated_.clear();
+  step->sampler_->end();
+  free_steps_.push_back(step);
+}
+
+void DraftRunner::plant(DrawingFault fault) {
+  sampling_->plant(fault);
+  for (const auto& step : steps_) step->sampler_ = sampling_->make();
+}
+
+std::int32_t DraftRunner::room(const SequenceState& state) const {
+  const std::int32_t missing = std::min(state.length() - state.draft_slots.size(), longest_lag);
+  return std::min(pool_.free_slots() - missing, model_.options().max_rows - 1);
+}
+
+bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
+  const std::int32_t end = state.length() - 1;
+  const std::int32_t begin = state.draft_slots.size();
+  if (begin >= end) return true;
+  const std::int32_t chunk = model_.options().max_rows;
+  // The last tokens are scored, those that the last chunk holds.
+  constexpr std::int32_t most_scored = 16;
+  std::int32_t rows = std::min(most_scored, (end - begin - 1) % chunk + 1);
+  const std::span<const TokenId> next =
+      std::span<const TokenId>(state.tokens)
+          .subspan(static_cast<std::size_t>(end - rows + 1), static_cast<std::size_t>(rows));
+  PassTail* tail = sampling_->prepare_scores(next, params);
+  const float* logits = nullptr;
+  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits, tail)) return false;
+  passes_ += (end - begin + chunk - 1) / chunk;
+  fit = sampling_->take_scores(next, params, logits);
+  return true;
+}
+
+// --- passes -----------------------------------------------------------------------------------
+
+/// Takes back the slots of texts' tokens, unless their KV was computed after all.
+struct DraftRunner::RootGuard {
+  std::span<const StepNodes> wanted;
+  bool computed = false;
+
+  ~RootGuard() {
+    for (const StepNodes& of_text : wanted) {
+      const std::int32_t before = std::exchange(of_text.step->root_before_, -1);
+      if (!computed && before >= 0) of_text.step->state_->draft_slots.cut(before);
+    }
+  }
+};
+
+void DraftRunner::evaluate(std::span<const StepNodes> wanted) {
+  while (!wanted.empty()) wanted = wanted.subspan(run_pass(wanted));
+}
+
+void DraftRunner::evaluate(std::span<const GrowingText> texts) {
+  wanted_.clear();
+  for (const GrowingText& text : texts) {
+    if (text.wanted().empty()) continue;
+    wanted_.push_back(
+        {static_cast<DraftStep*>(&text.source), &text.policy.growth().arena, text.wanted()});
+  }
+  evaluate(wanted_);
+}
+
+// After a long stretch of plain decoding only its end is caught up with: a trial of speculation
+// must stay cheap, and the draft guesses well enough from the recent past. Any draft
+// distribution is exact, so nothing else depends on the gap.
+void DraftRunner::skip_long_lag(SequenceState& state) {
+  constexpr std::int32_t caught_up = 32;
+  if (state.length() - state.draft_slots.size() > longest_lag) {
+    state.draft_slots.skip_to(state.length() - caught_up);
+  }
+}
+
+// Lists the leading texts' rows, as many as fit, and runs their pass. Returns how many they are.
+std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
+  const ModelOptions& options = model_.options();
+  sampled_.clear();
+  rows_of_text_.clear();
+  segments_.clear();
+  write_slots_.clear();
+  tokens_.clear();
+  positions_.clear();
+  logit_rows_.clear();
+  RootGuard guard{wanted};
+  for (const StepNodes& of_text : wanted) {
+    DraftStep& step = *of_text.step;
+    const bool root = is_root(of_text.nodes);
+    if (root) catch_up(step);
+    const std::size_t rows =
+        root ? static_cast<std::size_t>(missing(*step.state_)) : of_text.nodes.size();
+    const std::size_t logits = of_text.nodes.size();
+    const bool fits =
+        tokens_.size() + rows <= static_cast<std::size_t>(options.max_rows) &&
+        logit_rows_.size() + logits <= static_cast<std::size_t>(options.max_logit_rows);
+    if (!fits && !sampled_.empty()) break;
+    if (root) {
+      queue_root(of_text);
+    } else {
+      queue_nodes(of_text);
+    }
+    rows_of_text_.push_back(static_cast<double>(rows));
+  }
+  const std::size_t texts = sampled_.size();
+  const double all_rows = static_cast<double>(tokens_.size());
+  PassTail* const tail = sampling_->prepare(sampled_);
+  const float* logits = nullptr;
+  double draft_seconds = 0.0, drawing_seconds = 0.0;
+  {
+    const Stopwatch timing(draft_seconds);
+    logits =
+        model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
+    sampling_->wait();
+  }
+  guard.computed = true;
+  ++passes_;
+  {
+    const Stopwatch timing(drawing_seconds);
+    sampling_->take(sampled_, logits);
+  }
+  for (std::size_t t = 0; t < texts; ++t) {
+    DraftStep& step = *wanted[t].step;
+    const double share = rows_of_text_[t] / all_rows;
+    ++step.passes_;
+    step.seconds_.draft += share * draft_seconds;
+    step.seconds_.drawing += share * drawing_seconds;
+    if (is_root(wanted[t].nodes)) step.seconds_.first_draft = step.seconds_.draft;
+  }
+  return texts;
+}
+
+std::int32_t DraftRunner::missing(const SequenceState& state) {
+  return state.length() - state.draft_slots.size();
+}
+
+// The root's pass also catches up with what the draft has not seen: accepted leaves it never
+// evaluated, the bonus token, or a whole prompt. Here: until the rest fits one pass.
+void DraftRunner::catch_up(DraftStep& step) {
+  SequenceState& state = *step.state_;
+  skip_long_lag(state);
+  const std::int32_t most = model_.options().max_rows;
+  const Stopwatch timing(step.seconds_.draft);
+  while (missing(state) > most) {
+    if (!prefix_.extend(state.tokens, state.draft_slots.size() + most, state.draft_slots)) {
+      throw_no_room();
+    }
+    ++passes_;
+  }
+}
+
+void DraftRunner::queue_root(const StepNodes& wanted) {
+  DraftStep& step = *wanted.step;
+  SequenceState& state = *step.state_;
+  const std::int32_t before = state.draft_slots.size(), rows = missing(state);
+  if (!state.draft_slots.take(rows)) throw_no_room();
+  step.root_before_ = before;
+  const auto first = static_cast<std::int32_t>(tokens_.size());
+  const std::span<const KvSlot> slots = state.draft_slots.all();
+  segments_.push_back({slots.first(static_cast<std::size_t>(before)), first, first + rows, true});
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const auto at = static_cast<std::size_t>(before + row);
+    segments_.push_back({slots.subspan(at, 1), first + row, first + rows});
+    write_slots_.push_back(slots[at]);
+    tokens_.push_back(state.tokens[at]);
+    positions_.push_back(before + row);
+  }
+  logit_rows_.push_back(first + rows - 1);
+  sampled_.push_back({step.sampler_.get(), wanted.arena, wanted.nodes});
+}
+
+void DraftRunner::queue_nodes(const StepNodes& wanted) {
+  DraftStep& step = *wanted.step;
+  SequenceState& state = *step.state_;
+  const TokenTree& arena = *wanted.arena;
+  step.slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
+  order_rows(step, arena, wanted.nodes);
+  const std::int32_t before = step.slots_.size(),
+                     count = static_cast<std::int32_t>(wanted.nodes.size());
+  state.draft_slots.make_room(before + count);  // so that keeping cannot fail
+  if (!step.slots_.take(count)) {
+    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
+                      " are free; raise kv_tokens"));
+  }
+  for (std::int32_t i = 0; i < count; ++i) {
+    step.slot_index_[static_cast<std::size_t>(step.rows_[static_cast<std::size_t>(i)])] =
+        before + i;
+  }
+  step.evaluated_.insert(step.evaluated_.end(), wanted.nodes.begin(), wanted.nodes.end());
+
+  const std::span<const KvSlot> slots = step.slots_.all(),
+                                fresh = slots.subspan(static_cast<std::size_t>(before));
+  const auto first = static_cast<std::int32_t>(tokens_.size());
+  const std::int32_t prefix = state.length();
+  segments_.push_back({state.draft_slots.all().first(static_cast<std::size_t>(prefix)), first,
+                       first + count, true});
+  for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
+    const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
+    if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
+    const auto node =
+        static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
+    const std::int32_t index = step.slot_index_[node];
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(index), 1),
+                         first + new_before_[row], first + new_before_[past], index < before});
+  }
+  write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
+  for (const std::int32_t id : step.rows_) {
+    const auto node = static_cast<std::size_t>(id);
+    logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
+    tokens_.push_back(arena.token[node]);
+    positions_.push_back(prefix - 1 + arena.depth[node]);
+  }
+  sampled_.push_back({step.sampler_.get(), &arena, step.rows_});
+}
+
+// Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
+// one run of the new rows. The arena's other nodes, which are many, have no part in it.
+void DraftRunner::order_rows(DraftStep& step, const TokenTree& arena,
+                             std::span<const std::int32_t> nodes) {
+  kv_nodes_.assign(1, 0);
+  kv_nodes_.insert(kv_nodes_.end(), step.evaluated_.begin(), step.evaluated_.end());
+  kv_nodes_.insert(kv_nodes_.end(), nodes.begin(), nodes.end());
+  if (!std::is_sorted(kv_nodes_.begin(), kv_nodes_.end())) {
+    std::sort(kv_nodes_.begin(), kv_nodes_.end());
+  }
+  // Parents are evaluated before their children.
+  place_of_node_.resize(std::max(place_of_node_.size(), static_cast<std::size_t>(arena.nodes())));
+  kv_parent_.assign(1, -1);
+  place_of_node_[0] = 0;
+  for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
+    const auto node = static_cast<std::size_t>(kv_nodes_[i]);
+    place_of_node_[node] = static_cast<std::int32_t>(i);
+    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(arena.parent[node])]);
+  }
+  order_.assign(kv_parent_);
+
+  step.rows_.clear();
+  new_before_.clear();
+  for (const std::int32_t place : order_.node_of_row) {
+    const std::int32_t node = kv_nodes_[static_cast<std::size_t>(place)];
+    new_before_.push_back(static_cast<std::int32_t>(step.rows_.size()));
+    if (node != 0 && step.slot_index_[static_cast<std::size_t>(node)] < 0) {
+      step.rows_.push_back(node);
+    }
+  }
+  new_before_.push_back(static_cast<std::int32_t>(step.rows_.size()));
 }
 
 }  // namespace coppice

@@ -17,11 +17,53 @@
 
 namespace coppice {
 
-/// Evaluates tree nodes with the draft, over its own paged KV: a node's KV is written once, and
-/// kept when the node is accepted.
-class DraftRunner final : public TextDraft {
+class DraftRunner;
+
+/// One text's growing tree in a step, over the draft's own paged KV: a node's KV is written once,
+/// and kept when the node is accepted.
+class DraftStep final : public TextDraft {
  public:
-  DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampler> sampler);
+  explicit DraftStep(DraftRunner& runner);
+
+  using TextDraft::evaluate;
+  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  void forget(std::span<const std::int32_t> nodes) override;
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                  std::int32_t rank) override;
+  double expected_share(std::int32_t node) override;
+  const DraftSampler& sampler() const { return *sampler_; }
+  DraftSampler& sampler() { return *sampler_; }
+
+  /// Keeps the KV of the accepted nodes that the draft evaluated.
+  void commit(const TokenTree& tree, std::span<const std::int32_t> path);
+
+  /// In which this text had nodes.
+  std::int64_t passes() const { return passes_; }
+  /// Of these passes, by its share of their rows, and of drawing.
+  const StepSeconds& seconds() const { return seconds_; }
+
+ private:
+  friend class DraftRunner;
+  template <typename Call>
+  auto timed(const Call& call);
+
+  DraftRunner& runner_;
+  std::unique_ptr<DraftSampler> sampler_;
+  SequenceState* state_ = nullptr;
+  bool uniforms_judge_ = true;
+  std::int32_t root_before_ = -1;         ///< KV tokens before the root's pass, while it runs
+  KvSlots slots_;                         ///< of evaluated nodes
+  std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
+  std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
+  std::vector<std::int32_t> rows_;        ///< nodes of the pass at hand, in depth-first order
+  std::int64_t passes_ = 0;
+  StepSeconds seconds_;
+};
+
+/// Evaluates nodes of growing trees with the draft: one pass for those of one text, or of several.
+class DraftRunner final : public DraftPasses {
+ public:
+  DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampling> sampling);
 
   struct Setting {
     SamplingParams params;
@@ -36,65 +78,70 @@ class DraftRunner final : public TextDraft {
   /// tokens of the text, at most 16: next to nothing for a draft that does not know the
   /// language. Unchanged where nothing was missing.
   bool prefill(SequenceState& state, const SamplingParams& params, double& fit);
-  /// A step's claim on this runner. Slots that it took and did not keep are freed with it. One at a
-  /// time.
-  struct EndStep {
-    void operator()(DraftRunner* runner) const { runner->end(); }
-  };
-  using Step = std::unique_ptr<DraftRunner, EndStep>;
-  /// Starts a step: the root is the last token of `state`.
-  [[nodiscard]] Step begin(SequenceState& state, const StepKey& key, const Setting& setting);
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
-  void forget(std::span<const std::int32_t> nodes) override;
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
-                                  std::int32_t rank) override;
-  double expected_share(std::int32_t node) override;
-  const DraftSampler& sampler() const { return *sampler_; }
-  DraftSampler& sampler() { return *sampler_; }
 
-  /// Keeps the KV of the accepted nodes that the draft evaluated.
-  void commit(const TokenTree& tree, std::span<const std::int32_t> path);
+  /// A text's step. Slots that it took and did not keep are freed with it.
+  struct EndStep {
+    void operator()(DraftStep* step) const;
+  };
+  using Step = std::unique_ptr<DraftStep, EndStep>;
+  /// Starts a step: the root is the last token of `state`. Texts have steps side by side, each one
+  /// at a time.
+  [[nodiscard]] Step begin(SequenceState& state, const StepKey& key, const Setting& setting);
+
+  /// Nodes of a step's tree, whose children are to be drawn. Their parents were evaluated before.
+  struct StepNodes {
+    DraftStep* step = nullptr;
+    const TokenTree* arena = nullptr;
+    std::span<const std::int32_t> nodes;
+  };
+  /// Evaluates nodes of different steps in as few passes as they fit. Throws Error(failure) where
+  /// the pool has too few slots; the steps then have to end.
+  void evaluate(std::span<const StepNodes> wanted);
+  /// The same of texts whose sources are steps of this runner.
+  void evaluate(std::span<const GrowingText> texts) override;
 
   /// Most nodes a step may evaluate beside the root, with the slots that are free now.
   std::int32_t room(const SequenceState& state) const;
 
   /// Makes every later step draw with a fault: for tests that must fail, and for audits.
-  void plant(DrawingFault fault) { sampler_ = sampler_->with(fault); }
+  void plant(DrawingFault fault);
 
-  /// Of the step at hand, or of the last prefill.
+  /// Run so far.
   std::int64_t passes() const { return passes_; }
-  /// Of the step at hand: passes and drawing.
-  const StepSeconds& seconds() const { return seconds_; }
 
  private:
-  void end();
-  void skip_long_lag();
-  void order_rows(const TokenTree& arena, std::span<const std::int32_t> nodes);
-  void take(const TokenTree& arena, std::span<const std::int32_t> nodes, const float* logits);
-  template <typename Call>
-  auto timed(const Call& call);
+  friend class DraftStep;
+  struct RootGuard;
+
+  void end(DraftStep* step);
+  static std::int32_t missing(const SequenceState& state);
+  static void skip_long_lag(SequenceState& state);
+  void catch_up(DraftStep& step);
+  void queue_root(const StepNodes& wanted);
+  void queue_nodes(const StepNodes& wanted);
+  void order_rows(DraftStep& step, const TokenTree& arena, std::span<const std::int32_t> nodes);
+  std::size_t run_pass(std::span<const StepNodes> wanted);
 
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;
-  std::unique_ptr<DraftSampler> sampler_;
-  SequenceState* state_ = nullptr;
-  Setting setting_;
-  KvSlots slots_;                         ///< of evaluated nodes
-  std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
-  std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
+  std::unique_ptr<DraftSampling> sampling_;
+  std::vector<std::unique_ptr<DraftStep>> steps_;  ///< all that were ever begun side by side
+  std::vector<DraftStep*> free_steps_;             ///< of these
+  std::int64_t passes_ = 0;
   // Scratch of evaluate().
   std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by arena node
   std::vector<std::int32_t> kv_parent_;  ///< by place among these
   std::vector<std::int32_t> place_of_node_;
   TreeOrder order_;                       ///< of these
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
-  std::vector<std::int32_t> rows_;        ///< new nodes, in this order
+  std::vector<StepNodes> wanted_;
+  std::vector<SampledNodes> sampled_;  ///< by text of the pass
+  std::vector<double> rows_of_text_;   ///< likewise
   std::vector<KvSegment> segments_;
-  std::vector<std::int32_t> positions_, row_index_;
+  std::vector<KvSlot> write_slots_;
+  std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;
-  std::int64_t passes_ = 0;
-  StepSeconds seconds_;
 };
 
 }  // namespace coppice

@@ -19,23 +19,15 @@
 namespace coppice {
 
 /// Holds D of the evaluated nodes of one growing tree and draws their children. One
-/// implementation reads logits on the host, the other leaves them on the device. For every pass
-/// of the draft: prepare() before it, wait() and take() behind it. Not for several threads at a
-/// time.
+/// implementation reads logits on the host, the other leaves them on the device.
 class DraftSampler : public DraftEvidence {
  public:
   /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs, with
   /// which children come where they are not sampled; 0: none.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
                      ChildDraw draw, double sharpness) = 0;
-  /// A pass is about to be queued whose logit rows are `nodes` of `arena`. Returns what is to be
-  /// queued behind it, nullptr for nothing.
-  virtual PassTail* prepare(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
-  /// Waits for the pass that has been queued.
-  virtual void wait() {}
-  /// The pass leaves these logits ([nodes, draft vocab]).
-  virtual void take(const TokenTree& arena, std::span<const std::int32_t> nodes,
-                    const float* logits) = 0;
+  /// Ends it: what its nodes held is free for others.
+  virtual void end() = 0;
   /// These nodes have lost their place for good.
   virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
   /// See DraftSource::child.
@@ -46,6 +38,31 @@ class DraftSampler : public DraftEvidence {
 
   /// See BasicChildDrawer::evidence.
   virtual std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) = 0;
+};
+
+/// One growing tree's nodes among a pass's logit rows.
+struct SampledNodes {
+  DraftSampler* sampler = nullptr;
+  const TokenTree* arena = nullptr;
+  std::span<const std::int32_t> nodes;
+};
+
+/// Where samplers of a draft come from, and what they share: the logits of its passes, which have
+/// the nodes of one tree or of several. For every pass: prepare() before it, wait() and take()
+/// behind it. Not for several threads at a time. Outlives its samplers.
+class DraftSampling {
+ public:
+  virtual ~DraftSampling() = default;
+  /// A sampler for one tree at a time.
+  virtual std::unique_ptr<DraftSampler> make() = 0;
+
+  /// A pass is about to be queued whose logit rows are these nodes, tree after tree. Returns what
+  /// is to be queued behind it, nullptr for nothing.
+  virtual PassTail* prepare(std::span<const SampledNodes> trees) = 0;
+  /// Waits for the pass that has been queued.
+  virtual void wait() {}
+  /// The pass leaves these logits ([nodes, draft vocab]).
+  virtual void take(std::span<const SampledNodes> trees, const float* logits) = 0;
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
   /// after each, without the repetition penalty. take_scores returns the mean.
@@ -53,18 +70,18 @@ class DraftSampler : public DraftEvidence {
   virtual double take_scores(std::span<const TokenId> next, const SamplingParams& params,
                              const float* logits) = 0;
 
-  /// A sampler for later steps in this one's place, which draws with a fault: for tests that must
-  /// fail, and for audits.
-  virtual std::unique_ptr<DraftSampler> with(DrawingFault fault) const = 0;
+  /// Samplers made from now on draw with a fault: for tests that must fail, and for audits.
+  virtual void plant(DrawingFault fault) = 0;
 };
 
 /// Over `vocab_size` entries. The draft's rows have `draft_vocab`; what only one of the two has is
 /// never drawn.
-/// `noise` must outlive the sampler.
-std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
-                                                      std::int64_t draft_vocab, NoiseCache& noise);
-/// `sampler` must outlive the result and have `store_rows` rows.
-std::unique_ptr<DraftSampler> make_device_draft_sampler(DeviceSampler& sampler,
-                                                        std::int32_t store_rows);
+/// `noise` must outlive the result.
+std::unique_ptr<DraftSampling> make_host_draft_sampling(std::int64_t vocab_size,
+                                                        std::int64_t draft_vocab,
+                                                        NoiseCache& noise);
+/// `sampler` must outlive the result and have `store_rows` rows, which all trees share.
+std::unique_ptr<DraftSampling> make_device_draft_sampling(DeviceSampler& sampler,
+                                                          std::int32_t store_rows);
 
 }  // namespace coppice

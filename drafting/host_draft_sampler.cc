@@ -9,19 +9,26 @@
 namespace coppice {
 namespace {
 
+/// What all samplers use, one at a time.
+struct Shared {
+  const std::int64_t vocab_size;
+  const std::size_t draft_vocab, common_vocab;
+  NoiseCache& noise;
+  LogitsScratch scratch;
+};
+
+class HostDraftSampler : public DraftSampler {
+ public:
+  virtual void take(const TokenTree& arena, std::int32_t node, std::span<const float> logits) = 0;
+};
+
 // `Drawer` is ChildDrawer, or one with a planted fault.
 template <typename Drawer>
-class HostDraftSampler final : public DraftSampler {
+class SamplerWith final : public HostDraftSampler {
  public:
   template <typename... Fault>
-  HostDraftSampler(std::int64_t vocab_size, std::int64_t draft_vocab, NoiseCache& noise,
-                   Fault... fault)
-      : vocab_size_(vocab_size),
-        draft_vocab_(static_cast<std::size_t>(draft_vocab)),
-        common_vocab_(static_cast<std::size_t>(std::min(vocab_size, draft_vocab))),
-        noise_(noise),
-        drawer_(vocab_size, noise, fault...),
-        score_probs_(common_vocab_) {}
+  explicit SamplerWith(Shared& shared, Fault... fault)
+      : shared_(shared), drawer_(shared.vocab_size, shared.noise, fault...) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
              double sharpness) override {
@@ -29,27 +36,65 @@ class HostDraftSampler final : public DraftSampler {
     params_ = params;
     drawer_.begin(key, draw, sharpness);
   }
+  void end() override {}
 
-  PassTail* prepare(const TokenTree&, std::span<const std::int32_t>) override { return nullptr; }
-
-  void take(const TokenTree& arena, std::span<const std::int32_t> nodes,
-            const float* logits) override {
-    for (const std::int32_t node : nodes) {
-      process({logits, common_vocab_}, arena, node);
-      logits += draft_vocab_;
+  void take(const TokenTree& arena, std::int32_t node, std::span<const float> logits) override {
+    const std::span<float> declared = drawer_.prepare(node);
+    const std::span<float> probs = declared.first(logits.size());
+    std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
+    if (params_.repetition_penalty == 1.0) {
+      process_logits(logits, params_, nullptr, shared_.scratch, probs);
+    } else {
+      const PathCounts counts(state_->counts, arena, node);
+      process_logits(logits, params_, &state_->counts, shared_.scratch, probs);
     }
+    drawer_.ready(node);
   }
 
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override {
     return drawer_.child(arena, node, rank);
   }
-  double expected_share(std::int32_t node) override {
-    return drawer_.expected_share(node);
-  }
+  double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) override {
     return drawer_.evidence(node, token);
+  }
+
+  const DistributionTable* distributions() const override { return &drawer_.distributions(); }
+
+ private:
+  Shared& shared_;
+  Drawer drawer_;
+  SequenceState* state_ = nullptr;
+  SamplingParams params_;
+};
+
+class HostDraftSampling final : public DraftSampling {
+ public:
+  HostDraftSampling(std::int64_t vocab_size, std::int64_t draft_vocab, NoiseCache& noise)
+      : shared_{vocab_size,
+                static_cast<std::size_t>(draft_vocab),
+                static_cast<std::size_t>(std::min(vocab_size, draft_vocab)),
+                noise,
+                {}},
+        score_probs_(shared_.common_vocab) {}
+
+  std::unique_ptr<DraftSampler> make() override {
+    if (fault_ == DrawingFault::none) return std::make_unique<SamplerWith<ChildDrawer>>(shared_);
+    return std::make_unique<SamplerWith<FaultyChildDrawer<PhiloxDecisions>>>(shared_, fault_);
+  }
+
+  PassTail* prepare(std::span<const SampledNodes>) override { return nullptr; }
+
+  void take(std::span<const SampledNodes> trees, const float* logits) override {
+    for (const SampledNodes& tree : trees) {
+      auto& sampler = static_cast<HostDraftSampler&>(*tree.sampler);
+      for (const std::int32_t node : tree.nodes) {
+        sampler.take(*tree.arena, node, {logits, shared_.common_vocab});
+        logits += shared_.draft_vocab;
+      }
+    }
   }
 
   PassTail* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
@@ -62,54 +107,28 @@ class HostDraftSampler final : public DraftSampler {
     plain.repetition_penalty = 1.0;
     double sum = 0.0;
     for (const TokenId token : next) {
-      process_logits({logits, common_vocab_}, plain, nullptr, scratch_, score_probs_);
-      logits += draft_vocab_;
+      process_logits({logits, shared_.common_vocab}, plain, nullptr, shared_.scratch, score_probs_);
+      logits += shared_.draft_vocab;
       const auto t = static_cast<std::size_t>(token);
-      if (t < common_vocab_) sum += static_cast<double>(score_probs_[t]);
+      if (t < shared_.common_vocab) sum += static_cast<double>(score_probs_[t]);
     }
     return sum / static_cast<double>(next.size());
   }
 
-  const DistributionTable* distributions() const override { return &drawer_.distributions(); }
-
-  std::unique_ptr<DraftSampler> with(DrawingFault fault) const override {
-    const auto draft_vocab = static_cast<std::int64_t>(draft_vocab_);
-    if (fault == DrawingFault::none) {
-      return make_host_draft_sampler(vocab_size_, draft_vocab, noise_);
-    }
-    return std::make_unique<HostDraftSampler<FaultyChildDrawer<PhiloxDecisions>>>(
-        vocab_size_, draft_vocab, noise_, fault);
-  }
+  void plant(DrawingFault fault) override { fault_ = fault; }
 
  private:
-  void process(std::span<const float> row, const TokenTree& arena, std::int32_t node) {
-    const std::span<float> declared = drawer_.prepare(node);
-    const std::span<float> probs = declared.first(common_vocab_);
-    std::fill(declared.begin() + static_cast<std::ptrdiff_t>(common_vocab_), declared.end(), 0.0f);
-    if (params_.repetition_penalty == 1.0) {
-      process_logits(row, params_, nullptr, scratch_, probs);
-    } else {
-      const PathCounts counts(state_->counts, arena, node);
-      process_logits(row, params_, &state_->counts, scratch_, probs);
-    }
-    drawer_.ready(node);
-  }
-
-  const std::int64_t vocab_size_;
-  const std::size_t draft_vocab_, common_vocab_;
-  NoiseCache& noise_;
-  Drawer drawer_;
-  SequenceState* state_ = nullptr;
-  SamplingParams params_;
-  LogitsScratch scratch_;
+  Shared shared_;
   std::vector<float> score_probs_;
+  DrawingFault fault_ = DrawingFault::none;
 };
 
 }  // namespace
 
-std::unique_ptr<DraftSampler> make_host_draft_sampler(std::int64_t vocab_size,
-                                                      std::int64_t draft_vocab, NoiseCache& noise) {
-  return std::make_unique<HostDraftSampler<ChildDrawer>>(vocab_size, draft_vocab, noise);
+std::unique_ptr<DraftSampling> make_host_draft_sampling(std::int64_t vocab_size,
+                                                        std::int64_t draft_vocab,
+                                                        NoiseCache& noise) {
+  return std::make_unique<HostDraftSampling>(vocab_size, draft_vocab, noise);
 }
 
 }  // namespace coppice

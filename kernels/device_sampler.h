@@ -12,6 +12,9 @@
 // queueing part that runs on the device and may be recorded (Pass::run), mostly as the tail of a
 // pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
 // judging needs where a child was rejected.
+//
+// A batch has the rows of one text or of several: each text has its parameters, noise, key and
+// penalised tokens, and each tree its verdict.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,7 @@ struct SamplerLimits {
   std::int64_t draft_vocab = 0;  ///< 0: no draft
   std::int32_t rows = 0;         ///< most rows drawn from, or judged, at a time
   std::int32_t store_rows = 0;   ///< rows of draft distributions kept until the tree is judged
+  std::int32_t texts = 1;        ///< most texts of a batch
 };
 
 struct DeviceChild {
@@ -69,6 +73,11 @@ enum class DeviceFault : std::int32_t {
   draft_mass_not_renormalised,  ///< D' keeps the mass of rejected siblings
   target_softmax_of_residual,   ///< exp(R) normalised instead of R
   sums_miss_a_slice,            ///< moments of scores, and squares, without the row's first part
+  // These show where a batch has several texts, of which the next one's is taken:
+  neighbours_parameters,  ///< sampling parameters
+  neighbours_counts,      ///< tokens of the text that the penalty concerns
+  neighbours_noise,       ///< the key of all noise
+  verdict_walks_on,       ///< a root without an accepted child is followed by the next tree's
 };
 
 /// Texts for the repetition penalty: tokens in the text so far, and the tokens of tree nodes.
@@ -79,34 +88,45 @@ struct PenaltyText {
   std::span<const std::int32_t> node_parent;
 };
 
+/// How a text's children are drawn.
+struct DrawText {
+  StepKey key;
+  SamplingParams params;  ///< temperature above 0
+  DeviceNoise noise = DeviceNoise::sampled;
+  double sharpness = 0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
+  const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
+};
+
 struct DrawRow {
   std::int32_t store = 0;      ///< row of the store that keeps D for judging and more()
   std::int32_t node = 0;       ///< index into PenaltyText, where there is one
   std::int32_t depth = 0;      ///< edges below the root
   std::uint64_t node_key = 0;  ///< base/random.h
+  std::int32_t text = 0;
 };
 
 struct DrawBatch {
-  StepKey key;
-  SamplingParams params;  ///< temperature above 0
-  DeviceNoise noise = DeviceNoise::sampled;
-  double sharpness = 0.0;         ///< power of DrawnChildren::moments; 0: no scores are wanted
+  std::span<const DrawText> texts;
   std::span<const DrawRow> rows;  ///< by logit row
-  const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
 };
 
-/// A tree in depth-first order, as rows of the target's pass.
-struct JudgeBatch {
+/// How a text's tree is judged.
+struct JudgeText {
   StepKey key;
   SamplingParams params;
   DeviceNoise rule = DeviceNoise::sampled;  ///< top at temperature 0
-  std::span<const TokenId> token;           ///< all by row
-  std::span<const std::int32_t> parent;     ///< row, -1 for the root
+  const PenaltyText* penalty = nullptr;     ///< its nodes are rows of the batch
+};
+
+/// Trees in depth-first order, one after the other, as rows of the target's pass.
+struct JudgeBatch {
+  std::span<const JudgeText> texts;      ///< by tree
+  std::span<const TokenId> token;        ///< all that follow by row
+  std::span<const std::int32_t> parent;  ///< row, -1 for a root: there the next tree begins
   std::span<const std::int32_t> depth;
   std::span<const std::int32_t> rank;
   /// Row of the store with the D that this row's children were drawn from; -1: none.
   std::span<const std::int32_t> store;
-  const PenaltyText* penalty = nullptr;  ///< its nodes are rows
 };
 
 struct DeviceVerdict {
@@ -134,15 +154,16 @@ class DeviceSampler {
   virtual void collect_draw(std::span<DrawnChildren> out) = 0;
   /// The next children after `last` of a row drawn from in this step, likewise. Waits. Valid
   /// until the next call.
-  virtual DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) = 0;
+  virtual DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) = 0;
   /// D times noise of any token under a row drawn from in this step; 0 for one that D excludes, or
   /// that only one of the models knows. Waits.
-  virtual float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) = 0;
+  virtual float score_of(const DrawText& text, const DrawRow& row, TokenId token) = 0;
 
   virtual void stage_judge(const JudgeBatch& batch) = 0;
   /// logits [rows, target vocab] f32; in place, the repetition penalty is applied to them.
   virtual void judge(float* logits, std::int32_t rows) = 0;
-  virtual void collect_verdict(DeviceVerdict& out) = 0;
+  /// By tree.
+  virtual void collect_verdicts(std::span<DeviceVerdict> out) = 0;
 
   /// Probability of next[r] under row r (of the draft) without repetition penalty.
   virtual void stage_score(std::span<const TokenId> next, const SamplingParams& params) = 0;

@@ -1,6 +1,7 @@
 #include "verify/target_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
@@ -8,12 +9,63 @@
 
 namespace coppice {
 
+// --- a text's rows ----------------------------------------------------------------------------
+
+TargetRows::TargetRows(TargetRunner& runner) : runner_(runner), slots_(&runner.pool_) {}
+
+std::span<const float> TargetRows::logits(std::int32_t node) {
+  const auto vocab = static_cast<std::size_t>(runner_.model_.config().vocab_size);
+  const auto row =
+      static_cast<std::size_t>(first_logits_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+  const float* const from = runner_.logits_ + row * vocab;
+  Device& device = runner_.model_.device();
+  if (device.shares_host_memory()) return {from, vocab};
+  runner_.downloaded_.resize(vocab);
+  device.download(runner_.downloaded_.data(), from, vocab * sizeof(float));
+  return runner_.downloaded_;
+}
+
+std::span<const float> TargetRows::distribution(std::int32_t node) {
+  return distribution_at(node, params_);
+}
+
+std::span<const float> TargetRows::distribution_at(std::int32_t node,
+                                                   const SamplingParams& params) {
+  std::vector<float>& probs = runner_.probs_;
+  if (params.repetition_penalty == 1.0 || penalised_) {
+    process_logits(logits(node), params, nullptr, runner_.scratch_, probs);
+  } else {
+    const PathCounts path(state_->counts, *tree_, node);
+    process_logits(logits(node), params, &state_->counts, runner_.scratch_, probs);
+  }
+  return probs;
+}
+
+TokenId TargetRows::argmax(std::int32_t node) {
+  if (params_.repetition_penalty == 1.0 || penalised_) {
+    return argmax_logits(logits(node), params_, nullptr);
+  }
+  const PathCounts path(state_->counts, *tree_, node);
+  return argmax_logits(logits(node), params_, &state_->counts);
+}
+
+void TargetRows::commit(std::span<const std::int32_t> path) {
+  KvSlots& kept = state_->target_slots;
+  for (std::int32_t row = 0; row < late_; ++row) kept.keep(slots_, row);
+  if (tree_ == nullptr) return;
+  kept.keep(slots_, late_);  // the root's
+  for (const std::int32_t node : path) {
+    kept.keep(slots_, late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+  }
+}
+
+// --- passes -----------------------------------------------------------------------------------
+
 TargetRunner::TargetRunner(Model& model, KvPool& pool)
     : model_(model),
       pool_(pool),
       prefix_(model, pool),
-      probs_(static_cast<std::size_t>(model.config().vocab_size)),
-      slots_(&pool) {}
+      probs_(static_cast<std::size_t>(model.config().vocab_size)) {}
 
 bool TargetRunner::extend(SequenceState& state, std::int32_t end) {
   if (state.target_slots.size() >= end) return true;
@@ -33,94 +85,98 @@ bool TargetRunner::prefill_to_last_pass(SequenceState& state) {
   return extend(state, state.length() - (rows + passes - 1) / passes);
 }
 
-TargetRunner::Pass TargetRunner::pass(SequenceState& state, const TokenTree& tree,
-                                      const SamplingParams& params, const Prepare& prepare) {
-  if (slots_.size() > 0) throw_failure("target: a pass begins before the last one has ended");
-  late_ = late_rows(state);
-  state.target_slots.make_room(late_ + tree.nodes());  // so that keeping cannot fail
-  if (!slots_.take(late_ + tree.nodes())) return nullptr;
-  Pass held(this);
-  queue(state, tree, params, prepare);
-  return held;
+void TargetRunner::end() {
+  for (std::size_t t = 0; t < count_; ++t) texts_[t].slots_.cut(0);
+  count_ = 0;
 }
 
-void TargetRunner::queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-                         const Prepare& prepare) {
-  state_ = &state;
-  tree_ = &tree;
-  params_ = params;
+TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare& prepare) {
+  if (count_ > 0) throw_failure("target: a pass begins before the last one has ended");
+  while (texts_.size() < texts.size()) texts_.emplace_back(*this);
+  Pass held(this);
+  count_ = texts.size();
+  for (std::size_t t = 0; t < count_; ++t) {
+    const Text& asked = texts[t];
+    TargetRows& text = texts_[t];
+    text.state_ = asked.state;
+    text.tree_ = asked.tree;
+    text.params_ = asked.params;
+    text.late_ = asked.tree == nullptr ? asked.late_rows : late_rows(*asked.state);
+    asked.state->target_slots.make_room(asked.rows());  // so that keeping cannot fail
+    if (!text.slots_.take(asked.rows())) return nullptr;
+  }
   ordering_seconds_ = 0.0;
   {
     const Stopwatch timing(ordering_seconds_);
-    order_.assign(tree);
+    for (std::size_t t = 0; t < count_; ++t) {
+      if (texts_[t].tree_ != nullptr) texts_[t].order_.assign(*texts_[t].tree_);
+    }
   }
-
+  segments_.clear();
+  write_slots_.clear();
   tokens_.clear();
   positions_.clear();
-  row_index_.clear();
-  const std::int32_t root = state.length() - 1, rows = late_ + tree.nodes();
-  const std::span<const KvSlot> slots = slots_.all();
-  segments_.assign(1, {state.target_slots.all(), 0, rows, true});
-  for (std::int32_t row = 0; row < late_; ++row) {
-    const std::int32_t position = root - late_ + row;
-    const std::int32_t first = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
-    const std::int32_t end = fault_ == PassFault::late_rows_hidden ? late_ : rows;
-    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first, end});
-    tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
-    positions_.push_back(position);
+  logit_rows_.clear();
+  for (std::size_t t = 0; t < count_; ++t) queue(texts_[t]);
+  if (fault_ != PassFault::none) plant_neighbours();
+  const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_};
+  PassTail* const tail = prepare ? prepare(*this) : nullptr;
+  for (std::size_t t = 0; t < count_; ++t) {
+    texts_[t].penalised_ = tail != nullptr && texts_[t].params_.repetition_penalty != 1.0;
   }
-  for (std::int32_t r = 0; r < tree.nodes(); ++r) {
-    const std::int32_t row = late_ + r;
-    const auto node = static_cast<std::size_t>(order_.node_of_row[static_cast<std::size_t>(r)]);
-    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), row,
-                         row + order_.subtree_rows[static_cast<std::size_t>(r)]});
-    tokens_.push_back(tree.token[node]);
-    positions_.push_back(root + (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
-    row_index_.push_back(fault_ == PassFault::logits_by_batch ? r : row);
-  }
-  const ForwardBatch batch{tokens_, positions_, slots, segments_, row_index_};
-  PassTail* tail = prepare ? prepare(order_) : nullptr;
-  penalised_ = tail != nullptr && params.repetition_penalty != 1.0;
   logits_ = model_.forward(batch, pool_, tail);
+  return held;
 }
 
-std::span<const float> TargetRunner::logits(std::int32_t node) {
-  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
-  const auto row = static_cast<std::size_t>(order_.row_of_node[static_cast<std::size_t>(node)]);
-  if (model_.device().shares_host_memory()) return {logits_ + row * vocab, vocab};
-  downloaded_.resize(vocab);
-  model_.device().download(downloaded_.data(), logits_ + row * vocab, vocab * sizeof(float));
-  return downloaded_;
-}
-
-std::span<const float> TargetRunner::distribution(std::int32_t node) {
-  return distribution_at(node, params_);
-}
-
-std::span<const float> TargetRunner::distribution_at(std::int32_t node,
-                                                     const SamplingParams& params) {
-  if (params.repetition_penalty == 1.0 || penalised_) {
-    process_logits(logits(node), params, nullptr, scratch_, probs_);
-  } else {
-    const PathCounts path(state_->counts, *tree_, node);
-    process_logits(logits(node), params, &state_->counts, scratch_, probs_);
+// Lists a text's rows behind those listed.
+void TargetRunner::queue(TargetRows& text) {
+  const SequenceState& state = *text.state_;
+  const std::span<const KvSlot> slots = text.slots_.all();
+  const auto first = static_cast<std::int32_t>(tokens_.size());
+  const std::int32_t begin = state.target_slots.size(), rows = text.slots_.size();
+  segments_.push_back({state.target_slots.all(), first, first + rows, true});
+  write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
+  for (std::int32_t row = 0; row < text.late_; ++row) {
+    const std::int32_t from = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
+    const std::int32_t end = fault_ == PassFault::late_rows_hidden ? text.late_ : rows;
+    segments_.push_back(
+        {slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end});
+    tokens_.push_back(state.tokens[static_cast<std::size_t>(begin + row)]);
+    positions_.push_back(begin + row);
   }
-  return probs_;
-}
-
-TokenId TargetRunner::argmax(std::int32_t node) {
-  if (params_.repetition_penalty == 1.0 || penalised_) {
-    return argmax_logits(logits(node), params_, nullptr);
+  text.first_logits_ = static_cast<std::int32_t>(logit_rows_.size());
+  if (text.tree_ == nullptr) return;
+  const TokenTree& tree = *text.tree_;
+  for (std::int32_t r = 0; r < tree.nodes(); ++r) {
+    const std::int32_t row = text.late_ + r;
+    const auto node =
+        static_cast<std::size_t>(text.order_.node_of_row[static_cast<std::size_t>(r)]);
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + row,
+                         first + row + text.order_.subtree_rows[static_cast<std::size_t>(r)]});
+    tokens_.push_back(tree.token[node]);
+    positions_.push_back(state.length() - 1 +
+                         (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
+    logit_rows_.push_back(first + (fault_ == PassFault::logits_by_batch ? r : row));
   }
-  const PathCounts path(state_->counts, *tree_, node);
-  return argmax_logits(logits(node), params_, &state_->counts);
 }
 
-void TargetRunner::commit(std::span<const std::int32_t> path) {
-  KvSlots& kept = state_->target_slots;
-  for (std::int32_t row = 0; row <= late_; ++row) kept.keep(slots_, row);  // the last is the root's
-  for (const std::int32_t node : path) {
-    kept.keep(slots_, late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+void TargetRunner::plant_neighbours() {
+  // Where texts begin: each has one segment of former passes.
+  std::vector<KvSegment*> texts;
+  for (KvSegment& segment : segments_) {
+    if (segment.former) texts.push_back(&segment);
+  }
+  for (std::size_t t = 0; t + 1 < texts.size(); ++t) {
+    if (fault_ == PassFault::seen_by_neighbour) ++texts[t]->q_end;
+    if (fault_ == PassFault::slots_of_neighbour) std::swap(texts[t]->slots, texts[t + 1]->slots);
+    if (fault_ == PassFault::logits_of_neighbour) {
+      texts_[t].first_logits_ = texts_[t + 1].first_logits_;
+    }
+    if (fault_ != PassFault::position_of_neighbour) continue;
+    const std::int32_t further = texts_[t + 1].state_->length() - texts_[t].state_->length();
+    for (std::int32_t row = texts[t]->q_begin + texts_[t].late_; row < texts[t]->q_end; ++row) {
+      positions_[static_cast<std::size_t>(row)] += further;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -20,13 +21,56 @@ enum class PassFault {
   rope_by_index,     ///< rows are rotated by their place in the batch, not by their depth
   late_rows_ahead,   ///< a late row is seen by the row before it too
   late_rows_hidden,  ///< a late row is seen by late rows alone, not by root and tree
-  logits_by_batch,   ///< logits are taken from rows counted from the pass's first, late or not
+  logits_by_batch,   ///< logits are taken from rows counted from the text's first, late or not
+  // These show where a pass has several texts:
+  seen_by_neighbour,      ///< what a text has from before, by the next text's first row too
+  slots_of_neighbour,     ///< the next text's are read
+  position_of_neighbour,  ///< the next text's length says where the root is
+  logits_of_neighbour,    ///< the next text's are judged
 };
 
-/// Prefills a text and judges trees over it: one target pass over root and tree in depth-first
-/// order, each row at the position its depth gives. Tokens before the root that have no KV yet go
-/// first in that pass, as late rows: the root hangs from the last of them as from a chain.
-class TargetRunner : public TargetSource {
+class TargetRunner;
+
+/// What one text has in a pass of the target.
+class TargetRows final : public TargetSource {
+ public:
+  explicit TargetRows(TargetRunner& runner);
+
+  /// Of the tree's rows.
+  const TreeOrder& order() const { return order_; }
+  /// Rows of tokens before the root, which stand before the tree's.
+  std::int32_t late_rows() const { return late_; }
+  /// Place of the tree's first row among the pass's logits.
+  std::int32_t first_logits() const { return first_logits_; }
+
+  // By node; the spans are valid until the next call, of any text:
+  std::span<const float> distribution(std::int32_t node) override;
+  TokenId argmax(std::int32_t node) override;
+  /// The distribution at `node` under other parameters than the pass's.
+  std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
+  std::span<const float> logits(std::int32_t node);
+
+  /// Keeps the KV of late rows, root and accepted path. Nothing is moved.
+  void commit(std::span<const std::int32_t> path);
+
+ private:
+  friend class TargetRunner;
+
+  TargetRunner& runner_;
+  SequenceState* state_ = nullptr;
+  const TokenTree* tree_ = nullptr;  ///< null: late rows alone
+  SamplingParams params_;
+  TreeOrder order_;
+  std::int32_t late_ = 0, first_logits_ = 0;
+  bool penalised_ = false;  ///< the logits hold the repetition penalty already
+  KvSlots slots_;           ///< by row, late rows first
+};
+
+/// Prefills texts and judges trees over them. A pass has the rows of one text or of several, text
+/// after text: root and tree in depth-first order, each row at the position its depth gives. Tokens
+/// before the root that have no KV yet go first, as late rows: the root hangs from the last of them
+/// as from a chain. Rows see nothing of other texts.
+class TargetRunner {
  public:
   TargetRunner(Model& model, KvPool& pool);
 
@@ -42,67 +86,74 @@ class TargetRunner : public TargetSource {
     return state.length() - 1 - state.target_slots.size();
   }
 
+  /// What a text brings to a pass. Both outlive it.
+  struct Text {
+    SequenceState* state = nullptr;
+    /// Null: only the first `late_rows` of the tokens without KV, as a part of a prefill, and no
+    /// logits.
+    const TokenTree* tree = nullptr;
+    SamplingParams params = {};
+    std::int32_t late_rows = 0;  ///< where there is no tree
+
+    std::int32_t rows() const {
+      return tree == nullptr ? late_rows : TargetRunner::late_rows(*state) + tree->nodes();
+    }
+  };
+
   /// A pass's claim on this runner. Slots that it took and did not keep are freed with it. One at a
   /// time.
   struct EndPass {
-    void operator()(TargetRunner* runner) const { runner->slots_.cut(0); }
+    void operator()(TargetRunner* runner) const { runner->end(); }
   };
   using Pass = std::unique_ptr<TargetRunner, EndPass>;
 
-  /// Work behind the pass, for which it is told the order of the rows before they are queued.
-  using Prepare = std::function<PassTail*(const TreeOrder& order)>;
+  /// Work behind the pass, which can ask for the texts' orders before the rows are queued.
+  using Prepare = std::function<PassTail*(const TargetRunner& pass)>;
 
-  /// Queues `tree` over `state`, whose late rows and the tree must fit one pass of the model.
-  /// Null, with nothing changed, when the pool has too few slots. Logits, and the rows that
-  /// `prepare`d work is told of, are the tree's alone. That work may apply the repetition penalty
-  /// to the logits; nothing else may change them.
-  [[nodiscard]] Pass pass(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-                          const Prepare& prepare = {});
+  /// Queues a pass, whose rows must fit one of the model. Null, with nothing changed, when the pool
+  /// has too few slots. `prepare`d work may apply the repetition penalty to the logits; nothing
+  /// else may change them.
+  [[nodiscard]] Pass pass(std::span<const Text> texts, const Prepare& prepare = {});
+  /// The same of one text.
+  [[nodiscard]] Pass pass(SequenceState& state, const TokenTree& tree,
+                          const SamplingParams& params) {
+    const Text text{&state, &tree, params};
+    return pass({&text, 1});
+  }
   void wait() { model_.device().synchronize(); }
-  const TreeOrder& order() const { return order_; }
-  /// Of the last pass.
-  std::int32_t late_rows() const { return late_; }
-
-  // Of the last pass, by node; the spans are valid until the next call:
-  std::span<const float> distribution(std::int32_t node) override;
-  TokenId argmax(std::int32_t node) override;
-  /// The distribution at `node` under other parameters than the pass's.
-  std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
-  std::span<const float> logits(std::int32_t node);
-
-  /// Keeps the KV of late rows, root and accepted path. Nothing is moved.
-  void commit(std::span<const std::int32_t> path);
+  /// Of the pass, in the order given.
+  TargetRows& text(std::size_t index = 0) { return texts_[index]; }
+  const TargetRows& text(std::size_t index = 0) const { return texts_[index]; }
 
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
-  /// Of putting the last pass's tree in depth-first order.
+  /// Of putting the last pass's trees in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
 
  private:
+  friend class TargetRows;
+
   bool extend(SequenceState& state, std::int32_t end);
-  void queue(SequenceState& state, const TokenTree& tree, const SamplingParams& params,
-             const Prepare& prepare);
+  void queue(TargetRows& text);
+  void plant_neighbours();
+  void end();
 
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;
-  SequenceState* state_ = nullptr;
-  const TokenTree* tree_ = nullptr;
-  SamplingParams params_;
   PassFault fault_ = PassFault::none;
+  std::deque<TargetRows> texts_;  ///< keep their memory; a pass has the first `count_`
+  std::size_t count_ = 0;
   const float* logits_ = nullptr;
   LogitsScratch scratch_;
   std::vector<float> probs_;
   std::vector<float> downloaded_;  ///< a row of logits, where the host does not see them
-  bool penalised_ = false;         ///< the logits hold the repetition penalty already
-  TreeOrder order_;
-  std::int32_t late_ = 0;
   std::vector<KvSegment> segments_;
-  std::vector<std::int32_t> positions_, row_index_;
+  std::vector<KvSlot> write_slots_;
+  std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;
-  KvSlots slots_;  ///< by row of the pass, late rows first
   double ordering_seconds_ = 0.0;
 };
 

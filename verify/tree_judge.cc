@@ -1,119 +1,164 @@
 #include "verify/tree_judge.h"
 
+#include <array>
+#include <vector>
+
 #include "base/stopwatch.h"
 
 namespace coppice {
 namespace {
 
+std::span<const TargetRunner::Text> rows_of(std::span<const TextTree> texts,
+                                            std::vector<TargetRunner::Text>& out) {
+  out.clear();
+  for (const TextTree& text : texts) {
+    out.push_back({text.state, text.tree, text.params, text.late_rows});
+  }
+  return out;
+}
+
 class HostJudge final : public TreeJudge {
  public:
-  HostJudge(TargetRunner& target, std::unique_ptr<AcceptanceRule> rule)
-      : target_(target), rule_(std::move(rule)) {}
+  using Rules = std::array<std::shared_ptr<AcceptanceRule>, 3>;  ///< by DeviceNoise
+  HostJudge(TargetRunner& target, Rules rules) : target_(target), rules_(std::move(rules)) {}
 
-  TargetRunner::Pass judge(SequenceState& state, const TokenTree& tree,
-                           const SamplingParams& params, const DraftEvidence* draft,
-                           const StepKey& key, Verdict& verdict, StepSeconds& seconds) override {
+  TargetRunner::Pass judge(std::span<const TextTree> texts, StepSeconds& seconds) override {
     TargetRunner::Pass pass;
     {
       const Stopwatch timing(seconds.verify);
-      pass = target_.pass(state, tree, params);
+      pass = target_.pass(rows_of(texts, rows_));
       if (!pass) return pass;
       pass->wait();
     }
     seconds.construction += target_.ordering_seconds();
-    static const DistributionTable nothing_drafted;
-    const DistributionTable* const drafted = draft == nullptr ? nullptr : draft->distributions();
     const Stopwatch timing(seconds.judging);
-    rule_->judge(tree, *pass, drafted == nullptr ? nothing_drafted : *drafted, key, verdict);
+    static const DistributionTable nothing_drafted;
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      const TextTree& text = texts[t];
+      if (text.tree == nullptr) continue;
+      const DistributionTable* const drafted =
+          text.draft == nullptr ? nullptr : text.draft->distributions();
+      rules_[static_cast<std::size_t>(text.rule)]->judge(
+          *text.tree, pass->text(t), drafted == nullptr ? nothing_drafted : *drafted, text.key,
+          *text.verdict);
+    }
     return pass;
   }
 
  private:
   TargetRunner& target_;
-  std::unique_ptr<AcceptanceRule> rule_;
+  const Rules rules_;
+  std::vector<TargetRunner::Text> rows_;
 };
 
 class DeviceJudge final : public TreeJudge {
  public:
-  DeviceJudge(TargetRunner& target, DeviceSampler& sampler, DeviceNoise rule)
-      : target_(target), sampler_(sampler) {
-    batch_.rule = rule;
-  }
+  DeviceJudge(TargetRunner& target, DeviceSampler& sampler) : target_(target), sampler_(sampler) {}
 
-  TargetRunner::Pass judge(SequenceState& state, const TokenTree& tree,
-                           const SamplingParams& params, const DraftEvidence* draft,
-                           const StepKey& key, Verdict& verdict, StepSeconds& seconds) override {
+  TargetRunner::Pass judge(std::span<const TextTree> texts, StepSeconds& seconds) override {
     const Stopwatch timing(seconds.verify);
-    batch_.key = key;
-    batch_.params = params;
-    const auto prepare = [&](const TreeOrder& order) -> PassTail* {
-      stage(state, tree, order, draft);
-      return &sampler_.judge_tail();
-    };
-    TargetRunner::Pass pass = target_.pass(state, tree, params, prepare);
+    const auto prepare = [&](const TargetRunner& pass) { return stage(texts, pass); };
+    TargetRunner::Pass pass = target_.pass(rows_of(texts, rows_), prepare);
     if (!pass) return pass;
     seconds.construction += target_.ordering_seconds();
-    sampler_.collect_verdict(found_);
-    verdict.bonus = found_.bonus;
-    verdict.path.clear();
-    for (const std::int32_t row : found_.rows) {
-      verdict.path.push_back(target_.order().node_of_row[static_cast<std::size_t>(row)]);
+    if (judged_.empty()) {
+      pass->wait();
+      return pass;
+    }
+    found_.resize(judged_.size());
+    sampler_.collect_verdicts(found_);
+    std::size_t found = 0;
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      if (texts[t].tree == nullptr) continue;
+      const DeviceVerdict& of_text = found_[found++];
+      const TargetRows& rows = pass->text(t);
+      Verdict& verdict = *texts[t].verdict;
+      verdict.bonus = of_text.bonus;
+      verdict.path.clear();
+      for (const std::int32_t row : of_text.rows) {
+        verdict.path.push_back(
+            rows.order().node_of_row[static_cast<std::size_t>(row - rows.first_logits())]);
+      }
     }
     return pass;
   }
 
  private:
-  void stage(const SequenceState& state, const TokenTree& tree, const TreeOrder& order,
-             const DraftEvidence* draft) {
-    const auto rows = static_cast<std::size_t>(order.rows());
-    token_.resize(rows);
-    parent_.resize(rows);
-    depth_.resize(rows);
-    rank_.resize(rows);
-    store_.assign(rows, -1);
-    for (std::size_t r = 0; r < rows; ++r) {
-      const auto node = static_cast<std::size_t>(order.node_of_row[r]);
+  // Null where there is nothing to judge.
+  PassTail* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
+    judged_.clear();
+    penalties_.clear();
+    token_.clear();
+    parent_.clear();
+    depth_.clear();
+    rank_.clear();
+    store_.clear();
+    penalties_.resize(texts.size());
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      const TextTree& text = texts[t];
+      if (text.tree == nullptr) continue;
+      list(text, pass.text(t).order());
+      const bool penalised = text.params.repetition_penalty != 1.0;
+      judged_.push_back({text.key, text.params, text.rule, penalised ? &penalties_[t] : nullptr});
+    }
+    if (judged_.empty()) return nullptr;
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
+    }
+    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, store_});
+    return &sampler_.judge_tail();
+  }
+
+  // Appends a tree's rows to those of the pass.
+  void list(const TextTree& text, const TreeOrder& order) {
+    const TokenTree& tree = *text.tree;
+    const auto first = static_cast<std::int32_t>(token_.size());
+    store_.resize(token_.size() + static_cast<std::size_t>(order.rows()), -1);
+    for (const std::int32_t id : order.node_of_row) {
+      const auto node = static_cast<std::size_t>(id);
       const std::int32_t parent = tree.parent[node];
-      token_[r] = tree.token[node];
-      parent_[r] = parent < 0 ? -1 : order.row_of_node[static_cast<std::size_t>(parent)];
-      depth_[r] = tree.depth[node];
-      rank_[r] = tree.rank[node];
+      token_.push_back(tree.token[node]);
+      depth_.push_back(tree.depth[node]);
+      rank_.push_back(tree.rank[node]);
+      parent_.push_back(parent < 0 ? -1
+                                   : first + order.row_of_node[static_cast<std::size_t>(parent)]);
       // D is wanted of nodes with children; in depth-first order a child follows its parent.
-      if (parent_[r] < 0) continue;
-      std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_[r])];
-      if (of_parent < 0 && draft != nullptr) {
-        of_parent = draft->store_row(tree.source[static_cast<std::size_t>(parent)]);
+      if (parent < 0) continue;
+      std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_.back())];
+      if (of_parent < 0 && text.draft != nullptr) {
+        of_parent = text.draft->store_row(tree.source[static_cast<std::size_t>(parent)]);
       }
     }
-    batch_.token = token_;
-    batch_.parent = parent_;
-    batch_.depth = depth_;
-    batch_.rank = rank_;
-    batch_.store = store_;
-    penalty_ = {state.counts.counts(), token_, parent_};
-    batch_.penalty = batch_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
-    sampler_.stage_judge(batch_);
   }
 
   TargetRunner& target_;
   DeviceSampler& sampler_;
-  JudgeBatch batch_;
-  PenaltyText penalty_;
-  DeviceVerdict found_;
+  std::vector<TargetRunner::Text> rows_;
+  std::vector<JudgeText> judged_;       ///< texts with a tree
+  std::vector<PenaltyText> penalties_;  ///< by text
+  std::vector<DeviceVerdict> found_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
 };
 
 }  // namespace
 
-std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target,
-                                           std::unique_ptr<AcceptanceRule> rule) {
-  return std::make_unique<HostJudge>(target, std::move(rule));
+std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target, NoiseCache& noise) {
+  HostJudge::Rules rules;
+  rules[static_cast<std::size_t>(DeviceNoise::sampled)] = make_rejection_rule();
+  rules[static_cast<std::size_t>(DeviceNoise::top)] = make_greedy_rule();
+  rules[static_cast<std::size_t>(DeviceNoise::coupled)] = make_coupled_rule(noise);
+  return std::make_unique<HostJudge>(target, std::move(rules));
 }
 
-std::unique_ptr<TreeJudge> make_device_judge(TargetRunner& target, DeviceSampler& sampler,
-                                             DeviceNoise rule) {
-  return std::make_unique<DeviceJudge>(target, sampler, rule);
+std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target,
+                                           std::unique_ptr<AcceptanceRule> rule) {
+  const std::shared_ptr<AcceptanceRule> shared = std::move(rule);
+  return std::make_unique<HostJudge>(target, HostJudge::Rules{shared, shared, shared});
+}
+
+std::unique_ptr<TreeJudge> make_device_judge(TargetRunner& target, DeviceSampler& sampler) {
+  return std::make_unique<DeviceJudge>(target, sampler);
 }
 
 }  // namespace coppice

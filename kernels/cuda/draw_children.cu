@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(slice_threads)
   __shared__ std::uint64_t candidates[most_candidates];
   __shared__ int candidate_count;
   __shared__ RowSums warp_sums[slice_warps];
-  const SamplingSetting& setting = *draw.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
-  if (row_index >= setting.rows) return;
+  if (row_index >= draw.head->rows) return;
   const DrawInput input = draw.rows[row_index];
+  const SamplingSetting& setting = draw.settings[input.text];
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
   const bool noisy = setting.noise != DeviceNoise::top;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(merge_threads)
   __shared__ std::uint64_t places[most_slices * children];
   __shared__ std::uint64_t merged[children];
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
-  if (row_index >= draw.setting->rows) return;
+  if (row_index >= draw.head->rows) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int total = slices * children;
   const std::uint64_t* const row_places = parts.best + std::int64_t{row_index} * total;
@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(merge_threads)
   }
   __syncthreads();
   if (thread >= children) return;
-  const std::int32_t store_row = draw.rows[row_index].store;
+  const DrawInput input = draw.rows[row_index];
+  const std::int32_t store_row = input.store;
   const RowStatistics statistics = store.statistics[store_row];
   DeviceChild child;
   if (merged[thread] != 0) {
@@ -219,7 +220,8 @@ __global__ void __launch_bounds__(merge_threads)
         probability(statistics, store.logits[store_row * store.stride + child.token], child.token);
   }
   drawn[row_index].children[thread] = child;
-  const float sharpness = draw.setting->sharpness;
+  const SamplingSetting& setting = draw.settings[input.text];
+  const float sharpness = setting.sharpness;
   const RowSums* const row_sums = parts.sums + std::int64_t{row_index} * slices;
   if (sharpness > 0.0f) {
     PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(merge_threads)
         __uint_as_float(static_cast<std::uint32_t>(merged[thread] >> 32));
     if (thread == 0) drawn[row_index].sums.scores = sums;
   }
-  if (draw.setting->noise == DeviceNoise::sampled) {
+  if (setting.noise == DeviceNoise::sampled) {
     float squares = 0.0f;
     for (int slice = thread; slice < slices; slice += warp_size) {
       squares = __fadd_rn(squares, row_sums[slice].squares);
@@ -244,8 +246,8 @@ __global__ void __launch_bounds__(merge_threads)
   static_assert(children == 32);
   __threadfence_system();
   __syncwarp();
-  if (thread == 0 && is_last(completion.finished, static_cast<std::uint32_t>(draw.setting->rows))) {
-    tell_host(completion.mark, draw.setting->number);
+  if (thread == 0 && is_last(completion.finished, static_cast<std::uint32_t>(draw.head->rows))) {
+    tell_host(completion.mark, draw.head->number);
   }
 }
 
@@ -253,13 +255,13 @@ __global__ void score_token_kernel(DrawView draw, StoreView store, DrawnRow* dra
                                    CompletionView completion) {
   let_next_kernel_begin();
   wait_for_former_kernels();
-  const SamplingSetting& setting = *draw.setting;
+  const SamplingSetting& setting = *draw.settings;
   const DrawInput input = draw.rows[0];
   const Row row(store.logits + input.store * store.stride, store.vocab);
   drawn->scores[0] =
       token_score(row, store.statistics[input.store], noise_of_row<false>(setting, input),
                   setting.noise != DeviceNoise::top, input.after);
-  tell_host(completion.mark, setting.number);
+  tell_host(completion.mark, draw.head->number);
 }
 
 }  // namespace

@@ -42,9 +42,10 @@ __global__ void __launch_bounds__(slice_threads)
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ WarpValues<std::uint64_t> scratch;
-  const SamplingSetting& setting = *judge.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
-  if (row_index >= setting.rows || setting.noise != DeviceNoise::coupled) return;
+  if (row_index >= judge.head->rows) return;
+  const SamplingSetting& setting = judge.settings[judge.rows[row_index].text];
+  if (setting.noise != DeviceNoise::coupled) return;
   const RowStatistics statistics = target.statistics[row_index];
   const Row row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab);
   const NoiseAddress noise = coupled_noise(setting.key, judge.rows[row_index].depth);
@@ -156,10 +157,11 @@ template <typename Rejection>
 __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& target,
                                  const StoreView& store, ResidualSpace& space,
                                  std::int32_t row_index, int slices) {
-  const SamplingSetting& setting = *judge.setting;
   const RowStatistics statistics = target.statistics[row_index];
   if (statistics.argmax < 0) return {-1, no_distribution};
-  const Judgement row{setting, judge, judge.rows[row_index], space};
+  const JudgeInput input = judge.rows[row_index];
+  const SamplingSetting& setting = judge.settings[input.text];
+  const Judgement row{setting, judge, input, space};
   if (setting.noise == DeviceNoise::sampled) {
     // Without children D is not looked at; any row of the store then stands for it.
     const std::int64_t store_row = row.input.store < 0 ? 0 : row.input.store;
@@ -181,21 +183,28 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
   return row.follow(token);
 }
 
-/// From the root along the outcomes.
-__device__ void walk(const RowOutcome* outcomes, std::int32_t rows, std::int32_t* verdict) {
-  std::int32_t node = 0, accepted = 0;
-  TokenId bonus = -1;
-  while (accepted < rows) {
-    const std::int32_t child = __ldcg(&outcomes[node].child);
-    if (child < 0) {
-      bonus = __ldcg(&outcomes[node].bonus);
+/// From a tree's root along the outcomes.
+template <typename Rejection>
+__device__ void walk(const JudgeView& judge, const VerdictView& out, std::int32_t tree) {
+  const std::int32_t root = judge.settings[tree].root;
+  std::int32_t* const rows = out.accepted_rows + root;
+  TreeVerdict verdict;
+  std::int32_t node = root;
+  while (node >= 0) {
+    const RowOutcome outcome = {__ldcg(&out.outcomes[node].child),
+                                __ldcg(&out.outcomes[node].bonus)};
+    verdict.bonus = outcome.bonus;
+    node = outcome.child;
+    if (Rejection::fault(judge.settings[tree]) == DeviceFault::verdict_walks_on && node < 0 &&
+        verdict.accepted == 0 && tree + 1 < judge.head->texts) {
+      node = judge.settings[tree + 1].root;
+      rows[verdict.accepted++] = node;
+      verdict.bonus = __ldcg(&out.outcomes[node].bonus);
       break;
     }
-    verdict[2 + accepted++] = child;
-    node = child;
+    if (node >= 0) rows[verdict.accepted++] = node;
   }
-  verdict[0] = bonus;
-  verdict[1] = accepted;
+  out.trees[tree] = verdict;
 }
 
 template <typename Rejection>
@@ -205,16 +214,27 @@ __global__ void __launch_bounds__(residual_threads)
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ ResidualSpace space;
+  __shared__ bool last;
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
-  const std::int32_t rows = judge.setting->rows;
+  const std::int32_t rows = judge.head->rows;
   if (row_index >= rows) return;
   const RowOutcome outcome = outcome_of<Rejection>(judge, target, store, space, row_index, slices);
-  if (threadIdx.x != 0) return;
-  out.outcomes[row_index] = outcome;
-  if (!is_last(out.completion.finished, static_cast<std::uint32_t>(rows))) return;
-  // Read in the L2 cache, where the writes are: no line of this multiprocessor can be stale.
-  walk(out.outcomes, rows, out.verdict);
-  tell_host(out.completion.mark, judge.setting->number);
+  if (threadIdx.x == 0) {
+    out.outcomes[row_index] = outcome;
+    last = is_last(out.completion.finished, static_cast<std::uint32_t>(rows));
+  }
+  __syncthreads();
+  if (!last) return;
+  // Outcomes are read in the L2 cache, where the writes are: no line of this multiprocessor can be
+  // stale.
+  for (auto tree = static_cast<std::int32_t>(threadIdx.x); tree < judge.head->texts;
+       tree += residual_threads) {
+    walk<Rejection>(judge, out, tree);
+  }
+  // What the threads wrote to the host's memory is there before the mark.
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) tell_host(out.completion.mark, judge.head->number);
 }
 
 }  // namespace

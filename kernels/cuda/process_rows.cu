@@ -21,10 +21,11 @@ static_assert(sizeof(RowSpace) + sizeof(StatisticsScratch) <= 48 * 1024);
 
 /// Text and tree path into bits: whatever occurs in both, or twice, is penalised once.
 __device__ void gather_token_bits(std::uint32_t* bits, const PenaltyView& penalty,
-                                  std::int32_t width, std::int32_t path_begin,
+                                  std::int32_t text, std::int32_t width, std::int32_t path_begin,
                                   std::int32_t path_count) {
+  const std::uint32_t* const of_text = penalty.text_bits + std::int64_t{text} * penalty.text_words;
   for (int i = static_cast<int>(threadIdx.x); i < (width + 31) / 32; i += select_threads) {
-    bits[i] = penalty.text_bits[i];
+    bits[i] = of_text[i];
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < path_count; i += select_threads) {
@@ -66,13 +67,13 @@ __global__ void __launch_bounds__(select_threads)
   wait_for_former_kernels();
   __shared__ RowSpace space;
   __shared__ StatisticsScratch scratch;
-  const SamplingSetting& setting = *draw.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
-  if (row_index >= setting.rows) return;
+  if (row_index >= draw.head->rows) return;
   const DrawInput input = draw.rows[row_index];
+  const SamplingSetting& setting = draw.settings[input.text];
   const bool is_penalised = setting.penalised != 0;
   if (is_penalised) {
-    gather_token_bits(space.token_bits, draw.penalty, store.vocab, input.path_begin,
+    gather_token_bits(space.token_bits, draw.penalty, setting.text, store.vocab, input.path_begin,
                       input.path_count);
   }
   const Row from(logits + row_index * stride, store.vocab);
@@ -99,13 +100,13 @@ __global__ void __launch_bounds__(select_threads)
   wait_for_former_kernels();
   __shared__ RowSpace space;
   __shared__ StatisticsScratch scratch;
-  const SamplingSetting& setting = *judge.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
-  if (row_index >= setting.rows) return;
+  if (row_index >= judge.head->rows) return;
   const JudgeInput& input = judge.rows[row_index];
+  const SamplingSetting& setting = judge.settings[input.text];
   const bool is_penalised = setting.penalised != 0;
   if (is_penalised) {
-    gather_token_bits(space.token_bits, judge.penalty, target.vocab, input.path_begin,
+    gather_token_bits(space.token_bits, judge.penalty, setting.text, target.vocab, input.path_begin,
                       input.path_count);
   }
   float* const logits = target.logits + std::int64_t{row_index} * target.vocab;
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(select_threads)
   __shared__ StatisticsScratch scratch;
   const SamplingSetting& setting = *score.setting;
   const auto row_index = static_cast<std::int32_t>(blockIdx.x);
-  if (row_index >= setting.rows) return;
+  if (row_index >= score.head->rows) return;
   const Row row(logits + row_index * stride, vocab);
   const RowStatistics statistics = row_statistics<false>(
       space, scratch, row, setting,

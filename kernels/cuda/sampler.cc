@@ -59,11 +59,17 @@ CudaSampler::~CudaSampler() {
 
 // --- inputs -----------------------------------------------------------------------------------
 
-void CudaSampler::write_setting(const JobPlan& job, const SamplingParams& params,
-                                const StepKey& key, DeviceNoise noise, std::size_t rows,
-                                bool penalised) {
+void CudaSampler::write_head(const JobPlan& job, std::size_t rows, std::size_t texts) {
+  BatchHead head;
+  head.rows = static_cast<std::int32_t>(rows);
+  head.texts = static_cast<std::int32_t>(texts);
+  head.number = ++batches_;
+  *on_host(job.head) = head;
+}
+
+SamplingSetting CudaSampler::setting_of(const SamplingParams& params, const StepKey& key,
+                                        DeviceNoise noise) const {
   SamplingSetting setting;
-  setting.number = ++batches_;
   setting.key = key;
   setting.top_p = params.top_p;
   if (params.temperature > 0.0) {
@@ -80,17 +86,16 @@ void CudaSampler::write_setting(const JobPlan& job, const SamplingParams& params
   }
   setting.penalty = static_cast<float>(params.repetition_penalty);
   setting.top_k = std::max(params.top_k, 0);
-  setting.rows = static_cast<std::int32_t>(rows);
-  setting.penalised = penalised ? 1 : 0;
   setting.noise = noise;
   setting.fault = fault();
-  *on_host(job.setting) = setting;
+  return setting;
 }
 
-void CudaSampler::write_text(const JobPlan& job, const PenaltyText& text) const {
+std::int32_t CudaSampler::write_text(const JobPlan& job, const PenaltyText& text,
+                                     std::size_t& penalised) const {
   const std::size_t vocab = std::min(text.counts.size(), to_size(plan_.target_vocab));
   const std::int32_t* const counts = text.counts.data();
-  std::uint32_t* const bits = on_host(job.text_bits);
+  std::uint32_t* const bits = on_host(job.text_bits) + penalised * plan_.text_words;
   for (std::size_t word = 0; word < plan_.text_words; ++word) {
     const std::size_t begin = word * 32, end = std::min(vocab, begin + 32);
     std::uint32_t seen = 0;
@@ -99,6 +104,7 @@ void CudaSampler::write_text(const JobPlan& job, const PenaltyText& text) const 
     }
     bits[word] = seen;
   }
+  return static_cast<std::int32_t>(penalised++);
 }
 
 CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText& text,
@@ -114,8 +120,17 @@ CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText&
   return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(used - begin)};
 }
 
-void CudaSampler::hand_over(const JobPlan& job, std::size_t end) {
-  transfers_.add(on_device(job.setting), on_host(job.setting), end - job.setting.at);
+void CudaSampler::hand_over(const JobPlan& job, std::size_t end, std::size_t penalised,
+                            std::size_t path_tokens) {
+  transfers_.add(on_device(job.head), on_host(job.head), end - job.head.at);
+  if (penalised > 0) {
+    transfers_.add(on_device(job.text_bits), on_host(job.text_bits),
+                   penalised * plan_.text_words * sizeof(std::uint32_t));
+  }
+  if (path_tokens > 0) {
+    transfers_.add(on_device(job.path_tokens), on_host(job.path_tokens),
+                   path_tokens * sizeof(std::int32_t));
+  }
 }
 
 void CudaSampler::wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark,
@@ -130,10 +145,14 @@ void CudaSampler::fetch(Place<T> host, Place<T> device, std::size_t count, const
         what);
 }
 
-void CudaSampler::check_rows(const char* what, std::size_t rows) const {
+void CudaSampler::check_batch(const char* what, std::size_t rows, std::size_t texts) const {
   if (rows < 1 || rows > to_size(limits_.rows)) {
     throw_failure(
         cat("CUDA sampler: ", rows, " rows to ", what, "; it was made for 1 to ", limits_.rows));
+  }
+  if (texts < 1 || texts > to_size(limits_.texts)) {
+    throw_failure(
+        cat("CUDA sampler: ", texts, " texts to ", what, "; it was made for 1 to ", limits_.texts));
   }
 }
 
@@ -146,7 +165,8 @@ std::int32_t CudaSampler::launched(const char* what, std::int32_t rows, std::siz
 }
 
 PenaltyView CudaSampler::penalty_view(const JobPlan& job) const {
-  return {on_device(job.text_bits), on_device(job.path_tokens)};
+  return {on_device(job.text_bits), static_cast<std::int32_t>(plan_.text_words),
+          on_device(job.path_tokens)};
 }
 
 StoreView CudaSampler::store_view() const {
@@ -169,38 +189,55 @@ DrawInput CudaSampler::input_of(const DrawRow& row) const {
 }
 
 void CudaSampler::stage_draw(const DrawBatch& batch) {
-  const std::size_t rows = batch.rows.size();
-  check_rows("draw from", rows);
+  const std::size_t rows = batch.rows.size(), texts = batch.texts.size();
+  check_batch("draw from", rows, texts);
   draw_staged_ = 0;  // until all is well
   transfers_.wait();
-  const bool penalised = is_penalised(batch.penalty, batch.params);
-  write_setting(plan_.draw, batch.params, batch.key, batch.noise, rows, penalised);
-  on_host(plan_.draw.setting)->sharpness = static_cast<float>(batch.sharpness);
+  write_head(plan_.draw, rows, texts);
+  std::size_t penalised = 0, path_tokens = 0;
+  for (std::size_t t = 0; t < texts; ++t) {
+    const DrawText& text = batch.texts[t];
+    const DrawText& next = batch.texts[(t + 1) % texts];
+    SamplingSetting setting =
+        setting_of(fault() == DeviceFault::neighbours_parameters ? next.params : text.params,
+                   fault() == DeviceFault::neighbours_noise ? next.key : text.key, text.noise);
+    setting.sharpness = static_cast<float>(text.sharpness);
+    if (is_penalised(text.penalty, text.params)) {
+      setting.penalised = 1;
+      setting.text = write_text(
+          plan_.draw,
+          fault() == DeviceFault::neighbours_counts && next.penalty ? *next.penalty : *text.penalty,
+          penalised);
+    }
+    on_host(plan_.draw.settings)[t] = setting;
+  }
   DrawInput* const inputs = on_host(plan_.draw_rows);
-  std::size_t used = 0;
+  draw_scores_.clear();
+  draw_samples_.clear();
   for (std::size_t r = 0; r < rows; ++r) {
-    inputs[r] = input_of(batch.rows[r]);
-    if (!penalised) continue;
-    const Path path = write_path(plan_.draw, *batch.penalty, batch.rows[r].node, used);
+    const DrawRow& row = batch.rows[r];
+    if (row.text < 0 || to_size(row.text) >= texts) {
+      throw_failure(cat("CUDA sampler: row ", r, " is of text ", row.text, " of ", texts));
+    }
+    const DrawText& text = batch.texts[to_size(row.text)];
+    inputs[r] = input_of(row);
+    inputs[r].text = row.text;
+    draw_scores_.push_back(text.sharpness > 0.0);
+    draw_samples_.push_back(text.noise == DeviceNoise::sampled);
+    if (!is_penalised(text.penalty, text.params)) continue;
+    const Path path = write_path(plan_.draw, *text.penalty, row.node, path_tokens);
     inputs[r].path_begin = path.begin;
     inputs[r].path_count = path.count;
   }
-  std::size_t end = plan_.draw_rows.at + rows * sizeof(DrawInput);
-  if (penalised) {
-    write_text(plan_.draw, *batch.penalty);
-    end = plan_.draw.path_tokens.at + used * sizeof(std::int32_t);
-  }
-  hand_over(plan_.draw, end);
+  hand_over(plan_.draw, plan_.draw_rows.at + rows * sizeof(DrawInput), penalised, path_tokens);
   draw_batch_ = batches_;
   draw_staged_ = rows;
-  draw_scores_ = batch.sharpness > 0.0;
-  draw_samples_ = batch.noise == DeviceNoise::sampled;
 }
 
 void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t rows) {
   rows = launched("draw from", rows, draw_staged_);
-  const DrawView view{on_device(plan_.draw.setting), on_device(plan_.draw_rows),
-                      penalty_view(plan_.draw)};
+  const DrawView view{on_device(plan_.draw.head), on_device(plan_.draw.settings),
+                      on_device(plan_.draw_rows), penalty_view(plan_.draw)};
   process_draft_rows(view, logits, stride, store_view(), rows, faulty(), stream_);
   draw_children(view, store_view(), {on_device(plan_.draw_slices), on_device(plan_.draw_sums)},
                 on_host(plan_.drawn), {on_device(plan_.draw_finished), on_host(plan_.draw_mark)},
@@ -216,38 +253,41 @@ void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
   const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
     if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
-    out[r] = children_of(drawn[r], draw_scores_, draw_samples_);
+    out[r] = children_of(drawn[r], draw_scores_[r], draw_samples_[r]);
   }
 }
 
-DrawView CudaSampler::send_row(const DrawBatch& batch, std::int32_t row, TokenId token) {
-  if (row < 0 || to_size(row) >= batch.rows.size() || token < 0 || token >= plan_.common_vocab) {
-    throw_failure(cat("CUDA sampler: token ", token, " of row ", row, " of ", batch.rows.size()));
+DrawView CudaSampler::send_row(const DrawText& text, const DrawRow& row, TokenId token) {
+  if (token < 0 || token >= plan_.common_vocab) {
+    throw_failure(cat("CUDA sampler: children after token ", token, " of ", plan_.common_vocab));
   }
-  DrawInput input = input_of(batch.rows[to_size(row)]);
+  DrawInput input = input_of(row);
   input.after = token;
   transfers_.wait();
-  write_setting(plan_.more, batch.params, batch.key, batch.noise, 1, false);
-  on_host(plan_.more.setting)->sharpness = static_cast<float>(batch.sharpness);
+  write_head(plan_.more, 1, 1);
+  SamplingSetting setting = setting_of(text.params, text.key, text.noise);
+  setting.sharpness = static_cast<float>(text.sharpness);
+  *on_host(plan_.more.settings) = setting;
   *on_host(plan_.more_rows) = input;
   hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
   transfers_.send();
-  return {on_device(plan_.more.setting), on_device(plan_.more_rows), {}};
+  return {
+      on_device(plan_.more.head), on_device(plan_.more.settings), on_device(plan_.more_rows), {}};
 }
 
-DrawnChildren CudaSampler::more(const DrawBatch& batch, std::int32_t row, TokenId last) {
-  const DrawView view = send_row(batch, row, last);
+DrawnChildren CudaSampler::more(const DrawText& text, const DrawRow& row, TokenId last) {
+  const DrawView view = send_row(text, row, last);
   draw_children(view, store_view(), {on_device(plan_.more_slices), on_device(plan_.more_sums)},
                 on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for(batches_, plan_.draw_mark, "drawing children");
-  return children_of(*on_host(plan_.drawn_more), batch.sharpness > 0.0,
-                     batch.noise == DeviceNoise::sampled);
+  return children_of(*on_host(plan_.drawn_more), text.sharpness > 0.0,
+                     text.noise == DeviceNoise::sampled);
 }
 
-float CudaSampler::score_of(const DrawBatch& batch, std::int32_t row, TokenId token) {
+float CudaSampler::score_of(const DrawText& text, const DrawRow& row, TokenId token) {
   if (token >= plan_.common_vocab) return 0.0f;
-  const DrawView view = send_row(batch, row, token);
+  const DrawView view = send_row(text, row, token);
   score_token(view, store_view(), on_host(plan_.drawn_more),
               {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, stream_);
   wait_for(batches_, plan_.draw_mark, "scoring a token");
@@ -256,37 +296,49 @@ float CudaSampler::score_of(const DrawBatch& batch, std::int32_t row, TokenId to
 
 // --- judging ----------------------------------------------------------------------------------
 
-// Lists of children by rank, one after the other; node keys along the paths of ranks.
-void CudaSampler::link_children(const JudgeBatch& batch) const {
+// Lists of children by rank, one after the other; node keys along the paths of ranks. A tree begins
+// with each root.
+void CudaSampler::link_children(const JudgeBatch& batch) {
   JudgeInput* const inputs = on_host(plan_.judge_rows);
   std::int32_t* const child_row = on_host(plan_.judge.child_row);
   std::int32_t* const child_token = on_host(plan_.judge.child_token);
   const std::size_t rows = batch.token.size();
+  roots_.clear();
   for (std::size_t r = 0; r < rows; ++r) {
+    const std::int32_t parent = batch.parent[r];
+    if (parent == -1) roots_.push_back(static_cast<std::int32_t>(r));
     inputs[r] = JudgeInput{};
     inputs[r].store = batch.store[r];
     inputs[r].depth = batch.depth[r];
-    const std::int32_t parent = batch.parent[r];
-    const bool in_order = r == 0 ? parent == -1 : parent >= 0 && to_size(parent) < r;
-    if (!in_order || batch.token[r] < 0 || batch.token[r] >= plan_.target_vocab ||
-        batch.store[r] >= limits_.store_rows) {
+    inputs[r].text = static_cast<std::int32_t>(roots_.size()) - 1;
+    const bool in_order =
+        parent == -1 || (!roots_.empty() && parent >= roots_.back() && to_size(parent) < r);
+    if (!in_order || roots_.size() > batch.texts.size() || batch.token[r] < 0 ||
+        batch.token[r] >= plan_.target_vocab || batch.store[r] >= limits_.store_rows) {
       throw_failure(cat("CUDA sampler: row ", r, " of the tree has parent ", parent, ", token ",
                         batch.token[r], ", store row ", batch.store[r]));
     }
-    if (r > 0) ++inputs[parent].children;
+    if (parent >= 0) ++inputs[parent].children;
+  }
+  if (roots_.size() != batch.texts.size()) {
+    throw_failure(cat("CUDA sampler: ", roots_.size(), " trees of ", batch.texts.size(), " texts"));
   }
   std::int32_t first = 0;
   for (std::size_t r = 0; r < rows; ++r) {
     inputs[r].first_child = first;
     std::fill_n(child_row + first, inputs[r].children, -1);
     first += inputs[r].children;
-    const bool draft_needed = batch.rule == DeviceNoise::sampled && inputs[r].children > 0;
+    const DeviceNoise rule = batch.texts[to_size(inputs[r].text)].rule;
+    const bool draft_needed = rule == DeviceNoise::sampled && inputs[r].children > 0;
     if (draft_needed && (inputs[r].store < 0 || plan_.common_vocab == 0)) {
       throw_failure(cat("CUDA sampler: row ", r, " has children, but no draft distribution"));
     }
   }
-  inputs[0].node_key = root_node_key;
-  for (std::size_t r = 1; r < rows; ++r) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    if (batch.parent[r] < 0) {
+      inputs[r].node_key = root_node_key;
+      continue;
+    }
     const JudgeInput& parent = inputs[batch.parent[r]];
     const std::int32_t rank = batch.rank[r];
     if (rank < 0 || rank >= parent.children || child_row[parent.first_child + rank] >= 0) {
@@ -300,69 +352,89 @@ void CudaSampler::link_children(const JudgeBatch& batch) const {
 }
 
 void CudaSampler::stage_judge(const JudgeBatch& batch) {
-  const std::size_t rows = batch.token.size();
-  check_rows("judge", rows);
+  const std::size_t rows = batch.token.size(), texts = batch.texts.size();
+  check_batch("judge", rows, texts);
   if (batch.parent.size() != rows || batch.depth.size() != rows || batch.rank.size() != rows ||
       batch.store.size() != rows) {
-    throw_failure("CUDA sampler: the arrays of a tree differ in length");
+    throw_failure("CUDA sampler: the arrays of trees differ in length");
   }
   judge_staged_ = 0;  // until all is well
   transfers_.wait();
-  const bool penalised = is_penalised(batch.penalty, batch.params);
-  write_setting(plan_.judge, batch.params, batch.key, batch.rule, rows, penalised);
+  write_head(plan_.judge, rows, texts);
   link_children(batch);
-  std::size_t end = plan_.judge.child_token.at + rows * sizeof(std::int32_t);
-  if (penalised) {
-    JudgeInput* const inputs = on_host(plan_.judge_rows);
-    std::size_t used = 0;
-    for (std::size_t r = 0; r < rows; ++r) {
-      const Path path = write_path(plan_.judge, *batch.penalty, static_cast<std::int32_t>(r), used);
-      inputs[r].path_begin = path.begin;
-      inputs[r].path_count = path.count;
+  JudgeInput* const inputs = on_host(plan_.judge_rows);
+  std::size_t penalised = 0, path_tokens = 0;
+  for (std::size_t t = 0; t < texts; ++t) {
+    const JudgeText& text = batch.texts[t];
+    const JudgeText& next = batch.texts[(t + 1) % texts];
+    SamplingSetting setting =
+        setting_of(fault() == DeviceFault::neighbours_parameters ? next.params : text.params,
+                   fault() == DeviceFault::neighbours_noise ? next.key : text.key, text.rule);
+    setting.root = roots_[t];
+    if (is_penalised(text.penalty, text.params)) {
+      setting.penalised = 1;
+      setting.text = write_text(
+          plan_.judge,
+          fault() == DeviceFault::neighbours_counts && next.penalty ? *next.penalty : *text.penalty,
+          penalised);
+      const std::size_t end = t + 1 < texts ? to_size(roots_[t + 1]) : rows;
+      for (std::size_t r = to_size(roots_[t]); r < end; ++r) {
+        const Path path =
+            write_path(plan_.judge, *text.penalty, static_cast<std::int32_t>(r), path_tokens);
+        inputs[r].path_begin = path.begin;
+        inputs[r].path_count = path.count;
+      }
     }
-    write_text(plan_.judge, *batch.penalty);
-    end = plan_.judge.path_tokens.at + used * sizeof(std::int32_t);
+    on_host(plan_.judge.settings)[t] = setting;
   }
-  hand_over(plan_.judge, end);
+  hand_over(plan_.judge, plan_.judge.child_token.at + rows * sizeof(std::int32_t), penalised,
+            path_tokens);
   judge_batch_ = batches_;
   judge_staged_ = rows;
 }
 
 void CudaSampler::judge(float* logits, std::int32_t rows) {
   rows = launched("judge", rows, judge_staged_);
-  const JudgeView view{on_device(plan_.judge.setting), on_device(plan_.judge_rows),
-                       on_device(plan_.judge.child_row), on_device(plan_.judge.child_token),
-                       penalty_view(plan_.judge)};
+  const JudgeView view{on_device(plan_.judge.head),        on_device(plan_.judge.settings),
+                       on_device(plan_.judge_rows),        on_device(plan_.judge.child_row),
+                       on_device(plan_.judge.child_token), penalty_view(plan_.judge)};
   const TargetView target{logits, on_device(plan_.target_statistics),
                           on_device(plan_.target_slices), plan_.target_vocab};
   const VerdictView verdict{on_device(plan_.outcomes),
                             {on_device(plan_.judge_finished), on_host(plan_.judge_mark)},
-                            on_host(plan_.verdict)};
+                            on_host(plan_.tree_verdicts),
+                            on_host(plan_.accepted_rows)};
   process_target_rows(view, target, rows, stream_);
   couple_target_rows(view, target, rows, stream_);
   judge_tree(view, target, store_view(), verdict, rows, faulty(), stream_);
 }
 
-void CudaSampler::collect_verdict(DeviceVerdict& out) {
-  if (judge_staged_ == 0) throw_failure("CUDA sampler: no tree has been judged");
-  wait_for(judge_batch_, plan_.judge_mark, "judging a tree");
-  const std::int32_t* const verdict = on_host(plan_.verdict);
-  const std::int32_t* const rows = verdict + 2;
-  const std::size_t accepted = to_size(verdict[1]);
-  if (verdict[0] == no_distribution) {
-    throw_no_finite_logit("target", accepted == 0 ? 0 : to_size(rows[accepted - 1]));
+void CudaSampler::collect_verdicts(std::span<DeviceVerdict> out) {
+  if (judge_staged_ == 0 || out.size() != roots_.size()) {
+    throw_failure(cat("CUDA sampler: verdicts on ", out.size(), " trees asked for, ",
+                      judge_staged_ == 0 ? 0 : roots_.size(), " judged"));
   }
-  out.bonus = verdict[0];
-  out.rows.assign(rows, rows + accepted);
+  wait_for(judge_batch_, plan_.judge_mark, "judging trees");
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    const TreeVerdict& verdict = on_host(plan_.tree_verdicts)[t];
+    const std::int32_t* const rows = on_host(plan_.accepted_rows) + roots_[t];
+    const std::size_t accepted = to_size(verdict.accepted);
+    if (verdict.bonus == no_distribution) {
+      throw_no_finite_logit("target", to_size(accepted == 0 ? roots_[t] : rows[accepted - 1]));
+    }
+    out[t].bonus = verdict.bonus;
+    out[t].rows.assign(rows, rows + accepted);
+  }
 }
 
 // --- scoring ----------------------------------------------------------------------------------
 
 void CudaSampler::stage_score(std::span<const TokenId> next, const SamplingParams& params) {
-  check_rows("score", next.size());
+  check_batch("score", next.size(), 1);
   if (plan_.common_vocab == 0) throw_failure("CUDA sampler: it was made without a draft");
   transfers_.wait();
-  write_setting(plan_.score, params, {}, DeviceNoise::top, next.size(), false);
+  write_head(plan_.score, next.size(), 1);
+  *on_host(plan_.score.settings) = setting_of(params, {}, DeviceNoise::top);
   std::copy(next.begin(), next.end(), on_host(plan_.score.next));
   hand_over(plan_.score, plan_.score.next.at + next.size() * sizeof(TokenId));
   score_staged_ = next.size();
@@ -370,7 +442,8 @@ void CudaSampler::stage_score(std::span<const TokenId> next, const SamplingParam
 
 void CudaSampler::score(const float* logits, std::int64_t stride, std::int32_t rows) {
   rows = launched("score", rows, score_staged_);
-  const ScoreView view{on_device(plan_.score.setting), on_device(plan_.score.next)};
+  const ScoreView view{on_device(plan_.score.head), on_device(plan_.score.settings),
+                       on_device(plan_.score.next)};
   score_rows(view, logits, stride, plan_.common_vocab, on_device(plan_.scores), rows, stream_);
   fetch(plan_.host_scores, plan_.scores, to_size(rows), "fetching scores");
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/sampler_plan.h"
@@ -34,12 +35,12 @@ class CudaSampler final : public DeviceSampler {
   void stage_draw(const DrawBatch& batch) override;
   void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
   void collect_draw(std::span<DrawnChildren> out) override;
-  DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) override;
-  float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) override;
+  DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) override;
+  float score_of(const DrawText& text, const DrawRow& row, TokenId token) override;
 
   void stage_judge(const JudgeBatch& batch) override;
   void judge(float* logits, std::int32_t rows) override;
-  void collect_verdict(DeviceVerdict& out) override;
+  void collect_verdicts(std::span<DeviceVerdict> out) override;
 
   void stage_score(std::span<const TokenId> next, const SamplingParams& params) override;
   void score(const float* logits, std::int64_t stride, std::int32_t rows) override;
@@ -58,23 +59,27 @@ class CudaSampler final : public DeviceSampler {
   T* on_device(Place<T> place) const {
     return place.in(device_.data());
   }
-  void write_setting(const JobPlan& job, const SamplingParams& params, const StepKey& key,
-                     DeviceNoise noise, std::size_t rows, bool penalised);
-  void write_text(const JobPlan& job, const PenaltyText& text) const;
+  void write_head(const JobPlan& job, std::size_t rows, std::size_t texts);
+  SamplingSetting setting_of(const SamplingParams& params, const StepKey& key,
+                             DeviceNoise noise) const;
+  /// Appends the text's tokens to the job's `penalised` texts. Returns the setting's `text`.
+  std::int32_t write_text(const JobPlan& job, const PenaltyText& text,
+                          std::size_t& penalised) const;
   /// Appends the tokens on a node's path to the job's, of which there are `used`.
   Path write_path(const JobPlan& job, const PenaltyText& text, std::int32_t node,
                   std::size_t& used) const;
-  /// The job's inputs up to `end`.
-  void hand_over(const JobPlan& job, std::size_t end);
+  /// The job's inputs up to `end`, and what its penalised texts need beside.
+  void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
+                 std::size_t path_tokens = 0);
   void wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark, const char* what) const;
   template <typename T>
   void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
 
   DrawInput input_of(const DrawRow& row) const;
-  /// Stages and sends one row of a batch and a token of it.
-  DrawView send_row(const DrawBatch& batch, std::int32_t row, TokenId token);
-  void link_children(const JudgeBatch& batch) const;
-  void check_rows(const char* what, std::size_t rows) const;
+  /// Stages and sends one row of a text and a token of it.
+  DrawView send_row(const DrawText& text, const DrawRow& row, TokenId token);
+  void link_children(const JudgeBatch& batch);
+  void check_batch(const char* what, std::size_t rows, std::size_t texts) const;
   std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
   PenaltyView penalty_view(const JobPlan& job) const;
   StoreView store_view() const;
@@ -88,8 +93,10 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t batches_ = 0;  ///< staged so far
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
-  bool draw_scores_ = false;   ///< whether children of the batch staged come with scores
-  bool draw_samples_ = false;  ///< whether they are sampled
+  // By row staged:
+  std::vector<bool> draw_scores_;    ///< whether its children come with scores
+  std::vector<bool> draw_samples_;   ///< whether they are sampled
+  std::vector<std::int32_t> roots_;  ///< by tree staged: the first row
 };
 
 }  // namespace coppice::cuda

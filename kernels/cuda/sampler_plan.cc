@@ -33,9 +33,9 @@ void check_limits(const SamplerLimits& limits) {
                       most_vocab, " can be sampled from; use --device cpu"));
     }
   }
-  if (limits.target_vocab < 1 || limits.rows < 1 || limits.store_rows < 0) {
+  if (limits.target_vocab < 1 || limits.rows < 1 || limits.store_rows < 0 || limits.texts < 1) {
     throw_failure(cat("CUDA sampler: limits of ", limits.target_vocab, " tokens, ", limits.rows,
-                      " rows, ", limits.store_rows, " store rows"));
+                      " rows, ", limits.store_rows, " store rows, ", limits.texts, " texts"));
   }
 }
 
@@ -49,25 +49,30 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   // Whole groups of four tokens have room.
   plan.store_stride = (to_size(plan.common_vocab) + 3) / 4 * 4;
   plan.text_words = (to_size(limits.target_vocab) + 31) / 32;
-  const std::size_t rows = to_size(limits.rows), store_rows = to_size(limits.store_rows);
+  const std::size_t rows = to_size(limits.rows), store_rows = to_size(limits.store_rows),
+                    texts = to_size(limits.texts);
   // A node that is drawn from has ancestors that were, and a row of the target's pass has its
   // ancestors in it: paths are no longer than the store, or the pass, has rows.
   plan.path_tokens = rows * std::max(rows, store_rows);
 
   Layout inputs;
-  inputs.place(plan.draw.setting, 1);
+  inputs.place(plan.draw.head, 1);
+  inputs.place(plan.draw.settings, texts);
   inputs.place(plan.draw_rows, rows);
-  inputs.place(plan.draw.text_bits, plan.text_words);
+  inputs.place(plan.draw.text_bits, texts * plan.text_words);
   inputs.place(plan.draw.path_tokens, plan.path_tokens);
-  inputs.place(plan.more.setting, 1);
+  inputs.place(plan.more.head, 1);
+  inputs.place(plan.more.settings, 1);
   inputs.place(plan.more_rows, 1);
-  inputs.place(plan.judge.setting, 1);
+  inputs.place(plan.judge.head, 1);
+  inputs.place(plan.judge.settings, texts);
   inputs.place(plan.judge_rows, rows);
   inputs.place(plan.judge.child_row, rows);
   inputs.place(plan.judge.child_token, rows);
-  inputs.place(plan.judge.text_bits, plan.text_words);
+  inputs.place(plan.judge.text_bits, texts * plan.text_words);
   inputs.place(plan.judge.path_tokens, plan.path_tokens);
-  inputs.place(plan.score.setting, 1);
+  inputs.place(plan.score.head, 1);
+  inputs.place(plan.score.settings, 1);
   inputs.place(plan.score.next, rows);
 
   const std::size_t draft_slices = to_size(slices_of(plan.common_vocab));
@@ -90,7 +95,8 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   Layout host(inputs.bytes());
   host.place(plan.drawn, rows);
   host.place(plan.drawn_more, 1);
-  host.place(plan.verdict, rows + 2);
+  host.place(plan.tree_verdicts, texts);
+  host.place(plan.accepted_rows, rows);
   host.place(plan.draw_mark, 1);
   host.place(plan.judge_mark, 1);
   host.place(plan.host_scores, rows);

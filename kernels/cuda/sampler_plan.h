@@ -18,10 +18,11 @@ struct Place {
   T* in(void* memory) const { return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + at); }
 };
 
-/// Inputs of one job, sent as one range from `setting` on. Those that only a penalty needs lie
+/// Inputs of one job, sent as one range from `head` on. Those that only a penalty needs lie
 /// last; tokens of paths, of which there are more or fewer, at the very end.
 struct JobPlan {
-  Place<SamplingSetting> setting;
+  Place<BatchHead> head;
+  Place<SamplingSetting> settings;             ///< by text
   Place<std::int32_t> child_row, child_token;  ///< judging
   Place<std::int32_t> next;                    ///< scoring
   Place<std::uint32_t> text_bits;
@@ -32,7 +33,7 @@ struct SamplerPlan {
   std::int32_t target_vocab = 0;
   std::int32_t common_vocab = 0;  ///< tokens that draft and target know; 0: no draft
   std::size_t store_stride = 0;   ///< of a row of store_logits
-  std::size_t text_words = 0;     ///< of text_bits
+  std::size_t text_words = 0;     ///< of a text's text_bits
   std::size_t path_tokens = 0;    ///< of a batch, at most
 
   // In both.
@@ -52,7 +53,8 @@ struct SamplerPlan {
 
   // In page-locked memory.
   Place<DrawnRow> drawn, drawn_more;
-  Place<std::int32_t> verdict;
+  Place<TreeVerdict> tree_verdicts;
+  Place<std::int32_t> accepted_rows;
   Place<std::uint32_t> draw_mark, judge_mark;
   Place<float> host_scores;
   std::size_t host_bytes = 0;

@@ -3,7 +3,7 @@
 // drafting/child_drawer.h, verify/acceptance.h.
 //
 // All inputs but the logits lie at fixed addresses and are read when a kernel runs, the number
-// of rows among them (SamplingSetting::rows): `rows` of a launch may exceed it, further rows do
+// of rows among them (BatchHead::rows): `rows` of a launch may exceed it, further rows do
 // nothing. So a recorded launch serves every later batch. Only the noise decides what a launch
 // does, never what is launched.
 //
@@ -29,6 +29,15 @@ inline std::int32_t slices_of(std::int32_t vocab) {
   return (vocab + slice_tokens - 1) / slice_tokens;
 }
 
+/// Of all rows of a batch.
+struct BatchHead {
+  std::int32_t rows = 0;
+  std::int32_t texts = 0;
+  std::uint32_t number = 0;  ///< of the batch, told to the host with its results
+  std::uint32_t unused = 0;
+};
+
+/// Of a text's rows.
 struct SamplingSetting {
   StepKey key;
   double top_p = 1.0;                ///< 1 or more: off
@@ -37,11 +46,12 @@ struct SamplingSetting {
   float penalty = 1.0f;
   float sharpness = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
-  std::int32_t rows = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
   DeviceNoise noise = DeviceNoise::sampled;
   DeviceFault fault = DeviceFault::none;  ///< looked at by launches that are `faulty`
-  std::uint32_t number = 0;               ///< of the batch, told to the host with its results
+  std::int32_t text = 0;                  ///< whose text_bits these are
+  std::int32_t root = 0;                  ///< judging: the first row of its tree
+  std::int32_t unused = 0;
 };
 
 /// What turns a logit of a row into its probability: token t with logit x weighs
@@ -61,7 +71,8 @@ struct RowStatistics {
 
 /// What the repetition penalty concerns: tokens in the text, and by row those of its tree path.
 struct PenaltyView {
-  const std::uint32_t* text_bits = nullptr;  ///< one bit per token, whole words
+  const std::uint32_t* text_bits = nullptr;  ///< [texts, text_words] one bit per token
+  std::int32_t text_words = 0;
   const std::int32_t* path_tokens = nullptr;
 };
 
@@ -72,12 +83,13 @@ struct DrawInput {
   std::int32_t path_begin = 0;  ///< of path_tokens
   std::int32_t path_count = 0;
   std::int32_t after = -1;  ///< only children that come after this one; -1: all. Or see score_token
-  std::int32_t unused = 0;
+  std::int32_t text = 0;
 };
 
 struct DrawView {
-  const SamplingSetting* setting = nullptr;
-  const DrawInput* rows = nullptr;  ///< [row capacity]
+  const BatchHead* head = nullptr;
+  const SamplingSetting* settings = nullptr;  ///< [text capacity]
+  const DrawInput* rows = nullptr;            ///< [row capacity]
   PenaltyView penalty;
 };
 
@@ -135,10 +147,13 @@ struct JudgeInput {
   std::int32_t path_count = 0;
   std::int32_t first_child = 0;  ///< of child_row and child_token
   std::int32_t children = 0;
+  std::int32_t text = 0;
+  std::int32_t unused = 0;
 };
 
 struct JudgeView {
-  const SamplingSetting* setting = nullptr;
+  const BatchHead* head = nullptr;
+  const SamplingSetting* settings = nullptr;  ///< [text capacity]
   const JudgeInput* rows = nullptr;           ///< [row capacity]
   const std::int32_t* child_row = nullptr;    ///< [row capacity] a row's children by rank
   const std::int32_t* child_token = nullptr;  ///< [row capacity] likewise
@@ -160,11 +175,18 @@ struct RowOutcome {
 };
 inline constexpr TokenId no_distribution = -2;
 
+/// What a tree comes to.
+struct TreeVerdict {
+  TokenId bonus = -1;  ///< no_distribution: the last row reached has no finite logit
+  std::int32_t accepted = 0;
+};
+
 struct VerdictView {
   RowOutcome* outcomes = nullptr;  ///< [rows]
   CompletionView completion;
-  /// In page-locked memory, [2 + row capacity]: bonus, accepted rows, those rows.
-  std::int32_t* verdict = nullptr;
+  // In page-locked memory:
+  TreeVerdict* trees = nullptr;           ///< [text capacity]
+  std::int32_t* accepted_rows = nullptr;  ///< [row capacity] a tree's from its root's place on
 };
 
 void process_target_rows(const JudgeView& judge, const TargetView& target, std::int32_t rows,
@@ -176,6 +198,7 @@ void judge_tree(const JudgeView& judge, const TargetView& target, const StoreVie
                 const VerdictView& verdict, std::int32_t rows, bool faulty, cudaStream_t stream);
 
 struct ScoreView {
+  const BatchHead* head = nullptr;
   const SamplingSetting* setting = nullptr;
   const std::int32_t* next = nullptr;  ///< [row capacity]
 };

@@ -116,8 +116,8 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
     node.value = tree.value[n];
     // Read from the parent's row.
     if (n > 0) {
-      node.target_prob = static_cast<double>(engine.target_runner->distribution(
-          tree.parent[n])[static_cast<std::size_t>(tree.token[n])]);
+      node.target_prob = static_cast<double>(
+          step.target().distribution(tree.parent[n])[static_cast<std::size_t>(tree.token[n])]);
     }
     node.accepted =
         n == 0 || std::find(path.begin(), path.end(), static_cast<std::int32_t>(n)) != path.end();

@@ -137,8 +137,8 @@ Engine Engine::load(const EngineOptions& options) {
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,
-        impl->sampler ? make_device_draft_sampler(*impl->sampler, tree_rows(options))
-                      : make_host_draft_sampler(config.vocab_size, draft_vocab, *impl->noise));
+        impl->sampler ? make_device_draft_sampling(*impl->sampler, tree_rows(options))
+                      : make_host_draft_sampling(config.vocab_size, draft_vocab, *impl->noise));
   }
   impl->load_seconds = now_seconds() - start;
   return Engine(std::move(impl));

@@ -67,22 +67,14 @@ const CostTable* Engine::Impl::find_costs() {
   return &*costs;
 }
 
-std::unique_ptr<TreeJudge> Engine::Impl::make_judge(DeviceNoise rule) {
+std::unique_ptr<TreeJudge> Engine::Impl::make_judge() {
   if (other_rule) {
     if (sampler)
       throw_failure("planted rules read distributions on the host; this device has none");
     return make_host_judge(*target_runner, other_rule());
   }
-  if (sampler) return make_device_judge(*target_runner, *sampler, rule);
-  switch (rule) {
-    case DeviceNoise::top:
-      return make_host_judge(*target_runner, make_greedy_rule());
-    case DeviceNoise::coupled:
-      return make_host_judge(*target_runner, make_coupled_rule(*noise));
-    case DeviceNoise::sampled:
-      break;
-  }
-  return make_host_judge(*target_runner, make_rejection_rule());
+  return sampler ? make_device_judge(*target_runner, *sampler)
+                 : make_host_judge(*target_runner, *noise);
 }
 
 const Tokenizer& Engine::Impl::require_tokenizer() const {

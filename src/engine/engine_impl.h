@@ -57,8 +57,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// while there are too few free KV slots to measure in.
   const CostTable* find_costs();
   const Tokenizer& require_tokenizer() const;
-  /// Judges by recursive rejection, the target's argmax, or shared noise.
-  std::unique_ptr<TreeJudge> make_judge(DeviceNoise rule);
+  /// Judges trees where this engine samples, or by the rule that is set instead.
+  std::unique_ptr<TreeJudge> make_judge();
 
   /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.
   void check(const GenerateOptions& options) const;

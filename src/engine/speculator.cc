@@ -42,9 +42,10 @@ bool Speculator::can_follow(const SequenceState& state) const {
 
 std::int64_t Speculator::prefill(SequenceState& state) {
   double fit = 1.0;
+  const std::int64_t before = engine_.draft_runner->passes();
   engine_.draft_runner->prefill(state, setting_.params, fit);
   if (auto_size_ != nullptr) auto_size_->begin_text(fit);
-  return engine_.draft_runner->passes();
+  return engine_.draft_runner->passes() - before;
 }
 
 std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left) {
@@ -84,7 +85,7 @@ DraftRunner::Step Speculator::grow(SequenceState& state, const StepKey& key,
   return draft;
 }
 
-void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
+void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
                        const StepSeconds& seconds, double share_run) {
   if (auto_size_ != nullptr) {
     const std::int64_t passes = draft != nullptr ? draft->passes() : 0;

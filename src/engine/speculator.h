@@ -30,7 +30,7 @@ class Speculator {
 
   /// What a judged step tells; `draft` is null where it was plain. `seconds` and `share_run` as
   /// AutoSize::observe() takes them.
-  void learn(const TokenTree& tree, const Verdict& verdict, DraftRunner* draft,
+  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
              const StepSeconds& seconds, double share_run);
 
   /// At a text's end, from its finished statistics.

@@ -35,8 +35,10 @@ void Step::grow() {
 }
 
 bool Step::judge() {
-  pass_ = text_.judge->judge(text_.state, text_.tree, text_.request.target,
-                             draft_ ? &draft_->sampler() : nullptr, key_, text_.verdict, seconds_);
+  const TextTree tree{&text_.state,         &text_.tree, text_.request.target,
+                      text_.request.rule(), key_,        draft_ ? &draft_->sampler() : nullptr,
+                      &text_.verdict};
+  pass_ = text_.judge->judge({&tree, 1}, seconds_);
   if (!pass_) return false;
   note_logprobs();
   if (engine_.observer) show();
@@ -44,7 +46,7 @@ bool Step::judge() {
 }
 
 void Step::commit() {
-  pass_->commit(text_.verdict.path);
+  pass_->text().commit(text_.verdict.path);
   if (draft_) draft_->commit(text_.tree, text_.verdict.path);
   for (const std::int32_t node : text_.verdict.path) {
     text_.state.append(text_.tree.token[static_cast<std::size_t>(node)]);
@@ -72,9 +74,9 @@ double Step::share_run() const {
 void Step::show() {
   const Stopwatch timing(text_.account.observer_seconds);
   engine_.observer(
-      {text_.state, text_.tree, text_.verdict, *pass_, draft_ ? &draft_->sampler() : nullptr,
+      {text_.state, text_.tree, text_.verdict, pass_->text(), draft_ ? &draft_->sampler() : nullptr,
        text_.request.target, text_.speculator.setting().params, key_, draft_ ? draft_->passes() : 0,
-       seconds_, pass_->late_rows(), draft_ ? text_.speculator.calibration() : nullptr});
+       seconds_, pass_->text().late_rows(), draft_ ? text_.speculator.calibration() : nullptr});
 }
 
 void Step::note_logprobs() {
@@ -92,8 +94,8 @@ void Step::note_logprob(std::int32_t node, TokenId token) {
   const SamplingParams& params = text_.request.target;
   const std::span<const float> probs =
       params.temperature > 0.0
-          ? pass_->distribution(node)
-          : pass_->distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
+          ? pass_->text().distribution(node)
+          : pass_->text().distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
   const auto log_of = [&](TokenId t) {
     return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
   };

@@ -22,6 +22,8 @@ class Step {
   void grow();
   /// The target's pass, the verdict, and who wants to know of it. False: too few KV slots.
   bool judge();
+  /// What was judged.
+  TargetRows& target() { return pass_->text(); }
   /// The text gains the accepted path and the bonus token.
   void commit();
   /// What it brought, what it took, and what is learned from it.

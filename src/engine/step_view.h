@@ -23,7 +23,7 @@ struct StepView {
   const SequenceState& state;  ///< the text so far; its last token is the root
   const TokenTree& tree;       ///< the root alone where the step was plain
   const Verdict& verdict;
-  TargetRunner& target;       ///< holds the pass over `tree`
+  TargetRows& target;         ///< holds the pass over `tree`
   const DraftSampler* draft;  ///< D by TokenTree::source; null where the step was plain
   const SamplingParams& target_params;
   const SamplingParams& draft_params;

@@ -10,7 +10,7 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
       request(asked),
       state(text),
       speculator(on, asked),
-      judge(on.make_judge(asked.rule())),
+      judge(on.make_judge()),
       callback_(callback),
       prompt_length_(text.length()),
       stream_(asked.options.stop) {

@@ -17,10 +17,9 @@ class DrawProbe final : public ProbeSampling {
     for (std::int32_t r = 0; r < rows; ++r) {
       rows_.push_back({r % store_rows_, r, 0, child_node_key(root_node_key, r)});
     }
-    DrawBatch batch;
-    batch.params = usual_params;
-    batch.rows = rows_;
-    sampler_.stage_draw(batch);
+    DrawText text;
+    text.params = usual_params;
+    sampler_.stage_draw({{&text, 1}, rows_});
     return &sampler_.draw_tail();
   }
   void collect() override {
@@ -52,17 +51,12 @@ class JudgeProbe final : public ProbeSampling {
       depth_.push_back(r);
       store_.push_back(r + 1 < rows ? r % store_rows_ : -1);
     }
-    JudgeBatch batch;
-    batch.params = usual_params;
-    batch.token = token_;
-    batch.parent = parent_;
-    batch.depth = depth_;
-    batch.rank = rank_;
-    batch.store = store_;
-    sampler_.stage_judge(batch);
+    JudgeText text;
+    text.params = usual_params;
+    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, store_});
     return &sampler_.judge_tail();
   }
-  void collect() override { sampler_.collect_verdict(verdict_); }
+  void collect() override { sampler_.collect_verdicts({&verdict_, 1}); }
 
  private:
   DeviceSampler& sampler_;

@@ -46,7 +46,7 @@ struct Drawn {
 /// The host's drawer over one row.
 class HostRow {
  public:
-  HostRow(std::span<const float> logits, const DrawBatch& batch, std::int32_t depth,
+  HostRow(std::span<const float> logits, const testing::OneDraw& batch, std::int32_t depth,
           const TokenCounts* seen)
       : vocab_(logits.size()),
         noise_(static_cast<std::int64_t>(vocab_)),
@@ -85,10 +85,10 @@ class SamplerBeliefs : public testing::SamplerTest {
   /// Below this a score's float may have few digits, or none on one of the two sides.
   static constexpr float least_compared = 1e-25f;
 
-  std::vector<Drawn> draw_scored(cuda::CudaSampler& sampler, const DrawBatch& batch,
+  std::vector<Drawn> draw_scored(cuda::CudaSampler& sampler, const testing::OneDraw& batch,
                                  const float* logits, std::int64_t stride,
                                  std::int32_t padding = 0) {
-    sampler.stage_draw(batch);
+    sampler.stage_draw(batch.batch());
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
     std::vector<DrawnChildren> drawn(batch.rows.size());
@@ -172,7 +172,7 @@ TEST_P(SamplerBeliefsByVocabulary, AreTheHostDrawers) {
       }
       for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
         for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
-          DrawBatch batch;
+          testing::OneDraw batch;
           batch.key = {random(), random() % 5, random() % 100, random() % 1000};
           batch.params = params;
           batch.noise = noise;
@@ -220,7 +220,7 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
     const std::vector<float> logits = random_logits(random, index_of(v.draft), 0);
     const std::span<const float> row = std::span(logits).first(index_of(common));
     const GuardedArray<float> on_device(logits);
-    DrawBatch batch;
+    testing::OneDraw batch;
     batch.key = {5, 6, 7, random()};
     batch.params = {1.0, 150};
     batch.noise = noise;
@@ -239,11 +239,11 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
             belief(first, batch.sharpness, static_cast<double>(drawn.scores[i])));
         // What is listed and what is asked for are the same bits.
         if (i % 13 == 0) {
-          ASSERT_EQ(sampler->score_of(batch, 0, drawn.list[i].token), drawn.scores[i]);
+          ASSERT_EQ(sampler->score_of(batch, batch.rows[0], drawn.list[i].token), drawn.scores[i]);
         }
       }
       if (drawn.exhausted) break;
-      drawn = Drawn(sampler->more(batch, 0, drawn.list.back().token));
+      drawn = Drawn(sampler->more(batch, batch.rows[0], drawn.list.back().token));
       EXPECT_EQ(drawn.moments.largest, first.largest);
       EXPECT_EQ(drawn.moments.sum, first.sum);
       EXPECT_EQ(drawn.moments.mean, first.mean);
@@ -251,11 +251,12 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
     }
     EXPECT_FALSE(host.next());
     EXPECT_NEAR(sum, 1.0, 1e-4) << "beliefs of all children";
-    EXPECT_EQ(sampler->score_of(batch, 0, common), 0.0f) << "known to one model, or to none";
+    EXPECT_EQ(sampler->score_of(batch, batch.rows[0], common), 0.0f)
+        << "known to one model, or to none";
     if (common > 150) {
       const auto least =
           static_cast<TokenId>(std::min_element(row.begin(), row.end()) - row.begin());
-      EXPECT_EQ(sampler->score_of(batch, 0, least), 0.0f) << "filtered";
+      EXPECT_EQ(sampler->score_of(batch, batch.rows[0], least), 0.0f) << "filtered";
     }
   }
 }
@@ -284,7 +285,7 @@ TEST_F(SamplerBeliefs, FollowThePenalty) {
   const GuardedArray<float> on_device(logits);
   const auto sampler = make_sampler(vocab, vocab, 4, 4);
   const std::vector<DrawRow> rows{{0, 2, 2, 1}};
-  DrawBatch batch;
+  testing::OneDraw batch;
   batch.key = {1, 2, 3, 4};
   batch.params = {0.8, 0, 1.0, 0.0, 1.7};
   batch.noise = DeviceNoise::coupled;
@@ -310,20 +311,20 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
   for (int trial = 0; trial < trials; ++trial) {
     const std::vector<float> logits = random_logits(random, vocab, 0);
     const GuardedArray<float> on_device(logits);
-    DrawBatch batch;
+    testing::OneDraw batch;
     batch.key = {random(), 1, 2, 3};
     batch.params = {1.0};
     batch.noise = DeviceNoise::coupled;
     batch.sharpness = 0.7;
     batch.rows = rows;
-    const auto off = [&](const DrawBatch& drawn, DeviceFault fault) {
+    const auto off = [&](const testing::OneDraw& drawn, DeviceFault fault) {
       sampler->plant(fault);
       return moments_off(draw_scored(*sampler, drawn, on_device.data(), vocab)[0].moments,
                          HostRow(logits, batch, 1, nullptr).moments(), batch.sharpness);
     };
     EXPECT_LE(off(batch, DeviceFault::none), 1.0);
     slices += off(batch, DeviceFault::sums_miss_a_slice) > 1.0 ? 1 : 0;
-    DrawBatch other = batch;
+    testing::OneDraw other = batch;
     ++other.key.position;
     positions += off(other, DeviceFault::none) > 1.0 ? 1 : 0;
     other = batch;
@@ -341,7 +342,7 @@ TEST_F(SamplerBeliefs, ComeOnlyWithASharpness) {
   const auto sampler = make_sampler(vocab, vocab, 1, 1);
   const GuardedArray<float> logits(random_logits(random, vocab, 0));
   const std::vector<DrawRow> rows{{0, 0, 1, 1}};
-  DrawBatch batch;
+  testing::OneDraw batch;
   batch.params = {1.0};
   batch.noise = DeviceNoise::coupled;
   batch.rows = rows;

@@ -29,9 +29,9 @@ std::size_t index_of(TokenId token) { return static_cast<std::size_t>(token); }
 
 class SamplerDraw : public testing::SamplerTest {
  protected:
-  static DrawBatch batch_of(const StepKey& key, const SamplingParams& params, DeviceNoise noise,
-                            const std::vector<DrawRow>& rows) {
-    DrawBatch batch;
+  static testing::OneDraw batch_of(const StepKey& key, const SamplingParams& params,
+                                   DeviceNoise noise, const std::vector<DrawRow>& rows) {
+    testing::OneDraw batch;
     batch.key = key;
     batch.params = params;
     batch.noise = noise;
@@ -40,7 +40,8 @@ class SamplerDraw : public testing::SamplerTest {
   }
 
   /// Noise of the batch's row, 1 where there is none.
-  static std::vector<double> noise_of(const DrawBatch& batch, std::size_t row, std::size_t vocab) {
+  static std::vector<double> noise_of(const testing::OneDraw& batch, std::size_t row,
+                                      std::size_t vocab) {
     if (batch.noise == DeviceNoise::top) return std::vector<double>(vocab, 1.0);
     if (batch.noise == DeviceNoise::coupled) {
       return testing::coupled_noise(batch.key, batch.rows[row].depth, vocab);
@@ -110,7 +111,7 @@ TEST_P(SamplerDrawByVocabulary, FollowsTheNoise) {
            {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
         SCOPED_TRACE(::testing::Message() << "kind " << kind << " noise " << static_cast<int>(noise)
                                           << " k " << params.top_k << " p " << params.top_p);
-        const DrawBatch batch = batch_of(key, params, noise, rows);
+        const testing::OneDraw batch = batch_of(key, params, noise, rows);
         const auto drawn = draw(*sampler, batch, on_device.data(), vocab + 1, 2);
         for (std::size_t r = 0; r < rows.size(); ++r) {
           if (laws[r].near_edge) continue;
@@ -135,12 +136,12 @@ TEST_P(SamplerDrawByVocabulary, MoreContinuesUntilMassIsExhausted) {
       const Law law = testing::reference_law(logits, params);
       ASSERT_FALSE(law.near_edge);
       const GuardedArray<float> on_device(logits);
-      const DrawBatch batch = batch_of({5, 6, 7, 8}, params, noise, rows);
+      const testing::OneDraw batch = batch_of({5, 6, 7, 8}, params, noise, rows);
       auto drawn = draw(*sampler, batch, on_device.data(), 0);
       for (std::size_t r = 0; r < rows.size(); ++r) {
         Children& all = drawn[r];
         for (std::size_t last = all.size(); last > 0 && last % most_children == 0;) {
-          const auto next = sampler->more(batch, static_cast<std::int32_t>(r), all.back().token);
+          const auto next = sampler->more(batch, batch.rows[r], all.back().token);
           all.insert(all.end(), next.list.begin(), next.list.end());
           ASSERT_EQ(next.exhausted, next.list.size() < most_children);
           if (next.exhausted) break;
@@ -162,11 +163,11 @@ TEST_F(SamplerDraw, EqualProbabilitiesComeByRisingId) {
     const auto sampler = make_sampler(vocab, vocab, 1, 1);
     const GuardedArray<float> flat(std::vector<float>(static_cast<std::size_t>(vocab), -3.0f));
     const std::vector<DrawRow> rows{{0, 0, 0, 1}};
-    const DrawBatch batch = batch_of({}, {1.0}, DeviceNoise::top, rows);
+    const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::top, rows);
     const auto first = draw(*sampler, batch, flat.data(), vocab)[0];
     ASSERT_EQ(first.size(), most_children);
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(index_of(first[i].token), i);
-    const auto second = sampler->more(batch, 0, first.back().token).list;
+    const auto second = sampler->more(batch, batch.rows[0], first.back().token).list;
     ASSERT_EQ(second.size(), std::min<std::size_t>(32, static_cast<std::size_t>(vocab) - 32));
     for (std::size_t i = 0; i < second.size(); ++i) EXPECT_EQ(index_of(second[i].token), 32 + i);
   }
@@ -198,7 +199,7 @@ TEST_F(SamplerDraw, TokensBeyondTheTargetsVocabularyAreNotDrawn) {
   const GuardedArray<float> on_device(logits);
   logits.resize(21);
   const std::vector<DrawRow> rows{{0, 0, 0, 1}};
-  const DrawBatch batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
   const auto children = draw(*sampler, batch, on_device.data(), 40)[0];
   EXPECT_EQ(children.size(), 21u);
   expect_order(children, testing::reference_law(logits, {1.0}), noise_of(batch, 0, 21), true);
@@ -229,7 +230,7 @@ TEST_F(SamplerDraw, PenaltyFollowsThePath) {
     const GuardedArray<float> on_device(logits);
     for (const SamplingParams& params :
          {SamplingParams{1.0, 0, 1.0, 0.0, 1.7}, SamplingParams{1.0, 30, 0.97, 0.0, 0.6}}) {
-      DrawBatch batch = batch_of({1, 2, 3, 4}, params, DeviceNoise::sampled, rows);
+      testing::OneDraw batch = batch_of({1, 2, 3, 4}, params, DeviceNoise::sampled, rows);
       batch.penalty = &text;
       const auto drawn = draw(*sampler, batch, on_device.data(), vocab);
       for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -255,7 +256,7 @@ TEST_F(SamplerDraw, ReportsARowWithoutFiniteLogit) {
   std::fill(logits.begin() + 50, logits.begin() + 100, -infinity);
   const GuardedArray<float> on_device(logits);
   const std::vector<DrawRow> rows{{0, 0, 0, 1}, {1, 0, 0, 2}, {2, 0, 0, 3}};
-  const DrawBatch batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
   EXPECT_THROW(draw(*sampler, batch, on_device.data(), 50), Error);
   EXPECT_EQ(draw(*sampler, batch, on_device.data(), 0).size(), 3u);
 }

@@ -80,7 +80,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     const auto noise = static_cast<DeviceNoise>(i % 3);
     // The root and as many children as there are rows to it, which is never the same.
     const std::int32_t nodes = 2 + i % (most_rows - 1);
-    DrawBatch batch;
+    testing::OneDraw batch;
     batch.key = {7, 8, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(3 * i)};
     batch.params = some_params(i);
     batch.noise = noise;
@@ -102,7 +102,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     batch.penalty = &text;
     draft.upload(rows_of_logits());
     const auto expected = draw(*direct_, batch, draft.data(), vocab);
-    recorded_->stage_draw(batch);
+    recorded_->stage_draw(batch.batch());
     transfers_->send();
     if (!drawing) {
       drawing = std::make_unique<Recording>(
@@ -128,7 +128,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     }
 
     for (std::size_t n = 1; n < token.size(); ++n) token[n] = expected[0][n - 1].token;
-    JudgeBatch tree;
+    testing::OneTree tree;
     tree.key = batch.key;
     tree.params = batch.params;
     if (noise == DeviceNoise::top) tree.params.temperature = 0.0;
@@ -142,19 +142,19 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     const std::vector<float> logits = rows_of_logits();
     DeviceVerdict wanted, verdict;
     target.upload(logits);
-    direct_->stage_judge(tree);
+    direct_->stage_judge(tree.batch());
     transfers_->send();
     direct_->judge(target.data(), nodes);
-    direct_->collect_verdict(wanted);
+    direct_->collect_verdicts({&wanted, 1});
     target.upload(logits);  // a penalty is applied in place
-    recorded_->stage_judge(tree);
+    recorded_->stage_judge(tree.batch());
     transfers_->send();
     if (!judging) {
       judging =
           std::make_unique<Recording>(stream_, [&] { recorded_->judge(target.data(), most_rows); });
     }
     judging->play();
-    recorded_->collect_verdict(verdict);
+    recorded_->collect_verdicts({&verdict, 1});
     ASSERT_EQ(verdict.rows, wanted.rows) << i;
     ASSERT_EQ(verdict.bonus, wanted.bonus) << i;
   }

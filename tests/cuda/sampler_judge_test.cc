@@ -123,7 +123,7 @@ class SamplerJudge : public testing::SamplerTest {
       const std::vector<DrawRow> draws{
           {c.store[index_of(row)], row, c.tree.depth[index_of(row)], node_key[index_of(row)]}};
       const PenaltyText text = text_of(c);
-      DrawBatch batch;
+      testing::OneDraw batch;
       batch.key = c.tree.key;
       batch.params = c.params;
       batch.params.temperature = std::max(c.params.temperature, 0.5);
@@ -198,7 +198,7 @@ class SamplerJudge : public testing::SamplerTest {
 
   DeviceVerdict judge(cuda::CudaSampler& sampler, const Case& c, std::int32_t padding = 0) {
     const PenaltyText text = text_of(c);
-    JudgeBatch batch;
+    testing::OneTree batch;
     batch.key = c.tree.key;
     batch.params = c.params;
     batch.rule = c.tree.rule;
@@ -208,12 +208,12 @@ class SamplerJudge : public testing::SamplerTest {
     batch.rank = c.tree.rank;
     batch.store = c.store;
     batch.penalty = &text;
-    sampler.stage_judge(batch);
+    sampler.stage_judge(batch.batch());
     transfers_->send();
     const GuardedArray<float> logits(c.target_logits, random_() % 4);
     sampler.judge(logits.data(), static_cast<std::int32_t>(c.tree.token.size()) + padding);
     DeviceVerdict verdict;
-    sampler.collect_verdict(verdict);
+    sampler.collect_verdicts({&verdict, 1});
     EXPECT_TRUE(logits.guards_intact());
     return verdict;
   }
@@ -349,15 +349,19 @@ TEST_F(SamplerJudge, PenaltyIsAppliedToTheLogits) {
   const auto sampler = make_sampler(vocab, vocab, most_rows, most_rows);
   const Case c = make_case(*sampler, vocab, vocab, {1.0, 0, 1.0, 0.0, 1.7}, DeviceNoise::sampled);
   const PenaltyText text = text_of(c);
-  JudgeBatch batch{c.tree.key,   c.params,    c.tree.rule, c.tree.token, c.tree.parent,
-                   c.tree.depth, c.tree.rank, c.store,     &text};
-  sampler->stage_judge(batch);
+  const testing::OneTree batch{{c.tree.key, c.params, c.tree.rule, &text},
+                               c.tree.token,
+                               c.tree.parent,
+                               c.tree.depth,
+                               c.tree.rank,
+                               c.store};
+  sampler->stage_judge(batch.batch());
   transfers_->send();
   const GuardedArray<float> logits(c.target_logits);
   const std::size_t rows = c.tree.token.size();
   sampler->judge(logits.data(), static_cast<std::int32_t>(rows));
   DeviceVerdict verdict;
-  sampler->collect_verdict(verdict);
+  sampler->collect_verdicts({&verdict, 1});
   const std::vector<float> after = logits.download();
   for (std::size_t r = 0; r < rows; ++r) {
     const std::vector<bool> seen = seen_at(c, static_cast<std::int32_t>(r));
@@ -376,14 +380,14 @@ TEST_F(SamplerJudge, RefusesBrokenTrees) {
   const auto stage = [&](std::vector<TokenId> token, std::vector<std::int32_t> parent,
                          std::vector<std::int32_t> rank, std::vector<std::int32_t> store) {
     const std::vector<std::int32_t> depth(token.size(), 0);
-    JudgeBatch batch;
+    testing::OneTree batch;
     batch.params.temperature = 1.0;
     batch.token = token;
     batch.parent = parent;
     batch.depth = depth;
     batch.rank = rank;
     batch.store = store;
-    sampler->stage_judge(batch);
+    sampler->stage_judge(batch.batch());
     transfers_->send();
   };
   EXPECT_NO_THROW(stage({1, 2}, {-1, 0}, {0, 0}, {0, -1}));
@@ -403,7 +407,7 @@ TEST_F(SamplerJudge, ReportsAReachedRowWithoutFiniteLogit) {
   const auto sampler = make_sampler(4, 4, 4, 4);
   const std::vector<TokenId> token{0, 1, 2};
   const std::vector<std::int32_t> parent{-1, 0, 0}, depth{0, 1, 1}, rank{0, 0, 1}, store{0, -1, -1};
-  JudgeBatch batch;
+  testing::OneTree batch;
   batch.rule = DeviceNoise::top;
   batch.token = token;
   batch.parent = parent;
@@ -415,14 +419,14 @@ TEST_F(SamplerJudge, ReportsAReachedRowWithoutFiniteLogit) {
     const std::vector<float> rows{0, 1, peak,      0,         0,         0,
                                   0, 9, -infinity, -infinity, -infinity, -infinity};
     const GuardedArray<float> logits(rows);
-    sampler->stage_judge(batch);
+    sampler->stage_judge(batch.batch());
     transfers_->send();
     sampler->judge(logits.data(), 3);
     DeviceVerdict verdict;
     if (reached) {
-      EXPECT_THROW(sampler->collect_verdict(verdict), Error);
+      EXPECT_THROW(sampler->collect_verdicts({&verdict, 1}), Error);
     } else {
-      sampler->collect_verdict(verdict);
+      sampler->collect_verdicts({&verdict, 1});
       EXPECT_EQ(verdict.rows, std::vector<std::int32_t>{1});
       EXPECT_EQ(verdict.bonus, 3);
     }

@@ -134,7 +134,7 @@ class SamplerLaw : public testing::SamplerTest {
     }
     logits.resize(most_rows * vocab, 0.0f);
     draft_logits_->upload(logits);
-    DrawBatch batch;
+    testing::OneDraw batch;
     batch.key = key;
     batch.params = setting.draft_params;
     batch.noise = setting.noise;
@@ -182,7 +182,7 @@ class SamplerLaw : public testing::SamplerTest {
     logits.resize(most_rows * vocab, 0.0f);
     target_logits_->upload(logits);
     const PenaltyText text{counts, tree.token, tree.parent};
-    JudgeBatch batch;
+    testing::OneTree batch;
     batch.key = key;
     batch.params = setting.target_params;
     batch.rule = setting.noise;
@@ -192,11 +192,11 @@ class SamplerLaw : public testing::SamplerTest {
     batch.rank = tree.rank;
     batch.store = tree.store;
     batch.penalty = &text;
-    sampler_->stage_judge(batch);
+    sampler_->stage_judge(batch.batch());
     transfers_->send();
     sampler_->judge(target_logits_->data(), most_rows);
     DeviceVerdict verdict;
-    sampler_->collect_verdict(verdict);
+    sampler_->collect_verdicts({&verdict, 1});
     return verdict;
   }
 

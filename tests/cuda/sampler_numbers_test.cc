@@ -40,17 +40,19 @@ class SamplerNumbers : public testing::SamplerTest {
   }
 
   /// Draws `ranks` children of the root and of its child of rank 1, the tree's node 2.
-  void grow(DraftSampler& draft, const StepKey& key, const GuardedArray<float>& logits) {
+  void grow(DraftSampling& sampling, DraftSampler& draft, const StepKey& key,
+            const GuardedArray<float>& logits) {
     draft.begin(state_, key, {1.0}, ChildDraw::sampled, 1.0);
     tree_.reset(0);
     for (auto& children : drawn_) children.clear();
     const auto evaluate = [&](std::int32_t node, const float* row) {
       const std::vector<std::int32_t> nodes{node};
-      draft.prepare(tree_, nodes);
+      const SampledNodes rows{&draft, &tree_, nodes};
+      sampling.prepare({&rows, 1});
       transfers_->send();
       sampler_->draw(row, vocab, 1);
-      draft.wait();
-      draft.take(tree_, nodes, nullptr);
+      sampling.wait();
+      sampling.take({&rows, 1}, nullptr);
       for (std::int32_t rank = 0; rank < ranks; ++rank) {
         const auto child = draft.child(tree_, node, rank);
         ASSERT_TRUE(child);
@@ -133,7 +135,7 @@ class SamplerNumbers : public testing::SamplerTest {
     std::vector<float> logits;
     for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
     GuardedArray<float> on_device(logits);
-    JudgeBatch batch;
+    testing::OneTree batch;
     batch.key = key;
     batch.params = {1.0};
     batch.token = token;
@@ -141,11 +143,11 @@ class SamplerNumbers : public testing::SamplerTest {
     batch.depth = depth;
     batch.rank = ranks_of;
     batch.store = store;
-    sampler_->stage_judge(batch);
+    sampler_->stage_judge(batch.batch());
     transfers_->send();
     sampler_->judge(on_device.data(), static_cast<std::int32_t>(token.size()));
     DeviceVerdict verdict;
-    sampler_->collect_verdict(verdict);
+    sampler_->collect_verdicts({&verdict, 1});
     return std::find(verdict.rows.begin(), verdict.rows.end(), wanted) != verdict.rows.end();
   }
 
@@ -160,10 +162,11 @@ class SamplerNumbers : public testing::SamplerTest {
 };
 
 TEST_F(SamplerNumbers, AreThoseThatJudge) {
-  const auto plain = make_device_draft_sampler(*sampler_, 8);
+  const auto sampling = make_device_draft_sampling(*sampler_, 8);
   for (const DrawingFault fault : {DrawingFault::none, DrawingFault::looks_at_next_sibling,
                                    DrawingFault::looks_at_next_step}) {
-    const auto draft = plain->with(fault);
+    sampling->plant(fault);
+    const auto draft = sampling->make();
     std::mt19937_64 random(31);
     int agree = 0, all = 0;
     for (int trial = 0; trial < 8; ++trial) {
@@ -181,7 +184,7 @@ TEST_F(SamplerNumbers, AreThoseThatJudge) {
       }
       const GuardedArray<float> on_device(logits);
       const StepKey key{random(), 3, static_cast<std::uint64_t>(trial), 17};
-      grow(*draft, key, on_device);
+      grow(*sampling, *draft, key, on_device);
       if (HasFatalFailure()) return;
       for (const int node : {0, 1}) {
         for (std::int32_t rank = 0; rank < ranks; ++rank) {

@@ -18,6 +18,20 @@ namespace coppice::testing {
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
+/// Rows of one text, as a batch of their own.
+struct OneDraw : DrawText {
+  std::span<const DrawRow> rows;
+  DrawBatch batch() const { return {{static_cast<const DrawText*>(this), 1}, rows}; }
+};
+/// Likewise its tree.
+struct OneTree : JudgeText {
+  std::span<const TokenId> token;
+  std::span<const std::int32_t> parent, depth, rank, store;
+  JudgeBatch batch() const {
+    return {{static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, store};
+  }
+};
+
 class SamplerTest : public KernelTest {
  protected:
   using Children = std::vector<DeviceChild>;
@@ -33,17 +47,17 @@ class SamplerTest : public KernelTest {
 
   std::unique_ptr<cuda::CudaSampler> make_sampler(std::int64_t target_vocab,
                                                   std::int64_t draft_vocab, std::int32_t rows,
-                                                  std::int32_t store_rows) {
+                                                  std::int32_t store_rows, std::int32_t texts = 1) {
     return std::make_unique<cuda::CudaSampler>(
-        SamplerLimits{target_vocab, draft_vocab, rows, store_rows}, allocate_for_test, *transfers_,
-        stream_);
+        SamplerLimits{target_vocab, draft_vocab, rows, store_rows, texts}, allocate_for_test,
+        *transfers_, stream_);
   }
 
   /// Logits [rows, stride]; stride 0 gives one row to all. `padding`: rows launched beyond the
   /// batch's. Each row's children.
-  std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
-                             const float* logits, std::int64_t stride, std::int32_t padding = 0) {
-    sampler.stage_draw(batch);
+  std::vector<Children> draw(cuda::CudaSampler& sampler, const OneDraw& batch, const float* logits,
+                             std::int64_t stride, std::int32_t padding = 0) {
+    sampler.stage_draw(batch.batch());
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
     std::vector<DrawnChildren> drawn(batch.rows.size());

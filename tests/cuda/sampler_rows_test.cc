@@ -233,15 +233,15 @@ TEST_F(SamplerRows, RefusesWhatItWasNotMadeFor) {
   const auto sampler = make_sampler(10, 0, 4, 0);
   EXPECT_THROW(sampler->stage_score(std::vector<TokenId>{1}, {1.0}), Error);
   const DrawRow row;
-  DrawBatch batch;
+  testing::OneDraw batch;
   batch.params.temperature = 1.0;
   batch.rows = {&row, 1};
-  EXPECT_THROW(sampler->stage_draw(batch), Error);
+  EXPECT_THROW(sampler->stage_draw(batch.batch()), Error);
   const auto other = make_sampler(10, 10, 2, 2);
   EXPECT_THROW(other->stage_score(std::vector<TokenId>{1, 2, 3}, {1.0}), Error);
   EXPECT_THROW(other->draw(nullptr, 10, 2), Error);
   DeviceVerdict verdict;
-  EXPECT_THROW(other->collect_verdict(verdict), Error);
+  EXPECT_THROW(other->collect_verdicts({&verdict, 1}), Error);
 }
 
 }  // namespace

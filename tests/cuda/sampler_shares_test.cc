@@ -23,9 +23,9 @@ std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 class SamplerShares : public testing::SamplerTest {
  protected:
-  std::vector<double> squares(cuda::CudaSampler& sampler, const DrawBatch& batch,
+  std::vector<double> squares(cuda::CudaSampler& sampler, const testing::OneDraw& batch,
                               const float* logits, std::int64_t stride) {
-    sampler.stage_draw(batch);
+    sampler.stage_draw(batch.batch());
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()));
     std::vector<DrawnChildren> drawn(batch.rows.size());
@@ -68,7 +68,7 @@ TEST_F(SamplerShares, SquaresAreTheRows) {
         const std::vector<float> second = random_logits(random, index_of(vocab), kind);
         logits.insert(logits.end(), second.begin(), second.end());
         const GuardedArray<float> on_device(logits);
-        DrawBatch batch;
+        testing::OneDraw batch;
         batch.key = {random(), 1, 2, 3};
         batch.params = params;
         batch.rows = rows;
@@ -97,13 +97,13 @@ TEST_F(SamplerShares, MoreContinuesWithThem) {
   const auto sampler = make_sampler(vocab, vocab, 1, 1);
   const GuardedArray<float> logits(random_logits(random, vocab, 0));
   const std::vector<DrawRow> rows{{0, 0, 1, 7}};
-  DrawBatch batch;
+  testing::OneDraw batch;
   batch.key = {1, 2, 3, 4};
   batch.params = {1.0};
   batch.rows = rows;
   const double first = squares(*sampler, batch, logits.data(), vocab)[0];
   for (int i = 0; i < 3; ++i) {
-    const DrawnChildren more = sampler->more(batch, 0, last_);
+    const DrawnChildren more = sampler->more(batch, batch.rows[0], last_);
     EXPECT_EQ(more.squares, first);
     last_ = more.list.back().token;
   }
@@ -112,7 +112,7 @@ TEST_F(SamplerShares, MoreContinuesWithThem) {
       batch.noise = noise;
       batch.sharpness = sharpness;
       EXPECT_LT(squares(*sampler, batch, logits.data(), vocab)[0], 0.0);
-      EXPECT_LT(sampler->more(batch, 0, last_).squares, 0.0);
+      EXPECT_LT(sampler->more(batch, batch.rows[0], last_).squares, 0.0);
     }
   }
 }
@@ -122,7 +122,7 @@ TEST_F(SamplerShares, AMissedSliceIsNoticed) {
   std::mt19937_64 random(33);
   const auto sampler = make_sampler(vocab, vocab, 1, 1);
   const std::vector<DrawRow> rows{{0, 0, 1, 1}};
-  DrawBatch batch;
+  testing::OneDraw batch;
   batch.params = {1.0};
   batch.rows = rows;
   for (int trial = 0; trial < 20; ++trial) {

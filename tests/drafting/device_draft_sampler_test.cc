@@ -43,27 +43,27 @@ class HostArithmetic final : public DeviceSampler {
     for (std::size_t r = 0; r < batch.rows.size(); ++r) {
       std::vector<float>& probs = probs_[batch.rows[r].store];
       probs.resize(vocab);
-      process_logits(logits[r], batch.params, nullptr, scratch_, probs);
-      list(batch, batch.rows[r], -1, lists_[r]);
+      const DrawText& text = batch.texts[static_cast<std::size_t>(batch.rows[r].text)];
+      process_logits(logits[r], text.params, nullptr, scratch_, probs);
+      list(text, batch.rows[r], -1, lists_[r]);
     }
   }
   void draw(const float*, std::int64_t, std::int32_t) override {}
   void collect_draw(std::span<DrawnChildren> out) override {
     for (std::size_t r = 0; r < out.size(); ++r) out[r] = lists_[r].drawn;
   }
-  DrawnChildren more(const DrawBatch& batch, std::int32_t row, TokenId last) override {
-    list(batch, batch.rows[static_cast<std::size_t>(row)], last, more_);
+  DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) override {
+    list(text, row, last, more_);
     return more_.drawn;
   }
-  float score_of(const DrawBatch& batch, std::int32_t row, TokenId token) override {
+  float score_of(const DrawText& text, const DrawRow& row, TokenId token) override {
     ++scores_asked;
-    return scores(batch,
-                  batch.rows[static_cast<std::size_t>(row)])[static_cast<std::size_t>(token)];
+    return scores(text, row)[static_cast<std::size_t>(token)];
   }
 
   void stage_judge(const JudgeBatch&) override {}
   void judge(float*, std::int32_t) override {}
-  void collect_verdict(DeviceVerdict&) override {}
+  void collect_verdicts(std::span<DeviceVerdict>) override {}
   void stage_score(std::span<const TokenId>, const SamplingParams&) override {}
   void score(const float*, std::int64_t, std::int32_t) override {}
   void collect_scores(std::span<float>) override {}
@@ -75,7 +75,7 @@ class HostArithmetic final : public DeviceSampler {
     DrawnChildren drawn;
   };
 
-  std::vector<float> noise(const DrawBatch& batch, const DrawRow& row) const {
+  std::vector<float> noise(const DrawText& batch, const DrawRow& row) const {
     std::vector<float> noise(vocab, 1.0f);
     if (batch.noise == DeviceNoise::coupled) {
       inverse_exponential_noise(batch.key.seed, batch.key.sequence,
@@ -83,12 +83,12 @@ class HostArithmetic final : public DeviceSampler {
     }
     return noise;
   }
-  std::vector<float> scores(const DrawBatch& batch, const DrawRow& row) {
+  std::vector<float> scores(const DrawText& batch, const DrawRow& row) {
     std::vector<float> scores = noise(batch, row);
     for (std::size_t t = 0; t < vocab; ++t) scores[t] *= probs_[row.store][t];
     return scores;
   }
-  void list(const DrawBatch& batch, const DrawRow& row, TokenId last, List& out) {
+  void list(const DrawText& batch, const DrawRow& row, TokenId last, List& out) {
     constexpr std::size_t most = 32;
     const std::vector<float>& probs = probs_[row.store];
     const std::vector<float> score = scores(batch, row);
@@ -144,11 +144,13 @@ class DeviceDrafting : public ::testing::Test {
     sampler_.logits = {random_logits(), random_logits()};
     std::vector<float> all = sampler_.logits[0];
     all.insert(all.end(), sampler_.logits[1].begin(), sampler_.logits[1].end());
-    for (DraftSampler* drafting : {host_.get(), device_.get()}) {
-      drafting->begin(state_, key, params, draw, sharpness);
-      drafting->prepare(tree_, nodes);
-      drafting->wait();
-      drafting->take(tree_, nodes, all.data());
+    for (const auto& [sampling, sampler] :
+         {std::pair{host_sampling_.get(), host_.get()}, {device_sampling_.get(), device_.get()}}) {
+      sampler->begin(state_, key, params, draw, sharpness);
+      const SampledNodes tree{sampler, &tree_, nodes};
+      sampling->prepare({&tree, 1});
+      sampling->wait();
+      sampling->take({&tree, 1}, all.data());
     }
   }
 
@@ -166,8 +168,9 @@ class DeviceDrafting : public ::testing::Test {
   std::mt19937_64 random_{17};
   NoiseCache noise_{vocab};
   HostArithmetic sampler_;
-  std::unique_ptr<DraftSampler> host_ = make_host_draft_sampler(vocab, vocab, noise_);
-  std::unique_ptr<DraftSampler> device_ = make_device_draft_sampler(sampler_, 4);
+  std::unique_ptr<DraftSampling> host_sampling_ = make_host_draft_sampling(vocab, vocab, noise_),
+                                 device_sampling_ = make_device_draft_sampling(sampler_, 4);
+  std::unique_ptr<DraftSampler> host_ = host_sampling_->make(), device_ = device_sampling_->make();
   TokenTree tree_;
   // A text needs a pool to take KV slots from, of which drawing takes none.
   std::unique_ptr<Device> cpu_ = make_cpu_device({.threads = 1});
@@ -261,7 +264,8 @@ TEST_F(DeviceDrafting, ExpectedSharesFollowWhatIsLeft) {
 TEST_F(DeviceDrafting, SampledChildrenComeWithTheCellOfTheirNumber) {
   for (const DrawingFault fault : {DrawingFault::none, DrawingFault::looks_at_next_sibling,
                                    DrawingFault::looks_at_next_step}) {
-    device_ = make_device_draft_sampler(sampler_, 4)->with(fault);
+    device_sampling_->plant(fault);
+    device_ = device_sampling_->make();
     int wrong = 0;
     for (std::uint64_t step = 0; step < 10; ++step) {
       const StepKey key{9, 8, 7, step};

@@ -80,7 +80,7 @@ class LateRows : public ::testing::Test {
   }
 
   ExactLogits::Comparison compare_after(const std::vector<TokenId>& text, std::int32_t node) {
-    return exact_->compare(runner_->logits(node), text);
+    return exact_->compare(runner_->text().logits(node), text);
   }
   void expect_logits(const std::vector<TokenId>& text, std::int32_t node) {
     const ExactLogits::Comparison found = compare_after(text, node);
@@ -107,7 +107,7 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
         const std::vector<KvSlot> before = slots_of(state);
         TargetRunner::Pass pass = runner_->pass(state, tree, greedy);
         ASSERT_TRUE(pass);
-        ASSERT_EQ(runner_->late_rows(), late);
+        ASSERT_EQ(runner_->text().late_rows(), late);
         ASSERT_EQ(counting_->rows.back(), late + nodes);
         ASSERT_EQ(counting_->logit_rows.back(), nodes);
         ASSERT_EQ(pool_->free_slots(), slots - 4 - nodes);
@@ -126,7 +126,7 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
         for (std::int32_t n = end; n > 0; n = tree.parent[static_cast<std::size_t>(n)]) {
           path.insert(path.begin(), n);
         }
-        pass->commit(path);
+        pass->text().commit(path);
         pass = nullptr;
         const std::vector<KvSlot> kept = slots_of(state);
         ASSERT_EQ(kept.size(), prompt.size() + path.size());
@@ -190,7 +190,7 @@ TEST_F(LateRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
                 (length - known + most_rows - 1) / most_rows);
       EXPECT_EQ(late == 0, length - known == 1) << "the root has company where there is any";
       expect_logits(tokens, 0);
-      pass->commit({});
+      pass->text().commit({});
       ASSERT_EQ(state.target_slots.size(), length);
     }
   }
@@ -256,13 +256,13 @@ class FirstToken : public ::testing::Test {
   template <typename Text>  // an Engine or a Sequence
   Generation generate(Text& text, const std::vector<TokenId>& prompt,
                       const GenerateOptions& options, Before& before) {
-    SequenceState nothing = engine_.impl().new_text();
-    engine_.impl().draft_runner->begin(nothing, {}, {}).reset();  // counts passes from here on
+    const std::int64_t draft_passes = engine_.impl().draft_runner->passes();
     target_->rows.clear();
     before = {};
     return text.generate(prompt, options, [&](const Piece& piece) {
       if (before.tokens == 0) {
-        before = {target_->rows, engine_.impl().draft_runner->passes(), piece.tokens.size()};
+        before = {target_->rows, engine_.impl().draft_runner->passes() - draft_passes,
+                  piece.tokens.size()};
       }
       return true;
     });

@@ -64,13 +64,13 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
           path.insert(path.begin(), n);
         }
         std::vector<TokenId> text = prompt;
-        expect_logits(runner_->logits(0), text);
+        expect_logits(runner_->text().logits(0), text);
         for (const std::int32_t n : path) {
           text.push_back(tree.token[static_cast<std::size_t>(n)]);
-          expect_logits(runner_->logits(n), text);
+          expect_logits(runner_->text().logits(n), text);
         }
 
-        pass->commit(path);
+        pass->text().commit(path);
         pass = nullptr;
         const std::span<const KvSlot> kept = state.target_slots.all();
         ASSERT_EQ(kept.size(), before.size() + 1 + path.size());
@@ -87,7 +87,7 @@ TEST_F(Slots, KeptAndFreedForEveryTreeAndPath) {
         next.reset(33);
         pass = runner_->pass(state, next, greedy);
         ASSERT_TRUE(pass);
-        expect_logits(runner_->logits(0), text);
+        expect_logits(runner_->text().logits(0), text);
       }
     });
   }
@@ -117,7 +117,7 @@ TEST_F(Slots, RotationByIndexIsNoticed) {
   ASSERT_TRUE(pass);
   std::vector<TokenId> text = prompt;
   text.push_back(2);
-  EXPECT_GT(exact_->compare(runner_->logits(2), text).error, on_cuda() ? 0.02 : 1e-3);
+  EXPECT_GT(exact_->compare(runner_->text().logits(2), text).error, on_cuda() ? 0.02 : 1e-3);
 }
 
 }  // namespace

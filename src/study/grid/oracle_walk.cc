@@ -30,7 +30,7 @@ class TargetAfter {
     const auto pass = engine_.target_runner->pass(state_, path_tree_, params_);
     if (!pass) throw_no_slots();
     pass->wait();
-    return pass->distribution(node);
+    return pass->text().distribution(node);
   }
 
  private:

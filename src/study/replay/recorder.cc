@@ -137,7 +137,7 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
   }
   const Engine::Impl& impl = engine.impl();
   if (!engine.has_draft()) throw_usage("record: it needs a draft model; give --draft DIR");
-  if (impl.draft_runner->sampler().distributions() == nullptr) {
+  if (impl.sampler != nullptr) {
     throw_usage(
         "record: the draft's distributions are read on the host, and this device keeps them; use "
         "--device cpu");
@@ -246,11 +246,12 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   std::uint64_t found = 0;
   std::vector<std::int32_t> batch(1, 0), dropped, children(1, 0);
 
+  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
   // Offers the children of an evaluated node, each token once.
   const auto offer = [&](std::int32_t node) {
     const auto n = static_cast<std::size_t>(node);
     const Candidate parent = of_node[n];
-    const std::span<const float> probs = draft.sampler().distributions()->row(node);
+    const std::span<const float> probs = step->sampler().distributions()->row(node);
     const auto add = [&](TokenId token, double settled, double sampled) {
       // Behind the text's own token the next position is recorded.
       if (node == 0 && token == next) return;
@@ -283,17 +284,16 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     }
   };
 
-  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
   while (!batch.empty()) {
-    draft.evaluate(arena, batch);
+    step->evaluate(arena, batch);
     orders.resize(static_cast<std::size_t>(arena.nodes()));
     for (const std::int32_t node : batch) {
       const auto n = static_cast<std::size_t>(node);
-      orders[n].settled = settled_children(draft.sampler().distributions()->row(node),
+      orders[n].settled = settled_children(step->sampler().distributions()->row(node),
                                            noise_at(arena.depth[n]), options_.top_k);
       while (!greedy && orders[n].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
         const auto drawn =
-            draft.child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
+            step->child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
         if (!drawn) break;
         orders[n].sampled.push_back(drawn->token);
       }
@@ -307,13 +307,13 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
         if (best[i].node >= 0) dropped.push_back(best[i].node);
       }
       best.resize(most);
-      draft.forget(dropped);
+      step->forget(dropped);
     }
     batch.clear();
     for (Candidate& candidate : best) {
       if (candidate.node >= 0) continue;
       const auto parent = static_cast<std::size_t>(candidate.parent);
-      const float prob = draft.sampler().distributions()->row(
+      const float prob = step->sampler().distributions()->row(
           candidate.parent)[static_cast<std::size_t>(candidate.token)];
       candidate.node =
           arena.add(candidate.parent, candidate.token, children[parent]++, prob, candidate.score);
@@ -342,14 +342,15 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
   }
   target.wait();
+  TargetRows& judged = pass->text();
   out.first_entry.assign(1, 0);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     const auto n = static_cast<std::size_t>(node);
-    const TokenId most_probable = greedy ? target.argmax(node) : -1;
-    const std::span<const float> probs = target.distribution(node);
+    const TokenId most_probable = greedy ? judged.argmax(node) : -1;
+    const std::span<const float> probs = judged.distribution(node);
     const std::int32_t source = tree.source[n];
     append_node(orders[static_cast<std::size_t>(source)], probs,
-                draft.sampler().distributions()->row(source), options_.top_k,
+                step->sampler().distributions()->row(source), options_.top_k,
                 greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[n])), out);
     const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[n]));
     out.parent.push_back(static_cast<std::uint32_t>(parent));
@@ -362,7 +363,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
   // The text is what it is, should rounding have decided a near-tie otherwise here.
   out.target_token[0] = next;
-  target.commit({});
+  judged.commit({});
 }
 
 }  // namespace coppice::study

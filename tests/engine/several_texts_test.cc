@@ -1,0 +1,402 @@
+// Steps of several texts that share the draft's and the target's passes, against the same steps of
+// each text alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "drafting/draft_runner.h"
+#include "kernels/device.h"
+#include "kernels/device_sampler.h"
+#include "models/model.h"
+#include "reference/backend.h"
+#include "reference/naive_device.h"
+#include "reference/random_tokens.h"
+#include "reference/tiny_model.h"
+#include "verify/target_runner.h"
+#include "verify/tree_judge.h"
+
+namespace coppice {
+namespace {
+
+using testing::Backend;
+using testing::random_tokens;
+using testing::TemporaryFolder;
+using testing::TinyModel;
+
+constexpr std::int32_t most_texts = 12, most_rows = 256;
+constexpr std::int64_t vocab = 96;
+
+/// What one text asks for; it also grows its tree, level by level.
+struct Request {
+  std::vector<TokenId> prompt;
+  SamplingParams target, draft;
+  DeviceNoise rule = DeviceNoise::sampled;
+  StepKey key;
+  std::int32_t width = 1, depth = 1;  ///< children of a node, levels of the tree
+
+  ChildDraw draw() const {
+    return rule == DeviceNoise::sampled ? ChildDraw::sampled
+           : rule == DeviceNoise::top   ? ChildDraw::top
+                                        : ChildDraw::coupled;
+  }
+};
+
+/// All that a step of a text brings.
+struct StepResult {
+  TokenTree tree;
+  std::vector<std::vector<float>> logits;  ///< by node
+  Verdict verdict;
+};
+
+/// A pair of models, and what makes steps over them.
+class Machine {
+ public:
+  explicit Machine(const Backend& backend) : device_(backend.make()) {
+    TinyModel tiny;
+    tiny.vocab_size = vocab;
+    tiny.logit_scale = 2.0;
+    if (!device_->shares_host_memory()) tiny.dtype = DType::bf16;
+    testing::write_tiny_model(target_folder_.path(), tiny);
+    tiny.layers = 1;
+    tiny.noise = 0.3;
+    testing::write_tiny_model(draft_folder_.path(), tiny);
+    const ModelOptions options{
+        .max_rows = most_rows, .max_positions = 200, .max_kv_tokens = 12 * 200};
+    target_model_ = Model::load(target_folder_.path(), *device_, options);
+    draft_model_ = Model::load(draft_folder_.path(), *device_, options);
+    target_pool_ = std::make_unique<KvPool>(*device_, target_model_->kv_layout(4000, 16));
+    draft_pool_ = std::make_unique<KvPool>(*device_, draft_model_->kv_layout(4000, 16));
+    sampler_ = device_->make_sampler({vocab, vocab, most_rows, most_rows, most_texts});
+    target = std::make_unique<TargetRunner>(*target_model_, *target_pool_);
+    draft =
+        std::make_unique<DraftRunner>(*draft_model_, *draft_pool_,
+                                      sampler_ ? make_device_draft_sampling(*sampler_, most_rows)
+                                               : make_host_draft_sampling(vocab, vocab, noise_));
+    judge = sampler_ ? make_device_judge(*target, *sampler_) : make_host_judge(*target, noise_);
+  }
+
+  SequenceState new_text(const Request& request) const {
+    SequenceState state(vocab, *target_pool_, draft_pool_.get());
+    for (const TokenId token : request.prompt) state.append(token);
+    return state;
+  }
+  bool all_free() const {
+    return target_pool_->free_slots() == target_pool_->layout().slots() &&
+           draft_pool_->free_slots() == draft_pool_->layout().slots();
+  }
+  KvPool& target_pool() { return *target_pool_; }
+
+  /// One step of these texts, in passes that they share.
+  std::vector<StepResult> step(const std::vector<Request>& requests,
+                               const std::vector<SequenceState*>& states) {
+    const std::size_t count = requests.size();
+    std::vector<StepResult> results(count);
+    std::vector<StepKey> keys;
+    std::vector<DraftRunner::Step> steps;
+    for (std::size_t t = 0; t < count; ++t) {
+      keys.push_back(requests[t].key);
+      keys.back().step = states[t]->steps++;
+      keys.back().position = static_cast<std::uint64_t>(states[t]->length());
+      steps.push_back(draft->begin(*states[t], keys[t], {requests[t].draft, requests[t].draw()}));
+      results[t].tree.reset(states[t]->tokens.back());
+    }
+    grow(requests, steps, results);
+    std::vector<TextTree> trees;
+    for (std::size_t t = 0; t < count; ++t) {
+      trees.push_back({states[t], &results[t].tree, requests[t].target, requests[t].rule, keys[t],
+                       &steps[t]->sampler(), &results[t].verdict});
+    }
+    StepSeconds seconds;
+    const TargetRunner::Pass pass = judge->judge(trees, seconds);
+    if (!pass) throw std::logic_error("the test's pool is too small");
+    for (std::size_t t = 0; t < count; ++t) {
+      StepResult& result = results[t];
+      for (std::int32_t node = 0; node < result.tree.nodes(); ++node) {
+        const auto logits = pass->text(t).logits(node);
+        result.logits.emplace_back(logits.begin(), logits.end());
+      }
+      pass->text(t).commit(result.verdict.path);
+      steps[t]->commit(result.tree, result.verdict.path);
+      for (const std::int32_t node : result.verdict.path) {
+        states[t]->append(result.tree.token[static_cast<std::size_t>(node)]);
+      }
+      states[t]->append(result.verdict.bonus);
+    }
+    return results;
+  }
+
+ private:
+  // A level of all trees in one pass.
+  void grow(const std::vector<Request>& requests, std::vector<DraftRunner::Step>& steps,
+            std::vector<StepResult>& results) {
+    std::vector<std::vector<std::int32_t>> level(requests.size(), {0});
+    for (std::int32_t depth = 0; depth < 4; ++depth) {
+      std::vector<DraftRunner::StepNodes> wanted;
+      for (std::size_t t = 0; t < requests.size(); ++t) {
+        if (depth >= requests[t].depth || level[t].empty()) continue;
+        wanted.push_back({steps[t].get(), &results[t].tree, level[t]});
+      }
+      if (wanted.empty()) return;
+      draft->evaluate(wanted);
+      for (std::size_t t = 0; t < requests.size(); ++t) {
+        if (depth >= requests[t].depth) continue;
+        TokenTree& tree = results[t].tree;
+        std::vector<std::int32_t> next;
+        for (const std::int32_t node : level[t]) {
+          for (std::int32_t rank = 0; rank < requests[t].width; ++rank) {
+            const auto child = steps[t]->child(tree, node, rank);
+            if (!child) break;
+            next.push_back(tree.add(node, child->token, rank, child->prob, 0.5));
+          }
+        }
+        level[t] = next;
+      }
+    }
+  }
+
+  TemporaryFolder target_folder_, draft_folder_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> target_model_, draft_model_;
+  std::unique_ptr<KvPool> target_pool_, draft_pool_;
+  std::unique_ptr<DeviceSampler> sampler_;
+  NoiseCache noise_{vocab};
+
+ public:
+  std::unique_ptr<TargetRunner> target;
+  std::unique_ptr<DraftRunner> draft;
+  std::unique_ptr<TreeJudge> judge;
+};
+
+/// Texts that differ in everything.
+std::vector<Request> mixed_requests(std::size_t count, std::mt19937& random) {
+  std::vector<Request> requests(count);
+  for (std::size_t t = 0; t < count; ++t) {
+    Request& r = requests[t];
+    r.prompt = random_tokens(1 + random() % 12, vocab, random());
+    r.rule = static_cast<DeviceNoise>(t % 3);
+    const bool greedy = r.rule == DeviceNoise::top;
+    r.target = {greedy ? 0.0 : 0.5 + 0.2 * static_cast<double>(t % 4)};
+    if (t % 4 == 1) r.target.top_k = 20;
+    if (t % 4 == 3) r.target.top_p = 0.8;
+    if (t % 2 == 0) r.target.repetition_penalty = 1.0 + 0.2 * static_cast<double>(1 + t % 5);
+    r.draft = r.target;
+    if (greedy) r.draft.temperature = 0.45;
+    r.key.seed = 7 + t % 2;
+    r.key.sequence = t;
+    r.width = 1 + static_cast<std::int32_t>(t % 3);
+    r.depth = static_cast<std::int32_t>(t % 4);
+  }
+  return requests;
+}
+
+class SeveralTexts : public ::testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    if (const auto why = testing::lacking(GetParam()); !why.empty()) GTEST_SKIP() << why;
+    machine_ = std::make_unique<Machine>(GetParam());
+  }
+  using States = std::vector<std::unique_ptr<SequenceState>>;
+  States new_texts(const std::vector<Request>& requests) {
+    States states;
+    for (const Request& request : requests) {
+      states.push_back(std::make_unique<SequenceState>(machine_->new_text(request)));
+    }
+    return states;
+  }
+  static std::vector<SequenceState*> pointers(const States& states) {
+    std::vector<SequenceState*> all;
+    for (const auto& state : states) all.push_back(state.get());
+    return all;
+  }
+  /// Whether what a row sums up does not depend on the rows beside it.
+  bool bit_for_bit() const { return GetParam().name != std::string("cuda"); }
+  /// How many of `steps` steps in which the texts share passes bring another result than alone, and
+  /// how far logits are apart at most. Both begin each step with the text as it is alone.
+  struct Difference {
+    int steps = 0;
+    double logits = 0.0;
+  };
+  Difference difference(const std::vector<Request>& requests,
+                        const std::vector<Request>& asked_together, int steps,
+                        const std::function<void(States&)>& plant = {}) {
+    const States alone = new_texts(requests);
+    States together = new_texts(requests);
+    Difference found;
+    for (int step = 0; step < steps; ++step) {
+      if (plant) plant(together);
+      machine_->target->plant(fault_);
+      const auto shared = machine_->step(asked_together, pointers(together));
+      machine_->target->plant(PassFault::none);
+      if (plant) plant(together);  // takes it back
+      for (std::size_t t = 0; t < requests.size(); ++t) {
+        const auto own = machine_->step({requests[t]}, {alone[t].get()}).front();
+        const StepResult& of_text = shared[t];
+        bool equal = own.tree.token == of_text.tree.token &&
+                     own.tree.parent == of_text.tree.parent &&
+                     own.tree.draft_prob == of_text.tree.draft_prob &&
+                     own.verdict.path == of_text.verdict.path &&
+                     own.verdict.bonus == of_text.verdict.bonus && own.logits == of_text.logits;
+        found.steps += equal ? 0 : 1;
+        for (std::size_t n = 0; n < std::min(own.logits.size(), of_text.logits.size()); ++n) {
+          if (own.tree.token[n] != of_text.tree.token[n]) break;  // paths part here
+          for (std::size_t i = 0; i < own.logits[n].size(); ++i) {
+            found.logits = std::max(
+                found.logits, std::abs(double{own.logits[n][i]} - double{of_text.logits[n][i]}));
+          }
+        }
+        if (alone[t]->tokens == together[t]->tokens) continue;
+        together[t] = std::make_unique<SequenceState>(machine_->new_text(requests[t]));
+        for (std::size_t i = requests[t].prompt.size(); i < alone[t]->tokens.size(); ++i) {
+          together[t]->append(alone[t]->tokens[i]);
+        }
+        together[t]->steps = alone[t]->steps;
+      }
+    }
+    return found;
+  }
+  /// Bound on the logits' difference where sums are in another order.
+  static constexpr double rounding = 0.15;
+
+  std::unique_ptr<Machine> machine_;
+  PassFault fault_ = PassFault::none;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, SeveralTexts,
+                         ::testing::Values(Backend{"naive", testing::make_naive_device},
+                                           Backend{"f32", [] { return testing::cpu(DType::f32); }},
+                                           testing::cuda),
+                         [](const auto& backend) { return backend.param.name; });
+
+TEST_P(SeveralTexts, AreWhatEachIsAlone) {
+  std::mt19937 random(3);
+  for (const std::size_t count : {1, 2, 5, 12}) {
+    const std::vector<Request> requests = mixed_requests(count, random);
+    const Difference found = difference(requests, requests, 6);
+    if (bit_for_bit()) {
+      EXPECT_EQ(found.steps, 0) << count << " texts";
+    }
+    EXPECT_LE(found.logits, bit_for_bit() ? 0.0 : rounding) << count << " texts";
+    EXPECT_TRUE(machine_->all_free());
+  }
+}
+
+// What the test above must notice: whatever a text takes from its neighbour.
+TEST_P(SeveralTexts, FaultsAreNoticed) {
+  std::mt19937 random(4);
+  const std::vector<Request> requests = mixed_requests(6, random);
+  const double right = difference(requests, requests, 3).logits;
+  for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
+                                PassFault::position_of_neighbour, PassFault::logits_of_neighbour}) {
+    fault_ = fault;
+    const Difference found = difference(requests, requests, 3);
+    EXPECT_GT(found.steps, 5) << static_cast<int>(fault);
+    EXPECT_GT(found.logits, 3 * right) << static_cast<int>(fault);
+  }
+  fault_ = PassFault::none;
+  if (!bit_for_bit()) return;  // sampling's are in tests/cuda/sampler_texts_test.cc
+  // Text 2 is drawn and judged by shared noise, text 3 by its own.
+  for (const std::size_t t : {std::size_t{2}, std::size_t{3}}) {
+    std::vector<Request> other = requests;
+    other[t].target.temperature = requests[t - 1].target.temperature + 0.5;
+    EXPECT_GT(difference(requests, other, 12).steps, 0) << "temperature of judging, text " << t;
+    other = requests;
+    other[t].draft.temperature = 2.0;
+    EXPECT_GT(difference(requests, other, 3).steps, 0) << "temperature of drawing, text " << t;
+    other = requests;
+    other[t].key = requests[t - 1].key;
+    EXPECT_GT(difference(requests, other, 3).steps, 0) << "noise, text " << t;
+  }
+  const auto swap_counts = [](States& states) { std::swap(states[0]->counts, states[2]->counts); };
+  EXPECT_GT(difference(requests, requests, 12, swap_counts).steps, 0) << "counts";
+}
+
+TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
+  std::mt19937 random(5);
+  std::vector<Request> requests = mixed_requests(2, random);
+  requests[1].prompt = random_tokens(90, vocab, 8);
+  States states = new_texts(requests), whole = new_texts(requests);
+  // 30 tokens beside each of two steps of the other text, the rest as late rows.
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    TokenTree root;
+    root.reset(states[0]->tokens.back());
+    const std::vector<TargetRunner::Text> texts = {{states[0].get(), &root, requests[0].target},
+                                                   {states[1].get(), nullptr, {}, 30}};
+    const TargetRunner::Pass pass = machine_->target->pass(texts);
+    ASSERT_TRUE(pass);
+    pass->wait();
+    pass->text(0).commit({});
+    pass->text(1).commit({});
+    states[0]->append(3);
+    EXPECT_EQ(states[1]->target_slots.size(), 30 * (chunk + 1));
+  }
+  std::vector<std::vector<float>> logits;
+  for (SequenceState* state : {states[1].get(), whole[1].get()}) {
+    TokenTree root;
+    root.reset(state->tokens.back());
+    EXPECT_EQ(TargetRunner::late_rows(*state), state == states[1].get() ? 29 : 89);
+    const TargetRunner::Pass pass = machine_->target->pass(*state, root, requests[1].target);
+    ASSERT_TRUE(pass);
+    pass->wait();
+    const auto row = pass->text().logits(0);
+    logits.emplace_back(row.begin(), row.end());
+  }
+  for (std::size_t i = 0; i < logits[0].size(); ++i) {
+    // Tokens of former passes and of this one are summed apart.
+    EXPECT_NEAR(logits[0][i], logits[1][i], bit_for_bit() ? 1e-5 : rounding);
+  }
+}
+
+TEST_P(SeveralTexts, WithoutSlotsNothingChanges) {
+  std::mt19937 random(6);
+  const std::vector<Request> requests = mixed_requests(3, random);
+  States states = new_texts(requests);
+  KvSlots others(&machine_->target_pool());
+  const std::int32_t all = machine_->target_pool().free_slots();
+  ASSERT_TRUE(others.take(all - states[0]->length() - states[1]->length()));
+  std::vector<TokenTree> roots(3);
+  std::vector<TargetRunner::Text> texts;
+  for (std::size_t t = 0; t < 3; ++t) {
+    roots[t].reset(states[t]->tokens.back());
+    texts.push_back({states[t].get(), &roots[t], requests[t].target});
+  }
+  EXPECT_FALSE(machine_->target->pass(texts)) << "no slot for the third";
+  EXPECT_EQ(machine_->target_pool().free_slots(), states[0]->length() + states[1]->length());
+  texts.pop_back();
+  EXPECT_TRUE(machine_->target->pass(texts));
+}
+
+// A pass that holds too many rows is divided; one that fails leaves nothing behind.
+TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
+  std::mt19937 random(7);
+  std::vector<Request> requests = mixed_requests(8, random);
+  for (Request& request : requests) request.prompt = random_tokens(60, vocab, random());
+  States states = new_texts(requests);
+  std::vector<DraftRunner::Step> steps;
+  std::vector<TokenTree> trees(requests.size());
+  std::vector<DraftRunner::StepNodes> wanted;
+  const std::vector<std::int32_t> root = {0};
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    steps.push_back(
+        machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, ChildDraw::top}));
+    trees[t].reset(states[t]->tokens.back());
+    wanted.push_back({steps[t].get(), &trees[t], root});
+  }
+  const std::int64_t before = machine_->draft->passes();
+  machine_->draft->evaluate(wanted);
+  EXPECT_EQ(machine_->draft->passes() - before, 2) << "480 rows, 256 at a time";
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    EXPECT_EQ(steps[t]->passes(), 1);
+    EXPECT_EQ(states[t]->draft_slots.size(), 60);
+    EXPECT_TRUE(steps[t]->child(trees[t], 0, 0));
+  }
+}
+
+}  // namespace
+}  // namespace coppice
