@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "drafting/draft_runner.h"
+#include "drafting/policy.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
 #include "models/model.h"
@@ -92,6 +93,7 @@ class Machine {
            draft_pool_->free_slots() == draft_pool_->layout().slots();
   }
   KvPool& target_pool() { return *target_pool_; }
+  KvPool& draft_pool() { return *draft_pool_; }
 
   /// One step of these texts, in passes that they share.
   std::vector<StepResult> step(const std::vector<Request>& requests,
@@ -396,6 +398,76 @@ TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
     EXPECT_EQ(states[t]->draft_slots.size(), 60);
     EXPECT_TRUE(steps[t]->child(trees[t], 0, 0));
   }
+}
+
+// Through the driver of the rounds (drafting/grow.h), which asks for passes of all texts that want
+// some.
+TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
+  std::mt19937 random(8);
+  const std::vector<Request> requests = mixed_requests(7, random);
+  const auto policy_of = [](std::size_t t) {
+    return t % 3 == 2 ? make_chain_policy() : make_dyspec_policy();
+  };
+  const auto limits_of = [](std::size_t t) {
+    return GrowthLimits{3 + 4 * static_cast<std::int32_t>(t), 5};
+  };
+  const States alone = new_texts(requests), together = new_texts(requests);
+  std::vector<TokenTree> trees(requests.size());
+  std::vector<std::unique_ptr<DraftPolicy>> policies;
+  std::vector<DraftRunner::Step> steps;
+  std::vector<GrowingText> growing;
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    policies.push_back(policy_of(t));
+    steps.push_back(machine_->draft->begin(*together[t], requests[t].key,
+                                           {requests[t].draft, requests[t].draw()}));
+    trees[t].reset(together[t]->tokens.back());
+    growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr});
+  }
+  const std::int64_t before = machine_->draft->passes();
+  grow_trees(growing, *machine_->draft);
+  EXPECT_EQ(machine_->draft->passes() - before, 5) << "as many as the deepest tree takes";
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    ASSERT_FALSE(growing[t].failure);
+    if (!bit_for_bit()) continue;  // rounding may decide which of two nodes is drawn
+    const auto policy = policy_of(t);
+    const DraftRunner::Step step =
+        machine_->draft->begin(*alone[t], requests[t].key, {requests[t].draft, requests[t].draw()});
+    TokenTree tree;
+    tree.reset(alone[t]->tokens.back());
+    grow_tree(*policy, *step, limits_of(t), tree);
+    EXPECT_EQ(trees[t].token, tree.token) << t;
+    EXPECT_EQ(trees[t].parent, tree.parent) << t;
+    EXPECT_EQ(trees[t].draft_prob, tree.draft_prob) << t;
+    EXPECT_EQ(steps[t]->passes(), step->passes()) << t;
+  }
+}
+
+// What a pass took for texts' own tokens goes back where it cannot be run.
+TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
+  std::mt19937 random(9);
+  const std::vector<Request> requests = mixed_requests(3, random);
+  const States states = new_texts(requests);
+  KvSlots others(&machine_->draft_pool());
+  const std::int32_t left = states[0]->length() + states[1]->length();
+  ASSERT_TRUE(others.take(machine_->draft_pool().free_slots() - left));
+  const std::vector<std::int32_t> root = {0};
+  std::vector<TokenTree> trees(3);
+  std::vector<DraftRunner::Step> steps;
+  std::vector<DraftRunner::StepNodes> wanted;
+  for (std::size_t t = 0; t < 3; ++t) {
+    steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
+                                           {requests[t].draft, requests[t].draw()}));
+    trees[t].reset(states[t]->tokens.back());
+    wanted.push_back({steps[t].get(), &trees[t], root});
+  }
+  EXPECT_THROW(machine_->draft->evaluate(wanted), Error) << "no slot for the third";
+  EXPECT_EQ(machine_->draft_pool().free_slots(), left);
+  EXPECT_EQ(states[0]->draft_slots.size(), 0);
+  steps.clear();
+  steps.push_back(
+      machine_->draft->begin(*states[0], requests[0].key, {requests[0].draft, requests[0].draw()}));
+  steps[0]->evaluate(trees[0], root);
+  EXPECT_TRUE(steps[0]->child(trees[0], 0, 0));
 }
 
 }  // namespace
