@@ -62,6 +62,15 @@ class CudaSampler final : public DeviceSampler {
   void write_head(const JobPlan& job, std::size_t rows, std::size_t texts);
   SamplingSetting setting_of(const SamplingParams& params, const StepKey& key,
                              DeviceNoise noise) const;
+  /// Of a batch's text, whose penalised tokens it writes; a planted fault takes the next one's.
+  struct TextInput {
+    const SamplingParams& params;
+    const StepKey& key;
+    DeviceNoise noise;
+    const PenaltyText* penalty;
+  };
+  SamplingSetting setting_of(const JobPlan& job, const TextInput& text, const TextInput& next,
+                             std::size_t& penalised) const;
   /// Appends the text's tokens to the job's `penalised` texts. Returns the setting's `text`.
   std::int32_t write_text(const JobPlan& job, const PenaltyText& text,
                           std::size_t& penalised) const;
