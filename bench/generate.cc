@@ -159,7 +159,7 @@ std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<Pr
     if (ids.size() < tokens) {
       GenerateOptions request;
       request.speculation = Plain{};
-      request.temperature = 0.8;
+      request.sampling.temperature = 0.8;
       request.max_new_tokens = static_cast<std::int32_t>(tokens - ids.size());
       request.ignore_eos = true;
       request.seed = all.size();
@@ -215,7 +215,8 @@ int main(int argc, char** argv) try {
   std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
   std::string priced_by;
   int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0, seeds = 0;
-  double temperature = 0, draft_temperature = -1, most_seconds = 0;
+  double temperature = 0, most_seconds = 0;
+  std::optional<double> draft_temperature;
   po::options_description options("bench/generate");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
   options.add_options()("help", "print this")(
@@ -243,8 +244,9 @@ int main(int argc, char** argv) try {
       "the clock (bench/costs)")("threads", po::value(&threads)->default_value(2), "")(
       "dtype", po::value(&dtype)->default_value("f32"), "f32 or bf16: of activations")(
       "temperature", po::value(&temperature)->default_value(0.0), "")(
-      "draft-temperature", po::value(&draft_temperature), "")("cost-table", po::value(&cost_table),
-                                                              "")(
+      "draft-temperature",
+      po::value<double>()->notifier([&](double given) { draft_temperature = given; }),
+      "")("cost-table", po::value(&cost_table), "")(
       "settings",
       po::value(&settings_text)
           ->default_value("chain:2,chain:3,chain:4,chain:6,chain:8,chain:0,dyspec:4,dyspec:8,"
@@ -304,8 +306,8 @@ int main(int argc, char** argv) try {
   EngineOptions load;
   load.target = target;
   load.draft = draft;
-  load.device = device;
-  load.cpu_dtype = dtype;
+  load.device = bench::device_in(device);
+  load.cpu_dtype = bench::cpu_dtype_in(dtype);
   load.threads = threads;
   load.cost_table = cost_table;
   Engine engine = Engine::load(load);
@@ -321,9 +323,9 @@ int main(int argc, char** argv) try {
   std::unique_ptr<bench::PricedSteps> priced;
   if (!priced_by.empty()) {
     priced = std::make_unique<bench::PricedSteps>(priced_by);
-    engine.impl().costs = priced->costs();
-    engine.impl().costs_are_saved = true;
-    engine.impl().observer = [&](const StepView& step) { priced->add(step); };
+    inside(engine).costs = priced->costs();
+    inside(engine).costs_are_saved = true;
+    inside(engine).observer = [&](const StepView& step) { priced->add(step); };
     rounds = 1;
   }
   std::vector<std::vector<Run>> runs(settings.size(), std::vector<Run>(prompts.size()));
@@ -362,7 +364,7 @@ int main(int argc, char** argv) try {
         GenerateOptions request;
         request.speculation = speculation_of(settings[s].drafting);
         request.acceptance = settings[s].acceptance;
-        request.temperature = temperature;
+        request.sampling.temperature = temperature;
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;
         request.ignore_eos = true;
@@ -374,7 +376,7 @@ int main(int argc, char** argv) try {
         if (priced) use_prices(priced->take(), st);
         if (priced && round < 0) (void)priced->take_ends();
         if (round < 0) continue;
-        dtype_used = st.dtype;
+        dtype_used = g.used.dtype;
         Run& run = runs[s][p];
         const bool by_cpu = values.count("cpu-seconds") != 0;
         const double decode =

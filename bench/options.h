@@ -1,11 +1,15 @@
 // Command lines of benches.
 #pragma once
 
+#include <array>
 #include <boost/program_options.hpp>
 #include <exception>
 #include <iostream>
+#include <string>
 
 #include "base/error.h"
+#include "cli/option_values.h"
+#include "coppice.h"
 
 namespace coppice::bench {
 
@@ -23,6 +27,18 @@ inline bool parse_options(int argc, char** argv,
   }
   if (values.count("help") != 0) std::cout << options;
   return values.count("help") == 0;
+}
+
+/// The device of that name. Error(usage) for an unknown one.
+inline DeviceKind device_in(const std::string& text) {
+  constexpr std::array all = {DeviceKind::automatic, DeviceKind::cpu, DeviceKind::cuda};
+  return cli::named("device", text, all);
+}
+
+/// What --cpu-dtype or --dtype names; Error(usage) likewise.
+inline CpuDtype cpu_dtype_in(const std::string& text) {
+  constexpr std::array all = {CpuDtype::f32, CpuDtype::bf16};
+  return cli::named("cpu-dtype", text, all);
 }
 
 /// What main() returns after an exception: 2 for wrong usage, else 1.

@@ -202,7 +202,7 @@ struct Bench {
 
   // Draft rounds with drawing, and verify passes with judging, as the host sees them.
   void sampled(std::int32_t prefix, double temperature) {
-    Engine::Impl& impl = engine.impl();
+    Engine::Impl& impl = inside(engine);
     const SamplingParams params{temperature, 0, 1.0, 0.0, 1.0};
     SequenceState state = impl.new_text();
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
@@ -251,7 +251,7 @@ struct Bench {
 
   double draft_round(SequenceState& state, const StepKey& key, const DraftRunner::Setting& setting,
                      std::int32_t rows) {
-    DraftRunner& draft = *engine.impl().draft_runner;
+    DraftRunner& draft = *inside(engine).draft_runner;
     std::vector<double> times;
     for (int i = 0; i < 13; ++i) {
       const DraftRunner::Step step = draft.begin(state, key, setting);
@@ -275,7 +275,7 @@ struct Bench {
 
   double judged_pass(SequenceState& state, const StepKey& key, const SamplingParams& params,
                      const DraftRunner::Setting& setting, std::int32_t size) {
-    Engine::Impl& impl = engine.impl();
+    Engine::Impl& impl = inside(engine);
     const auto judge = impl.make_judge();
     const DraftRunner::Step step = impl.draft_runner->begin(state, key, setting);
     const TokenTree tree = bush(*step, state, size);
@@ -297,7 +297,7 @@ struct Bench {
 
   // The first token comes with the prompt's prefill.
   void first_tokens() {
-    const Model& model = *engine.impl().target.model;
+    const Model& model = *inside(engine).target.model;
     std::printf("\nplain decoding: medians\n%14s %16s %15s %14s\n", "prompt tokens",
                 "first token, us", "in plain steps", "of matrix rate");
     for (const std::int32_t length : {128, 512, 2048}) {
@@ -345,7 +345,7 @@ struct Bench {
         GenerateOptions options;
         options.max_new_tokens = new_tokens;
         options.ignore_eos = true;
-        options.temperature = temperature;
+        options.sampling.temperature = temperature;
         options.speculation = s.speculation;
         options.seed = 1;
         std::vector<Statistics> runs;
@@ -382,7 +382,7 @@ struct Bench {
 
 int main(int argc, char** argv) try {
   EngineOptions load;
-  std::string target, draft, json_file;
+  std::string target, draft, device, dtype, json_file;
   bool passes_only = false;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
@@ -390,9 +390,9 @@ int main(int argc, char** argv) try {
   options.add_options()("help", "print this")(
       "target", po::value(&target)->default_value(models + "target"), "model folder")(
       "draft", po::value(&draft)->default_value(models + "draft"), "model folder")(
-      "device", po::value(&load.device)->default_value("auto"), "auto, cpu or cuda")(
+      "device", po::value(&device)->default_value("auto"), "auto, cpu or cuda")(
       "threads", po::value(&load.threads)->default_value(0), "CPU threads")(
-      "cpu-dtype", po::value(&load.cpu_dtype)->default_value(load.cpu_dtype), "f32 or bf16")(
+      "cpu-dtype", po::value(&dtype)->default_value("f32"), "f32 or bf16")(
       "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
@@ -403,6 +403,8 @@ int main(int argc, char** argv) try {
   if (!bench::parse_options(argc, argv, options, values)) return 0;
   load.target = target;
   load.draft = draft;
+  load.device = bench::device_in(device);
+  load.cpu_dtype = bench::cpu_dtype_in(dtype);
   cli::ProgressLine progress(true);
   load.progress = [&](const LoadEvent& event) {
     progress.show(cat("loading ", event.what), event.fraction);
@@ -410,11 +412,11 @@ int main(int argc, char** argv) try {
   };
   double bandwidth = 0.0, operations = 0.0;
 #ifdef COPPICE_HAS_CUDA
-  if (load.device != "cpu") bandwidth = bench::read_bandwidth();
+  if (load.device != DeviceKind::cpu) bandwidth = bench::read_bandwidth();
   if (bandwidth > 0.0) operations = bench::matrix_rate(nullptr);
 #endif
   Engine engine = Engine::load(load);
-  Engine::Impl& impl = engine.impl();
+  Engine::Impl& impl = inside(engine);
   if (impl.device->shares_host_memory()) {
     bandwidth = bench::host_read_bandwidth(impl.device->threads());
     operations = bench::host_fma_rate(impl.device->threads());

@@ -12,7 +12,7 @@
 //     options.draft = "models/stories/draft";
 //     auto engine = coppice::Engine::load(options);
 //     coppice::GenerateOptions generate;
-//     generate.temperature = 0.8;
+//     generate.sampling.temperature = 0.8;
 //     auto result = engine.generate("Once upon a time", generate, [](const coppice::Piece& piece) {
 //       std::cout << piece.text << std::flush;
 //       return true;  // false stops here
@@ -44,12 +44,13 @@
 
 #include "base/api.h"
 #include "base/error_type.h"
-#include "base/types.h"
+#include "base/sampling_params.h"
+#include "base/token_id.h"
 #include "speculation.h"
 
 namespace coppice {
 
-/// The release, e.g. "0.1.0".
+/// The release, e.g. "0.2.0".
 COPPICE_API const char* version();
 
 enum class Acceptance {
@@ -58,6 +59,29 @@ enum class Acceptance {
   /// The faster, chosen before a text begins and named in Statistics: by tree_size or a saved cost
   /// table alone, so that a seed repeats its text; else also by the speed of the engine's texts.
   automatic,
+};
+
+enum class DeviceKind {
+  automatic,  ///< a GPU if there is one
+  cpu,
+  cuda,
+};
+
+/// What the CPU computes in. The environment variable COPPICE_CPU_ISA caps the instructions used:
+/// sse4, avx2, avx512, avx512_bf16 or amx; it is read once in a process.
+enum class CpuDtype {
+  f32,   ///< weights in the type they are stored in, activations and sums in F32, on every CPU
+  bf16,  ///< weights and activations rounded to BF16, which takes AVX-512 BF16 or AMX and may be
+         ///< faster for trees of many nodes
+};
+
+/// What keys and values are kept in. 16 bits halve the memory of long texts and what a step reads
+/// of it; sums stay in F32. Rounded keys and values change the target's logits a little.
+enum class KvDtype {
+  automatic,  ///< F32 on the CPU, the model's type on a GPU, which takes no other
+  f32,
+  bf16,
+  f16,
 };
 
 enum class FinishReason {
@@ -70,6 +94,9 @@ enum class FinishReason {
 };
 
 COPPICE_API const char* name_of(Acceptance acceptance);
+COPPICE_API const char* name_of(DeviceKind device);
+COPPICE_API const char* name_of(CpuDtype dtype);
+COPPICE_API const char* name_of(KvDtype dtype);
 COPPICE_API const char* name_of(FinishReason reason);
 
 struct LoadEvent {
@@ -83,19 +110,11 @@ struct EngineOptions {
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
 
   // Performance only: none of these changes what the text is distributed as.
-  std::string device = "auto";  ///< "auto" (a GPU where there is one), "cpu" or "cuda"
-  int threads = 0;              ///< CPU threads; 0: as many as the process may use
-  /// What the CPU computes in. "f32" (and "auto"): weights in the type they are stored in,
-  /// activations and sums in F32, on every CPU. "bf16": weights and activations rounded to BF16,
-  /// which takes AVX-512 BF16 or AMX and may be faster for trees of many nodes. The environment
-  /// variable COPPICE_CPU_ISA caps the instructions used: sse4, avx2, avx512, avx512_bf16 or amx;
-  /// it is read once in a process.
-  std::string cpu_dtype = "f32";
-  /// What keys and values are kept in: "f32", "bf16", "f16", or "auto": F32 on the CPU, the model's
-  /// type on a GPU, which takes no other. 16 bits halve the memory of long texts and what a step
-  /// reads of it; sums stay in F32. Rounded keys and values change the target's logits a little.
-  std::string kv_dtype = "auto";
-  std::int32_t max_tree_size = 256;  ///< largest tree_size that generate() will be asked for
+  DeviceKind device = DeviceKind::automatic;
+  int threads = 0;  ///< CPU threads; 0: as many as the process may use
+  CpuDtype cpu_dtype = CpuDtype::f32;
+  KvDtype kv_dtype = KvDtype::automatic;
+  std::int32_t max_tree_size = 256;  ///< largest tree that generate() will be asked for
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
   std::int32_t kv_tokens = 0;
@@ -113,12 +132,8 @@ struct EngineOptions {
 struct GenerateOptions {
   std::int32_t max_new_tokens = 128;
 
-  // Behaviour. Filters act in this order, on target and draft alike.
-  double repetition_penalty = 1.0;
-  double temperature = 0.0;  ///< 0: always the most probable token
-  std::int32_t top_k = 0;    ///< 0: off
-  double top_p = 1.0;
-  double min_p = 0.0;
+  // Behaviour.
+  SamplingParams sampling;  ///< of target and draft alike; as it is, always the most probable token
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;  ///< same seed, other stream: independent text
   std::vector<std::string> stop;
@@ -129,11 +144,12 @@ struct GenerateOptions {
 
   // Performance only.
   Speculation speculation = Dyspec{};
-  /// Rejection: the temperature at which children are drawn; below 0: the target's. Else the belief
-  /// temperature, how far the draft is believed (drafting/belief_temperature.h); below 0: learned.
-  double draft_temperature = -1.0;
+  /// Rejection: the temperature at which children are drawn; if not given, the target's. Else the
+  /// belief temperature, how far the draft is believed (drafting/belief_temperature.h); if not
+  /// given, it is learned.
+  std::optional<double> draft_temperature;
   bool sampled_children =
-      false;  ///< temperature 0: draw children instead of taking the top (as the paper)
+      false;  ///< temperature 0: draw children instead of taking the top (as DySpec's paper)
 
   /// Throws Error(usage) for a value out of range, and for a policy that would bias the text
   /// (ExpandRerank). generate() calls it, and beside it throws Error(usage) for a tree larger than
@@ -180,16 +196,19 @@ struct Statistics {
   std::int64_t steps = 0;         ///< target passes after prefill
   double accepted_length = 0.0;   ///< tokens judged good per step, the bonus token included
   double emitted_per_step = 0.0;  ///< tokens returned per step, but for prefill_tokens
-  /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
-  std::int32_t tree_size = 0;
-  double tree_size_mean = 0.0;  ///< used
+  double tree_size_mean = 0.0;    ///< draft tokens per step
   std::int64_t draft_passes = 0;
   Seconds seconds;
   double tokens_per_second = 0.0;  ///< tokens / (total - load)
   /// (tokens - prefill_tokens) / (total - load - prefill)
   double decode_tokens_per_second = 0.0;
-  // As used:
-  std::string policy;       ///< name_of() its speculation; "none" without a draft, too
+};
+
+/// What a generation was made with.
+struct Used {
+  std::string policy;  ///< its name; "none" without a draft, too
+  /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
+  std::int32_t tree_size = 0;
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
@@ -205,6 +224,7 @@ struct Generation {
   std::vector<TokenId> tokens;  ///< new tokens; those that reach into a stop text are left out
   FinishReason finish_reason = FinishReason::length;
   Statistics statistics;
+  Used used;
   std::vector<TokenLogprob> logprobs;  ///< one per token, when asked for
 };
 
@@ -263,9 +283,9 @@ class COPPICE_API Engine {
   double load_seconds() const;
 
   struct Impl;
-  Impl& impl() { return *impl_; }  ///< for this project's own commands and tests
 
  private:
+  friend class EngineAccess;  // engine/access.h, which is not installed
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -35,7 +35,7 @@
 #include <span>
 
 #include "base/api.h"
-#include "base/types.h"
+#include "base/token_id.h"
 
 namespace coppice {
 

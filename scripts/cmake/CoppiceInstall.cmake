@@ -14,7 +14,7 @@ install(TARGETS ${installed} EXPORT coppiceTargets ARCHIVE DESTINATION ${CMAKE_I
 install(FILES src/coppice.h src/custom_policy.h src/speculation.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice)
 install(FILES src/base/api.h src/base/error_type.h src/base/rank_path.h
-  src/base/types.h
+  src/base/sampling_params.h src/base/token_id.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice/base)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/coppice/models)

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 
-namespace coppice {
+#include "base/token_id.h"
 
-/// A vocabulary entry. Negative values never name a token.
-using TokenId = std::int32_t;
+namespace coppice {
 
 /// A slot of a paged KV pool: page = slot / page_size, offset = slot % page_size.
 using KvSlot = std::int32_t;

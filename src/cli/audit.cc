@@ -105,7 +105,7 @@ int audit(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   if (values.count("seed") == 0) request.seed = 1;
   audit.seed = request.seed;
-  if (request.temperature == 0.0) {
+  if (request.sampling.temperature == 0.0) {
     throw_usage(
         "--temperature 0 has no law to sample from; use one above 0 (texts at temperature 0 are "
         "compared in any case)");

@@ -12,7 +12,6 @@
 #include "cli/line_reader.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "engine/engine_impl.h"
 
 namespace coppice::cli {
 namespace {
@@ -170,7 +169,7 @@ int chat(const std::vector<std::string>& arguments) {
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
-  if (!engine.has_tokenizer()) engine.impl().require_tokenizer();
+  if (!engine.has_tokenizer()) engine.detokenize({});  // throws, and says why there is none
   if (values.count("target") != 0 && values.count("draft") == 0 &&
       !std::holds_alternative<Plain>(request.speculation)) {
     tell("no draft model was given: plain decoding (--draft DIR speeds it up)");

@@ -5,7 +5,7 @@
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/json.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 
 namespace coppice::cli {
 namespace {
@@ -115,14 +115,14 @@ chat::Text Conversation::text() const {
 std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw, bool add_bos,
                                std::int32_t before) {
   if (text.empty()) throw_usage("the conversation is empty; say something");
-  const Engine::Impl& impl = engine.impl();
-  impl.check_bytes(text.view(), before);
+  const EngineAccess access(engine);
+  access.check_bytes(text.view(), before);
   std::vector<TextPart> parts;
   const std::vector<chat::Segment> segments = text.segments();
   for (const chat::Segment& segment : segments) parts.push_back({segment.text, segment.foreign});
-  std::vector<TokenId> tokens = impl.require_tokenizer().encode(parts);
+  std::vector<TokenId> tokens = access.tokenizer().encode(parts);
   if (!raw || !add_bos || before > 0) return tokens;
-  return impl.require_tokenizer().framed(std::move(tokens), impl.target.model->config().bos_token);
+  return access.tokenizer().framed(std::move(tokens), access.target().model->config().bos_token);
 }
 
 std::string take_recommended(const fs::path& target, const po::variables_map& values,
@@ -148,16 +148,16 @@ std::string take_recommended(const fs::path& target, const po::variables_map& va
   const auto sample = config->find("do_sample");
   const bool samples = sample != config->end() && sample->is_boolean() && sample->get<bool>();
   if (samples) {
-    number("temperature", "temperature", request.temperature);
+    number("temperature", "temperature", request.sampling.temperature);
     if (!config->contains("temperature") && open("temperature")) {
-      request.temperature = 1.0;
+      request.sampling.temperature = 1.0;
       taken += cat(taken.empty() ? "" : ", ", "temperature 1");
     }
-    number("top_k", "top-k", request.top_k);
-    number("top_p", "top-p", request.top_p);
-    number("min_p", "min-p", request.min_p);
+    number("top_k", "top-k", request.sampling.top_k);
+    number("top_p", "top-p", request.sampling.top_p);
+    number("min_p", "min-p", request.sampling.min_p);
   }
-  number("repetition_penalty", "repetition-penalty", request.repetition_penalty);
+  number("repetition_penalty", "repetition-penalty", request.sampling.repetition_penalty);
   number("max_new_tokens", "max-new-tokens", request.max_new_tokens);
   if (const auto stops = config->find("stop_strings"); stops != config->end() && open("stop")) {
     const nlohmann::json list = stops->is_array() ? *stops : nlohmann::json::array({*stops});

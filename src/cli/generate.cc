@@ -144,7 +144,7 @@ int generate(const std::vector<std::string>& arguments) {
   }
   if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
     std::cerr << '\n' << to_table(result);
-  } else if (!json && values.count("seed") == 0 && request.temperature > 0.0) {
+  } else if (!json && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
     std::cerr << "seed " << request.seed << '\n';
   }
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

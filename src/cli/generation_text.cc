@@ -13,6 +13,7 @@ const std::string none = name_of(Plain{});
 std::string to_json(const Generation& generation, bool with_logprobs) {
   using Json = nlohmann::ordered_json;
   const Statistics& s = generation.statistics;
+  const Used& used = generation.used;
   Json json;
   json["text"] = generation.text;
   json["tokens"] = generation.tokens;
@@ -22,8 +23,8 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["steps"] = s.steps;
   json["accepted_length"] = s.accepted_length;
   json["emitted_per_step"] = s.emitted_per_step;
-  if (s.tree_size > 0 || s.policy == none) {
-    json["tree_size"] = s.tree_size;
+  if (used.tree_size > 0 || used.policy == none) {
+    json["tree_size"] = used.tree_size;
   } else {
     json["tree_size"] = "auto";
   }
@@ -46,21 +47,22 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
     }
     json["logprobs"] = std::move(list);
   }
-  json["policy"] = s.policy;
-  if (!s.planned_for.empty()) json["planned_for"] = s.planned_for;
-  json["acceptance"] = name_of(s.acceptance);
-  json["temperature"] = s.temperature;
-  json["draft_temperature"] = s.draft_temperature;
-  json["seed"] = s.seed;
-  json["device"] = s.device;
-  json["dtype"] = s.dtype;
-  json["kv_dtype"] = s.kv_dtype;
+  json["policy"] = used.policy;
+  if (!used.planned_for.empty()) json["planned_for"] = used.planned_for;
+  json["acceptance"] = name_of(used.acceptance);
+  json["temperature"] = used.temperature;
+  json["draft_temperature"] = used.draft_temperature;
+  json["seed"] = used.seed;
+  json["device"] = used.device;
+  json["dtype"] = used.dtype;
+  json["kv_dtype"] = used.kv_dtype;
   json["version"] = version();
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string to_table(const Generation& generation) {
   const Statistics& s = generation.statistics;
+  const Used& used = generation.used;
   std::string text;
   char line[200];
   const auto add = [&](const char* name, const char* format, auto... values) {
@@ -79,20 +81,21 @@ std::string to_table(const Generation& generation) {
   } else {
     add("speed", "%.1f tokens/s, all prefill", s.tokens_per_second);
   }
-  if (s.policy != none) {
+  if (used.policy != none) {
     char requested[16] = "auto";
-    if (s.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", s.tree_size);
+    if (used.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", used.tree_size);
     add("tree size", "%.1f on average (%s), %lld draft passes", s.tree_size_mean, requested,
         static_cast<long long>(s.draft_passes));
   }
   add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
-  if (!s.planned_for.empty()) add("tree planned for", "%s", s.planned_for.c_str());
-  const std::string kv = s.kv_dtype == s.dtype ? "" : ", KV " + s.kv_dtype;
-  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", s.policy.c_str(),
-      name_of(s.acceptance), s.temperature, s.draft_temperature,
-      static_cast<unsigned long long>(s.seed), s.device.c_str(), s.dtype.c_str(), kv.c_str());
+  if (!used.planned_for.empty()) add("tree planned for", "%s", used.planned_for.c_str());
+  const std::string kv = used.kv_dtype == used.dtype ? "" : ", KV " + used.kv_dtype;
+  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", used.policy.c_str(),
+      name_of(used.acceptance), used.temperature, used.draft_temperature,
+      static_cast<unsigned long long>(used.seed), used.device.c_str(), used.dtype.c_str(),
+      kv.c_str());
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/memory_limit.h"
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/cpu_type.h"
@@ -105,9 +106,9 @@ int info(const std::vector<std::string>& arguments) {
   }
   EngineOptions options;
   options.target = values["dir"].as<std::vector<std::string>>()[0];
-  options.device = values["device"].as<std::string>();
-  options.cpu_dtype = values["cpu-dtype"].as<std::string>();
-  options.kv_dtype = values["kv-dtype"].as<std::string>();
+  options.device = named("device", text_in(values, "device"), all_devices);
+  options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
+  options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);

@@ -312,6 +312,11 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
+CpuDtype cpu_dtype_in(const std::string& text) {
+  constexpr std::array all = {CpuDtype::f32, CpuDtype::bf16};
+  return text == "auto" ? CpuDtype::f32 : named("cpu-dtype", text, all);
+}
+
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
   EngineOptions options;
   const bool plain = std::holds_alternative<Plain>(speculation);
@@ -327,15 +332,18 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
     options.target = text_in(values, "target");
     if (draft != "none" && !plain) options.draft = draft;
   }
-  options.device = values.count("device") != 0 ? text_in(values, "device") : "cpu";
+  options.device = values.count("device") != 0
+                       ? named("device", text_in(values, "device"), all_devices)
+                       : DeviceKind::cpu;
   std::string why_not;
   bool gpu_present = false;
-  if (options.device == "auto" && !has_cuda_device(&why_not, &gpu_present) && gpu_present) {
+  if (options.device == DeviceKind::automatic && !has_cuda_device(&why_not, &gpu_present) &&
+      gpu_present) {
     tell(cat("the GPU is passed over: ", why_not));
   }
   options.threads = values["threads"].as<int>();
-  options.cpu_dtype = text_in(values, "cpu-dtype");
-  options.kv_dtype = text_in(values, "kv-dtype");
+  options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
+  options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   if (values.count("gpu-memory-fraction") != 0) {
     options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
@@ -349,11 +357,11 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
 
 GenerateOptions sampling_request(const po::variables_map& values) {
   GenerateOptions options;
-  options.repetition_penalty = values["repetition-penalty"].as<double>();
-  options.temperature = values["temperature"].as<double>();
-  options.top_k = values["top-k"].as<std::int32_t>();
-  options.top_p = values["top-p"].as<double>();
-  options.min_p = values["min-p"].as<double>();
+  options.sampling.repetition_penalty = values["repetition-penalty"].as<double>();
+  options.sampling.temperature = values["temperature"].as<double>();
+  options.sampling.top_k = values["top-k"].as<std::int32_t>();
+  options.sampling.top_p = values["top-p"].as<double>();
+  options.sampling.min_p = values["min-p"].as<double>();
   if (values.count("seed") != 0) {
     options.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
   } else {
@@ -365,10 +373,6 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   }
   if (values.count("draft-temperature") != 0) {
     options.draft_temperature = values["draft-temperature"].as<double>();
-    if (options.draft_temperature < 0.0) {
-      throw_usage(cat("--draft-temperature ", options.draft_temperature,
-                      ": use a number from 0.001 to 100"));
-    }
   }
   options.add_bos = values.count("no-bos") == 0;
   return options;

@@ -22,6 +22,13 @@ inline constexpr std::array all_acceptances = {Acceptance::rejection, Acceptance
 inline constexpr std::array acceptances_and_auto = {Acceptance::automatic, Acceptance::rejection,
                                                     Acceptance::coupled};
 
+inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cpu,
+                                           DeviceKind::cuda};
+inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
+                                             KvDtype::f16};
+/// What --cpu-dtype says; "auto" is f32.
+CpuDtype cpu_dtype_in(const std::string& text);
+
 /// Parses `arguments`; an unknown option, a missing or malformed value or a word that belongs to no
 /// option is Error(usage). `--help` prints `usage` and the options to standard output and returns
 /// false.

@@ -26,18 +26,14 @@ constexpr std::int32_t most_ranks = 256;  // four layers of them are the largest
 // What is measured: every temperature with every rule, both being one at temperature 0.
 std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
   GenerateOptions base;
-  base.repetition_penalty = values["repetition-penalty"].as<double>();
-  base.top_k = values["top-k"].as<std::int32_t>();
-  base.top_p = values["top-p"].as<double>();
-  base.min_p = values["min-p"].as<double>();
+  base.sampling.repetition_penalty = values["repetition-penalty"].as<double>();
+  base.sampling.top_k = values["top-k"].as<std::int32_t>();
+  base.sampling.top_p = values["top-p"].as<double>();
+  base.sampling.min_p = values["min-p"].as<double>();
   base.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
   base.add_bos = values.count("no-bos") == 0;
   if (values.count("draft-temperature") != 0) {
     base.draft_temperature = values["draft-temperature"].as<double>();
-    if (!(base.draft_temperature > 0.0)) {
-      throw_usage(
-          cat("--draft-temperature ", base.draft_temperature, ": use a number from 0.001 to 100"));
-    }
   }
   const auto temperatures =
       choices_in("temperatures", values["temperatures"].as<std::string>(),
@@ -49,7 +45,7 @@ std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
   for (const double temperature : temperatures) {
     for (const Acceptance rule : rules) {
       if (temperature == 0.0 && rule != rules.front()) continue;
-      base.temperature = temperature;
+      base.sampling.temperature = temperature;
       base.acceptance = temperature == 0.0 ? Acceptance::rejection : rule;
       base.validate();
       settings.push_back(base);

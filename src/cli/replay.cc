@@ -86,7 +86,7 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
     for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
       options.tree_size = size;
       GenerateOptions request;
-      request.temperature = temperature;
+      request.sampling.temperature = temperature;
       request.speculation = speculation_of(options);
       for (const Acceptance rule : rules) {
         request.acceptance = rule;

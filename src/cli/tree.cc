@@ -199,12 +199,12 @@ int tree(const std::vector<std::string>& arguments) {
     write_out(as_json(engine, judged, request.seed));
   } else {
     std::string rule;
-    if (request.temperature > 0.0) {
+    if (request.sampling.temperature > 0.0) {
       rule = judged.acceptance == Acceptance::coupled ? " under coupled acceptance"
                                                       : " under rejection";
     }
     write_out(as_text(engine, judged, rule, stdout_takes_colour()));
-    if (values.count("seed") == 0 && request.temperature > 0.0) {
+    if (values.count("seed") == 0 && request.sampling.temperature > 0.0) {
       write_out(cat("seed ", request.seed, "\n"));
     }
   }

@@ -164,17 +164,23 @@ bool needs_any_tree_exact(const Speculation& speculation) {
 
 Acceptance settled_acceptance(const GenerateOptions& options) {
   if (options.acceptance != Acceptance::automatic) return options.acceptance;
-  return options.temperature > 0.0 && needs_any_tree_exact(options.speculation)
+  return options.sampling.temperature > 0.0 && needs_any_tree_exact(options.speculation)
              ? Acceptance::coupled
              : Acceptance::rejection;
 }
 
 ChildDraw child_draw(const GenerateOptions& options) {
-  if (options.temperature == 0.0) {
+  if (options.sampling.temperature == 0.0) {
     return options.sampled_children ? ChildDraw::sampled : ChildDraw::top;
   }
   return settled_acceptance(options) == Acceptance::coupled ? ChildDraw::coupled
                                                             : ChildDraw::sampled;
+}
+
+double first_draft_temperature(const GenerateOptions& options) {
+  const double usual = options.sampling.temperature == 0.0 ? default_greedy_draft_temperature
+                                                           : options.sampling.temperature;
+  return options.draft_temperature.value_or(usual);
 }
 
 }  // namespace coppice

@@ -38,4 +38,11 @@ Acceptance settled_acceptance(const GenerateOptions& options);
 /// How a request has its children drawn: what keeps its acceptance rule exact.
 ChildDraw child_draw(const GenerateOptions& options);
 
+/// Draft temperature at target temperature 0: there the draft's distribution only ranks and
+/// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
+inline constexpr double default_greedy_draft_temperature = 0.45;
+
+/// As given, else what drafting begins with: the target's, or at temperature 0 the one above.
+double first_draft_temperature(const GenerateOptions& options);
+
 }  // namespace coppice

@@ -28,10 +28,8 @@ std::string stored_type(const std::filesystem::path& model) {
 
 }  // namespace
 
-DType cpu_type(const std::string& cpu_dtype) {
-  if (cpu_dtype == "f32" || cpu_dtype == "auto") return DType::f32;
-  if (cpu_dtype == "bf16") return DType::bf16;
-  throw_usage(cat("cpu dtype ", quote(cpu_dtype), " is unknown; use f32 or bf16"));
+DType cpu_type(CpuDtype cpu_dtype) {
+  return cpu_dtype == CpuDtype::bf16 ? DType::bf16 : DType::f32;
 }
 
 std::string describe_cpu_types(const std::filesystem::path& model, DType type) {
@@ -53,18 +51,24 @@ std::string describe_cpu_bf16() {
              " multiplies: passes of many rows may be faster, and texts part at near-ties");
 }
 
-std::optional<DType> asked_kv_type(const std::string& kv_dtype) {
-  if (kv_dtype == "auto") return std::nullopt;
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    if (kv_dtype == name_of(type)) return type;
+std::optional<DType> asked_kv_type(KvDtype kv_dtype) {
+  switch (kv_dtype) {
+    case KvDtype::f32:
+      return DType::f32;
+    case KvDtype::bf16:
+      return DType::bf16;
+    case KvDtype::f16:
+      return DType::f16;
+    case KvDtype::automatic:
+      break;
   }
-  throw_usage(cat("kv dtype ", quote(kv_dtype), " is unknown; use auto, f32, bf16 or f16"));
+  return std::nullopt;
 }
 
-void require_kv_type(const std::string& kv_dtype, const Device& device) {
+void require_kv_type(KvDtype kv_dtype, const Device& device) {
   const DType kept = device.kv_dtype();
   if (asked_kv_type(kv_dtype).value_or(kept) == kept) return;
-  throw_usage(cat("kv dtype ", kv_dtype, " on ", device.description(),
+  throw_usage(cat("kv dtype ", name_of(kv_dtype), " on ", device.description(),
                   ": KV is kept in the models' ", name_of(kept),
                   " there; use auto, or the CPU (--device cpu)"));
 }

@@ -53,6 +53,15 @@ const char* name_of(Acceptance acceptance) {
   constexpr std::array names = {"rejection", "coupled", "auto"};
   return names[static_cast<std::size_t>(acceptance)];
 }
+const char* name_of(DeviceKind device) {
+  constexpr std::array names = {"auto", "cpu", "cuda"};
+  return names[static_cast<std::size_t>(device)];
+}
+const char* name_of(CpuDtype dtype) { return dtype == CpuDtype::bf16 ? "bf16" : "f32"; }
+const char* name_of(KvDtype dtype) {
+  constexpr std::array names = {"auto", "f32", "bf16", "f16"};
+  return names[static_cast<std::size_t>(dtype)];
+}
 const char* name_of(FinishReason reason) {
   constexpr std::array names = {"length", "eos", "stop", "context", "memory", "cancelled"};
   return names[static_cast<std::size_t>(reason)];
@@ -60,22 +69,23 @@ const char* name_of(FinishReason reason) {
 
 void GenerateOptions::validate() const {
   const GenerateOptions& o = *this;
+  const SamplingParams& p = sampling;
   const auto refuse = [](const auto&... what) { throw_usage(cat(what...)); };
   if (o.max_new_tokens < 0) refuse("max-new-tokens ", o.max_new_tokens, ": use 0 or more");
-  if (!(o.temperature >= 0.0 && o.temperature <= 100.0)) {
-    refuse("temperature ", o.temperature, ": use 0 (always the most probable token) to 100");
+  if (!(p.temperature >= 0.0 && p.temperature <= 100.0)) {
+    refuse("temperature ", p.temperature, ": use 0 (always the most probable token) to 100");
   }
-  if (o.top_k < 0) refuse("top-k ", o.top_k, ": use 1 or more, or 0 for no limit");
-  if (!(o.top_p > 0.0 && o.top_p <= 1.0))
-    refuse("top-p ", o.top_p, ": use a number above 0, up to 1");
-  if (!(o.min_p >= 0.0 && o.min_p <= 1.0)) refuse("min-p ", o.min_p, ": use a number from 0 to 1");
-  if (!(o.repetition_penalty > 0.0 && o.repetition_penalty <= 100.0)) {
-    refuse("repetition-penalty ", o.repetition_penalty,
+  if (p.top_k < 0) refuse("top-k ", p.top_k, ": use 1 or more, or 0 for no limit");
+  if (!(p.top_p > 0.0 && p.top_p <= 1.0))
+    refuse("top-p ", p.top_p, ": use a number above 0, up to 1");
+  if (!(p.min_p >= 0.0 && p.min_p <= 1.0)) refuse("min-p ", p.min_p, ": use a number from 0 to 1");
+  if (!(p.repetition_penalty > 0.0 && p.repetition_penalty <= 100.0)) {
+    refuse("repetition-penalty ", p.repetition_penalty,
            ": use a number above 0 (1 is off), up to 100");
   }
-  if (std::isnan(o.draft_temperature) || o.draft_temperature > 100.0 ||
-      (o.draft_temperature >= 0.0 && o.draft_temperature < 0.001)) {
-    refuse("draft-temperature ", o.draft_temperature,
+  // Also refuses what is no number.
+  if (const double d = o.draft_temperature.value_or(1.0); !(d >= 0.001 && d <= 100.0)) {
+    refuse("draft-temperature ", d,
            ": use a number from 0.001 to 100 (the tree is weighed by the draft's probabilities)");
   }
   check_speculation(o);

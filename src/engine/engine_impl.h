@@ -1,4 +1,5 @@
-// What an engine owns: for the engine, and for studies, benches and tests, which look inside it.
+// What an engine owns: for the engine, and for its tests and benches. Commands and studies go by
+// engine/access.h.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "coppice.h"
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
+#include "engine/access.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
@@ -76,8 +78,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
 };
 
-/// Draft temperature at target temperature 0: there the draft's distribution only ranks and
-/// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
-inline constexpr double default_greedy_draft_temperature = 0.45;
+/// What this engine owns.
+inline Engine::Impl& inside(Engine& engine) { return EngineAccess::impl(engine); }
 
 }  // namespace coppice

@@ -28,15 +28,13 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
 }  // namespace
 
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
-  if (options.device != "auto" && options.device != "cpu" && options.device != "cuda") {
-    throw_usage(cat("device ", quote(options.device), " is unknown; use auto, cpu or cuda"));
-  }
   if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
     throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
                     ": use a number above 0, up to 1"));
   }
   const CpuOptions cpu = checked_cpu_options(options);
-  if (options.device == "cuda" || (options.device == "auto" && has_cuda_device())) {
+  if (options.device == DeviceKind::cuda ||
+      (options.device == DeviceKind::automatic && has_cuda_device())) {
     auto device = make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
     require_kv_type(options.kv_dtype, *device);
     return device;

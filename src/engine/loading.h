@@ -15,7 +15,7 @@ namespace coppice {
 /// Tokens of a KV pool's page.
 inline constexpr std::int32_t kv_page_size = 16;
 
-/// The device that the options ask for. Throws Error(usage) for an unknown or missing one.
+/// The device that the options ask for. Throws Error(usage) for a missing one.
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
 
 /// A model with room for trees of options.max_tree_size. `what` names it in progress events.

@@ -10,10 +10,6 @@
 namespace coppice {
 namespace {
 
-SamplingParams params_of(const GenerateOptions& options, double temperature) {
-  return {temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty};
-}
-
 // A given threshold says itself how far to grow; a size is then only a cap.
 bool sizes_itself(const Speculation& speculation, const TreePlan& plan) {
   if (const auto* above = std::get_if<DyspecThreshold>(&speculation))
@@ -29,8 +25,7 @@ bool values_positions(const Speculation& speculation) {
 
 }  // namespace
 
-Request::Request(Engine::Impl& engine, const GenerateOptions& asked)
-    : options(asked), target(params_of(asked, asked.temperature)) {
+Request::Request(Engine::Impl& engine, const GenerateOptions& asked) : options(asked) {
   {
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
@@ -60,7 +55,8 @@ void Request::settle_rule(Engine::Impl& engine) {
   const std::lock_guard lock(engine.mutex);
   RuleChoice fixed;
   if (costs != nullptr && !engine.costs_are_saved) {
-    rules = &engine.rules[{options.speculation.index(), std::lround(10.0 * options.temperature)}];
+    rules = &engine.rules[{options.speculation.index(),
+                           std::lround(10.0 * options.sampling.temperature)}];
   }
   const std::int32_t most = engine.options.max_tree_size;
   double nodes = plan.size > 0 ? plan.size : most;
@@ -76,10 +72,8 @@ void Request::settle_rule(Engine::Impl& engine) {
 // Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
 // only ranks: the draft temperature is the belief's, by default one that is learned.
 void Request::settle_draft(const Engine::Impl& engine) {
-  const bool given = options.draft_temperature >= 0.0;
-  draft_temperature = given      ? options.draft_temperature
-                      : greedy() ? default_greedy_draft_temperature
-                                 : options.temperature;
+  const bool given = options.draft_temperature.has_value();
+  draft_temperature = first_draft_temperature(options);
   draft.draw = child_draw(options);
   draft.uniforms_judge = !greedy();
   // Nobody else asks what the noise tells of children. A chain without a size ends by it.
@@ -87,7 +81,8 @@ void Request::settle_draft(const Engine::Impl& engine) {
       learns_values || (std::holds_alternative<Chain>(options.speculation) && costs != nullptr);
   const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
-  draft.params = params_of(options, fixed_belief ? options.temperature : draft_temperature);
+  draft.params = options.sampling;
+  if (!fixed_belief) draft.params.temperature = draft_temperature;
   learns_belief = can_believe && asked_for && !given;
   if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
   if (!asked_for) draft.sharpness = 0.0;

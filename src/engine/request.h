@@ -21,14 +21,13 @@ struct Request {
   const CostTable* costs = nullptr;
   RuleChoice* rules =
       nullptr;  ///< of the engine, to be told how this text fared; null if it is not
-  SamplingParams target;
   double draft_temperature;
   /// Of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
   bool learns_belief = false;  ///< else its sharpness is fixed
 
-  bool greedy() const { return options.temperature == 0.0; }
+  bool greedy() const { return options.sampling.temperature == 0.0; }
   DeviceNoise rule() const;
 
  private:

@@ -21,7 +21,7 @@ Speculator::Speculator(Engine::Impl& engine, const Request& request)
   if (std::holds_alternative<Plain>(asked)) return;
   if (request.learns_belief) {
     belief_.emplace(
-        BeliefTemperature::usual(request.options.temperature, request.draft_temperature));
+        BeliefTemperature::usual(request.options.sampling.temperature, request.draft_temperature));
     setting_.sharpness = belief_->sharpness();
   }
   if (request.costs != nullptr) {

@@ -35,7 +35,7 @@ void Step::grow() {
 }
 
 bool Step::judge() {
-  const TextTree tree{&text_.state,         &text_.tree, text_.request.target,
+  const TextTree tree{&text_.state,         &text_.tree, text_.request.options.sampling,
                       text_.request.rule(), key_,        draft_ ? &draft_->sampler() : nullptr,
                       &text_.verdict};
   pass_ = text_.judge->judge({&tree, 1}, seconds_);
@@ -73,10 +73,11 @@ double Step::share_run() const {
 
 void Step::show() {
   const Stopwatch timing(text_.account.observer_seconds);
-  engine_.observer(
-      {text_.state, text_.tree, text_.verdict, pass_->text(), draft_ ? &draft_->sampler() : nullptr,
-       text_.request.target, text_.speculator.setting().params, key_, draft_ ? draft_->passes() : 0,
-       seconds_, pass_->text().late_rows(), draft_ ? text_.speculator.calibration() : nullptr});
+  engine_.observer({text_.state, text_.tree, text_.verdict, pass_->text(),
+                    draft_ ? &draft_->sampler() : nullptr, text_.request.options.sampling,
+                    text_.speculator.setting().params, key_, draft_ ? draft_->passes() : 0,
+                    seconds_, pass_->text().late_rows(),
+                    draft_ ? text_.speculator.calibration() : nullptr});
 }
 
 void Step::note_logprobs() {
@@ -91,7 +92,7 @@ void Step::note_logprobs() {
 }
 
 void Step::note_logprob(std::int32_t node, TokenId token) {
-  const SamplingParams& params = text_.request.target;
+  const SamplingParams& params = text_.request.options.sampling;
   const std::span<const float> probs =
       params.temperature > 0.0
           ? pass_->text().distribution(node)

@@ -110,18 +110,19 @@ Generation TextRun::finish(double seconds) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
   speculator.learn_rule(s);
-  s.policy = name_of(options.speculation);
+  Used& used = result_.used;
+  used.policy = name_of(options.speculation);
   if (!std::holds_alternative<Plain>(options.speculation)) {
-    s.tree_size = request.plan.size;
-    s.planned_for = request.plan.planned_for;
+    used.tree_size = request.plan.size;
+    used.planned_for = request.plan.planned_for;
   }
-  s.acceptance = options.acceptance;
-  s.temperature = options.temperature;
-  s.draft_temperature = speculator.draft_temperature();
-  s.seed = options.seed;
-  s.device = engine.device->name();
-  s.dtype = name_of(engine.device->compute_dtype());
-  s.kv_dtype = name_of(engine.device->kv_dtype());
+  used.acceptance = options.acceptance;
+  used.temperature = options.sampling.temperature;
+  used.draft_temperature = speculator.draft_temperature();
+  used.seed = options.seed;
+  used.device = engine.device->name();
+  used.dtype = name_of(engine.device->compute_dtype());
+  used.kv_dtype = name_of(engine.device->kv_dtype());
   return std::move(result_);
 }
 

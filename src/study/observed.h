@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 
 namespace coppice::study {
 
@@ -11,13 +11,13 @@ namespace coppice::study {
 class Observed {
  public:
   Observed(Engine& engine, StepObserver observer)
-      : engine_(engine.impl()), former_(std::exchange(engine_.observer, std::move(observer))) {}
-  ~Observed() { engine_.observer = std::move(former_); }
+      : engine_(engine), former_(engine_.observe(std::move(observer))) {}
+  ~Observed() { engine_.observe(std::move(former_)); }
   Observed(const Observed&) = delete;
   Observed& operator=(const Observed&) = delete;
 
  private:
-  Engine::Impl& engine_;
+  EngineAccess engine_;
   StepObserver former_;
 };
 

@@ -27,14 +27,14 @@ class CudaEngine : public ::testing::Test {
 };
 
 EngineOptions on_gpu(EngineOptions options) {
-  options.device = "cuda";
+  options.device = DeviceKind::cuda;
   return options;
 }
 
 GenerateOptions sampled(std::int32_t tokens, std::int32_t tree_size, std::uint64_t seed) {
   GenerateOptions options;
   options.max_new_tokens = tokens;
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   options.acceptance = Acceptance::rejection;
   options.speculation = Dyspec{tree_size};
   options.seed = seed;
@@ -73,7 +73,7 @@ TEST_F(CudaEngine, RecordedPassesEqualUnrecordedOnes) {
 
 // Two texts over one pool take turns, so that the slots on the GPU change from pass to pass.
 TEST_F(CudaEngine, SequencesTakeTurns) {
-  Engine engine = Engine::load(on_gpu(shipped_options("f32")));
+  Engine engine = Engine::load(on_gpu(shipped_options()));
   const auto first = engine.tokenize("The captain looked at the sea");
   const auto second = engine.tokenize("Once upon a time there was a fox and");
   const auto alone = [&](const std::vector<TokenId>& prompt, std::uint64_t seed) {
@@ -94,7 +94,7 @@ TEST_F(CudaEngine, SequencesTakeTurns) {
 TEST_F(CudaEngine, SameSeedSameTextInEveryRun) {
   std::vector<std::vector<TokenId>> texts;
   for (int run = 0; run < 3; ++run) {
-    Engine engine = Engine::load(on_gpu(shipped_options("f32")));
+    Engine engine = Engine::load(on_gpu(shipped_options()));
     const auto prompt = engine.tokenize("It was late when");
     std::vector<TokenId> text;
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
@@ -114,12 +114,12 @@ TEST_F(CudaEngine, SameSeedSameTextInEveryRun) {
 // One plan, made before anything is allocated, and what is then allocated are the same.
 TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
   for (const std::int32_t tree_size : {64, 300}) {
-    EngineOptions options = on_gpu(shipped_options("f32"));
+    EngineOptions options = on_gpu(shipped_options());
     options.max_tree_size = tree_size;
     options.kv_tokens = 1000;
     const MemoryPlan plan = plan_memory(options, *make_engine_device(options));
     Engine engine = Engine::load(options);
-    const auto held = engine.impl().device->memory_use();
+    const auto held = inside(engine).device->memory_use();
     for (const MemoryUse& use : plan.uses) {
       std::size_t bytes = 0;
       for (const MemoryUse& one : held) {
@@ -132,7 +132,7 @@ TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
 }
 
 TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
-  EngineOptions options = on_gpu(shipped_options("f32"));
+  EngineOptions options = on_gpu(shipped_options());
   options.gpu_memory_fraction = 1e-4;
   try {
     Engine::load(options);
@@ -143,7 +143,7 @@ TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
     EXPECT_NE(text.find("MiB"), std::string::npos) << text;
     EXPECT_NE(text.find("gpu-memory-fraction"), std::string::npos) << text;
   }
-  options = on_gpu(shipped_options("f32"));
+  options = on_gpu(shipped_options());
   options.kv_tokens = 1 << 30;
   EXPECT_THROW(Engine::load(options), Error);
 }
@@ -155,18 +155,18 @@ TEST_F(CudaEngine, ManyGenerationsLeaveMemoryFlat) {
   const auto run = [&](int i) {
     GenerateOptions options = sampled(12, i % 3 == 0 ? 0 : 1 + i % 40, static_cast<unsigned>(i));
     options.acceptance = i % 2 == 0 ? Acceptance::rejection : Acceptance::coupled;
-    if (i % 5 == 0) options.temperature = 0.0;
-    if (i % 7 == 0) options.repetition_penalty = 1.2;
+    if (i % 5 == 0) options.sampling.temperature = 0.0;
+    if (i % 7 == 0) options.sampling.repetition_penalty = 1.2;
     engine.generate(prompt, options);
   };
   for (int i = 0; i < 300; ++i) run(i);  // all row counts have been met and recorded
-  const std::size_t before = engine.impl().device->memory().free;
+  const std::size_t before = inside(engine).device->memory().free;
   for (int i = 0; i < 1000; ++i) run(i);
-  const std::size_t after = engine.impl().device->memory().free;
+  const std::size_t after = inside(engine).device->memory().free;
   // Recordings of row counts not met before may still come; nothing may grow with generations.
   EXPECT_LT(before > after ? before - after : 0, std::size_t{8} << 20);
-  EXPECT_EQ(engine.impl().target.pool->free_slots(), engine.impl().target.pool->layout().slots());
-  EXPECT_EQ(engine.impl().draft.pool->free_slots(), engine.impl().draft.pool->layout().slots());
+  EXPECT_EQ(inside(engine).target.pool->free_slots(), inside(engine).target.pool->layout().slots());
+  EXPECT_EQ(inside(engine).draft.pool->free_slots(), inside(engine).draft.pool->layout().slots());
 }
 
 // The same logits on both devices, up to the rounding of bf16 activations, keys and values.
@@ -198,9 +198,9 @@ TEST_F(CudaEngine, AgreesWithTheCpu) {
 
 // Coupled noise is the same on both devices, so texts agree until two candidates nearly tie.
 TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
-  Engine gpu = Engine::load(on_gpu(shipped_options("f32")));
-  EngineOptions on_host = shipped_options("f32");
-  on_host.device = "cpu";
+  Engine gpu = Engine::load(on_gpu(shipped_options()));
+  EngineOptions on_host = shipped_options();
+  on_host.device = DeviceKind::cpu;
   Engine host = Engine::load(on_host);
   int same = 0, texts = 0;
   for (const char* text : {"The captain looked at the", "Once upon a time", "It was late",
@@ -223,9 +223,9 @@ TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
 // Beliefs and what is learned of their sharpness follow the CPU's: texts and trees are the same
 // until a near-tie, and afterwards of a kind.
 TEST_F(CudaEngine, LearnsTheSharpnessThatTheCpuLearns) {
-  Engine gpu = Engine::load(on_gpu(shipped_options("f32")));
-  EngineOptions on_host = shipped_options("f32");
-  on_host.device = "cpu";
+  Engine gpu = Engine::load(on_gpu(shipped_options()));
+  EngineOptions on_host = shipped_options();
+  on_host.device = DeviceKind::cpu;
   Engine host = Engine::load(on_host);
   const auto all = prompts();
   for (const double temperature : {0.0, 0.8}) {
@@ -234,13 +234,15 @@ TEST_F(CudaEngine, LearnsTheSharpnessThatTheCpuLearns) {
     for (int i = 0; i < texts; ++i) {
       const auto prompt = gpu.tokenize(all[static_cast<std::size_t>(i) * all.size() / texts]);
       GenerateOptions options = sampled(96, 16, 5);
-      options.temperature = temperature;
+      options.sampling.temperature = temperature;
       options.acceptance = Acceptance::coupled;
-      const Statistics a = gpu.generate(prompt, options).statistics;
-      const Statistics b = host.generate(prompt, options).statistics;
+      const Generation on_gpu = gpu.generate(prompt, options);
+      const Generation by_host = host.generate(prompt, options);
+      const Statistics &a = on_gpu.statistics, &b = by_host.statistics;
+      const double learned = on_gpu.used.draft_temperature;
       const double start = temperature > 0.0 ? 0.45 / temperature : 0.45;
-      moved += std::abs(std::log(a.draft_temperature / start)) / texts;
-      apart += std::log(a.draft_temperature / b.draft_temperature) / texts;
+      moved += std::abs(std::log(learned / start)) / texts;
+      apart += std::log(learned / by_host.used.draft_temperature) / texts;
       accepted += a.accepted_length / texts;
       accepted_by_host += b.accepted_length / texts;
     }

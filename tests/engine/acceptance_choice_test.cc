@@ -11,7 +11,7 @@ namespace {
 GenerateOptions warm(Speculation speculation) {
   GenerateOptions options = greedy(24);
   options.speculation = std::move(speculation);
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   options.seed = 5;
   options.acceptance = Acceptance::automatic;
   return options;
@@ -20,10 +20,10 @@ GenerateOptions warm(Speculation speculation) {
 /// The rule that was used; the text must be what that rule writes when it is named.
 Acceptance used(Engine& engine, GenerateOptions options) {
   const Generation g = engine.generate(prompt, options);
-  options.acceptance = g.statistics.acceptance;
+  options.acceptance = g.used.acceptance;
   const Generation named = engine.generate(prompt, options);
   EXPECT_EQ(named.tokens, g.tokens);
-  EXPECT_EQ(named.statistics.acceptance, options.acceptance);
+  EXPECT_EQ(named.used.acceptance, options.acceptance);
   return options.acceptance;
 }
 
@@ -47,22 +47,22 @@ TEST(AcceptanceChoice, IsByTheSizeThatIsAskedFor) {
   EXPECT_EQ(used(engine, warm(ExpandRerank{6})), Acceptance::coupled);
   EXPECT_EQ(used(engine, warm(Dyspec{16, true})), Acceptance::rejection);
   GenerateOptions cold = warm(Dyspec{16});
-  cold.temperature = 0.0;
+  cold.sampling.temperature = 0.0;
   EXPECT_EQ(used(engine, cold), Acceptance::rejection);
-  EXPECT_TRUE(engine.impl().rules.empty()) << "a fixed size says the rule by itself";
+  EXPECT_TRUE(inside(engine).rules.empty()) << "a fixed size says the rule by itself";
 }
 
 TEST(AcceptanceChoice, SavedCostsRepeatIt) {
   const TinyPair pair(endless(), 0.1);
   for (const double slope : {0.0, 1.0}) {
     Engine engine = Engine::load(pair.options());
-    engine.impl().costs = planted(slope);
-    engine.impl().costs_are_saved = true;
+    inside(engine).costs = planted(slope);
+    inside(engine).costs_are_saved = true;
     for (int text = 0; text < 2; ++text) {
       EXPECT_EQ(used(engine, warm(Dyspec{})),
                 slope == 0.0 ? Acceptance::coupled : Acceptance::rejection);
     }
-    EXPECT_TRUE(engine.impl().rules.empty());
+    EXPECT_TRUE(inside(engine).rules.empty());
   }
 }
 
@@ -77,8 +77,8 @@ TEST(AcceptanceChoice, SavedCostsRepeatItWhateverTheListenerDoes) {
   Engine engine = Engine::load(load);
   EXPECT_THROW(engine.generate(prompt, warm(Dyspec{})), int);
   engine.generate(prompt, warm(Dyspec{}));
-  EXPECT_TRUE(engine.impl().costs_are_saved);
-  EXPECT_TRUE(engine.impl().rules.empty());
+  EXPECT_TRUE(inside(engine).costs_are_saved);
+  EXPECT_TRUE(inside(engine).rules.empty());
 }
 
 TEST(AcceptanceChoice, IsByTheThresholdWithoutASize) {
@@ -91,25 +91,25 @@ TEST(AcceptanceChoice, IsByTheThresholdWithoutASize) {
 TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = planted(1.0);
+  inside(engine).costs = planted(1.0);
   const GenerateOptions options = warm(Dyspec{});
-  EXPECT_EQ(engine.generate(prompt, options).statistics.acceptance, Acceptance::rejection);
-  ASSERT_EQ(engine.impl().rules.size(), 1u);
-  RuleChoice& rules = engine.impl().rules.begin()->second;
+  EXPECT_EQ(engine.generate(prompt, options).used.acceptance, Acceptance::rejection);
+  ASSERT_EQ(inside(engine).rules.size(), 1u);
+  RuleChoice& rules = inside(engine).rules.begin()->second;
   for (int text = 0; text < 500; ++text) {
     rules.record(Acceptance::rejection, 1.0, 4.0);
     rules.record(Acceptance::coupled, 2.0, 4.0);
   }
-  EXPECT_EQ(engine.generate(prompt, options).statistics.acceptance, Acceptance::coupled);
+  EXPECT_EQ(engine.generate(prompt, options).used.acceptance, Acceptance::coupled);
   // Another temperature is another question.
   GenerateOptions other = options;
-  other.temperature = 1.2;
-  EXPECT_EQ(engine.generate(prompt, other).statistics.acceptance, Acceptance::rejection);
-  EXPECT_EQ(engine.impl().rules.size(), 2u);
+  other.sampling.temperature = 1.2;
+  EXPECT_EQ(engine.generate(prompt, other).used.acceptance, Acceptance::rejection);
+  EXPECT_EQ(inside(engine).rules.size(), 2u);
   // What is asked for is done, and teaches nothing.
   GenerateOptions named = options;
   named.acceptance = Acceptance::rejection;
-  EXPECT_EQ(engine.generate(prompt, named).statistics.acceptance, Acceptance::rejection);
+  EXPECT_EQ(engine.generate(prompt, named).used.acceptance, Acceptance::rejection);
 }
 
 TEST(AcceptanceChoice, StudiesSettleIt) {

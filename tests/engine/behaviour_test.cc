@@ -32,7 +32,7 @@ TEST(Engine, CountsAddUp) {
     EXPECT_EQ(s.prefill_tokens, 1);
     EXPECT_NEAR(s.emitted_per_step, 39.0 / static_cast<double>(s.steps), 1e-12);
     EXPECT_GE(s.accepted_length, s.emitted_per_step - 1e-12);
-    EXPECT_EQ(s.policy, name_of(speculation));
+    EXPECT_EQ(g.used.policy, name_of(speculation));
     const Seconds& t = s.seconds;
     EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
     if (std::holds_alternative<Plain>(speculation)) {
@@ -43,7 +43,7 @@ TEST(Engine, CountsAddUp) {
     } else {
       EXPECT_LT(s.steps, 39);
       EXPECT_GT(s.draft_passes, 0);
-      EXPECT_LE(s.tree_size_mean, s.tree_size);
+      EXPECT_LE(s.tree_size_mean, g.used.tree_size);
     }
   }
   expect_nothing_leaked(engine);
@@ -54,7 +54,7 @@ TEST(Engine, GrowthIsToldOfNumbersOnlyIfTheyJudge) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
   std::int64_t nodes = 0, told = 0;
-  engine.impl().observer = [&](const StepView& view) {
+  inside(engine).observer = [&](const StepView& view) {
     for (std::size_t n = 1; n < view.tree.uniform.size(); ++n) {
       ++nodes;
       told += view.tree.uniform[n] >= 0.0f ? 1 : 0;
@@ -67,7 +67,7 @@ TEST(Engine, GrowthIsToldOfNumbersOnlyIfTheyJudge) {
   EXPECT_GT(nodes, 0);
   EXPECT_EQ(told, 0);
   options.sampled_children = false;
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   nodes = 0;
   engine.generate(prompt, options);
   EXPECT_GT(nodes, 0);
@@ -101,7 +101,7 @@ TEST(Engine, StepsCanBeObserved) {
   const Generation unseen = engine.generate(prompt, greedy(40));
   std::vector<TokenId> seen;
   std::int64_t steps = 0, judged = 0, nodes = 0, passes = 0, before_steps = 0;
-  engine.impl().observer = [&](const StepView& step) {
+  inside(engine).observer = [&](const StepView& step) {
     if (step.is_step()) {
       ++steps;
       judged += static_cast<std::int64_t>(step.verdict.path.size()) + 1;
@@ -138,13 +138,13 @@ TEST(Engine, StepsCanBeObserved) {
   EXPECT_LT(steps, 39);
 
   for (const bool at_step : {false, true}) {
-    engine.impl().observer = [&](const StepView& step) {
+    inside(engine).observer = [&](const StepView& step) {
       if (step.is_step() == at_step) throw std::runtime_error("enough");
     };
     EXPECT_THROW(engine.generate(prompt, greedy(40)), std::runtime_error);
     expect_nothing_leaked(engine);
   }
-  engine.impl().observer = {};
+  inside(engine).observer = {};
   EXPECT_EQ(engine.generate(prompt, greedy(40)).tokens, unseen.tokens);
 }
 
@@ -227,7 +227,7 @@ TEST(Engine, ShortDraftContextFallsBackToPlainDecoding) {
 
 // What could have begun a stop text is held back; the end of the memory shows that it did not.
 TEST(Engine, TextHeldBackComesWhenTheMemoryEnds) {
-  EngineOptions load = shipped_options("f32");
+  EngineOptions load = shipped_options();
   load.kv_tokens = 40;
   Engine engine = Engine::load(load);
   GenerateOptions options = greedy(200);
@@ -290,7 +290,7 @@ TEST(Engine, SameSeedSameTextAndOtherSeedAnother) {
   Engine engine = Engine::load(pair.options());
   for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
     GenerateOptions options = greedy(40);
-    options.temperature = 1.0;
+    options.sampling.temperature = 1.0;
     options.acceptance = acceptance;
     options.seed = 5;
     const auto first = engine.generate(prompt, options).tokens;
@@ -310,7 +310,7 @@ TEST(Engine, SequencesOfSeveralThreadsDoNotDisturbEachOther) {
   std::vector<std::vector<TokenId>> alone, together(4);
   const auto run = [&](int i) {
     GenerateOptions options = greedy(60);
-    options.temperature = i % 2 == 0 ? 0.0 : 0.9;
+    options.sampling.temperature = i % 2 == 0 ? 0.0 : 0.9;
     options.seed = static_cast<std::uint64_t>(i);
     options.acceptance = i == 3 ? Acceptance::coupled : Acceptance::rejection;
     return engine.generate(std::vector<TokenId>{1, i + 3, 5}, options).tokens;
@@ -341,8 +341,8 @@ TEST(Engine, LogprobsAreTheProcessedDistributions) {
     EXPECT_LT(fast.logprobs[i].logprob, 0.0);
     EXPECT_NEAR(fast.logprobs[i].logprob, plain.logprobs[i].logprob, 1e-4);
   }
-  options.temperature = 0.9;
-  options.top_k = 3;
+  options.sampling.temperature = 0.9;
+  options.sampling.top_k = 3;
   const Generation filtered = engine.generate(prompt, options);
   for (const TokenLogprob& entry : filtered.logprobs) {
     EXPECT_EQ(entry.top.size(), 3u);
@@ -356,7 +356,7 @@ TEST(Engine, RepetitionPenaltyFollowsTheTreePath) {
   const TinyPair pair(endless(), 0.1);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options = greedy(60);
-  options.repetition_penalty = 1.3;
+  options.sampling.repetition_penalty = 1.3;
   const auto fast = engine.generate(prompt, options).tokens;
   options.speculation = Plain{};
   EXPECT_EQ(engine.generate(prompt, options).tokens, fast);
@@ -369,7 +369,7 @@ TEST(Engine, PaddedVocabulariesAreAccepted) {
   write_tiny_model(pair.path() / "draft", wide);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options = greedy(20);
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   EXPECT_EQ(engine.generate(prompt, options).tokens.size(), 20u);
   TinyModel narrow = endless();
   narrow.vocab_size = 80;
@@ -398,14 +398,14 @@ TEST(Engine, RefusesWhatCannotBe) {
     }
     return false;
   };
-  EXPECT_TRUE(refused([](auto& o) { o.temperature = -0.1; }));
-  EXPECT_TRUE(refused([](auto& o) { o.temperature = std::nan(""); }));
-  EXPECT_TRUE(refused([](auto& o) { o.temperature = INFINITY; }));
-  EXPECT_TRUE(refused([](auto& o) { o.top_p = 0.0; }));
-  EXPECT_TRUE(refused([](auto& o) { o.top_p = 1.1; }));
-  EXPECT_TRUE(refused([](auto& o) { o.top_k = -1; }));
-  EXPECT_TRUE(refused([](auto& o) { o.min_p = 2.0; }));
-  EXPECT_TRUE(refused([](auto& o) { o.repetition_penalty = 0.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.temperature = -0.1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.temperature = std::nan(""); }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.temperature = INFINITY; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.top_p = 0.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.top_p = 1.1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.top_k = -1; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.min_p = 2.0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.sampling.repetition_penalty = 0.0; }));
   EXPECT_TRUE(refused([](auto& o) { o.max_new_tokens = -1; }));
   EXPECT_TRUE(refused([](auto& o) { o.speculation = Dyspec{1000}; }));
   for (const double refused_temperature :
@@ -496,7 +496,7 @@ TEST(Engine, TreesSeeTheWholePrompt) {
   Engine engine = Engine::load(pair.options());
   GenerateOptions options = greedy(10);
   options.draft_temperature = 1.0;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   for (const int length : {10, 64, 65, 150}) {
     const std::vector<TokenId> text(static_cast<std::size_t>(length), 7);
     const JudgedTree tree = engine.judge_tree(text, options);
@@ -521,7 +521,7 @@ TEST(Sequence, IsAsBeforeWhenACallThrows) {
 }
 
 TEST(ShippedPair, StopTextsAndUtf8) {
-  Engine engine = Engine::load(shipped_options("f32"));
+  Engine engine = Engine::load(shipped_options());
   GenerateOptions options;
   options.max_new_tokens = 80;
   options.ignore_eos = true;

@@ -126,7 +126,7 @@ TEST(Files, MayChangeOnceTheModelsAreLoaded) {
 }
 
 TEST(ShippedPair, LongPromptsAreRefusedByTheirBytes) {
-  Engine engine = Engine::load(shipped_options("f32"));
+  Engine engine = Engine::load(shipped_options());
   const std::string text(10'000'000, 'a');
   const auto refusal = [&](auto call) -> std::string {
     try {

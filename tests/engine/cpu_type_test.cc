@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_file.h"
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "kernels/cpu/instruction_set.h"
 #include "reference/naive_device.h"
@@ -20,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr KvDtype all_kv_dtypes[] = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16, KvDtype::f16};
+
 TEST(CpuType, IsF32UnlessBf16IsAskedFor) {
   EXPECT_EQ(cpu_type(EngineOptions().cpu_dtype), DType::f32);
-  EXPECT_EQ(cpu_type("f32"), DType::f32);
-  EXPECT_EQ(cpu_type("auto"), DType::f32);
-  EXPECT_EQ(cpu_type("bf16"), DType::bf16);
-  EXPECT_THROW(cpu_type("f16"), Error);
+  EXPECT_EQ(cpu_type(CpuDtype::f32), DType::f32);
+  EXPECT_EQ(cpu_type(CpuDtype::bf16), DType::bf16);
 }
 
 TEST(CpuType, IsDescribed) {
@@ -63,11 +64,11 @@ TEST(CpuType, WeightsOfAPairMayDiffer) {
     EngineOptions options;
     options.target = folder.path() / "target";
     options.draft = folder.path() / "draft";
-    options.device = "cpu";
+    options.device = DeviceKind::cpu;
     options.threads = 2;
     Engine pair = Engine::load(options);
-    const std::size_t of_target_bytes = pair.impl().target.model->weight_bytes_read();
-    const std::size_t of_draft_bytes = pair.impl().draft.model->weight_bytes_read();
+    const std::size_t of_target_bytes = inside(pair).target.model->weight_bytes_read();
+    const std::size_t of_draft_bytes = inside(pair).draft.model->weight_bytes_read();
     EXPECT_EQ(of_target_bytes < of_draft_bytes,
               of_target == DType::bf16 || (of_target == DType::f16 && cpu::has_native_f16()));
     options.draft.clear();
@@ -80,13 +81,13 @@ TEST(CpuType, WeightsOfAPairMayDiffer) {
     request.speculation = Dyspec{6};
     const Generation with_draft = pair.generate(prompt, request);
     EXPECT_EQ(with_draft.tokens.size(), 24u);
-    EXPECT_EQ(with_draft.statistics.dtype, "f32");
+    EXPECT_EQ(with_draft.used.dtype, "f32");
     EXPECT_EQ(with_draft.tokens, alone.generate(prompt, request).tokens);
     testing::expect_nothing_leaked(pair);
   }
 }
 
-EngineOptions with_kv(EngineOptions options, const std::string& kv_dtype) {
+EngineOptions with_kv(EngineOptions options, KvDtype kv_dtype) {
   options.kv_dtype = kv_dtype;
   options.kv_tokens = 400;
   return options;
@@ -96,12 +97,13 @@ TEST(KvType, SixteenBitsHalveThePools) {
   if (testing::on_cuda()) GTEST_SKIP() << "a GPU keeps KV in what it computes in";
   const testing::TinyPair tiny;
   std::vector<TokenId> plain;
-  for (const std::string type : {"auto", "f32", "bf16", "f16"}) {
-    Engine engine = Engine::load(with_kv(tiny.options(), type));
-    Engine whole = Engine::load(with_kv(tiny.options(), "f32"));
-    const bool halved = type == "bf16" || type == "f16";
+  for (const KvDtype asked : all_kv_dtypes) {
+    const std::string type = name_of(asked);
+    Engine engine = Engine::load(with_kv(tiny.options(), asked));
+    Engine whole = Engine::load(with_kv(tiny.options(), KvDtype::f32));
+    const bool halved = asked == KvDtype::bf16 || asked == KvDtype::f16;
     for (const auto member : {&Engine::Impl::target, &Engine::Impl::draft}) {
-      const LoadedModel &model = engine.impl().*member, &exact = whole.impl().*member;
+      const LoadedModel &model = inside(engine).*member, &exact = inside(whole).*member;
       EXPECT_EQ(model.pool->layout().slots(), exact.pool->layout().slots());
       EXPECT_EQ(model.pool->bytes() * (halved ? 2 : 1), exact.pool->bytes()) << type;
       EXPECT_EQ(name_of(model.model->device().kv_dtype()), halved ? type : "f32");
@@ -111,7 +113,7 @@ TEST(KvType, SixteenBitsHalveThePools) {
     request.ignore_eos = true;
     request.speculation = Dyspec{6};
     const Generation made = engine.generate(std::vector<TokenId>{1, 5, 9}, request);
-    EXPECT_EQ(made.statistics.kv_dtype, halved ? type : "f32");
+    EXPECT_EQ(made.used.kv_dtype, halved ? type : "f32");
     EXPECT_EQ(made.tokens.size(), 8u);
     testing::expect_nothing_leaked(engine);
   }
@@ -121,14 +123,14 @@ TEST(KvType, SixteenBitsHalveThePools) {
 TEST(KvType, CostsAreKeptByIt) {
   const testing::TinyPair tiny;
   std::set<std::string> fingerprints;
-  const auto fingerprint = [&](const std::string& type) {
+  const auto fingerprint = [&](KvDtype type) {
     Engine engine = Engine::load(with_kv(tiny.options(), type));
-    return cost_fingerprint(*engine.impl().target.model, *engine.impl().draft.model);
+    return cost_fingerprint(*inside(engine).target.model, *inside(engine).draft.model);
   };
   if (testing::on_cuda()) GTEST_SKIP() << "a GPU has one";
-  for (const char* type : {"f32", "bf16", "f16"}) fingerprints.insert(fingerprint(type));
+  for (const KvDtype type : all_kv_dtypes) fingerprints.insert(fingerprint(type));
   EXPECT_EQ(fingerprints.size(), 3u);
-  EXPECT_EQ(fingerprint("auto"), fingerprint("f32"));
+  EXPECT_EQ(fingerprint(KvDtype::automatic), fingerprint(KvDtype::f32));
 }
 
 TEST(KvType, RefusesWhatTheDeviceDoesNotKeep) {
@@ -141,15 +143,14 @@ TEST(KvType, RefusesWhatTheDeviceDoesNotKeep) {
       return std::string(error.what());
     }
   };
-  EXPECT_NE(refused([] { asked_kv_type("f8"); }).find("'f8'"), std::string::npos);
-  EXPECT_EQ(asked_kv_type("auto"), std::nullopt);
-  EXPECT_EQ(asked_kv_type("f16"), DType::f16);
+  EXPECT_EQ(asked_kv_type(KvDtype::automatic), std::nullopt);
+  EXPECT_EQ(asked_kv_type(KvDtype::f16), DType::f16);
   // As a GPU does, this device keeps one type.
   const auto device = testing::make_naive_device();
   ASSERT_EQ(device->kv_dtype(), DType::f32);
-  EXPECT_EQ(refused([&] { require_kv_type("auto", *device); }), "");
-  EXPECT_EQ(refused([&] { require_kv_type("f32", *device); }), "");
-  const std::string why = refused([&] { require_kv_type("bf16", *device); });
+  EXPECT_EQ(refused([&] { require_kv_type(KvDtype::automatic, *device); }), "");
+  EXPECT_EQ(refused([&] { require_kv_type(KvDtype::f32, *device); }), "");
+  const std::string why = refused([&] { require_kv_type(KvDtype::bf16, *device); });
   EXPECT_NE(why.find("kv dtype bf16"), std::string::npos) << why;
   EXPECT_NE(why.find("--device cpu"), std::string::npos) << why;
 }
@@ -164,7 +165,7 @@ TEST(CpuType, TheDefaultFollowsTheGoldenTexts) {
     ++models;
     EngineOptions options;
     options.target = folder.path();
-    options.device = "cpu";
+    options.device = DeviceKind::cpu;
     options.threads = 1;
     Engine engine = Engine::load(options);
     const auto about = read_json_object(folder.path() / "golden.json", 1 << 20);

@@ -194,9 +194,9 @@ TEST_F(CustomPolicies, RepeatThePlainText) {
         for (const bool sampled_children : {false, true}) {
           if (sampled_children && (temperature > 0.0 || name == std::string("keep-best"))) continue;
           GenerateOptions options = request(name);
-          options.temperature = temperature;
+          options.sampling.temperature = temperature;
           options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
-          options.repetition_penalty = penalty;
+          options.sampling.repetition_penalty = penalty;
           options.sampled_children = sampled_children;
           const Generation fast = engine.generate(prompt, options);
           options.speculation = Plain{};
@@ -213,9 +213,9 @@ TEST_F(CustomPolicies, KeepTheirLimitsAndTheirNames) {
   Engine engine = Engine::load(pair_.options());
   for (const std::int32_t size : {0, 1, 3, 10}) {
     const Generation g = engine.generate(prompt, request("likeliest-first", size));
-    EXPECT_EQ(g.statistics.policy, "likeliest-first");
-    EXPECT_EQ(g.statistics.tree_size, size == 0 ? 64 : size);
-    EXPECT_LE(g.statistics.tree_size_mean, g.statistics.tree_size);
+    EXPECT_EQ(g.used.policy, "likeliest-first");
+    EXPECT_EQ(g.used.tree_size, size == 0 ? 64 : size);
+    EXPECT_LE(g.statistics.tree_size_mean, g.used.tree_size);
     EXPECT_EQ(g.tokens.size(), 40u);
   }
   const JudgedTree tree = engine.judge_tree(prompt, request("likeliest-first", 12, 40, 2));
@@ -226,7 +226,7 @@ TEST_F(CustomPolicies, KeepTheirLimitsAndTheirNames) {
   EngineOptions small = pair_.options();
   small.max_tree_size = 5;
   Engine five = Engine::load(small);
-  EXPECT_EQ(five.generate(prompt, request("two-chains", 0)).statistics.tree_size, 5);
+  EXPECT_EQ(five.generate(prompt, request("two-chains", 0)).used.tree_size, 5);
   EXPECT_NE(refusal(five, request("two-chains", 6), ErrorKind::usage).find("at most 5"),
             std::string::npos);
 }
@@ -318,7 +318,7 @@ TEST_F(CustomPolicies, EveryMistakeIsOneClearError) {
 
   // Limits.
   GenerateOptions sampled = request("scripted", 3);
-  sampled.temperature = 1.0;
+  sampled.sampling.temperature = 1.0;
   const auto draw_four = [](GrowingTree& tree, int) -> Nodes {
     draw(tree, 4);
     return {};
@@ -481,7 +481,7 @@ TEST_F(CustomPolicies, AFailedStepsNoiseIsNotUsedAgain) {
       throw std::runtime_error("enough");
     };
     GenerateOptions options = request("scripted", 8, 10);
-    options.temperature = 1.5;
+    options.sampling.temperature = 1.5;
     options.seed = seed;
     EXPECT_THROW(sequence.generate(root, options), Error);
     EXPECT_THROW(sequence.generate(root, options), Error);

@@ -71,10 +71,10 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   GenerateOptions options;
   options.speculation = c.speculation;
   options.acceptance = c.acceptance;
-  options.temperature = c.temperature;
-  options.top_k = c.top_k;
-  options.top_p = c.top_p;
-  options.repetition_penalty = c.repetition_penalty;
+  options.sampling.temperature = c.temperature;
+  options.sampling.top_k = c.top_k;
+  options.sampling.top_p = c.top_p;
+  options.sampling.repetition_penalty = c.repetition_penalty;
   double accepted = 0.0;
   const Fit result = fit_of_three(engine, pair.path() / "target", options, &accepted,
                                   drawn_often(c) ? usual_draws : few_draws);
@@ -131,7 +131,7 @@ TEST(EngineDistribution, FreshPromptsMatchTheTargetsLaw) {
   const TinyPair pair(law_shape(5), 0.3);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   for (const Acceptance acceptance : {rejection, coupled}) {
     for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}}) {
       options.acceptance = acceptance;
@@ -147,9 +147,9 @@ TEST(EngineDistribution, FreshPromptsMatchTheTargetsLaw) {
 TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
   const TinyPair pair(law_shape(5), 0.3);
   Engine engine = Engine::load(pair.options());
-  TargetRunner& target = *engine.impl().target_runner;
+  TargetRunner& target = *inside(engine).target_runner;
   GenerateOptions options;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   options.acceptance = coupled;
   options.speculation = Dyspec{8};
   target.plant(PassFault::logits_by_batch);
@@ -165,30 +165,30 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
   options.speculation = Dyspec{8};
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   const auto expect_caught = [&](const char* name, int draws = usual_draws) {
     const Fit result = fit_of_three(engine, pair.path() / "target", options, nullptr, draws);
     std::cout << "[ planted: " << name << " ] " << result.text() << "\n";
     EXPECT_FALSE(result.fits) << name << " was not noticed: " << result.text();
   };
   if (on_cuda()) {
-    engine.impl().target_runner->plant(PassFault::rope_by_index);
+    inside(engine).target_runner->plant(PassFault::rope_by_index);
     // One layer of random weights hardly looks at positions: more draws are needed to see it.
     expect_caught("rope by index", 96000);
-    engine.impl().target_runner->plant(PassFault::none);
-    engine.impl().sampler->plant(DeviceFault::residual_is_target);
+    inside(engine).target_runner->plant(PassFault::none);
+    inside(engine).sampler->plant(DeviceFault::residual_is_target);
     expect_caught("bonus from the target where children failed");
-    engine.impl().sampler->plant(DeviceFault::none);
+    inside(engine).sampler->plant(DeviceFault::none);
   } else {
-    engine.impl().other_rule = [] {
+    inside(engine).other_rule = [] {
       return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
     };
     expect_caught("declared distribution is not the sampled one");
-    engine.impl().other_rule = nullptr;
+    inside(engine).other_rule = nullptr;
   }
-  engine.impl().draft_runner->plant(DrawingFault::declared_is_not_sampled);
+  inside(engine).draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_caught("children from a narrower distribution");
-  engine.impl().draft_runner->plant(DrawingFault::none);
+  inside(engine).draft_runner->plant(DrawingFault::none);
   EXPECT_TRUE(fit_of_three(engine, pair.path() / "target", options).fits)
       << "without faults it must fit";
 }
@@ -199,7 +199,7 @@ TEST(EngineDistributionPlanted, RopeByIndexIsSeenInTheLogProbabilities) {
   const TinyPair pair;
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   options.acceptance = coupled;
   options.speculation = Dyspec{8};
   options.max_new_tokens = 40;
@@ -220,9 +220,9 @@ TEST(EngineDistributionPlanted, RopeByIndexIsSeenInTheLogProbabilities) {
   };
   constexpr double rounding = 1e-4;  // exact_logits.h
   EXPECT_LT(largest_difference(), rounding);
-  engine.impl().target_runner->plant(PassFault::rope_by_index);
+  inside(engine).target_runner->plant(PassFault::rope_by_index);
   EXPECT_GT(largest_difference(), 10.0 * rounding);
-  engine.impl().target_runner->plant(PassFault::none);
+  inside(engine).target_runner->plant(PassFault::none);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/engine_impl.h"
 #include "engine/exact_logits.h"
 #include "engine/pair.h"
 #include "reference/all_trees.h"
@@ -218,7 +219,7 @@ TEST_F(LateRows, WithoutSlotsNothingChanges) {
 class FirstToken : public ::testing::Test {
  protected:
   FirstToken() : pair_(shape()), engine_(Engine::load(pair_.options())) {
-    Engine::Impl& impl = engine_.impl();
+    Engine::Impl& impl = inside(engine_);
     target_ = std::make_unique<CountingModel>(*impl.target.model);
     impl.target_runner = std::make_unique<TargetRunner>(*target_, *impl.target.pool);
     chunk_ = impl.target.model->options().max_rows;
@@ -233,7 +234,7 @@ class FirstToken : public ::testing::Test {
                                  std::int32_t tokens = 12) {
     GenerateOptions options;
     options.speculation = std::move(speculation);
-    options.temperature = temperature;
+    options.sampling.temperature = temperature;
     options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
     options.seed = 17;
     options.max_new_tokens = tokens;
@@ -256,12 +257,12 @@ class FirstToken : public ::testing::Test {
   template <typename Text>  // an Engine or a Sequence
   Generation generate(Text& text, const std::vector<TokenId>& prompt,
                       const GenerateOptions& options, Before& before) {
-    const std::int64_t draft_passes = engine_.impl().draft_runner->passes();
+    const std::int64_t draft_passes = inside(engine_).draft_runner->passes();
     target_->rows.clear();
     before = {};
     return text.generate(prompt, options, [&](const Piece& piece) {
       if (before.tokens == 0) {
-        before = {target_->rows, engine_.impl().draft_runner->passes() - draft_passes,
+        before = {target_->rows, inside(engine_).draft_runner->passes() - draft_passes,
                   piece.tokens.size()};
       }
       return true;
@@ -324,9 +325,9 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
         Sequence sequence = engine_.new_sequence();
         sequence.generate(first, request(Dyspec{8}, temperature));
         std::vector<TokenId> whole(sequence.tokens().begin(), sequence.tokens().end());
-        EXPECT_EQ(
-            engine_.impl().target.pool->layout().slots() - engine_.impl().target.pool->free_slots(),
-            static_cast<std::int32_t>(whole.size()) - 1);
+        EXPECT_EQ(inside(engine_).target.pool->layout().slots() -
+                      inside(engine_).target.pool->free_slots(),
+                  static_cast<std::int32_t>(whole.size()) - 1);
         whole.insert(whole.end(), second.begin(), second.end());
         Before before;
         const Generation g = generate(sequence, second, request(Dyspec{8}, temperature), before);
@@ -335,9 +336,9 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
         EXPECT_EQ(static_cast<std::int32_t>(before.target_rows.size()), passes_for(more + 1));
         EXPECT_EQ(before.draft_passes, 0);
         EXPECT_EQ(g.statistics.prefill_tokens, 1);
-        EXPECT_EQ(
-            engine_.impl().target.pool->layout().slots() - engine_.impl().target.pool->free_slots(),
-            static_cast<std::int32_t>(sequence.tokens().size()) - 1);
+        EXPECT_EQ(inside(engine_).target.pool->layout().slots() -
+                      inside(engine_).target.pool->free_slots(),
+                  static_cast<std::int32_t>(sequence.tokens().size()) - 1);
         if (!on_cuda()) {
           EXPECT_EQ(g.tokens, plain_text(whole, temperature)) << more;
         }
@@ -347,14 +348,14 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
     // Where nothing is missing a tree comes first.
     const std::vector<TokenId> prompt = some_tokens(9);
     bool first = true;
-    engine_.impl().observer = [&](const StepView& view) {
+    inside(engine_).observer = [&](const StepView& view) {
       EXPECT_TRUE(view.is_step());
       if (std::exchange(first, false)) {
         EXPECT_GT(view.tree.size(), 0);
       }
     };
     const Generation g = KeptPrompt(engine_, prompt).generate(request(Dyspec{8}, temperature));
-    engine_.impl().observer = {};
+    inside(engine_).observer = {};
     EXPECT_EQ(g.statistics.prefill_tokens, 0);
     if (!on_cuda()) {
       EXPECT_EQ(g.tokens, plain_text(prompt, temperature));
@@ -372,9 +373,9 @@ TEST_F(FirstToken, FaultsChangeTheText) {
       for (std::int32_t seed = 0; seed < 5; ++seed) {
         const std::vector<TokenId> prompt = some_tokens(length, seed);
         const std::vector<TokenId> plain = plain_text(prompt, 0.0);
-        engine_.impl().target_runner->plant(fault);
+        inside(engine_).target_runner->plant(fault);
         changed += engine_.generate(prompt, request(Plain{}, 0.0)).tokens != plain ? 1 : 0;
-        engine_.impl().target_runner->plant(PassFault::none);
+        inside(engine_).target_runner->plant(PassFault::none);
       }
     }
     std::cout << "fault " << static_cast<int>(fault) << ": " << changed << " of 20 texts changed\n";
@@ -488,7 +489,7 @@ TEST_F(FirstToken, HasItsLogprobAndItsPenalty) {
   const std::vector<TokenId> prompt = some_tokens(9);
   GenerateOptions options = request(Dyspec{8}, 0.8);
   options.logprobs = true;
-  options.repetition_penalty = 1.4;
+  options.sampling.repetition_penalty = 1.4;
   const Generation fresh = engine_.generate(prompt, options);
   const Generation kept = KeptPrompt(engine_, prompt).generate(options);
   ASSERT_EQ(fresh.logprobs.size(), fresh.tokens.size());

@@ -20,7 +20,7 @@ namespace {
 constexpr int new_tokens = 128;
 
 struct Case {
-  const char* dtype;
+  CpuDtype dtype;
   bool coupled;
   int threads;
   /// Bound on the rounding of a difference of two logits. f32: sums of 512 to 1376 products
@@ -30,11 +30,12 @@ struct Case {
   /// f32: of what two passes store, 2e-6 off, about 2e-6 / 2^-9 (bf16; f16: 2^-12) is rounded to
   /// different neighbours: sqrt(2e-6 * 2^-9) * sqrt(20) * 10, twice: 6e-3 (2e-3) beside f32's own.
   double tolerance;
-  const char* kv_dtype = "auto";
+  KvDtype kv_dtype = KvDtype::automatic;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.dtype << " KV " << c.kv_dtype << (c.coupled ? " coupled" : " greedy");
+  return out << name_of(c.dtype) << " KV " << name_of(c.kv_dtype)
+             << (c.coupled ? " coupled" : " greedy");
 }
 
 // Sanitizers slow a run down by an order of magnitude and look for other things.
@@ -67,15 +68,15 @@ double noise_of(const GenerateOptions& options, std::size_t position, TokenId to
 
 TEST_P(Identity, TokensEqualPlainDecoding) {
   const Case& c = GetParam();
-  if (on_cuda() && std::string(c.dtype) == "f32") GTEST_SKIP() << "the GPU computes in bf16";
-  if (!on_cuda() && std::string(c.dtype) == "bf16" && !cpu::has_native_bf16()) {
+  if (on_cuda() && c.dtype == CpuDtype::f32) GTEST_SKIP() << "the GPU computes in bf16";
+  if (!on_cuda() && c.dtype == CpuDtype::bf16 && !cpu::has_native_bf16()) {
     GTEST_SKIP() << "this processor does not multiply bf16";
   }
   EngineOptions load = shipped_options(c.dtype, c.threads);
   load.kv_dtype = c.kv_dtype;
   Engine engine = Engine::load(load);
   GenerateOptions options;
-  options.temperature = c.coupled ? 0.8 : 0.0;
+  options.sampling.temperature = c.coupled ? 0.8 : 0.0;
   options.acceptance = c.coupled ? Acceptance::coupled : Acceptance::rejection;
   options.ignore_eos = true;
   options.logprobs = true;
@@ -139,13 +140,15 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
-                         ::testing::Values(Case{"f32", false, 1, 6e-4}, Case{"bf16", false, 2, 0.2},
-                                           Case{"f32", true, 2, 6e-4}, Case{"bf16", true, 1, 0.25},
-                                           Case{"f32", false, 2, 7e-3, "bf16"},
-                                           Case{"f32", true, 1, 3e-3, "f16"}),
+                         ::testing::Values(Case{CpuDtype::f32, false, 1, 6e-4},
+                                           Case{CpuDtype::bf16, false, 2, 0.2},
+                                           Case{CpuDtype::f32, true, 2, 6e-4},
+                                           Case{CpuDtype::bf16, true, 1, 0.25},
+                                           Case{CpuDtype::f32, false, 2, 7e-3, KvDtype::bf16},
+                                           Case{CpuDtype::f32, true, 1, 3e-3, KvDtype::f16}),
                          [](const auto& one) {
-                           const std::string kv = one.param.kv_dtype;
-                           return std::string(one.param.dtype) + (kv == "auto" ? "" : "_kv_" + kv) +
+                           const std::string kv = name_of(one.param.kv_dtype);
+                           return name_of(one.param.dtype) + (kv == "auto" ? "" : "_kv_" + kv) +
                                   (one.param.coupled ? "_coupled" : "_greedy");
                          });
 

@@ -40,7 +40,7 @@ TEST(OutOfMemory, LosesNeitherSlotsNorTheSequence) {
       GenerateOptions options;
       options.speculation = speculation;
       options.max_new_tokens = 8;
-      options.temperature = 0.7;
+      options.sampling.temperature = 0.7;
       options.acceptance = Acceptance::coupled;
       options.logprobs = last % 2 == 1;
       std::vector<TokenId> prompt;

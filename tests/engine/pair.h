@@ -30,9 +30,9 @@ class TinyPair {
     EngineOptions options;
     options.target = folder_.path() / "target";
     options.draft = folder_.path() / "draft";
-    options.device = test_device();
+    options.device = on_cuda() ? DeviceKind::cuda : DeviceKind::cpu;
     options.threads = 1;
-    options.cpu_dtype = "f32";
+    options.cpu_dtype = CpuDtype::f32;
     return options;
   }
   const std::filesystem::path& path() const { return folder_.path(); }
@@ -46,7 +46,7 @@ class TinyPair {
 class KeptPrompt {
  public:
   KeptPrompt(Engine& engine, std::span<const TokenId> prompt)
-      : impl_(engine.impl()), state_(impl_.new_text()) {
+      : impl_(inside(engine)), state_(impl_.new_text()) {
     impl_.append_prompt(state_, prompt);
     length_ = state_.length();
     const std::lock_guard lock(impl_.mutex);
@@ -68,7 +68,7 @@ class KeptPrompt {
 
 /// All KV slots of both models are free.
 inline void expect_nothing_leaked(Engine& engine) {
-  for (const LoadedModel* model : {&engine.impl().target, &engine.impl().draft}) {
+  for (const LoadedModel* model : {&inside(engine).target, &inside(engine).draft}) {
     EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());
   }
 }
@@ -77,11 +77,11 @@ inline std::filesystem::path stories() {
   return std::filesystem::path(COPPICE_SOURCE_DIR) / "models" / "stories";
 }
 
-inline EngineOptions shipped_options(const std::string& dtype, int threads = 1) {
+inline EngineOptions shipped_options(CpuDtype dtype = CpuDtype::f32, int threads = 1) {
   EngineOptions options;
   options.target = stories() / "target";
   options.draft = stories() / "draft";
-  options.device = test_device();
+  options.device = on_cuda() ? DeviceKind::cuda : DeviceKind::cpu;
   options.threads = threads;
   options.cpu_dtype = dtype;
   return options;

@@ -37,7 +37,7 @@ inline TinyModel law_shape(std::uint64_t seed) {
 inline std::vector<double> exact_law(const std::filesystem::path& target,
                                      const GenerateOptions& o) {
   const ModelReference model(target);
-  const SamplingParams params{o.temperature, o.top_k, o.top_p, o.min_p, o.repetition_penalty};
+  const SamplingParams& params = o.sampling;
   const auto next = [&](const std::vector<TokenId>& text) {
     const auto logits = model.logits(text).back();
     const std::vector<float> row(logits.begin(), logits.end());

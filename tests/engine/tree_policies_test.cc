@@ -71,7 +71,7 @@ TEST_F(TreePolicies, GrowWhatWasAskedFor) {
   Engine engine = Engine::load(pair_.options());
   for (const double temperature : {0.0, 1.0}) {
     GenerateOptions options = request(StaticTree{paths});
-    options.temperature = temperature;
+    options.sampling.temperature = temperature;
     EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), paths);
     options.speculation = read_static_tree(file("tree.json"));
     EXPECT_EQ(paths_of(engine.judge_tree(prompt, options)), paths);
@@ -106,19 +106,19 @@ TEST_F(TreePolicies, GrowWhatWasAskedFor) {
 TEST_F(TreePolicies, SizesAreSettledAndReported) {
   Engine engine = Engine::load(pair_.options());
   const auto size_of = [](Engine& of, const GenerateOptions& options) {
-    const Statistics s = of.generate(prompt, options).statistics;
-    EXPECT_EQ(s.policy, name_of(options.speculation));
-    EXPECT_GT(s.draft_passes, 0);
-    EXPECT_GT(s.tree_size_mean, 0.0);
-    EXPECT_LE(s.tree_size_mean, s.tree_size);
-    return s.tree_size;
+    const Generation made = of.generate(prompt, options);
+    EXPECT_EQ(made.used.policy, name_of(options.speculation));
+    EXPECT_GT(made.statistics.draft_passes, 0);
+    EXPECT_GT(made.statistics.tree_size_mean, 0.0);
+    EXPECT_LE(made.statistics.tree_size_mean, made.used.tree_size);
+    return made.used.tree_size;
   };
   std::vector<std::int32_t> sizes;
   for (const GenerateOptions& options : requests()) sizes.push_back(size_of(engine, options));
   EXPECT_EQ(sizes, (std::vector<std::int32_t>{7, 20, 15, 12, 9, 7, 80}));
   EXPECT_EQ(size_of(engine, request(Sequoia{})), 64);
   EXPECT_EQ(size_of(engine, request(ExpandRerank{})), 60);
-  EXPECT_FALSE(engine.impl().costs) << "costs were measured for nothing";
+  EXPECT_FALSE(inside(engine).costs) << "costs were measured for nothing";
   expect_nothing_leaked(engine);
 
   // An engine for small trees.
@@ -141,11 +141,11 @@ TEST_F(TreePolicies, RepeatThePlainText) {
     for (const double temperature : {0.0, 0.9}) {
       for (const double penalty : {1.0, 1.3}) {
         for (const std::int32_t top_k : {0, 5}) {
-          options.temperature = temperature;
+          options.sampling.temperature = temperature;
           options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
-          options.repetition_penalty = penalty;
-          options.top_k = top_k;
-          options.top_p = top_k > 0 ? 0.9 : 1.0;
+          options.sampling.repetition_penalty = penalty;
+          options.sampling.top_k = top_k;
+          options.sampling.top_p = top_k > 0 ? 0.9 : 1.0;
           const auto fast = engine.generate(prompt, options);
           GenerateOptions plain = options;
           plain.speculation = Plain{};
@@ -172,7 +172,7 @@ TEST_F(TreePolicies, LearnedValuesRepeatThePlainTextAndThemselves) {
     const std::string policy = name_of(learned_values);
     GenerateOptions options = request(learned_values, 80);
     for (const double temperature : {0.0, 0.9}) {
-      options.temperature = temperature;
+      options.sampling.temperature = temperature;
       options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
       options.speculation = plain_values;
       const Generation raw = engine.generate(prompt, options);
@@ -208,7 +208,7 @@ TEST_F(TreePolicies, SampledChildrenAtTemperature0) {
 TEST_F(TreePolicies, SameSeedSameText) {
   Engine engine = Engine::load(pair_.options());
   for (GenerateOptions options : requests()) {
-    options.temperature = 1.0;
+    options.sampling.temperature = 1.0;
     options.seed = 5;
     if (std::holds_alternative<ExpandRerank>(options.speculation))
       options.acceptance = Acceptance::coupled;
@@ -288,7 +288,7 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
   // Bias.
   expect_refused(ExpandRerank{}, "would bias the text; use coupled acceptance, or temperature 0",
                  [](GenerateOptions& o) {
-                   o.temperature = 0.5;
+                   o.sampling.temperature = 0.5;
                    o.acceptance = Acceptance::rejection;
                  });
   expect_refused(ExpandRerank{}, "without sampled children",
@@ -338,8 +338,8 @@ TEST_F(TreePolicies, FilesAreNamedWithWhatIsWrongInThem) {
 TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
   Engine engine = Engine::load(pair_.options());
   for (GenerateOptions options : requests()) {
-    options.top_k = 1;
-    options.temperature = 1.0;
+    options.sampling.top_k = 1;
+    options.sampling.temperature = 1.0;
     if (std::holds_alternative<ExpandRerank>(options.speculation))
       options.acceptance = Acceptance::coupled;
     const JudgedTree tree = engine.judge_tree(prompt, options);
@@ -351,11 +351,11 @@ TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
 // The numbers of usual_acceptance, measured anew at fewer nodes: each within five standard
 // deviations of a relative frequency.
 TEST(UsualAcceptance, IsTheShippedPairs) {
-  Engine engine = Engine::load(shipped_options("f32"));
+  Engine engine = Engine::load(shipped_options());
   std::vector<RankPath> star(24);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
   GenerateOptions options;
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   options.ignore_eos = true;
   std::vector<std::int64_t> accepted(star.size(), 0);
   std::int64_t nodes = 0;

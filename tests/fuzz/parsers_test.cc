@@ -237,9 +237,9 @@ TEST_F(Parsers, Recordings) {
   EngineOptions options;
   options.target = file("target");
   options.draft = file("draft");
-  options.device = "cpu";
+  options.device = DeviceKind::cpu;
   options.threads = 1;
-  options.cpu_dtype = "f32";
+  options.cpu_dtype = CpuDtype::f32;
   Engine engine = Engine::load(options);
   study::RecordOptions record;
   record.generate.max_new_tokens = 4;

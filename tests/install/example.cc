@@ -43,7 +43,7 @@ int main(int argc, char** argv) try {
   });
   std::cout << "\n"
             << result.statistics.accepted_length << " tokens per target pass by policy "
-            << result.statistics.policy << "\n";
+            << result.used.policy << "\n";
   return 0;
 } catch (const coppice::Error& error) {
   std::cerr << "example: " << error.what() << "\n";

@@ -8,6 +8,14 @@ foreach(file ${LIBDIR}/libcoppice.a share/doc/coppice/LICENSE include/coppice/co
     message(FATAL_ERROR "${file} was not installed")
   endif()
 endforeach()
+# The interface and nothing of what is behind it.
+set(include ${SCRATCH}/prefix/include/coppice)
+file(GLOB_RECURSE headers RELATIVE ${include} ${include}/*)
+set(interface base/api.h base/error_type.h base/rank_path.h base/sampling_params.h base/token_id.h
+    coppice.h custom_policy.h speculation.h)
+if(NOT headers STREQUAL interface)
+  message(FATAL_ERROR "installed headers: ${headers}, not ${interface}")
+endif()
 # The installed command finds the installed pair.
 run(${CMAKE_COMMAND} -E env --unset=COPPICE_MODELS ${SCRATCH}/prefix/bin/coppice generate
     --prompt "Once upon a time" --max-new-tokens 8 --format json)

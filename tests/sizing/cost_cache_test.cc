@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "sizing/constants.h"
 #include "sizing/cost_measurement.h"
@@ -183,11 +184,11 @@ TEST(CostCache, EnginesUseItUnlessToldOtherwise) {
   Engine engine = Engine::load(options);
   engine.generate(prompt, automatic());
   EXPECT_EQ(files_in(cost_cache_folder()).size(), 1u);
-  const auto key = cost_cache_key(options, engine.impl().target, engine.impl().draft);
+  const auto key = cost_cache_key(options, inside(engine).target, inside(engine).draft);
   const auto kept = cached_costs(cost_cache_folder(), key);
   ASSERT_TRUE(kept);
-  EXPECT_EQ(kept->target.seconds(2, 1), engine.impl().costs->target.seconds(2, 1));
-  EXPECT_FALSE(engine.impl().costs_are_saved) << "sizes still follow the clock";
+  EXPECT_EQ(kept->target.seconds(2, 1), inside(engine).costs->target.seconds(2, 1));
+  EXPECT_FALSE(inside(engine).costs_are_saved) << "sizes still follow the clock";
 
   // A table that is off, as after a move to another machine, is measured anew and replaced.
   CostTable off = *kept;
@@ -195,7 +196,7 @@ TEST(CostCache, EnginesUseItUnlessToldOtherwise) {
   cache_costs(cost_cache_folder(), key, off);
   Engine second = Engine::load(options);
   second.generate(prompt, automatic());
-  EXPECT_LT(second.impl().costs->draft.seconds(1, 1), 1e-2);
+  EXPECT_LT(inside(second).costs->draft.seconds(1, 1), 1e-2);
   const auto replaced = cached_costs(cost_cache_folder(), key);
   ASSERT_TRUE(replaced);
   EXPECT_LT(replaced->draft.seconds(1, 1), 1e-2);
@@ -205,7 +206,7 @@ TEST(CostCache, TheKeyTellsEnginesApart) {
   const testing::TinyPair pair;
   const auto key = [&](const EngineOptions& options) {
     Engine engine = Engine::load(options);
-    return cost_cache_key(options, engine.impl().target, engine.impl().draft);
+    return cost_cache_key(options, inside(engine).target, inside(engine).draft);
   };
   const EngineOptions options = pair.options();
   const std::string before = key(options);
@@ -230,7 +231,7 @@ TEST(CostCache, TheKeyTellsEnginesApart) {
 TEST(CostCache, ATableJustMeasuredHolds) {
   const testing::TinyPair pair;
   Engine engine = Engine::load(pair.options());
-  Engine::Impl& impl = engine.impl();
+  Engine::Impl& impl = inside(engine);
   const std::lock_guard lock(impl.mutex);
   const DeviceScope scope(*impl.device);
   bool held = false;

@@ -7,8 +7,8 @@
 #include "base/files.h"
 #include "base/json_file.h"
 #include "drafting/shape_json.h"
+#include "engine/access.h"
 #include "engine/check_speculation.h"
-#include "engine/engine_impl.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
 #include "study/grid/cell.h"
@@ -138,13 +138,13 @@ std::string name_of_file(const std::filesystem::path& file) {
 
 MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
   MeasuredAcceptance s;
-  s.temperature = request.temperature;
-  s.draft_temperature = draft_temperature_of(request);
+  s.temperature = request.sampling.temperature;
+  s.draft_temperature = first_draft_temperature(request);
   s.acceptance = settled_acceptance(request);
-  s.repetition_penalty = request.repetition_penalty;
-  s.top_k = request.top_k;
-  s.top_p = request.top_p;
-  s.min_p = request.min_p;
+  s.repetition_penalty = request.sampling.repetition_penalty;
+  s.top_k = request.sampling.top_k;
+  s.top_p = request.sampling.top_p;
+  s.min_p = request.sampling.min_p;
   return s;
 }
 
@@ -162,16 +162,11 @@ std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting) {
   return {1.0 / static_cast<double>(setting.judged.front() + 2)};  // the rule of succession
 }
 
-double draft_temperature_of(const GenerateOptions& request) {
-  if (request.draft_temperature >= 0.0) return request.draft_temperature;
-  return request.temperature == 0.0 ? default_greedy_draft_temperature : request.temperature;
-}
-
 std::string words_of(const MeasuredAcceptance& setting) {
   std::string words;
   const Fields fields = fields_of(setting);
   GenerateOptions plain;
-  plain.temperature = setting.temperature;
+  plain.sampling.temperature = setting.temperature;
   plain.acceptance = setting.acceptance;
   const Fields usual = fields_of(acceptance_settings_of(plain));
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -260,7 +255,8 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
   }
   throw_usage(cat(name_of_file(file), ": it has none for ", words_of(asked), " (it has: ", held,
                   "); measure it with coppice plan --temperatures ",
-                  number_text(request.temperature), " --acceptance ", name_of(asked.acceptance)));
+                  number_text(request.sampling.temperature), " --acceptance ",
+                  name_of(asked.acceptance)));
 }
 
 }  // namespace coppice::study

@@ -109,8 +109,6 @@ bool holds(const MeasuredPair& pair, const GenerateOptions& request);
 /// chance, so that there is a tree.
 std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting);
 
-/// The draft temperature that a request comes to.
-double draft_temperature_of(const GenerateOptions& request);
 /// "temperature 0.6, rejection", and what else is not as usual.
 std::string words_of(const MeasuredAcceptance& setting);
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "drafting/sequoia.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "study/advise/workload.h"
 #include "study/files/fingerprint.h"
 #include "study/observed.h"
@@ -27,7 +27,8 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
   options.stop.clear();
   // Many children of the root, each with a chain below: after an accepted child the next node is
   // judged as well. Roots alone are no fair sample of a text, for all stand behind bonus tokens.
-  const std::int32_t layers = engine.impl().options.max_tree_size / std::max(1, request.ranks);
+  const std::int32_t layers =
+      EngineAccess(engine).options().max_tree_size / std::max(1, request.ranks);
   SpecInferWidths chains;
   chains.widths.assign(static_cast<std::size_t>(std::clamp(layers, 1, most_layers)), 1);
   chains.widths.front() = request.ranks;
@@ -65,16 +66,16 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
 }
 
 MeasuredPair describe_pair(Engine& engine) {
-  const Engine::Impl& impl = engine.impl();
+  const EngineAccess access(engine);
   const auto folder = [](const std::filesystem::path& path) {
     return MeasuredPair::ModelFolder{std::filesystem::absolute(path).lexically_normal().string(),
                                      fingerprint_of_folder(path)};
   };
   MeasuredPair pair;
-  pair.target = folder(impl.options.target);
-  pair.draft = folder(impl.options.draft);
-  pair.device = impl.device->name();
-  pair.dtype = name_of(impl.device->compute_dtype());
+  pair.target = folder(access.options().target);
+  pair.draft = folder(access.options().draft);
+  pair.device = access.device().name();
+  pair.dtype = name_of(access.device().compute_dtype());
   return pair;
 }
 
@@ -82,9 +83,9 @@ CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::pa
                                        const std::vector<StudyPrompt>& spare,
                                        std::int32_t most_tokens, std::uint64_t seed) {
   constexpr std::int32_t usual_tokens = 64;
-  const Engine::Impl& impl = engine.impl();
+  const EngineAccess access(engine);
   std::int32_t room = engine.context_length();
-  for (const LoadedModel* model : {&impl.target, &impl.draft}) {
+  for (const LoadedModel* model : {&access.target(), &access.draft()}) {
     if (model->pool != nullptr) room = std::min(room, model->pool->layout().slots());
   }
   CalibrationPrompts prompts;

@@ -7,10 +7,10 @@
 #include <map>
 #include <mutex>
 
+#include "base/error.h"
 #include "drafting/sequoia.h"
+#include "engine/access.h"
 #include "engine/check_speculation.h"
-#include "engine/engine_impl.h"
-#include "sizing/cost_measurement.h"
 #include "study/acceptance/acceptance_measure.h"
 #include "study/observed.h"
 
@@ -42,18 +42,6 @@ double priced(const std::map<std::int32_t, double>& passes, const PassCosts& cos
 /// For each run of the measurement; many times what an engine grants itself, for a better table.
 constexpr double cost_budget_seconds = 4.0;
 
-// The engine's costs if it has or can read some, else measured at leisure.
-const CostTable* find_costs(Engine::Impl& engine) {
-  if (!engine.costs && engine.options.cost_table.empty() &&
-      can_measure(engine.target, engine.draft)) {
-    const std::lock_guard lock(engine.mutex);
-    const DeviceScope scope(*engine.device);
-    engine.costs = measure_costs(engine.target, engine.draft, engine.sampler.get(),
-                                 engine.options.max_tree_size + 1, cost_budget_seconds);
-  }
-  return engine.find_costs();
-}
-
 // What sampled steps took beside the passes.
 struct Rest {
   double seconds = 0.0, nodes = 0.0, steps = 0.0;
@@ -76,11 +64,11 @@ class Adviser {
     options_.logprobs = false;
     options_.speculation = Plain{};
     options_.acceptance = settled_acceptance(options_);
-    engine.impl().check(options_);
+    EngineAccess(engine).check(options_);
     for (const auto& prompt : request.prompts) {
       require_room(engine, static_cast<std::int64_t>(prompt.size()), request.new_tokens);
     }
-    costs_ = find_costs(engine.impl());
+    costs_ = EngineAccess(engine).find_costs(cost_budget_seconds);
     if (costs_ == nullptr) {
       throw_failure("advise: too few free KV slots to measure costs in; raise --kv-tokens");
     }
@@ -88,7 +76,7 @@ class Adviser {
     for (const auto& prompt : request.prompts) length += static_cast<double>(prompt.size());
     advice_.prefix = static_cast<std::int32_t>(
         length / static_cast<double>(request.prompts.size()) + 0.5 * request.new_tokens);
-    largest_ = std::min(largest_advised_tree, engine.impl().options.max_tree_size);
+    largest_ = std::min(largest_advised_tree, EngineAccess(engine).options().max_tree_size);
     require_positive("target", costs_->target);
     require_positive("draft", costs_->draft);
   }
@@ -445,9 +433,9 @@ class Adviser {
   }
 
   void describe() {
-    advice_.device = engine_.impl().device->name();
-    advice_.dtype = name_of(engine_.impl().device->compute_dtype());
-    advice_.temperature = options_.temperature;
+    advice_.device = EngineAccess(engine_).device().name();
+    advice_.dtype = name_of(EngineAccess(engine_).device().compute_dtype());
+    advice_.temperature = options_.sampling.temperature;
     advice_.acceptance = options_.acceptance;
     advice_.target_seconds = costs_->target.seconds(1, advice_.prefix);
     advice_.target_wide_seconds = costs_->target.seconds(17, advice_.prefix);
@@ -518,13 +506,13 @@ Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
 }
 
 void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens) {
-  const Engine::Impl& impl = engine.impl();
+  const EngineAccess access(engine);
   const std::int32_t context = engine.context_length();
-  std::int32_t slots = impl.target.pool->layout().slots();
-  if (impl.draft.pool != nullptr) slots = std::min(slots, impl.draft.pool->layout().slots());
+  std::int32_t slots = access.target().pool->layout().slots();
+  if (const auto& pool = access.draft().pool) slots = std::min(slots, pool->layout().slots());
   if (prompt_tokens + new_tokens <= std::min(context, slots)) return;
   // A small --kv-tokens may have cut the context too.
-  const bool whole = context == impl.target.model->config().context_length;
+  const bool whole = context == access.target().model->config().context_length;
   throw_usage(cat("advise: a prompt of ", prompt_tokens, " tokens and ", new_tokens,
                   " new ones do not fit ",
                   slots < context ? cat("the ", slots, " KV slots")

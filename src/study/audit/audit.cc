@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/access.h"
 #include "engine/check_speculation.h"
-#include "engine/engine_impl.h"
 #include "engine/tree_plan.h"
 #include "study/audit/faults.h"
 #include "study/audit/law.h"
@@ -45,7 +45,7 @@ class Audit {
       if (std::holds_alternative<Plain>(setting.options.speculation)) {
         throw_usage("audit: policy none does not speculate; name another one");
       }
-      if (setting.options.temperature == 0.0) {
+      if (setting.options.sampling.temperature == 0.0) {
         throw_usage(
             "audit: temperature 0 has no law to sample from; give one above 0 (texts at "
             "temperature 0 are compared in any case)");
@@ -53,13 +53,13 @@ class Audit {
       if (setting.options.acceptance == Acceptance::automatic) {
         throw_usage("audit: acceptance auto is one of two rules; name rejection or coupled");
       }
-      engine.impl().check(setting.options);
+      EngineAccess(engine).check(setting.options);
     }
-    report_.device = engine.impl().device->name();
-    report_.dtype = name_of(engine.impl().device->compute_dtype());
+    report_.device = EngineAccess(engine).device().name();
+    report_.dtype = name_of(EngineAccess(engine).device().compute_dtype());
     report_.prompts = static_cast<std::int64_t>(request.prompts.size());
     report_.seed = request.seed;
-    report_.temperature = request.settings.front().options.temperature;
+    report_.temperature = request.settings.front().options.sampling.temperature;
     report_.significance =
         familywise_error / static_cast<double>(LawSampling::tests * request.settings.size());
   }
@@ -89,7 +89,8 @@ class Audit {
 
   // The laws under a setting's filters, shared by all settings with the same.
   TargetLaws& laws_of(const GenerateOptions& o) {
-    const auto key = std::tuple(o.temperature, o.top_k, o.top_p, o.min_p, o.repetition_penalty);
+    const SamplingParams& p = o.sampling;
+    const auto key = std::tuple(p.temperature, p.top_k, p.top_p, p.min_p, p.repetition_penalty);
     return laws_.try_emplace(key, engine_, o).first->second;
   }
 
@@ -123,7 +124,8 @@ class Audit {
     }
     if (request_.self_check) {
       for (const auto& [acceptance, one] : slowest) {
-        const auto faults = static_cast<double>(faults_for(engine_.impl(), acceptance).size());
+        const auto faults =
+            static_cast<double>(faults_for(EngineAccess(engine_), acceptance).size());
         seconds += share_of_faults * faults * one;
       }
     }
@@ -168,7 +170,7 @@ class Audit {
       for (const AuditSetting& setting : request_.settings) {
         GenerateOptions options = seeded(setting);
         if (!coupled) {
-          options.temperature = 0.0;
+          options.sampling.temperature = 0.0;
           options.acceptance = Acceptance::rejection;
         } else if (options.acceptance != Acceptance::coupled) {
           continue;
@@ -201,7 +203,7 @@ class Audit {
         chosen = &request_.settings[s];
       }
       if (chosen == nullptr) continue;
-      for (const PlantedFault& fault : faults_for(engine_.impl(), acceptance)) {
+      for (const PlantedFault& fault : faults_for(EngineAccess(engine_), acceptance)) {
         report_.faults.push_back(catch_fault(*chosen, fault));
       }
     }
@@ -222,7 +224,8 @@ class Audit {
       if (wanted < 1) continue;
       {
         const FaultGuard guard(engine_);
-        fault.plant(engine_.impl());
+        EngineAccess access(engine_);
+        fault.plant(access);
         sampling.draw(wanted, tick);
       }
       const auto events = sampling.test(report_.significance);
@@ -254,7 +257,7 @@ std::string name_setting(const GenerateOptions& options) {
     size = " auto";
   }
   return cat(name_of(options.speculation), size,
-             options.temperature > 0.0 ? cat(", ", name_of(options.acceptance)) : "");
+             options.sampling.temperature > 0.0 ? cat(", ", name_of(options.acceptance)) : "");
 }
 
 AuditReport run_audit(Engine& engine, const AuditRequest& request) {

@@ -1,40 +1,40 @@
 #include "study/audit/faults.h"
 
+#include <utility>
+
 #include "verify/planted_faults.h"
 
 namespace coppice::study {
 namespace {
 
 PlantedFault judging(const char* name, JudgingFault fault) {
-  return {name, [fault](Engine::Impl& engine) {
-            engine.other_rule = [fault] { return make_faulty_rejection_rule(fault); };
+  return {name, [fault](EngineAccess& engine) {
+            engine.judge_by([fault] { return make_faulty_rejection_rule(fault); });
           }};
 }
 
 PlantedFault drawing(const char* name, DrawingFault fault) {
-  return {name, [fault](Engine::Impl& engine) { engine.draft_runner->plant(fault); }};
+  return {name, [fault](EngineAccess& engine) { engine.plant(fault); }};
 }
 
 PlantedFault on_device(const char* name, DeviceFault fault) {
-  return {name, [fault](Engine::Impl& engine) { engine.sampler->plant(fault); }};
+  return {name, [fault](EngineAccess& engine) { engine.plant(fault); }};
 }
 
 }  // namespace
 
-std::vector<PlantedFault> faults_for(const Engine::Impl& engine, Acceptance acceptance) {
-  const PlantedFault rope{"target's rows rotated by index, not depth", [](Engine::Impl& e) {
-                            e.target_runner->plant(PassFault::rope_by_index);
-                          }};
+std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acceptance) {
+  const PlantedFault rope{"target's rows rotated by index, not depth",
+                          [](EngineAccess& e) { e.plant(PassFault::rope_by_index); }};
   if (acceptance == Acceptance::coupled) {
     std::vector<PlantedFault> faults = {rope};
-    if (engine.sampler == nullptr) {
-      faults.push_back({"coupled trees judged by rejection", [](Engine::Impl& e) {
-                          e.other_rule = [] { return make_rejection_rule(); };
-                        }});
+    if (!engine.judges_on_device()) {
+      faults.push_back({"coupled trees judged by rejection",
+                        [](EngineAccess& e) { e.judge_by([] { return make_rejection_rule(); }); }});
     }
     return faults;
   }
-  if (engine.sampler != nullptr) {
+  if (engine.judges_on_device()) {
     using enum DeviceFault;
     return {on_device("children drawn from two tokens, declared from all", declared_is_not_sampled),
             on_device("nodes of equal depth share noise", same_depth_shares_noise),
@@ -61,13 +61,15 @@ std::vector<PlantedFault> faults_for(const Engine::Impl& engine, Acceptance acce
           rope};
 }
 
-FaultGuard::FaultGuard(Engine& engine) : engine_(engine.impl()), rule_(engine_.other_rule) {}
+FaultGuard::FaultGuard(Engine& engine) : engine_(engine), rule_(engine_.judge_by({})) {
+  engine_.judge_by(rule_);
+}
 
 FaultGuard::~FaultGuard() {
-  engine_.other_rule = rule_;
-  if (engine_.draft_runner) engine_.draft_runner->plant(DrawingFault::none);
-  engine_.target_runner->plant(PassFault::none);
-  if (engine_.sampler) engine_.sampler->plant(DeviceFault::none);
+  engine_.judge_by(std::move(rule_));
+  if (engine_.draft().model != nullptr) engine_.plant(DrawingFault::none);
+  engine_.plant(PassFault::none);
+  if (engine_.judges_on_device()) engine_.plant(DeviceFault::none);
 }
 
 }  // namespace coppice::study

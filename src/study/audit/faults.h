@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "coppice.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 
 namespace coppice::study {
 
 struct PlantedFault {
   std::string name;
-  std::function<void(Engine::Impl&)> plant;
+  std::function<void(EngineAccess&)> plant;
 };
 
 /// All that the engine's device supports and that break trees under this acceptance. Coupled
 /// acceptance is broken by judging its trees by rejection, on devices that judge on the host.
-std::vector<PlantedFault> faults_for(const Engine::Impl& engine, Acceptance acceptance);
+std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acceptance);
 
 /// Takes every fault out again at its end.
 class FaultGuard {
@@ -28,8 +28,8 @@ class FaultGuard {
   FaultGuard& operator=(const FaultGuard&) = delete;
 
  private:
-  Engine::Impl& engine_;
-  std::function<std::unique_ptr<AcceptanceRule>()> rule_;
+  EngineAccess engine_;
+  EngineAccess::RuleMaker rule_;  ///< the former one
 };
 
 }  // namespace coppice::study

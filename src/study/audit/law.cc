@@ -6,8 +6,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "engine/decode.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -113,9 +112,9 @@ PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
     throw_failure(cat("audit: no KV slot is left for a text of ", text.size(),
                       " tokens; raise --kv-tokens or give shorter prompts"));
   }
-  Engine::Impl& impl = engine.impl();
-  pass.rounding = logit_rounding(impl.target.model->config(), impl.device->compute_dtype(),
-                                 impl.device->kv_dtype(), spread_of(pass.logprob));
+  const EngineAccess access(engine);
+  pass.rounding = logit_rounding(access.target().model->config(), access.device().compute_dtype(),
+                                 access.device().kv_dtype(), spread_of(pass.logprob));
   return pass;
 }
 
@@ -164,29 +163,21 @@ double DrawStatistics::tree_size() const {
 }
 
 TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt)
-    : engine_(engine), state_(engine.impl().new_text()) {
-  engine.impl().append_prompt(state_, prompt);
-  prompt_length_ = state_.length();
-}
+    : engine_(engine), state_(engine_.new_text(prompt)), prompt_length_(state_.length()) {}
 
-// Short of slots, decode() says so.
+// Short of slots, generate() says so.
 void TextSampler::prefill() {
-  Engine::Impl& impl = engine_.impl();
-  if (TargetRunner::late_rows(state_) == 0) return;
-  const std::lock_guard lock(impl.mutex);
-  const DeviceScope scope(*impl.device);
-  impl.target_runner->prefill(state_);
+  if (TargetRunner::late_rows(state_) > 0) engine_.turn().target.prefill(state_);
 }
 
 std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
                                            DrawStatistics* statistics) {
-  Engine::Impl& impl = engine_.impl();
   GenerateOptions endless = options;
   endless.ignore_eos = true;
-  impl.check(endless);
+  engine_.check(endless);
   const CutBack prompt{state_, prompt_length_};
   prefill();
-  Generation result = decode(impl, state_, endless);
+  Generation result = engine_.generate(state_, endless);
   if (result.finish_reason != FinishReason::length) {
     throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
                       prompt_length_, " + ", result.tokens.size(),
@@ -268,11 +259,11 @@ void LawSampling::check_passes(LawFinding& finding) {
     }
   }
   if (finding.nodes > 0) finding.mean_variation = sum / static_cast<double>(finding.nodes);
-  const bool filters = options_.top_k > 0 || options_.top_p < 1.0 || options_.min_p > 0.0;
+  const bool filters = options_.sampling.filters();
   if (!filters) {
     // Logits that move by up to r against each other multiply odds by up to exp(r / temperature):
     // no event's probability p moves by more than between the logistic of -x and of x, x half that.
-    const double x = 0.5 * laws_.rounding() / options_.temperature;
+    const double x = 0.5 * laws_.rounding() / options_.sampling.temperature;
     finding.variation_bound = std::tanh(0.5 * x);
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "engine/access.h"
 #include "kernels/device.h"
 #include "models/config.h"
 #include "models/sequence_state.h"
@@ -72,7 +73,7 @@ class TextSampler {
  private:
   void prefill();
 
-  Engine& engine_;
+  EngineAccess engine_;
   SequenceState state_;
   std::int32_t prompt_length_;
   std::vector<TokenId> tokens_;

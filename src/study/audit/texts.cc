@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/engine_impl.h"
+#include "base/error.h"
+#include "engine/access.h"
 #include "kernels/noise.h"
 #include "study/audit/law.h"
 
@@ -19,19 +20,19 @@ void weigh(Engine& engine, std::span<const TokenId> text, const GenerateOptions&
   const auto other = static_cast<std::size_t>(divergence.speculative);
   divergence.gap = pass.logprob[plain] - pass.logprob[other];
   divergence.bound = pass.rounding;
-  if (options.temperature > 0.0) {
+  if (options.sampling.temperature > 0.0) {
     std::vector<float> noise(pass.logprob.size());
     inverse_exponential_noise(options.seed, options.stream, text.size(), noise);
     const auto log_of = [&](std::size_t t) { return std::log(static_cast<double>(noise[t])); };
-    divergence.gap = divergence.gap / options.temperature + log_of(plain) - log_of(other);
-    divergence.bound /= options.temperature;
+    divergence.gap = divergence.gap / options.sampling.temperature + log_of(plain) - log_of(other);
+    divergence.bound /= options.sampling.temperature;
     if (!(pass.probability[other] > 0.0f)) {
       // A filter left it out. The tie is then one at the filter's edge.
       double least_kept = pass.logprob[plain];
       for (std::size_t t = 0; t < pass.logprob.size(); ++t) {
         if (pass.probability[t] > 0.0f) least_kept = std::min(least_kept, pass.logprob[t]);
       }
-      divergence.gap = (least_kept - pass.logprob[other]) / options.temperature;
+      divergence.gap = (least_kept - pass.logprob[other]) / options.sampling.temperature;
     }
   }
   divergence.near_tie = std::abs(divergence.gap) <= divergence.bound;

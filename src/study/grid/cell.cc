@@ -87,13 +87,10 @@ std::string Cell::plain_row_key() const { return plain_of(*this).row_key(); }
 GenerateOptions Cell::request(const SharedOptions& shared) const {
   GenerateOptions options;
   options.max_new_tokens = shared.max_new_tokens;
-  options.repetition_penalty = shared.repetition_penalty;
-  options.top_k = shared.top_k;
-  options.top_p = shared.top_p;
-  options.min_p = shared.min_p;
+  options.sampling = {temperature, shared.top_k, shared.top_p, shared.min_p,
+                      shared.repetition_penalty};
   options.ignore_eos = shared.ignore_eos;
-  options.temperature = temperature;
-  options.draft_temperature = draft_temperature;
+  if (draft_temperature >= 0.0) options.draft_temperature = draft_temperature;
   options.acceptance = acceptance;
   options.seed = seed;
   options.speculation = speculation_of(*this);

@@ -120,7 +120,7 @@ Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
         base.seed = seed;
         // What is out of range is so for every policy; the draft's temperature too.
         GenerateOptions values = base.request(shared);
-        values.draft_temperature = lists.draft_temperature;
+        if (lists.draft_temperature >= 0.0) values.draft_temperature = lists.draft_temperature;
         values.validate();
         add(base);
         for (const PolicyOptions& policy : policies) {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "drafting/oracle.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "engine/step_view.h"
 #include "verify/children.h"
 
@@ -20,21 +20,21 @@ namespace {
 /// The target's processed distribution after a path from the text's end.
 class TargetAfter {
  public:
-  TargetAfter(Engine::Impl& engine, SequenceState& state, const SamplingParams& params)
-      : engine_(engine), state_(state), params_(params) {}
+  TargetAfter(TargetRunner& target, SequenceState& state, const SamplingParams& params)
+      : target_(target), state_(state), params_(params) {}
 
   std::span<const float> operator()(std::span<const TokenId> path) {
     path_tree_.reset(state_.tokens.back());
     std::int32_t node = 0;
     for (const TokenId token : path) node = path_tree_.add(node, token, 0, 1.0f, 1.0);
-    const auto pass = engine_.target_runner->pass(state_, path_tree_, params_);
+    const auto pass = target_.pass(state_, path_tree_, params_);
     if (!pass) throw_no_slots();
     pass->wait();
     return pass->text().distribution(node);
   }
 
  private:
-  Engine::Impl& engine_;
+  TargetRunner& target_;
   SequenceState& state_;
   const SamplingParams& params_;
   TokenTree path_tree_;
@@ -45,25 +45,22 @@ class TargetAfter {
 OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
                        std::span<const TokenId> text, const GenerateOptions& request,
                        std::int32_t size, std::int32_t positions) {
-  Engine::Impl& impl = engine.impl();
-  const SamplingParams params = {request.temperature, request.top_k, request.top_p, request.min_p,
-                                 request.repetition_penalty};
-  SequenceState state = impl.new_text();
-  impl.append_prompt(state, prompt);
+  EngineAccess access(engine);
+  const SamplingParams& params = request.sampling;
+  SequenceState state = access.new_text(prompt);
   OracleWalk walk;
   walk.size = size;
   const auto with_prefill = static_cast<std::size_t>(tokens_with_prefill(prompt.size()));
   for (const TokenId token : text.first(std::min(with_prefill, text.size()))) state.append(token);
   text = text.subspan(std::min(with_prefill, text.size()));
   while (walk.positions < positions && !text.empty()) {
-    const std::lock_guard lock(impl.mutex);
-    const DeviceScope scope(*impl.device);
+    const EngineAccess::Turn turn = access.turn();
     GrowthLimits limits;
     limits.max_size = size;
-    limits.max_depth = std::min(size, impl.target.model->max_positions() - state.length());
+    limits.max_depth = std::min(size, access.target().model->max_positions() - state.length());
     if (limits.max_depth < 1) break;
-    if (!impl.target_runner->prefill(state)) throw_no_slots();
-    TargetAfter target(impl, state, params);
+    if (!turn.target.prefill(state)) throw_no_slots();
+    TargetAfter target(turn.target, state, params);
     const TokenTree tree = oracle_tree(state.tokens.back(), limits, std::ref(target));
     walk.expected += std::accumulate(tree.value.begin(), tree.value.end(), 0.0);
     ++walk.positions;

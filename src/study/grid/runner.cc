@@ -247,8 +247,8 @@ std::optional<Result> run_cell(Engine& engine, const CellRun& run) {
     result.draft_passes += s.draft_passes;
     seconds.prefill += s.seconds.prefill;
     decode += s.seconds.total - s.seconds.load - s.seconds.prefill;
-    result.device = s.device;
-    result.dtype = s.dtype;
+    result.device = generation.used.device;
+    result.dtype = generation.used.dtype;
     if (reason == FinishReason::context || reason == FinishReason::memory) break;
   }
   seconds.other = std::max(0.0, decode - seconds.decode());

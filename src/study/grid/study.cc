@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
 #include "study/grid/study_folder.h"
@@ -40,7 +40,7 @@ std::vector<Engine> load_engines(const StudyRequest& request, const ModelPair& p
   const auto prompts = static_cast<std::int32_t>(request.prompts.size());
   for (std::int32_t job = 0; job < std::min(request.jobs, prompts); ++job) {
     engines.push_back(Engine::load(options));
-    if (request.jobs > 1 && !engines[0].impl().device->shares_host_memory()) {
+    if (request.jobs > 1 && !EngineAccess(engines[0]).device().shares_host_memory()) {
       throw_usage("--jobs: several jobs need a CPU each; a GPU runs one (--jobs 1)");
     }
   }

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "kernels/cpu/instruction_set.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
@@ -103,7 +103,7 @@ std::string seeds_of(const StudyPlan& plan) {
 
 Provenance provenance_of(Engine& engine, const std::string& command, const std::string& pair,
                          int jobs) {
-  const Device& device = *engine.impl().device;
+  const Device& device = EngineAccess(engine).device();
   Provenance run;
   run.date = now_in_utc();
   run.version = version();
@@ -167,8 +167,8 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"oracle_positions", request.oracle_positions},
                 {"device", engine.device},
                 {"threads", engine.threads},
-                {"cpu_dtype", engine.cpu_dtype},
-                {"kv_dtype", engine.kv_dtype},
+                {"cpu_dtype", name_of(engine.cpu_dtype)},
+                {"kv_dtype", name_of(engine.kv_dtype)},
                 {"kv_tokens", engine.kv_tokens},
                 {"jobs", request.jobs},
                 {"acceptance_vector", acceptance_of(request)}};

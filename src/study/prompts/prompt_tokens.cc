@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 
 namespace coppice::study {
 
 std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use) {
-  const LoadedModel& target = engine.impl().target;
+  const LoadedModel& target = EngineAccess(engine).target();
   const std::int32_t room = std::min(engine.context_length(), target.pool->layout().slots());
   const bool memory_is_short = room < target.model->config().context_length;
   std::vector<std::vector<TokenId>> all;
@@ -58,19 +58,18 @@ std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
 
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed) {
-  const std::int32_t slots = engine.impl().target.pool->layout().slots();
+  const LoadedModel& target = EngineAccess(engine).target();
+  const std::int32_t slots = target.pool->layout().slots();
   const std::int32_t room = std::min(engine.context_length(), slots);
   if (length >= room) {
     throw_usage(cat("--prompt-tokens ", length, ": the context holds ", engine.context_length(),
                     " tokens and KV memory ", slots, "; use ", room - 1, " or fewer",
-                    room < engine.impl().target.model->config().context_length
-                        ? ", or raise --kv-tokens"
-                        : ""));
+                    room < target.model->config().context_length ? ", or raise --kv-tokens" : ""));
   }
-  const TokenId bos = engine.impl().target.model->config().bos_token;
+  const TokenId bos = target.model->config().bos_token;
   const std::vector<TokenId> start = {std::max(0, bos)};
   GenerateOptions options;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   options.speculation = Plain{};
   options.ignore_eos = true;
   options.max_new_tokens = length - 1;

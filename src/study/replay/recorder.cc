@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
 
@@ -135,46 +136,40 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
   if (g.max_new_tokens < 1) {
     throw_usage(cat("max-new-tokens ", g.max_new_tokens, ": use 1 or more to record"));
   }
-  const Engine::Impl& impl = engine.impl();
+  EngineAccess access(engine);
   if (!engine.has_draft()) throw_usage("record: it needs a draft model; give --draft DIR");
-  if (impl.sampler != nullptr) {
+  if (access.judges_on_device()) {
     throw_usage(
         "record: the draft's distributions are read on the host, and this device keeps them; use "
         "--device cpu");
   }
-  const std::int32_t most = impl.options.max_tree_size + 1;
+  const std::int32_t most = access.options().max_tree_size + 1;
   if (options_.nodes < 1 || options_.nodes > most) {
     throw_usage(cat("nodes ", options_.nodes, ": use 1 to ", most, " for this engine"));
   }
   if (options_.top_k < 1 || options_.top_k > 1024) {
     throw_usage(cat("entries ", options_.top_k, ": use 1 to 1024"));
   }
-  const auto params = [&](double temperature) {
-    return SamplingParams{temperature, g.top_k, g.top_p, g.min_p, g.repetition_penalty};
-  };
-  target_params_ = params(g.temperature);
-  if (g.draft_temperature < 0.0) {
-    g.draft_temperature = g.temperature == 0.0 ? default_greedy_draft_temperature : g.temperature;
-  }
-  draft_params_ = params(g.draft_temperature);
+  target_params_ = draft_params_ = g.sampling;
+  draft_params_.temperature = first_draft_temperature(g);
 }
 
 RecordingHeader Recorder::header(std::int32_t prompts) const {
-  const Engine::Impl& impl = engine_.impl();
+  const EngineAccess access(engine_);
   RecordingHeader h;
   h.top_k = options_.top_k;
   h.nodes = options_.nodes;
   h.vocab_size = engine_.vocab_size();
-  h.draft_context = impl.draft.model->max_positions();
+  h.draft_context = access.draft().model->max_positions();
   h.target_params = target_params_;
   h.draft_params = draft_params_;
   h.seed = options_.generate.seed;
   h.max_new_tokens = options_.generate.max_new_tokens;
   h.prompts = prompts;
-  h.target = impl.options.target.string();
-  h.draft = impl.options.draft.string();
-  h.dtype = name_of(impl.device->compute_dtype());
-  h.kv_dtype = name_of(impl.device->kv_dtype());
+  h.target = access.options().target.string();
+  h.draft = access.options().draft.string();
+  h.dtype = name_of(access.device().compute_dtype());
+  h.kv_dtype = name_of(access.device().kv_dtype());
   return h;
 }
 
@@ -188,30 +183,24 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
   text.prompt_tokens = static_cast<std::int32_t>(tokens.size());
   text.tokens = engine_.generate(tokens, request).tokens;
 
-  Engine::Impl& impl = engine_.impl();
-  SequenceState state = impl.new_text();
-  impl.append_prompt(state, tokens);
+  EngineAccess access(engine_);
+  const Model& draft = *access.draft().model;
+  SequenceState state = access.new_text(tokens);
   {
-    const std::lock_guard lock(impl.mutex);
-    const DeviceScope scope(*impl.device);
+    const EngineAccess::Turn turn = access.turn();
     double fit = 0.0;
-    if (!impl.target_runner->prefill(state) ||
-        !impl.draft_runner->prefill(state, draft_params_, fit)) {
+    if (!turn.target.prefill(state) || !turn.draft->prefill(state, draft_params_, fit)) {
       throw_failure("record: too few KV slots for the prompt; raise kv_tokens");
     }
   }
-  const std::int32_t draft_rows = static_cast<std::int32_t>(impl.draft.model->config().vocab_size);
+  const std::int32_t draft_rows = static_cast<std::int32_t>(draft.config().vocab_size);
   for (const TokenId next : text.tokens) {
     // What the draft cannot follow is plain decoding in a real run too.
-    if (state.largest_token >= draft_rows || state.length() >= impl.draft.model->max_positions()) {
+    if (state.largest_token >= draft_rows || state.length() >= draft.max_positions()) {
       text.tokens.resize(text.positions.size());
       break;
     }
-    {
-      const std::lock_guard lock(impl.mutex);
-      const DeviceScope scope(*impl.device);
-      record_position(state, next, text.positions.emplace_back());
-    }
+    record_position(state, next, text.positions.emplace_back());
     state.append(next);
     ++state.steps;
     const auto done = static_cast<double>(text.positions.size());
@@ -221,9 +210,10 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
 }
 
 void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosition& out) {
-  Engine::Impl& impl = engine_.impl();
-  DraftRunner& draft = *impl.draft_runner;
-  TargetRunner& target = *impl.target_runner;
+  EngineAccess access(engine_);
+  const EngineAccess::Turn turn = access.turn();
+  DraftRunner& draft = *turn.draft;
+  TargetRunner& target = turn.target;
   const StepKey key{options_.generate.seed, stream_, state.steps,
                     static_cast<std::uint64_t>(state.length())};
   const bool greedy = target_params_.temperature == 0.0;
@@ -232,7 +222,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     return noise_.row(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth));
   };
   const std::int32_t deepest =
-      std::min(impl.draft.model->max_positions(), impl.target.model->max_positions()) -
+      std::min(access.draft().model->max_positions(), access.target().model->max_positions()) -
       state.length();
   const auto most = static_cast<std::size_t>(
       std::min({options_.nodes, draft.room(state) / 2 + 1, target.free_slots()}));

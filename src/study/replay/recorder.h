@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "engine/engine_impl.h"
+#include "engine/access.h"
 #include "study/replay/recording.h"
 
 namespace coppice::study {

@@ -29,12 +29,7 @@ GrowthKind kind_of(const Speculation& speculation, const TreePlan& plan) {
 }
 
 GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) {
-  const SamplingParams& target = header.target_params;
-  options.temperature = target.temperature;
-  options.top_k = target.top_k;
-  options.top_p = target.top_p;
-  options.min_p = target.min_p;
-  options.repetition_penalty = target.repetition_penalty;
+  options.sampling = header.target_params;
   options.draft_temperature = header.draft_params.temperature;
   options.sampled_children = false;
   options.acceptance = settled_acceptance(options);

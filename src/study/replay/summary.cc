@@ -117,13 +117,13 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
                      const std::function<bool()>& stop, cpu::Workers* workers) {
   const Replayer replayer(recording, options);
   const GenerateOptions& settled = replayer.options();
-  const bool greedy = settled.temperature == 0.0;
+  const bool greedy = settled.sampling.temperature == 0.0;
   const bool sampled = !greedy && settled.acceptance == Acceptance::rejection;
   ReplayRow row;
   row.policy = name_of(settled.speculation);
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
   row.requested_size = asked_size(settled.speculation);
-  row.temperature = settled.temperature;
+  row.temperature = settled.sampling.temperature;
   row.fixed_shape = replayer.has_fixed_shape();
   const double start = now_seconds();
   cpu::Workers alone(1);

@@ -34,7 +34,7 @@ TinyModel peaked() {
 AcceptanceRequest request_of(double temperature) {
   AcceptanceRequest request;
   request.prompts = {{1, 4, 2, 5}, {1, 7, 9}, {1, 8}};
-  request.sampling.temperature = temperature;
+  request.sampling.sampling.temperature = temperature;
   request.sampling.seed = 5;
   request.ranks = 8;
   request.new_tokens = 60;
@@ -92,21 +92,22 @@ TEST_F(AcceptanceVector, AFileIsReadBackAndKnowsWhatItBelongsTo) {
   EXPECT_EQ(read.target.fingerprint, pair.target.fingerprint);
 
   GenerateOptions options;
-  options.temperature = 0.6;
+  options.sampling.temperature = 0.6;
   EXPECT_EQ(&setting_for(file(), read, options), &read.settings[1]);
   const auto refusal = [&](auto change) {
     GenerateOptions other = options;
     change(other);
     return error_of([&] { setting_for(file(), read, other); }, ErrorKind::usage);
   };
-  EXPECT_NE(refusal([](auto& o) { o.temperature = 0.7; }).find("temperature 0.7, rejection"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal([](auto& o) { o.sampling.temperature = 0.7; }).find("temperature 0.7, rejection"),
+      std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.acceptance = Acceptance::coupled; }).find("coupled"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.top_k = 5; }).find("top-k 5"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.sampling.top_k = 5; }).find("top-k 5"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.draft_temperature = 1.0; }).find("draft temperature 1"),
             std::string::npos);
-  options.temperature = 0.0;
+  options.sampling.temperature = 0.0;
   options.acceptance = Acceptance::coupled;  // no difference there
   EXPECT_EQ(&setting_for(file(), read, options), &read.settings[0]);
 
@@ -168,7 +169,7 @@ TEST_F(AcceptanceVector, PlansTheTree) {
     GenerateOptions options;
     options.speculation = speculation;
     options.max_new_tokens = 8;
-    return engine.generate(std::vector<TokenId>{1, 4, 2}, options).statistics.planned_for;
+    return engine.generate(std::vector<TokenId>{1, 4, 2}, options).used.planned_for;
   };
   EXPECT_EQ(generated(Sequoia{6, 0, {0.2, 0.2}}), "the acceptance vector given");
   EXPECT_NE(generated(Sequoia{6}).find("shipped pair"), std::string::npos);

@@ -36,7 +36,7 @@ CostTable costs(double target_base, double target_row, double draft_base, double
 AdviceRequest request(double temperature = 1.0) {
   AdviceRequest request;
   request.prompts = {{1, 4, 2, 5}, {1, 7, 9}};
-  request.sampling.temperature = temperature;
+  request.sampling.sampling.temperature = temperature;
   request.sampling.seed = 3;
   request.new_tokens = 80;
   request.check = false;
@@ -56,7 +56,7 @@ TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
   const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5);
   const auto advice_for = [&](const TinyPair& pair) {
     Engine engine = Engine::load(pair.options());
-    engine.impl().costs = table;
+    inside(engine).costs = table;
     return advise(engine, request());
   };
   const Advice no = advice_for(useless);
@@ -86,9 +86,9 @@ TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
 TEST(Advise, SizesFollowCosts) {
   const TinyPair pair(model(), 0.3);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 0.0, 1e-9, 0.0);
+  inside(engine).costs = costs(1e-3, 0.0, 1e-9, 0.0);
   const Advice free_rows = advise(engine, request());
-  engine.impl().costs = costs(1e-4, 1e-3, 1e-5, 0.0);
+  inside(engine).costs = costs(1e-4, 1e-3, 1e-5, 0.0);
   const Advice dear_rows = advise(engine, request());
   EXPECT_GE(free_rows.advised.tree_size, 32);
   EXPECT_LE(dear_rows.advised.tree_size, 2);
@@ -106,7 +106,7 @@ TEST(Advise, HindsightEqualsTheSmallerTree) {
   const TinyPair pair(model(), 0.5);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
     options.acceptance = acceptance;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -217,7 +217,7 @@ TEST(Advise, ClockRatiosLieBetweenWhatWasSeen) {
 TEST(Advise, ChecksAreRun) {
   const TinyPair pair(model(), 0.2);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-5, 1e-5, 0.0);
+  inside(engine).costs = costs(1e-3, 1e-5, 1e-5, 0.0);
   AdviceRequest checked = request(0.0);
   checked.check = true;
   checked.follow_clock = true;
@@ -261,7 +261,7 @@ AdviceRequest on_machine(double speed, std::function<double(std::int64_t run)> s
 TEST(Advise, TheVerdictIsWhatRunsConfirm) {
   const TinyPair pair(model(), 0.1);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-6, 1e-6, 0.0);
+  inside(engine).costs = costs(1e-3, 1e-6, 1e-6, 0.0);
   const Advice promised = advise(engine, on_machine(0.9));
   ASSERT_FALSE(promised.candidates.empty());
   const auto faster = [](const Prediction& a, const Prediction& b) {
@@ -284,7 +284,7 @@ TEST(Advise, TheVerdictIsWhatRunsConfirm) {
   EXPECT_FALSE(kept.check->noisy());
   EXPECT_EQ(words.find("noisy"), std::string::npos) << words;
 
-  engine.impl().costs = costs(1e-4, 1e-3, 1e-3, 1e-3);
+  inside(engine).costs = costs(1e-4, 1e-3, 1e-3, 1e-3);
   const Advice better = advise(engine, on_machine(1.5));
   EXPECT_LT(better.candidates.back().speedup, 1.0);
   EXPECT_TRUE(better.pays);
@@ -294,7 +294,7 @@ TEST(Advise, TheVerdictIsWhatRunsConfirm) {
 TEST(Advise, ANoisyMachineIsNamed) {
   const TinyPair pair(model(), 0.1);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-6, 1e-6, 0.0);
+  inside(engine).costs = costs(1e-3, 1e-6, 1e-6, 0.0);
   // Every setting of the second round takes twice as long: ratios stand, and the noise is told.
   constexpr std::int64_t runs_of_round = 4 * 2;
   const Advice alike = advise(engine, on_machine(1.3, [](std::int64_t run) {
@@ -350,7 +350,7 @@ TEST(Advise, RoundsOfBothSignsLeaveItOpen) {
 TEST(Advise, EqualTreesArePricedEqually) {
   const TinyPair pair(model(), 0.3);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-5, 1e-4, 0.0);
+  inside(engine).costs = costs(1e-3, 1e-5, 1e-4, 0.0);
   AdviceRequest asked = request();
   asked.acceptance_vector = {0.9};  // one child of each node: Sequoia's trees are chains
   const Advice advice = advise(engine, asked);
@@ -382,7 +382,7 @@ TEST(Advise, EqualTreesArePricedEqually) {
 TEST(Advise, SequoiasTreesHaveTheSizesAskedFor) {
   const TinyPair pair(model(), 0.3);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-4, 4e-4, 1e-5);
+  inside(engine).costs = costs(1e-3, 1e-4, 4e-4, 1e-5);
   AdviceRequest asked = request();
   asked.acceptance_vector = {0.8, 0.1, 0.05};
   std::set<std::int32_t> sizes;
@@ -419,8 +419,8 @@ TEST(Advise, NoisyCostsArePricedMonotonely) {
 TEST(Advise, StopEndsItWhereverItIs) {
   const TinyPair pair(model(), 0.3);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-5, 1e-4, 0.0);
-  engine.impl().costs_are_saved = true;  // sizes that follow the clock take other numbers of steps
+  inside(engine).costs = costs(1e-3, 1e-5, 1e-4, 0.0);
+  inside(engine).costs_are_saved = true;  // sizes that follow the clock take other numbers of steps
   std::int64_t asked_times = 0;
   AdviceRequest asked = request();
   asked.check = true;
@@ -447,7 +447,7 @@ TEST(Advise, TextsThatDoNotFitAreRefusedBeforeMeasuring) {
       EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
       EXPECT_NE(std::string(error.what()).find(names), std::string::npos) << error.what();
     }
-    EXPECT_FALSE(engine.impl().costs.has_value()) << "nothing was measured";
+    EXPECT_FALSE(inside(engine).costs.has_value()) << "nothing was measured";
   };
   EngineOptions small = pair.options();
   small.kv_tokens = 16;
@@ -464,7 +464,7 @@ TEST(Advise, TextsThatDoNotFitAreRefusedBeforeMeasuring) {
 TEST(Advise, CostsThatAreNotPositiveAreRefused) {
   const TinyPair pair(model(), 0.2);
   Engine engine = Engine::load(pair.options());
-  engine.impl().costs = costs(1e-3, 1e-5, 1e-3, -1e-3);
+  inside(engine).costs = costs(1e-3, 1e-5, 1e-3, -1e-3);
   try {
     advise(engine, request());
     ADD_FAILURE() << "was taken";
@@ -484,7 +484,7 @@ TEST(Advise, WrongRequestsAreRefused) {
   wrong.new_tokens = fewest_new_tokens - 1;
   EXPECT_THROW(advise(engine, wrong), Error);
   wrong = request();
-  wrong.sampling.top_p = 0.0;
+  wrong.sampling.sampling.top_p = 0.0;
   EXPECT_THROW(advise(engine, wrong), Error);
 }
 

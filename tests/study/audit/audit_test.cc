@@ -34,7 +34,7 @@ AuditSetting setting(Speculation speculation, Acceptance acceptance) {
   GenerateOptions options;
   options.speculation = std::move(speculation);
   options.acceptance = acceptance;
-  options.temperature = 1.0;
+  options.sampling.temperature = 1.0;
   return {name_setting(options), options};
 }
 
@@ -105,7 +105,7 @@ TEST(Audit, ASoundEngineIsLosslessAndItsTestsSeeFaults) {
 TEST(Audit, AFaultyEngineIsNot) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
-  Engine::Impl& impl = engine.impl();
+  Engine::Impl& impl = inside(engine);
   const auto request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   const auto expect_biased = [&](const char* what) {
     const AuditReport report = run_audit(engine, request);
@@ -139,7 +139,7 @@ TEST(Audit, AWrongPassIsSeenAtTheNodes) {
   Engine engine = Engine::load(pair.options());
   auto request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   request.samples = 600;
-  engine.impl().target_runner->plant(PassFault::rope_by_index);
+  inside(engine).target_runner->plant(PassFault::rope_by_index);
   const AuditReport report = run_audit(engine, request);
   EXPECT_GT(report.laws[0].largest_variation, report.laws[0].variation_bound);
   EXPECT_FALSE(report.laws[0].holds);
@@ -150,7 +150,7 @@ TEST(Audit, DivergencesAreCountedWithTheirGaps) {
   if (testing::on_cuda()) GTEST_SKIP() << "planted rules judge on the host";
   const TinyPair pair(small_model(4.0), 0.6);
   Engine engine = Engine::load(pair.options());
-  engine.impl().other_rule = [] { return std::make_unique<EighthWrong>(); };
+  inside(engine).other_rule = [] { return std::make_unique<EighthWrong>(); };
   const AuditReport report =
       run_audit(engine, small_request({setting(Dyspec{8}, Acceptance::rejection)}));
   const TextFinding& texts = report.texts.at(0);
@@ -199,7 +199,7 @@ TEST(Audit, TextsThatMemoryEndsAreComparedAsFarAsTheyGo) {
   options.kv_tokens = 32;
   Engine engine = Engine::load(options);
   GenerateOptions request = setting(Chain{2}, Acceptance::rejection).options;
-  request.temperature = 0.0;
+  request.sampling.temperature = 0.0;
   const std::vector<std::vector<TokenId>> prompts = {{0, 4, 2, 5}};
   AuditReport report;
   report.texts.push_back(compare_texts(engine, prompts, request, 60, [] {}));
@@ -218,8 +218,8 @@ TEST(Audit, LawsAreThoseOfPlainPasses) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
   GenerateOptions options;
-  options.temperature = 0.7;
-  options.top_k = 5;
+  options.sampling.temperature = 0.7;
+  options.sampling.top_k = 5;
   TargetLaws laws(engine, options);
   const std::vector<TokenId> text = {0, 4, 2};
   EXPECT_EQ(laws.find(text), nullptr);
@@ -278,10 +278,10 @@ TEST(Audit, WrongRequestsAreRefused) {
   };
   auto good = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   auto request = good;
-  request.settings[0].options.temperature = 0.0;
+  request.settings[0].options.sampling.temperature = 0.0;
   expect_usage(request);
   request = good;
-  request.settings[0].options.temperature = std::nan("");
+  request.settings[0].options.sampling.temperature = std::nan("");
   expect_usage(request);
   request = good;
   request.settings[0].options.speculation = Plain{};

@@ -128,7 +128,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   Engine engine = Engine::load(pair.options());
   NodeCounts counts;
   std::int64_t drafted = 0, good = 0, steps = 0;
-  engine.impl().observer = [&](const StepView& step) {
+  inside(engine).observer = [&](const StepView& step) {
     if (!step.is_step()) return;
     counts.add(step.tree, step.verdict.path, token_probs(step, counted_params(step.target_params)));
     drafted += step.tree.size();
@@ -136,7 +136,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
     ++steps;
   };
   GenerateOptions request;
-  request.temperature = 1.0;
+  request.sampling.temperature = 1.0;
   request.speculation = Dyspec{6};
   request.max_new_tokens = 60;
   request.ignore_eos = true;

@@ -88,7 +88,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     const std::string& name = lists.policies[r - 1];
     GenerateOptions options;
     options.speculation = asked.at(name);
-    options.temperature = 0.8;
+    options.sampling.temperature = 0.8;
     options.max_new_tokens = 40;
     options.ignore_eos = true;
     double good = 0.0, steps = 0.0, trees = 0.0;

@@ -147,7 +147,7 @@ TEST_F(Study, CountsWhatGenerateCounts) {
       for (std::size_t p = 0; p < request_.prompts.size(); ++p) {
         GenerateOptions options;
         options.speculation = speculation_of(row.cell);
-        options.temperature = row.cell.temperature;
+        options.sampling.temperature = row.cell.temperature;
         options.max_new_tokens = 14;
         options.seed = seed;
         options.stream = stream_of(names[p].id);
@@ -200,7 +200,7 @@ TEST_F(Study, OracleTreesOfOneNode) {
   Engine engine = Engine::load(request_.engine);
   GenerateOptions options;
   options.speculation = Plain{};
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   options.max_new_tokens = 40;
   options.ignore_eos = true;
   options.logprobs = true;
@@ -267,7 +267,7 @@ TEST_F(Study, StoppedItGoesOn) {
 }
 
 TEST_F(Study, JobsChangeTimesOnly) {
-  if (request_.engine.device == "cuda") GTEST_SKIP() << "a GPU runs one job";
+  if (request_.engine.device == DeviceKind::cuda) GTEST_SKIP() << "a GPU runs one job";
   const std::string one = timeless(run("one").summary);
   request_.jobs = 3;
   EXPECT_EQ(timeless(run("three").summary), one);

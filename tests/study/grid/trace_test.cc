@@ -39,7 +39,7 @@ class TraceFile : public ::testing::Test {
     for (std::uint32_t r = 0; r < 2; ++r) {
       TraceRun run(writer.run_of(runs[r]), writer.prompt_of("h"));
       std::uint32_t step = 0;
-      engine.impl().observer = [&](const StepView& view) {
+      inside(engine).observer = [&](const StepView& view) {
         if (!view.is_step()) return;
         run.add(view, study::token_probs(view, view.target_params));
         note(view, r, step++);
@@ -47,7 +47,7 @@ class TraceFile : public ::testing::Test {
       GenerateOptions options;
       options.max_new_tokens = 20;
       options.speculation = Dyspec{9};
-      options.temperature = 0.9;
+      options.sampling.temperature = 0.9;
       options.seed = 5;
       options.ignore_eos = true;
       options.acceptance = r == 0 ? Acceptance::rejection : Acceptance::coupled;
@@ -262,7 +262,7 @@ TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   TraceWriter writer(file(), runs, prompts, keep_all);
   Engine engine = Engine::load(pair_.options());
   TraceRun run(2, 0);
-  engine.impl().observer = [&](const StepView& view) {
+  inside(engine).observer = [&](const StepView& view) {
     if (!view.is_step()) return;
     run.add(view, study::token_probs(view, view.target_params));
   };

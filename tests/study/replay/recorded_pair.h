@@ -45,14 +45,14 @@ struct RealStep {
 inline std::vector<RealStep> real_steps(Engine& engine, const std::vector<TokenId>& prompt,
                                         const GenerateOptions& options) {
   std::vector<RealStep> steps;
-  engine.impl().observer = [&](const StepView& view) {
+  inside(engine).observer = [&](const StepView& view) {
     if (!view.is_step()) return;
     steps.push_back({view.state.length() - static_cast<std::int32_t>(prompt.size()),
                      static_cast<std::int32_t>(view.verdict.path.size()) + 1, view.tree.size(),
                      static_cast<std::int32_t>(view.draft_passes)});
   };
   engine.generate(prompt, options);
-  engine.impl().observer = {};
+  inside(engine).observer = {};
   return steps;
 }
 

@@ -45,7 +45,7 @@ class RecordingFile : public ::testing::Test {
     if (on_cuda()) return;
     Engine engine = Engine::load(pair_.options());
     study::RecordOptions options;
-    options.generate.temperature = 0.8;
+    options.generate.sampling.temperature = 0.8;
     options.generate.seed = 9;
     options.generate.max_new_tokens = 2;
     options.nodes = 4;
@@ -286,7 +286,7 @@ TEST_F(RecordingFile, RefusesWhatItCannotRecord) {
   EXPECT_NE(refusal([](auto& o) { o.top_k = 0; }).find("entries 0"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.generate.max_new_tokens = 0; }).find("max-new-tokens 0"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.generate.temperature = -1.0; }).find("temperature"),
+  EXPECT_NE(refusal([](auto& o) { o.generate.sampling.temperature = -1.0; }).find("temperature"),
             std::string::npos);
   EngineOptions alone = pair_.options();
   alone.draft.clear();

@@ -42,12 +42,13 @@ std::vector<GenerateOptions> settings() {
 
 std::string name_of(const GenerateOptions& options) {
   return cat(coppice::name_of(options.speculation), " ", asked_size(options.speculation),
-             " temperature ", options.temperature, " ", coppice::name_of(options.acceptance));
+             " temperature ", options.sampling.temperature, " ",
+             coppice::name_of(options.acceptance));
 }
 
 study::RecordOptions record_options(double temperature, std::int32_t nodes, std::int32_t top_k) {
   study::RecordOptions options;
-  options.generate.temperature = temperature;
+  options.generate.sampling.temperature = temperature;
   options.generate.seed = 21;
   options.generate.max_new_tokens = text_length;
   options.nodes = nodes;
@@ -87,7 +88,7 @@ Comparison compare_steps(Engine& engine, const Recording& recording,
                          const std::vector<std::vector<TokenId>>& prompts, double temperature) {
   Comparison result;
   for (GenerateOptions options : settings()) {
-    options.temperature = temperature;
+    options.sampling.temperature = temperature;
     options.acceptance = Acceptance::coupled;
     options.seed = recording.header.seed;
     Replayer replayer(recording, options);
@@ -197,7 +198,7 @@ TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
       EXPECT_EQ(table.find('~'), std::string::npos) << table;
     }
     GenerateOptions by_value = settings()[2];
-    by_value.temperature = temperature;
+    by_value.sampling.temperature = temperature;
     by_value.acceptance = Acceptance::coupled;
     const std::string table = study::replay_table({study::replay_all(recording, by_value, 1)});
     EXPECT_NE(table.find('~'), std::string::npos) << table;
@@ -290,7 +291,7 @@ std::vector<GenerateOptions> sampled_settings(double temperature) {
   std::vector<GenerateOptions> all = settings();
   std::erase_if(all,
                 [](const auto& o) { return std::holds_alternative<ExpandRerank>(o.speculation); });
-  for (GenerateOptions& options : all) options.temperature = temperature;
+  for (GenerateOptions& options : all) options.sampling.temperature = temperature;
   return all;
 }
 
@@ -393,7 +394,7 @@ TEST_F(Replay, BoundsHoldForEveryStep) {
     for (GenerateOptions options : settings()) {
       for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
         options.acceptance = acceptance;
-        options.temperature = temperature;
+        options.sampling.temperature = temperature;
         if (std::holds_alternative<ExpandRerank>(options.speculation) && temperature > 0.0 &&
             acceptance == Acceptance::rejection) {
           continue;
@@ -447,7 +448,7 @@ TEST_F(Replay, BoundsHoldForEveryStep) {
 // The pair that is shipped, 16 tokens a node of 4096: real steps lie within each step's own bounds
 // where noise is shared, and the mean within the mean bounds, widened by chance, where it is not.
 TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
-  EngineOptions engine_options = shipped_options("f32");
+  EngineOptions engine_options = shipped_options();
   Engine engine = Engine::load(engine_options);
   std::vector<std::vector<TokenId>> all;
   for (const std::string& text : prompts()) {
@@ -458,7 +459,7 @@ TEST_F(Replay, AgreesWithTheShippedPairWithinItsBounds) {
   const Recording recording = through_file(record_all(engine, options, all));
   std::int64_t steps = 0, tight = 0;
   for (GenerateOptions setting : settings()) {
-    setting.temperature = 0.8;
+    setting.sampling.temperature = 0.8;
     setting.acceptance = Acceptance::coupled;
     setting.seed = recording.header.seed;
     setting.max_new_tokens = 16;

@@ -1,0 +1,63 @@
+#include "engine/access.h"
+
+#include <utility>
+
+#include "engine/decode.h"
+#include "engine/engine_impl.h"
+#include "engine/loading.h"
+#include "sizing/cost_measurement.h"
+
+namespace coppice {
+
+const EngineOptions& EngineAccess::options() const { return impl_.options; }
+const Device& EngineAccess::device() const { return *impl_.device; }
+const LoadedModel& EngineAccess::target() const { return impl_.target; }
+const LoadedModel& EngineAccess::draft() const { return impl_.draft; }
+const Tokenizer& EngineAccess::tokenizer() const { return impl_.require_tokenizer(); }
+
+void EngineAccess::check(const GenerateOptions& options) const { impl_.check(options); }
+
+void EngineAccess::check_bytes(std::string_view prompt, std::int32_t before) const {
+  impl_.check_bytes(prompt, before);
+}
+
+const CostTable* EngineAccess::find_costs(double budget_seconds) {
+  if (!impl_.costs && impl_.options.cost_table.empty() && can_measure(impl_.target, impl_.draft)) {
+    const std::lock_guard lock(impl_.mutex);
+    const DeviceScope scope(*impl_.device);
+    impl_.costs = measure_costs(impl_.target, impl_.draft, impl_.sampler.get(),
+                                tree_rows(impl_.options), budget_seconds);
+  }
+  return impl_.find_costs();
+}
+
+SequenceState EngineAccess::new_text(std::span<const TokenId> prompt) const {
+  SequenceState text = impl_.new_text();
+  impl_.append_prompt(text, prompt);
+  return text;
+}
+
+Generation EngineAccess::generate(SequenceState& text, const GenerateOptions& options) {
+  return decode(impl_, text, options);
+}
+
+EngineAccess::Turn EngineAccess::turn() {
+  return {std::unique_lock(impl_.mutex), DeviceScope(*impl_.device), *impl_.target_runner,
+          impl_.draft_runner.get()};
+}
+
+StepObserver EngineAccess::observe(StepObserver observer) {
+  return std::exchange(impl_.observer, std::move(observer));
+}
+
+bool EngineAccess::judges_on_device() const { return impl_.sampler != nullptr; }
+
+EngineAccess::RuleMaker EngineAccess::judge_by(RuleMaker rule) {
+  return std::exchange(impl_.other_rule, std::move(rule));
+}
+
+void EngineAccess::plant(PassFault fault) { impl_.target_runner->plant(fault); }
+void EngineAccess::plant(DrawingFault fault) { impl_.draft_runner->plant(fault); }
+void EngineAccess::plant(DeviceFault fault) { impl_.sampler->plant(fault); }
+
+}  // namespace coppice

@@ -1,0 +1,77 @@
+// What this project's own commands and studies do with an engine beside what coppice.h offers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "coppice.h"
+#include "drafting/draft_runner.h"
+#include "engine/step_view.h"
+#include "kernels/device_sampler.h"
+#include "models/loaded_model.h"
+#include "models/sequence_state.h"
+#include "models/tokenizer/tokenizer.h"
+#include "sizing/cost_table.h"
+#include "verify/acceptance.h"
+#include "verify/target_runner.h"
+
+namespace coppice {
+
+/// Of an engine that outlives it.
+class EngineAccess {
+ public:
+  explicit EngineAccess(Engine& engine) : impl_(impl(engine)) {}
+
+  const EngineOptions& options() const;
+  const Device& device() const;
+  const LoadedModel& target() const;
+  const LoadedModel& draft() const;    ///< its model and pool are null for plain decoding only
+  const Tokenizer& tokenizer() const;  ///< throws Error(failure) if there is none
+
+  /// As generate() checks a request, and the bytes of a prompt behind `before` tokens.
+  void check(const GenerateOptions& options) const;
+  void check_bytes(std::string_view prompt, std::int32_t before) const;
+
+  /// The engine's costs if it has or can read some, else measured with this budget for each run;
+  /// nullptr if there are too few free KV slots to measure in.
+  const CostTable* find_costs(double budget_seconds);
+
+  /// A text that frees its KV when it dies. Throws Error(usage) as Sequence::generate() does.
+  SequenceState new_text(std::span<const TokenId> prompt) const;
+  /// Goes on with a text; `options` are checked.
+  Generation generate(SequenceState& text, const GenerateOptions& options);
+
+  /// The engine's runners, for plain passes and drafted steps. It does nothing else meanwhile.
+  struct Turn {
+    std::unique_lock<std::mutex> lock;
+    DeviceScope scope;
+    TargetRunner& target;
+    DraftRunner* draft;  ///< null without a draft
+  };
+  Turn turn();
+
+  /// Who watches every step from now on; returns who did.
+  StepObserver observe(StepObserver observer);
+
+  // Planted faults.
+  using RuleMaker = std::function<std::unique_ptr<AcceptanceRule>()>;
+  bool judges_on_device() const;
+  /// Judges by another rule than the options say, on the host; an empty maker: as they say.
+  /// Returns the former one.
+  RuleMaker judge_by(RuleMaker rule);
+  void plant(PassFault fault);
+  void plant(DrawingFault fault);  ///< for engines with a draft
+  void plant(DeviceFault fault);   ///< for devices that judge
+
+  /// All that it owns (engine_impl.h): for the engine's own tests and benches.
+  static Engine::Impl& impl(Engine& engine) { return *engine.impl_; }
+
+ private:
+  Engine::Impl& impl_;
+};
+
+}  // namespace coppice
