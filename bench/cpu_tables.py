@@ -136,7 +136,10 @@ class Runner:
                     figures["rows"] = sizes.measure(
                         self.arguments, job.draft, job.temperature, job.threads,
                         os.path.join(folder, "rows.json"), cpus, seconds,
-                        ["dyspec:0"] if job.kind == "useless" else None)
+                        ["dyspec:0"] if job.kind == "useless" else None,
+                        os.path.join(folder, "costs.json"))
+                    with open(os.path.join(folder, "costs.json")) as costs:
+                        figures["costs"] = json.load(costs)
             self.save(job, figures)
         except (Exception, SystemExit) as error:  # the other jobs go on
             self.failed, how = True, f"failed: {error}"

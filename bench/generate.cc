@@ -234,8 +234,8 @@ int main(int argc, char** argv) try {
       "device", po::value(&device)->default_value("cpu"), "cpu, cuda or auto")(
       "rounds", po::value(&rounds)->default_value(3), "")(
       "seconds", po::value(&most_seconds)->default_value(0),
-      "begin no round that would end later than this, and cut the first one short, but not below 8 "
-      "prompts; 0: no limit")(
+      "begin no round that would end later than this, and cut the first one short, but not below a "
+      "prompt of each kind; 0: no limit")(
       "race", "after the first round, go on with the fixed sizes within 15% of the best one alone")(
       "seeds", po::value(&seeds)->default_value(1),
       "texts of each prompt, with seeds of their own")(
@@ -346,10 +346,9 @@ int main(int argc, char** argv) try {
     for (std::size_t turn = 0; turn < order.size(); ++turn) {
       const std::size_t p = order[turn];
       if (round < 0 && turn > 0) continue;  // warm-up
-      constexpr std::size_t least_prompts = 8;
       const double each =
           turn > 0 ? (now_seconds() - round_start) / static_cast<double>(turn) : 0.0;
-      if (round == 0 && most_seconds > 0 && turn >= least_prompts &&
+      if (round == 0 && most_seconds > 0 && turn >= kinds.size() &&
           now_seconds() + each > start + most_seconds) {
         order.resize(turn);
         keep_only(prompts, order);

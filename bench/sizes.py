@@ -14,6 +14,7 @@ prompts. "either rule": by the acceptance rule that coppice chooses. Needs nothi
 import argparse
 import array
 import contextlib
+import glob
 import json
 import os
 import random
@@ -72,13 +73,16 @@ def pinned(cores):
 
 
 def measure(arguments, draft, temperature, threads, out, cores=None, seconds=0,
-            settings=None):
-    """Rows of what bench/generate measures, on `cores` alone if they are given."""
+            settings=None, costs=None):
+    """Rows of what bench/generate measures, on `cores` alone if they are given; `costs`: a file
+    that gets the costs that automatic sizes went by at first."""
     chains, trees = (CHAINS[1::2], TREES[2:9:2]) if arguments.quick else (CHAINS, TREES)
     settings = settings or ([f"chain:{n}" for n in chains] + [f"dyspec:{n}" for n in trees]
                             + AUTOMATIC)
     command = pinned(cores) + [
-        os.path.join(arguments.build, "bench", "generate"), "--draft", draft,
+        os.path.join(arguments.build, "bench", "generate"),
+        "--target", os.path.join(ROOT, "models", "stories", "target"), "--draft", draft,
+        "--prompts", os.path.join(ROOT, "bench", "prompts", "prompts.jsonl"),
         "--temperature", str(temperature), "--threads", str(threads),
         "--dtype", arguments.dtype, "--settings", ",".join(settings), "--json", out,
         "--per-kind", "3" if arguments.quick else "6", "--rounds", str(arguments.rounds),
@@ -88,6 +92,9 @@ def measure(arguments, draft, temperature, threads, out, cores=None, seconds=0,
     with tempfile.TemporaryDirectory() as cache:  # costs are measured anew
         done = subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": cache}, text=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        tables = glob.glob(os.path.join(cache, "coppice", "costs-*.json"))
+        if costs and tables:
+            shutil.copy(tables[0], costs)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     with open(out) as file:
