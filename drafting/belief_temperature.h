@@ -53,12 +53,28 @@ class BeliefTemperature {
   static constexpr double start_information = 8.0;
   /// What was seen counts for less with every token: texts change.
   static constexpr double keep = 0.98;
-  static constexpr double least_squares = 1.0, most_longer = 20.0;
+  static constexpr double least_squares = 3.0, most_longer = 20.0;
   static constexpr double most_step = 0.5, most = 4.0;
   double log_sharpness_;
   double information_ = start_information;
   /// Squares of derivatives, expected and found.
   double expected_ = least_squares, found_ = least_squares;
+};
+
+/// Where a text's sharpness starts, by where those of the pair's earlier texts at this temperature
+/// ended: the mean of their logarithms, with what is usual counted as one text.
+class PairSharpness {
+ public:
+  double start(double usual) const { return std::exp((std::log(usual) + sum_) / (1.0 + texts_)); }
+  /// After a text.
+  void record(double sharpness) {
+    sum_ = keep * sum_ + std::log(sharpness);
+    texts_ = keep * texts_ + 1.0;
+  }
+
+ private:
+  static constexpr double keep = 0.95;  ///< of 20 texts at most
+  double sum_ = 0.0, texts_ = 0.0;
 };
 
 }  // namespace coppice

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "coppice.h"
+#include "drafting/belief_temperature.h"
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "engine/access.h"
@@ -45,6 +46,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   CostCorrection correction;  ///< of these costs, by the clock, over all texts
   /// What texts have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
+  /// And of how far the draft is to be believed, by tenths of temperature.
+  std::map<std::int64_t, PairSharpness> sharpness;
   SequoiaTrees sequoia_trees;
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;

@@ -39,6 +39,7 @@ Request::Request(Engine::Impl& engine, const GenerateOptions& asked) : options(a
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft(engine);
+  settle_sharpness(engine);
 }
 
 DeviceNoise Request::rule() const {
@@ -86,6 +87,17 @@ void Request::settle_draft(const Engine::Impl& engine) {
   learns_belief = can_believe && asked_for && !given;
   if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
   if (!asked_for) draft.sharpness = 0.0;
+}
+
+// Learning starts from what earlier texts have shown of the pair. Not where sizes, and so all that
+// a request reports, are to repeat themselves.
+void Request::settle_sharpness(Engine::Impl& engine) {
+  if (!learns_belief) return;
+  draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
+  if (costs == nullptr || engine.costs_are_saved) return;
+  const std::lock_guard lock(engine.mutex);
+  sharpness = &engine.sharpness[std::lround(10.0 * options.sampling.temperature)];
+  draft.sharpness = sharpness->start(draft.sharpness);
 }
 
 }  // namespace coppice

@@ -26,6 +26,8 @@ struct Request {
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
   bool learns_belief = false;  ///< else its sharpness is fixed
+  /// Of the engine, to be told where this text's sharpness ended; null if it is not.
+  PairSharpness* sharpness = nullptr;
 
   bool greedy() const { return options.sampling.temperature == 0.0; }
   DeviceNoise rule() const;
@@ -33,6 +35,7 @@ struct Request {
  private:
   void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
+  void settle_sharpness(Engine::Impl& engine);
 };
 
 }  // namespace coppice

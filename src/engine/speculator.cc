@@ -20,8 +20,7 @@ Speculator::Speculator(Engine::Impl& engine, const Request& request)
   const Speculation& asked = request.options.speculation;
   if (std::holds_alternative<Plain>(asked)) return;
   if (request.learns_belief) {
-    belief_.emplace(
-        BeliefTemperature::usual(request.options.sampling.temperature, request.draft_temperature));
+    belief_.emplace(setting_.sharpness);
     setting_.sharpness = belief_->sharpness();
   }
   if (request.costs != nullptr) {
@@ -121,12 +120,17 @@ void Speculator::learn_belief(const TokenTree& tree, const Verdict& verdict,
   setting_.sharpness = belief_->sharpness();
 }
 
-void Speculator::learn_rule(const Statistics& s) {
-  if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
+void Speculator::learn_pair(const Statistics& s) {
   const std::lock_guard lock(engine_.mutex);
+  // A draft that equals the target takes few steps.
+  constexpr double least_tokens = 16.0;
+  const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
+  if (request_.sharpness != nullptr && tokens >= least_tokens) {
+    request_.sharpness->record(belief_->sharpness());
+  }
+  if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
   // The caller's own time, and waiting for other texts, say nothing of a rule.
   const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
-  const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
   const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
 }

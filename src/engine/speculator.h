@@ -34,7 +34,7 @@ class Speculator {
              const StepSeconds& seconds, double share_run);
 
   /// At a text's end, from its finished statistics.
-  void learn_rule(const Statistics& statistics);
+  void learn_pair(const Statistics& statistics);
 
   /// What positions are valued by; null if it is nothing that is learned.
   const AcceptanceCalibration* calibration() const;

@@ -109,7 +109,7 @@ Generation TextRun::finish(double seconds) {
   if (seconds > s.seconds.prefill) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
-  speculator.learn_rule(s);
+  speculator.learn_pair(s);
   Used& used = result_.used;
   used.policy = name_of(options.speculation);
   if (!std::holds_alternative<Plain>(options.speculation)) {

@@ -133,6 +133,46 @@ TEST(BeliefTemperature, FindsTheSharpness) {
   EXPECT_FALSE(drawer.evidence(0, 1));
 }
 
+// A draft that is always right: found out within a text, though each token says less and less. One
+// that is wrong as often as it is believed to be is not taken for it.
+TEST(BeliefTemperature, FindsOutADraftThatEqualsTheTarget) {
+  std::mt19937_64 random(12);
+  NoiseCache noise(vocab);
+  ChildDrawer drawer(vocab, noise);
+  TokenTree tree;
+  tree.reset(0);
+  for (const bool equal : {true, false}) {
+    BeliefTemperature learned(1.3);
+    for (std::uint64_t step = 0; step < 60; ++step) {
+      const std::vector<float> row = random_row(random, 3.0);
+      drawer.begin({1, 2, step, step}, ChildDraw::coupled, learned.sharpness());
+      std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
+      drawer.ready(0);
+      TokenId token = drawer.child(tree, 0, 0)->token;
+      if (!equal) {
+        const auto law = beliefs(row, noise.row(1, 2, step), 1.3);
+        std::discrete_distribution<std::int32_t> draw(law.begin(), law.end());
+        token = draw(random);
+      }
+      learned.observe(*drawer.evidence(0, token));
+    }
+    if (equal) {
+      EXPECT_GT(learned.sharpness(), 10.0);
+    } else {
+      EXPECT_LT(std::abs(std::log(learned.sharpness() / 1.3)), 0.5);
+    }
+  }
+}
+
+TEST(PairSharpness, IsTheMeanOfTextsAndWhatIsUsual) {
+  PairSharpness pair;
+  EXPECT_DOUBLE_EQ(pair.start(1.7), 1.7);
+  pair.record(4.0);
+  EXPECT_DOUBLE_EQ(pair.start(1.0), 2.0);
+  for (int text = 0; text < 1000; ++text) pair.record(8.0);
+  EXPECT_NEAR(pair.start(1.0), 8.0, 1.0);
+}
+
 // Whatever temperature a text has, learning begins where it can end: evidence that asks for no
 // change changes nothing, and evidence in one direction moves that way.
 TEST(BeliefTemperature, StartsWhereItCanStay) {

@@ -1,9 +1,12 @@
 // Which acceptance rule a text is written by if nobody says.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/check_speculation.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
+#include "engine/request.h"
 
 namespace coppice::testing {
 namespace {
@@ -110,6 +113,40 @@ TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
   GenerateOptions named = options;
   named.acceptance = Acceptance::rejection;
   EXPECT_EQ(engine.generate(prompt, named).used.acceptance, Acceptance::rejection);
+}
+
+// Where a text's beliefs start from: what is usual, or what the pair's earlier texts have shown,
+// but only if nothing is promised to repeat itself.
+TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
+  const TinyPair pair(endless(), 0.0);  // the draft equals the target
+  GenerateOptions options = warm(Dyspec{});
+  options.acceptance = Acceptance::coupled;
+  const auto key = std::lround(10.0 * options.sampling.temperature);
+  const double usual =
+      BeliefTemperature::usual(options.sampling.temperature, options.sampling.temperature);
+  for (const bool saved : {false, true}) {
+    Engine engine = Engine::load(pair.options());
+    inside(engine).costs = planted(0.0);
+    inside(engine).costs_are_saved = saved;
+    auto& learned = inside(engine).sharpness;
+    double last = usual;
+    for (int text = 0; text < 3; ++text) {
+      EXPECT_NEAR(Request(inside(engine), options).draft.sharpness, last, 1e-9 * last);
+      engine.generate(prompt, options);
+      if (saved) {
+        EXPECT_TRUE(learned.empty());
+        continue;
+      }
+      ASSERT_EQ(learned.size(), 1u);
+      EXPECT_GT(learned[key].start(usual), last) << "it is never wrong";
+      last = learned[key].start(usual);
+    }
+    GenerateOptions fixed = options;
+    fixed.speculation = Dyspec{16};
+    EXPECT_EQ(Request(inside(engine), fixed).draft.sharpness, usual);
+    engine.generate(prompt, fixed);
+    EXPECT_EQ(PairSharpness(learned[key]).start(usual), last) << "nor does a fixed size teach";
+  }
 }
 
 TEST(AcceptanceChoice, StudiesSettleIt) {
