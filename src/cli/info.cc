@@ -16,7 +16,7 @@
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "models/weights.h"
-#include "study/report/table_text.h"
+#include "study/number_text.h"
 
 namespace coppice::cli {
 namespace {

@@ -1,5 +1,5 @@
 // Measures policies on prompts.
-#include "study/grid/study.h"
+#include "study/study.h"
 
 #include <iostream>
 

@@ -6,8 +6,8 @@
 #include "cli/options.h"
 #include "cli/study_output.h"
 #include "cli/terminal.h"
-#include "study/grid/study_compare.h"
-#include "study/grid/study_merge.h"
+#include "study/study_compare.h"
+#include "study/study_merge.h"
 
 namespace coppice::cli {
 namespace {

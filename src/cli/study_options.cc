@@ -147,7 +147,7 @@ po::options_description study_options() {
       "above temperature 0 and for sizes up to 64: steps of each prompt at which the best tree in "
       "hindsight is sought, each for as many target passes as the tree has nodes; 0: none")(
       "trace", po::value<std::string>()->value_name("FILE"),
-      "also write every node of every tree, for numpy (src/study/grid/trace.h says how it is "
+      "also write every node of every tree, for numpy (src/study/README.md says how it is "
       "read)")(
       "jobs", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "prompts at the same time on the CPU, each with its own models and, if --threads is not "

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "cli/option_values.h"
+#include "study/number_text.h"
 #include "study/report/study_report.h"
 #include "study/report/study_tables.h"
-#include "study/report/table_text.h"
 
 namespace coppice::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "study/grid/study.h"
-#include "study/grid/study_compare.h"
+#include "study/study.h"
+#include "study/study_compare.h"
 
 namespace coppice::cli {
 

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "drafting/sequoia.h"
 #include "engine/access.h"
-#include "study/advise/workload.h"
 #include "study/files/fingerprint.h"
 #include "study/observed.h"
 #include "study/prompts/prompt_tokens.h"
@@ -17,6 +16,28 @@ namespace {
 constexpr std::int32_t most_layers = 4;
 
 }  // namespace
+
+void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
+  std::vector<std::int32_t> children(static_cast<std::size_t>(tree.nodes()), 0);
+  for (std::size_t n = 1; n < children.size(); ++n) {
+    ++children[static_cast<std::size_t>(tree.parent[n])];
+  }
+  std::int32_t node = 0;
+  for (std::size_t step = 0; step <= path.size(); ++step) {
+    const bool goes_on = step < path.size();
+    const std::int32_t rank = goes_on ? tree.rank[static_cast<std::size_t>(path[step])] : -1;
+    const auto seen =
+        static_cast<std::size_t>(goes_on ? rank + 1 : children[static_cast<std::size_t>(node)]);
+    if (judged.size() < seen) {
+      judged.resize(seen, 0);
+      accepted.resize(seen, 0);
+    }
+    for (std::size_t r = 0; r < seen; ++r) ++judged[r];
+    if (!goes_on) break;
+    ++accepted[static_cast<std::size_t>(rank)];
+    node = path[step];
+  }
+}
 
 std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
                                                      const AcceptanceRequest& request) {

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "base/token_tree.h"
 #include "coppice.h"
 #include "study/acceptance/acceptance_file.h"
 
@@ -14,6 +16,12 @@ namespace coppice::study {
 
 /// Ranks that are measured if nothing else is said; a vector ends with the last that was accepted.
 inline constexpr std::int32_t usual_ranks = 16;
+
+/// Judged and accepted children by rank, for estimate_acceptance (drafting/sequoia.h).
+struct RankCounts {
+  std::vector<std::int64_t> judged, accepted;
+  void add(const TokenTree& tree, std::span<const std::int32_t> path);
+};
 
 struct AcceptanceRequest {
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included

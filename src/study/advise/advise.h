@@ -3,16 +3,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "coppice.h"
-#include "engine/policy_options.h"
-#include "sizing/cost_table.h"
 #include "study/advise/check.h"
-#include "study/advise/workload.h"
+#include "study/advise/prediction.h"
 
 namespace coppice::study {
 
@@ -37,47 +34,6 @@ struct AdviceRequest {
   std::function<Trial(const GenerateOptions& options, std::size_t prompt)> run;
 };
 
-/// Clock over cost table by the rows of a pass: linear between what was seen, constant beyond.
-class ClockRatio {
- public:
-  /// Adds a pass, or a few of `rows` rows on average.
-  void add(std::int32_t rows, double clock_seconds, double table_seconds);
-  /// 1 where nothing was added.
-  double at(std::int32_t rows) const;
-
- private:
-  struct Sum {
-    double clock = 0.0, table = 0.0;
-  };
-  std::map<std::int32_t, Sum> seen_;  ///< by rows
-};
-
-/// How the clock of sampled steps compares with the cost table.
-struct Calibration {
-  ClockRatio plain, verify, draft;
-  double step_seconds = 0.0;  ///< of a plain step beside the pass
-  double node_seconds = 0.0;  ///< more for every draft token: drawing, ordering, judging
-};
-
-/// One setting's prediction. Seconds are those of a step.
-struct Prediction {
-  Policy policy = Policy::none;
-  std::int32_t tree_size = 0;
-  std::int32_t tree_depth = 0;  ///< sequoia's bound
-  double accepted_length = 1.0;
-  double nodes = 0.0;  ///< draft tokens a step
-  double draft_seconds = 0.0, verify_seconds = 0.0, other_seconds = 0.0;
-  double tokens_per_second = 0.0;  ///< prefill not counted
-  double speedup = 1.0;            ///< over plain decoding's prediction
-};
-
-/// Prices a workload at a text of `prefix` tokens. More rows never cost less, in the target's
-/// passes not less than plain decoding's one row: what the clock says to the contrary is noise.
-Prediction predict(const Workload& workload, const CostTable& costs, std::int32_t prefix,
-                   const Calibration& calibration);
-Prediction predict_plain(const CostTable& costs, std::int32_t prefix,
-                         const Calibration& calibration);
-
 struct Advice {
   std::string device, dtype;
   double temperature = 0.0;
@@ -85,7 +41,7 @@ struct Advice {
   std::int32_t prefix = 0;                                 ///< text length that is priced
   double target_seconds = 0.0, target_wide_seconds = 0.0;  ///< table: 1 row, 17 rows
   double draft_seconds = 0.0;                              ///< table: 1 row
-  Calibration calibration;
+  ClockCalibration calibration;
   std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
   Prediction plain;
   std::vector<Prediction> candidates;  ///< by policy and size; equal trees have equal figures

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "study/grid/cell.h"
-#include "study/text_line.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
@@ -172,7 +172,7 @@ std::string to_json(const Advice& advice, const std::string& command) {
   Json advised = json_of(advice.advised);
   const CheckedPrediction* run = checked(advice, advice.advised.policy, advice.advised.tree_size);
   advised["measured_speedup"] = run != nullptr ? Json(run->speedup) : Json();
-  const Calibration& clock = advice.calibration;
+  const ClockCalibration& clock = advice.calibration;
   return Json{{"pays", advice.pays},
               {"command", command},
               {"confirmed", advice.check.has_value()},

@@ -123,26 +123,4 @@ void add_shape(Workload& workload, const TreeShape& shape, double accepted_lengt
   for (const std::int32_t rows : layers_of(shape)) workload.draft_passes[rows] += steps;
 }
 
-void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::vector<std::int32_t> children(static_cast<std::size_t>(tree.nodes()), 0);
-  for (std::size_t n = 1; n < children.size(); ++n) {
-    ++children[static_cast<std::size_t>(tree.parent[n])];
-  }
-  std::int32_t node = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const bool goes_on = step < path.size();
-    const std::int32_t rank = goes_on ? tree.rank[static_cast<std::size_t>(path[step])] : -1;
-    const auto seen =
-        static_cast<std::size_t>(goes_on ? rank + 1 : children[static_cast<std::size_t>(node)]);
-    if (judged.size() < seen) {
-      judged.resize(seen, 0);
-      accepted.resize(seen, 0);
-    }
-    for (std::size_t r = 0; r < seen; ++r) ++judged[r];
-    if (!goes_on) break;
-    ++accepted[static_cast<std::size_t>(rank)];
-    node = path[step];
-  }
-}
-
 }  // namespace coppice::study

@@ -42,10 +42,4 @@ bool holds(const TreeShape& whole, const TreeShape& part);
 /// `steps` steps with a fixed tree of which `accepted_length` tokens come on average.
 void add_shape(Workload& workload, const TreeShape& shape, double accepted_length, double steps);
 
-/// Judged and accepted children by rank, for estimate_acceptance (drafting/sequoia.h).
-struct RankCounts {
-  std::vector<std::int64_t> judged, accepted;
-  void add(const TokenTree& tree, std::span<const std::int32_t> path);
-};
-
 }  // namespace coppice::study

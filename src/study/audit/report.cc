@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "study/text_line.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Escaped like a JSON string, so that it stays on its line.
-std::string shown(const Engine& engine, TokenId token) {
+std::string token_text(const Engine& engine, TokenId token) {
   if (!engine.has_tokenizer()) return std::to_string(token);
   return Json(engine.detokenize(std::span<const TokenId>(&token, 1)))
       .dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -102,7 +102,7 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
     }
     for (const AuditDivergence& d : t.divergences) {
       text += line("  prompt %d, token %d: ", d.prompt + 1, d.position + 1) +
-              shown(engine, d.plain) + " became " + shown(engine, d.speculative) +
+              token_text(engine, d.plain) + " became " + token_text(engine, d.speculative) +
               line(", gap %.2g (bound %.2g)%s\n", d.gap, d.bound,
                    d.near_tie ? ", near-tie" : ": WRONG");
     }

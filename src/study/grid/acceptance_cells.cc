@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "study/acceptance/acceptance_measure.h"
-#include "study/grid/study.h"
 
 namespace coppice::study {
 namespace {

@@ -13,8 +13,6 @@
 
 namespace coppice::study {
 
-struct StudyHooks;
-
 /// Whether the cell's tree is planned: sequoia without a grow map.
 bool needs_acceptance(const Cell& cell);
 

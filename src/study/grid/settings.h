@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,11 @@ struct StudyRequest {
   std::vector<ModelPair> all_pairs() const {
     return pairs.empty() ? std::vector<ModelPair>{{"", engine.target, engine.draft}} : pairs;
   }
+};
+
+struct StudyHooks {
+  std::function<void(const std::string& what, double fraction)> progress;
+  std::function<bool()> stop;  ///< true ends the study early; what was done is kept
 };
 
 }  // namespace coppice::study

@@ -1,8 +1,4 @@
-// Every node of every judged tree, in a file that three lines of Python read.
-//
-//   f = open('run.trace', 'rb'); header = json.loads(f.readline()); body = f.read()
-//   dtype = numpy.dtype([tuple(column) for column in header['dtype']])
-//   nodes = numpy.frombuffer(body, dtype, len(body) // dtype.itemsize)
+// Every node of every judged tree, in a file that three lines of Python read (README.md).
 //
 // The file is one line of JSON, then records of fixed size without padding, little-endian. The
 // header holds "format" ("coppice-trace"), "format_version" (2), "dtype" (numpy's, column by

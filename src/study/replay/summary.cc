@@ -11,8 +11,7 @@
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
 #include "study/figures/table.h"
-#include "study/report/table_text.h"
-#include "study/text_line.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {

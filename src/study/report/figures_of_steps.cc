@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "study/figures/charts.h"
+#include "study/number_text.h"
 #include "study/report/study_figures.h"
-#include "study/report/table_text.h"
 
 namespace coppice::study {
 namespace {

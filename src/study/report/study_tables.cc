@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/report/table_text.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {

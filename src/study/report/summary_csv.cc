@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "study/number_text.h"
 #include "study/report/study_tables.h"
-#include "study/report/table_text.h"
 
 namespace coppice::study {
 namespace {

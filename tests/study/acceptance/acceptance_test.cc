@@ -12,7 +12,7 @@
 #include "reference/files.h"
 #include "study/acceptance/acceptance_measure.h"
 #include "study/grid/grid.h"
-#include "study/grid/study.h"
+#include "study/study.h"
 
 namespace coppice::study {
 namespace {

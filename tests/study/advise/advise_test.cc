@@ -13,6 +13,7 @@
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "engine/policy_options.h"
+#include "study/acceptance/acceptance_measure.h"
 #include "study/advise/report.h"
 #include "study/observed.h"
 
@@ -187,7 +188,7 @@ TEST(Advise, PredictionIsAcceptedLengthOverSeconds) {
   const std::vector<std::int32_t> rows = {1, 2};
   workload.add_step(3.0, 4, rows);
   workload.add_step(1.0, 4, rows);
-  Calibration clock;
+  ClockCalibration clock;
   clock.verify.add(5, 2.0, 1.0);
   clock.draft.add(1, 0.5, 1.0);
   clock.step_seconds = 1e-5;
@@ -395,7 +396,7 @@ TEST(Advise, SequoiasTreesHaveTheSizesAskedFor) {
 
 // Whatever the table and the clock say of single passes, more rows never come out cheaper.
 TEST(Advise, NoisyCostsArePricedMonotonely) {
-  Calibration clock;
+  ClockCalibration clock;
   clock.plain.add(1, 3.0, 1.0);  // timed while the machine was busy
   for (const std::int32_t rows : {2, 3, 4, 9, 17, 33}) {
     clock.verify.add(rows, 0.5 + (rows * 37 % 10) / 7.0, 1.0);

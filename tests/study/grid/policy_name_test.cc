@@ -11,8 +11,8 @@
 #include "reference/files.h"
 #include "study/grid/cell.h"
 #include "study/grid/grid.h"
-#include "study/grid/study.h"
 #include "study/report/study_tables.h"
+#include "study/study.h"
 
 namespace coppice::study {
 namespace {

@@ -1,5 +1,5 @@
 // Whole studies of a tiny pair: what is counted, and that ends and new beginnings change nothing.
-#include "study/grid/study.h"
+#include "study/study.h"
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@
 #include "reference/files.h"
 #include "study/grid/grid.h"
 #include "study/grid/runner.h"
-#include "study/grid/study_compare.h"
 #include "study/grid/study_folder.h"
-#include "study/grid/study_merge.h"
 #include "study/grid/trace.h"
 #include "study/report/study_tables.h"
+#include "study/study_compare.h"
+#include "study/study_merge.h"
 
 namespace coppice::study {
 namespace {

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "study/number_text.h"
 #include "study/report/study_figures.h"
-#include "study/report/table_text.h"
 
 namespace coppice::study {
 namespace {

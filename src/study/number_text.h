@@ -1,4 +1,4 @@
-// Numbers as a study's tables and figures print them.
+// Numbers as tables, figures and reports print them.
 #pragma once
 
 #include <string>
@@ -6,6 +6,9 @@
 #include "study/statistics.h"
 
 namespace coppice::study {
+
+/// printf to a string, of any length.
+[[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...);
 
 /// With `digits` after the point; "-" for no number.
 std::string fixed(double value, int digits);

@@ -1,4 +1,4 @@
-#include "study/grid/study_merge.h"
+#include "study/study_merge.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "study/grid/study.h"
+#include "study/study.h"
 
 namespace coppice::study {
 

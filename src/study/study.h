@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "study/grid/settings.h"
@@ -11,11 +10,6 @@
 #include "study/report/summary.h"
 
 namespace coppice::study {
-
-struct StudyHooks {
-  std::function<void(const std::string& what, double fraction)> progress;
-  std::function<bool()> stop;  ///< true ends the study early; what was done is kept
-};
 
 struct StudyOutcome {
   bool finished = false;  ///< else `summary` is empty and no tables are written

@@ -1,8 +1,10 @@
-#include "study/report/table_text.h"
+#include "study/number_text.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 
 #include "base/error.h"
 #include "study/figures/text.h"
@@ -22,6 +24,18 @@ std::string interval(const Estimate& estimate, const Print& print) {
 }
 
 }  // namespace
+
+std::string line(const char* format, ...) {
+  std::va_list values, again;
+  va_start(values, format);
+  va_copy(again, values);
+  const int length = std::vsnprintf(nullptr, 0, format, values);
+  va_end(values);
+  std::string text(length > 0 ? static_cast<std::size_t>(length) : 0, '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
+}
 
 std::string fixed(double value, int digits) {
   return std::isfinite(value) ? fixed_number(value, digits) : "-";

@@ -1,4 +1,4 @@
-#include "study/grid/study.h"
+#include "study/study.h"
 
 #include <algorithm>
 #include <cstddef>

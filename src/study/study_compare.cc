@@ -1,4 +1,4 @@
-#include "study/grid/study_compare.h"
+#include "study/study_compare.h"
 
 #include <algorithm>
 #include <cstddef>
