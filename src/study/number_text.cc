@@ -25,6 +25,12 @@ std::string interval(const Estimate& estimate, const Print& print) {
 
 }  // namespace
 
+std::string number_text(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return std::string(text.data(), end);
+}
+
 std::string line(const char* format, ...) {
   std::va_list values, again;
   va_start(values, format);

@@ -10,6 +10,8 @@ namespace coppice::study {
 /// printf to a string, of any length.
 [[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...);
 
+/// A number in as few digits as name it, whatever the locale.
+std::string number_text(double number);
 /// With `digits` after the point; "-" for no number.
 std::string fixed(double value, int digits);
 /// "4.03 [3.26, 5.56]"; the value alone where there is no interval.

@@ -11,7 +11,7 @@
 #include "engine/check_speculation.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
-#include "study/grid/cell.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {

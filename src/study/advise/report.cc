@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "study/grid/cell.h"
 #include "study/number_text.h"
 
 namespace coppice::study {

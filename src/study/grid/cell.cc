@@ -1,17 +1,16 @@
 #include "study/grid/cell.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include "base/error.h"
 #include "study/files/members.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
 
-void require_chosen(const std::string& option, const std::vector<Policy>& takers,
-                    const std::vector<Policy>& chosen) {
+void require_any(const std::string& option, const std::vector<Policy>& takers,
+                 const std::vector<Policy>& chosen) {
   const auto is_chosen = [&](Policy taker) {
     return std::find(chosen.begin(), chosen.end(), taker) != chosen.end();
   };
@@ -21,12 +20,6 @@ void require_chosen(const std::string& option, const std::vector<Policy>& takers
 }
 
 }  // namespace
-
-std::string number_text(double number) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return std::string(text.data(), end);
-}
 
 std::string Cell::name() const { return policy_name(policy, plain_values); }
 
@@ -127,11 +120,11 @@ std::string policy_name(Policy policy, bool plain_values) {
 }
 
 void require_chosen(PolicyOption option, const std::vector<Policy>& chosen) {
-  require_chosen(name_of(option), takers_of(option), chosen);
+  require_any(name_of(option), takers_of(option), chosen);
 }
 
 void require_chosen(const std::string& option, Policy taker, const std::vector<Policy>& chosen) {
-  require_chosen(option, std::vector<Policy>{taker}, chosen);
+  require_any(option, {taker}, chosen);
 }
 
 }  // namespace coppice::study

@@ -13,9 +13,6 @@
 
 namespace coppice::study {
 
-/// A number in as few digits as name it, whatever the locale.
-std::string number_text(double number);
-
 /// What all requests of a study share.
 struct SharedOptions {
   std::int32_t max_new_tokens = 128;

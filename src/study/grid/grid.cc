@@ -8,6 +8,7 @@
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "study/grid/cell.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {

@@ -16,6 +16,7 @@
 #include "base/json_file.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "study/figures/style.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
