@@ -10,7 +10,7 @@
 
 namespace coppice::bench {
 
-/// An Allocate (kernels/cuda/weight_upload.h).
+/// An Allocate (kernels/cuda/linear/weight_upload.h).
 inline DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
   void* memory = nullptr;
   cuda::check(cudaMalloc(&memory, bytes), purpose);

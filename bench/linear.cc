@@ -5,7 +5,7 @@
 //
 // Products of one shape follow each other in one recording, over weights that exceed the cache;
 // medians, microseconds per product. The read bandwidth is measured in the same run.
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 
 #include <boost/program_options.hpp>
 #include <cstdio>

@@ -238,27 +238,27 @@ class Device {
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
 
   // --- operations (each documented in its own header under kernels/) -------------------------
-  /// kernels/embedding.h: out[r, :] = table[tokens[r], :]; table [vocab, hidden] of `dtype`,
+  /// kernels/cpu/embedding.h: out[r, :] = table[tokens[r], :]; table [vocab, hidden] of `dtype`,
   /// out [rows, hidden] f32.
   virtual void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
                      float* out) = 0;
-  /// kernels/rms_norm.h: out[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight.
+  /// kernels/cpu/rms_norm.h: out[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight.
   /// x [rows, hidden] f32, weight [hidden] f32, out [rows, hidden] activation.
   virtual void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                         std::int64_t hidden, void* out) = 0;
-  /// kernels/linear.h: out = x W^T + bias, or out += when `accumulate`. x [rows, in]
+  /// kernels/cpu/linear.h: out = x W^T + bias, or out += when `accumulate`. x [rows, in]
   /// activation, out [rows, out] f32. 1 <= rows <= max_rows of the weights. Both buffers
   /// must have room for padded_rows(rows) rows: products may run at a padded row count.
   virtual void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
                       bool accumulate) = 0;
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
-  /// kernels/rope.h: rotates the q and k parts of qkv [rows, (heads + 2 kv_heads) head_dim] f32
+  /// kernels/cpu/rope.h: rotates the q and k parts of qkv [rows, (heads + 2 kv_heads) head_dim] f32
   /// (q heads, then k heads, then v heads) by positions[r]; q in place, k and v into
   /// write_slots[r] of `layer`.
   virtual void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads,
                              const RopeTable& rope, const KvLayout& layout, void* keys,
                              void* values, std::int32_t layer) = 0;
-  /// kernels/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
+  /// kernels/cpu/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
   /// f32, out [rows, n] activation.
   virtual void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) = 0;
   /// linear() to qkv and rope_write_kv() of it, in one where the device can; what qkv then holds
@@ -270,14 +270,14 @@ class Device {
   /// is unspecified. The weights have 2 n outputs: gate, then up.
   virtual void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows,
                             float* gate_up, void* out);
-  /// kernels/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
+  /// kernels/cpu/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
   /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
   /// head_dim] activation. scale multiplies q k.
   virtual void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride,
                               std::int32_t heads, float scale, const KvLayout& layout,
                               const void* keys, const void* values, std::int32_t layer,
                               void* out) = 0;
-  /// kernels/gather.h: out[i, :] = x[logit_rows[i], :], f32.
+  /// kernels/cpu/gather.h: out[i, :] = x[logit_rows[i], :], f32.
   virtual void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                                  float* out) = 0;
 };

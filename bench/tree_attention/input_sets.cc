@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "kernels/cuda/linear.h"
 #include "bench/random_fill.h"
+#include "kernels/cuda/linear/linear.h"
 
 namespace coppice::bench {
 namespace {

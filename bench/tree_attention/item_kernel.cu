@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "item_kernel.h"
-#include "kernels/cuda/attention_item.cuh"
-#include "kernels/cuda/attention_join.cuh"
+#include "kernels/cuda/attention/attention_item.cuh"
+#include "kernels/cuda/attention/attention_join.cuh"
 #include "kernels/cuda/error.h"
 
 namespace coppice::bench {

@@ -1,6 +1,7 @@
 // Attention over an explicit list of work items, head_dim 128, for comparing cuts (item_plan.h):
-// the library's portable kernel (kernels/cuda/attention_item.cuh) with another list of work, and a
-// kernel that joins its partial results. Layouts as in kernels/cuda/attention.h, but
+// the library's portable kernel (kernels/cuda/attention/attention_item.cuh) with another list of
+// work, and a kernel that joins its partial results. Layouts as in
+// kernels/cuda/attention/attention.h, but
 //   partial_out   [partial_rows, heads, 128] f32, 16-byte aligned
 //   partial_lse   [partial_rows, heads] f32, log-sum-exp to base 2, -inf where nothing is seen
 #pragma once
@@ -10,7 +11,7 @@
 #include <cstdint>
 
 #include "item_plan.h"
-#include "kernels/cuda/attention_operands.h"
+#include "kernels/cuda/attention/attention_operands.h"
 
 namespace coppice::bench {
 

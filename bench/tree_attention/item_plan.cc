@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kernels/flatten_plan.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 
 namespace coppice::bench {
 namespace {

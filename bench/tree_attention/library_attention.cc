@@ -9,7 +9,7 @@
 #include "base/tree_order.h"
 #include "bench/device_memory.h"
 #include "bench/timing.h"
-#include "kernels/flatten_plan.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "input_sets.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/cuda_pass.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/pass/cuda_pass.h"
 
 namespace coppice::bench {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "input_sets.h"
-#include "kernels/cuda/hopper_phases.h"
+#include "kernels/cuda/attention/hopper_phases.h"
 #include "library_attention.h"
 
 namespace coppice::bench {

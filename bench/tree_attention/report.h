@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cells.h"
-#include "kernels/cuda/attention.h"
 #include "bench/timing.h"
+#include "cells.h"
+#include "kernels/cuda/attention/attention.h"
 
 namespace coppice::bench {
 

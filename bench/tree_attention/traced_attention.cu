@@ -1,5 +1,5 @@
-#include "kernels/cuda/hopper_kernel.cuh"
-#include "kernels/cuda/hopper_launch.h"
+#include "kernels/cuda/attention/hopper_kernel.cuh"
+#include "kernels/cuda/attention/hopper_launch.h"
 #include "traced_attention.h"
 
 namespace coppice::bench {

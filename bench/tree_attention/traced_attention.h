@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "input_sets.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 namespace coppice::bench {
 

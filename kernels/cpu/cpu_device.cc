@@ -2,18 +2,18 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kernels/attention.h"
-#include "kernels/attention_plan.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/gather.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/swiglu.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
-#include "kernels/embedding.h"
-#include "kernels/gather.h"
-#include "kernels/linear.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rope.h"
-#include "kernels/swiglu.h"
 
 namespace coppice {
 namespace {

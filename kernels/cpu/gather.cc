@@ -1,4 +1,4 @@
-#include "kernels/gather.h"
+#include "kernels/cpu/gather.h"
 
 #include <cstring>
 #include <iterator>

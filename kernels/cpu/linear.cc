@@ -1,4 +1,4 @@
-#include "kernels/linear.h"
+#include "kernels/cpu/linear.h"
 
 #include <algorithm>
 #include <array>

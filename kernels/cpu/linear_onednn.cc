@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/workers.h"
-#include "kernels/linear.h"
 
 namespace coppice::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/rope.h"
+#include "kernels/cpu/rope.h"
 
 #include "kernels/cpu/workers.h"
 

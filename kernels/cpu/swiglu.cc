@@ -1,4 +1,4 @@
-#include "kernels/swiglu.h"
+#include "kernels/cpu/swiglu.h"
 
 #include <cmath>
 

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/cpu/embedding.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/workers.h"
-#include "kernels/embedding.h"
 #include "kernels/finite.h"
 
 namespace coppice::cpu {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention/attention_tiles.cuh"
 
 namespace coppice::cuda::hopper {
 

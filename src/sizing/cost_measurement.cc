@@ -89,7 +89,7 @@ class ProbePasses {
 };
 
 // In the order of what is most worth knowing: small trees, which most are, then the sides of the
-// matrix products' larger steps (kernels/linear.h), so that a step of the costs stays a step.
+// matrix products' larger steps (kernels/cpu/linear.h), so that a step of the costs stays a step.
 std::vector<std::int32_t> timed_rows(std::int32_t most) {
   std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6, 7,  8,   16,  17, 12, 64, 32,
                                    33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};

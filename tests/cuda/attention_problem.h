@@ -14,7 +14,7 @@
 #include "base/tree_order.h"
 #include "cuda/guarded_array.h"
 #include "cuda/late_writer.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/random_values.h"
 #include "reference/segments.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/pass/elementwise.h"
 
 #include <gtest/gtest.h>
 

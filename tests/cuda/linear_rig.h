@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cuda/guarded_array.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 
 namespace coppice::testing {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/linear.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "cuda/late_writer.h"
 #include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
-#include "kernels/cuda/plain_linear.h"
-#include "kernels/cuda/streamed_linear.h"
+#include "kernels/cuda/linear/plain_linear.h"
+#include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/random_values.h"
 
 namespace coppice {

@@ -1,6 +1,6 @@
 #include "cuda/noise_probe.h"
 #include "kernels/cuda/error.h"
-#include "kernels/cuda/token_scores.cuh"
+#include "kernels/cuda/sampling/token_scores.cuh"
 
 namespace coppice::testing {
 namespace {

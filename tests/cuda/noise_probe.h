@@ -1,4 +1,4 @@
-// Noise of kernels/cuda/philox.cuh, made visible to tests.
+// Noise of kernels/cuda/sampling/philox.cuh, made visible to tests.
 #pragma once
 
 #include <cuda_runtime_api.h>

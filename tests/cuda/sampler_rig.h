@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cuda/guarded_array.h"
-#include "kernels/cuda/sampler.h"
+#include "kernels/cuda/sampling/sampler.h"
 
 namespace coppice::testing {
 

@@ -8,10 +8,10 @@
 
 #include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/rope_tensors.h"
-#include "kernels/cuda/streamed_linear.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/streamed_linear.h"
+#include "kernels/cuda/pass/elementwise.h"
+#include "kernels/cuda/pass/rope_tensors.h"
 #include "kernels/random_values.h"
 
 namespace coppice {

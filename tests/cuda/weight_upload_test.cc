@@ -1,4 +1,4 @@
-#include "kernels/cuda/weight_upload.h"
+#include "kernels/cuda/linear/weight_upload.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/attention_plan.h"
+#include "kernels/cpu/attention_plan.h"
 
 #include <gtest/gtest.h>
 

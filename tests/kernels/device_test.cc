@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
-#include "kernels/linear.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/random_values.h"
 
 namespace coppice {

@@ -6,13 +6,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/gather.h"
+#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/swiglu.h"
 #include "kernels/cpu/workers.h"
-#include "kernels/embedding.h"
-#include "kernels/gather.h"
 #include "kernels/random_values.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rope.h"
-#include "kernels/swiglu.h"
 
 namespace coppice {
 namespace {

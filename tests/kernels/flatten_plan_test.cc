@@ -1,4 +1,4 @@
-#include "kernels/flatten_plan.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "hwy/targets.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/workers.h"
-#include "kernels/linear.h"
 
 namespace coppice::cpu {
 namespace {

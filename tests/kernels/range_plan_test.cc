@@ -1,4 +1,4 @@
-#include "kernels/range_plan.h"
+#include "kernels/cuda/attention/range_plan.h"
 
 #include <gtest/gtest.h>
 

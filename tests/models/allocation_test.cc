@@ -7,8 +7,8 @@
 
 #include "base/token_tree.h"
 #include "base/tree_order.h"
+#include "kernels/cuda/attention/range_plan.h"
 #include "kernels/device.h"
-#include "kernels/range_plan.h"
 #include "models/model.h"
 #include "reference/allocation_count.h"
 #include "reference/segments.h"

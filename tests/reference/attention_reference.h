@@ -1,4 +1,5 @@
-// Attention in double precision, straight from its definition: the oracle of kernels/attention.h.
+// Attention in double precision, straight from its definition: the oracle of
+// kernels/cpu/attention.h.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/attention_plan.h"
+#include "kernels/cpu/attention_plan.h"
 #include "models/model.h"
 
 namespace coppice::testing {

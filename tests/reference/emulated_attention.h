@@ -1,12 +1,12 @@
 // DeFT-Flatten attention as a device runs it, item by item, in double precision: every decision
-// that kernels/flatten_plan.h takes is taken by the same functions.
+// that kernels/cuda/attention/flatten_plan.h takes is taken by the same functions.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "kernels/flatten_plan.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 
 namespace coppice::testing {
 

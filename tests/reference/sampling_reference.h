@@ -30,7 +30,7 @@ Law reference_law(std::span<const float> logits, const SamplingParams& params,
 std::vector<double> sampled_noise(const StepKey& key, std::uint64_t node_key, std::size_t vocab);
 std::vector<double> coupled_noise(const StepKey& key, std::int32_t depth, std::size_t vocab);
 
-/// Relative error of a device's 1 / E (kernels/cuda/philox.cuh).
+/// Relative error of a device's 1 / E (kernels/cuda/sampling/philox.cuh).
 inline constexpr double noise_error = 5e-7;
 
 /// The rows of a judged tree: JudgeBatch, with a law for every row.

@@ -1,0 +1,81 @@
+// DeFT-Flatten tree attention. The portable way is two kernels: one runs the work items of
+// kernels/cuda/attention/flatten_plan.h, one joins their partial results. GPUs of compute
+// capability 9.0 have a kernel of their own (hopper_attention.h) for more than a few rows, or many
+// tokens, which does both. README.md explains both.
+//
+//   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
+//            bf16 when read. 16-byte aligned, q_stride a multiple of 4
+//   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
+//   out      [rows, heads, head_dim] bf16, 8-byte aligned; padding rows are not written
+//   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
+//   partial_lse   [partial_capacity()] f32, log-sum-exp to base 2
+//   tickets       [attention_tickets()] u32, 0 before the first launch; launches leave them 0
+//   head_dim 64, 80, 96 or 128, and 8, 16 or 32 for small models; any number of heads that kv_heads
+//   divides
+//
+// A partial result holds, over the tokens T that a query sees in a chunk,
+//   lse = log2 sum_{t in T} 2^(s_t),  o = sum_{t in T} 2^(s_t - lse) v_t,
+//   s_t = log2(e) scale q k_t
+// with lse = -inf and o left out where T is empty. They are joined exactly (DeFT, eq. 1) and in
+// chunk order:
+//   out = sum_c 2^(lse_c - m) o_c / sum_c 2^(lse_c - m),  m = max_c lse_c
+// Products take bf16 operands (weights 2^(s - m) are rounded to bf16 for the product with the
+// values, not in their sum) and accumulate in f32. Equal plans give equal bits on any number of
+// blocks. Keys and values of tokens that no query of a row tile sees are not read.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/attention/flatten_plan.h"
+#include "kernels/cuda/pass/pass_view.h"
+#include "kernels/device.h"
+
+namespace coppice::cuda {
+
+struct AttentionScratch {
+  float* partial_out;
+  float* partial_lse;
+  std::uint32_t* tickets;
+};
+
+/// Counters that launches with these blocks need.
+inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
+  return static_cast<std::size_t>(blocks.ranges > 0 ? blocks.ranges : 1);
+}
+
+/// Once for every head_dim and device that tree_attention() runs with: sets the kernels'
+/// attributes and says how many blocks the current device holds. Throws Error(usage) for a
+/// head_dim without a kernel.
+ResidentBlocks prepare_attention(std::int32_t head_dim);
+
+/// What makes a plan, and what a pass's launches read of it; as in PassView, in host memory.
+struct AttentionPlan {
+  RangePlanner& planner;
+  PassScalars& scalars;
+  std::span<BlockRange> ranges;   ///< as many as launches have blocks, at least blocks.ranges
+  std::span<TailRuns> tail_runs;  ///< at least tail_run_capacity(padded_rows)
+};
+/// 0 where launches never take ranges.
+std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
+                              const ResidentBlocks& blocks);
+
+/// Writes a pass's sizes and its plan, in time that grows with the tail's segments, and says which
+/// kernel the plan is for. `prefix` tokens are seen by every row; the tail's come behind them.
+AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
+                               std::int32_t padded_rows, std::int32_t prefix,
+                               std::span<const KvSegment> tail, const ResidentBlocks& blocks,
+                               const AttentionPlan& result);
+
+/// Attention of one layer. The pass carries plan_attention()'s plan, made with equal
+/// shape, padded_rows and blocks, and its kernel. The launch depends on these alone.
+void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
+                    const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
+                    const KvLayout& layout, const void* keys, const void* values,
+                    std::int32_t layer, void* out, const AttentionScratch& scratch,
+                    const ResidentBlocks& blocks, cudaStream_t stream);
+
+}  // namespace coppice::cuda

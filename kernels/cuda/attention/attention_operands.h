@@ -1,0 +1,50 @@
+// What every attention kernel reads and writes besides its list of work.
+// kernels/cuda/attention/attention.h has the tensors' layouts.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention.h"
+
+namespace coppice::cuda {
+
+struct Operands {
+  const float* q;
+  std::int64_t q_stride;
+  const __nv_bfloat16* keys;    ///< first page of the layer
+  const __nv_bfloat16* values;  ///< first page of the layer
+  std::int32_t page_size;
+  std::int32_t kv_heads;
+  std::int32_t group;
+  float score_scale;  ///< log2(e) * scale
+  __nv_bfloat16* out;
+  float* partial_out;
+  float* partial_lse;
+
+  COPPICE_HOST_DEVICE std::int32_t heads() const { return kv_heads * group; }
+};
+
+/// Arguments as for tree_attention().
+inline Operands make_operands(const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                              float scale, const KvLayout& layout, const void* keys,
+                              const void* values, std::int32_t layer, void* out,
+                              const AttentionScratch& scratch) {
+  constexpr double log2_e = 1.4426950408889634;
+  const std::int64_t layer_begin =
+      std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
+  return {q,
+          q_stride,
+          static_cast<const __nv_bfloat16*>(keys) + layer_begin,
+          static_cast<const __nv_bfloat16*>(values) + layer_begin,
+          layout.page_size,
+          shape.kv_heads,
+          shape.heads / shape.kv_heads,
+          static_cast<float>(log2_e * static_cast<double>(scale)),
+          static_cast<__nv_bfloat16*>(out),
+          scratch.partial_out,
+          scratch.partial_lse};
+}
+
+}  // namespace coppice::cuda

@@ -1,0 +1,89 @@
+#include "kernels/cuda/attention/flatten_plan.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/attention/range_plan.h"
+
+namespace coppice {
+namespace {
+
+// Costs in KV tokens of one item's time. What an item costs besides its tokens (queries in,
+// results out), what joining costs, and the share of it that grows with the chunks.
+constexpr std::int64_t item_cost = 64;
+constexpr std::int64_t join_cost = 64;
+constexpr std::int64_t chunks_joined_per_token = 4;
+
+// From more packed rows on ranges take less time than items; from more queries on where up to four
+// heads share keys (measured on an H200 with groups of one and four).
+constexpr std::int32_t most_item_rows = 32;
+constexpr std::int32_t most_item_queries = 16;
+constexpr std::int32_t most_sharing_heads = 4;
+// Over more KV tokens, times KV heads, ranges take less time than items even for few rows
+// (measured on an H200).
+constexpr std::int64_t most_item_tokens = 48 * 1024;
+
+/// Items of a pass that is cut into several chunks: at most this many.
+std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
+  return std::int64_t{max_item_waves} * blocks.of(tile_rows);
+}
+
+}  // namespace
+
+AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
+                                     std::int32_t tokens, const ResidentBlocks& blocks) {
+  if (blocks.range_tokens != 0 && blocks.ranges != 0) return AttentionKernel::ranges;
+  const std::int32_t group = shape.heads / shape.kv_heads;
+  if (blocks.ranges == 0) return AttentionKernel::items;
+  const bool few_queries = padded_rows <= most_item_queries && group <= most_sharing_heads;
+  const bool many_rows = padded_rows * group > most_item_rows && !few_queries;
+  const bool many_tokens = std::int64_t{tokens} * shape.kv_heads > most_item_tokens;
+  return many_rows || many_tokens ? AttentionKernel::ranges : AttentionKernel::items;
+}
+
+FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
+                              std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
+                              const ResidentBlocks& blocks) {
+  FlattenPlan plan;
+  plan.rows = rows;
+  plan.kv_heads = shape.kv_heads;
+  plan.group = shape.heads / shape.kv_heads;
+  plan.tile_rows = row_tile_for(padded_rows, plan.group);
+  plan.prefix = prefix;
+  plan.tail = tail;
+  const std::int64_t tokens = std::max<std::int64_t>(1, std::int64_t{prefix} + tail);
+  const std::int64_t resident = blocks.of(plan.tile_rows);
+  const std::int64_t items_per_chunk =
+      std::max<std::int64_t>(1, std::int64_t{plan.kv_heads} * plan.row_tiles());
+  std::int64_t least_cost = -1;
+  const auto consider = [&](std::int64_t most_chunks) {
+    const std::int64_t length = ceil_div(ceil_div(tokens, most_chunks), chunk_step) * chunk_step;
+    const std::int64_t chunks = ceil_div(tokens, length);
+    const std::int64_t waves = ceil_div(items_per_chunk * chunks, resident);
+    const std::int64_t cost = waves * (length + item_cost) +
+                              (chunks > 1 ? join_cost + chunks / chunks_joined_per_token : 0);
+    if (least_cost >= 0 && cost >= least_cost) return;
+    least_cost = cost;
+    plan.chunk_tokens = static_cast<std::int32_t>(length);
+    plan.chunks = static_cast<std::int32_t>(chunks);
+  };
+  consider(1);
+  // Within a number of waves the shortest chunks win.
+  const std::int64_t limit = item_limit(plan.tile_rows, blocks);
+  for (std::int64_t items = resident; items <= limit; items += resident) {
+    if (items >= 2 * items_per_chunk) consider(items / items_per_chunk);
+  }
+  return plan;
+}
+
+PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
+  const std::int64_t most_chunks =
+      std::max<std::int64_t>(1, ceil_div(limits.kv_tokens, chunk_step));
+  const std::int64_t by_limits = std::int64_t{limits.rows} * limits.attention.heads * most_chunks;
+  const std::int64_t by_items = std::max(item_limit(narrow_row_tile, blocks) * narrow_row_tile,
+                                         item_limit(wide_row_tile, blocks) * wide_row_tile);
+  const std::int64_t items = std::min(by_limits, by_items);
+  const std::int64_t ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
+  return {std::max(items, ranges / 2), std::max(items, 2 * ranges)};
+}
+
+}  // namespace coppice

@@ -1,0 +1,87 @@
+#include <bit>
+#include <climits>
+
+#include "base/error.h"
+#include "kernels/cuda/attention/hopper_attention.h"
+#include "kernels/cuda/attention/hopper_launch.h"
+#include "kernels/cuda/attention/tensor_map.h"
+#include "kernels/cuda/error.h"
+
+namespace coppice::cuda {
+namespace hopper {
+
+/// A pool of `rows` rows of head_dim, by boxes of page_box rows and 64 columns.
+CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim) {
+  const std::uint64_t sizes[] = {static_cast<std::uint64_t>(head_dim),
+                                 static_cast<std::uint64_t>(rows)};
+  const std::uint64_t strides[] = {static_cast<std::uint64_t>(head_dim) * 2};
+  const std::uint32_t box[] = {64, page_box};
+  return make_tensor_map(pool, sizes, strides, box, "a KV pool");
+}
+
+}  // namespace hopper
+
+std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  int multiprocessors = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "compute capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "compute capability");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "multiprocessor count");
+  int cooperative = 0;
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device),
+        "cooperative launches");
+  if (major != 9 || minor != 0 || cooperative == 0) return 0;
+  if (head_dim != 64 && head_dim != 128) return 0;
+  const bool present = head_dim == 64 ? hopper::prepare_head<64>() : hopper::prepare_head<128>();
+  return present ? multiprocessors : 0;
+}
+
+namespace hopper {
+
+Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
+                         const AttentionShape& shape, float scale, const KvLayout& layout,
+                         const void* keys, const void* values, std::int32_t layer, void* out,
+                         const AttentionScratch& scratch) {
+  Arguments arguments{};
+  static_cast<Operands&>(arguments) =
+      make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
+  const std::int64_t layer_rows = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size;
+  const std::int64_t pool_rows = layer_rows * layout.layers;
+  arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
+  if (arguments.has_boxes) {
+    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim);
+    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim);
+    arguments.first_pool_row = static_cast<std::int32_t>(layer_rows * layer);
+  }
+  arguments.pass = pass;
+  arguments.page_shift = std::has_single_bit(static_cast<unsigned>(layout.page_size))
+                             ? std::countr_zero(static_cast<unsigned>(layout.page_size))
+                             : -1;
+  arguments.group_inverse = static_cast<std::uint32_t>(
+      ((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(arguments.group) - 1) /
+      static_cast<std::uint64_t>(arguments.group));
+  arguments.tickets = scratch.tickets;
+  return arguments;
+}
+
+}  // namespace hopper
+
+void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32_t padded_rows,
+                      const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                      float scale, const KvLayout& layout, const void* keys, const void* values,
+                      std::int32_t layer, void* out, const AttentionScratch& scratch,
+                      std::int32_t blocks, cudaStream_t stream) {
+  const hopper::Arguments arguments = hopper::make_arguments(
+      pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
+  const std::int32_t tile_rows = range_row_tile_for(padded_rows, arguments.group);
+  const auto launch = shape.head_dim == 64 ? hopper::launch_head<64> : hopper::launch_head<128>;
+  launch(tile_rows, tile_tokens, arguments, blocks, stream);
+}
+
+}  // namespace coppice::cuda

@@ -1,0 +1,357 @@
+// The warpgroups that compute.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_phases.h"
+#include "kernels/cuda/attention/hopper_tiles.cuh"
+
+namespace coppice::cuda::hopper {
+
+/// A warpgroup's 64 packed rows: this thread has rows r and r + 8, r = 16 (its warp) + lane / 4,
+/// of both columns 8 n + 2 (lane % 4) and the next one, in registers 4 n to 4 n + 3.
+template <typename V>
+class Consumer {
+ public:
+  __device__ Consumer(const Arguments& arguments, const RangePlan& plan, SharedTiles<V>& tiles,
+                      SharedState<V>& state)
+      : arguments_(arguments),
+        plan_(plan),
+        tiles_(tiles),
+        state_(state),
+        index_(static_cast<int>(threadIdx.x) / warpgroup_threads - 1),
+        thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
+        lane_(thread_ % 32),
+        first_row_((V::shares_rows ? 0 : 64 * index_) + thread_ / 32 * 16 + lane_ / 4) {
+    wait_for_former_kernels();
+    // The second consumer reads the tile after the first's.
+    if (V::shares_rows && index_ == 1) cursor_.advance();
+    // The first consumer has the first turn.
+    if (index_ == 1) pass_turn();
+  }
+
+  /// A thread's part of a piece's result: rows first_row() and first_row() + 8.
+  float out[V::out_registers];
+  float maximum[2], sum[2];  ///< of scores in units of log2, all columns
+
+  __device__ int first_row() const { return first_row_; }
+  /// Whether this consumer holds the result of the rows.
+  __device__ bool holds_result() const { return !V::shares_rows || index_ == 0; }
+
+  template <typename Trace>
+  __device__ void compute(const RangePiece& piece, const Trace& trace) {
+    std::uint32_t rows[V::head_dim / 16][4];
+    load_queries(piece);
+    if constexpr (V::keeps_queries) take_queries(rows);
+    if (first_piece_) trace.mark(Phase::queries_stored);
+
+    const std::int32_t tile_row = piece.row_tile * V::tile_rows;
+    const std::int32_t first_query = plan_.queries_of(piece.row_tile).begin;
+    const std::int32_t queries[2] = {
+        query_head(arguments_, 0, tile_row + first_row_).query - first_query,
+        query_head(arguments_, 0, tile_row + first_row_ + 8).query - first_query,
+    };
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
+
+    float scores[V::tile_tokens / 2];
+    std::uint32_t weights[V::tile_tokens / 16][4];
+#pragma unroll
+    for (float& element : out) element = 0.0f;
+    // Values are multiplied one tile later than keys: while a tile's weights are found, the last
+    // one's products run.
+    float kept[2];
+    std::uint32_t notes = begin_tile();
+    if (first_piece_) trace.mark(Phase::first_keys);
+    first_piece_ = false;
+    take_turn();
+    multiply_queries(rows, scores);
+    commit_products();
+    pass_turn();
+    wait_for_products<0>();
+    pin(scores);
+    give_keys_back();
+    weigh(scores, notes, queries, kept);
+    to_weights(scores, weights);
+    StageCursor<V> of_values = cursor_;
+    advance();
+#pragma unroll 1
+    while ((notes & note_last) == 0) {
+      const std::uint32_t notes_of_values = notes;
+      notes = begin_tile();
+      take_turn();
+      multiply_queries(rows, scores);
+      commit_products();
+      wait_for_values(of_values, notes_of_values);
+      multiply_values(weights, of_values.stage);
+      commit_products();
+      pass_turn();
+      wait_for_products<1>();
+      pin(scores);
+      give_keys_back();
+      weigh(scores, notes, queries, kept);
+      pin(scores);  // weights are found while the products run, not after
+      wait_for_products<0>();
+      pin(out);
+      pin(weights);
+      give_back(&state_.values_emptied[of_values.stage]);
+      rescale(kept);
+      to_weights(scores, weights);
+      of_values = cursor_;
+      advance();
+    }
+    wait_for_values(of_values, notes);
+    multiply_values(weights, of_values.stage);
+    commit_products();
+    wait_for_products<0>();
+    pin(out);
+    give_back(&state_.values_emptied[of_values.stage]);
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(all_lanes, sum[half], 1);
+      sum[half] += __shfl_xor_sync(all_lanes, sum[half], 2);
+    }
+    if constexpr (V::shares_rows) meet();
+  }
+
+  /// To be called once, after the last piece: the turn that nobody takes.
+  __device__ void finish() {
+    if (index_ == 0) take_turn();
+  }
+
+ private:
+  __device__ void advance() {
+    cursor_.advance();
+    if (V::shares_rows) cursor_.advance();
+  }
+  // Products of the two consumers take turns, so that one's products run while the other weighs.
+  __device__ void take_turn() { block_barrier_wait(turn_barrier + index_, consumer_threads); }
+  __device__ void pass_turn() { block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads); }
+
+  __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
+    wait(&state_.values_filled[cursor.stage], cursor.parity);
+    if ((notes & note_copied) != 0) make_visible_to_products();
+  }
+  /// Every lane: it has read the last tile's description, too.
+  __device__ void give_keys_back() { arrive(&state_.keys_emptied[cursor_.stage]); }
+  __device__ void give_back(std::uint64_t* emptied) {
+    __syncwarp();
+    if (lane_ == 0) arrive(emptied);
+  }
+  /// Waits for the next tile's keys.
+  __device__ std::uint32_t begin_tile() {
+    wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+    const auto& of_warps = state_.notes[cursor_.description];
+    const std::uint32_t notes = of_warps[0] | of_warps[1] | of_warps[2] | of_warps[3];
+    if ((notes & note_copied) != 0) make_visible_to_products();
+    return notes;
+  }
+
+  /// Rows of the piece as bf16 to shared memory; past the last real row, that one again.
+  __device__ void load_queries(const RangePiece& piece) {
+    constexpr int loaders = V::shares_rows ? consumer_threads : warpgroup_threads;
+    constexpr int rows_at_once = loaders / V::vectors;
+    constexpr int steps = 64 / rows_at_once;
+    const int loader = V::shares_rows ? static_cast<int>(threadIdx.x) - warpgroup_threads : thread_;
+    const int vector = loader % V::vectors;
+    const int first = (V::shares_rows ? 0 : 64 * index_) + loader / V::vectors;
+    float4 loaded[steps][2];
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      const std::int32_t packed_row =
+          min(piece.row_tile * V::tile_rows + first + i * rows_at_once, plan_.packed_rows() - 1);
+      const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
+      const auto* source =
+          reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
+                                          std::int64_t{head} * V::head_dim + 8 * vector);
+      loaded[i][0] = source[0];
+      loaded[i][1] = source[1];
+    }
+    // Nobody reads the last piece's queries any more.
+    meet_over_rows();
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      const int row = first + i * rows_at_once;
+      const float4 low = loaded[i][0];
+      const float4 high = loaded[i][1];
+      tiles_.queries[vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
+                     ((vector % 8) ^ (row % 8))] =
+          uint4{flatten::pack(low.x, low.y), flatten::pack(low.z, low.w),
+                flatten::pack(high.x, high.y), flatten::pack(high.z, high.w)};
+    }
+    make_visible_to_products();
+    meet_over_rows();
+  }
+  /// This thread's part of the stored queries as the left operand of products, 16 columns at a
+  /// time.
+  __device__ void take_queries(std::uint32_t (&rows)[V::head_dim / 16][4]) const {
+    const int row = first_row_ - lane_ / 4 + lane_ % 16;
+#pragma unroll
+    for (int k = 0; k < V::head_dim / 16; ++k) {
+      const int vector = 2 * k + lane_ / 16;
+      flatten::load_rows(rows[k], tiles_.queries + vector / 8 * (V::query_panel_bytes / 16) +
+                                      row * 8 + ((vector % 8) ^ (row % 8)));
+    }
+  }
+  /// A barrier of those that share rows.
+  __device__ void meet_over_rows() {
+    if (V::shares_rows) {
+      block_barrier_wait(both_barrier, consumer_threads);
+    } else {
+      block_barrier_wait(rows_barrier + index_, warpgroup_threads);
+    }
+  }
+
+  /// Starts scores = queries keys^T.
+  __device__ void multiply_queries(std::uint32_t (&rows)[V::head_dim / 16][4],
+                                   float (&scores)[V::tile_tokens / 2]) {
+    const std::uint32_t keys = shared_address(tiles_.keys[cursor_.stage]);
+    pin(scores);
+    if constexpr (V::keeps_queries) pin(rows);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < V::head_dim / 16; ++k) {
+      const std::uint64_t of_keys =
+          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16);
+      if constexpr (V::keeps_queries) {
+        multiply_add_rows(scores, rows[k], of_keys, k > 0);
+      } else {
+        const std::uint32_t first =
+            shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
+        multiply_add_shared(
+            scores, matrix_descriptor(first + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
+            of_keys, k > 0);
+      }
+    }
+  }
+  /// Starts out += weights values.
+  __device__ void multiply_values(const std::uint32_t (&weights)[V::tile_tokens / 16][4],
+                                  int stage) {
+    const std::uint32_t values = shared_address(tiles_.values[stage]);
+    pin(out);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < V::tile_tokens / 16; ++k) {
+      multiply_add_registers(out, weights[k],
+                             matrix_descriptor(values + k * 16 * 128, V::panel_bytes), true);
+    }
+  }
+
+  /// Scores become weights relative to the new maximum; `kept` is what earlier weights are
+  /// multiplied by.
+  __device__ void weigh(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
+                        const std::int32_t (&queries)[2], float (&kept)[2]) {
+    if ((notes & note_masked) != 0) mask(scores, queries);
+    float subtracted[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = fmaxf(scores[2 * half], scores[2 * half + 1]);
+#pragma unroll
+      for (int n = 1; n < V::tile_tokens / 8; ++n) {
+        top = fmaxf(top, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+      }
+      top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 2));
+      top = fmaxf(maximum[half], top * arguments_.score_scale);
+      // A row that has seen nothing so far subtracts 0, not infinity from infinity.
+      subtracted[half] = top == -INFINITY ? 0.0f : top;
+      kept[half] = flatten::power_of_two(maximum[half] - subtracted[half]);
+      maximum[half] = top;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float added = 0.0f;
+#pragma unroll
+      for (int n = 0; n < V::tile_tokens / 8; ++n) {
+#pragma unroll
+        for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
+          scores[i] =
+              flatten::power_of_two(fmaf(scores[i], arguments_.score_scale, -subtracted[half]));
+          added += scores[i];
+        }
+      }
+      sum[half] = sum[half] * kept[half] + added;
+    }
+  }
+  __device__ void mask(float (&scores)[V::tile_tokens / 2],
+                       const std::int32_t (&queries)[2]) const {
+    const auto* seen_by =
+        reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
+#pragma unroll
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
+      const std::uint32_t both = seen_by[4 * n];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto token = static_cast<std::int32_t>(i % 2 == 0 ? both & 0xffff : both >> 16);
+        const std::int32_t query = queries[i / 2];
+        if (query < (token & 0xff) || query >= token >> 8) scores[4 * n + i] = -INFINITY;
+      }
+    }
+  }
+  __device__ void rescale(const float (&kept)[2]) {
+#pragma unroll
+    for (int i = 0; i < V::out_registers; ++i) out[i] *= kept[i / 2 % 2];
+  }
+  __device__ static void to_weights(const float (&scores)[V::tile_tokens / 2],
+                                    std::uint32_t (&weights)[V::tile_tokens / 16][4]) {
+#pragma unroll
+    for (int k = 0; k < V::tile_tokens / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        weights[k][i] = flatten::pack(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
+      }
+    }
+  }
+
+  /// The first consumer adds the second's part of their rows' result to its own.
+  __device__ void meet() {
+    auto* parts = reinterpret_cast<float4*>(tiles_.queries) + thread_;
+    const int row = thread_ / 32 * 16 + lane_ / 4;
+    meet_over_rows();  // the first one's products may still read the queries
+    if (index_ == 1) {
+#pragma unroll
+      for (int i = 0; i < V::out_registers / 4; ++i) {
+        parts[i * warpgroup_threads] =
+            float4{out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]};
+      }
+      if (lane_ % 4 == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          state_.row_maximum[row + 8 * half] = maximum[half];
+          state_.row_sum[row + 8 * half] = sum[half];
+        }
+      }
+    }
+    meet_over_rows();
+    if (index_ == 0) {
+      float kept[2], other_kept[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float other = state_.row_maximum[row + 8 * half];
+        const float top = fmaxf(maximum[half], other);
+        const float subtracted = top == -INFINITY ? 0.0f : top;
+        kept[half] = flatten::power_of_two(maximum[half] - subtracted);
+        other_kept[half] = flatten::power_of_two(other - subtracted);
+        maximum[half] = top;
+        sum[half] = sum[half] * kept[half] + state_.row_sum[row + 8 * half] * other_kept[half];
+      }
+#pragma unroll
+      for (int i = 0; i < V::out_registers / 4; ++i) {
+        const float4 part = parts[i * warpgroup_threads];
+        out[4 * i] = out[4 * i] * kept[0] + part.x * other_kept[0];
+        out[4 * i + 1] = out[4 * i + 1] * kept[0] + part.y * other_kept[0];
+        out[4 * i + 2] = out[4 * i + 2] * kept[1] + part.z * other_kept[1];
+        out[4 * i + 3] = out[4 * i + 3] * kept[1] + part.w * other_kept[1];
+      }
+    }
+  }
+
+  const Arguments& arguments_;
+  const RangePlan& plan_;
+  SharedTiles<V>& tiles_;
+  SharedState<V>& state_;
+  const int index_, thread_, lane_, first_row_;
+  bool first_piece_ = true;
+  StageCursor<V> cursor_;
+};
+
+}  // namespace coppice::cuda::hopper

@@ -1,0 +1,281 @@
+// Results of the Hopper attention: stored where a block has computed a whole unit, else kept as a
+// partial result and joined by the blocks that share the unit.
+//
+// Hand-over between blocks. The consumers of a block write a partial result, meet at a barrier, and
+// one thread then adds 1 to the unit's ticket counter; being a release at the scope of the device,
+// that covers what the barrier ordered before it. A block looks for others' partial results only
+// after it has run all of its pieces, so that waiting holds nobody up: whoever is waited for never
+// waits itself before it has added its last ticket. All blocks of the launch are resident at a time
+// (cooperative launch), so they get there. One thread sees the counter full (an acquire), the
+// consumers meet at a barrier, and so every thread's reads come after all of the unit's partial
+// results were written. When a block has read its share, which its consumers' next barrier tells,
+// one thread adds 1 to the counter's upper half; the last one to do so sets the counter to 0, for
+// the next launch: by then everyone has seen it full. Where a block shares two units, their
+// counters differ. Each element is joined by one thread, in the order of the ranges.
+//
+// A partial result is in half precision, every row divided by its largest element, so that rounding
+// adds at most 2^-12 of that element; it lies as the threads held it. A row with an infinite
+// element becomes NaN as a whole.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cfloat>
+
+#include "kernels/cuda/attention/hopper_consumer.cuh"
+
+namespace coppice::cuda::hopper {
+
+inline constexpr unsigned ticket_read = 1u << 16;
+
+__device__ inline void add_ticket(unsigned* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(counter) : "memory");
+}
+__device__ inline unsigned load_tickets(const unsigned* counter) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+/// A row of a partial result: its weights' sum, and what its elements are to be multiplied by.
+struct PartialRow {
+  float lse;  ///< to base 2; -infinity where the row sees nothing
+  float scale;
+};
+
+template <typename V>
+class Results {
+ public:
+  __device__ Results(const Arguments& arguments, const RangePlan& plan)
+      : arguments_(arguments), plan_(plan) {}
+
+  /// Takes a piece's result over from both consumers.
+  __device__ void take(const RangePiece& piece, std::int32_t gang, std::int32_t member,
+                       const Consumer<V>& consumer) {
+    if (piece.contributors == 1) {
+      if (consumer.holds_result()) store(piece, consumer);
+      return;
+    }
+    if (consumer.holds_result()) {
+      keep(piece, plan_.partial(gang, member, piece.tile_begin == 0), consumer);
+    }
+    block_barrier_wait(both_barrier, consumer_threads);
+    if (threadIdx.x == warpgroup_threads) add_ticket(tickets_of(piece, member));
+  }
+
+  /// Joins this block's share of a unit that several blocks have computed.
+  template <typename Trace>
+  __device__ void join(const RangePiece& piece, std::int32_t gang, std::int32_t member,
+                       const Trace& trace) {
+    const auto contributors = static_cast<unsigned>(piece.contributors);
+    unsigned* tickets = tickets_of(piece, member);
+    if (threadIdx.x == warpgroup_threads) {
+      while ((load_tickets(tickets) & (ticket_read - 1)) < contributors) {
+      }
+    }
+    block_barrier_wait(both_barrier, consumer_threads);
+    trace.mark(Phase::all_there);
+
+    // As many loads in flight for few contributors as for many.
+    const std::int32_t share = gang - piece.first_gang;
+    if (piece.contributors <= 2) {
+      join_share<4, 2>(piece, member, share);
+    } else if (piece.contributors <= 4) {
+      join_share<2, 4>(piece, member, share);
+    } else {
+      join_share<1, 8>(piece, member, share);
+    }
+
+    block_barrier_wait(both_barrier, consumer_threads);
+    if (threadIdx.x == warpgroup_threads) {
+      const unsigned before = atomicAdd(tickets, ticket_read);
+      if (before / ticket_read == contributors - 1) *tickets = 0;
+    }
+  }
+
+ private:
+  /// Threads of a block that hold results.
+  static constexpr int holders = V::tile_rows * 2;
+  /// Of eight elements each: of rows r and r + 8 in turn two neighbours of column block 2 n, then
+  /// of 2 n + 1.
+  static constexpr int vectors_per_thread = V::head_dim / 16;
+
+  /// That of the block with the unit's first KV tile: of the units that begin in a range, at most
+  /// one is shared.
+  __device__ unsigned* tickets_of(const RangePiece& piece, std::int32_t member) const {
+    return arguments_.tickets + piece.first_gang * plan_.gang + member;
+  }
+
+  __device__ void store(const RangePiece& piece, const Consumer<V>& consumer) {
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int32_t packed_row =
+          piece.row_tile * V::tile_rows + consumer.first_row() + 8 * half;
+      if (packed_row >= plan_.packed_rows()) continue;
+      const float sum = consumer.sum[half];
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        *reinterpret_cast<std::uint32_t*>(out + 8 * n) = flatten::pack(
+            consumer.out[4 * n + 2 * half] * inverse, consumer.out[4 * n + 2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer<V>& consumer) {
+    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+    if (consumer.first_row() >= rows) return;
+    float inverse[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int n = 0; n < V::head_dim / 8; ++n) {
+        largest = fmaxf(largest, fmaxf(fabsf(consumer.out[4 * n + 2 * half]),
+                                       fabsf(consumer.out[4 * n + 2 * half + 1])));
+      }
+      // The four threads of a row come here together.
+      const unsigned row_lanes = 0xfu << (threadIdx.x % 32 / 4 * 4);
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 2));
+      inverse[half] = largest < FLT_MIN ? 0.0f : 1.0f / largest;
+      if (threadIdx.x % 4 == 0) {
+        const float sum = consumer.sum[half];
+        partial_rows(partial)[consumer.first_row() + 8 * half] =
+            sum == 0.0f ? PartialRow{-INFINITY, 0.0f}
+                        : PartialRow{consumer.maximum[half] + __log2f(sum), largest / sum};
+      }
+    }
+    uint4* vectors = partial_vectors(partial) + (threadIdx.x - warpgroup_threads);
+#pragma unroll
+    for (int i = 0; i < vectors_per_thread; ++i) {
+      const float* out = consumer.out + 8 * i;
+      vectors[i * holders] = uint4{pack_halves(out[0] * inverse[0], out[1] * inverse[0]),
+                                   pack_halves(out[2] * inverse[1], out[3] * inverse[1]),
+                                   pack_halves(out[4] * inverse[0], out[5] * inverse[0]),
+                                   pack_halves(out[6] * inverse[1], out[7] * inverse[1])};
+    }
+  }
+
+  /// Vectors go to contributors in turn, one for each of their threads at a time. A thread joins
+  /// those of one thread that held them: `vectors` at once, of `parts_at_once` partial results.
+  template <int vectors, int parts_at_once>
+  __device__ void join_share(const RangePiece& piece, std::int32_t member, std::int32_t share) {
+    constexpr int threads_per_holder = consumer_threads / holders;
+    const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
+    const int holder = thread % holders;
+    const int row = holder / 32 * 16 + holder % 32 / 4;
+    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+    if (row >= rows) return;
+    const int apart = piece.contributors * threads_per_holder;
+#pragma unroll 1
+    for (int first = share * threads_per_holder + thread / holders; first < vectors_per_thread;
+         first += vectors * apart) {
+      float top[2] = {-INFINITY, -INFINITY};
+      float weight_sum[2] = {};
+      float sum[vectors][8] = {};
+#pragma unroll 1
+      for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
+        PartialRow part_rows[parts_at_once][2];
+        uint4 parts[parts_at_once][vectors];
+#pragma unroll
+        for (int i = 0; i < parts_at_once; ++i) {
+          part_rows[i][0] = part_rows[i][1] = PartialRow{-INFINITY, 0.0f};
+          if (base + i < piece.contributors) {
+            const std::int32_t partial =
+                plan_.partial(piece.first_gang + base + i, member, base + i == 0);
+            part_rows[i][0] = partial_rows(partial)[row];
+            part_rows[i][1] = partial_rows(partial)[row + 8];
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) {
+              const int at = min(first + k * apart, vectors_per_thread - 1);
+              parts[i][k] = partial_vectors(partial)[at * holders + holder];
+            }
+          } else {
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) parts[i][k] = uint4{};
+          }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float next_top = top[half];
+#pragma unroll
+          for (int i = 0; i < parts_at_once; ++i) {
+            next_top = fmaxf(next_top, part_rows[i][half].lse);
+          }
+          // A row that has seen nothing so far subtracts 0, not infinity from infinity.
+          const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
+          const float kept = flatten::power_of_two(top[half] - subtracted);
+          top[half] = next_top;
+          weight_sum[half] *= kept;
+#pragma unroll
+          for (int k = 0; k < vectors; ++k) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              sum[k][2 * half + e] *= kept;
+              sum[k][4 + 2 * half + e] *= kept;
+            }
+          }
+#pragma unroll
+          for (int i = 0; i < parts_at_once; ++i) {
+            const float weight = flatten::power_of_two(part_rows[i][half].lse - subtracted);
+            weight_sum[half] += weight;
+            const float factor = weight * part_rows[i][half].scale;
+#pragma unroll
+            for (int k = 0; k < vectors; ++k) {
+              const float2 low = unpack_halves(half == 0 ? parts[i][k].x : parts[i][k].y);
+              const float2 high = unpack_halves(half == 0 ? parts[i][k].z : parts[i][k].w);
+              sum[k][2 * half] += factor * low.x;
+              sum[k][2 * half + 1] += factor * low.y;
+              sum[k][4 + 2 * half] += factor * high.x;
+              sum[k][4 + 2 * half + 1] += factor * high.y;
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (row + 8 * half >= rows) continue;
+        const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
+        __nv_bfloat16* out =
+            out_row(piece.kv_head, piece.row_tile * V::tile_rows + row + 8 * half) + holder % 4 * 2;
+#pragma unroll
+        for (int k = 0; k < vectors; ++k) {
+          const int at = first + k * apart;
+          if (at >= vectors_per_thread) continue;
+          *reinterpret_cast<std::uint32_t*>(out + 16 * at) =
+              flatten::pack(sum[k][2 * half] * inverse, sum[k][2 * half + 1] * inverse);
+          *reinterpret_cast<std::uint32_t*>(out + 16 * at + 8) =
+              flatten::pack(sum[k][4 + 2 * half] * inverse, sum[k][4 + 2 * half + 1] * inverse);
+        }
+      }
+    }
+  }
+
+  __device__ static std::uint32_t pack_halves(float low, float high) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static float2 unpack_halves(std::uint32_t both) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+  }
+  __device__ uint4* partial_vectors(std::int32_t partial) const {
+    return reinterpret_cast<uint4*>(arguments_.partial_out) +
+           partial * (vectors_per_thread * holders);
+  }
+  __device__ PartialRow* partial_rows(std::int32_t partial) const {
+    return reinterpret_cast<PartialRow*>(arguments_.partial_lse) + partial * V::tile_rows;
+  }
+  __device__ __nv_bfloat16* out_row(std::int32_t kv_head, std::int32_t packed_row) const {
+    const auto [query, head] = query_head(arguments_, kv_head, packed_row);
+    return arguments_.out +
+           (std::int64_t{query} * plan_.kv_heads * plan_.group + head) * V::head_dim;
+  }
+
+  const Arguments& arguments_;
+  const RangePlan& plan_;
+};
+
+}  // namespace coppice::cuda::hopper

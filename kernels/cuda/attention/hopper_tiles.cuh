@@ -1,0 +1,157 @@
+// What the parts of the Hopper attention share: sizes, shared memory, and its hand-over between
+// the warps that copy (the producer) and those that compute (two consumers, a warpgroup each).
+//
+// Each stage has keys and values of one KV tile. Filled: the producer's copies have landed, and,
+// for keys, the tile's description is written. Emptied: every warp that reads the values has done
+// so; every lane, for keys, as it has read the former tile's description, too. Descriptions have
+// two slots more than there are stages: a consumer reads tile j's description before it gives back
+// the keys of its next tile, j + 1 or j + 2, and the producer waits for these before it writes that
+// of tile j + stages + 2.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/attention/attention_operands.h"
+#include "kernels/cuda/attention/hopper_ptx.cuh"
+#include "kernels/cuda/attention/range_plan.h"
+#include "kernels/cuda/kernel_order.cuh"
+#include "kernels/cuda/pass/pass_view.h"
+
+namespace coppice::cuda::hopper {
+
+inline constexpr int consumers = 2;
+inline constexpr int threads = (1 + consumers) * warpgroup_threads;
+inline constexpr int consumer_threads = consumers * warpgroup_threads;
+inline constexpr int producer_warps = 4;
+inline constexpr int page_box = 16;
+/// Hardware barriers; 0 is that of the whole block.
+enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
+
+struct Arguments : Operands {
+  /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows and 64 columns.
+  CUtensorMap key_boxes, value_boxes;
+  std::int32_t first_pool_row;  ///< of the layer
+  bool has_boxes;               ///< whether pages are made of whole boxes
+  PassView pass;
+  std::int32_t page_shift;      ///< where page_size is a power of two, else -1
+  std::uint32_t group_inverse;  ///< ceil(2^32 / group)
+  unsigned* tickets;
+};
+
+/// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
+/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles.
+template <int head_dim_, int tile_rows_, int tile_tokens_>
+struct Variant {
+  static constexpr int head_dim = head_dim_;
+  static constexpr int tile_rows = tile_rows_;
+  static constexpr int tile_tokens = tile_tokens_;
+  /// With half KV tiles there are registers for queries.
+  static constexpr bool keeps_queries = tile_tokens == range_half_tokens;
+  static constexpr int stages = 384 / tile_tokens;
+  static constexpr int descriptions = stages + 2;
+  static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
+  static constexpr bool shares_rows = tile_rows == range_half_tile;
+  static constexpr int panels = head_dim / 64;
+  static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
+  static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
+  static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
+  static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile
+  static constexpr int out_registers = head_dim / 2;
+};
+
+template <typename V>
+struct alignas(1024) SharedTiles {
+  uint4 keys[V::stages][V::tile_tokens * V::vectors];
+  uint4 values[V::stages][V::tile_tokens * V::vectors];
+  uint4 queries[range_wide_tile * V::vectors];  ///< also where consumers meet over shared rows
+};
+
+/// In static shared memory, which only code for this architecture asks for.
+template <typename V>
+struct SharedState {
+  std::uint64_t keys_filled[V::stages], keys_emptied[V::stages];
+  std::uint64_t values_filled[V::stages], values_emptied[V::stages];
+  /// By token: first query of the row tile that sees it, and the one past the last, from the row
+  /// tile's first query, in the lower and upper half; equal where none sees it.
+  std::uint16_t seen_by[V::descriptions][V::tile_tokens];
+  /// By producer warp: see the constants below.
+  std::uint32_t notes[V::descriptions][producer_warps];
+
+  float row_maximum[range_half_tile], row_sum[range_half_tile];
+};
+inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
+inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
+inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by boxes
+
+template <typename V>
+__device__ RangePlan plan_of(const Arguments& arguments) {
+  const PassScalars& scalars = *arguments.pass.scalars;
+  RangePlan plan;
+  static_cast<RangeCut&>(plan) = scalars.cut;
+  plan.rows = scalars.rows;
+  plan.group = arguments.group;
+  plan.kv_heads = arguments.kv_heads;
+  plan.tile_rows = V::tile_rows;
+  plan.tile_tokens = V::tile_tokens;
+  plan.prefix = scalars.prefix;
+  return plan;
+}
+
+/// A packed row's query and head; rows times group must fit 32 bits.
+struct QueryHead {
+  std::int32_t query, head;
+};
+__device__ inline QueryHead query_head(const Arguments& arguments, std::int32_t kv_head,
+                                       std::int32_t packed_row) {
+  const std::int32_t query =
+      arguments.group == 1 ? packed_row
+                           : static_cast<std::int32_t>(__umulhi(
+                                 static_cast<std::uint32_t>(packed_row), arguments.group_inverse));
+  return {query, kv_head * arguments.group + packed_row - query * arguments.group};
+}
+
+/// Fetches what this block runs. To be called by a warp.
+__device__ inline void load_range(const Arguments& arguments, BlockRange& range) {
+  constexpr int words = sizeof(BlockRange) / sizeof(std::int32_t);
+  static_assert(words <= 32 && sizeof(BlockRange) == words * sizeof(std::int32_t));
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane >= words) return;
+  reinterpret_cast<std::int32_t*>(&range)[lane] =
+      reinterpret_cast<const std::int32_t*>(arguments.pass.ranges + blockIdx.x)[lane];
+}
+
+/// Calls visit(piece) for the pieces of this block in order.
+template <typename Visit>
+__device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& range, Visit visit) {
+  RangePiece piece = range.first;
+  const std::int32_t row_tiles = plan.row_tiles();
+#pragma unroll 1
+  for (std::int32_t i = 0; i <= range.steps; ++i) {
+    if (i > 0) {
+      if (i == range.steps) {
+        piece = range.last;
+      } else {
+        plan.advance(piece, range);
+      }
+    }
+    if (piece.row_tile < row_tiles) visit(piece);
+  }
+}
+
+/// Which stage and phase the next KV tile has.
+template <typename V>
+struct StageCursor {
+  int stage = 0;
+  int description = 0;
+  int parity = 0;
+
+  __device__ void advance() {
+    description = description + 1 == V::descriptions ? 0 : description + 1;
+    if (++stage == V::stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace coppice::cuda::hopper

@@ -1,0 +1,233 @@
+#include "kernels/cuda/pass/cuda_pass.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/linear/linear.h"
+
+namespace coppice::cuda {
+namespace {
+
+constexpr const char* inputs_purpose = "pass inputs";
+constexpr const char* attention_purpose = "partial attention results";
+constexpr std::size_t alignment = 256;
+/// Transfers go in vectors of 16 bytes.
+constexpr std::size_t slots_per_vector = 16 / sizeof(KvSlot);
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+std::size_t room(std::int32_t entries, std::size_t entry_bytes) {
+  return aligned(static_cast<std::size_t>(std::max(entries, 1)) * entry_bytes);
+}
+
+// Row lists have room for the padded count, and padding keeps what it was initialised to.
+std::size_t row_room(std::int32_t rows) {
+  return room(padded_row_count(std::max(rows, 1)), sizeof(std::int32_t));
+}
+
+std::size_t range_room(const ResidentBlocks& blocks) {
+  return aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
+}
+
+std::size_t run_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return tail_run_capacity(limits.attention, padded_row_count(std::max(limits.rows, 1)), blocks);
+}
+
+std::size_t tail_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return aligned(sizeof(PassScalars)) + range_room(blocks) +
+         aligned(run_capacity(limits, blocks) * sizeof(TailRuns)) + 3 * row_room(limits.rows) +
+         row_room(limits.logit_rows);
+}
+
+std::size_t input_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return tail_begin(limits, blocks) + room(limits.kv_tokens, sizeof(VisibleKv));
+}
+
+std::size_t prefix_bytes(const PassLimits& limits) {
+  return room(limits.kv_tokens, sizeof(KvSlot));
+}
+
+// Copies a list and fills it up to `padded` entries.
+void fill(char* place, std::span<const std::int32_t> list, std::int32_t padded,
+          std::int32_t padding) {
+  auto* out = reinterpret_cast<std::int32_t*>(place);
+  std::copy(list.begin(), list.end(), out);
+  std::fill(out + list.size(), out + padded, padding);
+}
+
+// How many entries at the beginning of both lists are equal: whole blocks, then one by one.
+std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
+  constexpr std::size_t block = 512;
+  std::size_t same = 0;
+  while (same + block <= count && std::memcmp(a + same, b + same, block * sizeof(KvSlot)) == 0) {
+    same += block;
+  }
+  while (same < count && a[same] == b[same]) ++same;
+  return same;
+}
+
+}  // namespace
+
+CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
+                   Transfers& transfers, cudaStream_t stream, bool records)
+    : limits_(limits),
+      blocks_(blocks),
+      transfers_(transfers),
+      stream_(stream),
+      records_(records),
+      staged_(input_bytes(limits, blocks), inputs_purpose),
+      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose) {
+  inputs_ = allocate(input_bytes(limits, blocks), inputs_purpose);
+  prefix_ = allocate(prefix_bytes(limits), inputs_purpose);
+  const PartialCapacity partials = partial_capacity(limits, blocks);
+  const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
+  partial_out_ = allocate(static_cast<std::size_t>(partials.out) * head_dim * sizeof(float),
+                          attention_purpose);
+  partial_lse_ =
+      allocate(static_cast<std::size_t>(partials.lse) * sizeof(float), attention_purpose);
+  tickets_ = allocate(attention_tickets(blocks) * sizeof(std::uint32_t), attention_purpose);
+  ranges_at_ = aligned(sizeof(PassScalars));
+  tail_runs_at_ = ranges_at_ + range_room(blocks);
+  tokens_at_ = tail_runs_at_ + aligned(run_capacity(limits, blocks) * sizeof(TailRuns));
+  positions_at_ = tokens_at_ + row_room(limits.rows);
+  slots_at_ = positions_at_ + row_room(limits.rows);
+  logit_rows_at_ = slots_at_ + row_room(limits.rows);
+  tail_at_ = tail_begin(limits, blocks);
+  const char* base = inputs_.as<char>();
+  view_.scalars = reinterpret_cast<const PassScalars*>(base);
+  view_.ranges = reinterpret_cast<const BlockRange*>(base + ranges_at_);
+  view_.tail_runs = reinterpret_cast<const TailRuns*>(base + tail_runs_at_);
+  view_.tokens = reinterpret_cast<const std::int32_t*>(base + tokens_at_);
+  view_.positions = reinterpret_cast<const std::int32_t*>(base + positions_at_);
+  view_.write_slots = reinterpret_cast<const std::int32_t*>(base + slots_at_);
+  view_.logit_rows = reinterpret_cast<const std::int32_t*>(base + logit_rows_at_);
+  view_.tail = reinterpret_cast<const VisibleKv*>(base + tail_at_);
+  view_.prefix_slots = prefix_.as<std::int32_t>();
+}
+
+CudaPass::~CudaPass() {
+  transfers_.forget(inputs_);
+  transfers_.forget(prefix_);
+  // Failures here have nobody to go to; the driver frees what is left with the process.
+  cudaStreamSynchronize(stream_);
+  for (auto& [key, graph] : graphs_) {
+    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
+  }
+}
+
+PassShape CudaPass::begin(const PassInputs& inputs) {
+  const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
+  const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
+  shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
+  PassScalars scalars;
+  scalars.logit_rows = logit_rows;
+  // What one text has from former passes all its rows see. Of several, everything is tail.
+  std::span<const KvSegment> tail = inputs.segments;
+  std::span<const KvSlot> prefix;
+  if (!tail.empty() && tail[0].former && tail[0].q_begin == 0 && tail[0].q_end == rows) {
+    prefix = tail[0].slots;
+    tail = tail.subspan(1);
+  }
+
+  transfers_.wait();
+  stage_prefix(prefix);
+  attention_kernel_ = plan_attention(limits_.attention, rows, shape_.rows,
+                                     static_cast<std::int32_t>(prefix.size()), tail, blocks_,
+                                     {planner_,
+                                      scalars,
+                                      {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
+                                       static_cast<std::size_t>(blocks_.ranges)},
+                                      {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
+                                       run_capacity(limits_, blocks_)}});
+  std::memcpy(staged_.data(), &scalars, sizeof(scalars));
+  fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
+  fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
+  fill(staged_.data() + slots_at_, inputs.write_slots, shape_.rows, no_slot);
+  fill(staged_.data() + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
+  auto* token = reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_);
+  for (const KvSegment& segment : tail) {
+    for (const KvSlot slot : segment.slots) *token++ = {slot, segment.q_begin, segment.q_end};
+  }
+  const auto bytes =
+      static_cast<std::size_t>(reinterpret_cast<const char*>(token) - staged_.data());
+  transfers_.add(inputs_.data(), staged_.data(), bytes);
+  return shape_;
+}
+
+void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
+  const std::size_t same =
+      equal_entries(prefix.data(), staged_prefix_.data(),
+                    std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
+  // Entries past a shorter prefix stay valid: a rewound text may come back to them. What the GPU
+  // holds is known again once the pass has been sent.
+  sent_tokens_ =
+      std::max(std::exchange(prefix_tokens_, 0), static_cast<std::int32_t>(prefix.size()));
+  if (same == prefix.size()) return;
+  std::copy(prefix.begin() + static_cast<std::ptrdiff_t>(same), prefix.end(),
+            staged_prefix_.data() + same);
+  const std::size_t first = same / slots_per_vector * slots_per_vector;
+  transfers_.add(prefix_.as<KvSlot>() + first, staged_prefix_.data() + first,
+                 (prefix.size() - first) * sizeof(KvSlot));
+}
+
+void CudaPass::send() {
+  transfers_.send();
+  prefix_tokens_ = sent_tokens_;
+}
+
+void CudaPass::run(const PassVariant& variant, const std::function<void()>& body) {
+  transfers_.depart();
+  play(variant, [&] {
+    transfers_.queue();
+    body();
+  });
+  prefix_tokens_ = sent_tokens_;
+}
+
+void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
+  if (!records_) return whole();
+  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    // Unrecorded once: libraries load their code at a first call, which a recording forbids.
+    whole();
+    graphs_.emplace(key, Graph{});
+    return;
+  }
+  Graph& graph = found->second;
+  if (graph.executable == nullptr && !graph.refused) {
+    graph.executable = record(whole);
+    graph.refused = graph.executable == nullptr;
+  }
+  if (graph.refused) return whole();
+  check(cudaGraphLaunch(graph.executable, stream_), "launching a recorded pass");
+}
+
+// Null where there is no memory for it: the pass can still be queued launch by launch.
+cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a pass");
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(stream_, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_, &graph), "ending the recording of a pass");
+  cudaGraphExec_t executable = nullptr;
+  cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  if (status == cudaSuccess) status = cudaGraphUpload(executable, stream_);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    if (executable != nullptr) (void)cudaGraphExecDestroy(executable);
+    return nullptr;
+  }
+  check(status, "preparing a recorded pass");
+  return executable;
+}
+
+}  // namespace coppice::cuda

@@ -1,0 +1,79 @@
+// A pass's inputs in device memory, and its recordings.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/flatten_plan.h"
+#include "kernels/cuda/linear/weight_upload.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/pass/pass_view.h"
+#include "kernels/cuda/pass/transfers.h"
+#include "kernels/device.h"
+
+namespace coppice::cuda {
+
+/// See kernels/device.h. One block of pinned memory is filled on the host and sent as a whole;
+/// the slots of the prefix, which change little from pass to pass, are sent from where they first
+/// differ.
+class CudaPass : public Pass {
+ public:
+  CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
+           Transfers& transfers, cudaStream_t stream, bool records);
+  ~CudaPass() override;
+  CudaPass(const CudaPass&) = delete;
+  CudaPass& operator=(const CudaPass&) = delete;
+
+  PassShape begin(const PassInputs& inputs) override;
+  void run(const PassVariant& variant, const std::function<void()>& body) override;
+
+  /// Sends what begin() took over; run() does it itself.
+  void send();
+
+  const PassView& view() const { return view_; }
+  const PassLimits& limits() const { return limits_; }
+  const ResidentBlocks& blocks() const { return blocks_; }
+  AttentionScratch scratch() const {
+    return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
+  }
+  AttentionKernel attention_kernel() const { return attention_kernel_; }
+  std::int32_t padded_rows() const { return shape_.rows; }
+  std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
+
+  /// Row counts, kernels and variants met so far, each recorded from its second time on.
+  std::size_t recordings() const { return graphs_.size(); }
+
+ private:
+  struct Graph {
+    cudaGraphExec_t executable = nullptr;  ///< null: ran once, unrecorded
+    bool refused = false;                  ///< there was no memory to record it in
+  };
+  void stage_prefix(std::span<const KvSlot> prefix);
+  void play(const PassVariant& variant, const std::function<void()>& whole);
+  cudaGraphExec_t record(const std::function<void()>& body);
+
+  const PassLimits limits_;
+  const ResidentBlocks blocks_;
+  Transfers& transfers_;
+  cudaStream_t stream_;
+  const bool records_;
+  DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_, tickets_;
+  PinnedArray<char> staged_;           ///< mirrors inputs_
+  PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
+  std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ is known to hold
+  std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
+  PassView view_{};
+  std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
+              logit_rows_at_ = 0, tail_at_ = 0;
+  RangePlanner planner_;
+  PassShape shape_;
+  AttentionKernel attention_kernel_ = AttentionKernel::items;
+  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
+};
+
+}  // namespace coppice::cuda

@@ -1,0 +1,102 @@
+#include <algorithm>
+
+#include "kernels/cuda/early_launch.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/kernel_order.cuh"
+#include "kernels/cuda/pass/elementwise.h"
+#include "kernels/cuda/vectors.cuh"
+
+namespace coppice::cuda {
+namespace {
+
+constexpr int warp_size = 32;
+constexpr int most_threads = 1024;
+constexpr int kept = 2;  ///< vectors of a row that a thread keeps in registers
+constexpr unsigned all_lanes = 0xffffffffu;
+
+/// The sum over a warp's lanes, the same bits in all of them: each step adds the same two
+/// numbers on both sides.
+__device__ float sum_of_lanes(float value) {
+#pragma unroll
+  for (int distance = warp_size / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(all_lanes, value, distance);
+  }
+  return value;
+}
+
+/// A block per row, of whole warps, at most warp_size of them.
+template <int N>
+__global__ void __launch_bounds__(most_threads)
+    rms_norm_kernel(const float* x, const float* weight, float epsilon, std::int64_t hidden,
+                    __nv_bfloat16* __restrict__ out) {
+  let_next_kernel_begin();
+  __shared__ float warp_sums[warp_size];
+  const std::int64_t first = std::int64_t{threadIdx.x} * N;
+  const std::int64_t step = std::int64_t{blockDim.x} * N;
+  const std::int64_t row = std::int64_t{blockIdx.x} * hidden;
+  // Weights, which no kernel writes, are on their way while former kernels end.
+  Vector<float, N> scales[kept], values[kept];
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * step < hidden) scales[j] = load<N>(weight + first + j * step);
+  }
+  wait_for_former_kernels();
+  float sum = 0.0f;
+  const auto add_squares = [&](const Vector<float, N>& of) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += of.at[k] * of.at[k];
+  };
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    const std::int64_t i = first + j * step;
+    if (i >= hidden) break;
+    values[j] = load<N>(x + row + i);
+    add_squares(values[j]);
+  }
+  for (std::int64_t i = first + kept * step; i < hidden; i += step)
+    add_squares(load<N>(x + row + i));
+  sum = sum_of_lanes(sum);
+  const unsigned lane = threadIdx.x % warp_size;
+  if (lane == 0) warp_sums[threadIdx.x / warp_size] = sum;
+  __syncthreads();
+  // Every warp adds the warps' sums for itself, which saves a second barrier.
+  sum = sum_of_lanes(lane < blockDim.x / warp_size ? warp_sums[lane] : 0.0f);
+  const float factor = 1.0f / sqrtf(sum / static_cast<float>(hidden) + epsilon);
+  const auto write = [&](std::int64_t i, Vector<float, N> of, const Vector<float, N>& scale) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) of.at[k] = of.at[k] * factor * scale.at[k];
+    store(rounded(of), out + row + i);
+  };
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * step < hidden) write(first + j * step, values[j], scales[j]);
+  }
+  for (std::int64_t i = first + kept * step; i < hidden; i += step) {
+    write(i, load<N>(x + row + i), load<N>(weight + i));
+  }
+}
+
+template <int N>
+void launch(const float* x, const float* weight, float epsilon, std::int32_t rows,
+            std::int64_t hidden, void* out, cudaStream_t stream) {
+  const std::int64_t warps = (hidden + N * warp_size - 1) / (N * warp_size);
+  const auto threads =
+      static_cast<unsigned>(std::min<std::int64_t>(warps * warp_size, most_threads));
+  launch_early(rms_norm_kernel<N>, dim3(static_cast<unsigned>(rows)), threads, 0, stream, x, weight,
+               epsilon, hidden, static_cast<__nv_bfloat16*>(out));
+  check_launch("rms_norm");
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+              std::int64_t hidden, void* out, cudaStream_t stream) {
+  if (rows == 0) return;
+  const bool vectors = hidden % vector_width == 0 && takes_vectors(x, sizeof(float)) &&
+                       takes_vectors(weight, sizeof(float)) &&
+                       takes_vectors(out, sizeof(__nv_bfloat16));
+  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
+  launch_width(x, weight, epsilon, rows, hidden, out, stream);
+}
+
+}  // namespace coppice::cuda

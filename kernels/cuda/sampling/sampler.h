@@ -1,0 +1,111 @@
+// kernels/device_sampler.h on an NVIDIA GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/linear/weight_upload.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/pass/transfers.h"
+#include "kernels/cuda/sampling/sampler_plan.h"
+#include "kernels/cuda/sampling/sampling.h"
+#include "kernels/device_sampler.h"
+
+namespace coppice::cuda {
+
+/// All memory is allocated when it is constructed. stage_...() leave inputs with `transfers`, which
+/// have to be sent before what draw(), judge() and score() queue runs (a pass sends them). These
+/// queue the same kernels for every batch, so they may be recorded; results go to page-locked
+/// memory.
+class CudaSampler final : public DeviceSampler {
+ public:
+  /// Queues on `stream`, that of `transfers`; both must outlive it, as must what `allocate`
+  /// allocates from.
+  /// Error(usage) for a vocabulary beyond most_vocab.
+  CudaSampler(const SamplerLimits& limits, const Allocate& allocate, Transfers& transfers,
+              cudaStream_t stream);
+  ~CudaSampler() override;
+  CudaSampler(const CudaSampler&) = delete;
+  CudaSampler& operator=(const CudaSampler&) = delete;
+
+  void stage_draw(const DrawBatch& batch) override;
+  void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
+  void collect_draw(std::span<DrawnChildren> out) override;
+  DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) override;
+  float score_of(const DrawText& text, const DrawRow& row, TokenId token) override;
+
+  void stage_judge(const JudgeBatch& batch) override;
+  void judge(float* logits, std::int32_t rows) override;
+  void collect_verdicts(std::span<DeviceVerdict> out) override;
+
+  void stage_score(std::span<const TokenId> next, const SamplingParams& params) override;
+  void score(const float* logits, std::int64_t stride, std::int32_t rows) override;
+  void collect_scores(std::span<float> out) override;
+
+ private:
+  struct Path {
+    std::int32_t begin = 0, count = 0;
+  };
+
+  template <typename T>
+  T* on_host(Place<T> place) const {
+    return place.in(host_.data());
+  }
+  template <typename T>
+  T* on_device(Place<T> place) const {
+    return place.in(device_.data());
+  }
+  void write_head(const JobPlan& job, std::size_t rows, std::size_t texts);
+  SamplingSetting setting_of(const SamplingParams& params, const StepKey& key,
+                             DeviceNoise noise) const;
+  /// Of a batch's text, whose penalised tokens it writes; a planted fault takes the next one's.
+  struct TextInput {
+    const SamplingParams& params;
+    const StepKey& key;
+    DeviceNoise noise;
+    const PenaltyText* penalty;
+  };
+  SamplingSetting setting_of(const JobPlan& job, const TextInput& text, const TextInput& next,
+                             std::size_t& penalised) const;
+  /// Appends the text's tokens to the job's `penalised` texts. Returns the setting's `text`.
+  std::int32_t write_text(const JobPlan& job, const PenaltyText& text,
+                          std::size_t& penalised) const;
+  /// Appends the tokens on a node's path to the job's, of which there are `used`.
+  Path write_path(const JobPlan& job, const PenaltyText& text, std::int32_t node,
+                  std::size_t& used) const;
+  /// The job's inputs up to `end`, and what its penalised texts need beside.
+  void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
+                 std::size_t path_tokens = 0);
+  void wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark, const char* what) const;
+  template <typename T>
+  void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
+
+  DrawInput input_of(const DrawRow& row) const;
+  /// Stages and sends one row of a text and a token of it.
+  DrawView send_row(const DrawText& text, const DrawRow& row, TokenId token);
+  void link_children(const JudgeBatch& batch);
+  void check_batch(const char* what, std::size_t rows, std::size_t texts) const;
+  std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
+  PenaltyView penalty_view(const JobPlan& job) const;
+  StoreView store_view() const;
+
+  const SamplerLimits limits_;
+  const SamplerPlan plan_;
+  Transfers& transfers_;
+  const cudaStream_t stream_;
+  DeviceBuffer device_;
+  PinnedArray<std::byte> host_;
+  std::uint32_t batches_ = 0;  ///< staged so far
+  std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
+  std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
+  // By row staged:
+  std::vector<bool> draw_scores_;    ///< whether its children come with scores
+  std::vector<bool> draw_samples_;   ///< whether they are sampled
+  std::vector<std::int32_t> roots_;  ///< by tree staged: the first row
+};
+
+}  // namespace coppice::cuda
