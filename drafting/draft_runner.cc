@@ -182,6 +182,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   positions_.clear();
   logit_rows_.clear();
   RootGuard guard{wanted};
+  std::size_t seen = 0;
   for (const StepNodes& of_text : wanted) {
     DraftStep& step = *of_text.step;
     const bool root = is_root(of_text.nodes);
@@ -189,9 +190,11 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     const std::size_t rows =
         root ? static_cast<std::size_t>(missing(*step.state_)) : of_text.nodes.size();
     const std::size_t logits = of_text.nodes.size();
+    seen += static_cast<std::size_t>(step.state_->length()) + step.evaluated_.size() + logits;
     const bool fits =
         tokens_.size() + rows <= static_cast<std::size_t>(options.max_rows) &&
-        logit_rows_.size() + logits <= static_cast<std::size_t>(options.max_logit_rows);
+        logit_rows_.size() + logits <= static_cast<std::size_t>(options.max_logit_rows) &&
+        seen <= static_cast<std::size_t>(options.max_kv_tokens);
     if (!fits && !sampled_.empty()) break;
     if (root) {
       queue_root(of_text);

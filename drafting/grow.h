@@ -27,9 +27,9 @@ struct GrowingText {
 class DraftPasses {
  public:
   virtual ~DraftPasses() = default;
-  /// Evaluates in one pass what the texts want, so that their sources can draw children; at least
-  /// one wants something. A node's parent was evaluated before. The texts, and their order, are the
-  /// same in all passes of a step. What this throws ends the growth of all.
+  /// Evaluates what the texts want, in one pass if it fits, so that their sources can draw
+  /// children; at least one wants something. A node's parent was evaluated before. The texts, and
+  /// their order, are the same in all rounds of a step. What this throws ends the growth of all.
   virtual void evaluate(std::span<const GrowingText> texts) = 0;
 };
 
@@ -42,7 +42,7 @@ class TextDraft : public DraftSource, public DraftPasses {
   virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
 };
 
-/// Grows the texts' trees, in as many passes as the one that takes most would by itself. Each is
+/// Grows the texts' trees, in as many rounds as the one that takes most has by itself. Each is
 /// the tree that the text would have alone.
 void grow_trees(std::span<GrowingText> texts, DraftPasses& passes);
 
