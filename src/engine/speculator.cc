@@ -85,10 +85,10 @@ DraftRunner::Step Speculator::grow(SequenceState& state, const StepKey& key,
 }
 
 void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
-                       const StepSeconds& seconds, double share_run) {
+                       const StepSeconds& seconds, bool disturbed) {
   if (auto_size_ != nullptr) {
     const std::int64_t passes = draft != nullptr ? draft->passes() : 0;
-    auto_size_->observe(tree.nodes(), passes, seconds, share_run);
+    auto_size_->observe(tree.nodes(), passes, seconds, disturbed);
     if (draft != nullptr) {
       auto_size_->record(tree, verdict.path, passes);
     } else {

@@ -28,10 +28,10 @@ class Speculator {
   DraftRunner::Step grow(SequenceState& state, const StepKey& key, const GrowthLimits& limits,
                          TokenTree& tree);
 
-  /// What a judged step tells; `draft` is null where it was plain. `seconds` and `share_run` as
+  /// What a judged step tells; `draft` is null where it was plain. `seconds` and `disturbed` as
   /// AutoSize::observe() takes them.
   void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
-             const StepSeconds& seconds, double share_run);
+             const StepSeconds& seconds, bool disturbed);
 
   /// At a text's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);

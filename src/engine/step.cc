@@ -1,5 +1,7 @@
 #include "engine/step.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -7,8 +9,19 @@
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "sizing/constants.h"
 
 namespace coppice {
+namespace {
+
+// From any of the process's threads, which were not done with it.
+std::int64_t processors_taken() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
+}
+
+}  // namespace
 
 Step::Step(TextRun& text)
     : text_(text),
@@ -16,7 +29,8 @@ Step::Step(TextRun& text)
       key_{text.request.options.seed, text.request.options.stream, text.state.steps++,
            static_cast<std::uint64_t>(text.state.length())},
       began_(now_seconds()),
-      began_cpu_(thread_cpu_seconds()) {
+      began_cpu_(thread_cpu_seconds()),
+      taken_before_(processors_taken()) {
   text_.tree.reset(text_.state.tokens.back());
 }
 
@@ -61,14 +75,16 @@ void Step::account() {
   a.seconds.sampling += seconds_.judging;
   a.judged += static_cast<std::int64_t>(text_.verdict.path.size()) + 1;
   a.drafted += text_.tree.size();
-  text_.speculator.learn(text_.tree, text_.verdict, draft_.get(), seconds_, share_run());
+  text_.speculator.learn(text_.tree, text_.verdict, draft_.get(), seconds_, disturbed());
 }
 
-// The share of the step in which this thread had its processor. On a GPU the host's part is small,
-// and it may sleep while it waits.
-double Step::share_run() const {
-  if (!engine_.device->shares_host_memory()) return 1.0;
-  return (thread_cpu_seconds() - began_cpu_) / (now_seconds() - began_);
+// Whether others ran in the place of this thread, or of one that helps it: a pass then waits for
+// that one's part. On a GPU the host's part is small, and it may sleep while it waits.
+bool Step::disturbed() const {
+  if (!engine_.device->shares_host_memory()) return false;
+  if (processors_taken() != taken_before_) return true;
+  return thread_cpu_seconds() - began_cpu_ <
+         SizingConstants::least_share_run * (now_seconds() - began_);
 }
 
 void Step::show() {

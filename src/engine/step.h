@@ -33,14 +33,15 @@ class Step {
   void note_logprobs();
   void note_logprob(std::int32_t node, TokenId token);
   void show();
-  double share_run() const;
+  bool disturbed() const;
 
   TextRun& text_;
   Engine::Impl& engine_;
   StepKey key_;
   StepSeconds seconds_;
-  double began_, began_cpu_;  ///< on the clock, and of this thread's processor time
-  DraftRunner::Step draft_;   ///< null in a plain step
+  double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
+  std::int64_t taken_before_;  ///< times that others had taken a processor from this process
+  DraftRunner::Step draft_;    ///< null in a plain step
   TargetRunner::Pass pass_;
 };
 

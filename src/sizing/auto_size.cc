@@ -74,7 +74,8 @@ double AutoSize::plain_seconds() const {
 
 // Prices move slowly, and there are many of them.
 void AutoSize::fix_prices(bool hope) {
-  const std::int32_t most = std::max(most_, C::longest_chain);
+  const std::int32_t most =
+      std::max(C::longest_chain, std::min(most_, C::priced_ahead * largest_tree_));
   const double plain = plain_seconds();
   const double host = corrected(Work::host, 1.0) / plain,
                pass = corrected(Work::draft, 1.0) / plain;
@@ -164,6 +165,7 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   tokens_ = C::discount * tokens_ + tokens;
   spent_ = C::discount * spent_ + cost;
   surplus_ = C::discount * surplus_ + tokens - cost;
+  largest_tree_ = std::max(largest_tree_, tree.size());
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
   if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren) {
@@ -177,8 +179,10 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
 }
 
 void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
-                       double share_run) {
-  if (correction_ == nullptr || share_run < C::least_share_run) return;
+                       bool disturbed) {
+  if (correction_ == nullptr) return;
+  disturbed_ = disturbed ? disturbed_ + 1 : 0;
+  if (disturbed_ > 0 && disturbed_ <= C::most_disturbed) return;
   const Work judged = passes == 0 && rows == 1 ? Work::plain : Work::verify;
   correction_->observe(judged, rows, seconds.verify, costs_.target.seconds(rows, prefix_));
   if (passes > 0) {

@@ -35,10 +35,12 @@ class AutoSize : public GrowthEconomics {
   /// After a plain step.
   void record_plain();
   /// What a step took by the clock: `rows` of the target's pass, `passes` of the draft, none in a
-  /// plain step. `share_run`: of the step, in which its thread had its processor; while others do,
-  /// the clock says nothing of what passes cost. Does nothing without a correction.
+  /// plain step. `disturbed`: others took a processor from it meanwhile. By time slices, which are
+  /// longer than a small model's passes: these are hit rarely and hard, dear ones more often, and
+  /// all alike in the end, which changes no size. So such steps are not looked at, unless there are
+  /// many in a row: then passes are longer than slices. Does nothing without a correction.
   void observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
-               double share_run = 1.0);
+               bool disturbed = false);
 
   /// Least value of a position that pays for its row.
   double threshold() const;
@@ -77,6 +79,8 @@ class AutoSize : public GrowthEconomics {
   double tokens_ = 0.0, spent_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;               ///< tokens won against plain decoding, discounted
   std::int32_t barren_ = 0;            ///< steps in a row that grew no node
+  std::int32_t largest_tree_ = 0;      ///< so far
+  std::int32_t disturbed_ = 0;         ///< steps in a row
   std::int32_t wait_ = 0, next_wait_ = SizingConstants::first_wait;
 };
 

@@ -35,8 +35,10 @@ struct SizingConstants {
   /// interrupted counts as so many times the usual at most.
   static constexpr double first_noise = 0.2, least_noise = 0.1, noise_weight = 0.03;
   static constexpr double most_clock_step = 8.0;
-  /// A step in which its thread had its processor for less than this share is not looked at.
+  /// A step in which its thread had its processor for less than this share was disturbed; up to so
+  /// many of them in a row are not looked at.
   static constexpr double least_share_run = 0.95;
+  static constexpr std::int32_t most_disturbed = 16;
   /// Standard deviations of a single pass that its surprise may move what is known.
   static constexpr double surprise = 3.0;
   /// One in so many speculative steps prices what was not seen lately lower, by this many standard
@@ -62,8 +64,9 @@ struct SizingConstants {
 
   // How far trees are priced.
 
-  /// Nodes of the largest tree, beyond which a row costs what the last one does; tokens of a chain.
-  static constexpr std::int32_t most_priced = 256, longest_chain = 32;
+  /// Nodes of the largest tree, beyond which a row costs what the last one does; tokens of a chain;
+  /// and so many times the largest tree that a text has had. (Pricing 256 sizes takes 20 us.)
+  static constexpr std::int32_t most_priced = 256, longest_chain = 32, priced_ahead = 2;
   /// Steps between fixing prices anew, once the first ones have been made.
   static constexpr std::int32_t price_every = 4, first_prices = 4;
 

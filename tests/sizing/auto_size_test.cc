@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -228,13 +229,22 @@ TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
   const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
   ASSERT_TRUE(size.begin_step(50));
-  for (int n = 0; n < 64; ++n) {
-    double least = 1e300;
-    for (int more = 1; n + more <= 64; ++more) {
-      least = std::min(least, (size.verify_cost(n + more) - size.verify_cost(n)) / more);
+  const auto expect_least = [&](int most) {
+    for (int n = 0; n < most; ++n) {
+      double least = 1e300;
+      for (int more = 1; n + more <= most; ++more) {
+        least = std::min(least, (size.verify_cost(n + more) - size.verify_cost(n)) / more);
+      }
+      EXPECT_NEAR(size.least_node_cost(n), least, 1e-12) << n;
     }
-    EXPECT_NEAR(size.least_node_cost(n), least, 1e-12) << n;
-  }
+  };
+  expect_least(32);
+  // What a text's trees come near is priced, too.
+  std::vector<std::int32_t> all(32);
+  std::iota(all.begin(), all.end(), 1);
+  size.record(chain_of(32, 0.9f), all, 32);
+  ASSERT_TRUE(size.begin_step(50));
+  expect_least(64);
 }
 
 TEST(AutoSize, InterruptedStepsSayNothing) {
@@ -247,10 +257,27 @@ TEST(AutoSize, InterruptedStepsSayNothing) {
     took.first_draft = costs.first_draft_seconds(50);
     took.draft = took.first_draft + costs.draft.seconds(1, 50);
     took.verify = (i % 2 == 0 ? 20.0 : 1.0) * costs.target.seconds(3, 50);
-    size.observe(3, 2, took, i % 2 == 0 ? 0.1 : 0.99);
+    size.observe(3, 2, took, i % 2 == 0);
   }
   EXPECT_NEAR(correction.factor(Work::verify, 3), 1.0, 0.05);
   EXPECT_NEAR(correction.factor(Work::draft), 1.0, 0.05);
+}
+
+// Passes that are longer than what others take are disturbed in every step.
+TEST(AutoSize, StepsThatAreAllInterruptedSayWhatTheyCost) {
+  const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
+  CostCorrection correction;
+  AutoSize size(costs, &correction, ChildDraw::sampled, 64);
+  ASSERT_TRUE(size.begin_step(50));
+  for (int i = 0; i < 200; ++i) {
+    StepSeconds took;
+    took.first_draft = 4.0 * costs.first_draft_seconds(50);
+    took.draft = took.first_draft + 4.0 * costs.draft.seconds(1, 50);
+    took.verify = 2.0 * costs.target.seconds(3, 50);
+    size.observe(3, 2, took, true);
+  }
+  EXPECT_NEAR(correction.factor(Work::verify, 3), 2.0, 0.2);
+  EXPECT_NEAR(correction.factor(Work::draft), 4.0, 0.6);
 }
 
 TEST(AutoSize, WithoutACorrectionTheClockIsNotLookedAt) {
