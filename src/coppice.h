@@ -56,7 +56,7 @@ COPPICE_API const char* version();
 enum class Acceptance {
   rejection,  ///< recursive rejection sampling; at temperature 0 the target's argmax
   coupled,    ///< shared Gumbel noise: the very tokens that plain coupled sampling gives
-  /// The faster, chosen before a text begins and named in Statistics: by tree_size or a saved cost
+  /// The faster, chosen before a text begins and named in Used: by a size asked for or a saved cost
   /// table alone, so that a seed repeats its text; else also by the speed of the engine's texts.
   automatic,
 };

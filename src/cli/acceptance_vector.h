@@ -14,7 +14,7 @@ void read_acceptance_vector(const po::variables_map& values, const EngineOptions
                             GenerateOptions& options);
 
 /// Says on standard error whose acceptance sequoia's tree is planned for, if nothing was given: for
-/// commands whose output does not (Statistics::planned_for).
+/// commands whose output does not (Used::planned_for).
 void tell_usual_acceptance(const po::variables_map& values, const GenerateOptions& options);
 
 }  // namespace coppice::cli

@@ -171,10 +171,6 @@ Speculation speculation_of(Policy policy, std::int32_t tree_size) {
   return speculation_of(options);
 }
 
-bool is(const Speculation& speculation, Policy policy) {
-  return !std::holds_alternative<Custom>(speculation) && name_of(speculation) == name_of(policy);
-}
-
 StaticTree read_static_tree(const std::filesystem::path& file) {
   return {paths_of(read_tree_shape(file), file)};
 }

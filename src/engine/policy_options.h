@@ -70,7 +70,4 @@ Speculation speculation_of(const PolicyOptions& options);
 /// The same of a policy and its tree_size alone.
 Speculation speculation_of(Policy policy, std::int32_t tree_size);
 
-/// Whether it is the policy of that name, of whatever size.
-bool is(const Speculation& speculation, Policy policy);
-
 }  // namespace coppice

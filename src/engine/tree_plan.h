@@ -30,7 +30,7 @@ struct TreePlan {
   std::int32_t size = 0;
   std::vector<std::int32_t> widths;  ///< SpecInfer: children of each node, by its depth
   GrowMap map;                       ///< StaticTree and SequoiaTree (the shape alone), Sequoia
-  std::string planned_for;           ///< Sequoia: as in Statistics
+  std::string planned_for;           ///< Sequoia: as in Used
 };
 
 /// What Sequoia's programme found: large trees take it milliseconds, and requests come back to the
