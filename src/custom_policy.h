@@ -33,6 +33,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/api.h"
 #include "base/token_id.h"
