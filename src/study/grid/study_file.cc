@@ -165,7 +165,7 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"top_p", shared.top_p},
                 {"min_p", shared.min_p},
                 {"oracle_positions", request.oracle_positions},
-                {"device", engine.device},
+                {"device", name_of(engine.device)},
                 {"threads", engine.threads},
                 {"cpu_dtype", name_of(engine.cpu_dtype)},
                 {"kv_dtype", name_of(engine.kv_dtype)},

@@ -652,7 +652,10 @@ TEST_F(Study, ATraceNeverTakesTheStudysOwnFiles) {
 }
 
 TEST_F(Study, WritesItsFiles) {
-  run();
+  const StudyOutcome outcome = run();
+  for (const char* choice : {"device", "cpu_dtype", "kv_dtype"}) {
+    EXPECT_TRUE(outcome.file.fixed.at(choice).is_string()) << choice << " by name, not by number";
+  }
   const std::string csv = testing::bytes_of(out() / "summary.csv");
   EXPECT_EQ(csv.rfind("policy,tree_size,", 0), 0u);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 3 * 14 + 1);
