@@ -85,8 +85,9 @@ std::vector<RankPath> paths_of(const TreeShape& shape, const std::filesystem::pa
         cat(file.string(), ": its tree is empty; list at least one path, or use policy none"));
   }
   if (shape.size() > largest_tree_size) {
-    throw_usage(cat(file.string(), ": a tree of ", shape.size(), " draft tokens, but an engine ",
-                    "takes at most ", largest_tree_size, " (max_tree_size); use a smaller tree"));
+    throw_usage(cat(file.string(), ": a tree of ", shape.size(),
+                    " draft tokens, of which an engine takes at most ", largest_tree_size,
+                    " (max_tree_size); use a smaller tree"));
   }
   return shape.paths();
 }

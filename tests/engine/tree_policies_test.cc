@@ -330,7 +330,7 @@ TEST_F(TreePolicies, FilesAreNamedWithWhatIsWrongInThem) {
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
   write_shape_file(file("large.json"), {{"paths", TreeShape(star).paths()}});
   expect_refused(Policy::static_tree, "large.json", "",
-                 "large.json: a tree of 1025 draft tokens, but an engine takes at most 1024",
+                 "large.json: a tree of 1025 draft tokens, of which an engine takes at most 1024",
                  ErrorKind::usage);
 }
 
