@@ -170,7 +170,10 @@ void TargetRunner::plant_neighbours() {
     if (fault_ == PassFault::seen_by_neighbour) ++texts[t]->q_end;
     if (fault_ == PassFault::slots_of_neighbour) std::swap(texts[t]->slots, texts[t + 1]->slots);
     if (fault_ == PassFault::logits_of_neighbour) {
-      texts_[t].first_logits_ = texts_[t + 1].first_logits_;
+      // As far on as there are rows: what no pass wrote could be any token.
+      const auto rows = static_cast<std::int32_t>(logit_rows_.size());
+      const std::int32_t own = texts_[t].tree_ == nullptr ? 0 : texts_[t].tree_->nodes();
+      texts_[t].first_logits_ = std::min(texts_[t + 1].first_logits_, rows - own);
     }
     if (fault_ != PassFault::position_of_neighbour) continue;
     const std::int32_t further = texts_[t + 1].state_->length() - texts_[t].state_->length();

@@ -129,7 +129,9 @@ class Machine {
       for (const std::int32_t node : result.verdict.path) {
         states[t]->append(result.tree.token[static_cast<std::size_t>(node)]);
       }
-      states[t]->append(result.verdict.bonus);
+      // A planted fault may bring a token that there is none of.
+      const TokenId bonus = result.verdict.bonus;
+      states[t]->append(bonus >= 0 && bonus < vocab ? bonus : 0);
     }
     return results;
   }
