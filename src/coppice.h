@@ -251,7 +251,8 @@ struct JudgedTree {
 
 class Sequence;
 
-/// A target, a draft, and their memory. Move-only.
+/// A target, a draft, and their memory. Move-only: what was moved from may be assigned to or
+/// destroyed, no more.
 class COPPICE_API Engine {
  public:
   static Engine load(const EngineOptions& options);
@@ -293,8 +294,8 @@ class COPPICE_API Engine {
 /// A text that grows call by call: each generate() appends the prompt to what is there, then
 /// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
 /// computed twice. A call that throws leaves it as it was. Statistics::prompt_tokens counts all
-/// tokens before the new ones. Move-only; frees its KV when destroyed. A callback of its own
-/// generate() may not call generate() on it, which throws Error(usage), but may move or destroy
+/// tokens before the new ones. Move-only, as Engine; frees its KV when destroyed. A callback of its
+/// own generate() may not call generate() on it, which throws Error(usage), but may move or destroy
 /// it: the call goes on to its end.
 class COPPICE_API Sequence {
  public:

@@ -105,8 +105,8 @@ class COPPICE_API CustomPolicy {
   /// first round, then what the last round returned. Draws children, of these or of nodes evaluated
   /// before, and returns what the next pass is to evaluate; nothing: the tree is finished.
   ///
-  /// Each node returned must be in the tree, above max_depth(), and not evaluated yet; of a tree's
-  /// nodes at most max_size() beside the root may be.
+  /// Each node returned must be in the tree, of a depth below max_depth(), and not evaluated yet;
+  /// of a tree's nodes at most max_size() beside the root may be.
   virtual std::vector<std::int32_t> grow(GrowingTree& tree,
                                          std::span<const std::int32_t> evaluated) = 0;
 };

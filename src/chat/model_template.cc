@@ -55,6 +55,11 @@ ModelTemplate ModelTemplate::load(const fs::path& dir, const std::string& name) 
   const JsonObject config = is_there(config_file) ? read_json_object(config_file, largest_config)
                                                   : JsonObject(Json::object());
   std::string source, where;
+  if (is_there(own) && !name.empty() && !config->contains("chat_template")) {
+    throw_failure(cat(quote(own.string()),
+                      ": the folder has this one chat template and none of the name ", quote(name),
+                      "; leave --template-name out"));
+  }
   if (is_there(own) && name.empty()) {
     where = own.string();
     source = read_file(own, "", std::uintmax_t{4} << 20);

@@ -255,7 +255,7 @@ po::options_description drafting_options(const UsualValues& usual) {
       "tree-size",
       po::value<std::string>()->default_value("auto", usual.tree_size)->value_name("N|auto"),
       "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap; "
-      "auto: from measured costs, but specinfer 20, sequoia 64, expand-rerank 60")(
+      "auto: from measured costs, up to 64, but specinfer 20, sequoia 64, expand-rerank 60")(
       "widths", po::value<std::string>()->value_name("3,2,1"),
       "specinfer: children of each node, by layer; if not given, 1,1,k,1,1,1,1,1 of that size")(
       "tree", po::value<std::string>()->value_name("FILE"),
@@ -412,7 +412,7 @@ Prompt read_prompt(const po::variables_map& values) {
   const auto sources =
       values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
   if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
-  const char* where = "prompt";
+  std::string where = "prompt";
   if (values.count("prompt-ids") != 0) {
     prompt.ids = true;
     prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
@@ -421,8 +421,9 @@ Prompt read_prompt(const po::variables_map& values) {
   if (values.count("prompt") != 0) {
     prompt.text = values["prompt"].as<std::string>();
   } else if (values.count("prompt-file") != 0) {
-    where = "prompt file";
-    prompt.text = read_prompt_file(values["prompt-file"].as<std::string>());
+    const auto& file = values["prompt-file"].as<std::string>();
+    where = cat("prompt file ", quote(file));
+    prompt.text = read_prompt_file(file);
   } else {
     if (isatty(STDIN_FILENO) != 0) {
       throw_usage(

@@ -123,7 +123,7 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   const auto complain = [&](const std::string& what) {
     throw_failure(cat("cost table ", quote(file.string()), ": ", what,
-                      "; delete the file to have the costs measured again"));
+                      "; name another file, or delete it to have the costs measured again"));
   };
   CostTable table;
   const JsonObject json = read_json_object(file, largest_file);

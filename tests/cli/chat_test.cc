@@ -101,6 +101,8 @@ TEST_F(ChatCommand, RefusesInOneLine) {
   expect_error("generate --target '" + none + "' --chat --prompt x", 1, "it has no chat template");
   expect_error("generate --target '" + none + "' --chat --prompt x", 1, "--no-template");
   expect_error("chat --target '" + none + "'", 1, "it has no chat template");
+  expect_error("chat --template-name tools", 1,
+               "this one chat template and none of the name 'tools'");
   expect_error("generate --system x --prompt y", 2, "--system needs --chat");
   expect_error("generate --chat --prompt-ids 1,2", 2, "--prompt-ids are no message");
   expect_error("generate --messages '" + written("a.json", "{}") + "'", 2, "no list of messages");

@@ -420,6 +420,9 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt-file '" + folder("none.txt") + "'", 1, "none.txt");
   expect_error("generate --prompt-file /tmp", 1, "folder");
   expect_error("generate --prompt \"$(printf 'a\\377b')\"", 2, "UTF-8");
+  std::ofstream(folder("bad.txt")) << "a\377b";
+  expect_error("generate --prompt-file '" + folder("bad.txt") + "'", 2,
+               "bad.txt': not valid UTF-8");
   expect_error("generate --prompt x --temperature -1", 2, "temperature");
   expect_error("generate --prompt x --temperature nan", 2, "temperature");
   expect_error("generate --prompt x --temperature warm", 2,

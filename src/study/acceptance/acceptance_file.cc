@@ -254,9 +254,7 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
     held += cat(held.empty() ? "" : "; ", words_of(setting));
   }
   throw_usage(cat(name_of_file(file), ": it has none for ", words_of(asked), " (it has: ", held,
-                  "); measure it with coppice plan --temperatures ",
-                  number_text(request.sampling.temperature), " --acceptance ",
-                  name_of(asked.acceptance)));
+                  "); measure it with these settings (coppice plan --help)"));
 }
 
 }  // namespace coppice::study

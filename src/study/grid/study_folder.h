@@ -8,7 +8,7 @@
 
 namespace coppice::study {
 
-/// The file of results in the folder (results_store.h).
+/// The file of results in the folder.
 inline constexpr const char* results_name = "results.jsonl";
 /// The study's own description (study_file.h), and the prompts that it asks (prompts.h reads them).
 inline constexpr const char* study_name = "study.json";

@@ -70,7 +70,7 @@ class TraceRun {
  public:
   TraceRun(std::uint32_t run, std::uint32_t prompt) : run_(run), prompt_(prompt) {}
   /// A step, as an engine's observer sees it, and T(token | path) of every node of its tree,
-  /// [nodes] (token_probs.h).
+  /// [nodes].
   void add(const StepView& step, std::span<const float> target_prob);
   std::string_view bytes() const { return bytes_; }
 
