@@ -25,6 +25,9 @@ struct SequenceState {
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
   std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
+  /// How often tokens were taken back whose noise is known by that: a stop text's. What comes in
+  /// their place has shared noise of its own.
+  std::uint64_t taken_back = 0;
 
   std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
   void append(TokenId token) {

@@ -24,7 +24,9 @@ struct StepKey {
   std::uint64_t seed = 0;
   std::uint64_t sequence = 0;
   std::uint64_t step = 0;
-  std::uint64_t position = 0;  ///< absolute position of the root's successor (coupled noise)
+  /// Absolute position of the root's successor (coupled noise), and in its upper half how often the
+  /// text was taken back to a stop text (SequenceState::taken_back).
+  std::uint64_t position = 0;
 };
 
 /// Key of the root, and of the child with the given sibling rank.

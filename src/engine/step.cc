@@ -27,7 +27,7 @@ Step::Step(TextRun& text)
     : text_(text),
       engine_(text.engine),
       key_{text.request.options.seed, text.request.options.stream, text.state.steps++,
-           static_cast<std::uint64_t>(text.state.length())},
+           static_cast<std::uint64_t>(text.state.length()) + (text.state.taken_back << 32)},
       began_(now_seconds()),
       began_cpu_(thread_cpu_seconds()),
       taken_before_(processors_taken()) {

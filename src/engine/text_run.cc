@@ -47,6 +47,7 @@ void TextRun::hand_on() {
     end(FinishReason::context);
   }
   if (ended()) state.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
+  if (ended_ == FinishReason::stop) ++state.taken_back;
   const std::string text = stream_.release(ended());
   result_.text += text;
   std::span<const TokenId> tokens(result_.tokens);

@@ -550,5 +550,42 @@ TEST(ShippedPair, StopTextsAndUtf8) {
       cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
 }
 
+// That a stop text came says what the noise of its positions is. A next turn must not be written by
+// that noise again, and is the same text with trees and without.
+TEST(ShippedPair, AStopTextsNoiseIsNotUsedAgain) {
+  Engine engine = Engine::load(shipped_options());
+  int same = 0, turns = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    GenerateOptions options;
+    options.sampling.temperature = 1.0;
+    options.acceptance = Acceptance::coupled;
+    options.seed = seed;
+    options.ignore_eos = true;
+    options.max_new_tokens = 24;
+    options.speculation = Plain{};
+    const std::string opening = "Once upon a time there was a king who";
+    const std::vector<TokenId> whole = engine.generate(opening, options).tokens;
+    options.stop = {engine.detokenize(std::span(whole).subspan(10, 4))};
+    std::vector<std::vector<TokenId>> after;
+    for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}}) {
+      options.speculation = speculation;
+      Sequence sequence = engine.new_sequence();
+      const Generation first = sequence.generate(opening, options);
+      if (first.finish_reason != FinishReason::stop || first.tokens.size() > 12) continue;
+      // The turn begins as the text did that the stop text ended.
+      const std::size_t kept = first.tokens.size();
+      after.push_back(sequence.generate(std::span(whole).subspan(kept, 1), options).tokens);
+      if (std::holds_alternative<Dyspec>(speculation)) continue;
+      ++turns;
+      same += !after[0].empty() && after[0][0] == whole[kept + 1] ? 1 : 0;
+    }
+    if (after.size() == 2 && inside(engine).device->shares_host_memory()) {
+      EXPECT_EQ(after[0], after[1]) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(turns, 20);
+  EXPECT_LT(same, turns * 3 / 4);  // all of them, if the noise is the same
+}
+
 }  // namespace
 }  // namespace coppice::testing
