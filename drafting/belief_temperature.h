@@ -61,14 +61,15 @@ class BeliefTemperature {
   double expected_ = least_squares, found_ = least_squares;
 };
 
-/// Where a text's sharpness starts, by where those of the pair's earlier texts at this temperature
-/// ended: the mean of their logarithms, with what is usual counted as one text.
+/// Where a text's sharpness starts, by where those of the pair's earlier texts at about this
+/// temperature ended: by how much they were off what is usual at theirs, the mean of logarithms,
+/// with one text that was not.
 class PairSharpness {
  public:
-  double start(double usual) const { return std::exp((std::log(usual) + sum_) / (1.0 + texts_)); }
-  /// After a text.
-  void record(double sharpness) {
-    sum_ = keep * sum_ + std::log(sharpness);
+  double start(double usual) const { return usual * std::exp(sum_ / (1.0 + texts_)); }
+  /// After a text, for whose temperature `usual` is.
+  void record(double sharpness, double usual) {
+    sum_ = keep * sum_ + std::log(sharpness / usual);
     texts_ = keep * texts_ + 1.0;
   }
 

@@ -126,7 +126,9 @@ void Speculator::learn_pair(const Statistics& s) {
   constexpr double least_tokens = 16.0;
   const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
   if (request_.sharpness != nullptr && tokens >= least_tokens) {
-    request_.sharpness->record(belief_->sharpness());
+    request_.sharpness->record(belief_->sharpness(),
+                               BeliefTemperature::usual(request_.options.sampling.temperature,
+                                                        request_.draft_temperature));
   }
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
   // The caller's own time, and waiting for other texts, say nothing of a rule.

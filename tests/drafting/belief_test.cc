@@ -167,10 +167,18 @@ TEST(BeliefTemperature, FindsOutADraftThatEqualsTheTarget) {
 TEST(PairSharpness, IsTheMeanOfTextsAndWhatIsUsual) {
   PairSharpness pair;
   EXPECT_DOUBLE_EQ(pair.start(1.7), 1.7);
-  pair.record(4.0);
+  pair.record(4.0, 1.0);
   EXPECT_DOUBLE_EQ(pair.start(1.0), 2.0);
-  for (int text = 0; text < 1000; ++text) pair.record(8.0);
+  for (int text = 0; text < 1000; ++text) pair.record(8.0, 1.0);
   EXPECT_NEAR(pair.start(1.0), 8.0, 1.0);
+}
+
+// Temperatures that are told together differ in what is usual.
+TEST(PairSharpness, IsRelativeToWhatIsUsual) {
+  PairSharpness pair;
+  pair.record(6.0, 1.5);
+  EXPECT_DOUBLE_EQ(pair.start(1.5), 3.0);
+  EXPECT_DOUBLE_EQ(pair.start(0.1), 0.2);
 }
 
 // Whatever temperature a text has, learning begins where it can end: evidence that asks for no
