@@ -20,10 +20,11 @@
 //     std::cerr << result.statistics.accepted_length << " tokens per target pass\n";
 //   }
 //
-// Threads: an Engine may be used from several threads at once. Sequences take turns, one step
-// at a time, so several generations make progress together; one Sequence may be used by one
-// thread at a time. A callback, and EngineOptions::progress, runs on the calling thread, outside
-// the engine's lock, and may call other sequences of the same engine.
+// Threads: an Engine may be used from several threads at once. Texts that are written at the same
+// time, by calls from several threads or by one call with many requests, share the models' passes;
+// one Sequence may be used by one thread at a time. A callback, and EngineOptions::progress, runs
+// on the calling thread, outside the engine's lock, and may call other sequences of the same
+// engine.
 //
 // Errors: everything throws coppice::Error; what() is one line that names what is wrong, where,
 // and the remedy; kind() tells a wrong request (usage) from a failure. Running out of context
@@ -32,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -118,6 +120,10 @@ struct EngineOptions {
   /// KV slots of each model, for all sequences together; also the longest text, if the model
   /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
   std::int32_t kv_tokens = 0;
+  std::int32_t max_sequences = 64;  ///< texts that are written side by side; further ones wait
+  /// Rows that one pass of the target judges, of all texts' trees; 0: 512. Never fewer than those
+  /// of a tree of max_tree_size.
+  std::int32_t max_batch_rows = 0;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
   /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat
   /// themselves. Empty: measured when first needed, or taken from the user's cache folder.
@@ -175,7 +181,8 @@ struct TokenLogprob {
   std::vector<std::pair<TokenId, double>> top;  ///< the five most probable, best first
 };
 
-/// Seconds of wall clock.
+/// Seconds of wall clock. Of a pass that texts shared, each has the part of its rows; what it
+/// waited for the others is in `other`.
 struct Seconds {
   /// Of the engine, once and for all, with the costs that the first automatic size measures.
   double load = 0.0;
@@ -198,6 +205,9 @@ struct Statistics {
   double emitted_per_step = 0.0;  ///< tokens returned per step, but for prefill_tokens
   double tree_size_mean = 0.0;    ///< draft tokens per step
   std::int64_t draft_passes = 0;
+  double batch_mean = 0.0;       ///< texts that shared a step, this one included
+  double queue_seconds = 0.0;    ///< until there was room for the text, and after preemptions
+  std::int32_t preemptions = 0;  ///< times that its KV was given to others, and computed again
   Seconds seconds;
   double tokens_per_second = 0.0;  ///< tokens / (total - load)
   /// (tokens - prefill_tokens) / (total - load - prefill)
@@ -251,6 +261,25 @@ struct JudgedTree {
 
 class Sequence;
 
+/// A text to write, or several samples of it.
+struct Request {
+  std::string prompt;           ///< which needs the target's tokenizer,
+  std::vector<TokenId> tokens;  ///< or token ids, to which no BOS is added; one of the two
+  GenerateOptions options;
+  /// Continues this one, as Sequence::generate() does; nullptr: a new text.
+  Sequence* sequence = nullptr;
+  std::int32_t n = 1;  ///< samples, of a new text: sample i has the stream options.stream + i
+  /// On the thread that called generate(), as PieceCallback.
+  std::function<bool(std::int32_t sample, const Piece&)> callback;
+};
+
+struct Outcome {
+  std::vector<Generation> samples;  ///< what was asked for; those that failed are empty
+  std::exception_ptr error;         ///< the first failure; nullptr: none
+};
+/// A request has come to its end; its outcome may be moved from.
+using OutcomeCallback = std::function<void(std::size_t index, Outcome& outcome)>;
+
 /// A target, a draft, and their memory. Move-only: what was moved from may be assigned to or
 /// destroyed, no more.
 class COPPICE_API Engine {
@@ -266,6 +295,14 @@ class COPPICE_API Engine {
                       const PieceCallback& callback = {});
   Generation generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                       const PieceCallback& callback = {});
+
+  /// Writes many texts side by side, each as it would be written alone: distributed alike, and the
+  /// same text where its sizes are fixed or its tokens do not depend on them (temperature 0 and
+  /// coupled acceptance), up to rounding. Automatic sizes follow what the passes are shared with.
+  /// Returns by request. A request that fails spares the others. `finished` hears of each as it
+  /// ends, on this thread; what it throws ends all.
+  std::vector<Outcome> generate(std::span<const Request> requests,
+                                const OutcomeCallback& finished = {});
 
   /// An empty text that keeps its KV between calls. It must not outlive the engine.
   Sequence new_sequence();

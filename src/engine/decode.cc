@@ -71,7 +71,7 @@ void prefill(TextRun& text) {
 
 Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
                   const PieceCallback& callback) {
-  const Request request(engine, options);
+  const SettledRequest request(engine, options);
   TextRun text(engine, state, request, callback);
   const double start = now_seconds();
   if (!text.ended()) prefill(text);
@@ -87,7 +87,7 @@ Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOpti
 
 JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
                             const GenerateOptions& options) {
-  const Request request(engine, options);
+  const SettledRequest request(engine, options);
   const PieceCallback no_callback;
   TextRun text(engine, state, request, no_callback);
   const Turn turn(engine);

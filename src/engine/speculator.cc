@@ -15,7 +15,7 @@ constexpr bool trees_are_validated = false;
 
 }  // namespace
 
-Speculator::Speculator(Engine::Impl& engine, const Request& request)
+Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     : engine_(engine), request_(request), setting_(request.draft) {
   const Speculation& asked = request.options.speculation;
   if (std::holds_alternative<Plain>(asked)) return;

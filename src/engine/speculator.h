@@ -6,7 +6,7 @@
 
 #include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
-#include "engine/request.h"
+#include "engine/settled_request.h"
 #include "sizing/auto_size.h"
 
 namespace coppice {
@@ -14,7 +14,7 @@ namespace coppice {
 class Speculator {
  public:
   /// Both outlive this.
-  Speculator(Engine::Impl& engine, const Request& request);
+  Speculator(Engine::Impl& engine, const SettledRequest& request);
 
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
@@ -46,7 +46,7 @@ class Speculator {
   void learn_belief(const TokenTree& tree, const Verdict& verdict, DraftSampler& sampler);
 
   Engine::Impl& engine_;
-  const Request& request_;
+  const SettledRequest& request_;
   DraftRunner::Setting setting_;
   std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;

@@ -4,7 +4,7 @@
 
 namespace coppice {
 
-TextRun::TextRun(Engine::Impl& on, SequenceState& text, const Request& asked,
+TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& asked,
                  const PieceCallback& callback)
     : engine(on),
       request(asked),

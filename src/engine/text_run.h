@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/settled_request.h"
 #include "engine/speculator.h"
 #include "engine/text_stream.h"
 
@@ -14,11 +14,11 @@ namespace coppice {
 class TextRun {
  public:
   /// `state` holds the text so far, the prompt appended. All outlive this.
-  TextRun(Engine::Impl& engine, SequenceState& state, const Request& request,
+  TextRun(Engine::Impl& engine, SequenceState& state, const SettledRequest& request,
           const PieceCallback& callback);
 
   Engine::Impl& engine;
-  const Request& request;
+  const SettledRequest& request;
   SequenceState& state;
   Speculator speculator;
   const std::unique_ptr<TreeJudge> judge;

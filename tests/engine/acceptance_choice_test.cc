@@ -6,7 +6,7 @@
 #include "engine/check_speculation.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
-#include "engine/request.h"
+#include "engine/settled_request.h"
 
 namespace coppice::testing {
 namespace {
@@ -131,7 +131,7 @@ TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
     auto& learned = inside(engine).sharpness;
     double last = usual;
     for (int text = 0; text < 3; ++text) {
-      EXPECT_NEAR(Request(inside(engine), options).draft.sharpness, last, 1e-9 * last);
+      EXPECT_NEAR(SettledRequest(inside(engine), options).draft.sharpness, last, 1e-9 * last);
       engine.generate(prompt, options);
       if (saved) {
         EXPECT_TRUE(learned.empty());
@@ -143,7 +143,7 @@ TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
     }
     GenerateOptions fixed = options;
     fixed.speculation = Dyspec{16};
-    EXPECT_EQ(Request(inside(engine), fixed).draft.sharpness, usual);
+    EXPECT_EQ(SettledRequest(inside(engine), fixed).draft.sharpness, usual);
     engine.generate(prompt, fixed);
     EXPECT_EQ(PairSharpness(learned[key]).start(usual), last) << "nor does a fixed size teach";
   }

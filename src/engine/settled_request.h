@@ -7,10 +7,10 @@
 namespace coppice {
 
 /// Checked options with everything derived from them.
-struct Request {
+struct SettledRequest {
   /// Plans the trees and, for sizes chosen from costs, has the costs measured. Throws as
   /// plan_trees() and Engine::Impl::find_costs() do.
-  Request(Engine::Impl& engine, const GenerateOptions& asked);
+  SettledRequest(Engine::Impl& engine, const GenerateOptions& asked);
 
   /// As asked, but for what is settled: the policy (plain, too, without a draft and where costs
   /// cannot be measured) and the acceptance rule.

@@ -1,4 +1,4 @@
-#include "engine/request.h"
+#include "engine/settled_request.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,8 @@ bool values_positions(const Speculation& speculation) {
 
 }  // namespace
 
-Request::Request(Engine::Impl& engine, const GenerateOptions& asked) : options(asked) {
+SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& asked)
+    : options(asked) {
   {
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
@@ -42,14 +43,14 @@ Request::Request(Engine::Impl& engine, const GenerateOptions& asked) : options(a
   settle_sharpness(engine);
 }
 
-DeviceNoise Request::rule() const {
+DeviceNoise SettledRequest::rule() const {
   if (greedy()) return DeviceNoise::top;
   return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
 }
 
 // Large trees gain by coupled acceptance where they know the noise (sizing/rule_choice.h). Sizes
 // that repeat themselves are judged by the same rule every time.
-void Request::settle_rule(Engine::Impl& engine) {
+void SettledRequest::settle_rule(Engine::Impl& engine) {
   const bool open = options.acceptance == Acceptance::automatic;
   options.acceptance = settled_acceptance(options);
   if (!open || greedy() || !learns_values) return;
@@ -72,7 +73,7 @@ void Request::settle_rule(Engine::Impl& engine) {
 
 // Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
 // only ranks: the draft temperature is the belief's, by default one that is learned.
-void Request::settle_draft(const Engine::Impl& engine) {
+void SettledRequest::settle_draft(const Engine::Impl& engine) {
   const bool given = options.draft_temperature.has_value();
   draft_temperature = first_draft_temperature(options);
   draft.draw = child_draw(options);
@@ -91,7 +92,7 @@ void Request::settle_draft(const Engine::Impl& engine) {
 
 // Learning starts from what earlier texts have shown of the pair. Not where sizes, and so all that
 // a request reports, are to repeat themselves.
-void Request::settle_sharpness(Engine::Impl& engine) {
+void SettledRequest::settle_sharpness(Engine::Impl& engine) {
   if (!learns_belief) return;
   draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
   if (costs == nullptr || engine.costs_are_saved) return;

@@ -1,0 +1,20 @@
+// What a sequence owns.
+#pragma once
+
+#include <atomic>
+
+#include "coppice.h"
+#include "engine/engine_impl.h"
+#include "models/sequence_state.h"
+
+namespace coppice {
+
+struct __attribute__((visibility("hidden"))) Sequence::Impl {
+  explicit Impl(Engine::Impl& owner) : engine(owner), state(owner.new_text()) {}
+
+  Engine::Impl& engine;
+  SequenceState state;
+  std::atomic<bool> generating = false;
+};
+
+}  // namespace coppice
