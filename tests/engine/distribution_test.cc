@@ -5,12 +5,11 @@
 // every policy; what is left for samples is what stands around them: passes, rows, keys, filters.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "engine/check_speculation.h"
 #include "engine/engine_impl.h"
+#include "engine/law_prices.h"
 #include "engine/pair.h"
 #include "engine/sampled_law.h"
 #include "verify/planted_faults.h"
@@ -47,25 +46,7 @@ TEST_P(EngineDistribution, MatchesTheTargetsLaw) {
   const TinyPair pair(law_shape(5), c.draft_noise);
   EngineOptions load = pair.options();
   if (sized_by_costs(c.speculation) && asked_size(c.speculation) == 0) {
-    // Prices under which large trees pay, then none, whatever this machine's are: written once
-    // by the engine, then edited.
-    load.cost_table = pair.path() / "costs.json";
-    GenerateOptions once;
-    once.max_new_tokens = 2;
-    Engine::load(load).generate(law_prompt, once);
-    nlohmann::json table = nlohmann::json::parse(std::ifstream(load.cost_table));
-    for (const char* model : {"target", "draft"}) {
-      table[model]["points"] = nlohmann::json::array();
-      for (const int rows : {1, 2, 5, 6, 12, 13, 64}) {
-        // The target's costs have steps that trees stop at.
-        const double seconds =
-            model[0] == 't' ? 1e-3 + 3e-5 * rows + (rows > 5 ? 2e-4 : 0) + (rows > 12 ? 1e-3 : 0)
-                            : 1e-4 + 1e-6 * rows;
-        table[model]["points"].push_back(
-            {{"rows", rows}, {"seconds_short", seconds}, {"seconds_long", seconds}});
-      }
-    }
-    std::ofstream(load.cost_table) << table;
+    load.cost_table = write_law_prices(pair);
   }
   Engine engine = Engine::load(load);
   GenerateOptions options;

@@ -5,14 +5,12 @@
 // comparison then starts again from the plain text.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <iostream>
 
-#include "engine/engine_impl.h"
+#include "engine/near_tie.h"
 #include "engine/pair.h"
 #include "kernels/cpu/instruction_set.h"
-#include "kernels/noise.h"
 
 namespace coppice::testing {
 namespace {
@@ -57,14 +55,6 @@ const std::vector<Speculation> turns = {
 };
 
 class Identity : public ::testing::TestWithParam<Case> {};
-
-// log of the noise that position `position` adds to `token`.
-double noise_of(const GenerateOptions& options, std::size_t position, TokenId token,
-                std::int64_t vocab) {
-  std::vector<float> row(static_cast<std::size_t>(vocab));
-  inverse_exponential_noise(options.seed, options.stream, position, row);
-  return std::log(static_cast<double>(row[static_cast<std::size_t>(token)]));
-}
 
 TEST_P(Identity, TokensEqualPlainDecoding) {
   const Case& c = GetParam();
@@ -111,18 +101,7 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
       const std::size_t at = done + same;
       const TokenLogprob& mine = plain.logprobs[at];
       const TokenLogprob& other = fast.logprobs[same];
-      double gap = mine.logprob - other.logprob;
-      if (c.coupled) {
-        const std::size_t position = text.size() + same;
-        gap += noise_of(options, position, mine.token, engine.vocab_size()) -
-               noise_of(options, position, other.token, engine.vocab_size());
-      } else {
-        // Both from the plain run where it lists the other token.
-        for (const auto& [token, logprob] : mine.top) {
-          if (token == other.token) gap = mine.logprob - logprob;
-        }
-      }
-      gap = std::abs(gap);
+      const double gap = near_tie(options, text.size() + same, engine.vocab_size(), mine, other);
       largest_gap = std::max(largest_gap, gap);
       EXPECT_LT(gap, c.tolerance) << "prompt " << prompt << ", token " << at << ": " << other.token
                                   << " instead of " << mine.token;

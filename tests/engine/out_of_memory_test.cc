@@ -2,24 +2,10 @@
 // and no KV slot lost.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <optional>
 
+#include "engine/failing_allocation.h"
 #include "engine/pair.h"
-
-namespace {
-thread_local long allocations_left = -1;  // below 0: no end of them
-}
-
-// Not inlined: compilers would miss the other half of a pair.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace coppice::testing {
 namespace {

@@ -1,0 +1,204 @@
+// A text of a batch is what it is alone: for any number of texts, arrivals, cancellations and
+// preemptions. On a CPU in f32 token for token; on a GPU up to near-ties, which are counted and
+// bounded as in identity_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "engine/batch_requests.h"
+#include "engine/lettered_pair.h"
+#include "engine/near_tie.h"
+
+namespace coppice::testing {
+namespace {
+
+class BatchIdentity : public ::testing::TestWithParam<Rule> {
+ protected:
+  void SetUp() override {
+    if (on_cuda()) GTEST_SKIP() << "candidates of a random model nearly tie in bf16";
+  }
+  const LetteredPair pair_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Rules, BatchIdentity,
+                         ::testing::Values(Rule::greedy, Rule::coupled, Rule::fixed_trees),
+                         [](const auto& given) { return std::string(name_of(given.param)); });
+
+TEST_P(BatchIdentity, OneToManyTexts) {
+  Engine engine = Engine::load(pair_.options());
+  std::uint32_t seed = 1;
+  for (const std::size_t count : {1, 2, 3, 5, 8, 17, 64}) {
+    const std::vector<Request> requests = mixed_requests(count, GetParam(), ++seed, 40, true);
+    const std::vector<Generation> alone = one_by_one(engine, requests);
+    const std::vector<Outcome> together = engine.generate(requests);
+    ASSERT_EQ(together.size(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      SCOPED_TRACE(::testing::Message() << "text " << i << " of " << count);
+      expect_equal(only(together[i]), alone[i]);
+    }
+    expect_nothing_leaked(engine);
+  }
+}
+
+// Several threads bring lists of texts, some of which end by their callbacks.
+TEST_P(BatchIdentity, ArrivalsAndCancellations) {
+  EngineOptions load = pair_.options();
+  load.max_sequences = 6;
+  Engine engine = Engine::load(load);
+  constexpr std::size_t threads = 5, lists = 6;
+  std::mt19937 random(5);
+  std::vector<std::vector<Request>> requests;
+  std::vector<std::vector<Generation>> alone;
+  std::vector<std::vector<std::size_t>> cancel_at;  // tokens
+  for (std::size_t list = 0; list < threads * lists; ++list) {
+    requests.push_back(mixed_requests(1 + random() % 5, GetParam(), random()));
+    alone.push_back(one_by_one(engine, requests.back()));
+    cancel_at.emplace_back();
+    for (std::size_t i = 0; i < requests.back().size(); ++i) {
+      cancel_at.back().push_back(random() % 2 == 0 ? 1 + random() % 20 : 1000);
+    }
+  }
+  std::atomic<int> cancelled = 0;
+  const auto write = [&](std::size_t list) {
+    std::vector<Request> mine = requests[list];
+    std::vector<std::size_t> seen(mine.size(), 0);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      mine[i].callback = [&, i](std::int32_t, const Piece& piece) {
+        EXPECT_LT(seen[i], cancel_at[list][i]) << "called after it said false";
+        seen[i] += piece.tokens.size();
+        return seen[i] < cancel_at[list][i];
+      };
+    }
+    const std::vector<Outcome> outcomes = engine.generate(mine);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const Generation& g = only(outcomes[i]);
+      const Generation& whole = alone[list][i];
+      if (g.finish_reason == FinishReason::cancelled) {
+        ++cancelled;
+        EXPECT_GE(g.tokens.size(), cancel_at[list][i]);
+        ASSERT_LE(g.tokens.size(), whole.tokens.size());
+        EXPECT_TRUE(std::equal(g.tokens.begin(), g.tokens.end(), whole.tokens.begin()));
+      } else {
+        expect_equal(g, whole);
+      }
+    }
+  };
+  std::vector<std::thread> all;
+  for (std::size_t t = 0; t < threads; ++t) {
+    all.emplace_back([&, t] {
+      for (std::size_t list = t; list < threads * lists; list += threads) write(list);
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  EXPECT_GT(cancelled, 10);
+  expect_nothing_leaked(engine);
+}
+
+// All fit the KV memory alone, four or so side by side.
+TEST_P(BatchIdentity, TooLittleMemoryForAll) {
+  if (GetParam() == Rule::fixed_trees) GTEST_SKIP() << "trees shrink where memory is short";
+  EngineOptions load = pair_.options();
+  load.max_tree_size = 32;
+  load.kv_tokens = 128;
+  Engine engine = Engine::load(load);
+  const std::vector<Request> requests = mixed_requests(24, GetParam(), 9, 80);
+  const std::vector<Generation> alone = one_by_one(engine, requests);
+  std::int32_t preemptions = 0;
+  const std::vector<Outcome> together = engine.generate(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "text " << i);
+    expect_equal(only(together[i]), alone[i]);
+    preemptions += only(together[i]).statistics.preemptions;
+  }
+  std::cout << preemptions << " preemptions\n";
+  expect_nothing_leaked(engine);
+}
+
+class ShippedBatch : public ::testing::TestWithParam<Rule> {};
+
+INSTANTIATE_TEST_SUITE_P(Rules, ShippedBatch, ::testing::Values(Rule::greedy, Rule::coupled),
+                         [](const auto& given) { return std::string(name_of(given.param)); });
+
+// Against plain decoding of each text alone.
+TEST_P(ShippedBatch, IsWhatPlainDecodingGivesAlone) {
+  const bool coupled = GetParam() == Rule::coupled;
+  // identity_test.cc derives them.
+  const double tolerance = !on_cuda() ? 6e-4 : coupled ? 0.25 : 0.2;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::size_t most = 3;
+#else
+  constexpr std::size_t most = 8;
+#endif
+  const std::size_t count = on_cuda() ? 64 : most;
+  const std::int32_t new_tokens = on_cuda() ? 48 : 20;
+  EngineOptions load = shipped_options();
+  load.kv_tokens = 8192;
+  Engine engine = Engine::load(load);
+  const auto all = prompts();
+  std::vector<Request> plain, requests;
+  for (std::size_t i = 0; i < count; ++i) {
+    GenerateOptions options;
+    options.max_new_tokens = new_tokens;
+    options.sampling.temperature = coupled ? 0.8 : 0.0;
+    options.acceptance = coupled ? Acceptance::coupled : Acceptance::rejection;
+    options.ignore_eos = true;
+    options.logprobs = true;
+    options.seed = 11;
+    options.stream = i;
+    options.speculation = Plain{};
+    plain.push_back(request_of(engine.tokenize(all[i * all.size() / count]), options));
+    requests.push_back(plain.back());
+    requests.back().options.speculation = speculation_of(GetParam(), i);
+  }
+  const std::vector<Generation> alone = one_by_one(engine, plain);
+  std::vector<std::size_t> done(count, 0);  // plain tokens that were reached
+  std::int64_t flips = 0;
+  double largest_gap = 0.0;
+  std::vector<std::size_t> left(count);
+  for (std::size_t i = 0; i < count; ++i) left[i] = i;
+  while (!left.empty()) {
+    std::vector<Request> now;
+    for (const std::size_t i : left) now.push_back(requests[i]);
+    const std::vector<Outcome> together = engine.generate(now);
+    std::vector<std::size_t> flipped;
+    for (std::size_t k = 0; k < left.size(); ++k) {
+      const std::size_t i = left[k];
+      const Generation& fast = only(together[k]);
+      const std::vector<TokenId>& expected = alone[i].tokens;
+      std::size_t same = 0;
+      while (same < fast.tokens.size() && fast.tokens[same] == expected[done[i] + same]) ++same;
+      const std::size_t at = done[i] + same;
+      if (at == expected.size()) continue;
+      ASSERT_LT(same, fast.tokens.size()) << "text " << i << " ended early";
+      const TokenLogprob& mine = alone[i].logprobs[at];
+      const TokenLogprob& other = fast.logprobs[same];
+      const double gap = near_tie(requests[i].options, requests[i].tokens.size() + same,
+                                  engine.vocab_size(), mine, other);
+      largest_gap = std::max(largest_gap, gap);
+      EXPECT_LT(gap, tolerance) << "text " << i << ", token " << at << ": " << other.token
+                                << " instead of " << mine.token;
+      ++flips;
+      // On from the plain text.
+      requests[i].tokens.insert(requests[i].tokens.end(),
+                                expected.begin() + static_cast<std::ptrdiff_t>(done[i]),
+                                expected.begin() + static_cast<std::ptrdiff_t>(at + 1));
+      done[i] = at + 1;
+      requests[i].options.max_new_tokens = static_cast<std::int32_t>(expected.size() - done[i]);
+      if (done[i] < expected.size()) flipped.push_back(i);
+    }
+    left = flipped;
+  }
+  const auto tokens = static_cast<std::int64_t>(count) * new_tokens;
+  std::cout << tokens << " tokens of " << count << " texts, " << flips << " near-ties, largest gap "
+            << largest_gap << "\n";
+  EXPECT_LE(flips, tokens / 200);
+  expect_nothing_leaked(engine);
+}
+
+}  // namespace
+}  // namespace coppice::testing

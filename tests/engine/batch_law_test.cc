@@ -1,0 +1,230 @@
+// Texts of one batch against the target's exact law: each by itself, and each pair of them, whose
+// joint law is the product. Significance 1e-9 a comparison (reference/statistics.h), of which there
+// are at most 64 for each batch. Faults are planted that the same comparisons must notice.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "engine/access.h"
+#include "engine/batch.h"
+#include "engine/law_prices.h"
+#include "engine/sampled_law.h"
+
+namespace coppice::testing {
+namespace {
+
+struct LawText {
+  std::string name;
+  std::vector<TokenId> prompt;
+  Speculation speculation;
+  Acceptance acceptance = Acceptance::rejection;
+  SamplingParams sampling;
+};
+
+GenerateOptions options_of(const LawText& text) {
+  GenerateOptions options;
+  options.max_new_tokens = 4;
+  options.speculation = text.speculation;
+  options.acceptance = text.acceptance;
+  options.sampling = text.sampling;
+  return options;
+}
+
+std::vector<LawText> mixed_texts() {
+  constexpr auto rejection = Acceptance::rejection, coupled = Acceptance::coupled;
+  const auto sampling = [](double temperature, std::int32_t top_k = 0, double top_p = 1.0,
+                           double penalty = 1.0) {
+    SamplingParams params;
+    params.temperature = temperature;
+    params.top_k = top_k;
+    params.top_p = top_p;
+    params.repetition_penalty = penalty;
+    return params;
+  };
+  return {
+      {"dyspec 8", {1, 4, 2, 5}, Dyspec{8}, rejection, sampling(1.0)},
+      {"automatic, coupled, penalty", {3, 5, 5}, Dyspec{}, coupled, sampling(0.7, 0, 1.0, 1.5)},
+      {"chain, top-p", {2}, Chain{3}, rejection, sampling(1.5, 0, 0.9)},
+      {"threshold, coupled, penalty",
+       {4, 1, 1, 3, 2, 2, 5},
+       DyspecThreshold{0.1, 12},
+       coupled,
+       sampling(1.0, 0, 1.0, 1.4)},
+      {"plain, top-k", {5, 3, 4, 4, 1, 2}, Plain{}, rejection, sampling(0.5, 4)},
+      {"custom, penalty", {1, 1}, two_of_each(6), rejection, sampling(1.2, 0, 1.0, 1.8)},
+      {"automatic, filters", {2, 4, 4, 3, 1}, Dyspec{}, rejection, sampling(0.8, 4, 0.9, 1.3)},
+      {"plain, coupled", {5, 1, 2, 3, 3, 4, 1}, Plain{}, coupled, sampling(2.0)},
+  };
+}
+
+using Three = std::array<TokenId, 3>;
+
+std::size_t index_of(const Three& tokens, std::size_t count = 3) {
+  std::size_t index = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    index = index * law_vocab + static_cast<std::size_t>(tokens[i]);
+  }
+  return index;
+}
+
+// Three tokens of each of the requests, which are written by one call.
+std::vector<Three> first_three(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Three> all(requests.size());
+  engine.generate(requests, [&](std::size_t index, Outcome& outcome) {
+    const Generation g = only(outcome);
+    outcome = {};  // it may be moved from: a long list costs no memory
+    ASSERT_EQ(g.tokens.size(), 4u);
+    std::copy_n(g.tokens.begin(), 3, all[index].begin());
+  });
+  return all;
+}
+
+// Draw by draw, text by text.
+std::vector<Request> requests_of(const std::vector<LawText>& texts, int draws) {
+  std::vector<Request> requests;
+  for (int draw = 0; draw < draws; ++draw) {
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      requests.push_back(request_of(texts[t].prompt, options_of(texts[t])));
+      requests.back().options.seed = 1000 + static_cast<std::uint64_t>(draw);
+      requests.back().options.stream = t;
+    }
+  }
+  return requests;
+}
+
+Fit fit_of_text(const std::vector<Three>& drawn, std::size_t texts, std::size_t t,
+                const std::vector<double>& law) {
+  std::vector<std::int64_t> counts(law.size(), 0);
+  for (std::size_t i = t; i < drawn.size(); i += texts) ++counts[index_of(drawn[i])];
+  return compare(counts, law);
+}
+
+// Of two tokens each, in 36 times 36 cells.
+Fit fit_of_pair(const std::vector<Three>& drawn, std::size_t texts, std::size_t a, std::size_t b,
+                const std::vector<double>& law_a, const std::vector<double>& law_b) {
+  constexpr std::size_t two = law_vocab * law_vocab;
+  std::array<double, two> of_a = {}, of_b = {};
+  for (std::size_t i = 0; i < law_a.size(); ++i) {
+    of_a[i / law_vocab] += law_a[i];
+    of_b[i / law_vocab] += law_b[i];
+  }
+  std::vector<double> product;
+  for (const double pa : of_a) {
+    for (const double pb : of_b) product.push_back(pa * pb);
+  }
+  std::vector<std::int64_t> counts(product.size(), 0);
+  for (std::size_t i = 0; i + texts <= drawn.size(); i += texts) {
+    ++counts[index_of(drawn[i + a], 2) * two + index_of(drawn[i + b], 2)];
+  }
+  return compare(counts, product);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int draws = 100, faulty_draws = 0;  // no fault is planted there (sampled_law.h)
+#else
+constexpr int draws = 6000, faulty_draws = 1500;
+#endif
+
+class BatchLaw : public ::testing::Test {
+ protected:
+  BatchLaw() {
+    load_.cost_table = write_law_prices(pair_);
+    load_.max_sequences = 8;
+    for (const LawText& text : texts_) {
+      laws_.push_back(exact_law(pair_.path() / "target", options_of(text), text.prompt));
+    }
+  }
+  /// How many of the texts do not fit their laws.
+  std::size_t misfits(const std::vector<Three>& drawn) const {
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < texts_.size(); ++t) {
+      if (!fit_of_text(drawn, texts_.size(), t, laws_[t]).fits) ++count;
+    }
+    return count;
+  }
+
+  const TinyPair pair_{law_shape(5), 0.4};
+  EngineOptions load_ = pair_.options();
+  const std::vector<LawText> texts_ = mixed_texts();
+  std::vector<std::vector<double>> laws_;
+};
+
+TEST_F(BatchLaw, EachTextFitsItsOwnAndPairsAreIndependent) {
+  Engine engine = Engine::load(load_);
+  const std::vector<Three> drawn = first_three(engine, requests_of(texts_, draws));
+  for (std::size_t t = 0; t < texts_.size(); ++t) {
+    const Fit fit = fit_of_text(drawn, texts_.size(), t, laws_[t]);
+    std::cout << "[ " << texts_[t].name << " ] " << fit.text() << "\n";
+    EXPECT_TRUE(fit.fits) << texts_[t].name << ": " << fit.text();
+    for (std::size_t u = 0; u < t; ++u) {
+      const Fit joint = fit_of_pair(drawn, texts_.size(), u, t, laws_[u], laws_[t]);
+      EXPECT_TRUE(joint.fits) << texts_[u].name << " and " << texts_[t].name << ": "
+                              << joint.text();
+    }
+  }
+  expect_nothing_leaked(engine);
+}
+
+// Sample i and sample i + 1, as they stand side by side.
+TEST_F(BatchLaw, SamplesOfOnePromptAreIndependent) {
+  Engine engine = Engine::load(load_);
+  for (const std::size_t t : {std::size_t{0}, std::size_t{3}}) {
+    Request request = request_of(texts_[t].prompt, options_of(texts_[t]));
+    request.n = 2 * draws;
+    const Outcome outcome = engine.generate({&request, 1}).front();
+    ASSERT_EQ(error_of(outcome), "");
+    std::vector<Three> drawn(outcome.samples.size());
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+      std::copy_n(outcome.samples[i].tokens.begin(), 3, drawn[i].begin());
+    }
+    const Fit fit = fit_of_text(drawn, 1, 0, laws_[t]);
+    const Fit joint = fit_of_pair(drawn, 2, 0, 1, laws_[t], laws_[t]);
+    std::cout << "[ " << texts_[t].name << " ] samples " << fit.text() << ", pairs " << joint.text()
+              << "\n";
+    EXPECT_TRUE(fit.fits) << fit.text();
+    EXPECT_TRUE(joint.fits) << joint.text();
+
+    if (faulty_draws == 0) continue;
+    std::vector<Request> twins(2 * faulty_draws, request_of(texts_[t].prompt, request.options));
+    for (std::size_t i = 0; i < twins.size(); ++i) twins[i].options.stream = i / 2;
+    EXPECT_FALSE(fit_of_pair(first_three(engine, twins), 2, 0, 1, laws_[t], laws_[t]).fits)
+        << "two samples with one stream were not noticed";
+  }
+}
+
+using BatchLawPlanted = BatchLaw;
+
+TEST_F(BatchLawPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
+  if (faulty_draws == 0) GTEST_SKIP() << "long statistics";
+  Engine engine = Engine::load(load_);
+  const auto drawn_with = [&](const auto& change) {
+    std::vector<Request> requests = requests_of(texts_, faulty_draws);
+    for (std::size_t i = 0; i < requests.size(); i += texts_.size()) {
+      for (std::size_t t = 0; t + 1 < texts_.size(); ++t) {
+        change(requests[i + t].options, requests[i + t + 1].options);
+      }
+    }
+    return first_three(engine, requests);
+  };
+  EXPECT_EQ(misfits(drawn_with([](GenerateOptions&, GenerateOptions&) {})), 0u);
+  EXPECT_GT(misfits(drawn_with([](GenerateOptions& mine, GenerateOptions& next) {
+              std::swap(mine.sampling.temperature, next.sampling.temperature);
+            })),
+            3u);
+  EXPECT_GT(misfits(drawn_with([](GenerateOptions& mine, GenerateOptions& next) {
+              std::swap(mine.sampling.repetition_penalty, next.sampling.repetition_penalty);
+            })),
+            1u);
+  // Shared noise is by position: texts 3 and 7 are equally long.
+  const std::vector<Three> one_noise =
+      drawn_with([](GenerateOptions& mine, GenerateOptions& next) { next.stream = mine.stream; });
+  EXPECT_EQ(misfits(one_noise), 0u) << "noise shows in pairs alone";
+  EXPECT_FALSE(fit_of_pair(one_noise, texts_.size(), 3, 7, laws_[3], laws_[7]).fits);
+}
+
+}  // namespace
+}  // namespace coppice::testing

@@ -1,0 +1,96 @@
+// The host's memory runs out at any allocation of a call that writes four texts: what fails says
+// so, the others are right, and no KV slot is lost.
+#include <gtest/gtest.h>
+
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/failing_allocation.h"
+#include "reference/random_tokens.h"
+
+namespace coppice::testing {
+namespace {
+
+// Four texts of different policies, the last one of a sequence.
+std::vector<Request> four(Acceptance acceptance) {
+  std::vector<Request> requests;
+  for (const Speculation& speculation :
+       std::vector<Speculation>{Dyspec{6}, Plain{}, ExpandRerank{6}, Chain{4}}) {
+    GenerateOptions options;
+    options.speculation = speculation;
+    options.max_new_tokens = 8;
+    options.sampling.temperature = acceptance == Acceptance::coupled ? 0.7 : 0.0;
+    options.acceptance = acceptance;
+    options.stream = requests.size();
+    options.logprobs = requests.size() % 2 == 0;
+    requests.push_back(
+        request_of(random_tokens(30, 96, 5 + static_cast<unsigned>(requests.size())), options));
+  }
+  return requests;
+}
+
+TEST(BatchOutOfMemory, LosesNothing) {
+  TinyModel shape;
+  shape.eos_tokens = {};
+  const TinyPair pair(shape, 0.2);
+  EngineOptions loaded = pair.options();
+  loaded.max_tree_size = 32;
+  loaded.max_sequences = 4;
+  int calls_failed = 0, texts_failed = 0, whole = 0;
+  for (const Acceptance acceptance : {Acceptance::coupled, Acceptance::rejection}) {
+    std::vector<Request> requests = four(acceptance);
+    Engine other = Engine::load(loaded);
+    const std::vector<Generation> alone = one_by_one(other, requests);
+    std::optional<Engine> engine;
+    for (long last = 0; last < 900; last += last < 200 ? 1 : 7) {
+      // Scratch memory that is there already hides failures.
+      if (last % 10 < 7) engine.emplace(Engine::load(loaded));
+      SCOPED_TRACE(::testing::Message() << "allocation " << last);
+      {
+        Sequence sequence = engine->new_sequence();
+        requests[3].sequence = &sequence;
+        std::vector<Outcome> outcomes;
+        allocations_left = last;
+        try {
+          outcomes = engine->generate(requests);
+          allocations_left = -1;
+        } catch (const std::exception&) {
+          allocations_left = -1;
+          ++calls_failed;
+        }
+        std::size_t failed = 0;
+        for (std::size_t i = 0; i < outcomes.size(); ++i) {
+          if (outcomes[i].error) {
+            ++failed;
+            EXPECT_NE(error_of(outcomes[i]), "");
+            EXPECT_TRUE(i != 3 || sequence.tokens().empty());
+          } else {
+            EXPECT_EQ(only(outcomes[i]).tokens, alone[i].tokens) << "text " << i;
+          }
+        }
+        EXPECT_LE(failed, 1u) << "one allocation failed";
+        texts_failed += static_cast<int>(failed);
+        if (!outcomes.empty() && failed == 0) ++whole;
+        // The engine is as good as before.
+        if (last % 10 == 9) {
+          requests[3].sequence = nullptr;
+          const std::vector<Outcome> again = engine->generate(requests);
+          for (std::size_t i = 0; i < again.size(); ++i) {
+            EXPECT_EQ(only(again[i]).tokens, alone[i].tokens) << "text " << i;
+          }
+        }
+      }
+      expect_nothing_leaked(*engine);
+      ASSERT_FALSE(::testing::Test::HasFailure());
+    }
+  }
+  std::cout << calls_failed << " calls failed, " << texts_failed << " texts, " << whole
+            << " calls brought all\n";
+  EXPECT_GT(calls_failed + texts_failed, 50);
+  EXPECT_GT(whole, 0);
+}
+
+}  // namespace
+}  // namespace coppice::testing

@@ -1,0 +1,221 @@
+// Every KV slot of both models is owned by one sequence, in flight or free, after every one of many
+// random operations in little memory: sequences that begin, go on and die, batches of everything,
+// cancellations, failures of each kind. COPPICE_RANDOM_OPERATIONS says how many (by default few
+// enough for every run of the tests; 1000000 take some minutes).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/batch_requests.h"
+
+namespace coppice::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr long usual_operations = 600;
+#else
+constexpr long usual_operations = 6000;
+#endif
+
+long operations() {
+  const char* asked = std::getenv("COPPICE_RANDOM_OPERATIONS");
+  return asked == nullptr ? usual_operations : std::atol(asked);
+}
+
+TinyModel smallest() {
+  TinyModel model;
+  model.vocab_size = 24;
+  model.hidden_size = 16;
+  model.intermediate_size = 16;
+  model.layers = 1;
+  model.heads = 2;
+  model.kv_heads = 1;
+  model.head_dim = 8;
+  model.context_length = 48;
+  return model;
+}
+
+struct Planned : std::runtime_error {
+  Planned() : std::runtime_error("planned") {}
+};
+
+class ThrowsPlanned final : public CustomPolicy {
+ public:
+  std::vector<std::int32_t> grow(GrowingTree& tree, std::span<const std::int32_t>) override {
+    static_cast<void>(tree.draw(0));
+    throw Planned();
+  }
+};
+
+class RandomOperations {
+ public:
+  RandomOperations(Engine& engine, std::uint32_t seed) : engine_(engine), random_(seed) {}
+
+  void next() {
+    switch (below(8)) {
+      case 0: {
+        std::optional<Sequence>& one = sequences_[below(sequences_.size())];
+        one.emplace(engine_.new_sequence());
+        return;
+      }
+      case 1:
+        sequences_[below(sequences_.size())].reset();
+        return;
+      default:
+        return write(1 + below(7));
+    }
+  }
+
+  /// What sequences may keep: of every token but the last. Fewer where memory ran out, and the
+  /// draft may lag behind.
+  std::int32_t may_be_kept() const {
+    std::int32_t slots = 0;
+    for (const auto& one : sequences_) {
+      slots += one ? std::max(0, static_cast<std::int32_t>(one->tokens().size()) - 1) : 0;
+    }
+    return slots;
+  }
+  void expect_right() const {
+    for (const LoadedModel* model : {&inside(engine_).target, &inside(engine_).draft}) {
+      const KvPool& pool = *model->pool;
+      ASSERT_LE(pool.free_slots(), pool.layout().slots());
+      ASSERT_GE(pool.free_slots() + may_be_kept(), pool.layout().slots());
+    }
+  }
+  void drop_all() {
+    for (auto& one : sequences_) one.reset();
+  }
+  std::int64_t written = 0, cancelled = 0, failed = 0, out_of_memory = 0, preempted = 0;
+
+ private:
+  std::size_t below(std::size_t end) { return random_() % end; }
+
+  GenerateOptions any_options() {
+    GenerateOptions options;
+    options.max_new_tokens = 1 + static_cast<std::int32_t>(below(20));
+    const auto rule = static_cast<Rule>(below(3));
+    options.speculation = speculation_of(rule, below(16));
+    if (below(20) == 0)
+      options.speculation = Custom{[] { return std::make_unique<ThrowsPlanned>(); }};
+    options.acceptance = rule == Rule::coupled ? Acceptance::coupled : Acceptance::rejection;
+    options.sampling.temperature = rule == Rule::greedy ? 0.0 : 0.8;
+    options.logprobs = below(8) == 0;
+    options.seed = random_();
+    return options;
+  }
+
+  // Some requests of every kind, in one call.
+  void write(std::size_t count) {
+    std::vector<Request> requests;
+    std::vector<int> uses(sequences_.size(), 0);
+    std::vector<std::size_t> sequence_of(count, sequences_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      requests.push_back(request_of(random_tokens(1 + below(12), 24, random_()), any_options()));
+      Request& request = requests.back();
+      const std::size_t which = below(sequences_.size());
+      if (below(2) == 0 && sequences_[which]) {
+        request.sequence = &*sequences_[which];  // others may go on with it, too: they fail
+        sequence_of[i] = which;
+        ++uses[which];
+      } else {
+        request.n = 1 + static_cast<std::int32_t>(below(4) == 0 ? below(4) : 0);
+      }
+      switch (below(16)) {
+        case 0:
+          request.tokens.clear();
+          break;
+        case 1:
+          request.tokens.push_back(24);
+          break;
+        case 2:
+          request.n = 0;
+          break;
+        case 3:
+        case 4:
+          request.callback = [left = below(6)](std::int32_t, const Piece&) mutable {
+            return left-- > 0;
+          };
+          break;
+        case 5:
+          request.callback = [left = below(6)](std::int32_t, const Piece&) mutable {
+            if (left-- == 0) throw Planned();
+            return true;
+          };
+          break;
+        default:
+          break;
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t which = sequence_of[i];
+      if (which == sequences_.size() || uses[which] > 1 || below(8) != 0) continue;
+      requests[i].callback = [this, which](std::int32_t, const Piece&) {
+        sequences_[which].reset();  // a callback may destroy its sequence
+        return true;
+      };
+    }
+    const std::size_t thrown_at = below(30);
+    try {
+      engine_.generate(requests, [&](std::size_t index, Outcome& outcome) {
+        take_note(outcome);
+        if (index == thrown_at) throw Planned();
+      });
+    } catch (const Planned&) {
+      ++failed;
+    }
+  }
+
+  void take_note(const Outcome& outcome) {
+    if (outcome.error) ++failed;
+    for (const Generation& g : outcome.samples) {
+      written += static_cast<std::int64_t>(g.tokens.size());
+      cancelled += g.finish_reason == FinishReason::cancelled ? 1 : 0;
+      out_of_memory += g.finish_reason == FinishReason::memory ? 1 : 0;
+      preempted += g.statistics.preemptions;
+    }
+  }
+
+  Engine& engine_;
+  std::mt19937 random_;
+  std::vector<std::optional<Sequence>> sequences_ = std::vector<std::optional<Sequence>>(5);
+};
+
+TEST(BatchSlots, AreOwnedOnceOrFree) {
+  const TinyPair pair(smallest());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 112;
+  load.max_sequences = 5;
+  load.max_tree_size = 24;
+  load.max_batch_rows = 40;
+  Engine engine = Engine::load(load);
+  RandomOperations random(engine, 3);
+  const long count = operations();
+  for (long operation = 0; operation < count; ++operation) {
+    random.next();
+    random.expect_right();
+    if (operation % 50 == 49) {
+      random.drop_all();
+      expect_nothing_leaked(engine);
+    }
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation;
+  }
+  random.drop_all();
+  expect_nothing_leaked(engine);
+  std::cout << count << " operations: " << random.written << " tokens, " << random.cancelled
+            << " cancelled, " << random.failed << " failed, " << random.out_of_memory
+            << " out of memory, " << random.preempted << " preempted\n";
+  EXPECT_GT(random.written, count);
+  EXPECT_GT(random.cancelled, 0);
+  EXPECT_GT(random.failed, 0);
+  EXPECT_GT(random.out_of_memory, 0);
+}
+
+}  // namespace
+}  // namespace coppice::testing

@@ -1,0 +1,104 @@
+// Eight threads that use one engine at the same time in every way. It is for the thread sanitizer
+// as much as for what it asserts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "engine/batch_requests.h"
+
+namespace coppice::testing {
+namespace {
+
+constexpr std::size_t threads = 8;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int rounds = 4;
+#else
+constexpr int rounds = 12;
+#endif
+
+TEST(BatchThreads, EightAtOnce) {
+  const TinyPair pair;
+  EngineOptions load = pair.options();
+  load.kv_tokens = 512;
+  load.max_sequences = 12;
+  load.max_tree_size = 24;
+  Engine engine = Engine::load(load);
+  // Whole texts by thread and round, alone.
+  std::vector<std::vector<Request>> requests;
+  std::vector<std::vector<Generation>> alone;
+  for (std::size_t i = 0; i < threads * rounds; ++i) {
+    requests.push_back(mixed_requests(3, i % 2 == 0 ? Rule::greedy : Rule::coupled,
+                                      100 + static_cast<std::uint32_t>(i), 24));
+    alone.push_back(one_by_one(engine, requests.back()));
+  }
+  const auto expect_alone = [&](const Generation& mine, const Generation& other) {
+    if (!on_cuda()) expect_equal(mine, other);
+  };
+  // Handed from thread to thread.
+  std::mutex mutex;
+  std::optional<Sequence> common = engine.new_sequence();
+  std::atomic<int> refused = 0;
+  const auto live = [&](std::size_t thread) {
+    for (int round = 0; round < rounds; ++round) {
+      const std::size_t i = thread * rounds + static_cast<std::size_t>(round);
+      std::vector<Request> mine = requests[i];
+      switch ((thread + static_cast<std::size_t>(round)) % 5) {
+        case 0:  // one call after another
+          for (std::size_t k = 0; k < mine.size(); ++k) {
+            expect_alone(engine.generate(mine[k].tokens, mine[k].options), alone[i][k]);
+          }
+          break;
+        case 1: {  // sequences that die on this thread while others write
+          for (std::size_t k = 0; k < mine.size(); ++k) {
+            Sequence sequence = engine.new_sequence();
+            expect_alone(sequence.generate(mine[k].tokens, mine[k].options), alone[i][k]);
+            EXPECT_GE(sequence.tokens().size(), mine[k].tokens.size());
+          }
+          break;
+        }
+        case 2: {  // a sequence of several threads
+          const std::lock_guard lock(mutex);
+          if (common->tokens().size() > 120) common = engine.new_sequence();
+          mine[0].sequence = &*common;
+          mine[0].options.max_new_tokens = 3;
+          const std::vector<Outcome> outcomes = engine.generate(mine);
+          EXPECT_LE(only(outcomes[0]).tokens.size(), 3u);
+          expect_alone(only(outcomes[2]), alone[i][2]);
+          break;
+        }
+        case 3: {  // failures, a cancellation
+          mine[1].callback = [](std::int32_t, const Piece&) -> bool {
+            throw std::runtime_error("mine");
+          };
+          mine[0].callback = [](std::int32_t, const Piece&) { return false; };
+          const std::vector<Outcome> outcomes = engine.generate(mine);
+          EXPECT_EQ(error_of(outcomes[1]), "mine");
+          refused += error_of(outcomes[1]).empty() ? 0 : 1;
+          expect_alone(only(outcomes[2]), alone[i][2]);
+          break;
+        }
+        default: {
+          const std::vector<Outcome> outcomes = engine.generate(mine);
+          for (std::size_t k = 0; k < mine.size(); ++k) {
+            expect_alone(only(outcomes[k]), alone[i][k]);
+          }
+        }
+      }
+    }
+  };
+  std::vector<std::thread> all;
+  for (std::size_t t = 0; t < threads; ++t) all.emplace_back(live, t);
+  for (std::thread& thread : all) thread.join();
+  EXPECT_GT(refused, 0);
+  common.reset();
+  expect_nothing_leaked(engine);
+}
+
+}  // namespace
+}  // namespace coppice::testing

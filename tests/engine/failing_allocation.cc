@@ -1,0 +1,18 @@
+#include "engine/failing_allocation.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace coppice::testing {
+thread_local long allocations_left = -1;
+}
+
+// Not inlined: compilers would miss the other half of a pair.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  long& left = coppice::testing::allocations_left;
+  if (left >= 0 && left-- == 0) throw std::bad_alloc();
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
