@@ -99,57 +99,62 @@ struct LawError {
 /// numbers of their own: by induction over steps.)
 LawError compare_exactly(const std::map<TokenPath, double>& written, PathRows& target);
 
+/// D after what a text wrote, by whose rows a drawer draws children.
+template <typename Drawer>
+class DraftAfter final : public TextDraft {
+ public:
+  /// All outlive it; `text` may change between steps.
+  DraftAfter(PathRows& rows, Drawer& drawer, const TokenPath& text)
+      : rows_(rows), drawer_(drawer), text_(text) {}
+  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+    for (const std::int32_t node : nodes) {
+      TokenPath path = text_;
+      const TokenPath below = path_to(arena, node);
+      path.insert(path.end(), below.begin(), below.end());
+      const std::vector<float>& row = rows_.after(path);
+      std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
+      drawer_.ready(node);
+    }
+  }
+  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                  std::int32_t rank) override {
+    return drawer_.child(arena, node, rank);
+  }
+  double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
+
+ private:
+  PathRows& rows_;
+  Drawer& drawer_;
+  const TokenPath& text_;
+};
+
+/// T after what a text wrote and a path of its tree.
+class TargetAfter final : public TargetSource {
+ public:
+  TargetAfter(PathRows& rows, const TokenTree& tree, const TokenPath& text)
+      : rows_(rows), tree_(tree), text_(text) {}
+  std::span<const float> distribution(std::int32_t node) override {
+    TokenPath path = text_;
+    const TokenPath below = path_to(tree_, node);
+    path.insert(path.end(), below.begin(), below.end());
+    return rows_.after(path);
+  }
+  TokenId argmax(std::int32_t node) override {
+    const std::span<const float> row = distribution(node);
+    return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
+  }
+
+ private:
+  PathRows& rows_;
+  const TokenTree& tree_;
+  const TokenPath& text_;
+};
+
 /// The law of `speculation`. `drawer` is a BasicChildDrawer, or one with a planted fault, over
 /// decisions by `enumeration`, and so is the rule if it decides anything.
 template <typename Drawer>
 LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
                    const Speculation& speculation) {
-  class Draft final : public TextDraft {
-   public:
-    Draft(PathRows& rows, Drawer& drawer, const TokenPath& text)
-        : rows_(rows), drawer_(drawer), text_(text) {}
-    void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
-      for (const std::int32_t node : nodes) {
-        TokenPath path = text_;
-        const TokenPath below = path_to(arena, node);
-        path.insert(path.end(), below.begin(), below.end());
-        const std::vector<float>& row = rows_.after(path);
-        std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
-        drawer_.ready(node);
-      }
-    }
-    std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
-                                    std::int32_t rank) override {
-      return drawer_.child(arena, node, rank);
-    }
-    double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
-
-   private:
-    PathRows& rows_;
-    Drawer& drawer_;
-    const TokenPath& text_;
-  };
-  class Target final : public TargetSource {
-   public:
-    Target(PathRows& rows, const TokenTree& tree, const TokenPath& text)
-        : rows_(rows), tree_(tree), text_(text) {}
-    std::span<const float> distribution(std::int32_t node) override {
-      TokenPath path = text_;
-      const TokenPath below = path_to(tree_, node);
-      path.insert(path.end(), below.begin(), below.end());
-      return rows_.after(path);
-    }
-    TokenId argmax(std::int32_t node) override {
-      const std::span<const float> row = distribution(node);
-      return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
-    }
-
-   private:
-    PathRows& rows_;
-    const TokenTree& tree_;
-    const TokenPath& text_;
-  };
-
   std::map<TokenPath, long double> sums;  // of up to a million paths each
   long double total = 0.0;
   double accepted = 0.0;
@@ -157,8 +162,8 @@ LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
   TokenPath text;
   TokenTree tree;
   Verdict verdict;
-  Draft draft(pair.draft, drawer, text);
-  Target target(pair.target, tree, text);
+  DraftAfter draft(pair.draft, drawer, text);
+  TargetAfter target(pair.target, tree, text);
   const std::int64_t paths_before = enumeration.paths();
   enumeration.each([&] {
     text.clear();
