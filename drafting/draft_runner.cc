@@ -85,6 +85,8 @@ DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
   }
   Step step(free_steps_.back());
   free_steps_.pop_back();
+  // A step that failed may have evaluated the root already.
+  state.draft_slots.cut(state.length() - 1);
   step->state_ = &state;
   step->uniforms_judge_ = setting.uniforms_judge;
   step->passes_ = 0;
@@ -108,9 +110,12 @@ void DraftRunner::plant(DrawingFault fault) {
   for (const auto& step : steps_) step->sampler_ = sampling_->make();
 }
 
-std::int32_t DraftRunner::room(const SequenceState& state) const {
-  const std::int32_t missing = std::min(state.length() - state.draft_slots.size(), longest_lag);
-  return std::min(pool_.free_slots() - missing, model_.options().max_rows - 1);
+std::int32_t DraftRunner::lag(const SequenceState& state) {
+  return std::min(missing(state), longest_lag);
+}
+
+std::int32_t DraftRunner::room(std::int32_t lag, std::int32_t texts) const {
+  return std::min((pool_.free_slots() - lag) / texts, model_.options().max_rows - 1);
 }
 
 bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {

@@ -100,8 +100,11 @@ class DraftRunner final : public DraftPasses {
   /// The same of texts whose sources are steps of this runner.
   void evaluate(std::span<const GrowingText> texts) override;
 
-  /// Most nodes a step may evaluate beside the root, with the slots that are free now.
-  std::int32_t room(const SequenceState& state) const;
+  /// Tokens that a step's first pass catches up with.
+  static std::int32_t lag(const SequenceState& state);
+  /// Most nodes that each of `texts` steps may evaluate beside the root, with the slots that are
+  /// free now; `lag`: of all together.
+  std::int32_t room(std::int32_t lag, std::int32_t texts) const;
 
   /// Makes every later step draw with a fault: for tests that must fail, and for audits.
   void plant(DrawingFault fault);

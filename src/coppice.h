@@ -198,7 +198,8 @@ struct Seconds {
 struct Statistics {
   std::int32_t prompt_tokens = 0;  ///< BOS included
   /// Of the tokens returned, those that came with prefill and not from a step: the first one, where
-  /// the target had to be run over more of the prompt than its last token, and else none.
+  /// the target had to be run over more of the prompt than its last token, and one after each
+  /// preemption.
   std::int32_t prefill_tokens = 0;
   std::int64_t steps = 0;         ///< target passes after prefill
   double accepted_length = 0.0;   ///< tokens judged good per step, the bonus token included
@@ -351,6 +352,7 @@ class COPPICE_API Sequence {
 
  private:
   friend class Engine;
+  friend class SequenceAccess;  // engine/sequence_impl.h, which is not installed
   explicit Sequence(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  ///< shared with a generate() under way only
 };

@@ -1,46 +1,170 @@
 // Many requests in one call.
-#include <new>
+#include <algorithm>
+#include <list>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/open_text.h"
+#include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
+namespace {
+
+/// Opens texts as room comes and gathers what becomes of them.
+class Batch {
+ public:
+  Batch(Engine& engine, Engine::Impl& inside, std::span<const Request> requests,
+        const OutcomeCallback& finished)
+      : engine_(engine),
+        requests_(requests),
+        finished_(finished),
+        most_(static_cast<std::size_t>(inside.options.max_sequences)),
+        outcomes_(requests.size()),
+        left_(requests.size(), 1),
+        call_(*inside.scheduler) {}
+
+  std::vector<Outcome> write() {
+    open_more();
+    while (TextRun* const run = call_.next()) {
+      if (call_.hand_on(*run)) continue;
+      const auto text = std::find_if(texts_.begin(), texts_.end(),
+                                     [&](const Text& t) { return &t.open->run() == run; });
+      finish(text);
+      open_more();
+    }
+    return std::move(outcomes_);
+  }
+
+ private:
+  struct Text {
+    std::size_t request;
+    std::int32_t sample;
+    std::unique_ptr<OpenText> open;
+  };
+
+  static void check(const Request& request) {
+    if (request.n < 1) throw_usage(cat("n ", request.n, ": use 1 or more samples"));
+    if (request.sequence != nullptr && request.n > 1) {
+      throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
+    }
+    if (!request.prompt.empty() && !request.tokens.empty()) {
+      throw_usage("prompt: both a text and token ids are given; use one of them");
+    }
+  }
+
+  // Until as many are open as may run, or none is left.
+  void open_more() {
+    while (texts_.size() < most_ && next_ < requests_.size()) {
+      if (sample_ == 0 && !begin(next_)) {
+        ++next_;
+        continue;
+      }
+      const std::size_t request = next_;
+      const std::int32_t sample = sample_;
+      advance();
+      bool opened = false, ended = false;
+      try {
+        ended = open(request, sample);
+        opened = true;
+      } catch (...) {
+        fail(request);
+      }
+      if (ended) finish(std::prev(texts_.end()));
+      if (!opened) done(request);
+    }
+  }
+
+  // False: it has failed.
+  bool begin(std::size_t index) {
+    const Request& request = requests_[index];
+    bool good = false;
+    try {
+      check(request);
+      outcomes_[index].samples.resize(static_cast<std::size_t>(request.n));
+      left_[index] = request.n;
+      good = true;
+    } catch (...) {
+      fail(index);
+    }
+    if (!good) done(index);
+    return good;
+  }
+
+  void advance() {
+    if (++sample_ < requests_[next_].n) return;
+    ++next_;
+    sample_ = 0;
+  }
+
+  // True: it has ended at once.
+  bool open(std::size_t index, std::int32_t sample) {
+    const Request& request = requests_[index];
+    const auto sequence = request.sequence != nullptr
+                              ? SequenceAccess::impl(*request.sequence)
+                              : SequenceAccess::impl(engine_.new_sequence());
+    GenerateOptions options = request.options;
+    options.stream += static_cast<std::uint64_t>(sample);
+    PieceCallback callback;
+    if (request.callback) {
+      callback = [&request, sample](const Piece& piece) { return request.callback(sample, piece); };
+    }
+    std::vector<TokenId> encoded;
+    if (request.tokens.empty()) encoded = tokens_of(*sequence, request.prompt, options);
+    texts_.push_back(
+        {index, sample,
+         std::make_unique<OpenText>(sequence, request.tokens.empty() ? encoded : request.tokens,
+                                    options, std::move(callback))});
+    TextRun& run = texts_.back().open->run();
+    if (run.ended()) return true;
+    try {
+      call_.add(run);
+    } catch (...) {
+      texts_.pop_back();
+      throw;
+    }
+    return false;
+  }
+
+  void finish(std::list<Text>::iterator text) {
+    const std::size_t request = text->request;
+    try {
+      outcomes_[request].samples[static_cast<std::size_t>(text->sample)] = text->open->finish();
+    } catch (...) {
+      fail(request);
+    }
+    texts_.erase(text);
+    done(request);
+  }
+
+  // Of the failure that is being handled.
+  void fail(std::size_t request) {
+    Outcome& outcome = outcomes_[request];
+    if (!outcome.error) outcome.error = in_words(std::current_exception());
+  }
+
+  void done(std::size_t request) {
+    if (--left_[request] == 0 && finished_) finished_(request, outcomes_[request]);
+  }
+
+  Engine& engine_;
+  const std::span<const Request> requests_;
+  const OutcomeCallback& finished_;
+  const std::size_t most_;  ///< texts open
+  std::vector<Outcome> outcomes_;
+  std::vector<std::int32_t> left_;  ///< samples of each request that have not ended
+  std::size_t next_ = 0;            ///< request to be opened,
+  std::int32_t sample_ = 0;         ///< and its sample
+  std::list<Text> texts_;           ///< open
+  Call call_;                       ///< ends before its texts
+};
+
+}  // namespace
 
 std::vector<Outcome> Engine::generate(std::span<const Request> requests,
                                       const OutcomeCallback& finished) {
-  std::vector<Outcome> outcomes(requests.size());
-  for (std::size_t r = 0; r < requests.size(); ++r) {
-    const Request& request = requests[r];
-    Outcome& outcome = outcomes[r];
-    try {
-      if (request.n < 1) throw_usage(cat("n ", request.n, ": use 1 or more"));
-      if (request.sequence != nullptr && request.n > 1) {
-        throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
-      }
-      if (!request.prompt.empty() && !request.tokens.empty()) {
-        throw_usage("prompt: both text and tokens are given; use one of them");
-      }
-      outcome.samples.resize(static_cast<std::size_t>(request.n));
-      for (std::int32_t i = 0; i < request.n; ++i) {
-        Sequence fresh = new_sequence();
-        Sequence& sequence = request.sequence != nullptr ? *request.sequence : fresh;
-        GenerateOptions options = request.options;
-        options.stream += static_cast<std::uint64_t>(i);
-        PieceCallback callback;
-        if (request.callback) {
-          callback = [&, i](const Piece& piece) { return request.callback(i, piece); };
-        }
-        outcome.samples[static_cast<std::size_t>(i)] =
-            request.tokens.empty() ? sequence.generate(request.prompt, options, callback)
-                                   : sequence.generate(request.tokens, options, callback);
-      }
-    } catch (...) {
-      outcome.error = std::current_exception();
-    }
-    if (finished) finished(r, outcome);
-  }
-  return outcomes;
+  return Batch(*this, *impl_, requests, finished).write();
 }
 
 }  // namespace coppice

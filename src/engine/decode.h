@@ -1,5 +1,4 @@
-// From a request to its text: prefill, which brings the first token with it, then step after step,
-// until something ends it.
+// From options to a text.
 #pragma once
 
 #include "engine/engine_impl.h"

@@ -9,11 +9,15 @@
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
 #include "engine/loading.h"
+#include "engine/scheduler.h"
 #include "sizing/constants.h"
 #include "sizing/cost_cache.h"
 #include "sizing/cost_measurement.h"
 
 namespace coppice {
+
+Engine::Impl::Impl() : scheduler(std::make_unique<Scheduler>(*this)) {}
+Engine::Impl::~Impl() = default;
 
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();

@@ -32,7 +32,12 @@
 
 namespace coppice {
 
+class Scheduler;
+
 struct __attribute__((visibility("hidden"))) Engine::Impl {
+  Impl();
+  ~Impl();
+
   EngineOptions options;
   std::unique_ptr<Device> device;  ///< of both models
   LoadedModel target, draft;       ///< draft.model is null for plain decoding only
@@ -56,6 +61,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
+  std::unique_ptr<Scheduler> scheduler;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 #include "coppice.h"
 #include "engine/engine_impl.h"
@@ -15,6 +16,11 @@ struct __attribute__((visibility("hidden"))) Sequence::Impl {
   Engine::Impl& engine;
   SequenceState state;
   std::atomic<bool> generating = false;
+};
+
+class SequenceAccess {
+ public:
+  static std::shared_ptr<Sequence::Impl> impl(const Sequence& sequence) { return sequence.impl_; }
 };
 
 }  // namespace coppice

@@ -4,17 +4,6 @@
 #include <mutex>
 
 namespace coppice {
-namespace {
-
-// In debug and sanitized builds every tree is validated before it is judged.
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool trees_are_validated = true;
-#else
-constexpr bool trees_are_validated = false;
-#endif
-
-}  // namespace
-
 Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     : engine_(engine), request_(request), setting_(request.draft) {
   const Speculation& asked = request.options.speculation;
@@ -47,7 +36,13 @@ std::int64_t Speculator::prefill(SequenceState& state) {
   return engine_.draft_runner->passes() - before;
 }
 
-std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left) {
+std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
+  // The bonus token needs no tree.
+  return can_follow(state) && tokens_left > 1 ? request_.plan.size : 0;
+}
+
+std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
+                                             std::int32_t room) {
   if (!can_follow(state)) return std::nullopt;
   const Speculation& asked = request_.options.speculation;
   bool pays = true;
@@ -56,8 +51,7 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   limits.max_depth =
       std::min(tokens_left - 1, engine_.draft.model->max_positions() - state.length());
   limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
-  limits.max_size = std::min({limits.max_size, engine_.target_runner->free_slots() - 1,
-                              engine_.draft_runner->room(state)});
+  limits.max_size = std::min(limits.max_size, room);
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(state.length());
     if (std::holds_alternative<Chain>(asked)) {
@@ -74,23 +68,10 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   return limits;
 }
 
-DraftRunner::Step Speculator::grow(SequenceState& state, const StepKey& key,
-                                   const GrowthLimits& limits, TokenTree& tree) {
-  DraftRunner::Step draft = engine_.draft_runner->begin(state, key, setting_);
-  grow_tree(*policy_, *draft, limits, tree);
-  if constexpr (trees_are_validated) {
-    tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
-  }
-  return draft;
-}
-
-void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
-                       const StepSeconds& seconds, bool disturbed) {
+void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft) {
   if (auto_size_ != nullptr) {
-    const std::int64_t passes = draft != nullptr ? draft->passes() : 0;
-    auto_size_->observe(tree.nodes(), passes, seconds, disturbed);
     if (draft != nullptr) {
-      auto_size_->record(tree, verdict.path, passes);
+      auto_size_->record(tree, verdict.path, draft->passes());
     } else {
       auto_size_->record_plain();
     }
@@ -98,6 +79,12 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep*
   if (draft == nullptr) return;
   if (calibration_ != nullptr) calibration_->record(tree, verdict.path);
   if (belief_) learn_belief(tree, verdict, draft->sampler());
+}
+
+void Speculator::observe(const TokenTree& tree, const DraftStep* draft, const StepSeconds& seconds,
+                         bool disturbed) {
+  if (auto_size_ == nullptr) return;
+  auto_size_->observe(tree.nodes(), draft != nullptr ? draft->passes() : 0, seconds, disturbed);
 }
 
 const AcceptanceCalibration* Speculator::calibration() const {

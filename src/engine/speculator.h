@@ -21,17 +21,20 @@ class Speculator {
   bool can_follow(const SequenceState& state) const;
   /// The draft's prefill. Returns its passes. Short of slots, steps will be plain.
   std::int64_t prefill(SequenceState& state);
-  /// Bounds of a step's tree, of which `tokens_left` at most can be used; nothing: a plain step.
-  /// They depend on what is known before the step alone.
-  std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left);
-  /// Grows `tree`, whose root is set, in a step that it begins.
-  DraftRunner::Step grow(SequenceState& state, const StepKey& key, const GrowthLimits& limits,
-                         TokenTree& tree);
+  /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
+  std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
+  /// Bounds of a step's tree, of which `tokens_left` tokens at most can be used and which has at
+  /// most `room` nodes; nothing: a plain step. They depend on what is known before the step alone.
+  std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
+                                   std::int32_t room);
+  /// Grows the trees. Its own; not for a text that never speculates.
+  DraftPolicy& policy() { return *policy_; }
 
-  /// What a judged step tells; `draft` is null where it was plain. `seconds` and `disturbed` as
-  /// AutoSize::observe() takes them.
-  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
-             const StepSeconds& seconds, bool disturbed);
+  /// What a judged step tells; `draft` is null where it was plain.
+  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft);
+  /// What a step took that no other text shared; as AutoSize::observe() takes it.
+  void observe(const TokenTree& tree, const DraftStep* draft, const StepSeconds& seconds,
+               bool disturbed);
 
   /// At a text's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);

@@ -21,61 +21,159 @@ std::int64_t processors_taken() {
   return usage.ru_nivcsw;
 }
 
+// In debug and sanitized builds every tree is validated before it is judged.
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool trees_are_validated = true;
+#else
+constexpr bool trees_are_validated = false;
+#endif
+
 }  // namespace
 
-Step::Step(TextRun& text)
-    : text_(text),
-      engine_(text.engine),
-      key_{text.request.options.seed, text.request.options.stream, text.state.steps++,
-           static_cast<std::uint64_t>(text.state.length()) + (text.state.taken_back << 32)},
+Step::Step(Engine::Impl& engine, TreeJudge& judge, std::span<const TextPlan> plans)
+    : engine_(engine),
+      judge_(judge),
       began_(now_seconds()),
       began_cpu_(thread_cpu_seconds()),
       taken_before_(processors_taken()) {
-  text_.tree.reset(text_.state.tokens.back());
+  parts_.reserve(plans.size());
+  for (const TextPlan& plan : plans) {
+    Part& part = parts_.emplace_back(Part{&plan});
+    if (!plan.judged) continue;
+    TextRun& text = part.text();
+    part.key = {text.request.options.seed, text.request.options.stream, text.state.steps++,
+                static_cast<std::uint64_t>(text.state.length()) + (text.state.taken_back << 32)};
+    text.tree.reset(text.state.tokens.back());
+  }
 }
 
 void Step::grow() {
-  const std::optional<GrowthLimits> limits =
-      text_.speculator.plan(text_.state, text_.tokens_left());
-  if (!limits) return;
+  std::vector<GrowingText> growing;
+  std::vector<Part*> growing_parts;
   const double start = now_seconds();
-  draft_ = text_.speculator.grow(text_.state, key_, *limits, text_.tree);
-  const double rest = now_seconds() - start - draft_->seconds().draft;
-  seconds_ = draft_->seconds();
-  seconds_.construction = rest - seconds_.drawing;
-  text_.account.seconds.draft += seconds_.draft;
-  text_.account.seconds.sampling += rest;
-  text_.account.draft_passes += draft_->passes();
+  for (Part& part : parts_) {
+    if (!part.plan->limits) continue;
+    TextRun& text = part.text();
+    part.draft = engine_.draft_runner->begin(text.state, part.key, text.speculator.setting());
+    growing_parts.push_back(&part);
+  }
+  if (growing_parts.empty()) return;
+  growing.reserve(growing_parts.size());
+  for (Part* const part : growing_parts) {
+    TextRun& text = part->text();
+    growing.push_back(
+        {text.speculator.policy(), *part->draft, *part->plan->limits, text.tree, nullptr});
+  }
+  grow_trees(growing, *engine_.draft_runner);
+  double rest = now_seconds() - start, nodes = 0.0;
+  for (std::size_t g = 0; g < growing.size(); ++g) {
+    Part& part = *growing_parts[g];
+    TextRun& text = part.text();
+    part.seconds = part.draft->seconds();
+    rest -= part.seconds.draft + part.seconds.drawing;
+    text.failure = growing[g].failure;
+    if (text.failure) text.tree.reset(text.state.tokens.back());
+    nodes += text.tree.nodes();
+  }
+  for (Part* const part : growing_parts) {
+    TextRun& text = part->text();
+    // By the sizes that came of it.
+    part->seconds.construction = rest * text.tree.nodes() / nodes;
+    text.account.seconds.draft += part->seconds.draft;
+    text.account.seconds.sampling += part->seconds.drawing + part->seconds.construction;
+    text.account.draft_passes += part->draft->passes();
+    if constexpr (trees_are_validated) {
+      text.tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
+    }
+  }
 }
 
 bool Step::judge() {
-  const TextTree tree{&text_.state,         &text_.tree, text_.request.options.sampling,
-                      text_.request.rule(), key_,        draft_ ? &draft_->sampler() : nullptr,
-                      &text_.verdict};
-  pass_ = text_.judge->judge({&tree, 1}, seconds_);
+  std::vector<TextTree> trees;
+  trees.reserve(parts_.size());
+  double rows = 0.0;
+  for (Part& part : parts_) {
+    if (!part.takes_part()) continue;
+    TextRun& text = part.text();
+    part.in_pass = trees.size();
+    rows += part.rows();
+    if (part.plan->judged) {
+      trees.push_back({&text.state, &text.tree, text.request.options.sampling, text.request.rule(),
+                       part.key, part.draft ? &part.draft->sampler() : nullptr, &text.verdict});
+      ++texts_;
+    } else {
+      TextTree& chunk = trees.emplace_back();
+      chunk.state = &text.state;
+      chunk.late_rows = part.plan->late_rows;
+    }
+  }
+  if (trees.empty()) return true;
+  StepSeconds seconds;
+  pass_ = judge_.judge(trees, seconds);
   if (!pass_) return false;
-  note_logprobs();
-  if (engine_.observer) show();
+  for (Part& part : parts_) {
+    if (!part.takes_part()) continue;
+    part.share = part.rows() / rows;
+    part.seconds.verify = part.share * seconds.verify;
+    part.seconds.construction += part.share * seconds.construction;
+    part.seconds.judging = part.share * seconds.judging;
+    if (!part.plan->judged) continue;
+    part.text().note_failure([&] {
+      part.note_logprobs(pass_->text(part.in_pass));
+      if (engine_.observer) show(part);
+    });
+  }
   return true;
 }
 
 void Step::commit() {
-  pass_->text().commit(text_.verdict.path);
-  if (draft_) draft_->commit(text_.tree, text_.verdict.path);
-  for (const std::int32_t node : text_.verdict.path) {
-    text_.state.append(text_.tree.token[static_cast<std::size_t>(node)]);
+  for (Part& part : parts_) {
+    if (!part.takes_part()) continue;
+    part.text().note_failure([&] { part.commit(pass_->text(part.in_pass)); });
   }
-  text_.state.append(text_.verdict.bonus);
+}
+
+void Step::Part::commit(TargetRows& target) {
+  SequenceState& state = text().state;
+  if (!plan->judged) return target.commit({});
+  const std::vector<std::int32_t>& path = text().verdict.path;
+  target.commit(path);
+  if (draft) draft->commit(text().tree, path);
+  for (const std::int32_t node : path) {
+    state.append(text().tree.token[static_cast<std::size_t>(node)]);
+  }
+  state.append(text().verdict.bonus);
 }
 
 void Step::account() {
-  TextRun::Account& a = text_.account;
+  const bool shared = parts_.size() > 1;
+  const bool others_ran = !shared && disturbed();
+  for (Part& part : parts_) {
+    if (!part.takes_part()) continue;
+    part.text().note_failure([&] {
+      TextRun& text = part.text();
+      if (part.is_step()) text.account.batch += texts_;
+      if (part.is_step() && !shared) {
+        text.speculator.observe(text.tree, part.draft.get(), part.seconds, others_ran);
+      }
+      part.account();
+    });
+  }
+}
+
+void Step::Part::account() {
+  TextRun::Account& a = text().account;
+  if (!is_step()) {
+    a.seconds.prefill += seconds.verify + seconds.judging;
+    if (plan->judged) ++a.with_prefill;
+    return;
+  }
   ++a.steps;
-  a.seconds.verify += seconds_.verify;
-  a.seconds.sampling += seconds_.judging;
-  a.judged += static_cast<std::int64_t>(text_.verdict.path.size()) + 1;
-  a.drafted += text_.tree.size();
-  text_.speculator.learn(text_.tree, text_.verdict, draft_.get(), seconds_, disturbed());
+  a.seconds.verify += seconds.verify;
+  a.seconds.sampling += seconds.judging;
+  a.judged += static_cast<std::int64_t>(text().verdict.path.size()) + 1;
+  a.drafted += text().tree.size();
+  text().speculator.learn(text().tree, text().verdict, draft.get());
 }
 
 // Whether others ran in the place of this thread, or of one that helps it: a pass then waits for
@@ -87,32 +185,35 @@ bool Step::disturbed() const {
          SizingConstants::least_share_run * (now_seconds() - began_);
 }
 
-void Step::show() {
-  const Stopwatch timing(text_.account.observer_seconds);
-  engine_.observer({text_.state, text_.tree, text_.verdict, pass_->text(),
-                    draft_ ? &draft_->sampler() : nullptr, text_.request.options.sampling,
-                    text_.speculator.setting().params, key_, draft_ ? draft_->passes() : 0,
-                    seconds_, pass_->text().late_rows(),
-                    draft_ ? text_.speculator.calibration() : nullptr});
+void Step::show(Part& part) {
+  TextRun& text = part.text();
+  const Stopwatch timing(text.account.observer_seconds);
+  TargetRows& target = pass_->text(part.in_pass);
+  engine_.observer({text.state, text.tree, text.verdict, target,
+                    part.draft ? &part.draft->sampler() : nullptr, text.request.options.sampling,
+                    text.speculator.setting().params, part.key,
+                    part.draft ? part.draft->passes() : 0, part.seconds, target.late_rows(),
+                    part.draft ? text.speculator.calibration() : nullptr});
 }
 
-void Step::note_logprobs() {
-  text_.logprobs.clear();
-  if (!text_.request.options.logprobs) return;
+void Step::Part::note_logprobs(TargetRows& target) const {
+  TextRun& run = text();
+  run.logprobs.clear();
+  if (!run.request.options.logprobs) return;
   std::int32_t node = 0;
-  for (const std::int32_t next : text_.verdict.path) {
-    note_logprob(node, text_.tree.token[static_cast<std::size_t>(next)]);
+  for (const std::int32_t next : run.verdict.path) {
+    note_logprob(target, node, run.tree.token[static_cast<std::size_t>(next)]);
     node = next;
   }
-  note_logprob(node, text_.verdict.bonus);
+  note_logprob(target, node, run.verdict.bonus);
 }
 
-void Step::note_logprob(std::int32_t node, TokenId token) {
-  const SamplingParams& params = text_.request.options.sampling;
+void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId token) const {
+  const SamplingParams& params = text().request.options.sampling;
   const std::span<const float> probs =
       params.temperature > 0.0
-          ? pass_->text().distribution(node)
-          : pass_->text().distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
+          ? target.distribution(node)
+          : target.distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
   const auto log_of = [&](TokenId t) {
     return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
   };
@@ -130,7 +231,7 @@ void Step::note_logprob(std::int32_t node, TokenId token) {
     if (probs[static_cast<std::size_t>(ids[i])] > 0.0f)
       entry.top.emplace_back(ids[i], log_of(ids[i]));
   }
-  text_.logprobs.push_back(std::move(entry));
+  text().logprobs.push_back(std::move(entry));
 }
 
 }  // namespace coppice

@@ -1,47 +1,72 @@
-// One step of a text: a tree is grown, judged, committed and accounted for.
+// One step of texts that share its passes: trees are grown, judged, committed and accounted for.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/random.h"
 #include "base/step_seconds.h"
 #include "drafting/draft_runner.h"
+#include "drafting/grow.h"
+#include "engine/step_plan.h"
 #include "engine/text_run.h"
 #include "verify/target_runner.h"
+#include "verify/tree_judge.h"
 
 namespace coppice {
 
 /// While it lives, the engine is locked and does nothing else. Whatever it took and did not commit
-/// is free when it ends. Without a tree, the text's last token is judged alone: a plain step.
+/// is free when it ends. What concerns one text alone fails for that text alone (TextRun::failure);
+/// what any call throws concerns all, and nothing of any text has changed.
 class Step {
  public:
-  /// Of the step's noise only this much is said before the tree: it is used up even if the step
-  /// fails.
-  explicit Step(TextRun& text);
+  /// Of the step's noise only this much is said before the trees: it is used up even if the step
+  /// fails. The plans outlive this.
+  Step(Engine::Impl& engine, TreeJudge& judge, std::span<const TextPlan> plans);
 
+  /// In common rounds. A text without limits has its root alone: a plain step.
   void grow();
-  /// The target's pass, the verdict, and who wants to know of it. False: too few KV slots.
+  /// The target's pass, the verdicts, and who wants to know of them. False: too few KV slots.
   bool judge();
-  /// What was judged.
-  TargetRows& target() { return pass_->text(); }
-  /// The text gains the accepted path and the bonus token.
+  /// Of a text with a verdict; `index` as in the plans.
+  TargetRows& target(std::size_t index) { return pass_->text(parts_[index].in_pass); }
+  /// The texts gain their accepted paths and bonus tokens.
   void commit();
   /// What it brought, what it took, and what is learned from it.
   void account();
 
  private:
-  void note_logprobs();
-  void note_logprob(std::int32_t node, TokenId token);
-  void show();
+  /// What a text has in the step.
+  struct Part {
+    const TextPlan* plan;
+    StepKey key = {};
+    DraftRunner::Step draft = nullptr;  ///< null in a plain step
+    StepSeconds seconds = {};
+    double share = 1.0;       ///< of the target pass's rows
+    std::size_t in_pass = 0;  ///< its index among the pass's texts
+
+    TextRun& text() const { return *plan->text; }
+    /// Rows of the target's pass.
+    std::int32_t rows() const { return plan->late_rows + (plan->judged ? text().tree.nodes() : 0); }
+    bool takes_part() const { return text().failure == nullptr; }
+    /// Neither a part of a prefill nor the token that comes with its end.
+    bool is_step() const { return plan->judged && plan->late_rows == 0; }
+    void note_logprobs(TargetRows& target) const;
+    void note_logprob(TargetRows& target, std::int32_t node, TokenId token) const;
+    void commit(TargetRows& target);
+    void account();
+  };
+
+  void show(Part& part);
   bool disturbed() const;
 
-  TextRun& text_;
   Engine::Impl& engine_;
-  StepKey key_;
-  StepSeconds seconds_;
+  TreeJudge& judge_;
+  std::vector<Part> parts_;
+  double texts_ = 0.0;         ///< that are judged
   double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
   std::int64_t taken_before_;  ///< times that others had taken a processor from this process
-  DraftRunner::Step draft_;    ///< null in a plain step
   TargetRunner::Pass pass_;
 };
 

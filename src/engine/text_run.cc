@@ -1,6 +1,9 @@
 #include "engine/text_run.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/stopwatch.h"
 
 namespace coppice {
 
@@ -10,7 +13,6 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& as
       request(asked),
       state(text),
       speculator(on, asked),
-      judge(on.make_judge()),
       callback_(callback),
       prompt_length_(text.length()),
       stream_(asked.options.stop) {
@@ -24,9 +26,23 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& as
 
 void TextRun::end_between_steps(FinishReason reason) {
   end(reason);
-  const std::string rest = stream_.release(true);
-  result_.text += rest;
-  if (callback_ && !rest.empty()) callback_({rest, {}});
+  release_text();
+}
+
+void TextRun::prefill_draft() {
+  if (draft_ready_) return;
+  draft_ready_ = true;
+  // A tree is for two tokens at least.
+  if (!speculator.can_follow(state) || tokens_left() < 2) return;
+  const Stopwatch timing(account.seconds.prefill);
+  account.draft_passes += speculator.prefill(state);
+}
+
+void TextRun::release_kv() {
+  state.target_slots.cut(0);
+  state.draft_slots.cut(0);
+  draft_ready_ = false;
+  if (!ended()) ++account.preemptions;
 }
 
 std::int32_t TextRun::tokens_left() const {
@@ -34,7 +50,7 @@ std::int32_t TextRun::tokens_left() const {
                   engine.target.model->max_positions() - state.length());
 }
 
-void TextRun::hand_on() {
+void TextRun::take_tokens() {
   const auto step_tokens = static_cast<std::int32_t>(verdict.path.size()) + 1;
   const std::int32_t first = state.length() - step_tokens;
   for (std::int32_t used = 0; used < step_tokens && !ended(); ++used) {
@@ -48,17 +64,30 @@ void TextRun::hand_on() {
   }
   if (ended()) state.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
   if (ended_ == FinishReason::stop) ++state.taken_back;
+  release_text();
+}
+
+// What is safe to show, or all at the text's end.
+void TextRun::release_text() {
   const std::string text = stream_.release(ended());
   result_.text += text;
+  if (callback_) piece_ += text;
+}
+
+bool TextRun::has_piece() const {
+  return callback_ && (!piece_.empty() || handed_on_ < result_.tokens.size());
+}
+
+void TextRun::call_back() {
+  if (!has_piece()) return;
+  const std::string text = std::exchange(piece_, {});
   std::span<const TokenId> tokens(result_.tokens);
+  // A stop text may have taken some back.
   tokens = tokens.subspan(std::min(handed_on_, tokens.size()));
   handed_on_ = std::max(handed_on_, result_.tokens.size());
-  if (callback_ && (!text.empty() || !tokens.empty())) {
-    if (!callback_({text, tokens}) && !ended()) {
-      end(FinishReason::cancelled);
-      result_.text += stream_.release(true);
-    }
-  }
+  if (callback_({text, tokens}) || ended()) return;
+  end(FinishReason::cancelled);
+  result_.text += stream_.release(true);
 }
 
 // True when the token belongs to the result.
@@ -93,13 +122,17 @@ Generation TextRun::finish(double seconds) {
   seconds -= account.observer_seconds;
   s.steps = account.steps;
   s.draft_passes = account.draft_passes;
-  s.prefill_tokens = account.first_with_prefill && !result_.tokens.empty() ? 1 : 0;
+  s.prefill_tokens =
+      std::min(account.with_prefill, static_cast<std::int32_t>(result_.tokens.size()));
+  s.queue_seconds = account.queue_seconds;
+  s.preemptions = account.preemptions;
   const double of_steps = count - s.prefill_tokens;
   result_.finish_reason = *ended_;
   if (s.steps > 0) {
     s.accepted_length = static_cast<double>(account.judged) / steps;
     s.emitted_per_step = of_steps / steps;
     s.tree_size_mean = static_cast<double>(account.drafted) / steps;
+    s.batch_mean = account.batch / steps;
   }
   s.seconds = account.seconds;
   s.seconds.load = engine.load_seconds;

@@ -1,6 +1,7 @@
 // A text in progress: what it is so far, what of it was handed on, and what it took.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -10,6 +11,24 @@
 #include "engine/text_stream.h"
 
 namespace coppice {
+
+class Call;
+
+/// Where the scheduler (scheduler.h) has a text.
+struct TextPlace {
+  enum class State {
+    outside,
+    queued,  ///< for others have the memory, or are as many as may run
+    ready,   ///< for the next step
+    in_step,
+    at_call,  ///< which hands on what the last step brought
+  } state = State::outside;
+  Call* call = nullptr;
+  double since = 0.0;         ///< queued, or at its call
+  std::int64_t admitted = 0;  ///< in which order texts left the queue
+  bool slow = false;          ///< its callback took longer than steps wait
+  bool preempted = false;     ///< while at its call
+};
 
 class TextRun {
  public:
@@ -21,7 +40,8 @@ class TextRun {
   const SettledRequest& request;
   SequenceState& state;
   Speculator speculator;
-  const std::unique_ptr<TreeJudge> judge;
+
+  TextPlace place;  ///< the scheduler's; nobody else reads or writes it
 
   // Of the step at hand, in memory that all steps use.
   TokenTree tree;
@@ -34,23 +54,49 @@ class TextRun {
     std::int64_t steps = 0, draft_passes = 0;
     std::int64_t judged = 0;  ///< accepted and bonus tokens
     std::int64_t drafted = 0;
-    bool first_with_prefill = false;  ///< the first token: no step brought it
-    double observer_seconds = 0.0;    ///< not the text's own
+    std::int32_t with_prefill = 0;  ///< tokens that came with a prefill: no step brought them
+    double batch = 0.0;             ///< texts of its steps, added up
+    double queue_seconds = 0.0;
+    std::int32_t preemptions = 0;
+    double observer_seconds = 0.0;  ///< not the text's own
   } account;
 
+  /// What ended the text instead of a reason; its caller is to throw it.
+  std::exception_ptr failure;
+  /// Does it, and notes what it throws.
+  template <typename Body>
+  void note_failure(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+
   bool ended() const { return ended_.has_value(); }
-  void end(FinishReason reason) { ended_ = reason; }
   /// Ends the text where it stands; what could have begun a stop text is handed on.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
-  /// Hands the step's tokens on, one by one, until one of them ends the text. Tokens that are not
+  /// The draft's prefill is over, or it cannot begin.
+  bool draft_is_ready() const { return draft_ready_; }
+  /// The draft's prefill, after the target's.
+  void prefill_draft();
+  /// Takes over the step's tokens, one by one, until one of them ends the text. Tokens that are not
   /// part of the result are taken back from the sequence.
-  void hand_on();
+  void take_tokens();
+  /// Whether there is something that the callback has not seen.
+  bool has_piece() const;
+  /// Hands it on.
+  void call_back();
+  /// Gives all KV up, which is computed again before the next step.
+  void release_kv();
   /// The result, after `seconds` in all. Once.
   Generation finish(double seconds);
 
  private:
+  void end(FinishReason reason) { ended_ = reason; }
   bool take(TokenId token);
+  void release_text();
 
   const PieceCallback& callback_;
   std::int32_t prompt_length_;  ///< tokens of the sequence before this generation's
@@ -58,6 +104,8 @@ class TextRun {
   Generation result_;
   std::optional<FinishReason> ended_;
   std::size_t handed_on_ = 0;  ///< tokens that the callback has seen
+  std::string piece_;          ///< text that it has not seen
+  bool draft_ready_ = false;   ///< prefilled, or it will not be
 };
 
 }  // namespace coppice

@@ -1,0 +1,64 @@
+#include "engine/open_text.h"
+
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+
+namespace coppice {
+
+OpenText::Claim::Claim(std::atomic<bool>& flag) : taken(flag) {
+  if (taken.exchange(true)) {
+    throw_usage("sequence: its generate() is under way; wait for its end or use another sequence");
+  }
+}
+
+OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
+                   const GenerateOptions& options, PieceCallback callback)
+    : sequence_(std::move(sequence)),
+      claim_(sequence_->generating),
+      kept_{sequence_->state, sequence_->state.length()},
+      callback_(std::move(callback)),
+      state_(with_prompt(prompt, options)),
+      prompt_tokens_(state_.length()),
+      request_(sequence_->engine, options),
+      start_(now_seconds()),
+      run_(sequence_->engine, state_, request_, callback_) {}
+
+SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,
+                                     const GenerateOptions& options) {
+  sequence_->engine.check(options);
+  sequence_->engine.append_prompt(sequence_->state, prompt);
+  return sequence_->state;
+}
+
+Generation OpenText::finish() {
+  if (run_.failure) std::rethrow_exception(in_words(run_.failure));
+  Generation result = run_.finish(request_.planning_seconds + now_seconds() - start_);
+  result.statistics.prompt_tokens = prompt_tokens_;
+  kept_.length = state_.length();
+  return result;
+}
+
+std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,
+                               const GenerateOptions& options) {
+  sequence.engine.check_bytes(prompt, sequence.state.length());
+  return sequence.engine.encode(prompt, options.add_bos && sequence.state.tokens.empty());
+}
+
+std::exception_ptr in_words(std::exception_ptr failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::bad_alloc&) {
+    try {
+      throw_failure("generate: the host's memory ran out; free memory, or use smaller trees");
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return failure;
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,53 @@
+// A generate() of a sequence while it is under way.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/sequence_impl.h"
+#include "engine/settled_request.h"
+#include "engine/text_run.h"
+
+namespace coppice {
+
+/// Until it is finished, its end leaves the sequence as it was before.
+class OpenText {
+ public:
+  /// Appends the prompt. Throws as Sequence::generate() does.
+  OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
+           const GenerateOptions& options, PieceCallback callback);
+
+  /// For a Call, unless it has ended at once.
+  TextRun& run() { return run_; }
+  /// The text has ended: the sequence keeps it. Throws what it failed by.
+  Generation finish();
+
+ private:
+  /// One at a time.
+  struct Claim {
+    explicit Claim(std::atomic<bool>& flag);
+    ~Claim() { taken = false; }
+    std::atomic<bool>& taken;
+  };
+  SequenceState& with_prompt(std::span<const TokenId> prompt, const GenerateOptions& options);
+
+  const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
+  const Claim claim_;
+  CutBack<SequenceState> kept_;
+  const PieceCallback callback_;
+  SequenceState& state_;
+  const std::int32_t prompt_tokens_;
+  const SettledRequest request_;
+  const double start_;
+  TextRun run_;
+};
+
+/// Token ids of a prompt that goes on with a sequence.
+std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,
+                               const GenerateOptions& options);
+/// The same failure, but of memory that ran out: in words.
+std::exception_ptr in_words(std::exception_ptr failure);
+
+}  // namespace coppice

@@ -1,0 +1,313 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/stopwatch.h"
+#include "engine/step.h"
+
+namespace coppice {
+namespace {
+
+/// Slots beside those of what a text lacks, without which it is not let in: of a few steps.
+constexpr std::int32_t headroom = 64;
+/// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
+/// thread that sleeps takes some time to wake.
+constexpr double least_patience = 100e-6, most_patience = 20e-3;
+
+bool has_news(const TextRun& text) {
+  return text.failure != nullptr || text.ended() || text.has_piece();
+}
+
+}  // namespace
+
+// --- a call -----------------------------------------------------------------------------------
+
+Call::~Call() {
+  std::unique_lock lock(scheduler_.mutex_);
+  leaving_ = true;
+  const auto in_step = [](const TextRun* text) {
+    return text->place.state == TextPlace::State::in_step;
+  };
+  while (std::any_of(texts_.begin(), texts_.end(), in_step)) {
+    asleep_ = true;
+    wake_.wait(lock);
+    asleep_ = false;
+  }
+  while (!texts_.empty()) scheduler_.leave(*texts_.back());
+  std::erase(scheduler_.calls_, this);
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+}
+
+void Call::add(TextRun& text) {
+  const std::lock_guard lock(scheduler_.mutex_);
+  Scheduler& s = scheduler_;
+  // So that nothing later can fail.
+  const std::size_t texts = s.texts_ + 1;
+  s.queue_.reserve(texts);
+  s.running_.reserve(texts);
+  texts_.reserve(texts_.size() + 1);
+  news_.reserve(texts_.size() + 1);
+  if (texts_.empty() && std::find(s.calls_.begin(), s.calls_.end(), this) == s.calls_.end()) {
+    s.calls_.push_back(this);
+  }
+  s.texts_ = texts;
+  texts_.push_back(&text);
+  text.place.state = TextPlace::State::queued;
+  text.place.call = this;
+  text.place.since = now_seconds();
+  s.queue_.push_back(&text);
+}
+
+TextRun* Call::next() {
+  std::unique_lock lock(scheduler_.mutex_);
+  while (news_.empty()) {
+    if (texts_.empty()) return nullptr;
+    if (scheduler_.leader_ == nullptr && scheduler_.lead(lock, *this)) continue;
+    asleep_ = true;
+    wake_.wait(lock);
+    asleep_ = false;
+  }
+  // Those who have nothing to hand on need not wait for this one.
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  TextRun* const text = news_.front();
+  news_.erase(news_.begin());
+  return text;
+}
+
+bool Call::hand_on(TextRun& text) {
+  if (!text.failure) text.note_failure([&] { text.call_back(); });
+  const std::lock_guard lock(scheduler_.mutex_);
+  Scheduler& s = scheduler_;
+  if (text.failure || text.ended()) {
+    s.leave(text);
+    if (s.leader_ == nullptr) s.wake_heir();
+    return false;
+  }
+  s.stop_awaiting(text);
+  const double now = now_seconds();
+  text.place.slow = now - text.place.since > s.patience();
+  if (text.place.preempted) {
+    s.put_back(text);
+  } else {
+    text.place.state = TextPlace::State::ready;
+  }
+  return true;
+}
+
+void write_to_end(Scheduler& scheduler, TextRun& text) {
+  if (text.ended()) return;
+  Call call(scheduler);
+  call.add(text);
+  while (call.next() != nullptr) call.hand_on(text);
+}
+
+// --- steps ------------------------------------------------------------------------------------
+
+// False: there is no text that could take one.
+bool Scheduler::lead(Lock& lock, Call& leader) {
+  for (auto* const list : {&ready_, &with_draft_}) list->reserve(texts_);
+  plan_.texts.reserve(texts_);
+  leader_ = &leader;
+  await_calls(lock, leader);
+  admit();
+  ready_.clear();
+  for (TextRun* const text : running_) {
+    if (text->place.state != State::ready) continue;
+    text->place.state = State::in_step;
+    ready_.push_back(text);
+  }
+  if (ready_.empty()) {
+    leader_ = nullptr;
+    return false;
+  }
+  alone_ = running_.size() == 1;
+  lock.unlock();
+  const double start = now_seconds();
+  const bool had_slots = take_step();
+  const double end = now_seconds();
+  lock.lock();
+  if (had_slots) step_seconds_ = end - start;
+  for (TextRun* const text : ready_) {
+    if (!has_news(*text)) {
+      text->place.state = State::ready;
+      continue;
+    }
+    text->place.state = State::at_call;
+    text->place.since = end;
+    if (!text->place.slow) ++awaited_;
+    Call& call = *text->place.call;
+    call.news_.push_back(text);
+    if (&call != &leader) call.wake_.notify_one();
+  }
+  // Whoever was left out has the next turn.
+  const auto took_part = [&](TextRun* text) {
+    return std::any_of(plan_.texts.begin(), plan_.texts.end(),
+                       [&](const TextPlan& plan) { return plan.text == text; });
+  };
+  if (plan_.texts.size() < ready_.size()) {
+    std::stable_partition(running_.begin(), running_.end(),
+                          [&](TextRun* text) { return !took_part(text); });
+  }
+  if (!had_slots) preempt();
+  leader_ = nullptr;
+  // A call may be waiting for its texts to leave the step.
+  for (Call* const call : calls_) {
+    if (call->leaving_) call->wake_.notify_one();
+  }
+  return true;
+}
+
+// Texts that were handed on at the same time go on together.
+void Scheduler::await_calls(Lock& lock, const Call& leader) {
+  const auto at_call = [](const TextRun* text) {
+    return text->place.state == State::at_call && !text->place.slow;
+  };
+  const auto give_up = [&](TextRun& text) {
+    text.place.slow = true;
+    --awaited_;
+  };
+  if (awaited_ == 0) return;
+  // This very thread is in the callback of one, which waits for this call's texts.
+  for (TextRun* const text : running_) {
+    if (at_call(text) && text->place.call->thread_ == leader.thread_) give_up(*text);
+  }
+  leader_->wake_.wait_for(lock, std::chrono::duration<double>(patience()),
+                          [&] { return awaited_ == 0; });
+  for (TextRun* const text : running_) {
+    if (at_call(text)) give_up(*text);
+  }
+}
+
+double Scheduler::patience() const {
+  return std::clamp(step_seconds_, least_patience, most_patience);
+}
+
+std::int32_t Scheduler::active() const {
+  return static_cast<std::int32_t>(
+      std::count_if(running_.begin(), running_.end(), [](const TextRun* text) {
+        return text->place.state != State::at_call || !text->place.slow;
+      }));
+}
+
+void Scheduler::admit() {
+  std::int32_t running = active(), lacking = 0;
+  for (const TextRun* const text : running_) lacking += TargetRunner::late_rows(text->state);
+  while (!queue_.empty() && running < engine_.options.max_sequences) {
+    TextRun& text = *queue_.front();
+    const std::int32_t lacks = TargetRunner::late_rows(text.state);
+    const bool fits = lacking + lacks + headroom <= engine_.target_runner->free_slots();
+    if (running > 0 && !fits) return;
+    queue_.erase(queue_.begin());
+    running_.push_back(&text);
+    text.place.state = State::ready;
+    text.place.admitted = ++admitted_;
+    text.account.queue_seconds += now_seconds() - text.place.since;
+    lacking += lacks;
+    ++running;
+  }
+}
+
+// Of all texts that are ready. False: too few KV slots, and nothing was done.
+bool Scheduler::take_step() {
+  try {
+    return step(ready_);
+  } catch (...) {
+    if (ready_.size() == 1) {
+      ready_[0]->failure = std::current_exception();
+      return true;
+    }
+  }
+  // Nothing was committed. One of them is to blame, or all.
+  for (TextRun*& text : ready_) {
+    text->note_failure([&] { static_cast<void>(step({&text, 1})); });
+  }
+  return true;
+}
+
+bool Scheduler::step(std::span<TextRun* const> texts) {
+  const std::lock_guard lock(engine_.mutex);
+  const DeviceScope scope(*engine_.device);
+  if (judge_ == nullptr) judge_ = engine_.make_judge();
+  begin_drafts(texts);
+  plan_step(engine_, with_draft_, plan_);
+  if (plan_.short_of_slots) {
+    if (alone_) texts[0]->end_between_steps(FinishReason::memory);
+    return alone_;
+  }
+  Step step(engine_, *judge_, plan_.texts);
+  step.grow();
+  if (!step.judge()) return false;
+  step.commit();
+  step.account();
+  for (const TextPlan& plan : plan_.texts) {
+    TextRun& text = *plan.text;
+    if (plan.judged && !text.failure) text.note_failure([&] { text.take_tokens(); });
+  }
+  return true;
+}
+
+// The draft's prefills. A step has no more of them than one pass's rows, or one text's.
+void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
+  with_draft_.clear();
+  std::int32_t rows = engine_.draft.model ? engine_.draft.model->options().max_rows : 1;
+  for (TextRun* const text : texts) {
+    if (TargetRunner::late_rows(text->state) == 0 && !text->draft_is_ready()) {
+      if (rows <= 0) continue;
+      if (engine_.draft.model) rows -= text->state.length() - text->state.draft_slots.size();
+      text->prefill_draft();
+    }
+    with_draft_.push_back(text);
+  }
+}
+
+// --- the queue --------------------------------------------------------------------------------
+
+// The text that was let in last gives its slots up.
+void Scheduler::preempt() {
+  const auto earlier = [](const TextRun* a, const TextRun* b) {
+    return a->place.admitted < b->place.admitted;
+  };
+  TextRun& text = **std::max_element(running_.begin(), running_.end(), earlier);
+  text.release_kv();
+  std::erase(running_, &text);
+  if (text.place.state == State::ready) {
+    put_back(text);
+  } else {
+    text.place.preempted = true;  // and its call will put it back
+  }
+}
+
+void Scheduler::put_back(TextRun& text) {
+  text.place.preempted = false;
+  text.place.state = State::queued;
+  text.place.since = now_seconds();
+  queue_.insert(queue_.begin(), &text);
+}
+
+void Scheduler::leave(TextRun& text) {
+  stop_awaiting(text);
+  std::erase(queue_, &text);
+  std::erase(running_, &text);
+  std::erase(text.place.call->texts_, &text);
+  std::erase(text.place.call->news_, &text);
+  text.place = {};
+  --texts_;
+  if (running_.empty()) judge_ = nullptr;
+}
+
+void Scheduler::stop_awaiting(TextRun& text) {
+  if (text.place.state != State::at_call || text.place.slow) return;
+  if (--awaited_ == 0 && leader_ != nullptr) leader_->wake_.notify_one();
+}
+
+// Somebody who sleeps, and has texts that could take a step, leads.
+void Scheduler::wake_heir() {
+  for (Call* const call : calls_) {
+    if (!call->asleep_ || call->leaving_ || !call->news_.empty() || call->texts_.empty()) continue;
+    call->wake_.notify_one();
+    return;
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,101 @@
+// Which texts take which step: calls, from one thread or from many, share the models' passes.
+//
+// There is no thread of its own. A call adds its texts and asks for the next one that has news: it
+// then leads steps for all texts that are ready, its own and others', or sleeps while another call
+// leads. Callbacks run on their callers' threads, between steps. A text whose callback takes longer
+// than a step is left out until it comes back.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/step_plan.h"
+#include "engine/text_run.h"
+#include "verify/tree_judge.h"
+
+namespace coppice {
+
+class Scheduler;
+
+/// A call and its texts. For one thread.
+class Call {
+ public:
+  /// The scheduler outlives this.
+  explicit Call(Scheduler& scheduler) : scheduler_(scheduler) {}
+  /// Takes back the texts that it still has, as soon as they are in no step.
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  /// A text that has not ended. It is to live until it is the call's own again, or as long as this.
+  void add(TextRun& text);
+  /// Waits for a text that has something to hand on, or has ended or failed. Null without texts.
+  /// hand_on() is to follow.
+  TextRun* next();
+  /// Calls the text's callback, outside all locks. True: the text goes on. False: it has ended or
+  /// failed, perhaps by its callback, and is the call's own again.
+  bool hand_on(TextRun& text);
+
+ private:
+  friend class Scheduler;
+
+  Scheduler& scheduler_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::vector<TextRun*> texts_, news_;
+  std::condition_variable wake_;
+  bool asleep_ = false, leaving_ = false;
+};
+
+/// Writes one text until it has ended or failed.
+void write_to_end(Scheduler& scheduler, TextRun& text);
+
+/// Texts run, or wait in a queue until fewer than EngineOptions::max_sequences run and the target's
+/// pool has slots for what they lack. Short of slots trees shrink, nobody is let in, and at last
+/// the text that was let in last gives its KV up and goes back to the front of the queue. Only a
+/// text that nobody runs beside ends for lack of memory.
+class Scheduler {
+ public:
+  explicit Scheduler(Engine::Impl& engine) : engine_(engine) {}
+
+ private:
+  friend class Call;
+  using Lock = std::unique_lock<std::mutex>;
+  using State = TextPlace::State;
+
+  bool lead(Lock& lock, Call& leader);
+  void await_calls(Lock& lock, const Call& leader);
+  void admit();
+  bool take_step();
+  bool step(std::span<TextRun* const> texts);
+  void begin_drafts(std::span<TextRun* const> texts);
+  void preempt();
+  void put_back(TextRun& text);
+  void leave(TextRun& text);
+  void stop_awaiting(TextRun& text);
+  void wake_heir();
+  std::int32_t active() const;
+  double patience() const;
+
+  Engine::Impl& engine_;
+  std::mutex mutex_;  ///< of all that follows, and of texts' places; not held during a step
+  std::vector<Call*> calls_;
+  std::vector<TextRun*> queue_;
+  std::vector<TextRun*> running_;  ///< in the order of their turns
+  Call* leader_ = nullptr;
+  std::int32_t awaited_ = 0;  ///< texts at their calls that are not slow
+  std::int64_t admitted_ = 0;
+  std::size_t texts_ = 0;
+  double step_seconds_ = 0.0;
+  // The leader's, during a step:
+  std::unique_ptr<TreeJudge> judge_;
+  std::vector<TextRun*> ready_, with_draft_;
+  StepPlan plan_;
+  bool alone_ = false;  ///< nobody's KV could be taken
+};
+
+}  // namespace coppice

@@ -1,0 +1,36 @@
+// What each text does in a step that they share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "drafting/policy.h"
+#include "engine/text_run.h"
+
+namespace coppice {
+
+struct TextPlan {
+  TextRun* text = nullptr;
+  /// Rows of tokens before the root that have no KV yet.
+  std::int32_t late_rows = 0;
+  /// The root is judged. Else the late rows are a part of a prefill.
+  bool judged = true;
+  std::optional<GrowthLimits> limits;  ///< of its tree; none: the root alone
+};
+
+struct StepPlan {
+  std::vector<TextPlan> texts;
+  bool short_of_slots = false;  ///< a text was left out since the target's pool has no slot for it
+
+  void reserve(std::size_t count) { texts.reserve(count); }
+};
+
+/// Divides the passes' rows and the pools' free slots among texts that can take a step. The order
+/// says who comes first; who finds no room is left out. Trees of fixed size have it or wait for a
+/// step that has room for them, automatic ones share what is left, prompts have what trees leave:
+/// parts of those that do not fit. Short of slots all trees shrink, down to none.
+void plan_step(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan);
+
+}  // namespace coppice
