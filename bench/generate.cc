@@ -28,27 +28,19 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine/engine_impl.h"
-#include "engine/policy_options.h"
 #include "options.h"
 #include "priced_steps.h"
 #include "reference/tiny_model.h"
+#include "settings.h"
+#include "texts.h"
 
 namespace {
 
 using namespace coppice;
 namespace po = boost::program_options;
 
-struct PromptLine {
-  std::string kind, text;
-};
-
-struct Setting {
-  std::string name;
-  PolicyOptions drafting;
-  Acceptance acceptance = Acceptance::rejection;
-
-  std::int32_t tree_size() const { return drafting.tree_size; }
-};
+using bench::PromptLine;
+using bench::Setting;
 
 /// One prompt under one setting.
 struct Run {
@@ -62,17 +54,6 @@ struct Run {
     return 0.5 * (s[(s.size() - 1) / 2] + s[s.size() / 2]);
   }
 };
-
-Policy policy_named(const std::string& name) {
-  if (name == "threshold") return Policy::dyspec_threshold;
-  for (const Policy policy :
-       {Policy::dyspec, Policy::chain, Policy::specinfer, Policy::sequoia, Policy::expand_rerank}) {
-    if (name == name_of(policy)) return policy;
-  }
-  throw std::runtime_error("--settings: " + name +
-                           " is no policy; use dyspec, threshold, chain, "
-                           "specinfer, sequoia or expand-rerank");
-}
 
 double ratio_of_sums(const std::vector<Run>& plain, const std::vector<Run>& other,
                      const std::vector<std::size_t>& which) {
@@ -127,48 +108,6 @@ double against_best_elsewhere(const std::vector<Setting>& settings,
     sum += 0.5 * ratio_of_sums(runs[best], runs[automatic], half[h]);
   }
   return sum;
-}
-
-// A draft of the shipped draft's shape with random weights: what speculation must survive.
-void write_useless_draft(const std::filesystem::path& like, const std::filesystem::path& dir) {
-  const auto config = nlohmann::json::parse(std::ifstream(like / "config.json"));
-  testing::TinyModel model;
-  model.vocab_size = config.at("vocab_size");
-  model.hidden_size = config.at("hidden_size");
-  model.intermediate_size = config.at("intermediate_size");
-  model.layers = config.at("num_hidden_layers");
-  model.heads = config.at("num_attention_heads");
-  model.kv_heads = config.at("num_key_value_heads");
-  model.head_dim = config.at("head_dim");
-  model.context_length = config.at("max_position_embeddings");
-  model.tie_word_embeddings = true;
-  model.dtype = DType::bf16;
-  model.logit_scale = 3.0;
-  testing::write_tiny_model(dir, model);
-  std::filesystem::copy_file(like / "tokenizer.model", dir / "tokenizer.model");
-}
-
-/// Token ids of the prompts. With `tokens` above 0 each has so many: longer ones are cut, shorter
-/// ones continued by the target, so that all of a prompt is text it might have written.
-std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<PromptLine>& prompts,
-                                            std::size_t tokens) {
-  std::vector<std::vector<TokenId>> all;
-  for (const PromptLine& prompt : prompts) {
-    std::vector<TokenId> ids = engine.tokenize(prompt.text);
-    if (tokens > 0 && ids.size() > tokens) ids.resize(tokens);
-    if (ids.size() < tokens) {
-      GenerateOptions request;
-      request.speculation = Plain{};
-      request.sampling.temperature = 0.8;
-      request.max_new_tokens = static_cast<std::int32_t>(tokens - ids.size());
-      request.ignore_eos = true;
-      request.seed = all.size();
-      const Generation more = engine.generate(ids, request);
-      ids.insert(ids.end(), more.tokens.begin(), more.tokens.end());
-    }
-    all.push_back(std::move(ids));
-  }
-  return all;
 }
 
 /// Prompts in an order that takes one of each kind in turn, so that the first few are of all kinds.
@@ -257,51 +196,21 @@ int main(int argc, char** argv) try {
   po::variables_map values;
   if (!bench::parse_options(argc, argv, options, values)) return 0;
 
-  std::vector<PromptLine> prompts;
-  std::map<std::string, int> taken;
+  std::vector<PromptLine> prompts = bench::read_prompt_lines(prompts_file, per_kind);
   std::vector<std::string> kinds;
-  std::ifstream in(prompts_file);
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    const std::string kind = json.at("kind");
-    if (taken[kind]++ >= per_kind) continue;
-    if (taken[kind] == 1) kinds.push_back(kind);
-    prompts.push_back({kind, json.at("prompt")});
+  for (const PromptLine& prompt : prompts) {
+    if (std::find(kinds.begin(), kinds.end(), prompt.kind) == kinds.end()) {
+      kinds.push_back(prompt.kind);
+    }
   }
-  if (prompts.empty()) throw std::runtime_error("no prompts in " + prompts_file);
   if (new_tokens < 2) throw std::runtime_error("--max-new-tokens: the first comes with the prompt");
   const std::size_t texts = prompts.size();
 
-  std::vector<Setting> settings = {{"plain", {}}};
-  std::stringstream list(settings_text);
-  for (std::string word; std::getline(list, word, ',');) {
-    std::stringstream parts(word);
-    std::string policy, size;
-    std::getline(parts, policy, ':');
-    std::getline(parts, size, ':');
-    Setting s{};
-    s.drafting.policy = policy_named(policy);
-    s.drafting.tree_size = std::stoi(size);
-    s.name = policy + " " + (s.tree_size() == 0 ? "auto" : size);
-    for (std::string how; std::getline(parts, how, ':');) {
-      if (how == "coupled") {
-        s.acceptance = Acceptance::coupled;
-      } else if (how == "auto") {
-        s.acceptance = Acceptance::automatic;
-      } else if (how == "plain") {
-        s.drafting.plain_values = true;
-      } else {
-        throw std::runtime_error("--settings: " + how + " is neither coupled, auto nor plain");
-      }
-      s.name += " " + how;
-    }
-    settings.push_back(s);
-  }
-
+  const std::vector<Setting> settings = bench::plain_and(settings_text);
   testing::TemporaryFolder temporary;
   if (draft == "random") {
     draft = temporary.path() / "draft";
-    write_useless_draft(models + "draft", draft);
+    bench::write_useless_draft(models + "draft", draft);
   }
   EngineOptions load;
   load.target = target;
@@ -313,7 +222,7 @@ int main(int argc, char** argv) try {
   Engine engine = Engine::load(load);
 
   std::vector<std::vector<TokenId>> prompt_ids =
-      tokenized(engine, prompts, static_cast<std::size_t>(prompt_tokens));
+      bench::tokenized(engine, prompts, static_cast<std::size_t>(prompt_tokens));
   if (!prompts_out.empty()) write_prompts(prompts, prompt_ids, prompts_out);
   // Every seed of a prompt is a prompt of its own from here.
   for (std::size_t i = texts; i < texts * static_cast<std::size_t>(seeds); ++i) {
@@ -360,13 +269,9 @@ int main(int argc, char** argv) try {
       }
       for (std::size_t s = 0; s < settings.size(); ++s) {
         if (round > 0 && dropped[s]) continue;
-        GenerateOptions request;
-        request.speculation = speculation_of(settings[s].drafting);
-        request.acceptance = settings[s].acceptance;
-        request.sampling.temperature = temperature;
+        GenerateOptions request = bench::request_of(settings[s], temperature);
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;
-        request.ignore_eos = true;
         request.seed = p;
         const double cpu_before = cpu_seconds();
         Generation g = engine.generate(prompt_ids[p], request);

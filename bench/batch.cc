@@ -1,0 +1,287 @@
+// Throughput by the number of texts that are written side by side, in the columns of llama.cpp's
+// llama-batched-bench: plain decoding, automatic trees and other settings, and the same texts one
+// after the other ("in turns"). In every round each number of texts runs under each setting,
+// so that what else the machine does meets all alike; the table gives medians over rounds, and
+// medians of each round's ratios.
+//
+// T_PP is a run of the prompts alone, which yields a token of each text; T the run with TG tokens
+// more; T_TG = T - T_PP. Prompts and new tokens may share passes, so that T_TG is what the new
+// tokens add. Each text has a prompt of its own.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/stopwatch.h"
+#include "batch_table.h"
+#include "cli/option_values.h"
+#include "cli/terminal.h"
+#include "coppice.h"
+#include "options.h"
+#include "reference/tiny_model.h"
+#include "settings.h"
+#include "texts.h"
+
+namespace {
+
+using namespace coppice;
+namespace po = boost::program_options;
+using Prompts = std::span<const std::vector<TokenId>>;
+
+/// New tokens of texts with a prompt length of their own.
+struct Shape {
+  std::int32_t prompt_tokens, new_tokens;
+};
+
+struct Options {
+  std::string target, draft, prompts_file, device, dtype, settings, npp, ntg, npl, cost_table;
+  double temperature = 0.0, seconds = 0.0;
+  std::int32_t rounds = 0, threads = 0, turn_texts = 0, batch_rows = 0;
+};
+
+void count(const Generation& generation, std::int32_t new_tokens, bench::BatchRound& round) {
+  if (static_cast<std::int32_t>(generation.tokens.size()) != new_tokens) {
+    throw std::runtime_error(cat("a text ended after ", generation.tokens.size(), " of ",
+                                 new_tokens, " tokens (", name_of(generation.finish_reason),
+                                 "); lower --npp or --ntg"));
+  }
+  const Statistics& s = generation.statistics;
+  const auto steps = static_cast<double>(s.steps);
+  round.steps += steps;
+  round.judged += steps * s.accepted_length;
+  round.drafted += steps * s.tree_size_mean;
+  round.shared += steps * s.batch_mean;
+}
+
+std::vector<Request> requests_of(Prompts prompts, const GenerateOptions& options) {
+  std::vector<Request> requests;
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    Request request;
+    request.tokens = prompts[p];
+    request.options = options;
+    request.options.stream = p;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+/// Seconds that the texts take side by side, or one after the other.
+double seconds_of(Engine& engine, Prompts prompts, const GenerateOptions& options, bool in_turns,
+                  bench::BatchRound& round) {
+  const std::vector<Request> requests = requests_of(prompts, options);
+  const OutcomeCallback finished = [&](std::size_t, Outcome& outcome) {
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    count(outcome.samples.front(), options.max_new_tokens, round);
+  };
+  const double start = now_seconds();
+  if (in_turns) {
+    for (const Request& request : requests) engine.generate({&request, 1}, finished);
+  } else {
+    engine.generate(requests, finished);
+  }
+  return now_seconds() - start;
+}
+
+bench::BatchRound measure(Engine& engine, Prompts prompts, GenerateOptions options,
+                          std::int32_t new_tokens, bool in_turns) {
+  bench::BatchRound round;
+  options.max_new_tokens = 1;
+  round.prompt_seconds = seconds_of(engine, prompts, options, in_turns, round);
+  options.max_new_tokens = 1 + new_tokens;  // the first comes with the prompt
+  round.seconds = seconds_of(engine, prompts, options, in_turns, round);
+  return round;
+}
+
+/// All rows of texts of one shape, plain ones first in each number of texts; those in turns last.
+std::vector<bench::BatchRow> empty_rows(const Shape& shape, const std::vector<std::int32_t>& counts,
+                                        const std::vector<bench::Setting>& settings,
+                                        std::int32_t turn_texts) {
+  std::vector<bench::BatchRow> rows;
+  const auto add = [&](const std::string& name, std::int32_t texts) {
+    bench::BatchRow row;
+    row.setting = name;
+    row.prompt_tokens = shape.prompt_tokens;
+    row.new_tokens = shape.new_tokens;
+    row.texts = texts;
+    rows.push_back(std::move(row));
+  };
+  for (const std::int32_t texts : counts) {
+    for (const bench::Setting& setting : settings) add(setting.name, texts);
+  }
+  for (const bench::Setting& setting : settings) add(setting.name + ", in turns", turn_texts);
+  return rows;
+}
+
+void add_ratios(std::vector<bench::BatchRow>& rows, std::size_t settings, std::size_t round) {
+  const std::size_t turns = rows.size() - settings;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const double rate = rows[r].rate(round);
+    rows[r].over_plain.push_back(rate / rows[r - r % settings].rate(round));
+    rows[r].over_turns.push_back(rate / rows[turns + r % settings].rate(round));
+  }
+}
+
+std::vector<std::int32_t> counts_in(const char* option, const std::string& list) {
+  return cli::numbers_in<std::int32_t>(option, list, 1);
+}
+
+std::vector<std::vector<TokenId>> prompts_of(Engine& engine, const Options& options,
+                                             std::size_t texts, std::size_t tokens) {
+  if (!engine.has_tokenizer()) return bench::written_prompts(engine, texts, tokens);
+  std::vector<bench::PromptLine> lines =
+      bench::read_prompt_lines(options.prompts_file, static_cast<int>(texts));
+  // Beyond the file's prompts each comes again; its continuation has a seed of its own.
+  for (std::size_t p = 0; lines.size() < texts; ++p) lines.push_back(lines[p]);
+  lines.resize(texts);
+  return bench::tokenized(engine, lines, tokens);
+}
+
+bool parse(int argc, char** argv, Options& o, po::variables_map& values) {
+  const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
+  po::options_description options("bench/batch");
+  options.add_options()("help", "print this")(
+      "target", po::value(&o.target)->default_value(models + "target"), "model folder")(
+      "draft", po::value(&o.draft)->default_value(models + "draft"), "model folder, or random")(
+      "npp", po::value(&o.npp)->default_value("128"), "tokens of a prompt; a list is run in turn")(
+      "ntg", po::value(&o.ntg)->default_value("128"), "new tokens of a text; a list likewise")(
+      "npl", po::value(&o.npl)->default_value("1,2,4,8,16,32,64"), "texts side by side")(
+      "temperature", po::value(&o.temperature)->default_value(0.6), "")(
+      "settings", po::value(&o.settings)->default_value("dyspec:0,dyspec:0:coupled"),
+      "policy:size[:coupled|:auto][:plain], comma-separated; size 0 is auto; plain decoding is "
+      "always there")("turn-texts", po::value(&o.turn_texts)->default_value(4),
+                      "texts that are written one after the other; their rate is that of any "
+                      "number")("rounds", po::value(&o.rounds)->default_value(3), "")(
+      "seconds", po::value(&o.seconds)->default_value(0),
+      "begin no round that would end later than this; 0: no limit")(
+      "prompts",
+      po::value(&o.prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
+      "JSON lines with kind and prompt; cut, or continued by the target. Models without a "
+      "tokenizer "
+      "write their own")("device", po::value(&o.device)->default_value("cpu"), "cpu, cuda or auto")(
+      "threads", po::value(&o.threads)->default_value(2), "")(
+      "dtype", po::value(&o.dtype)->default_value("f32"), "f32 or bf16: of activations")(
+      "max-batch-rows", po::value(&o.batch_rows)->default_value(0),
+      "rows of a pass that are judged; 0: automatic")(
+      "cost-table", po::value(&o.cost_table), "measured costs: read if there, else written")(
+      "json", po::value<std::string>(), "file for the figures");
+  return bench::parse_options(argc, argv, options, values);
+}
+
+EngineOptions engine_options(const Options& o, std::int32_t most_texts, std::int32_t longest) {
+  EngineOptions load;
+  load.target = o.target;
+  load.draft = o.draft;
+  load.device = bench::device_in(o.device);
+  load.cpu_dtype = bench::cpu_dtype_in(o.dtype);
+  load.threads = o.threads;
+  load.cost_table = o.cost_table;
+  load.max_sequences = most_texts;
+  load.max_batch_rows = o.batch_rows;
+  constexpr std::int32_t page = 16, trees = 1024;
+  load.kv_tokens = most_texts * ((longest / page + 2) * page) + trees;
+  return load;
+}
+
+/// Shapes: every prompt length with every number of new tokens.
+std::vector<Shape> shapes_of(const Options& o) {
+  std::vector<Shape> shapes;
+  for (const std::int32_t prompt : counts_in("npp", o.npp)) {
+    for (const std::int32_t more : counts_in("ntg", o.ntg)) shapes.push_back({prompt, more});
+  }
+  return shapes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options o;
+  po::variables_map values;
+  if (!parse(argc, argv, o, values)) return 0;
+  const std::vector<std::int32_t> counts = counts_in("npl", o.npl);
+  const std::vector<Shape> shapes = shapes_of(o);
+  const std::vector<bench::Setting> settings = bench::plain_and(o.settings);
+  if (o.rounds < 1 || o.turn_texts < 1) {
+    throw std::runtime_error("--rounds and --turn-texts: use 1 or more");
+  }
+  std::int32_t longest = 0, longest_prompt = 0;
+  for (const Shape& shape : shapes) {
+    longest = std::max(longest, shape.prompt_tokens + shape.new_tokens + 1);
+    longest_prompt = std::max(longest_prompt, shape.prompt_tokens);
+  }
+  const std::int32_t most = std::max(*std::max_element(counts.begin(), counts.end()), o.turn_texts);
+
+  testing::TemporaryFolder temporary;
+  if (o.draft == "random") {
+    o.draft = temporary.path() / "draft";
+    bench::write_useless_draft(COPPICE_SOURCE_DIR "/models/stories/draft", o.draft);
+  }
+  cli::ProgressLine progress(true);
+  EngineOptions load = engine_options(o, most, longest);
+  load.progress = [&](const LoadEvent& event) { progress.show(event); };
+  Engine engine = Engine::load(load);
+  std::vector<std::vector<TokenId>> prompts = prompts_of(engine, o, static_cast<std::size_t>(most),
+                                                         static_cast<std::size_t>(longest_prompt));
+
+  std::vector<std::vector<bench::BatchRow>> tables;
+  for (const Shape& shape : shapes) {
+    tables.push_back(empty_rows(shape, counts, settings, o.turn_texts));
+  }
+  const double start = now_seconds();
+  double last_round = 0.0;
+  const std::size_t all = static_cast<std::size_t>(o.rounds + 1) * shapes.size() *
+                          (counts.size() + 1) * settings.size();
+  std::size_t done = 0;
+  std::int32_t rounds = 0;
+  constexpr std::int32_t warm_up_tokens = 16;
+  for (std::int32_t round = -1; round < o.rounds; ++round) {  // -1: warm-up
+    const double round_start = now_seconds();
+    if (round > 0 && o.seconds > 0 && round_start + last_round > start + o.seconds) break;
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const Shape& shape = shapes[t];
+      std::vector<std::vector<TokenId>> cut = prompts;
+      for (auto& ids : cut) ids.resize(static_cast<std::size_t>(shape.prompt_tokens));
+      for (std::size_t r = 0; r < tables[t].size(); ++r) {
+        bench::BatchRow& row = tables[t][r];
+        const bool in_turns = r >= counts.size() * settings.size();
+        GenerateOptions request = bench::request_of(settings[r % settings.size()], o.temperature);
+        request.seed = static_cast<std::uint64_t>(round + 1);
+        const std::int32_t tokens =
+            round < 0 ? std::min(warm_up_tokens, shape.new_tokens) : shape.new_tokens;
+        const bench::BatchRound measured =
+            measure(engine, Prompts(cut).first(static_cast<std::size_t>(row.texts)), request,
+                    tokens, in_turns);
+        if (round >= 0) row.rounds.push_back(measured);
+        progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));
+      }
+      if (round >= 0) {
+        add_ratios(tables[t], settings.size(), static_cast<std::size_t>(round));
+      }
+    }
+    if (round >= 0) ++rounds;
+    last_round = now_seconds() - round_start;
+  }
+  progress.clear();
+
+  std::printf("coppice %s, %s, %d threads, temperature %g, medians of %d rounds\n\n", version(),
+              o.device.c_str(), o.threads, o.temperature, rounds);
+  nlohmann::ordered_json report = nlohmann::ordered_json::array();
+  for (const std::vector<bench::BatchRow>& rows : tables) {
+    std::printf("%s\n", bench::table_of(rows).c_str());
+    for (auto& row : bench::json_of(rows)) report.push_back(std::move(row));
+  }
+  if (values.count("json") != 0) {
+    std::ofstream out(values["json"].as<std::string>());
+    out << report.dump(1) << '\n';
+    if (!out.flush()) throw std::runtime_error("the figures could not be written");
+  }
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "bench/batch: %s\n", error.what());
+  return bench::exit_code_of(error);
+}

@@ -1,0 +1,37 @@
+// Many texts side by side: what was measured, and its table.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace coppice::bench {
+
+/// One way of writing a number of texts, once.
+struct BatchRound {
+  double prompt_seconds = 0.0;  ///< all prompts, with the first token of each
+  double seconds = 0.0;         ///< the same with the new tokens
+  double steps = 0, judged = 0, drafted = 0, shared = 0;  ///< sums over texts
+};
+
+/// A row of the table: a setting with a number of texts.
+struct BatchRow {
+  std::string setting;
+  std::int32_t prompt_tokens = 0, new_tokens = 0, texts = 0;
+  std::vector<BatchRound> rounds;
+  /// By round: new tokens per second over those of plain decoding of the same texts side by side,
+  /// and over those of this setting's texts one after the other.
+  std::vector<double> over_plain, over_turns;
+
+  /// New tokens per second of a round, prompts left out.
+  double rate(std::size_t round) const;
+};
+
+double median_of(std::vector<double> values);
+
+/// The medians of rounds, in the columns of llama-batched-bench and some behind them.
+std::string table_of(const std::vector<BatchRow>& rows);
+nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows);
+
+}  // namespace coppice::bench
