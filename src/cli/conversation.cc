@@ -73,7 +73,10 @@ void Conversation::add(const std::string& role, const std::string& content) {
 }
 
 void Conversation::add_json(std::string_view json, const std::string& where) {
-  const chat::Value list = chat::parse_json(json, where, true);
+  add_list(chat::parse_json(json, where, true), where);
+}
+
+void Conversation::add_list(const chat::Value& list, const std::string& where) {
   const std::string form = R"(; give a list like [{"role": "user", "content": "Hello"}])";
   if (!list.is_list() || list.as_list().items.empty()) {
     throw_usage(cat(where, ": no list of messages", form));

@@ -24,6 +24,8 @@ class Conversation {
   void add(const std::string& role, const std::string& content);
   /// Messages of a JSON list. Throws Error(usage), which names `where`.
   void add_json(std::string_view json, const std::string& where);
+  /// The same of a list that is parsed.
+  void add_list(const chat::Value& list, const std::string& where);
   void remove_last() { messages_.pop_back(); }
   /// Forgets all messages but --system's.
   void clear();

@@ -1,56 +1,76 @@
 #include <csignal>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/stopwatch.h"
 #include "cli/acceptance_vector.h"
+#include "cli/batch.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/generation_text.h"
+#include "cli/length_options.h"
 #include "cli/options.h"
+#include "cli/prompt.h"
+#include "cli/samples.h"
 #include "cli/terminal.h"
+#include "cli/totals.h"
 
 namespace coppice::cli {
-int generate(const std::vector<std::string>& arguments) {
-  po::options_description options = prompt_options();
-  options.add_options()("chat", "put the prompt, as one message, into the target's chat template")(
-      "messages", po::value<std::string>()->value_name("FILE"),
-      "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
-  po::options_description output("Length and output");
-  output.add_options()("max-new-tokens",
-                       po::value<std::int32_t>()->default_value(128)->value_name("N"),
-                       "most new tokens")(
-      "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
-      "end before this text (may be given several times)")("ignore-eos",
-                                                           "go on after an end token")(
-      "logprobs", "with --format json: log-probabilities of each token and the top 5")(
-      "format", po::value<std::string>()->default_value("text")->value_name("F"),
-      "text (streams) or json (one object at the end)")(
-      "stats", "print the table of statistics to standard error (on a terminal always)");
-  po::options_description all;
-  all.add(options)
-      .add(conversation_options())
-      .add(output)
-      .add(sampling_options())
-      .add(drafting_options())
-      .add(model_options());
-  po::variables_map values;
-  if (!parse(arguments, all,
-             "coppice generate: continue a text with a target model, helped by a draft model\n\n"
-             "  coppice generate --prompt 'Once upon a time'\n"
-             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n"
-             "  coppice generate --target DIR --chat --prompt 'Who wrote Emma?'\n",
-             values)) {
-    return 0;
+namespace {
+
+/// Writes one text, as it comes or as JSON.
+Generation write_text(Engine& engine, const Prompt& prompt, const GenerateOptions& request,
+                      bool json, ProgressLine& progress) {
+  bool reader_gone = false;
+  std::size_t produced = 0;
+  std::size_t shown = 0;  // bytes of the text
+  const bool shows_tokens = !json && !engine.has_tokenizer();
+  const PieceCallback callback = [&](const Piece& piece) {
+    try {
+      produced += piece.tokens.size();
+      if (json) {
+        progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
+      } else if (shows_tokens) {
+        std::string ids;
+        for (const TokenId token : piece.tokens) {
+          ids +=
+              (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
+        }
+        write_out(ids);
+      } else {
+        write_generated(piece.text);
+        shown += piece.text.size();
+      }
+    } catch (const ClosedPipe&) {
+      reader_gone = true;
+      return false;
+    }
+    return !InterruptWatch::interrupted();
+  };
+  Generation result = prompt.ids ? engine.generate(prompt.tokens, request, callback)
+                                 : engine.generate(prompt.text, request, callback);
+  progress.clear();
+  if (reader_gone) throw ClosedPipe{};
+  if (json) {
+    write_out(json_line(to_json(result, request.logprobs)));
+  } else {
+    // What was held back when the text was cut short.
+    if (!shows_tokens) write_generated(std::string_view(result.text).substr(shown));
+    write_out("\n");
   }
-  const bool json = wants_json(values);
-  GenerateOptions request = generate_options(values);
-  request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
-  if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
-  request.ignore_eos = values.count("ignore-eos") != 0;
-  request.logprobs = values.count("logprobs") != 0;
-  if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
+  if (result.finish_reason == FinishReason::context) {
+    tell(cat("the context of ", engine.context_length(), " tokens is full"));
+  } else if (result.finish_reason == FinishReason::memory) {
+    tell("the KV memory is full; raise --kv-tokens for longer texts");
+  }
+  return result;
+}
+
+void check_prompt_options(const po::variables_map& values) {
   const bool messages = values.count("messages") != 0,
              chats = messages || values.count("chat") != 0;
   if (!chats) {
@@ -64,12 +84,59 @@ int generate(const std::vector<std::string>& arguments) {
   if (chats && values.count("prompt-ids") != 0) {
     throw_usage("--prompt-ids are no message; give a text, or leave out --chat");
   }
+}
+
+}  // namespace
+
+int generate(const std::vector<std::string>& arguments) {
+  po::options_description options = prompt_options();
+  options.add_options()("chat", "put the prompt, as one message, into the target's chat template")(
+      "messages", po::value<std::string>()->value_name("FILE"),
+      "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
+  po::options_description output("Output");
+  output.add_options()("format", po::value<std::string>()->default_value("text")->value_name("F"),
+                       "text (streams) or json (one object at the end)")(
+      "stats", "print the table of statistics to standard error (on a terminal always)");
+  po::options_description all;
+  all.add(options)
+      .add(conversation_options())
+      .add(length_options())
+      .add(batch_options())
+      .add(output)
+      .add(sampling_options())
+      .add(drafting_options())
+      .add(model_options());
+  po::variables_map values;
+  if (!parse(arguments, all,
+             "coppice generate: continue a text with a target model, helped by a draft model\n\n"
+             "  coppice generate --prompt 'Once upon a time'\n"
+             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n"
+             "  coppice generate --target DIR --chat --prompt 'Who wrote Emma?'\n"
+             "  coppice generate --prompt 'The captain' --n 4 --temperature 0.8\n"
+             "  coppice generate --batch prompts.jsonl --output texts.jsonl --temperature 0.8\n",
+             values)) {
+    return 0;
+  }
+  check_prompt_options(values);
+  if (values.count("batch") != 0) return generate_batch(values);
+  const bool json = wants_json(values);
+  GenerateOptions request = generate_options(values);
+  read_length_options(values, request);
+  const std::int32_t samples = sample_count(values);
+  if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
+  if (values.count("output") != 0) throw_usage("--output needs --batch; redirect other output");
+  if (samples == 1 && !values["parallel"].defaulted()) {
+    throw_usage("--parallel needs --batch or --n");
+  }
+  const bool messages = values.count("messages") != 0,
+             chats = messages || values.count("chat") != 0;
   Prompt prompt;
   if (!messages) prompt = read_prompt(values);
   request.validate();
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request.speculation);
+  engine_request.max_sequences = parallel_texts(values, samples);
   std::optional<Conversation> conversation;
   chat::Text chat_text;
   if (chats) {
@@ -100,50 +167,25 @@ int generate(const std::vector<std::string>& arguments) {
   }
 
   const InterruptWatch interrupts;
-  bool reader_gone = false;
-  std::size_t produced = 0;
-  std::size_t shown = 0;  // bytes of the text
-  const bool shows_tokens = !json && !engine.has_tokenizer();
-  const PieceCallback callback = [&](const Piece& piece) {
-    try {
-      produced += piece.tokens.size();
-      if (json) {
-        progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
-      } else if (shows_tokens) {
-        std::string ids;
-        for (const TokenId token : piece.tokens) {
-          ids +=
-              (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
-        }
-        write_out(ids);
-      } else {
-        write_generated(piece.text);
-        shown += piece.text.size();
-      }
-    } catch (const ClosedPipe&) {
-      reader_gone = true;
-      return false;
+  std::string table;
+  if (samples > 1) {
+    Request many;
+    many.prompt = prompt.text;
+    if (prompt.ids) many.prompt.clear();
+    many.tokens = prompt.tokens;
+    many.options = request;
+    many.n = samples;
+    const double start = now_seconds();
+    Totals totals;
+    for (const Generation& sample : write_samples(engine, std::move(many), json, progress)) {
+      totals.add(sample);
     }
-    return !InterruptWatch::interrupted();
-  };
-  const Generation result = prompt.ids ? engine.generate(prompt.tokens, request, callback)
-                                       : engine.generate(prompt.text, request, callback);
-  progress.clear();
-  if (reader_gone) return 0;
-  if (json) {
-    write_out(to_json(result, request.logprobs));
+    table = totals.table(now_seconds() - start);
   } else {
-    // What was held back when the text was cut short.
-    if (!shows_tokens) write_generated(std::string_view(result.text).substr(shown));
-    write_out("\n");
-  }
-  if (result.finish_reason == FinishReason::context) {
-    tell(cat("the context of ", engine.context_length(), " tokens is full"));
-  } else if (result.finish_reason == FinishReason::memory) {
-    tell("the KV memory is full; raise --kv-tokens for longer texts");
+    table = to_table(write_text(engine, prompt, request, json, progress));
   }
   if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
-    std::cerr << '\n' << to_table(result);
+    std::cerr << '\n' << table;
   } else if (!json && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
     std::cerr << "seed " << request.seed << '\n';
   }

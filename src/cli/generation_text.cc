@@ -6,17 +6,19 @@
 namespace coppice::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 const std::string none = name_of(Plain{});
 
 }  // namespace
 
-std::string to_json(const Generation& generation, bool with_logprobs) {
-  using Json = nlohmann::ordered_json;
+nlohmann::ordered_json to_json(const Generation& generation, bool with_logprobs) {
   const Statistics& s = generation.statistics;
   const Used& used = generation.used;
   Json json;
   json["text"] = generation.text;
   json["tokens"] = generation.tokens;
+  json["new_tokens"] = generation.tokens.size();
   json["prompt_tokens"] = s.prompt_tokens;
   json["finish_reason"] = name_of(generation.finish_reason);
   json["prefill_tokens"] = s.prefill_tokens;
@@ -30,6 +32,9 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   }
   json["tree_size_mean"] = s.tree_size_mean;
   json["draft_passes"] = s.draft_passes;
+  json["batch_mean"] = s.batch_mean;
+  json["queue_seconds"] = s.queue_seconds;
+  json["preemptions"] = s.preemptions;
   json["seconds"] = {{"load", s.seconds.load},         {"prefill", s.seconds.prefill},
                      {"draft", s.seconds.draft},       {"verify", s.seconds.verify},
                      {"sampling", s.seconds.sampling}, {"other", s.seconds.other},
@@ -57,6 +62,10 @@ std::string to_json(const Generation& generation, bool with_logprobs) {
   json["dtype"] = used.dtype;
   json["kv_dtype"] = used.kv_dtype;
   json["version"] = version();
+  return json;
+}
+
+std::string json_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,17 +1,12 @@
 #include "cli/options.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <fstream>
-#include <iostream>
 #include <random>
 #include <sstream>
 #include <typeinfo>
 #include <utility>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
@@ -47,33 +42,6 @@ fs::path find_stories() {
     looked += (looked.empty() ? "" : ", ") + quote(place.string());
   throw_failure(cat("the shipped models were not found (looked in ", looked,
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
-}
-
-// No context holds more; a device that never ends must not fill the memory.
-constexpr std::size_t longest_prompt_bytes = std::size_t{64} << 20;
-
-std::string read_all(std::istream& in, const std::string& where) {
-  std::string text;
-  std::vector<char> piece(std::size_t{1} << 16);
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0) {
-    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > longest_prompt_bytes) {
-      throw_usage(cat(where, ": longer than 64 MiB; give a shorter text"));
-    }
-  }
-  return text;
-}
-
-std::string read_prompt_file(const std::string& name) {
-  const std::string where = cat("prompt file ", quote(name));
-  std::error_code error;
-  if (fs::is_directory(name, error)) {
-    throw_failure(cat(where, " is a folder; give a text file"));
-  }
-  // Not only a regular file: a pipe will do, as <(...) makes one.
-  std::ifstream in(name, std::ios::binary);
-  if (!in) throw_failure(cat(where, " cannot be read; check its name and permissions"));
-  return read_all(in, where);
 }
 
 // What options of this type take.
@@ -208,18 +176,6 @@ po::options_description model_options() {
   return d;
 }
 
-po::options_description prompt_options() {
-  po::options_description d(
-      "Prompt (standard input if none of these is given, less one newline at its end)");
-  d.add_options()("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")(
-      "prompt-file", po::value<std::string>()->value_name("FILE"),
-      "a file that holds it; one newline at its end is dropped")(
-      "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
-      "no-bos",
-      "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
-  return d;
-}
-
 po::options_description sampling_options(const UsualValues& usual) {
   po::options_description d("Sampling (filters act in this order)");
   d.add_options()("repetition-penalty",
@@ -350,9 +306,13 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   }
   options.cost_table = text_in(values, "cost-table");
   options.cost_cache = values.count("no-cost-cache") == 0;
-  options.max_tree_size =
-      std::max({64, asked_size(speculation), static_cast<std::int32_t>(given_size(speculation))});
+  options.max_tree_size = tree_room(speculation);
   return options;
+}
+
+std::int32_t tree_room(const Speculation& speculation) {
+  return std::max(
+      {64, asked_size(speculation), static_cast<std::int32_t>(given_size(speculation))});
 }
 
 GenerateOptions sampling_request(const po::variables_map& values) {
@@ -405,44 +365,6 @@ GenerateOptions generate_options(const po::variables_map& values) {
   options.sampled_children = values.count("sampled-children") != 0;
   options.speculation = speculation_of(policy_options(values));
   return options;
-}
-
-Prompt read_prompt(const po::variables_map& values) {
-  Prompt prompt;
-  const auto sources =
-      values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
-  if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
-  std::string where = "prompt";
-  if (values.count("prompt-ids") != 0) {
-    prompt.ids = true;
-    prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
-    return prompt;
-  }
-  if (values.count("prompt") != 0) {
-    prompt.text = values["prompt"].as<std::string>();
-  } else if (values.count("prompt-file") != 0) {
-    const auto& file = values["prompt-file"].as<std::string>();
-    where = cat("prompt file ", quote(file));
-    prompt.text = read_prompt_file(file);
-  } else {
-    if (isatty(STDIN_FILENO) != 0) {
-      throw_usage(
-          "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
-          "in");
-    }
-    where = "standard input";
-    prompt.text = read_all(std::cin, where);
-  }
-  // What an editor or echo puts at the end is not meant.
-  if (values.count("prompt") == 0 && !prompt.text.empty() && prompt.text.back() == '\n') {
-    prompt.text.pop_back();
-    if (!prompt.text.empty() && prompt.text.back() == '\r') prompt.text.pop_back();
-  }
-  if (prompt.text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue"));
-  if (!is_valid_utf8(prompt.text)) {
-    throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
-  }
-  return prompt;
 }
 
 }  // namespace coppice::cli

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <boost/program_options.hpp>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -54,13 +53,15 @@ struct UsualValues {
 po::options_description model_options();
 /// The same without the choice of a device: the command computes on the CPU.
 po::options_description cpu_model_options();
-po::options_description prompt_options();
 po::options_description sampling_options(const UsualValues& usual = {});
 po::options_description drafting_options(const UsualValues& usual = {});
 
 /// Finds the models and says on standard error what it decided where that is not obvious.
 /// Its largest tree is that of `speculation`, which is valid.
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation);
+/// EngineOptions::max_tree_size for texts that speculate so.
+std::int32_t tree_room(const Speculation& speculation);
+
 /// What sampling_options() say, and of acceptance, draft-temperature and no-bos those that the
 /// command has: for commands that choose policies themselves. Without a seed a random one.
 GenerateOptions sampling_request(const po::variables_map& values);
@@ -70,14 +71,6 @@ GenerateOptions generate_options(const po::variables_map& values);
 PolicyOptions policy_options(const po::variables_map& values);
 /// Puts in what --widths, --tree, --tree-depth, --beam-width and --threshold say.
 void read_tree_options(const po::variables_map& values, PolicyOptions& options);
-/// The text that standard input or the options give; checked before the models are loaded.
-struct Prompt {
-  bool ids = false;
-  std::string text;
-  std::vector<TokenId> tokens;
-};
-Prompt read_prompt(const po::variables_map& values);
-
 /// The value of a text option, "" if it was not given.
 std::string text_in(const po::variables_map& values, const char* option);
 /// The value of a count. Error(usage) names the option if it is not from `least` to `most`.

@@ -8,6 +8,7 @@
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "study/figures/text.h"
 

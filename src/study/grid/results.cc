@@ -1,10 +1,8 @@
 #include "study/grid/results.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_file.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
@@ -99,27 +98,19 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
   return lines;
 }
 
-ResultsStore::ResultsStore(const std::filesystem::path& file) : file_(file) {
+ResultsStore::ResultsStore(const std::filesystem::path& file) {
   std::error_code ignored;
   const bool is_new = !std::filesystem::exists(file, ignored);
-  handle_ = open_file(file, O_RDWR | O_CREAT | O_APPEND);
+  FileHandle handle = open_file(file, O_RDWR | O_CREAT);
   if (is_new) sync_folder(file.parent_path());
-  lines_ = read_results(file, &size_);
-  if (std::filesystem::file_size(file) != size_ &&
-      ::ftruncate(handle_.get(), static_cast<off_t>(size_)) != 0) {
-    throw_write_failure(file_, errno);
-  }
+  std::uintmax_t whole_bytes = 0;
+  lines_ = read_results(file, &whole_bytes);
+  file_.emplace(file, std::move(handle), whole_bytes);
 }
 
 void ResultsStore::append(std::string_view object) {
-  const std::string whole = with_checksum(object) + '\n';
-  if (!write_all(handle_.get(), whole) || ::fsync(handle_.get()) != 0) {
-    const int error = errno;
-    // Should this fail too, the next run cuts the torn line off.
-    [[maybe_unused]] const int cut = ::ftruncate(handle_.get(), static_cast<off_t>(size_));
-    throw_write_failure(file_, error);
-  }
-  size_ += whole.size();
+  file_->append(with_checksum(object) + '\n');
+  file_->sync();
 }
 
 Results::Results(ResultsStore store, const StudyPlan& plan)

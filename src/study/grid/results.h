@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/files.h"
+#include "study/files/appended_file.h"
 #include "study/grid/cell.h"
 #include "study/grid/oracle_walk.h"
 #include "study/grid/result.h"
@@ -45,17 +45,15 @@ class ResultsStore {
 
   /// What was there on opening.
   const std::vector<StoredLine>& lines() const { return lines_; }
-  const std::filesystem::path& file() const { return file_; }
+  const std::filesystem::path& file() const { return file_->path(); }
 
   /// Appends an object's text as a line and waits until it is on the disk. Throws Error(failure),
   /// with the lines before as they were, for a full disk and the like.
   void append(std::string_view object);
 
  private:
-  std::filesystem::path file_;
-  FileHandle handle_;
   std::vector<StoredLine> lines_;
-  std::uintmax_t size_ = 0;  ///< bytes of whole lines
+  std::optional<AppendedFile> file_;
 };
 
 /// The oracle's walk along one prompt's text, with trees of one size.

@@ -1,0 +1,347 @@
+#include "cli/batch.h"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "chat/json.h"
+#include "cli/acceptance_vector.h"
+#include "cli/batch_lines.h"
+#include "cli/batch_output.h"
+#include "cli/conversation.h"
+#include "cli/generation_text.h"
+#include "cli/length_options.h"
+#include "cli/progress_log.h"
+#include "cli/terminal.h"
+#include "cli/totals.h"
+#include "study/files/fingerprint.h"
+
+namespace coppice::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t largest_batch_mib = 1024;
+
+/// Ends a batch from within: Ctrl-C.
+struct Stopped {};
+
+/// All that is known before the models are loaded.
+struct Batch {
+  EngineOptions engine;
+  std::uint64_t seed = 0;
+  std::vector<BatchLine> lines;
+  std::vector<chat::Text> conversations;  ///< by line; empty without --chat
+  bool raw = false;                       ///< conversations are raw text
+  std::vector<std::string> requests;      ///< what tells a line and its settings from others
+  std::string recommended;                ///< what generation_config.json set, in words
+};
+
+std::string text_of(const po::variable_value& value) {
+  const boost::any& any = value.value();
+  if (const auto* text = boost::any_cast<std::string>(&any)) return *text;
+  if (const auto* whole = boost::any_cast<std::int32_t>(&any)) return cat(*whole);
+  if (const auto* number = boost::any_cast<double>(&any)) return Json(*number).dump();
+  return Json(value.as<std::vector<std::string>>()).dump();
+}
+
+/// Of the models and of all options but those that change no text.
+study::Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions& engine) {
+  const std::vector<std::string> no_matter = {
+      "batch",     "cost-table",    "draft",  "format",   "gpu-memory-fraction",
+      "kv-tokens", "no-cost-cache", "output", "parallel", "progress",
+      "stats",     "stream",        "target", "threads"};
+  study::Fingerprint print;
+  for (const auto& [name, value] : values) {
+    if (std::find(no_matter.begin(), no_matter.end(), name) != no_matter.end()) continue;
+    print.add(cat(name, '=', text_of(value), '\n'));
+  }
+  print.add(study::fingerprint_of_folder(engine.target));
+  if (!engine.draft.empty()) print.add(study::fingerprint_of_folder(engine.draft));
+  return print;
+}
+
+void read_conversations(const po::variables_map& values, const std::string& where, Batch& batch) {
+  Conversation conversation(batch.engine.target, values);
+  batch.raw = conversation.raw();
+  for (const BatchLine& line : batch.lines) {
+    conversation.clear();
+    const std::string line_name = cat(where, " line ", line.number);
+    if (line.is_messages) {
+      const chat::Value object = chat::parse_json(line.raw, line_name, true);
+      conversation.add_list(*object.as_dict().named("messages"), line_name);
+    } else {
+      conversation.add("user", line.prompt.text);
+    }
+    try {
+      batch.conversations.push_back(conversation.text());
+    } catch (const Error& error) {
+      throw_usage(cat(line_name, ": ", error.what()));
+    }
+  }
+}
+
+/// `given` without a seed gets `seed`, if there is one, else a random one.
+Batch read_batch(const po::variables_map& given, std::string_view contents,
+                 const std::string& where, std::optional<std::uint64_t> seed) {
+  po::variables_map values = given;
+  if (seed && values.count("seed") == 0) {
+    values.insert({"seed", po::variable_value(boost::any(std::to_string(*seed)), false)});
+  }
+  GenerateOptions options = generate_options(values);
+  if (values.count("seed") == 0) {
+    values.insert({"seed", po::variable_value(boost::any(std::to_string(options.seed)), false)});
+  }
+  read_length_options(values, options);
+  Batch batch;
+  batch.seed = options.seed;
+  batch.engine = engine_options(values, Dyspec{});
+  const bool chats = values.count("chat") != 0;
+  if (chats) batch.recommended = take_recommended(batch.engine.target, values, options);
+  options.validate();
+  read_acceptance_vector(values, batch.engine, options);
+  batch.lines = read_batch_lines(contents, where, {values, batch.engine, options, chats});
+  bool speculates = false;
+  for (const BatchLine& line : batch.lines) {
+    const Speculation& speculation = line.options.speculation;
+    speculates = speculates || !std::holds_alternative<Plain>(speculation);
+    batch.engine.max_tree_size = std::max(batch.engine.max_tree_size, tree_room(speculation));
+  }
+  if (!speculates) batch.engine.draft.clear();
+  if (chats) read_conversations(values, where, batch);
+  const study::Fingerprint common = fingerprint_of(values, batch.engine);
+  for (const BatchLine& line : batch.lines) {
+    study::Fingerprint print = common;
+    print.add(line.raw);
+    print.add_number(line.options.stream);
+    batch.requests.push_back(print.text());
+  }
+  return batch;
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return "out of memory; use a smaller --parallel, --kv-tokens or --tree-size";
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+Json sample_json(const BatchLine& line, std::size_t sample, const Generation& generation) {
+  Json json = {{"stream", line.options.stream + sample}};
+  json.update(to_json(generation, line.options.logprobs));
+  return json;
+}
+
+/// The batch while it is written.
+class Run {
+ public:
+  Run(const Batch& batch, BatchOutput& output, double log_seconds)
+      : batch_(batch),
+        output_(output),
+        log_(std::cerr, log_seconds, now_seconds),
+        first_(output.stored().size()),
+        shares_(batch.lines.size() - first_) {
+    for (const StoredText& text : output.stored()) failed_ += text.failed ? 1 : 0;
+  }
+
+  void write(Engine& engine) {
+    std::vector<Request> requests;
+    std::vector<std::size_t> place;  // of a request in the batch
+    for (std::size_t i = first_; i < batch_.lines.size(); ++i) {
+      try {
+        requests.push_back(request_of(engine, i));
+        place.push_back(i);
+      } catch (const Error& error) {
+        fail(i, error.what());
+      }
+    }
+    const double start = now_seconds();
+    engine.generate(requests, [&](std::size_t request, Outcome& outcome) {
+      const Outcome ended = std::move(outcome);
+      if (InterruptWatch::interrupted()) throw Stopped{};
+      take(place[request], ended);
+      seconds_ = now_seconds() - start;
+    });
+  }
+
+  std::size_t failed() const { return failed_; }
+  std::string table() const { return totals_.table(seconds_); }
+  ProgressLine& progress() { return progress_; }
+
+ private:
+  Request request_of(Engine& engine, std::size_t index) {
+    const BatchLine& line = batch_.lines[index];
+    Request request;
+    request.options = line.options;
+    request.n = line.samples;
+    if (!batch_.conversations.empty()) {
+      request.tokens =
+          tokens_of(engine, batch_.conversations[index], batch_.raw, line.options.add_bos);
+    } else {
+      request.prompt = line.prompt.text;
+      request.tokens = line.prompt.tokens;
+    }
+    const double all = static_cast<double>(line.options.max_new_tokens) * line.samples;
+    request.callback = [this, index, all](std::int32_t, const Piece& piece) {
+      advance(index, static_cast<double>(piece.tokens.size()) / all);
+      return !InterruptWatch::interrupted();
+    };
+    return request;
+  }
+
+  void take(std::size_t index, const Outcome& outcome) {
+    if (outcome.error) return fail(index, message_of(outcome.error));
+    const BatchLine& line = batch_.lines[index];
+    Json json = line_json(index);
+    if (line.samples == 1) {
+      json.update(sample_json(line, 0, outcome.samples.front()));
+    } else {
+      Json list = Json::array();
+      for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
+        list.push_back(sample_json(line, s, outcome.samples[s]));
+      }
+      json["samples"] = std::move(list);
+    }
+    for (const Generation& generation : outcome.samples) totals_.add(generation);
+    put(index, std::move(json));
+  }
+
+  void fail(std::size_t index, const std::string& message) {
+    Json json = line_json(index);
+    json["error"] = message;
+    ++failed_;
+    put(index, std::move(json));
+  }
+
+  Json line_json(std::size_t index) const {
+    Json json = {{"index", index}};
+    if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
+    return json;
+  }
+
+  void put(std::size_t index, Json json) {
+    json["batch_seed"] = batch_.seed;
+    json["request"] = batch_.requests[index];
+    output_.put(index, json_line(json));
+    advance(index, 1.0);
+  }
+
+  /// A text has come on by `share` of itself.
+  void advance(std::size_t index, double share) {
+    double& done = shares_[index - first_];
+    const double before = std::exchange(done, std::min(1.0, done + share));
+    done_ += done - before;
+    const double fraction = done_ / static_cast<double>(shares_.size());
+    progress_.show("writing", fraction);
+    log_.show("writing", fraction);
+  }
+
+  const Batch& batch_;
+  BatchOutput& output_;
+  ProgressLine progress_{true};
+  ProgressLog log_;
+  std::size_t first_;           ///< before it all are there
+  std::vector<double> shares_;  ///< of each text that is written now: how much of it is there
+  double done_ = 0.0;           ///< sum of shares_
+  double seconds_ = 0.0;
+  std::size_t failed_ = 0;
+  Totals totals_;
+};
+
+void require_batch_alone(const po::variables_map& values) {
+  for (const char* name : {"prompt", "prompt-file", "prompt-ids", "messages"}) {
+    if (values.count(name) != 0) {
+      throw_usage(cat("give only one of --batch and --", name));
+    }
+  }
+  if (!wants_json(values) && !values["format"].defaulted()) {
+    throw_usage("--batch writes JSON lines; leave out --format text");
+  }
+}
+
+}  // namespace
+
+po::options_description batch_options() {
+  po::options_description d("Many texts");
+  d.add_options()(
+      "batch", po::value<std::string>()->value_name("FILE|-"),
+      "texts to write side by side: a prompt a line, or (if the first character is {) JSON objects "
+      "like {\"prompt\": \"Once\", \"id\": 7, \"temperature\": 0.8}, with \"tokens\" or, with "
+      "--chat, \"messages\" in place of \"prompt\", and options of their own, written with _ for "
+      "-. "
+      "Writes JSON lines in the same order. Line i, from 0, has stream --stream + i if it gives "
+      "none, so that equal prompts get different texts")(
+      "parallel", po::value<std::int32_t>()->default_value(64)->value_name("N"),
+      "with --batch or --n: texts that are written side by side at most; memory for keys and "
+      "values may allow fewer")(
+      "output", po::value<std::string>()->value_name("FILE"),
+      "with --batch: write here. What is there already stays, and the batch goes on behind it")(
+      "progress", po::value<double>()->default_value(30.0, "30")->value_name("SECONDS"),
+      "with --batch: between lines of progress where standard error is no terminal; 0: none");
+  return d;
+}
+
+std::int32_t parallel_texts(const po::variables_map& values, std::int64_t texts) {
+  const std::int64_t most = count_in(values, "parallel", 1, 4096);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(texts, 1, most));
+}
+
+int generate_batch(const po::variables_map& given) {
+  require_batch_alone(given);
+  const std::string file = text_in(given, "batch");
+  const std::string where = file == "-" ? "standard input" : cat("batch ", quote(file));
+  const std::string contents = file == "-" ? read_all(std::cin, where, largest_batch_mib)
+                                           : read_all_of(file, where, largest_batch_mib);
+  Batch batch = read_batch(given, contents, where, std::nullopt);
+  BatchOutput output(text_in(given, "output"));
+  if (output.seed() && *output.seed() != batch.seed && given.count("seed") == 0) {
+    batch = read_batch(given, contents, where, output.seed());
+  }
+  output.require(batch.requests);
+  const std::size_t texts = batch.lines.size(), there = output.stored().size();
+  std::int64_t samples = 0;
+  for (std::size_t i = there; i < texts; ++i) samples += batch.lines[i].samples;
+  batch.engine.max_sequences = parallel_texts(given, samples);
+
+  const double log_seconds = stderr_is_terminal() ? 0.0 : given["progress"].as<double>();
+  Run run(batch, output, log_seconds);
+  bool stopped = false;
+  if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
+  if (there > 0) tell(cat(there, " of ", texts, " texts are there already"));
+  if (there < texts) {
+    batch.engine.progress = [&](const LoadEvent& event) { run.progress().show(event); };
+    Engine engine = Engine::load(batch.engine);
+    run.progress().clear();
+    const bool texts_given = std::any_of(batch.lines.begin(), batch.lines.end(),
+                                         [](const BatchLine& line) { return !line.prompt.ids; });
+    if (texts_given && !engine.has_tokenizer()) engine.detokenize({});  // throws, and says why
+    const InterruptWatch interrupts;
+    try {
+      run.write(engine);
+    } catch (const Stopped&) {
+      stopped = true;
+    }
+    run.progress().clear();
+    output.finish();
+  }
+  if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
+  if (stopped) {
+    tell(cat("stopped after ", output.written(), " of ", texts, " texts",
+             given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
+    return interrupted_exit;
+  }
+  if (run.failed() == 0) return 0;
+  tell(cat(run.failed(), " of ", texts, " texts failed; \"error\" in their lines says why"));
+  return 1;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,243 @@
+#include "cli/batch_lines.h"
+
+#include <boost/any.hpp>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_file.h"
+#include "base/utf8.h"
+#include "cli/acceptance_vector.h"
+#include "cli/conversation.h"
+#include "cli/length_options.h"
+#include "cli/nearest.h"
+
+namespace coppice::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+constexpr std::string_view blanks = " \t\r\n";
+
+/// Those options that a line may give.
+po::options_description line_options() {
+  po::options_description d;
+  const po::options_description groups[] = {length_options(), sampling_options(),
+                                            drafting_options()};
+  for (const po::options_description& group : groups) {
+    for (const auto& option : group.options()) {
+      const std::string& name = option->long_name();
+      if (name != "tree" && name != "acceptance-vector") d.add(option);  // files of the command
+    }
+  }
+  d.add_options()("no-bos", "");
+  return d;
+}
+
+std::string key_of(std::string option) {
+  for (char& c : option) c = c == '-' ? '_' : c;
+  return option;
+}
+
+std::string listed(const Json& list) {
+  std::string text;
+  for (const Json& item : list) text += cat(text.empty() ? "" : ",", item.dump());
+  return text;
+}
+
+bool all_of(const Json& value, bool (Json::*is)() const noexcept) {
+  for (const Json& item : value) {
+    if (!(item.*is)()) return false;
+  }
+  return value.is_array() && !value.empty();
+}
+
+/// A value as the option's words would give it. Throws Error(usage) for another type.
+boost::any value_of(const po::option_description& option, const std::string& key,
+                    const Json& value) {
+  const auto refuse = [&](const char* use) {
+    throw_usage(cat('"', key, "\" is ", shown(value), "; give ", use));
+  };
+  const auto* typed = dynamic_cast<const po::typed_value_base*>(option.semantic().get());
+  const std::type_info& type = typed->value_type();
+  if (type == typeid(double)) {
+    if (!value.is_number()) refuse("a number");
+    return value.get<double>();
+  }
+  if (type == typeid(std::int32_t)) {
+    const bool fits = value.is_number_integer() &&
+                      value >= std::numeric_limits<std::int32_t>::min() &&
+                      value <= std::numeric_limits<std::int32_t>::max();
+    if (!fits) refuse("a whole number");
+    return value.get<std::int32_t>();
+  }
+  if (type == typeid(std::vector<std::string>)) {
+    if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
+    if (!value.empty() && !all_of(value, &Json::is_string)) refuse("a text or a list of texts");
+    return value.get<std::vector<std::string>>();
+  }
+  const bool is_number = value.is_number_integer();
+  if (!value.is_string() && !is_number && !all_of(value, &Json::is_number_integer)) {
+    refuse("a text or a whole number, as the option takes it");
+  }
+  if (value.is_string()) return value.get<std::string>();
+  return is_number ? value.dump() : listed(value);
+}
+
+class Reader {
+ public:
+  explicit Reader(const LineDefaults& defaults) : defaults_(defaults) {}
+
+  BatchLine plain(std::string_view line) {
+    BatchLine out;
+    out.prompt.text = line;
+    out.options = defaults_.options;
+    out.samples = sample_count(defaults_.values);
+    number_streams(out, false);
+    return out;
+  }
+
+  BatchLine object(std::string_view line) {
+    const JsonObject parsed = parse_json_object(line, "");
+    BatchLine out;
+    po::variables_map values = defaults_.values;
+    bool drafts = false, has_own = false, has_stream = false;
+    for (const auto& [key, value] : parsed->items()) {
+      if (read_prompt_key(key, value, out)) continue;
+      const po::option_description& option = option_of(key);
+      const std::string& name = option.long_name();
+      values.erase(name);
+      const bool is_flag = option.semantic()->max_tokens() == 0;
+      if (is_flag && !value.is_boolean()) {
+        throw_usage(cat('"', key, "\" is ", shown(value), "; give true or false"));
+      }
+      boost::any given = is_flag ? boost::any(std::string()) : value_of(option, key, value);
+      if (!is_flag || value.get<bool>()) {
+        values.insert({name, po::variable_value(std::move(given), false)});
+      }
+      has_own = true;
+      has_stream = has_stream || name == "stream";
+      drafts = drafts || drafting_.find_nothrow(name, false) != nullptr;
+    }
+    const int prompts = int{out.prompt.ids} + int{out.is_messages} + int{!out.prompt.text.empty()};
+    if (prompts != 1) {
+      throw_usage(cat(prompts == 0 ? "no prompt" : "more than one prompt",
+                      R"(; give one of "prompt", "tokens" and, with --chat, "messages")"));
+    }
+    out.options = has_own ? options_of(values, drafts) : defaults_.options;
+    out.samples = sample_count(values);
+    number_streams(out, has_stream);
+    return out;
+  }
+
+ private:
+  /// False: it is the key of an option.
+  bool read_prompt_key(const std::string& key, const Json& value, BatchLine& out) {
+    if (key == "prompt") {
+      if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+        throw_usage(cat("\"prompt\" is ", shown(value), "; give a text"));
+      }
+      out.prompt.text = value.get<std::string>();
+    } else if (key == "tokens") {
+      if (!all_of(value, &Json::is_number_unsigned)) {
+        throw_usage(R"("tokens" must be a list of token ids like [1, 2])");
+      }
+      if (defaults_.chats) throw_usage("\"tokens\" are no message; leave out --chat");
+      for (const Json& token : value) {
+        if (token > std::numeric_limits<TokenId>::max()) {
+          throw_usage(cat("\"tokens\" holds ", shown(token), ", which is no token id"));
+        }
+        out.prompt.tokens.push_back(token.get<TokenId>());
+      }
+      out.prompt.ids = true;
+    } else if (key == "messages") {
+      if (!defaults_.chats) throw_usage("\"messages\" need --chat");
+      out.is_messages = true;  // the conversation checks them
+    } else if (key == "id") {
+      if (!value.is_string() && !value.is_number_integer()) {
+        throw_usage(cat("\"id\" is ", shown(value), "; give a text or a whole number"));
+      }
+      out.id = value.dump();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  const po::option_description& option_of(const std::string& key) const {
+    std::vector<std::string> known = {"prompt", "tokens", "messages", "id"};
+    for (const auto& option : allowed_.options()) {
+      known.push_back(key_of(option->long_name()));
+      if (known.back() == key) return *option;
+    }
+    const std::string meant = nearest(key, known);
+    throw_usage(cat("key ", quote(key), " is unknown",
+                    meant.empty() ? "" : cat("; did you mean ", meant, "?"),
+                    "; keys are options of the command with _ for - (src/cli/README.md)"));
+  }
+
+  GenerateOptions options_of(const po::variables_map& values, bool drafts) const {
+    GenerateOptions options = sampling_request(values);
+    read_length_options(values, options);
+    options.sampled_children = values.count("sampled-children") != 0;
+    options.speculation =
+        drafts ? speculation_of(policy_options(values)) : defaults_.options.speculation;
+    if (defaults_.chats) take_recommended(defaults_.engine.target, values, options);
+    options.validate();
+    if (drafts) read_acceptance_vector(values, defaults_.engine, options);
+    return options;
+  }
+
+  void number_streams(BatchLine& line, bool given) {
+    if (!given) line.options.stream = defaults_.options.stream + samples_;
+    samples_ += static_cast<std::uint64_t>(line.samples);
+  }
+
+  const LineDefaults& defaults_;
+  po::options_description allowed_ = line_options();
+  po::options_description drafting_ = drafting_options();
+  std::uint64_t samples_ = 0;
+};
+
+}  // namespace
+
+bool is_json_lines(std::string_view contents) {
+  if (contents.starts_with(byte_order_mark)) contents.remove_prefix(byte_order_mark.size());
+  const auto first = contents.find_first_not_of(blanks);
+  return first != contents.npos && contents[first] == '{';
+}
+
+std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::string& where,
+                                        const LineDefaults& defaults) {
+  const bool json = is_json_lines(contents);
+  if (contents.starts_with(byte_order_mark)) contents.remove_prefix(byte_order_mark.size());
+  if (contents.empty()) throw_usage(cat(where, ": it is empty; give a prompt a line"));
+  Reader reader(defaults);
+  std::vector<BatchLine> lines;
+  for (std::int64_t number = 1; !contents.empty(); ++number) {
+    const auto end = contents.find('\n');
+    std::string_view line = contents.substr(0, end);
+    contents.remove_prefix(end == contents.npos ? contents.size() : end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    try {
+      if (line.find_first_not_of(blanks) == line.npos) {
+        throw_usage("it is empty; give a prompt, or drop the line");
+      }
+      if (!is_valid_utf8(line)) throw_usage("not valid UTF-8; convert the file to UTF-8");
+      BatchLine read = json ? reader.object(line) : reader.plain(line);
+      read.number = number;
+      read.raw = line;
+      lines.push_back(std::move(read));
+    } catch (const Error& error) {
+      std::string_view what = error.what();
+      if (what.starts_with(": ")) what.remove_prefix(2);
+      throw_usage(cat(where, " line ", number, ": ", what));
+    }
+  }
+  return lines;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,98 @@
+#include "cli/prompt.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "cli/option_values.h"
+
+namespace coppice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// No context holds more; a device that never ends must not fill the memory.
+constexpr std::size_t longest_prompt_mib = 64;
+
+}  // namespace
+
+std::string read_all(std::istream& in, const std::string& where, std::size_t most_mib) {
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > most_mib << 20) {
+      throw_usage(cat(where, ": longer than ", most_mib, " MiB; give less text"));
+    }
+  }
+  return text;
+}
+
+std::string read_all_of(const std::string& file, const std::string& where, std::size_t most_mib) {
+  std::error_code error;
+  if (fs::is_directory(file, error)) {
+    throw_failure(cat(where, " is a folder; give a text file"));
+  }
+  // Not only a regular file: a pipe will do, as <(...) makes one.
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_failure(cat(where, " cannot be read; check its name and permissions"));
+  return read_all(in, where, most_mib);
+}
+
+po::options_description prompt_options() {
+  po::options_description d(
+      "Prompt (standard input if none of these is given, less one newline at its end)");
+  d.add_options()("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")(
+      "prompt-file", po::value<std::string>()->value_name("FILE"),
+      "a file that holds it; one newline at its end is dropped")(
+      "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
+      "no-bos",
+      "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
+  return d;
+}
+
+Prompt read_prompt(const po::variables_map& values) {
+  Prompt prompt;
+  const auto sources =
+      values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
+  if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
+  std::string where = "prompt";
+  if (values.count("prompt-ids") != 0) {
+    prompt.ids = true;
+    prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
+    return prompt;
+  }
+  if (values.count("prompt") != 0) {
+    prompt.text = values["prompt"].as<std::string>();
+  } else if (values.count("prompt-file") != 0) {
+    const auto& file = values["prompt-file"].as<std::string>();
+    where = cat("prompt file ", quote(file));
+    prompt.text = read_all_of(file, where, longest_prompt_mib);
+  } else {
+    if (isatty(STDIN_FILENO) != 0) {
+      throw_usage(
+          "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
+          "in");
+    }
+    where = "standard input";
+    prompt.text = read_all(std::cin, where, longest_prompt_mib);
+  }
+  // What an editor or echo puts at the end is not meant.
+  if (values.count("prompt") == 0 && !prompt.text.empty() && prompt.text.back() == '\n') {
+    prompt.text.pop_back();
+    if (!prompt.text.empty() && prompt.text.back() == '\r') prompt.text.pop_back();
+  }
+  if (prompt.text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue"));
+  if (!is_valid_utf8(prompt.text)) {
+    throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
+  }
+  return prompt;
+}
+
+}  // namespace coppice::cli

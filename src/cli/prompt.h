@@ -1,0 +1,29 @@
+// The text that a command goes on from.
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "base/token_id.h"
+#include "cli/options.h"
+
+namespace coppice::cli {
+
+po::options_description prompt_options();
+
+struct Prompt {
+  bool ids = false;
+  std::string text;
+  std::vector<TokenId> tokens;
+};
+/// What standard input or the options give; checked before the models are loaded.
+Prompt read_prompt(const po::variables_map& values);
+
+/// All of a stream. Throws Error(usage), which names `where`, beyond `most_mib` mebibytes.
+std::string read_all(std::istream& in, const std::string& where, std::size_t most_mib);
+/// All of a file or pipe. Throws Error(failure) if it cannot be read, too.
+std::string read_all_of(const std::string& file, const std::string& where, std::size_t most_mib);
+
+}  // namespace coppice::cli

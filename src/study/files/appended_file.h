@@ -1,0 +1,32 @@
+// Files that lines are added to, whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "base/files.h"
+
+namespace coppice::study {
+
+/// One process and one thread at a time.
+class AppendedFile {
+ public:
+  /// `handle` is `path`, open for writing; its first `whole_bytes` bytes are whole lines. What is
+  /// behind them, left by a run that was killed while it wrote, is cut off. Throws Error(failure).
+  AppendedFile(std::filesystem::path path, FileHandle handle, std::uintmax_t whole_bytes);
+
+  /// Throws Error(failure), with the lines before as they were, for a full disk and the like.
+  void append(std::string_view lines);
+  /// Waits until all is on the disk. Throws Error(failure).
+  void sync();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  FileHandle handle_;
+  std::uintmax_t size_;  ///< bytes of whole lines
+};
+
+}  // namespace coppice::study

@@ -1,0 +1,399 @@
+// `generate --batch` and `--n` as a shell sees them: order, own options, going on, errors.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/command_runs.h"
+#include "cli/screen.h"
+
+namespace coppice::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// What repeats itself token for token, beside whatever texts: coupled noise, fixed trees.
+const std::string fixed = " --device cpu --threads 1 --tree-size 4 --acceptance coupled ";
+
+class Batch : public Cli {
+ protected:
+  std::string write(const char* name, const std::string& text) {
+    std::ofstream(folder(name), std::ios::binary) << text;
+    return "'" + folder(name) + "'";
+  }
+
+  static std::vector<Json> lines_of(const std::string& text) {
+    std::vector<Json> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+
+  static std::vector<Json> tokens_of(const std::vector<Json>& lines) {
+    std::vector<Json> tokens;
+    for (const Json& line : lines) tokens.push_back(line.at("tokens"));
+    return tokens;
+  }
+
+  Json one(const std::string& tail) {
+    const Result r = run("generate --format json" + fixed + tail);
+    EXPECT_EQ(r.code, 0) << tail << "\n" << r.err;
+    return r.code == 0 ? Json::parse(r.out) : Json();
+  }
+};
+
+TEST_F(Batch, WritesALineForEachPromptInOrder) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\r\nIt was late");
+  const std::string options = " --temperature 0.9 --seed 5 --max-new-tokens 12";
+  const Result r = run("generate --batch " + file + fixed + options + " --stats");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::vector<Json> lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 3u);
+  const char* prompts[] = {"It was late", "The captain", "It was late"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(lines[i]["index"], i);
+    EXPECT_EQ(lines[i]["stream"], i);
+    EXPECT_FALSE(lines[i].contains("id"));
+    const Json alone = one(cat("--prompt '", prompts[i], "' --stream ", i, options));
+    EXPECT_EQ(lines[i]["tokens"], alone["tokens"]) << i;
+    EXPECT_EQ(lines[i]["text"], alone["text"]) << i;
+    EXPECT_EQ(lines[i]["new_tokens"], alone["tokens"].size());
+    EXPECT_EQ(lines[i]["finish_reason"], alone["finish_reason"]);
+    for (const char* name : {"batch_mean", "queue_seconds", "preemptions", "accepted_length"}) {
+      EXPECT_TRUE(lines[i].contains(name)) << name;
+    }
+  }
+  EXPECT_NE(lines[0]["tokens"], lines[2]["tokens"]) << "equal prompts get texts of their own";
+  EXPECT_NE(r.err.find("  texts            3\n"), std::string::npos) << r.err;
+  const Result piped = run("generate --batch - --parallel 1" + fixed + options + " < " + file);
+  EXPECT_EQ(tokens_of(lines_of(piped.out)), tokens_of(lines)) << piped.err;
+}
+
+TEST_F(Batch, LinesHaveOptionsOfTheirOwn) {
+  const std::string file = write(
+      "lines.jsonl",
+      R"({"prompt": "It was late", "id": "a", "max_new_tokens": 5, "seed": 18446744073709551615})"
+      "\n"
+      R"({"id": 7, "prompt": "The captain", "temperature": 0, "logprobs": true, "tree_size": 2})"
+      "\n"
+      R"({"prompt": "The captain", "stream": 9, "ignore_eos": true, "policy": "chain"})"
+      "\n"
+      R"({"prompt": "It was late", "stop": ["e", "x"], "n": 2, "top_k": 40, "tree_size": "3"})"
+      "\n"
+      R"({"tokens": [1, 300, 301], "repetition_penalty": 1.2})"
+      "\n");
+  const std::string common = " --temperature 0.8 --seed 3 --max-new-tokens 8";
+  const Result r = run("generate --batch " + file + fixed + common);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::vector<Json> lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 5u);
+  const auto expect = [&](const Json& line, const std::string& tail) {
+    EXPECT_EQ(line["tokens"], one(tail)["tokens"]) << tail;
+  };
+  EXPECT_EQ(lines[0]["id"], "a");
+  EXPECT_EQ(lines[0]["seed"], 18446744073709551615u);
+  expect(lines[0],
+         "--prompt 'It was late' --temperature 0.8 --seed 18446744073709551615 --max-new-tokens 5");
+  EXPECT_EQ(lines[1]["id"], 7);
+  EXPECT_EQ(lines[1]["tree_size"], 2);
+  EXPECT_EQ(lines[1]["logprobs"].size(), 8u);
+  EXPECT_FALSE(lines[2].contains("logprobs"));
+  expect(lines[1], "--prompt 'The captain' --temperature 0 --max-new-tokens 8");
+  EXPECT_EQ(lines[2]["policy"], "chain");
+  EXPECT_EQ(lines[2]["stream"], 9);
+  expect(lines[2], "--prompt 'The captain' --stream 9 --ignore-eos" + common);
+  // Streams 3 and 4: the next line's is behind both samples.
+  ASSERT_EQ(lines[3]["samples"].size(), 2u);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const Json& sample = lines[3]["samples"][s];
+    EXPECT_EQ(sample["stream"], 3 + s);
+    expect(sample,
+           cat("--prompt 'It was late' --stop e --stop x --top-k 40 --stream ", 3 + s, common));
+  }
+  EXPECT_EQ(lines[4]["stream"], 5);
+  expect(lines[4], "--prompt-ids 1,300,301 --repetition-penalty 1.2 --stream 5" + common);
+}
+
+// A line may speculate where the command does not, and in larger trees than an engine's usual 64.
+TEST_F(Batch, TheModelsServeAllLines) {
+  const std::string file =
+      write("lines.jsonl", R"({"prompt": "It was", "policy": "chain", "tree_size": 80})"
+                           "\n"
+                           R"({"prompt": "It was"})"
+                           "\n");
+  const Result r = run("generate --policy none --device cpu --max-new-tokens 4 --batch " + file);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::vector<Json> lines = lines_of(r.out);
+  EXPECT_EQ(lines[0]["policy"], "chain");
+  EXPECT_EQ(lines[0]["tree_size"], 80);
+  EXPECT_EQ(lines[1]["policy"], "none");
+  EXPECT_EQ(lines[0]["tokens"], lines[1]["tokens"]);
+}
+
+TEST_F(Batch, ABadLineIsNamed) {
+  struct Bad {
+    std::string second, says;
+  };
+  const std::vector<Bad> all = {
+      {"", "line 2: it is empty"},
+      {"  ", "line 2: it is empty"},
+      {R"({"prompt": "x", "temprature": 1})", "did you mean temperature?"},
+      {R"({"prompt": "x", "max-new-tokens": 1})", "did you mean max_new_tokens?"},
+      {R"({"prompt": "x", "tree": "f.json"})", "key 'tree' is unknown"},
+      {R"({"prompt": "x", "target": "dir"})", "key 'target' is unknown"},
+      {R"({"prompt": "x", "temperature": "hot"})", "\"temperature\" is 'hot'; give a number"},
+      {R"({"prompt": "x", "temperature": 200})", "line 2: temperature 200"},
+      {R"({"prompt": "x", "top_k": 1.5})", "\"top_k\" is 1.5; give a whole number"},
+      {R"({"prompt": "x", "top_k": 4294967296})", "give a whole number"},
+      {R"({"prompt": "x", "seed": -1})", "'-1': use a whole number from 0"},
+      {R"({"prompt": "x", "ignore_eos": 1})", "give true or false"},
+      {R"({"prompt": "x", "stop": [1]})", "give a text or a list of texts"},
+      {R"({"prompt": "x", "policy": "oak"})", "'oak' is unknown"},
+      {R"({"prompt": "x", "n": 0})", "--n 0: use 1"},
+      {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},
+      {R"({"prompt": 5})", "\"prompt\" is 5; give a text"},
+      {R"({"prompt": ""})", "give a text"},
+      {R"({"tokens": []})", "list of token ids"},
+      {R"({"tokens": [1, -2]})", "list of token ids"},
+      {R"({"tokens": [1, 99999999999]})", "no token id"},
+      {R"({"prompt": "x", "tokens": [1]})", "more than one prompt"},
+      {R"({"id": 1})", "line 2: no prompt"},
+      {R"({"messages": []})", "need --chat"},
+      {R"({"prompt": "x", "prompt": "y"})", "appears twice"},
+      {R"({"prompt": )", "line 2: not valid JSON"},
+      {"plain text", "line 2: not valid JSON"},
+      {"{\"prompt\": \"\xff\"}", "line 2: not valid UTF-8"},
+  };
+  for (const Bad& bad : all) {
+    const std::string file =
+        write("bad.jsonl", "{\"prompt\": \"It was\"}\n" + bad.second + "\n{\"prompt\": \"x\"}\n");
+    expect_error("generate --batch " + file, 2, bad.says);
+    EXPECT_NE(slurp(folder("err")).find("bad.jsonl' line 2: "), std::string::npos) << bad.second;
+  }
+  expect_error("generate --batch " + write("bad.txt", "one\n\ntwo\n"), 2, "line 2: it is empty");
+  expect_error("generate --batch " + write("bad.txt", ""), 2, "it is empty");
+  expect_error("generate --batch '" + folder("missing") + "'", 1, "cannot be read");
+  const std::string good = write("good.txt", "It was\n");
+  expect_error("generate --batch " + good + " --prompt x", 2, "only one of --batch and --prompt");
+  expect_error("generate --batch " + good + " --format text", 2, "JSON lines");
+  expect_error("generate --batch " + good + " --parallel 0", 2, "--parallel 0: use 1");
+  expect_error("generate --prompt x --output " + good, 2, "needs --batch");
+  expect_error("generate --prompt x --parallel 2", 2, "needs --batch or --n");
+  expect_error("generate --prompt x --stream -1", 2, "--stream '-1'");
+}
+
+TEST_F(Batch, WhatFailsInOneLineSparesTheOthers) {
+  const std::string file = write("lines.jsonl", R"({"prompt": "It was"})"
+                                                "\n"
+                                                R"({"id": "far", "tokens": [1, 1000000]})"
+                                                "\n"
+                                                R"({"prompt": "The captain"})"
+                                                "\n");
+  const Result r = run("generate --batch " + file + fixed + "--max-new-tokens 4");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_EQ(r.err, "coppice: 1 of 3 texts failed; \"error\" in their lines says why\n");
+  const std::vector<Json> lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["index"], 1);
+  EXPECT_EQ(lines[1]["id"], "far");
+  EXPECT_NE(lines[1]["error"].get<std::string>().find("1000000"), std::string::npos) << lines[1];
+  EXPECT_FALSE(lines[1].contains("text"));
+  EXPECT_EQ(lines[0]["new_tokens"], 4);
+  EXPECT_EQ(lines[2]["new_tokens"], 4);
+}
+
+TEST_F(Batch, GoesOnWhereItStopped) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\nOne day\n");
+  const std::string command = "generate --batch " + file + fixed +
+                              "--temperature 1 --max-new-tokens 6 --output '" + folder("texts") +
+                              "'";
+  const Result first = run(command);  // with a random seed
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.out, "");
+  const std::string whole = slurp(folder("texts"));
+  const std::vector<Json> lines = lines_of(whole);
+  ASSERT_EQ(lines.size(), 3u);
+
+  // As a kill leaves it: a line and a half.
+  const std::size_t end = whole.find('\n') + 1;
+  write("texts", whole.substr(0, end + 30));
+  const Result second = run(command);
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.err, "coppice: 1 of 3 texts are there already\n");
+  const std::string again = slurp(folder("texts"));
+  EXPECT_EQ(again.substr(0, end), whole.substr(0, end));
+  EXPECT_EQ(tokens_of(lines_of(again)), tokens_of(lines)) << "the random seed is kept";
+
+  const Result third = run(command + " --parallel 2 --no-cost-cache");
+  EXPECT_EQ(third.code, 0) << third.err;
+  EXPECT_EQ(third.err, "coppice: 3 of 3 texts are there already\n");
+  EXPECT_EQ(slurp(folder("texts")), again);
+
+  // More of the batch.
+  write("prompts.txt", "It was late\nThe captain\nOne day\nIt was late\n");
+  EXPECT_EQ(run(command).code, 0);
+  EXPECT_EQ(slurp(folder("texts")).substr(0, again.size()), again);
+  EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 4u);
+}
+
+TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\n");
+  const std::string to = " --output '" + folder("texts") + "'";
+  const std::string command = "generate --batch " + file + fixed + "--max-new-tokens 3";
+  ASSERT_EQ(run(command + " --seed 1" + to).code, 0);
+  const std::string whole = slurp(folder("texts"));
+  const auto expect_kept = [&](const std::string& tail, int code, const std::string& says) {
+    const std::string before = slurp(folder("texts"));
+    expect_error(tail, code, says);
+    EXPECT_EQ(slurp(folder("texts")), before) << tail;
+  };
+  expect_kept(command + " --seed 2" + to, 2, "name another --output");
+  expect_kept(command + " --seed 1 --top-k 5" + to, 2, "line 1: made from another prompt");
+  expect_kept(command + " --seed 1 --draft none" + to, 2, "line 1: made from another prompt");
+  write("prompts.txt", "It was late\nThe boat\n");
+  expect_kept(command + " --seed 1" + to, 2, "line 2: made from another prompt");
+  write("prompts.txt", "It was late\n");
+  expect_kept(command + " --seed 1" + to, 2, "holds 2 texts, the batch 1");
+  write("texts", "{\"index\":0,\n" + whole);
+  expect_kept(command + to, 1, "line 1: changed after it was written");
+  write("texts", "a letter\nto keep");
+  expect_kept(command + to, 1, "line 1: no line of a batch");
+  write("texts", "to keep");
+  expect_kept(command + to, 1, "no line of a batch");
+  expect_kept("generate --batch " + file + " --output " + file, 1, "no line of a batch");
+  expect_kept("generate --batch " + file + " --output '" + folder_.path().string() + "'", 1,
+              "not a regular file");
+}
+
+TEST_F(Batch, AFullDiskLosesNothing) {
+  std::string prompts;
+  for (int i = 0; i < 6; ++i) prompts += "It was late\n";
+  const std::string command = "generate --batch " + write("prompts.txt", prompts) + fixed +
+                              "--seed 1 --max-new-tokens 4 --parallel 2 --output '" +
+                              folder("texts") + "'";
+  // Files of 2 KiB at most: a line or two.
+  const std::string limited = "bash -c \"ulimit -f 2; COPPICE_MODELS='" +
+                              stories().parent_path().string() + "' '" + COPPICE_BINARY + "' " +
+                              command + " --no-cost-cache\" 2>'" + folder("err") + "'";
+  const int status = std::system(limited.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  const std::string error = slurp(folder("err"));
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+  EXPECT_NE(error.find("texts: File too large; free some space and start again"), std::string::npos)
+      << error;
+  const std::string kept = slurp(folder("texts"));
+  ASSERT_FALSE(kept.empty());
+  EXPECT_EQ(kept.back(), '\n');
+  const std::size_t there = lines_of(kept).size();
+  EXPECT_LT(there, 6u);
+  const Result rest = run(command);
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(rest.err, cat("coppice: ", there, " of 6 texts are there already\n"));
+  EXPECT_EQ(slurp(folder("texts")).substr(0, kept.size()), kept);
+  EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 6u);
+}
+
+TEST_F(Batch, AnInterruptLeavesWhatIsWritten) {
+  TinyModel model;
+  model.eos_tokens = {};
+  model.context_length = 200000;
+  write_tiny_model(folder("long"), model);
+  write("lines.jsonl", R"({"tokens": [1, 2], "max_new_tokens": 2})"
+                       "\n"
+                       R"({"tokens": [1, 2], "max_new_tokens": 100000})"
+                       "\n"
+                       R"({"tokens": [3], "max_new_tokens": 100000})"
+                       "\n");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (std::freopen(folder("err").c_str(), "w", stderr) == nullptr) _exit(99);
+    execl(COPPICE_BINARY, COPPICE_BINARY, "generate", "--batch", folder("lines.jsonl").c_str(),
+          "--output", folder("texts").c_str(), "--draft", "none", "--target",
+          folder("long").c_str(), "--kv-tokens", "200200", "--device", "cpu",
+          static_cast<char*>(nullptr));
+    _exit(98);
+  }
+  for (int i = 0; i < 600 && slurp(folder("texts")).empty(); ++i) usleep(50000);
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 1u);
+  EXPECT_NE(slurp(folder("err"))
+                .find("stopped after 1 of 3 texts; start it again with the same options to go on"),
+            std::string::npos)
+      << slurp(folder("err"));
+}
+
+TEST_F(Batch, PromptsAndMessagesGoThroughTheChatTemplate) {
+  const std::string file =
+      write("lines.jsonl", R"({"prompt": "Who goes there?"})"
+                           "\n"
+                           R"({"messages": [{"role": "user", "content": "Who goes there?"}]})"
+                           "\n");
+  const Result r = run("generate --chat --batch " + file + fixed + "--seed 1 --max-new-tokens 5");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::vector<Json> lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 2u);
+  const Json alone = one("--chat --prompt 'Who goes there?' --seed 1 --max-new-tokens 5");
+  EXPECT_EQ(lines[0]["tokens"], alone["tokens"]);
+  EXPECT_EQ(lines[0]["prompt_tokens"], alone["prompt_tokens"]);
+  EXPECT_EQ(lines[1]["prompt_tokens"], alone["prompt_tokens"]);
+  expect_error(
+      "generate --chat --batch " + write("bad.jsonl", "{\"messages\": [{\"content\": \"x\"}]}\n"),
+      2, "line 1: message 1 has no role");
+  expect_error("generate --chat --batch " + write("bad.jsonl", "{\"messages\": 5}\n"), 2,
+               "line 1: no list of messages");
+  expect_error("generate --chat --batch " + write("bad.jsonl", "{\"tokens\": [5]}\n"), 2,
+               "line 1: \"tokens\" are no message");
+}
+
+TEST_F(Batch, SamplesAreTheTextsOfTheirStreams) {
+  const std::string common = "--prompt 'It was late' --temperature 0.9 --seed 4 --max-new-tokens 7";
+  const Json samples = one(common + " --n 3 --stream 2");
+  ASSERT_EQ(samples.size(), 3u);
+  for (std::size_t s = 0; s < 3; ++s) {
+    EXPECT_EQ(samples[s]["stream"], 2 + s);
+    EXPECT_EQ(samples[s]["tokens"], one(cat(common, " --stream ", 2 + s))["tokens"]) << s;
+  }
+  EXPECT_NE(samples[0]["tokens"], samples[1]["tokens"]);
+  const Result text = run("generate --n 3 --stream 2 " + fixed + common);
+  EXPECT_EQ(text.code, 0) << text.err;
+  std::string expected;
+  for (std::size_t s = 0; s < 3; ++s) {
+    expected += cat(s > 0 ? "\n" : "", "--- sample ", s + 1, " of 3, stream ", 2 + s, " ---\n",
+                    samples[s]["text"].get<std::string>(), "\n");
+  }
+  EXPECT_EQ(text.out, expected);
+  expect_error("generate --prompt x --n 0", 2, "--n 0: use 1");
+}
+
+TEST_F(Batch, ATerminalSeesHowFarItIs) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\n");
+  int status = 0;
+  const std::string shown = run_on_terminal(
+      "COPPICE_PROGRESS_AFTER=0 '" + std::string(COPPICE_BINARY) + "' generate --batch " + file +
+          fixed + "--max-new-tokens 60 --output '" + folder("texts") + "'",
+      80, status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_NE(shown.find("writing: "), std::string::npos) << shown;
+  EXPECT_NE(shown.find("tokens/s"), std::string::npos) << shown;
+  // Elsewhere it is a line every so often.
+  std::filesystem::remove(folder("texts"));
+  const Result log =
+      run("generate --batch " + file + fixed +
+          "--max-new-tokens 60 --progress 0.000001 --output '" + folder("texts") + "'");
+  EXPECT_NE(log.err.find("coppice: writing: "), std::string::npos) << log.err;
+}
+
+}  // namespace
+}  // namespace coppice::testing
