@@ -49,7 +49,8 @@ class StoreRows {
   }
   std::int32_t take() {
     if (free_.empty()) {
-      throw_failure(cat("draft: more than ", rows_, " nodes are evaluated at a time"));
+      throw_failure(cat("draft: the trees of a step have more than ", rows_,
+                        " evaluated nodes; use smaller trees or raise max_batch_rows"));
     }
     const std::int32_t row = free_.back();
     free_.pop_back();

@@ -207,6 +207,11 @@ class Device {
   /// Throws Error(failure) with the size, what is free and the remedy. `purpose` names the
   /// buffer in that message.
   virtual DeviceBuffer allocate(std::size_t bytes, const char* purpose) = 0;
+  /// allocate(), for what may never be used as a whole: where it can be, memory is taken as it is
+  /// first written to.
+  virtual DeviceBuffer reserve(std::size_t bytes, const char* purpose) {
+    return allocate(bytes, purpose);
+  }
   virtual void upload(void* device, const HostBytes& host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize() = 0;

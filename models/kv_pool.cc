@@ -37,8 +37,8 @@ std::size_t bytes_of(const KvLayout& layout, DType dtype) {
 
 KvPool::KvPool(Device& device, const KvLayout& layout)
     : layout_(checked(layout)),
-      keys_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
-      values_(device.allocate(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
+      keys_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
+      values_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
       taken_((static_cast<std::size_t>(layout.slots()) + 63) / 64),
       free_(layout.slots()) {
   // Slots past the end count as taken for ever.

@@ -1,6 +1,7 @@
 #include "kernels/cpu/attention_plan.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/error.h"
 
@@ -62,9 +63,9 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
       text_end.push_back(static_cast<std::int32_t>(slot.size()));
     }
     seeing = std::max(seeing, segment.q_end);
-    for (const KvSlot token : segment.slots) {
-      if (token != no_slot) slot.push_back(token);
-    }
+    const auto before = static_cast<std::ptrdiff_t>(slot.size());
+    slot.insert(slot.end(), segment.slots.begin(), segment.slots.end());
+    slot.erase(std::remove(slot.begin() + before, slot.end(), no_slot), slot.end());
     q_begin.resize(slot.size(), segment.q_begin);
     q_end.resize(slot.size(), segment.q_end);
   }

@@ -64,6 +64,9 @@ class CpuDevice final : public Device {
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
     return cpu::allocate(bytes, purpose);
   }
+  DeviceBuffer reserve(std::size_t bytes, const char* purpose) override {
+    return cpu::reserve(bytes, purpose);
+  }
   void upload(void* device, const HostBytes& host, std::size_t bytes) override {
     host.read(0, {static_cast<std::byte*>(device), bytes});
   }

@@ -208,12 +208,45 @@ void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::
   (seed, sequence, position, out.size(), out.data());
 }
 
-NoiseCache::NoiseCache(std::int64_t vocab_size, std::int32_t rows)
-    : vocab_size_(vocab_size), rows_(static_cast<std::size_t>(std::max(rows, 1))) {}
+namespace {
+constexpr std::size_t most_cached_bytes = std::size_t{128} << 20;
+/// Below it texts' trees find little: the cache then serves fewer texts.
+constexpr std::size_t least_rows_of_text = 4;
+}  // namespace
+
+NoiseCache::NoiseCache(std::int64_t vocab_size, std::int32_t rows, std::int32_t texts)
+    : vocab_size_(vocab_size) {
+  const auto all_rows = static_cast<std::size_t>(std::max(rows, 1));
+  const auto all_texts = static_cast<std::size_t>(std::max(texts, 1));
+  const std::size_t row_bytes = static_cast<std::size_t>(vocab_size) * sizeof(float);
+  const std::size_t most_rows =
+      std::max(all_rows, most_cached_bytes / std::max<std::size_t>(row_bytes, 1));
+  rows_of_text_ =
+      std::clamp(most_rows / all_texts, std::min(least_rows_of_text, all_rows), all_rows);
+  texts_.resize(std::min(all_texts, most_rows / rows_of_text_));
+  rows_.resize(texts_.size() * rows_of_text_);
+}
+
+std::size_t NoiseCache::place_of(std::uint64_t seed, std::uint64_t sequence) {
+  std::size_t oldest = 0;
+  for (std::size_t place = 0; place < texts_.size(); ++place) {
+    const Text& text = texts_[place];
+    if (text.turn > 0 && text.seed == seed && text.sequence == sequence) return place;
+    if (text.turn < texts_[oldest].turn) oldest = place;
+  }
+  texts_[oldest].seed = seed;
+  texts_[oldest].sequence = sequence;
+  return oldest;
+}
 
 std::span<const float> NoiseCache::row(std::uint64_t seed, std::uint64_t sequence,
                                        std::uint64_t position) {
-  Row& row = rows_[position % rows_.size()];
+  if (const Text& last = texts_[place_];
+      last.turn == 0 || last.seed != seed || last.sequence != sequence) {
+    place_ = place_of(seed, sequence);
+    texts_[place_].turn = ++turns_;
+  }
+  Row& row = rows_[place_ * rows_of_text_ + position % rows_of_text_];
   const bool known = !row.values.empty() && row.seed == seed && row.sequence == sequence &&
                      row.position == position;
   if (!known) {
@@ -222,6 +255,7 @@ std::span<const float> NoiseCache::row(std::uint64_t seed, std::uint64_t sequenc
     row.sequence = sequence;
     row.position = position;
     inverse_exponential_noise(seed, sequence, position, row.values);
+    ++computed_;
   }
   return row.values;
 }

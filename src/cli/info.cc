@@ -58,7 +58,7 @@ std::string megabytes(std::int64_t bytes) {
   return cat(study::fixed(static_cast<double>(bytes) / 1e6, 1), " MB");
 }
 
-/// What the pair takes of the host's memory, the passes' scratch space left out. Throws
+/// What the pair takes of the host's memory, but for the passes' smaller scratch space. Throws
 /// Error(failure) if the KV memory does not fit.
 std::string describe_cpu_memory(const EngineOptions& options, const Device& device) {
   const ModelConfig target = read_config(options.target);
@@ -73,10 +73,15 @@ std::string describe_cpu_memory(const EngineOptions& options, const Device& devi
                                    std::max<std::int64_t>(0, available - of_target - of_draft));
   const std::int64_t of_kv = kv.target * kv_bytes_per_token(target, kv_type) +
                              (draft ? kv.draft * kv_bytes_per_token(*draft, kv_type) : 0);
+  EngineOptions settled = options;
+  settled.max_batch_rows = plan_host_rows(options, available);
+  const std::int64_t of_logits = logit_bytes(settled, target, draft ? &*draft : nullptr);
   return line("CPU memory",
-              cat(megabytes(of_target + of_draft + of_kv), ": weights ", megabytes(of_target),
-                  draft ? cat(" and the draft's ", megabytes(of_draft)) : "", ", KV of ", kv.target,
-                  " tokens ", megabytes(of_kv), "; free now ", megabytes(available)));
+              cat(megabytes(of_target + of_draft + of_kv + of_logits), ": weights ",
+                  megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
+                  ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", logits ",
+                  megabytes(of_logits), "; free now ", megabytes(available))) +
+         line("at a time", describe_batch(options.max_sequences, settled.max_batch_rows));
 }
 
 }  // namespace
@@ -105,6 +110,7 @@ int info(const std::vector<std::string>& arguments) {
     throw_usage("info takes one model folder: coppice info DIR");
   }
   EngineOptions options;
+  options.max_sequences = 1;  // as `coppice generate` has it
   options.target = values["dir"].as<std::vector<std::string>>()[0];
   options.device = named("device", text_in(values, "device"), all_devices);
   options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));

@@ -301,6 +301,7 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
   options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
+  options.max_sequences = 1;
   if (values.count("gpu-memory-fraction") != 0) {
     options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   }

@@ -99,23 +99,24 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::load(const EngineOptions& options) {
+Engine Engine::load(const EngineOptions& asked) {
   const double start = now_seconds();
   auto impl = std::make_unique<Impl>();
-  impl->options = options;
+  EngineOptions& options = impl->options = asked;
   if (options.target.empty()) throw_usage("target: no model folder was given");
-  if (options.kv_tokens < 0) {
-    throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 or more, or 0 for automatic"));
-  }
-  if (options.max_tree_size < 1 || options.max_tree_size > largest_tree_size) {
-    throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to ", largest_tree_size));
-  }
+  check_capacities(options);
   impl->device = make_engine_device(options);
   Device& device = *impl->device;
   const DeviceScope scope(device);
   KvTokens kv;
-  if (!device.shares_host_memory()) kv = plan_memory(options, device).kv;
-  impl->target.model = load_model(options.target, "target", options, device);
+  if (device.shares_host_memory()) {
+    options.max_batch_rows = plan_host_rows(options, available_memory());
+  } else {
+    const MemoryPlan plan = plan_memory(options, device);
+    kv = plan.kv;
+    options.max_batch_rows = plan.batch_rows;
+  }
+  impl->target.model = load_model(options, ModelRole::target, device);
   const ModelConfig& config = impl->target.model->config();
   try {
     impl->tokenizer = Tokenizer::load(options.target);
@@ -130,7 +131,7 @@ Engine Engine::load(const EngineOptions& options) {
                       config.vocab_size, " vocabulary rows; the files do not belong together"));
   }
   if (!options.draft.empty()) {
-    impl->draft.model = load_model(options.draft, "draft", options, device);
+    impl->draft.model = load_model(options, ModelRole::draft, device);
     check_vocabularies(*impl);
   }
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
@@ -140,13 +141,13 @@ Engine Engine::load(const EngineOptions& options) {
   }
   impl->target.pool = make_pool(device, *impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
-  impl->noise = std::make_unique<NoiseCache>(config.vocab_size);
+  impl->noise = std::make_unique<NoiseCache>(config.vocab_size, 32, options.max_sequences);
   if (impl->draft.model) {
     impl->draft.pool = make_pool(device, *impl->draft.model, kv.draft);
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,
-        impl->sampler ? make_device_draft_sampling(*impl->sampler, tree_rows(options))
+        impl->sampler ? make_device_draft_sampling(*impl->sampler, batch_rows(options))
                       : make_host_draft_sampling(config.vocab_size, draft_vocab, *impl->noise));
   }
   impl->load_seconds = now_seconds() - start;

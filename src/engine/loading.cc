@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
 
 namespace coppice {
@@ -12,6 +13,22 @@ namespace {
 std::int32_t prefill_rows(const Device& device) { return device.shares_host_memory() ? 256 : 1024; }
 /// Rows at the end of a prompt that the draft's fit to it is judged by.
 constexpr std::int32_t scored_rows = 16;
+/// Rows of a target pass over many texts: from about here on a GPU's matrix units are the limit,
+/// and a further row costs what it would cost in a pass of its own.
+constexpr std::int32_t usual_batch_rows = 512;
+/// Of many texts each is given room for this many tokens; longer ones have others' room.
+constexpr std::int32_t usual_text = 2048;
+/// Longest context that there is room for without being asked.
+constexpr std::int32_t usual_context = 8192;
+
+constexpr std::int32_t most_sequences = 1024;
+constexpr std::int32_t most_batch_rows = 2048;
+
+// Of the draft's passes. Texts' trees together seldom have more nodes of one depth than half of
+// what they may have in all; if they have, there is another pass.
+std::int32_t draft_rows(const EngineOptions& options) {
+  return std::max({scored_rows, tree_rows(options), batch_rows(options) / 2});
+}
 
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
@@ -42,17 +59,58 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
   return make_cpu_device(cpu);
 }
 
+void check_capacities(const EngineOptions& options) {
+  if (options.kv_tokens < 0) {
+    throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 or more, or 0 for automatic"));
+  }
+  if (options.max_tree_size < 1 || options.max_tree_size > largest_tree_size) {
+    throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to ", largest_tree_size));
+  }
+  if (options.max_sequences < 1 || options.max_sequences > most_sequences) {
+    throw_usage(cat("max_sequences ", options.max_sequences, ": use 1 to ", most_sequences,
+                    "; further texts wait until one ends"));
+  }
+  if (options.max_batch_rows < 0 || options.max_batch_rows > most_batch_rows) {
+    throw_usage(cat("max_batch_rows ", options.max_batch_rows, ": use 1 to ", most_batch_rows,
+                    ", or 0 for automatic"));
+  }
+}
+
 std::int32_t tree_rows(const EngineOptions& options) { return options.max_tree_size + 1; }
 
-std::unique_ptr<Model> load_model(const std::filesystem::path& dir, const char* what,
-                                  const EngineOptions& options, Device& device) {
-  ModelOptions model_options;
-  model_options.max_rows = std::max(prefill_rows(device), tree_rows(options));
-  model_options.max_logit_rows = std::max(scored_rows, tree_rows(options));
+std::int32_t batch_rows(const EngineOptions& options) {
+  const std::int32_t usual = options.max_sequences > 1 ? usual_batch_rows : 0;
+  return std::max({scored_rows, tree_rows(options),
+                   options.max_batch_rows > 0 ? options.max_batch_rows : usual});
+}
+
+std::int64_t logit_bytes(const EngineOptions& options, const ModelConfig& target,
+                         const ModelConfig* draft) {
+  std::int64_t numbers = batch_rows(options) * target.vocab_size;
+  if (draft != nullptr) numbers += draft_rows(options) * draft->vocab_size;
+  return numbers * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device) {
+  const bool is_target = role == ModelRole::target;
+  const std::filesystem::path& dir = is_target ? options.target : options.draft;
+  ModelOptions limits;
+  // Parts of prompts share passes with trees.
+  limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
+  limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
   // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
-  model_options.max_positions = options.kv_tokens > 8192 ? options.kv_tokens : 0;
-  return Model::load(dir, device, model_options, [&](double fraction) {
-    if (options.progress) options.progress({what, fraction});
+  limits.max_positions = options.kv_tokens > usual_context ? options.kv_tokens : 0;
+  const ModelConfig config = read_config(dir);
+  if (options.max_sequences > 1 && config.unsupported.empty()) {
+    // A pass may see the whole pool, and of one text no less than if it were alone.
+    const std::int32_t positions =
+        std::min(std::max(limits.max_positions, usual_context), config.context_length);
+    limits.max_kv_tokens =
+        std::max(wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size,
+                 positions + limits.max_rows);
+  }
+  return Model::load(dir, device, limits, [&](double fraction) {
+    if (options.progress) options.progress({is_target ? "target" : "draft", fraction});
   });
 }
 
@@ -61,13 +119,22 @@ std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
          static_cast<std::int64_t>(size_of(kv_dtype));
 }
 
-std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& options,
-                              DType kv_dtype) {
+std::int32_t one_text_kv_tokens(const ModelConfig& config, const EngineOptions& options,
+                                DType kv_dtype) {
   if (options.kv_tokens > 0) return options.kv_tokens;
   constexpr std::int64_t no_matter_bytes = std::int64_t{1} << 28;
-  const std::int64_t one = std::min<std::int64_t>(config.context_length, 8192) + tree_rows(options);
+  const std::int64_t one =
+      std::int64_t{std::min(config.context_length, usual_context)} + tree_rows(options);
   return static_cast<std::int32_t>(
       std::clamp(no_matter_bytes / kv_bytes_per_token(config, kv_dtype), one, 4 * one));
+}
+
+std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& options,
+                              DType kv_dtype) {
+  const std::int32_t one = one_text_kv_tokens(config, options, kv_dtype);
+  if (options.kv_tokens > 0 || options.max_sequences == 1) return one;
+  return std::max(one, options.max_sequences * std::min(config.context_length, usual_text) +
+                           batch_rows(options));
 }
 
 std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens) {
@@ -79,8 +146,9 @@ std::unique_ptr<DeviceSampler> make_sampler(Device& device, const Model& target,
   SamplerLimits limits;
   limits.target_vocab = target.config().vocab_size;
   limits.draft_vocab = draft == nullptr ? 0 : draft->config().vocab_size;
-  limits.rows = std::max(scored_rows, tree_rows(options));
-  limits.store_rows = tree_rows(options);
+  limits.rows = batch_rows(options);
+  limits.store_rows = batch_rows(options);
+  limits.texts = options.max_sequences;
   return device.make_sampler(limits);
 }
 

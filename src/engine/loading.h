@@ -18,21 +18,37 @@ inline constexpr std::int32_t kv_page_size = 16;
 /// The device that the options ask for. Throws Error(usage) for a missing one.
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
 
-/// A model with room for trees of options.max_tree_size. `what` names it in progress events.
-std::unique_ptr<Model> load_model(const std::filesystem::path& dir, const char* what,
-                                  const EngineOptions& options, Device& device);
+/// Throws Error(usage) for sizes and counts out of range.
+void check_capacities(const EngineOptions& options);
 
-/// KV slots that the options ask for, or by default: a few whole contexts where memory is no
-/// matter, at least one context and a tree else.
+enum class ModelRole { target, draft };
+
+/// The options' target or draft, with room for passes of batch_rows(options) that all texts share.
+std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device);
+
+/// KV slots that the options ask for, or by default as many as max_sequences texts of up to 2048
+/// tokens and their trees take; at least one_text_kv_tokens().
 std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& options,
                               DType kv_dtype);
+/// The same of one text: by default a few whole contexts where memory is no matter, at least one
+/// context, of at most 8192 tokens, and a tree else.
+std::int32_t one_text_kv_tokens(const ModelConfig& config, const EngineOptions& options,
+                                DType kv_dtype);
 std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens);
 
 /// Bytes of one token's keys and values in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
 
-/// Rows that a tree of options.max_tree_size needs with its root: of distributions kept, too.
+/// Rows that a tree of options.max_tree_size needs with its root.
 std::int32_t tree_rows(const EngineOptions& options);
+/// Rows that a pass of the target judges at most, of all texts' trees; by default a tree's where
+/// there is one text, else 512 if that is more; at least those that a prompt's end is scored by. As
+/// many distributions of the draft are kept.
+std::int32_t batch_rows(const EngineOptions& options);
+/// Bytes of logits, of the draft's as well if there is one (`draft` may be null), of passes of
+/// batch_rows().
+std::int64_t logit_bytes(const EngineOptions& options, const ModelConfig& target,
+                         const ModelConfig* draft);
 /// nullptr where the host samples. `draft` may be null.
 std::unique_ptr<DeviceSampler> make_sampler(Device& device, const Model& target, const Model* draft,
                                             const EngineOptions& options);

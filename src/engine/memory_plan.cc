@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/mebibytes.h"
@@ -25,35 +27,102 @@ std::size_t pool_bytes(const ModelConfig& config, DType dtype, std::int64_t toke
   return static_cast<std::size_t>(pages * kv_page_size * kv_bytes_per_token(config, dtype));
 }
 
-// Pools of automatic size shrink together until they fit, down to a tree and a short text.
-template <typename Fits>
-KvTokens shrunk(const EngineOptions& options, const KvTokens& wanted, const Fits& fits) {
+std::size_t pools_bytes(const ModelConfig& target, const ModelConfig* draft, DType dtype,
+                        const KvTokens& kv) {
+  return pool_bytes(target, dtype, kv.target) +
+         (draft == nullptr ? 0 : pool_bytes(*draft, dtype, kv.draft));
+}
+
+KvTokens one_text_kv(const EngineOptions& options, const ModelConfig& target,
+                     const ModelConfig* draft, DType dtype) {
+  return {one_text_kv_tokens(target, options, dtype),
+          draft == nullptr ? 0 : one_text_kv_tokens(*draft, options, dtype)};
+}
+
+// Pools of automatic size shrink together until they fit: those of many texts down to those of one,
+// which go down to a tree and a short text. By large steps: measured costs are kept by the pools'
+// size, which should be the next time what it is now.
+template <typename FitsMany, typename Fits>
+KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
+                    const ModelConfig* draft, DType dtype, const FitsMany& fits_many,
+                    const Fits& fits) {
+  const auto of_both = [&](const auto& tokens) -> KvTokens {
+    return {tokens(target), draft == nullptr ? 0 : tokens(*draft)};
+  };
+  KvTokens kv =
+      of_both([&](const ModelConfig& config) { return wanted_kv_tokens(config, options, dtype); });
+  if (options.kv_tokens > 0) return kv;
+  const KvTokens wanted = kv, one = one_text_kv(options, target, draft, dtype);
+  const auto more_than_one = [&] { return kv.target > one.target || kv.draft > one.draft; };
+  for (int step = 1; more_than_one() && !fits_many(kv); ++step) {
+    // 3/4, 1/2, 3/8, 1/4, ...
+    const auto scaled = [&](std::int32_t tokens, std::int32_t least) {
+      return std::max(least, tokens / (4 << step / 2) * (step % 2 == 1 ? 3 : 4));
+    };
+    kv = {scaled(wanted.target, one.target), scaled(wanted.draft, one.draft)};
+  }
   const std::int32_t least = tree_rows(options) + 256;
-  KvTokens kv = wanted;
-  for (std::int32_t eighths = 7; options.kv_tokens == 0 && !fits(kv) && eighths >= 0; --eighths) {
+  for (std::int32_t eighths = 7; !fits(kv) && eighths >= 0; --eighths) {
     const auto scaled = [&](std::int32_t tokens) {
       return std::max(std::min(tokens, least), tokens / 8 * eighths);
     };
-    kv = {scaled(wanted.target), scaled(wanted.draft)};
+    kv = {scaled(one.target), scaled(one.draft)};
   }
   return kv;
 }
 
+/// The models of a plan.
+struct PlannedModels {
+  PlannedModels(const EngineOptions& options, const Device& device)
+      : planner(device.memory_planner()),
+        target(load_model(options, ModelRole::target, *planner)),
+        draft(options.draft.empty() ? nullptr : load_model(options, ModelRole::draft, *planner)),
+        sampler(make_sampler(*planner, *target, draft.get(), options)) {}
+
+  const ModelConfig* draft_config() const { return draft ? &draft->config() : nullptr; }
+
+  const std::unique_ptr<Device> planner;
+  const std::unique_ptr<Model> target, draft;
+  const std::unique_ptr<DeviceSampler> sampler;
+};
+
+// The options with max_batch_rows settled: half as often as `fits` asks for it, if it is automatic.
+template <typename Fits>
+EngineOptions with_batch_rows(const EngineOptions& options, const Fits& fits) {
+  EngineOptions settled = options;
+  settled.max_batch_rows = batch_rows(options);
+  while (!fits(settled) && options.max_batch_rows == 0 &&
+         settled.max_batch_rows > tree_rows(options)) {
+    settled.max_batch_rows = std::max(tree_rows(options), settled.max_batch_rows / 2);
+  }
+  return settled;
+}
+
 }  // namespace
+
+std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {
+  const ModelConfig target = read_config(options.target);
+  std::optional<ModelConfig> draft;
+  if (!options.draft.empty()) draft = read_config(options.draft);
+  const auto fits = [&](const EngineOptions& settled) {
+    return logit_bytes(settled, target, draft ? &*draft : nullptr) <= available_bytes / 16;
+  };
+  return with_batch_rows(options, fits).max_batch_rows;
+}
 
 KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
                       const ModelConfig* draft, DType dtype, std::int64_t available_bytes) {
-  const auto pools = [&](const KvTokens& kv) {
-    return pool_bytes(target, dtype, kv.target) + (draft ? pool_bytes(*draft, dtype, kv.draft) : 0);
-  };
+  const auto pools = [&](const KvTokens& kv) { return pools_bytes(target, draft, dtype, kv); };
   // What generations and the system itself take beside.
   const std::int64_t left = std::min<std::int64_t>(available_bytes / 16, reserved_bytes);
   const auto room = static_cast<std::size_t>(available_bytes - left);
   const auto fits = [&](const KvTokens& kv) { return pools(kv) <= room; };
-  const KvTokens kv = shrunk(options,
-                             {wanted_kv_tokens(target, options, dtype),
-                              draft ? wanted_kv_tokens(*draft, options, dtype) : 0},
-                             fits);
+  const KvTokens kv = planned_kv(
+      options, target, draft, dtype,
+      [&](const KvTokens& many) {
+        return pools(many) <= static_cast<std::size_t>(available_bytes / 4);
+      },
+      fits);
   if (!fits(kv)) {
     throw_failure(cat("too little memory: KV of ", kv.target, " tokens needs ",
                       mebibytes(pools(kv)), ", and of what this process may use ", mebibytes(room),
@@ -64,45 +133,55 @@ KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
 }
 
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
-  EngineOptions silent = options;
-  silent.progress = nullptr;
-  const std::unique_ptr<Device> planner = device.memory_planner();
-  const auto target = load_model(options.target, "target", silent, *planner);
-  const auto draft =
-      options.draft.empty() ? nullptr : load_model(options.draft, "draft", silent, *planner);
-  const auto sampler = make_sampler(*planner, *target, draft.get(), options);
-
   MemoryPlan plan;
   plan.device = device.description();
   plan.memory = device.memory();
-  const std::size_t fixed = sum(planner->memory_use());
   const DType dtype = device.kv_dtype();
-  const auto pools = [&](const KvTokens& kv) {
-    return pool_bytes(target->config(), dtype, kv.target) +
-           (draft ? pool_bytes(draft->config(), dtype, kv.draft) : 0);
-  };
-  plan.kv.target = wanted_kv_tokens(target->config(), options, dtype);
-  plan.kv.draft = draft ? wanted_kv_tokens(draft->config(), options, dtype) : 0;
   const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved_bytes);
   const std::size_t room = std::min(plan.memory.budget, usable);
-  plan.kv = shrunk(options, plan.kv, [&](const KvTokens& kv) { return fixed + pools(kv) <= room; });
-  if (fixed + pools(plan.kv) > room) {
+  EngineOptions silent = options;
+  silent.progress = nullptr;
+  std::optional<PlannedModels> models;
+  const auto with_pools = [&](const KvTokens& kv) {
+    return sum(models->planner->memory_use()) +
+           pools_bytes(models->target->config(), models->draft_config(), dtype, kv);
+  };
+  // Passes of fewer rows, if it is that or not even one whole context.
+  const EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
+    models.emplace(tried, device);
+    return with_pools(
+               one_text_kv(tried, models->target->config(), models->draft_config(), dtype)) <= room;
+  });
+  plan.sequences = options.max_sequences;
+  plan.batch_rows = settled.max_batch_rows;
+  const auto fits = [&](const KvTokens& kv) { return with_pools(kv) <= room; };
+  plan.kv =
+      planned_kv(settled, models->target->config(), models->draft_config(), dtype, fits, fits);
+  if (!fits(plan.kv)) {
+    const std::size_t together = with_pools(plan.kv), fixed = with_pools({});
     const bool busy = usable < plan.memory.budget;
     throw_failure(cat(
         "too little memory on ", plan.device, ": models and workspace need ", mebibytes(fixed),
-        ", KV of ", plan.kv.target, " tokens ", mebibytes(pools(plan.kv)), ", ",
-        mebibytes(fixed + pools(plan.kv)), " together, but ", mebibytes(room), " of ",
+        ", KV of ", plan.kv.target, " tokens ", mebibytes(together - fixed), ", ",
+        mebibytes(together), " together, but ", mebibytes(room), " of ",
         mebibytes(plan.memory.total),
         busy ? " are free; end other programs on the card, or use fewer kv-tokens, a smaller model "
                "or --device cpu"
              : " may be used; raise gpu-memory-fraction, or use fewer kv-tokens, a smaller model "
                "or --device cpu"));
   }
-  const auto target_pool = make_pool(*planner, *target, plan.kv.target);
-  const auto draft_pool = draft ? make_pool(*planner, *draft, plan.kv.draft) : nullptr;
-  plan.uses = planner->memory_use();
+  Device& planner = *models->planner;
+  const auto target_pool = make_pool(planner, *models->target, plan.kv.target);
+  const auto draft_pool =
+      models->draft ? make_pool(planner, *models->draft, plan.kv.draft) : nullptr;
+  plan.uses = planner.memory_use();
   plan.bytes = sum(plan.uses);
   return plan;
+}
+
+std::string describe_batch(std::int32_t sequences, std::int32_t batch_rows) {
+  return cat(sequences == 1 ? "one text" : cat("up to ", sequences, " texts"), ", ", batch_rows,
+             " rows judged in a pass");
 }
 
 std::string describe(const MemoryPlan& plan) {
@@ -120,7 +199,7 @@ std::string describe(const MemoryPlan& plan) {
   line("of the card's", plan.memory.total);
   text += cat("  KV tokens: target ", plan.kv.target);
   if (plan.kv.draft > 0) text += cat(", draft ", plan.kv.draft);
-  return text + "\n";
+  return text + "; " + describe_batch(plan.sequences, plan.batch_rows) + "\n";
 }
 
 }  // namespace coppice

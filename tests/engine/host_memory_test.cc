@@ -1,6 +1,10 @@
-// KV planned by what a process may still use.
+// Rows and KV planned by what a process may still use.
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "base/error.h"
+#include "engine/engine_impl.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
 #include "engine/pair.h"
@@ -16,6 +20,7 @@ class HostKv : public ::testing::Test {
     config_.head_dim = 128;
     config_.context_length = 4096;
     options_.max_tree_size = 64;
+    options_.max_sequences = 1;
     token_bytes_ = kv_bytes_per_token(config_, DType::f32);
   }
   std::int64_t bytes(const KvTokens& kv) const {
@@ -65,6 +70,118 @@ TEST_F(HostKv, RefusesWhatDoesNotFit) {
   options_.kv_tokens = 2000;
   EXPECT_NE(refused(3000).find("KV of 2000 tokens"), std::string::npos);
   EXPECT_EQ(refused(8000), "");
+}
+
+TEST_F(HostKv, ManyTextsHaveRoomForAUsualTextEach) {
+  options_.max_sequences = 64;
+  EXPECT_EQ(plan(std::int64_t{1} << 50).target, 64 * 2048 + 512);
+  config_.context_length = 512;
+  EXPECT_EQ(plan(std::int64_t{1} << 50).target, 64 * 512 + 512);
+  // Never less than what one text is given.
+  options_.max_sequences = 2;
+  config_.context_length = 8192;
+  EXPECT_EQ(plan(std::int64_t{1} << 50).target, 8192 + 65);
+  options_.kv_tokens = 100;
+  EXPECT_EQ(plan(std::int64_t{1} << 50).target, 100);
+}
+
+TEST_F(HostKv, ManyTextsTakeAQuarterOfTheMemoryOrOneContext) {
+  options_.max_sequences = 64;
+  const std::int32_t one = one_text_kv_tokens(config_, options_, DType::f32);
+  std::int32_t before = 64 * 2048 + 512 + 1;
+  for (std::int32_t available = 2 << 20; available > 8 * one; available -= available / 5) {
+    const KvTokens kv = plan(available * token_bytes_);
+    EXPECT_LE(4 * bytes(kv), available * token_bytes_);
+    EXPECT_GT(6 * bytes(kv) + 6 * token_bytes_,
+              std::min<std::int64_t>(available, 1 << 20) * token_bytes_);
+    EXPECT_LE(kv.target, before);
+    before = kv.target;
+  }
+  // A little more or less memory changes nothing.
+  EXPECT_EQ(plan(300000 * token_bytes_).target, plan(303000 * token_bytes_).target);
+  // One context may have more than a quarter.
+  EXPECT_EQ(plan(4 * one * token_bytes_).target, one);
+  const KvTokens short_of_memory = plan(3000 * token_bytes_);
+  options_.max_sequences = 1;
+  EXPECT_EQ(short_of_memory.target, plan(3000 * token_bytes_).target);
+}
+
+TEST(BatchRows, AreThoseOfATreeAtLeast) {
+  EngineOptions options;
+  options.max_tree_size = 64;
+  EXPECT_EQ(batch_rows(options), 512);
+  options.max_tree_size = 800;
+  EXPECT_EQ(batch_rows(options), 801);
+  options.max_batch_rows = 100;
+  EXPECT_EQ(batch_rows(options), 801);
+  options.max_tree_size = 64;
+  EXPECT_EQ(batch_rows(options), 100);
+  options.max_sequences = 1;
+  EXPECT_EQ(batch_rows(options), 100);
+  options.max_batch_rows = 0;
+  EXPECT_EQ(batch_rows(options), 65);
+}
+
+TEST(BatchRows, AreFewerWhereLogitsWouldTakeTooMuchMemory) {
+  EngineOptions options = testing::shipped_options();
+  options.max_tree_size = 64;
+  const auto rows = [&](std::int64_t available) { return plan_host_rows(options, available); };
+  // Of 4096 tokens, and of the draft half as many.
+  constexpr std::int64_t all = (512 + 256) * 4096 * 4;
+  EXPECT_EQ(rows(16 * all), 512);
+  EXPECT_EQ(rows(16 * all - 16), 256);
+  EXPECT_EQ(rows(2 * all), 65);
+  EXPECT_EQ(rows(0), 65);
+  options.max_batch_rows = 300;
+  EXPECT_EQ(rows(0), 300);
+}
+
+TEST(Capacities, OutOfRangeAreRefused) {
+  const auto refused = [](auto change) {
+    EngineOptions options = testing::shipped_options();
+    change(options);
+    try {
+      Engine::load(options);
+      return std::string();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(refused([](EngineOptions& o) { o.max_sequences = 0; }),
+            "max_sequences 0: use 1 to 1024; further texts wait until one ends");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.max_sequences = 1025; }),
+            "max_sequences 1025: use 1 to 1024; further texts wait until one ends");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.max_batch_rows = -1; }),
+            "max_batch_rows -1: use 1 to 2048, or 0 for automatic");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.max_batch_rows = 2049; }),
+            "max_batch_rows 2049: use 1 to 2048, or 0 for automatic");
+  EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = -1; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.max_tree_size = 1025; }), "");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.max_batch_rows = 1; }), "");
+}
+
+TEST(Capacities, AreThoseOfTheModels) {
+  EngineOptions options = testing::shipped_options();
+  options.device = DeviceKind::cpu;
+  options.max_sequences = 8;
+  options.max_batch_rows = 300;
+  options.max_tree_size = 64;
+  Engine engine = Engine::load(options);
+  Engine::Impl& impl = inside(engine);
+  const ModelOptions &target = impl.target.model->options(), &draft = impl.draft.model->options();
+  EXPECT_EQ(impl.options.max_batch_rows, 300);
+  EXPECT_EQ(target.max_logit_rows, 300);
+  EXPECT_GE(target.max_rows, 300);
+  EXPECT_EQ(draft.max_logit_rows, 150);
+  EXPECT_GE(draft.max_rows, 300);
+  // One pass may see whatever the pool holds.
+  EXPECT_GE(target.max_kv_tokens, impl.target.pool->layout().slots());
+  EXPECT_GE(draft.max_kv_tokens, impl.draft.pool->layout().slots());
+  EXPECT_GE(impl.target.pool->layout().slots(), 8 * 512 + 300);
+  options.max_batch_rows = 0;
+  Engine automatic = Engine::load(options);
+  EXPECT_EQ(inside(automatic).options.max_batch_rows, 512);
 }
 
 }  // namespace

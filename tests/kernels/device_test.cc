@@ -2,9 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
@@ -54,6 +62,33 @@ TEST(CpuDevice, AllocatesAlignedZeros) {
   }
   EXPECT_EQ(device->allocate(0, "nothing").data(), nullptr);
 }
+
+#ifdef __linux__
+TEST(CpuDevice, ReservesAlignedZerosThatAreTakenWhenUsed) {
+  const auto device = make_cpu_device({});
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  // Several, so that they lie at various places: what is trimmed must not be a neighbour's.
+  std::vector<DeviceBuffer> buffers;
+  for (const std::size_t bytes : {9u << 20, 3u << 20, (5u << 20) + 1, 100u, 4u << 20, 40u << 20}) {
+    buffers.push_back(device->reserve(bytes, "test"));
+    const DeviceBuffer& buffer = buffers.back();
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
+    if (bytes < 8u << 20) continue;
+    std::vector<unsigned char> there(bytes / page);
+    ASSERT_EQ(mincore(buffer.data(), there.size() * page, there.data()), 0);
+    EXPECT_EQ(std::count_if(there.begin(), there.end(), [](int byte) { return (byte & 1) != 0; }),
+              0);
+  }
+  buffers.erase(buffers.begin() + 1);
+  for (const DeviceBuffer& buffer : buffers) {
+    for (std::size_t i = 0; i < buffer.bytes(); ++i) ASSERT_EQ(buffer.as<char>()[i], 0) << i;
+    std::memset(buffer.data(), 1, buffer.bytes());
+  }
+  EXPECT_EQ(device->reserve(0, "nothing").data(), nullptr);
+  EXPECT_THROW((void)device->reserve(std::size_t{1} << 50, "test"), Error);
+}
+#endif
 
 TEST(CpuDevice, FailedAllocationSaysWhatWasWanted) {
   const auto device = make_cpu_device({});

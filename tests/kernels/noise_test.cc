@@ -126,5 +126,55 @@ TEST(NoiseCache, ReturnsTheRowOfItsKey) {
   EXPECT_EQ(cache.row(6, 8, 9).data(), cache.row(6, 8, 9).data());
 }
 
+// As steps of texts side by side ask: each for some positions of its own, then the next text, a
+// little further on from step to step.
+std::int64_t computed_by_steps(NoiseCache& cache, std::int32_t texts, std::int32_t steps,
+                               std::uint64_t depth) {
+  std::vector<float> expected(16);
+  for (std::int32_t step = 0; step < steps; ++step) {
+    for (const bool drafts : {true, false}) {
+      for (std::int32_t text = 0; text < texts; ++text) {
+        const std::uint64_t seed = static_cast<std::uint64_t>(text % 2),
+                            sequence = static_cast<std::uint64_t>(text / 2);
+        for (std::uint64_t ahead = 0; ahead < (drafts ? depth : depth / 2); ++ahead) {
+          const std::uint64_t position = 100 + 2 * static_cast<std::uint64_t>(step) + ahead;
+          const auto row = cache.row(seed, sequence, position);
+          inverse_exponential_noise(seed, sequence, position, expected);
+          EXPECT_TRUE(std::equal(expected.begin(), expected.end(), row.begin()));
+        }
+      }
+    }
+  }
+  return cache.computed();
+}
+
+TEST(NoiseCache, TextsDoNotTakeEachOthersRows) {
+  constexpr std::int32_t steps = 20;
+  constexpr std::uint64_t depth = 12;
+  NoiseCache alone(16);
+  const std::int64_t of_one = computed_by_steps(alone, 1, steps, depth);
+  EXPECT_EQ(of_one, 2 * (steps - 1) + 12);  // each position once
+  NoiseCache many(16, 32, 8);
+  EXPECT_EQ(computed_by_steps(many, 8, steps, depth), 8 * of_one);
+  // A ninth takes the place of a text that is asked for later: nobody finds anything.
+  NoiseCache fewer(16, 32, 8);
+  EXPECT_EQ(computed_by_steps(fewer, 9, steps, depth), 9 * steps * 18);
+}
+
+TEST(NoiseCache, MemoryIsBounded) {
+  constexpr std::size_t most = std::size_t{128} << 20;
+  EXPECT_EQ(NoiseCache(4096, 32, 1).most_bytes(), 32u * 4096 * 4);
+  EXPECT_EQ(NoiseCache(4096, 32, 64).most_bytes(), 64u * 32 * 4096 * 4);
+  EXPECT_EQ(NoiseCache(128256, 32, 1).most_bytes(), 32u * 128256 * 4);
+  for (const std::int32_t texts : {64, 1024}) {
+    for (const std::int64_t vocab : {32000, 128256, 262144}) {
+      EXPECT_LE(NoiseCache(vocab, 32, texts).most_bytes(), most) << texts << ", " << vocab;
+      EXPECT_GT(NoiseCache(vocab, 32, texts).most_bytes(), most / 2) << texts << ", " << vocab;
+    }
+  }
+  // One text has all of its rows, however large.
+  EXPECT_EQ(NoiseCache(1 << 22, 32, 64).most_bytes(), std::size_t{32} << 24);
+}
+
 }  // namespace
 }  // namespace coppice
