@@ -207,8 +207,8 @@ struct Bench {
     SequenceState state = impl.new_text();
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
     if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
-    double fit = 0.0;
-    if (!impl.draft_runner->prefill(state, params, fit)) throw_failure("step: too few KV slots");
+    DraftPrompt prompt{&state, params};
+    if (!impl.draft_runner->prefill(prompt)) throw_failure("step: too few KV slots");
     const bool greedy = temperature == 0.0;
     const DraftRunner::Setting setting = {{greedy ? 0.45 : temperature, 0, 1.0, 0.0, 1.0},
                                           greedy ? ChildDraw::top : ChildDraw::sampled};

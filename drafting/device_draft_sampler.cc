@@ -260,12 +260,9 @@ class DeviceDraftSampling final : public DraftSampling {
     return &sampler_.score_tail();
   }
 
-  double take_scores(std::span<const TokenId> next, const SamplingParams&, const float*) override {
-    scores_.resize(next.size());
-    sampler_.collect_scores(scores_);
-    double sum = 0.0;
-    for (const float score : scores_) sum += static_cast<double>(score);
-    return sum / static_cast<double>(next.size());
+  void take_scores(std::span<const TokenId>, const SamplingParams&, const float*,
+                   std::span<float> out) override {
+    sampler_.collect_scores(out);
   }
 
   void plant(DrawingFault fault) override {
@@ -284,7 +281,6 @@ class DeviceDraftSampling final : public DraftSampling {
   std::vector<DrawText> texts_;
   std::vector<DrawRow> rows_;
   std::vector<DrawnChildren> drawn_;
-  std::vector<float> scores_;
 };
 
 }  // namespace

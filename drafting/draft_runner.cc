@@ -74,7 +74,11 @@ void DraftStep::commit(const TokenTree& tree, std::span<const std::int32_t> path
 // --- steps ------------------------------------------------------------------------------------
 
 DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampling> sampling)
-    : model_(model), pool_(pool), prefix_(model, pool), sampling_(std::move(sampling)) {}
+    : model_(model),
+      pool_(pool),
+      prefix_(model, pool),
+      sampling_(std::move(sampling)),
+      prefill_(model, pool, *sampling_) {}
 
 DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
                                      const Setting& setting) {
@@ -118,23 +122,16 @@ std::int32_t DraftRunner::room(std::int32_t lag, std::int32_t texts) const {
   return std::min((pool_.free_slots() - lag) / texts, model_.options().max_rows - 1);
 }
 
-bool DraftRunner::prefill(SequenceState& state, const SamplingParams& params, double& fit) {
-  const std::int32_t end = state.length() - 1;
-  const std::int32_t begin = state.draft_slots.size();
-  if (begin >= end) return true;
-  const std::int32_t chunk = model_.options().max_rows;
-  // The last tokens are scored, those that the last chunk holds.
-  constexpr std::int32_t most_scored = 16;
-  std::int32_t rows = std::min(most_scored, (end - begin - 1) % chunk + 1);
-  const std::span<const TokenId> next =
-      std::span<const TokenId>(state.tokens)
-          .subspan(static_cast<std::size_t>(end - rows + 1), static_cast<std::size_t>(rows));
-  PassTail* tail = sampling_->prepare_scores(next, params);
-  const float* logits = nullptr;
-  if (!prefix_.extend(state.tokens, end, state.draft_slots, rows, &logits, tail)) return false;
-  passes_ += (end - begin + chunk - 1) / chunk;
-  fit = sampling_->take_scores(next, params, logits);
+bool DraftRunner::prefill(std::span<DraftPrompt> prompts) {
+  if (!prefill_.pass(prompts)) return false;
+  ++passes_;
   return true;
+}
+
+bool DraftRunner::prefill(DraftPrompt& prompt) {
+  while (!prompt.done() && prefill({&prompt, 1})) {
+  }
+  return !prompt.out_of_slots;
 }
 
 // --- passes -----------------------------------------------------------------------------------

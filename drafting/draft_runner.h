@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/step_seconds.h"
 #include "base/tree_order.h"
+#include "drafting/draft_prefill.h"
 #include "drafting/draft_sampler.h"
 #include "drafting/grow.h"
 #include "models/prefix_pass.h"
@@ -73,11 +74,10 @@ class DraftRunner final : public DraftPasses {
     bool uniforms_judge = true;
   };
 
-  /// Computes the KV of all tokens but the last. False: the pool has too few slots (what was
-  /// computed stays). `fit` receives the mean probability that the draft gave to the last
-  /// tokens of the text, at most 16: next to nothing for a draft that does not know the
-  /// language. Unchanged where nothing was missing.
-  bool prefill(SequenceState& state, const SamplingParams& params, double& fit);
+  /// Makes one pass over prompts (drafting/draft_prefill.h). False: none was needed, or possible.
+  bool prefill(std::span<DraftPrompt> prompts);
+  /// All passes of one text. False: the pool has too few slots.
+  bool prefill(DraftPrompt& prompt);
 
   /// A text's step. Slots that it took and did not keep are freed with it.
   struct EndStep {
@@ -129,6 +129,7 @@ class DraftRunner final : public DraftPasses {
   KvPool& pool_;
   PrefixPass prefix_;
   std::unique_ptr<DraftSampling> sampling_;
+  DraftPrefill prefill_;
   std::vector<std::unique_ptr<DraftStep>> steps_;  ///< all that were ever begun side by side
   std::vector<DraftStep*> free_steps_;             ///< of these
   std::int64_t passes_ = 0;

@@ -65,10 +65,10 @@ class DraftSampling {
   virtual void take(std::span<const SampledNodes> trees, const float* logits) = 0;
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
-  /// after each, without the repetition penalty. take_scores returns the mean.
+  /// after each, without the repetition penalty, which take_scores writes to `out`.
   virtual PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) = 0;
-  virtual double take_scores(std::span<const TokenId> next, const SamplingParams& params,
-                             const float* logits) = 0;
+  virtual void take_scores(std::span<const TokenId> next, const SamplingParams& params,
+                           const float* logits, std::span<float> out) = 0;
 
   /// Samplers made from now on draw with a fault: for tests that must fail, and for audits.
   virtual void plant(DrawingFault fault) = 0;

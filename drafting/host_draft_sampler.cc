@@ -101,18 +101,16 @@ class HostDraftSampling final : public DraftSampling {
     return nullptr;
   }
 
-  double take_scores(std::span<const TokenId> next, const SamplingParams& params,
-                     const float* logits) override {
+  void take_scores(std::span<const TokenId> next, const SamplingParams& params,
+                   const float* logits, std::span<float> out) override {
     SamplingParams plain = params;
     plain.repetition_penalty = 1.0;
-    double sum = 0.0;
-    for (const TokenId token : next) {
+    for (std::size_t row = 0; row < next.size(); ++row) {
       process_logits({logits, shared_.common_vocab}, plain, nullptr, shared_.scratch, score_probs_);
       logits += shared_.draft_vocab;
-      const auto t = static_cast<std::size_t>(token);
-      if (t < shared_.common_vocab) sum += static_cast<double>(score_probs_[t]);
+      const auto t = static_cast<std::size_t>(next[row]);
+      out[row] = t < shared_.common_vocab ? score_probs_[t] : 0.0f;
     }
-    return sum / static_cast<double>(next.size());
   }
 
   void plant(DrawingFault fault) override { fault_ = fault; }

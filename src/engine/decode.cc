@@ -32,7 +32,10 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   }
-  text.prefill_draft();
+  while (std::optional<DraftPrompt> prompt = text.draft_prompt()) {
+    engine.draft_runner->prefill({&*prompt, 1});
+    text.take_pass(*prompt, 0.0);
+  }
   const std::int64_t passes_of_prompt = text.account.draft_passes;
   TextRun* const texts = &text;
   StepPlan plan;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/stopwatch.h"
 #include "engine/step.h"
@@ -108,6 +109,7 @@ void write_to_end(Scheduler& scheduler, TextRun& text) {
 bool Scheduler::lead(Lock& lock, Call& leader) {
   for (auto* const list : {&ready_, &with_draft_}) list->reserve(texts_);
   plan_.texts.reserve(texts_);
+  prompts_.reserve(texts_);
   leader_ = &leader;
   await_calls(lock, leader);
   admit();
@@ -247,26 +249,41 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
   return true;
 }
 
-// The draft's prefills. A step has no more of them than one pass's rows, or one text's.
+// The draft's prefills come after the target's, one pass in a step. Who needs no more of them goes
+// on.
 void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
+  const double start = now_seconds();
   with_draft_.clear();
-  std::int32_t rows = engine_.draft.model ? engine_.draft.model->options().max_rows : 1;
+  prompts_.clear();
   for (TextRun* const text : texts) {
-    if (TargetRunner::late_rows(text->state) == 0 && !text->draft_is_ready()) {
-      if (rows <= 0) continue;
-      if (engine_.draft.model) rows -= text->state.length() - text->state.draft_slots.size();
-      text->prefill_draft();
+    if (const std::optional<DraftPrompt> prompt = text->draft_prompt()) prompts_.push_back(*prompt);
+  }
+  if (!prompts_.empty()) engine_.draft_runner->prefill(prompts_);
+  double rows = 0.0;
+  for (const DraftPrompt& prompt : prompts_) rows += prompt.rows;
+  const double seconds = now_seconds() - start;
+  auto prompt = prompts_.begin();
+  for (TextRun* const text : texts) {
+    if (prompt == prompts_.end() || prompt->state != &text->state) {
+      with_draft_.push_back(text);
+      continue;
     }
-    with_draft_.push_back(text);
+    text->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0);
+    if (prompt->done()) with_draft_.push_back(text);
+    ++prompt;
   }
 }
 
 // --- the queue --------------------------------------------------------------------------------
 
-// The text that was let in last gives its slots up.
+// The text that was let in last gives its slots up. Before it one at a slow callback does, which may
+// itself be waiting for those that want them.
 void Scheduler::preempt() {
   const auto earlier = [](const TextRun* a, const TextRun* b) {
-    return a->place.admitted < b->place.admitted;
+    const auto rank = [](const TextPlace& place) {
+      return std::pair(place.state == State::at_call && place.slow, place.admitted);
+    };
+    return rank(a->place) < rank(b->place);
   };
   TextRun& text = **std::max_element(running_.begin(), running_.end(), earlier);
   text.release_kv();

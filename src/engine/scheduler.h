@@ -94,6 +94,7 @@ class Scheduler {
   // The leader's, during a step:
   std::unique_ptr<TreeJudge> judge_;
   std::vector<TextRun*> ready_, with_draft_;
+  std::vector<DraftPrompt> prompts_;
   StepPlan plan_;
   bool alone_ = false;  ///< nobody's KV could be taken
 };

@@ -28,12 +28,8 @@ bool Speculator::can_follow(const SequenceState& state) const {
          state.length() < engine_.draft.model->max_positions();
 }
 
-std::int64_t Speculator::prefill(SequenceState& state) {
-  double fit = 1.0;
-  const std::int64_t before = engine_.draft_runner->passes();
-  engine_.draft_runner->prefill(state, setting_.params, fit);
-  if (auto_size_ != nullptr) auto_size_->begin_text(fit);
-  return engine_.draft_runner->passes() - before;
+void Speculator::begin(const DraftPrompt& prompt) {
+  if (auto_size_ != nullptr) auto_size_->begin_text(prompt.fit);
 }
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {

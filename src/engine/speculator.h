@@ -19,8 +19,8 @@ class Speculator {
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
   bool can_follow(const SequenceState& state) const;
-  /// The draft's prefill. Returns its passes. Short of slots, steps will be plain.
-  std::int64_t prefill(SequenceState& state);
+  /// The draft has been prefilled, as far as there were slots: else steps will be plain.
+  void begin(const DraftPrompt& prompt);
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
   /// Bounds of a step's tree, of which `tokens_left` tokens at most can be used and which has at

@@ -29,13 +29,24 @@ void TextRun::end_between_steps(FinishReason reason) {
   release_text();
 }
 
-void TextRun::prefill_draft() {
-  if (draft_ready_) return;
-  draft_ready_ = true;
+std::optional<DraftPrompt> TextRun::draft_prompt() {
+  if (draft_ready_ || TargetRunner::late_rows(state) > 0) return std::nullopt;
   // A tree is for two tokens at least.
-  if (!speculator.can_follow(state) || tokens_left() < 2) return;
-  const Stopwatch timing(account.seconds.prefill);
-  account.draft_passes += speculator.prefill(state);
+  if (speculator.can_follow(state) && tokens_left() >= 2) {
+    DraftPrompt prompt{&state, speculator.setting().params};
+    if (!prompt.done()) return prompt;
+    speculator.begin(prompt);
+  }
+  draft_ready_ = true;
+  return std::nullopt;
+}
+
+void TextRun::take_pass(const DraftPrompt& prompt, double seconds) {
+  account.seconds.prefill += seconds;
+  if (prompt.rows > 0) ++account.draft_passes;
+  if (!prompt.done()) return;
+  speculator.begin(prompt);
+  draft_ready_ = true;
 }
 
 void TextRun::release_kv() {

@@ -77,10 +77,10 @@ class TextRun {
   /// Ends the text where it stands; what could have begun a stop text is handed on.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
-  /// The draft's prefill is over, or it cannot begin.
-  bool draft_is_ready() const { return draft_ready_; }
-  /// The draft's prefill, after the target's.
-  void prefill_draft();
+  /// What the draft is to see before the next step, after the target's prefill; nothing: it has.
+  std::optional<DraftPrompt> draft_prompt();
+  /// A pass over it took this long by its share.
+  void take_pass(const DraftPrompt& prompt, double seconds);
   /// Takes over the step's tokens, one by one, until one of them ends the text. Tokens that are not
   /// part of the result are taken back from the sequence.
   void take_tokens();

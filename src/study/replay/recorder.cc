@@ -188,8 +188,8 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
   SequenceState state = access.new_text(tokens);
   {
     const EngineAccess::Turn turn = access.turn();
-    double fit = 0.0;
-    if (!turn.target.prefill(state) || !turn.draft->prefill(state, draft_params_, fit)) {
+    DraftPrompt missing{&state, draft_params_};
+    if (!turn.target.prefill(state) || !turn.draft->prefill(missing)) {
       throw_failure("record: too few KV slots for the prompt; raise kv_tokens");
     }
   }
