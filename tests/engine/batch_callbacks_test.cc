@@ -200,6 +200,23 @@ TEST_F(BatchCalls, AFailingRequestSparesTheOthers) {
   }
 }
 
+// Of the samples of a request, too: the first failure is named, the others stand.
+TEST_F(BatchCalls, AFailingSampleSparesTheOthers) {
+  std::vector<Request> requests = texts(2, 20);
+  requests[0].n = 4;
+  requests[0].callback = [](std::int32_t sample, const Piece&) -> bool {
+    if (sample == 1) throw std::runtime_error("sample 1's");
+    return true;
+  };
+  const std::vector<Outcome> outcomes = engine_.generate(requests);
+  EXPECT_EQ(error_of(outcomes[0]), "sample 1's");
+  ASSERT_EQ(outcomes[0].samples.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(outcomes[0].samples[i].tokens.size(), i == 1 ? 0u : 20u) << i;
+  }
+  expect_right(outcomes, requests, 0);
+}
+
 TEST_F(BatchCalls, WhatFinishedThrowsEndsAll) {
   Sequence sequence = engine_.new_sequence();
   sequence.generate(prompt, greedy(3));
@@ -254,6 +271,24 @@ TEST_F(BatchCalls, SequencesGoOnSideBySide) {
       EXPECT_EQ(std::vector<TokenId>(tokens.begin(), tokens.end()), whole[i]);
     }
   }
+}
+
+TEST_F(BatchCalls, ASequenceGoesOnInOneWay) {
+  Sequence sequence = engine_.new_sequence();
+  std::vector<Request> requests = texts(3);
+  requests[0].sequence = requests[2].sequence = &sequence;
+  {
+    const std::vector<Outcome> outcomes = engine_.generate(requests);
+    const std::string first = error_of(outcomes[0]), last = error_of(outcomes[2]);
+    EXPECT_NE(first.empty(), last.empty()) << first << last;
+    EXPECT_NE((first + last).find("under way"), std::string::npos) << first << last;
+    EXPECT_EQ(error_of(outcomes[1]), "");
+  }
+  EXPECT_EQ(sequence.generate(prompt, greedy(2)).tokens.size(), 2u) << "free again";
+  requests = texts(1);
+  requests[0].sequence = &sequence;
+  requests[0].n = 2;
+  EXPECT_NE(error_of(engine_.generate(requests)[0]).find("n 2"), std::string::npos);
 }
 
 TEST(BatchTexts, PromptsAndStopTexts) {

@@ -226,5 +226,35 @@ TEST_F(BatchLawPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
   EXPECT_FALSE(fit_of_pair(one_noise, texts_.size(), 3, 7, laws_[3], laws_[7]).fits);
 }
 
+// Positions are left out: a layer of random weights hardly looks at them (several_texts_test.cc).
+TEST_F(BatchLawPlanted, FaultsOfSharedPassesAreNoticed) {
+  if (faulty_draws == 0) GTEST_SKIP() << "long statistics";
+  Engine engine = Engine::load(load_);
+  EngineAccess access(engine);
+  const std::vector<Request> requests = requests_of(texts_, faulty_draws);
+  for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
+                                PassFault::logits_of_neighbour}) {
+    access.plant(fault);
+    EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
+  }
+  access.plant(PassFault::none);
+  if (access.judges_on_device()) {
+    for (const DeviceFault fault :
+         {DeviceFault::neighbours_parameters, DeviceFault::neighbours_counts,
+          DeviceFault::verdict_walks_on}) {
+      access.plant(fault);
+      EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
+    }
+    // Of which the samples of one prompt have most in common.
+    access.plant(DeviceFault::neighbours_noise);
+    Request request = request_of(texts_[0].prompt, options_of(texts_[0]));
+    std::vector<Request> samples(2 * faulty_draws, request);
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i].options.stream = i;
+    EXPECT_FALSE(fit_of_pair(first_three(engine, samples), 2, 0, 1, laws_[0], laws_[0]).fits);
+    access.plant(DeviceFault::none);
+  }
+  EXPECT_EQ(misfits(first_three(engine, requests)), 0u);
+}
+
 }  // namespace
 }  // namespace coppice::testing

@@ -44,9 +44,9 @@ TEST(BatchOutOfMemory, LosesNothing) {
     Engine other = Engine::load(loaded);
     const std::vector<Generation> alone = one_by_one(other, requests);
     std::optional<Engine> engine;
-    for (long last = 0; last < 900; last += last < 200 ? 1 : 7) {
+    for (long last = 0; last < 900; last += last < 300 ? 1 : 3) {
       // Scratch memory that is there already hides failures.
-      if (last % 10 < 7) engine.emplace(Engine::load(loaded));
+      if (last % 10 < 9) engine.emplace(Engine::load(loaded));
       SCOPED_TRACE(::testing::Message() << "allocation " << last);
       {
         Sequence sequence = engine->new_sequence();

@@ -1,0 +1,229 @@
+// That texts share passes, who has which share of a step, and what the comparison with each text
+// alone must notice of a pass that several texts share.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/access.h"
+#include "engine/batch_requests.h"
+#include "engine/endless_pair.h"
+
+namespace coppice::testing {
+namespace {
+
+// `count` texts that end by their lengths, all of one size.
+std::vector<Request> like_texts(std::size_t count, const Speculation& speculation,
+                                std::int32_t tokens) {
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < count; ++i) {
+    requests.push_back(
+        request_of(random_tokens(4 + i, 96, 70 + static_cast<unsigned>(i)), greedy(tokens)));
+    requests.back().options.speculation = speculation;
+  }
+  return requests;
+}
+
+TEST(BatchShares, EveryPass) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  int passes = 0, verdicts = 0;
+  inside(engine).observer = [&](const StepView& view) {
+    ++verdicts;
+    if (view.target.first_logits() == 0) ++passes;
+  };
+  for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{5}}) {
+    passes = verdicts = 0;
+    const std::vector<Request> requests = like_texts(8, speculation, 24);
+    for (const Outcome& outcome : engine.generate(requests)) {
+      const Statistics& s = only(outcome).statistics;
+      EXPECT_GT(s.batch_mean, std::holds_alternative<Plain>(speculation) ? 7.0 : 3.0);
+      EXPECT_LE(s.batch_mean, 8.0);
+      EXPECT_EQ(s.preemptions, 0);
+      EXPECT_GE(s.queue_seconds, 0.0);
+      EXPECT_NEAR(24.0 - s.prefill_tokens, s.emitted_per_step * static_cast<double>(s.steps), 1e-9);
+      const Seconds& t = s.seconds;
+      EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
+      for (const double part : {t.prefill, t.draft, t.verify, t.sampling, t.other}) {
+        EXPECT_GE(part, 0.0);
+      }
+    }
+    EXPECT_LT(passes, std::holds_alternative<Plain>(speculation) ? 30 : verdicts / 3);
+  }
+  inside(engine).observer = {};
+  const std::vector<Request> one = like_texts(1, Dyspec{5}, 24);
+  EXPECT_EQ(only(engine.generate(one)[0]).statistics.batch_mean, 1.0);
+}
+
+// Of calls from several threads, too. The first one's steps take their time until one is shared.
+TEST(BatchShares, PassesOfSeveralCalls) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  const std::vector<Request> requests = like_texts(4, Plain{}, 200);
+  std::atomic<int> callers = 0;
+  bool shared = false;  // observed under the engine's lock
+  inside(engine).observer = [&](const StepView& view) {
+    shared = shared || view.target.first_logits() > 0;
+    while (callers < 4) std::this_thread::yield();
+    if (!shared) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  std::vector<std::thread> threads;
+  for (const Request& request : requests) {
+    threads.emplace_back([&] {
+      ++callers;
+      EXPECT_EQ(engine.generate(request.tokens, request.options).tokens.size(), 200u);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(shared);
+  expect_nothing_leaked(engine);
+}
+
+TEST(BatchShares, MoreTextsThanMayRunWait) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.max_sequences = 2;
+  Engine engine = Engine::load(load);
+  for (const Outcome& outcome : engine.generate(like_texts(7, Dyspec{4}, 20))) {
+    EXPECT_EQ(only(outcome).tokens.size(), 20u);
+    EXPECT_LE(only(outcome).statistics.batch_mean, 2.0);
+  }
+  expect_nothing_leaked(engine);
+}
+
+TEST(BatchShares, EndsAreToldAsTheyCome) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  std::vector<Request> requests = like_texts(4, Plain{}, 60);
+  requests[1].options.max_new_tokens = 3;
+  requests[3].options.max_new_tokens = 30;
+  requests[2].n = 0;
+  std::vector<std::size_t> told;
+  engine.generate(requests, [&](std::size_t index, Outcome&) { told.push_back(index); });
+  EXPECT_EQ(told, (std::vector<std::size_t>{2, 1, 3, 0}));
+}
+
+// A prompt of many passes takes them beside the steps of others.
+TEST(BatchShares, ALongPromptHoldsNobodyUp) {
+  TinyModel model = endless();
+  model.context_length = 1024;
+  const TinyPair pair(model);
+  EngineOptions load = pair.options();
+  load.max_tree_size = 8;
+  load.max_batch_rows = 32;
+  Engine engine = Engine::load(load);
+  std::vector<Request> requests = like_texts(2, Plain{}, 200);
+  requests[1].tokens = random_tokens(900, 96, 3);
+  requests[1].options.max_new_tokens = 2;
+  int pieces = 0, before_the_long = -1;
+  std::vector<Outcome> of_long;
+  requests[0].callback = [&](std::int32_t, const Piece&) {
+    ++pieces;
+    return true;
+  };
+  requests[1].callback = [&](std::int32_t, const Piece&) {
+    if (before_the_long < 0) before_the_long = pieces;
+    return true;
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  EXPECT_EQ(only(outcomes[0]).tokens.size(), 200u);
+  EXPECT_EQ(only(outcomes[1]).tokens.size(), 2u);
+  const auto& target = inside(engine).target.model->options();
+  EXPECT_GE(before_the_long, 900 / target.max_rows) << "a token a pass";
+  EXPECT_GT(900 / target.max_rows, 2);
+}
+
+// A text at its callback holds KV that others need: it is they who go on.
+TEST(BatchShares, ASlowCallbackMayHoldMemory) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 128;
+  load.max_tree_size = 16;
+  Engine engine = Engine::load(load);
+  std::vector<Request> texts = like_texts(2, Dyspec{4}, 100);
+  const std::vector<Generation> alone = one_by_one(engine, texts);
+  std::promise<void> slow_is_in, other_is_done;
+  const std::shared_future<void> done = other_is_done.get_future().share();
+  int seen = 0;
+  texts[0].callback = [&](std::int32_t, const Piece& piece) {
+    const bool was_early = seen < 60;
+    seen += static_cast<int>(piece.tokens.size());
+    if (was_early && seen >= 60) {
+      slow_is_in.set_value();
+      done.wait();
+    }
+    return true;
+  };
+  Outcome slow;
+  std::thread thread([&] { slow = std::move(engine.generate({&texts[0], 1})[0]); });
+  slow_is_in.get_future().wait();
+  const Generation other = engine.generate(texts[1].tokens, texts[1].options);
+  other_is_done.set_value();
+  thread.join();
+  EXPECT_EQ(other.finish_reason, FinishReason::length);
+  EXPECT_LE(other.statistics.preemptions, 1);
+  if (!on_cuda()) {
+    expect_equal(other, alone[1]);
+    expect_equal(only(slow), alone[0]);
+  }
+  expect_nothing_leaked(engine);
+}
+
+// On the host: a root without an accepted child is followed by the next tree's.
+class WalksOn final : public AcceptanceRule {
+ public:
+  std::string name() const override { return "walks on"; }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    rule_->judge(tree, target, draft, key, verdict);
+    const TokenId own = verdict.bonus;
+    if (verdict.path.empty() && last_tree_ != nullptr && last_tree_ != &tree) {
+      verdict.bonus = last_bonus_;
+    }
+    last_tree_ = &tree;
+    last_bonus_ = own;
+  }
+
+ private:
+  const std::unique_ptr<AcceptanceRule> rule_ = make_greedy_rule();
+  const TokenTree* last_tree_ = nullptr;
+  TokenId last_bonus_ = -1;
+};
+
+// What batch_identity_test.cc must notice; on a GPU batch_law_test.cc does.
+TEST(BatchPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
+  if (on_cuda()) GTEST_SKIP() << "texts are not compared token for token there";
+  const TinyPair pair;
+  Engine engine = Engine::load(pair.options());
+  EngineAccess access(engine);
+  const std::vector<Request> requests = mixed_requests(8, Rule::greedy, 21);
+  const std::vector<Generation> alone = one_by_one(engine, requests);
+  const auto differing = [&] {
+    const std::vector<Outcome> together = engine.generate(requests);
+    int count = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      count += only(together[i]).tokens == alone[i].tokens ? 0 : 1;
+    }
+    return count;
+  };
+  EXPECT_EQ(differing(), 0);
+  for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
+                                PassFault::position_of_neighbour, PassFault::logits_of_neighbour}) {
+    access.plant(fault);
+    EXPECT_GT(differing(), 0) << static_cast<int>(fault);
+  }
+  access.plant(PassFault::none);
+  access.judge_by([] { return std::make_unique<WalksOn>(); });
+  EXPECT_GT(differing(), 0) << "a verdict that walks into the next tree";
+  access.judge_by([] { return make_greedy_rule(); });
+  EXPECT_EQ(differing(), 0);
+}
+
+}  // namespace
+}  // namespace coppice::testing
