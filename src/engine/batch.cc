@@ -1,6 +1,7 @@
 // Many requests in one call.
 #include <algorithm>
 #include <list>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -18,6 +19,7 @@ class Batch {
   Batch(Engine& engine, Engine::Impl& inside, std::span<const Request> requests,
         const OutcomeCallback& finished)
       : engine_(engine),
+        inside_(inside),
         requests_(requests),
         finished_(finished),
         most_(static_cast<std::size_t>(inside.options.max_sequences)),
@@ -44,10 +46,21 @@ class Batch {
     std::unique_ptr<OpenText> open;
   };
 
-  static void check(const Request& request) {
+  void check(std::size_t index) {
+    const Request& request = requests_[index];
     if (request.n < 1) throw_usage(cat("n ", request.n, ": use 1 or more samples"));
-    if (request.sequence != nullptr && request.n > 1) {
-      throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
+    if (request.sequence != nullptr) {
+      if (request.n > 1) {
+        throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
+      }
+      if (&SequenceAccess::impl(*request.sequence)->engine != &inside_) {
+        throw_usage("sequence: it is another engine's; use one of this engine's new_sequence()");
+      }
+      const auto [used, fresh] = used_.emplace(request.sequence, index);
+      if (!fresh) {
+        throw_usage(cat("sequence: request ", used->second,
+                        " of this call goes on with it too; use it once in a call"));
+      }
     }
     if (!request.prompt.empty() && !request.tokens.empty()) {
       throw_usage("prompt: both a text and token ids are given; use one of them");
@@ -81,7 +94,7 @@ class Batch {
     const Request& request = requests_[index];
     bool good = false;
     try {
-      check(request);
+      check(index);
       outcomes_[index].samples.resize(static_cast<std::size_t>(request.n));
       left_[index] = request.n;
       good = true;
@@ -149,15 +162,17 @@ class Batch {
   }
 
   Engine& engine_;
+  const Engine::Impl& inside_;
   const std::span<const Request> requests_;
   const OutcomeCallback& finished_;
   const std::size_t most_;  ///< texts open
   std::vector<Outcome> outcomes_;
-  std::vector<std::int32_t> left_;  ///< samples of each request that have not ended
-  std::size_t next_ = 0;            ///< request to be opened,
-  std::int32_t sample_ = 0;         ///< and its sample
-  std::list<Text> texts_;           ///< open
-  Call call_;                       ///< ends before its texts
+  std::vector<std::int32_t> left_;               ///< samples of each request that have not ended
+  std::map<const Sequence*, std::size_t> used_;  ///< sequences, by which request
+  std::size_t next_ = 0;                         ///< request to be opened,
+  std::int32_t sample_ = 0;                      ///< and its sample
+  std::list<Text> texts_;                        ///< open
+  Call call_;                                    ///< ends before its texts
 };
 
 }  // namespace

@@ -99,9 +99,14 @@ TEST_P(BatchIdentity, ArrivalsAndCancellations) {
   expect_nothing_leaked(engine);
 }
 
+// Trees shrink where memory is short: under rejection another text of the same law comes.
+class BatchMemory : public BatchIdentity {};
+
+INSTANTIATE_TEST_SUITE_P(Rules, BatchMemory, ::testing::Values(Rule::greedy, Rule::coupled),
+                         [](const auto& given) { return std::string(name_of(given.param)); });
+
 // All fit the KV memory alone, four or so side by side.
-TEST_P(BatchIdentity, TooLittleMemoryForAll) {
-  if (GetParam() == Rule::fixed_trees) GTEST_SKIP() << "trees shrink where memory is short";
+TEST_P(BatchMemory, TooLittleForAll) {
   EngineOptions load = pair_.options();
   load.max_tree_size = 32;
   load.kv_tokens = 128;
@@ -116,6 +121,27 @@ TEST_P(BatchIdentity, TooLittleMemoryForAll) {
     preemptions += only(together[i]).statistics.preemptions;
   }
   EXPECT_GT(preemptions, 0);
+  expect_nothing_leaked(engine);
+}
+
+// What ends for lack of memory alone ends at the same token here.
+TEST_P(BatchMemory, TooLittleForOne) {
+  EngineOptions load = pair_.options();
+  load.max_tree_size = 16;
+  load.kv_tokens = 96;
+  Engine engine = Engine::load(load);
+  std::vector<Request> requests = mixed_requests(10, GetParam(), 17, 60);
+  requests[1].options.max_new_tokens = requests[6].options.max_new_tokens = 200;
+  requests[1].options.ignore_eos = requests[6].options.ignore_eos = true;
+  requests[4].tokens = random_tokens(90, 96, 3);
+  requests[4].options = requests[1].options;
+  const std::vector<Generation> alone = one_by_one(engine, requests);
+  for (const std::size_t i : {1, 4, 6}) EXPECT_EQ(alone[i].finish_reason, FinishReason::memory);
+  const std::vector<Outcome> together = engine.generate(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "text " << i);
+    expect_equal(only(together[i]), alone[i]);
+  }
   expect_nothing_leaked(engine);
 }
 

@@ -206,6 +206,31 @@ class RandomOperations {
   std::vector<std::optional<Sequence>> sequences_ = std::vector<std::optional<Sequence>>(5);
 };
 
+// No slot belongs to two of the texts that share a step.
+class StepWatch {
+ public:
+  explicit StepWatch(Engine& engine) {
+    inside(engine).observer = [this](const StepView& view) {
+      if (view.target.first_logits() == 0) {
+        target_.clear();
+        draft_.clear();
+      }
+      look(view.state.target_slots, target_);
+      look(view.state.draft_slots, draft_);
+      ++views;
+    };
+  }
+  std::int64_t views = 0;
+
+ private:
+  static void look(const KvSlots& slots, std::set<KvSlot>& seen) {
+    for (const KvSlot slot : slots.all()) {
+      EXPECT_TRUE(slot == no_slot || seen.insert(slot).second) << "of two texts";
+    }
+  }
+  std::set<KvSlot> target_, draft_;
+};
+
 TEST(BatchSlots, AreOwnedOnceOrFree) {
   const TinyPair pair(smallest());
   EngineOptions load = pair.options();
@@ -214,6 +239,7 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
   load.max_tree_size = 24;
   load.max_batch_rows = 40;
   Engine engine = Engine::load(load);
+  StepWatch watch(engine);
   RandomOperations random(engine, 3);
   const long count = operations();
   for (long operation = 0; operation < count; ++operation) {
@@ -227,6 +253,7 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
             << " cancelled, " << random.failed << " failed, " << random.out_of_memory
             << " out of memory, " << random.preempted << " preempted\n";
   EXPECT_GT(random.written, count);
+  EXPECT_GT(watch.views, count);
   EXPECT_GT(random.cancelled, 0);
   EXPECT_GT(random.failed, 0);
   EXPECT_GT(random.out_of_memory, 0);
