@@ -1,7 +1,9 @@
 // Writes a Hugging Face folder of a known shape with random bf16 weights: what a step costs does
-// not depend on what the weights say. No tokenizer; prompts are token ids.
+// not depend on what the weights say. No tokenizer; prompts are token ids. Fewer layers than the
+// shape has take as much less time to write and to run.
 //
-//   build/bench/random_model llama-2-7b DIR
+//   build/bench/random_model llama-2-7b DIR [LAYERS]
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -36,17 +38,20 @@ void write_config(const std::filesystem::path& file, const LlamaShape& s) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  const std::string usage = "usage: random_model SHAPE DIR, SHAPE one of " + known_shape_names();
+  const std::string usage =
+      "usage: random_model SHAPE DIR [LAYERS], SHAPE one of " + known_shape_names();
   if (argc == 2 && (argv[1] == std::string("--help") || argv[1] == std::string("-h"))) {
     std::cout << usage << "\n";
     return 0;
   }
-  if (argc != 3 || known_shapes().count(argv[1]) == 0) {
+  const int layers = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (argc < 3 || argc > 4 || (argc == 4 && layers < 1) || known_shapes().count(argv[1]) == 0) {
     std::cerr << usage << "\n";
     return 2;
   }
   const std::filesystem::path dir = argv[2];
-  const LlamaShape& shape = known_shapes().at(argv[1]);
+  LlamaShape shape = known_shapes().at(argv[1]);
+  if (layers > 0) shape.layers = layers;
   std::filesystem::create_directories(dir);
   write_config(dir / "config.json", shape);
   const std::vector<Tensor> tensors = llama_tensors(shape);

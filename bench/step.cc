@@ -1,22 +1,28 @@
 // What a step costs, by component: draft rounds, verify passes, sampling and acceptance, the
 // host; and tokens per second of whole generations, plain and speculative.
 //
-//   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--json FILE]
+//   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--rows 1,257]
+//                    [--products-alone] [--json FILE]
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
 // and back to back (queued, then waited for once), which is the device's own time; on a CPU one by
 // one, all numbers of rows in turn. The share of the read bandwidth is the bytes of the weights
 // that a pass reads (not the embedding table's) over that time, the bandwidth being measured in
-// the same run. Prefill's share of the matrix rate is two operations for each of the layers'
-// weights and token, and for each of the head's once, over its time; on a CPU the rate is that of
-// multiply-adds in f32.
+// the same run; the roofline is that time or, if longer, the time of the pass's multiplications at
+// the rate of large bf16 products. --products-alone also times the matrix products of a pass
+// without the rest, over as many layers' weights as exceed the cache. Prefill's share of the matrix
+// rate is two operations for each of the layers' weights and token, and for each of the head's
+// once, over its time; on a CPU the rate is that of multiply-adds in f32.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <sstream>
 
 #include "base/stopwatch.h"
 #include "bench/host_bandwidth.h"
@@ -24,7 +30,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine/engine_impl.h"
-#include "models/kv_slots.h"
+#include "model_passes.h"
 #include "options.h"
 #ifdef COPPICE_HAS_CUDA
 #include "matrix_rate.h"
@@ -34,6 +40,7 @@
 namespace {
 
 using namespace coppice;
+using namespace coppice::bench;
 namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
 
@@ -63,98 +70,69 @@ std::vector<TokenId> random_prompt(std::int32_t length, std::int64_t vocab) {
   return tokens;
 }
 
-/// Weights that every row of a pass multiplies, and those of the head, which has fewer rows.
-double layer_weights(const ModelConfig& m) {
-  const std::int64_t heads = std::int64_t{m.head_dim} * (m.heads + m.kv_heads);
-  return static_cast<double>(m.layers * m.hidden_size * (2 * heads + 3 * m.intermediate_size));
-}
-double head_weights(const ModelConfig& m) {
-  return static_cast<double>(m.vocab_size * m.hidden_size);
-}
-
-/// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
-class Passes {
- public:
-  Passes(Model& model, KvPool& pool, std::int32_t prefix)
-      : model_(model), pool_(pool), slots_(&pool) {
-    if (!slots_.take(prefix + model.options().max_logit_rows))
-      throw_failure("step: too few KV slots; raise --kv-tokens");
-    prefix_ = prefix;
-    for (std::int32_t begin = 0; begin < prefix; begin += 128) {
-      set(std::min(128, prefix - begin), begin, false);
-      queue();
-    }
-    model.device().synchronize();
-  }
-
-  void set(std::int32_t rows) { set(rows, prefix_, true); }
-  void queue() { model_.forward(batch_, pool_); }
-
- private:
-  void set(std::int32_t rows, std::int32_t prefix, bool logits) {
-    tokens_.clear();
-    positions_.clear();
-    logit_rows_.clear();
-    const std::span<const KvSlot> slots = slots_.all();
-    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
-    for (std::int32_t r = 0; r < rows; ++r) {
-      const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
-      positions_.push_back(prefix + std::min(r, rows / 2));
-      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
-      if (logits) logit_rows_.push_back(r);
-    }
-    batch_ = {tokens_, positions_,
-              slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
-              segments_, logit_rows_};
-  }
-
-  Model& model_;
-  KvPool& pool_;
-  std::int32_t prefix_ = 0;
-  KvSlots slots_;
-  std::vector<TokenId> tokens_;
-  std::vector<std::int32_t> positions_, logit_rows_;
-  std::vector<KvSegment> segments_;
-  ForwardBatch batch_;
-};
-
 struct Bench {
   Engine& engine;
   double bandwidth = 0.0;
   double operations = 0.0;  ///< per second: of large bf16 products on a GPU, of a CPU's f32
+  bool products_alone = false;
   Json json;
 
-  void passes(const char* what, LoadedModel& loaded, std::int32_t prefix) {
+  // The best possible time of a pass: its weights read once, or its products at the rate of large
+  // ones, whichever takes longer.
+  double roofline_seconds(const Model& model, std::int32_t rows) const {
+    if (bandwidth <= 0.0) return 0.0;
+    const double weights = layer_weights(model.config()) + head_weights(model.config());
+    return std::max(static_cast<double>(model.weight_bytes_read()) / bandwidth,
+                    2.0 * rows * weights / operations);
+  }
+
+  double queued_seconds(Device& device, const std::function<void()>& queue) {
+    constexpr int many = 20;
+    return median_seconds(5,
+                          [&] {
+                            for (int i = 0; i < many; ++i) queue();
+                            device.synchronize();
+                          }) /
+           many;
+  }
+
+  void passes(const char* what, LoadedModel& loaded, std::int32_t prefix,
+              const std::vector<std::int32_t>& of_rows) {
     Model& model = *loaded.model;
+    Device& device = model.device();
     std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights read)\n", what,
                 prefix, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
-    std::printf("%6s %14s %14s %18s\n", "rows", "us, waited", "us, queued", "of read bandwidth");
+    std::printf("%6s %12s %12s %14s %18s %18s\n", "rows", "us, waited", "us, queued",
+                "products alone", "of read bandwidth", "of the roofline");
     Passes work(model, *loaded.pool, prefix);
-    for (const std::int32_t rows : {1, 2, 4, 8, 16, 17, 33, 65, 129, 257}) {
-      if (rows > model.options().max_logit_rows) break;
+    std::optional<PassProducts> products;
+    if (products_alone) {
+      products.emplace(device, model.config(), model.options().max_logit_rows);
+    }
+    for (const std::int32_t rows : of_rows) {
+      if (rows > model.options().max_logit_rows) continue;
       work.set(rows);
       const double waited = median_seconds(20, [&] {
         work.queue();
-        model.device().synchronize();
+        device.synchronize();
       });
-      constexpr int many = 20;
-      const double queued = median_seconds(5,
-                                           [&] {
-                                             for (int i = 0; i < many; ++i) work.queue();
-                                             model.device().synchronize();
-                                           }) /
-                            many;
+      const double queued = queued_seconds(device, [&] { work.queue(); });
+      const double alone = products ? queued_seconds(device, [&] { products->queue(rows); }) : 0.0;
       const double share = bandwidth > 0.0
                                ? static_cast<double>(model.weight_bytes_read()) / queued / bandwidth
                                : 0.0;
-      std::printf("%6d %14.1f %14.1f %17.1f%%\n", rows, waited * 1e6, queued * 1e6, 100 * share);
+      const double roofline = roofline_seconds(model, rows) / queued;
+      std::printf("%6d %12.1f %12.1f %14.1f %17.1f%% %17.1f%%\n", rows, waited * 1e6, queued * 1e6,
+                  alone * 1e6, 100 * share, 100 * roofline);
+      std::fflush(stdout);
       json["passes"].push_back({{"model", what},
                                 {"rows", rows},
                                 {"prefix", prefix},
                                 {"waited_us", waited * 1e6},
                                 {"queued_us", queued * 1e6},
-                                {"bandwidth_share", share}});
+                                {"products_us", alone * 1e6},
+                                {"bandwidth_share", share},
+                                {"roofline_share", roofline}});
     }
   }
 
@@ -383,7 +361,8 @@ struct Bench {
 int main(int argc, char** argv) try {
   EngineOptions load;
   std::string target, draft, device, dtype, json_file;
-  bool passes_only = false;
+  bool passes_only = false, products_alone = false;
+  std::string rows_text;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
@@ -397,6 +376,11 @@ int main(int argc, char** argv) try {
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
       "max-tree-size", po::value(&load.max_tree_size)->default_value(256), "")(
+      "rows",
+      po::value(&rows_text)->default_value("1,2,4,8,16,17,33,65,97,129,193,257,321,385,449,512"),
+      "on a GPU: passes of these many rows, up to max-tree-size + 1")(
+      "products-alone", po::bool_switch(&products_alone),
+      "on a GPU: the passes' matrix products without the rest, too")(
       "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map values;
@@ -421,7 +405,7 @@ int main(int argc, char** argv) try {
     bandwidth = bench::host_read_bandwidth(impl.device->threads());
     operations = bench::host_fma_rate(impl.device->threads());
   }
-  Bench bench{engine, bandwidth, operations, {}};
+  Bench bench{engine, bandwidth, operations, products_alone, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
   std::printf(", reads %.1f GB/s", bandwidth * 1e-9);
@@ -433,12 +417,15 @@ int main(int argc, char** argv) try {
   bench.json["load_seconds"] = engine.load_seconds();
   bench.json["target"] = target;
   bench.json["draft"] = draft;
+  std::vector<std::int32_t> rows;
+  std::stringstream list(rows_text);
+  for (std::string word; std::getline(list, word, ',');) rows.push_back(std::stoi(word));
   const bool on_host = impl.device->shares_host_memory();
   for (const auto& [what, loaded] : {std::pair{"target", &impl.target}, {"draft", &impl.draft}}) {
     if (on_host) {
       bench.host_passes(what, *loaded, prefix);
     } else {
-      bench.passes(what, *loaded, prefix);
+      bench.passes(what, *loaded, prefix, rows);
     }
   }
   if (!passes_only) {

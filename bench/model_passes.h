@@ -1,0 +1,142 @@
+// Passes of a model as a step has them, and their matrix products alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/device.h"
+#include "models/kv_slots.h"
+#include "models/loaded_model.h"
+
+namespace coppice::bench {
+
+/// Weights that every row of a pass multiplies, and those of the head, which has fewer rows.
+inline double layer_weights(const ModelConfig& m) {
+  const std::int64_t heads = std::int64_t{m.head_dim} * (m.heads + m.kv_heads);
+  return static_cast<double>(m.layers * m.hidden_size * (2 * heads + 3 * m.intermediate_size));
+}
+inline double head_weights(const ModelConfig& m) {
+  return static_cast<double>(m.vocab_size * m.hidden_size);
+}
+
+/// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
+class Passes {
+ public:
+  Passes(Model& model, KvPool& pool, std::int32_t prefix)
+      : model_(model), pool_(pool), slots_(&pool) {
+    if (!slots_.take(prefix + model.options().max_logit_rows))
+      throw_failure("step: too few KV slots; raise --kv-tokens");
+    prefix_ = prefix;
+    for (std::int32_t begin = 0; begin < prefix; begin += 128) {
+      set(std::min(128, prefix - begin), begin, false);
+      queue();
+    }
+    model.device().synchronize();
+  }
+
+  void set(std::int32_t rows) { set(rows, prefix_, true); }
+  void queue() { model_.forward(batch_, pool_); }
+
+ private:
+  void set(std::int32_t rows, std::int32_t prefix, bool logits) {
+    tokens_.clear();
+    positions_.clear();
+    logit_rows_.clear();
+    const std::span<const KvSlot> slots = slots_.all();
+    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
+    for (std::int32_t r = 0; r < rows; ++r) {
+      const std::int32_t until = r < rows / 2 ? rows : r + 1;
+      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
+      positions_.push_back(prefix + std::min(r, rows / 2));
+      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
+      if (logits) logit_rows_.push_back(r);
+    }
+    batch_ = {tokens_, positions_,
+              slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
+              segments_, logit_rows_};
+  }
+
+  Model& model_;
+  KvPool& pool_;
+  std::int32_t prefix_ = 0;
+  KvSlots slots_;
+  std::vector<TokenId> tokens_;
+  std::vector<std::int32_t> positions_, logit_rows_;
+  std::vector<KvSegment> segments_;
+  ForwardBatch batch_;
+};
+
+/// The products of a pass one after the other, over random weights of the model's shapes: as many
+/// layers as exceed a GPU's cache. Activations are random too, as zeros take less power.
+class PassProducts {
+ public:
+  PassProducts(Device& device, const ModelConfig& m, std::int32_t most_rows)
+      : device_(device), layers_(m.layers) {
+    const std::int64_t q = std::int64_t{m.heads} * m.head_dim;
+    const std::int64_t kv = std::int64_t{m.kv_heads} * m.head_dim;
+    const std::int64_t hidden = m.hidden_size, ffn = m.intermediate_size;
+    const auto most_outputs = std::max({q + 2 * kv, 2 * ffn, hidden, m.vocab_size});
+    const auto values = random_bf16(
+        static_cast<std::size_t>(std::max(most_outputs * hidden, hidden * std::max(q, ffn))));
+    const auto pack = [&](std::int64_t out, std::int64_t in) {
+      const LinearPart part{values.data(), DType::bf16, out};
+      return device.pack_linear({&part, 1}, in, {}, most_rows);
+    };
+    constexpr double more_than_a_cache = 300e6;
+    const auto sets =
+        static_cast<std::int32_t>(1 + more_than_a_cache * m.layers / (2 * layer_weights(m)));
+    for (std::int32_t i = 0; i < std::min(sets, m.layers); ++i) {
+      sets_.push_back(
+          {pack(q + 2 * kv, hidden), pack(hidden, q), pack(2 * ffn, hidden), pack(hidden, ffn)});
+    }
+    head_ = pack(m.vocab_size, hidden);
+    const auto rows = static_cast<std::size_t>(device.padded_rows(most_rows));
+    const std::size_t inputs = rows * static_cast<std::size_t>(std::max({hidden, q, ffn}));
+    x_ = device.allocate(inputs * 2, "products' inputs");
+    device.upload(x_.data(), random_bf16(inputs).data(), inputs * 2);
+    wide_ = device.allocate(rows * static_cast<std::size_t>(most_outputs) * sizeof(float),
+                            "products' results");
+    hidden_ = device.allocate(rows * static_cast<std::size_t>(hidden) * sizeof(float),
+                              "products' results");
+  }
+
+  void queue(std::int32_t rows) {
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      const Layer& weights = sets_[static_cast<std::size_t>(layer) % sets_.size()];
+      device_.linear(*weights.qkv, x_.data(), rows, wide_.as<float>(), false);
+      device_.linear(*weights.output, x_.data(), rows, hidden_.as<float>(), true);
+      device_.linear(*weights.gate_up, x_.data(), rows, wide_.as<float>(), false);
+      device_.linear(*weights.down, x_.data(), rows, hidden_.as<float>(), true);
+    }
+    device_.linear(*head_, x_.data(), rows, wide_.as<float>(), false);
+  }
+
+ private:
+  struct Layer {
+    std::unique_ptr<LinearWeights> qkv, output, gate_up, down;
+  };
+
+  /// Between 1/128 and 2 in size, with both signs.
+  static std::vector<std::uint16_t> random_bf16(std::size_t count) {
+    std::mt19937 random(3);
+    std::vector<std::uint16_t> values(count);
+    for (std::uint16_t& value : values) {
+      const auto bits = static_cast<std::uint32_t>(random());
+      value = static_cast<std::uint16_t>((bits & 0x8000u) | (0x3c00u + (bits >> 16 & 0x3ffu)));
+    }
+    return values;
+  }
+
+  Device& device_;
+  const std::int32_t layers_;
+  std::vector<Layer> sets_;
+  std::unique_ptr<LinearWeights> head_;
+  DeviceBuffer x_, wide_, hidden_;
+};
+
+}  // namespace coppice::bench
