@@ -133,7 +133,7 @@ class BatchLaw : public ::testing::Test {
  protected:
   BatchLaw() {
     load_.cost_table = write_law_prices(pair_);
-    load_.max_sequences = 8;
+    load_.max_sequences = on_cuda() ? 64 : 8;
     for (const LawText& text : texts_) {
       laws_.push_back(exact_law(pair_.path() / "target", options_of(text), text.prompt));
     }
