@@ -299,6 +299,7 @@ void Scheduler::put_back(TextRun& text) {
   text.place.preempted = false;
   text.place.state = State::queued;
   text.place.since = now_seconds();
+  ++text.account.preemptions;
   queue_.insert(queue_.begin(), &text);
 }
 

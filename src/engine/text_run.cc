@@ -53,7 +53,6 @@ void TextRun::release_kv() {
   state.target_slots.cut(0);
   state.draft_slots.cut(0);
   draft_ready_ = false;
-  if (!ended()) ++account.preemptions;
 }
 
 std::int32_t TextRun::tokens_left() const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -25,7 +26,7 @@ constexpr int rounds = 12;
 TEST(BatchThreads, EightAtOnce) {
   const TinyPair pair;
   EngineOptions load = pair.options();
-  load.kv_tokens = 512;
+  load.kv_tokens = 224;  // some are preempted, at slow callbacks too
   load.max_sequences = 12;
   load.max_tree_size = 24;
   Engine engine = Engine::load(load);
@@ -84,6 +85,10 @@ TEST(BatchThreads, EightAtOnce) {
           break;
         }
         default: {
+          mine[static_cast<std::size_t>(round % 3)].callback = [](std::int32_t, const Piece&) {
+            std::this_thread::sleep_for(std::chrono::microseconds(300));
+            return true;
+          };
           const std::vector<Outcome> outcomes = engine.generate(mine);
           for (std::size_t k = 0; k < mine.size(); ++k) {
             expect_alone(only(outcomes[k]), alone[i][k]);
