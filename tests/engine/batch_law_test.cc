@@ -71,14 +71,23 @@ std::size_t index_of(const Three& tokens, std::size_t count = 3) {
   return index;
 }
 
+// Whether what is asserted was there: means over texts.
+struct Exercised {
+  double accepted = 0.0, batch = 0.0;
+};
+
 // Three tokens of each of the requests, which are written by one call.
-std::vector<Three> first_three(Engine& engine, const std::vector<Request>& requests) {
+std::vector<Three> first_three(Engine& engine, const std::vector<Request>& requests,
+                               Exercised* exercised = nullptr) {
   std::vector<Three> all(requests.size());
   engine.generate(requests, [&](std::size_t index, Outcome& outcome) {
     const Generation g = only(outcome);
     outcome = {};  // it may be moved from: a long list costs no memory
     ASSERT_EQ(g.tokens.size(), 4u);
     std::copy_n(g.tokens.begin(), 3, all[index].begin());
+    if (exercised == nullptr) return;
+    exercised->accepted += g.statistics.accepted_length / static_cast<double>(requests.size());
+    exercised->batch += g.statistics.batch_mean / static_cast<double>(requests.size());
   });
   return all;
 }
@@ -147,6 +156,25 @@ class BatchLaw : public ::testing::Test {
     return count;
   }
 
+  void expect_laws(Engine& engine, int count) const {
+    Exercised exercised;
+    const std::vector<Three> drawn = first_three(engine, requests_of(texts_, count), &exercised);
+    std::cout << exercised.batch << " texts a step, accepted length " << exercised.accepted << "\n";
+    EXPECT_GT(exercised.batch, 1.5);
+    EXPECT_GT(exercised.accepted, 1.1);
+    for (std::size_t t = 0; t < texts_.size(); ++t) {
+      const Fit fit = fit_of_text(drawn, texts_.size(), t, laws_[t]);
+      std::cout << "[ " << texts_[t].name << " ] " << fit.text() << "\n";
+      EXPECT_TRUE(fit.fits) << texts_[t].name << ": " << fit.text();
+      for (std::size_t u = 0; u < t; ++u) {
+        const Fit joint = fit_of_pair(drawn, texts_.size(), u, t, laws_[u], laws_[t]);
+        EXPECT_TRUE(joint.fits) << texts_[u].name << " and " << texts_[t].name << ": "
+                                << joint.text();
+      }
+    }
+    expect_nothing_leaked(engine);
+  }
+
   const TinyPair pair_{law_shape(5), 0.4};
   EngineOptions load_ = pair_.options();
   const std::vector<LawText> texts_ = mixed_texts();
@@ -155,18 +183,16 @@ class BatchLaw : public ::testing::Test {
 
 TEST_F(BatchLaw, EachTextFitsItsOwnAndPairsAreIndependent) {
   Engine engine = Engine::load(load_);
-  const std::vector<Three> drawn = first_three(engine, requests_of(texts_, draws));
-  for (std::size_t t = 0; t < texts_.size(); ++t) {
-    const Fit fit = fit_of_text(drawn, texts_.size(), t, laws_[t]);
-    std::cout << "[ " << texts_[t].name << " ] " << fit.text() << "\n";
-    EXPECT_TRUE(fit.fits) << texts_[t].name << ": " << fit.text();
-    for (std::size_t u = 0; u < t; ++u) {
-      const Fit joint = fit_of_pair(drawn, texts_.size(), u, t, laws_[u], laws_[t]);
-      EXPECT_TRUE(joint.fits) << texts_[u].name << " and " << texts_[t].name << ": "
-                              << joint.text();
-    }
-  }
-  expect_nothing_leaked(engine);
+  expect_laws(engine, draws);
+}
+
+// Rows of a pass for one or two trees: automatic sizes are cut by what neighbours take, and texts
+// are left out of steps.
+TEST_F(BatchLaw, WherePassesHaveFewRows) {
+  load_.max_tree_size = 12;
+  load_.max_batch_rows = 14;
+  Engine engine = Engine::load(load_);
+  expect_laws(engine, draws / 2);
 }
 
 // Sample i and sample i + 1, as they stand side by side.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -171,6 +172,26 @@ TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   if (!on_cuda()) {
     expect_equal(other, alone[1]);
     expect_equal(only(slow), alone[0]);
+  }
+  expect_nothing_leaked(engine);
+}
+
+// An observer is of one text at a time: what it throws, too.
+TEST(BatchShares, AnObserverThatThrowsEndsOneText) {
+  const TinyPair pair(endless());
+  Engine engine = Engine::load(pair.options());
+  std::vector<Request> requests = like_texts(4, Dyspec{4}, 20);
+  for (std::size_t i = 0; i < requests.size(); ++i) requests[i].options.stream = i;
+  inside(engine).observer = [](const StepView& view) {
+    if (view.key.sequence == 2 && view.key.step == 2) throw std::runtime_error("observer's own");
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (i == 2) {
+      EXPECT_EQ(error_of(outcomes[i]), "observer's own");
+    } else {
+      EXPECT_EQ(only(outcomes[i]).tokens.size(), 20u);
+    }
   }
   expect_nothing_leaked(engine);
 }

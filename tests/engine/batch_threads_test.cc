@@ -53,6 +53,7 @@ TEST(BatchThreads, EightAtOnce) {
         case 0:  // one call after another
           for (std::size_t k = 0; k < mine.size(); ++k) {
             expect_alone(engine.generate(mine[k].tokens, mine[k].options), alone[i][k]);
+            EXPECT_FALSE(engine.judge_tree(mine[k].tokens, mine[k].options).nodes.empty());
           }
           break;
         case 1: {  // sequences that die on this thread while others write
@@ -102,6 +103,27 @@ TEST(BatchThreads, EightAtOnce) {
   for (std::thread& thread : all) thread.join();
   EXPECT_GT(refused, 0);
   common.reset();
+  expect_nothing_leaked(engine);
+}
+
+// Costs are measured by the first call of an automatic size, of which there are several.
+TEST(BatchThreads, FirstCallsMeasureCosts) {
+  const TinyPair pair;
+  Engine engine = Engine::load(pair.options());
+  std::vector<Request> requests = mixed_requests(threads, Rule::greedy, 5, 30);
+  for (Request& request : requests) request.options.speculation = Dyspec{};
+  std::vector<Generation> together(threads);
+  std::vector<std::thread> all;
+  for (std::size_t t = 0; t < threads; ++t) {
+    all.emplace_back(
+        [&, t] { together[t] = engine.generate(requests[t].tokens, requests[t].options); });
+  }
+  for (std::thread& thread : all) thread.join();
+  const std::vector<Generation> alone = one_by_one(engine, requests);
+  for (std::size_t t = 0; t < threads; ++t) {
+    if (!on_cuda()) expect_equal(together[t], alone[t]);
+    EXPECT_FALSE(together[t].tokens.empty() && !alone[t].tokens.empty());
+  }
   expect_nothing_leaked(engine);
 }
 
