@@ -33,6 +33,7 @@ namespace {
 using namespace coppice;
 namespace po = boost::program_options;
 using Prompts = std::span<const std::vector<TokenId>>;
+using Clock = double (*)();
 
 /// New tokens of texts with a prompt length of their own.
 struct Shape {
@@ -41,6 +42,7 @@ struct Shape {
 
 struct Options {
   std::string target, draft, prompts_file, device, dtype, settings, npp, ntg, npl, cost_table;
+  std::string prompts_out;
   double temperature = 0.0, seconds = 0.0;
   std::int32_t rounds = 0, threads = 0, turn_texts = 0, batch_rows = 0;
 };
@@ -72,29 +74,29 @@ std::vector<Request> requests_of(Prompts prompts, const GenerateOptions& options
 }
 
 /// Seconds that the texts take side by side, or one after the other.
-double seconds_of(Engine& engine, Prompts prompts, const GenerateOptions& options, bool in_turns,
-                  bench::BatchRound& round) {
+double seconds_of(Engine& engine, Clock clock, Prompts prompts, const GenerateOptions& options,
+                  bool in_turns, bench::BatchRound& round) {
   const std::vector<Request> requests = requests_of(prompts, options);
   const OutcomeCallback finished = [&](std::size_t, Outcome& outcome) {
     if (outcome.error) std::rethrow_exception(outcome.error);
     count(outcome.samples.front(), options.max_new_tokens, round);
   };
-  const double start = now_seconds();
+  const double start = clock();
   if (in_turns) {
     for (const Request& request : requests) engine.generate({&request, 1}, finished);
   } else {
     engine.generate(requests, finished);
   }
-  return now_seconds() - start;
+  return clock() - start;
 }
 
-bench::BatchRound measure(Engine& engine, Prompts prompts, GenerateOptions options,
+bench::BatchRound measure(Engine& engine, Clock clock, Prompts prompts, GenerateOptions options,
                           std::int32_t new_tokens, bool in_turns) {
   bench::BatchRound round;
   options.max_new_tokens = 1;
-  round.prompt_seconds = seconds_of(engine, prompts, options, in_turns, round);
+  round.prompt_seconds = seconds_of(engine, clock, prompts, options, in_turns, round);
   options.max_new_tokens = 1 + new_tokens;  // the first comes with the prompt
-  round.seconds = seconds_of(engine, prompts, options, in_turns, round);
+  round.seconds = seconds_of(engine, clock, prompts, options, in_turns, round);
   return round;
 }
 
@@ -169,6 +171,9 @@ bool parse(int argc, char** argv, Options& o, po::variables_map& values) {
       "max-batch-rows", po::value(&o.batch_rows)->default_value(0),
       "rows of a pass that are judged; 0: automatic")(
       "cost-table", po::value(&o.cost_table), "measured costs: read if there, else written")(
+      "prompts-out", po::value(&o.prompts_out),
+      "also write the prompts' token ids here, as JSON lines")(
+      "cpu-seconds", "time by the process's CPU time, which others hardly change (one thread)")(
       "json", po::value<std::string>(), "file for the figures");
   return bench::parse_options(argc, argv, options, values);
 }
@@ -228,10 +233,13 @@ int main(int argc, char** argv) try {
   std::vector<std::vector<TokenId>> prompts = prompts_of(engine, o, static_cast<std::size_t>(most),
                                                          static_cast<std::size_t>(longest_prompt));
 
+  if (!o.prompts_out.empty()) bench::write_prompts({}, prompts, o.prompts_out);
+
   std::vector<std::vector<bench::BatchRow>> tables;
   for (const Shape& shape : shapes) {
     tables.push_back(empty_rows(shape, counts, settings, o.turn_texts));
   }
+  const Clock clock = values.count("cpu-seconds") != 0 ? bench::cpu_seconds : now_seconds;
   const double start = now_seconds();
   double last_round = 0.0;
   const std::size_t all = static_cast<std::size_t>(o.rounds + 1) * shapes.size() *
@@ -254,7 +262,7 @@ int main(int argc, char** argv) try {
         const std::int32_t tokens =
             round < 0 ? std::min(warm_up_tokens, shape.new_tokens) : shape.new_tokens;
         const bench::BatchRound measured =
-            measure(engine, Prompts(cut).first(static_cast<std::size_t>(row.texts)), request,
+            measure(engine, clock, Prompts(cut).first(static_cast<std::size_t>(row.texts)), request,
                     tokens, in_turns);
         if (round >= 0) row.rounds.push_back(measured);
         progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));

@@ -16,7 +16,6 @@
 #include <boost/program_options.hpp>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -79,12 +78,6 @@ std::pair<double, double> interval(const std::vector<Run>& plain, const std::vec
   return {ratios[50], ratios[1949]};
 }
 
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 /// Of the fixed settings the one with the least time over `which`; 0, plain decoding, counts too.
 std::size_t best_fixed(const std::vector<Setting>& settings,
                        const std::vector<std::vector<Run>>& runs,
@@ -137,15 +130,6 @@ void use_prices(const StepSeconds& steps, Statistics& st) {
   st.seconds.verify = steps.verify;
   st.seconds.sampling = steps.judging;
   st.seconds.total = steps.draft + steps.verify + steps.judging;
-}
-
-void write_prompts(const std::vector<PromptLine>& prompts,
-                   const std::vector<std::vector<TokenId>>& ids, const std::string& file) {
-  std::ofstream out(file);
-  for (std::size_t p = 0; p < prompts.size(); ++p) {
-    out << nlohmann::ordered_json{{"kind", prompts[p].kind}, {"tokens", ids[p]}}.dump() << '\n';
-  }
-  if (!out.flush()) throw std::runtime_error(file + " could not be written");
 }
 
 }  // namespace
@@ -223,7 +207,7 @@ int main(int argc, char** argv) try {
 
   std::vector<std::vector<TokenId>> prompt_ids =
       bench::tokenized(engine, prompts, static_cast<std::size_t>(prompt_tokens));
-  if (!prompts_out.empty()) write_prompts(prompts, prompt_ids, prompts_out);
+  if (!prompts_out.empty()) bench::write_prompts(prompts, prompt_ids, prompts_out);
   // Every seed of a prompt is a prompt of its own from here.
   for (std::size_t i = texts; i < texts * static_cast<std::size_t>(seeds); ++i) {
     prompts.push_back(prompts[i - texts]);
@@ -273,9 +257,9 @@ int main(int argc, char** argv) try {
         request.draft_temperature = draft_temperature;
         request.max_new_tokens = new_tokens;
         request.seed = p;
-        const double cpu_before = cpu_seconds();
+        const double cpu_before = bench::cpu_seconds();
         Generation g = engine.generate(prompt_ids[p], request);
-        const double cpu = cpu_seconds() - cpu_before;
+        const double cpu = bench::cpu_seconds() - cpu_before;
         Statistics& st = g.statistics;
         if (priced) use_prices(priced->take(), st);
         if (priced && round < 0) (void)priced->take_ends();

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <boost/program_options.hpp>
+#include <ctime>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -39,6 +40,13 @@ inline DeviceKind device_in(const std::string& text) {
 inline CpuDtype cpu_dtype_in(const std::string& text) {
   constexpr std::array all = {CpuDtype::f32, CpuDtype::bf16};
   return cli::named("cpu-dtype", text, all);
+}
+
+/// CPU time of the process.
+inline double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// What main() returns after an exception: 2 for wrong usage, else 1.

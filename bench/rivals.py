@@ -9,6 +9,9 @@ least and the largest, and how many times as fast the best setting of coppice wa
 Tokens/s are those of decoding, all tokens by all seconds, one text of each prompt a round;
 bench/generate, hf_generate.py and llama_cpp/on_gpu.py do the work. Programs that are not there or
 fail are left out, and said to be.
+
+With --texts 1,8,64 many texts are written side by side instead, by bench/batch, and by
+llama_cpp/batched.py with llama.cpp's own programs in --llama-programs (LLAMA_CPP/build/bin).
 """
 
 import argparse
@@ -57,6 +60,33 @@ def coppice_rows(arguments, folder):
     return rows
 
 
+def coppice_batch_rows(arguments, folder):
+    """The same of many texts side by side, with "texts"."""
+    rows = []
+    for temperature in arguments.temperatures:
+        out = folder / "coppice.json"
+        run([arguments.coppice_batch, "--device", arguments.device, "--target", arguments.target,
+             "--draft", arguments.draft, "--npp", 128, "--ntg", arguments.new_tokens, "--npl",
+             ",".join(map(str, arguments.texts)), "--rounds", 1, "--temperature", temperature,
+             "--settings", arguments.settings, "--prompts-out", folder / "prompts.jsonl", "--json",
+             out], f"coppice at {temperature:g}")
+        rows += [{"method": row["setting"], "temperature": temperature, "texts": row["pl"],
+                  "tokens_per_second": row["speed_tg"]}
+                 for row in json.loads(out.read_text()) if not row["setting"].endswith("in turns")]
+    return rows
+
+
+def llama_batch_rows(arguments, folder):
+    out = folder / "rows.json"
+    run([sys.executable, HERE / "llama_cpp/batched.py", "--target", arguments.target, "--draft",
+         arguments.draft, "--prompts", folder / "prompts.jsonl", "--programs",
+         arguments.llama_programs, "--npl", ",".join(map(str, arguments.texts)), "--ntg",
+         arguments.new_tokens, "--temperatures", *arguments.temperatures, "--chains",
+         *arguments.llama_chains, "--gpu-layers", 0 if arguments.device == "cpu" else 999, "--gguf",
+         folder / "gguf", "--json", out], "llama.cpp")
+    return json.loads(out.read_text())
+
+
 def script_rows(script, options, arguments, folder, name):
     out = folder / "rows.json"
     run([sys.executable, HERE / script, "--target", arguments.target, "--draft", arguments.draft,
@@ -68,6 +98,19 @@ def script_rows(script, options, arguments, folder, name):
 
 def missing(modules):
     return [name for name in modules if importlib.util.find_spec(name) is None]
+
+
+def batch_programs(arguments, folder):
+    """As programs(), of many texts side by side."""
+    sides = {"coppice": lambda: coppice_batch_rows(arguments, folder)}
+    lacking = missing(["numpy", "gguf"])
+    if not arguments.llama_programs:
+        print("llama.cpp is left out: --llama-programs does not name the folder of its programs")
+    elif lacking:
+        print(f"llama.cpp is left out: no module {', '.join(lacking)}")
+    else:
+        sides["llama.cpp"] = lambda: llama_batch_rows(arguments, folder)
+    return sides
 
 
 def programs(arguments, folder):
@@ -94,23 +137,24 @@ def programs(arguments, folder):
 
 
 def print_table(every):
-    """`every`: rows {round, program, method, temperature, tokens_per_second}."""
+    """`every`: rows {round, program, method, temperature, texts, tokens_per_second}."""
     rates = collections.defaultdict(dict)  # of a setting, by round
-    best = {}                              # of coppice, by temperature and round
+    best = {}                              # of coppice, by what is asked for and round
     for row in every:
-        turn, temperature, rate = row["round"], row["temperature"], row["tokens_per_second"]
-        rates[temperature, row["program"], row["method"]][turn] = rate
+        turn, rate = row["round"], row["tokens_per_second"]
+        asked = row["temperature"], row["texts"]
+        rates[asked, row["program"], row["method"]][turn] = rate
         if row["program"] == "coppice":
-            best[temperature, turn] = max(rate, best.get((temperature, turn), 0.0))
-    print(f"{'temperature':<12}{'program':<14}{'setting':<28}{'tokens/s':>9}{'least':>9}"
-          f"{'largest':>9}{'best / it':>11}")
-    for (temperature, program, method), by_round in sorted(rates.items()):
+            best[asked, turn] = max(rate, best.get((asked, turn), 0.0))
+    print(f"{'temperature':<12}{'texts':<6}{'program':<14}{'setting':<28}{'tokens/s':>9}"
+          f"{'least':>9}{'largest':>9}{'best / it':>11}")
+    for ((temperature, texts), program, method), by_round in sorted(rates.items()):
         values = list(by_round.values())
-        ratios = [best[temperature, turn] / rate for turn, rate in by_round.items()
-                  if (temperature, turn) in best]
+        ratios = [best[(temperature, texts), turn] / rate for turn, rate in by_round.items()
+                  if ((temperature, texts), turn) in best]
         ratio = f"{statistics.median(ratios):.2f}" if ratios else "-"
-        print(f"{temperature:<12g}{program:<14}{method:<28}{statistics.median(values):>9.1f}"
-              f"{min(values):>9.1f}{max(values):>9.1f}{ratio:>11}")
+        print(f"{temperature:<12g}{texts:<6}{program:<14}{method:<28}"
+              f"{statistics.median(values):>9.1f}{min(values):>9.1f}{max(values):>9.1f}{ratio:>11}")
 
 
 def main():
@@ -119,6 +163,12 @@ def main():
     parser.add_argument("--draft", required=True)
     parser.add_argument("--coppice", default="build/bench/generate",
                         help="bench/generate as built")
+    parser.add_argument("--texts", type=lambda text: [int(word) for word in text.split(",")],
+                        help="many texts side by side, by their numbers, like 1,8,64")
+    parser.add_argument("--coppice-batch", default="build/bench/batch",
+                        help="with --texts: bench/batch as built")
+    parser.add_argument("--llama-programs", help="with --texts: folder of llama.cpp's programs")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="with --texts")
     parser.add_argument("--settings", default="chain:0,dyspec:0,dyspec:0:coupled")
     parser.add_argument("--llama-source", help="llama.cpp's source tree, as on_gpu.py wants it")
     parser.add_argument("--llama-libraries", help="where its static libraries are")
@@ -133,7 +183,7 @@ def main():
 
     every = []
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
-        sides = programs(arguments, pathlib.Path(folder))
+        sides = (batch_programs if arguments.texts else programs)(arguments, pathlib.Path(folder))
         names = list(sides)
         for turn in range(arguments.rounds):
             first = turn % len(names)
@@ -148,7 +198,7 @@ def main():
                     print(f"{name} is left out from round {turn + 1} on: {failure}")
                     del sides[name]
                     continue
-                every += [{"round": turn, "program": name, **row} for row in rows]
+                every += [{"round": turn, "program": name, "texts": 1, **row} for row in rows]
                 if arguments.json:
                     pathlib.Path(arguments.json).write_text(json.dumps(every, indent=1) + "\n")
     print_table(every)

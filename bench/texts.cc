@@ -72,6 +72,18 @@ std::vector<std::vector<TokenId>> written_prompts(Engine& engine, std::size_t co
   return all;
 }
 
+void write_prompts(const std::vector<PromptLine>& prompts,
+                   const std::vector<std::vector<TokenId>>& ids, const std::string& file) {
+  std::ofstream out(file);
+  for (std::size_t p = 0; p < ids.size(); ++p) {
+    nlohmann::ordered_json line;
+    if (p < prompts.size()) line["kind"] = prompts[p].kind;
+    line["tokens"] = ids[p];
+    out << line.dump() << '\n';
+  }
+  if (!out.flush()) throw std::runtime_error(file + " could not be written");
+}
+
 void write_useless_draft(const std::filesystem::path& like, const std::filesystem::path& dir) {
   const auto config = nlohmann::json::parse(std::ifstream(like / "config.json"));
   testing::TinyModel model;

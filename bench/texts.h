@@ -28,6 +28,11 @@ std::vector<std::vector<TokenId>> tokenized(Engine& engine, const std::vector<Pr
 std::vector<std::vector<TokenId>> written_prompts(Engine& engine, std::size_t count,
                                                   std::size_t tokens);
 
+/// Writes them as JSON lines {"kind": ..., "tokens": [...]}; kinds may be fewer. Throws
+/// std::runtime_error.
+void write_prompts(const std::vector<PromptLine>& prompts,
+                   const std::vector<std::vector<TokenId>>& ids, const std::string& file);
+
 /// A draft of the shape of the one in `like` with random weights: what speculation must survive.
 void write_useless_draft(const std::filesystem::path& like, const std::filesystem::path& dir);
 

@@ -11,7 +11,6 @@ time is decode.c's; medians over prompts. Needs numpy and gguf.
 """
 
 import argparse
-import hashlib
 import itertools
 import json
 import pathlib
@@ -84,18 +83,7 @@ def main():
         if not built:
             build(arguments.source, arguments.libraries, arguments.cuda, program)
         gguf = pathlib.Path(arguments.gguf or folder)
-        gguf.mkdir(parents=True, exist_ok=True)
-        files = {}
-        for name in ("target", "draft"):
-            model = pathlib.Path(getattr(arguments, name)).resolve()
-            made = (model / "config.json").stat().st_mtime_ns
-            key = hashlib.sha256(f"{model} {made}".encode()).hexdigest()[:16]
-            files[name] = gguf / f"{name}-{key}.gguf"
-            if not files[name].exists():
-                # Under another name until it is whole.
-                part = files[name].with_suffix(".part")
-                to_gguf.convert(model, part, "bf16")
-                part.rename(files[name])
+        files = {name: to_gguf.kept(getattr(arguments, name), gguf) for name in ("target", "draft")}
         chains = [0, *arguments.chains]
         for temperature, flash, chain in itertools.product(arguments.temperatures, arguments.flash,
                                                            chains):

@@ -7,6 +7,7 @@ Reads config.json, *.safetensors and tokenizer.model (sentencepiece BPE). Needs 
 """
 
 import argparse
+import hashlib
 import json
 import mmap
 import pathlib
@@ -221,6 +222,21 @@ def convert(folder, out, dtype):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def kept(model, folder, dtype="bf16"):
+    """The file of a model in `folder`, converted if it is not there yet."""
+    model, folder = pathlib.Path(model).resolve(), pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = (model / "config.json").stat().st_mtime_ns
+    key = hashlib.sha256(f"{model} {made} {dtype}".encode()).hexdigest()[:16]
+    file = folder / f"{model.name}-{key}.gguf"
+    if not file.exists():
+        # Under another name until it is whole.
+        part = file.with_suffix(".part")
+        convert(model, part, dtype)
+        part.rename(file)
+    return file
 
 
 def main():

@@ -17,8 +17,6 @@
 namespace coppice::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 constexpr std::string_view blanks = " \t\r\n";
 
@@ -42,14 +40,14 @@ std::string key_of(std::string option) {
   return option;
 }
 
-std::string listed(const Json& list) {
+std::string listed(const nlohmann::json& list) {
   std::string text;
-  for (const Json& item : list) text += cat(text.empty() ? "" : ",", item.dump());
+  for (const nlohmann::json& item : list) text += cat(text.empty() ? "" : ",", item.dump());
   return text;
 }
 
-bool all_of(const Json& value, bool (Json::*is)() const noexcept) {
-  for (const Json& item : value) {
+bool all_of(const nlohmann::json& value, bool (nlohmann::json::*is)() const noexcept) {
+  for (const nlohmann::json& item : value) {
     if (!(item.*is)()) return false;
   }
   return value.is_array() && !value.empty();
@@ -57,7 +55,7 @@ bool all_of(const Json& value, bool (Json::*is)() const noexcept) {
 
 /// A value as the option's words would give it. Throws Error(usage) for another type.
 boost::any value_of(const po::option_description& option, const std::string& key,
-                    const Json& value) {
+                    const nlohmann::json& value) {
   const auto refuse = [&](const char* use) {
     throw_usage(cat('"', key, "\" is ", shown(value), "; give ", use));
   };
@@ -76,11 +74,12 @@ boost::any value_of(const po::option_description& option, const std::string& key
   }
   if (type == typeid(std::vector<std::string>)) {
     if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
-    if (!value.empty() && !all_of(value, &Json::is_string)) refuse("a text or a list of texts");
+    if (!value.empty() && !all_of(value, &nlohmann::json::is_string))
+      refuse("a text or a list of texts");
     return value.get<std::vector<std::string>>();
   }
   const bool is_number = value.is_number_integer();
-  if (!value.is_string() && !is_number && !all_of(value, &Json::is_number_integer)) {
+  if (!value.is_string() && !is_number && !all_of(value, &nlohmann::json::is_number_integer)) {
     refuse("a text or a whole number, as the option takes it");
   }
   if (value.is_string()) return value.get<std::string>();
@@ -135,18 +134,18 @@ class Reader {
 
  private:
   /// False: it is the key of an option.
-  bool read_prompt_key(const std::string& key, const Json& value, BatchLine& out) {
+  bool read_prompt_key(const std::string& key, const nlohmann::json& value, BatchLine& out) {
     if (key == "prompt") {
       if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
         throw_usage(cat("\"prompt\" is ", shown(value), "; give a text"));
       }
       out.prompt.text = value.get<std::string>();
     } else if (key == "tokens") {
-      if (!all_of(value, &Json::is_number_unsigned)) {
+      if (!all_of(value, &nlohmann::json::is_number_unsigned)) {
         throw_usage(R"("tokens" must be a list of token ids like [1, 2])");
       }
       if (defaults_.chats) throw_usage("\"tokens\" are no message; leave out --chat");
-      for (const Json& token : value) {
+      for (const nlohmann::json& token : value) {
         if (token > std::numeric_limits<TokenId>::max()) {
           throw_usage(cat("\"tokens\" holds ", shown(token), ", which is no token id"));
         }
