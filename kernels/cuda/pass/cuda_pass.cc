@@ -13,6 +13,9 @@ namespace {
 constexpr const char* inputs_purpose = "pass inputs";
 constexpr const char* attention_purpose = "partial attention results";
 constexpr std::size_t alignment = 256;
+/// Tails of fewer tokens are sent as they are, with the other inputs: that takes no longer than a
+/// kernel that puts them together.
+constexpr std::int32_t least_in_parts = 4096;
 /// Transfers go in vectors of 16 bytes.
 constexpr std::size_t slots_per_vector = 16 / sizeof(KvSlot);
 
@@ -42,7 +45,9 @@ std::size_t tail_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
 }
 
 std::size_t input_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return tail_begin(limits, blocks) + room(limits.kv_tokens, sizeof(VisibleKv));
+  return tail_begin(limits, blocks) + sizeof(TailMessage) +
+         room(limits.kv_tokens, sizeof(VisibleKv)) +
+         room(TailParts::most_parts(limits.kv_tokens), sizeof(TailPart));
 }
 
 std::size_t prefix_bytes(const PassLimits& limits) {
@@ -78,8 +83,12 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       stream_(stream),
       records_(records),
       staged_(input_bytes(limits, blocks), inputs_purpose),
-      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose) {
+      staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose),
+      tail_parts_(TailParts::table_capacity(limits.kv_tokens)) {
   inputs_ = allocate(input_bytes(limits, blocks), inputs_purpose);
+  slot_table_ =
+      allocate(room(TailParts::table_capacity(limits.kv_tokens), sizeof(KvSlot)), inputs_purpose);
+  whole_tail_ = allocate(room(limits.kv_tokens, sizeof(VisibleKv)), inputs_purpose);
   prefix_ = allocate(prefix_bytes(limits), inputs_purpose);
   const PartialCapacity partials = partial_capacity(limits, blocks);
   const auto head_dim = static_cast<std::size_t>(limits.attention.head_dim);
@@ -146,14 +155,30 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
   fill(staged_.data() + slots_at_, inputs.write_slots, shape_.rows, no_slot);
   fill(staged_.data() + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
-  auto* token = reinterpret_cast<VisibleKv*>(staged_.data() + tail_at_);
+  in_parts_ = scalars.tail >= least_in_parts && prefix.empty();
+  view_.tail = in_parts_ ? whole_tail_.as<VisibleKv>()
+                         : reinterpret_cast<const VisibleKv*>(inputs_.as<char>() + tail_at_);
+  const auto bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data());
+  transfers_.add(inputs_.data(), staged_.data(), bytes);
+  return shape_;
+}
+
+// Returns where it ends.
+char* CudaPass::stage_tail(std::span<const KvSegment> tail) {
+  char* const begin = staged_.data() + tail_at_;
+  if (in_parts_) {
+    tail_parts_.divide(tail, reinterpret_cast<VisibleKv*>(begin + sizeof(TailMessage)));
+    const std::span<const TailPart> parts = tail_parts_.parts();
+    const TailMessage message{static_cast<std::int32_t>(parts.size()), tail_parts_.listed()};
+    std::memcpy(begin, &message, sizeof(message));
+    std::memcpy(begin + message.parts_at(), parts.data(), parts.size_bytes());
+    return begin + message.bytes();
+  }
+  auto* token = reinterpret_cast<VisibleKv*>(begin);
   for (const KvSegment& segment : tail) {
     for (const KvSlot slot : segment.slots) *token++ = {slot, segment.q_begin, segment.q_end};
   }
-  const auto bytes =
-      static_cast<std::size_t>(reinterpret_cast<const char*>(token) - staged_.data());
-  transfers_.add(inputs_.data(), staged_.data(), bytes);
-  return shape_;
+  return reinterpret_cast<char*>(token);
 }
 
 void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
@@ -172,23 +197,35 @@ void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
                  (prefix.size() - first) * sizeof(KvSlot));
 }
 
+// What was taken over, as the kernels that follow read it.
+void CudaPass::queue_inputs() {
+  transfers_.queue();
+  if (!in_parts_) return;
+  expand_tail(reinterpret_cast<const TailMessage*>(inputs_.as<char>() + tail_at_),
+              slot_table_.as<KvSlot>(), whole_tail_.as<VisibleKv>(), stream_);
+}
+
 void CudaPass::send() {
-  transfers_.send();
+  transfers_.depart();
+  queue_inputs();
   prefix_tokens_ = sent_tokens_;
+  if (in_parts_) tail_parts_.depart();
 }
 
 void CudaPass::run(const PassVariant& variant, const std::function<void()>& body) {
   transfers_.depart();
   play(variant, [&] {
-    transfers_.queue();
+    queue_inputs();
     body();
   });
   prefix_tokens_ = sent_tokens_;
+  if (in_parts_) tail_parts_.depart();
 }
 
 void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
   if (!records_) return whole();
-  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_);
+  const auto key =
+      std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_, in_parts_);
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.

@@ -12,7 +12,9 @@
 #include "kernels/cuda/attention/flatten_plan.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/pass/expand_tail.h"
 #include "kernels/cuda/pass/pass_view.h"
+#include "kernels/cuda/pass/tail_parts.h"
 #include "kernels/cuda/pass/transfers.h"
 #include "kernels/device.h"
 
@@ -20,7 +22,7 @@ namespace coppice::cuda {
 
 /// See kernels/device.h. One block of pinned memory is filled on the host and sent as a whole;
 /// the slots of the prefix, which change little from pass to pass, are sent from where they first
-/// differ.
+/// differ. So are those of several texts (tail_parts.h), where they are many.
 class CudaPass : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
@@ -54,6 +56,8 @@ class CudaPass : public Pass {
     bool refused = false;                  ///< there was no memory to record it in
   };
   void stage_prefix(std::span<const KvSlot> prefix);
+  char* stage_tail(std::span<const KvSegment> tail);
+  void queue_inputs();
   void play(const PassVariant& variant, const std::function<void()>& whole);
   cudaGraphExec_t record(const std::function<void()>& body);
 
@@ -62,7 +66,7 @@ class CudaPass : public Pass {
   Transfers& transfers_;
   cudaStream_t stream_;
   const bool records_;
-  DeviceBuffer inputs_, prefix_, partial_out_, partial_lse_, tickets_;
+  DeviceBuffer inputs_, prefix_, slot_table_, whole_tail_, partial_out_, partial_lse_, tickets_;
   PinnedArray<char> staged_;           ///< mirrors inputs_
   PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
   std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ is known to hold
@@ -70,10 +74,13 @@ class CudaPass : public Pass {
   PassView view_{};
   std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;
+  TailParts tail_parts_;
+  bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;
   AttentionKernel attention_kernel_ = AttentionKernel::items;
-  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel>, Graph> graphs_;
+  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel, bool>, Graph>
+      graphs_;
 };
 
 }  // namespace coppice::cuda

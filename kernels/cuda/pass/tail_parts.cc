@@ -1,0 +1,80 @@
+#include "kernels/cuda/pass/tail_parts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace coppice {
+namespace {
+
+std::size_t to_size(std::int32_t n) { return static_cast<std::size_t>(n); }
+
+}  // namespace
+
+void TailParts::forget() {
+  places_.clear();
+  used_ = 0;
+  full_ = false;
+}
+
+// Null where there is no place left, the text has no first slot to know it by, or another segment
+// of this pass has that too.
+TailParts::Place* TailParts::place_of(std::span<const KvSlot> slots) {
+  const auto first =
+      std::find_if(slots.begin(), slots.end(), [](KvSlot slot) { return slot >= 0; });
+  if (first == slots.end()) return nullptr;
+  const std::size_t key = to_size(*first);
+  if (key >= places_.size()) places_.resize(key + 1);
+  Place& place = places_[key];
+  if (std::exchange(place.pass, pass_) == pass_) return nullptr;
+  const auto size = static_cast<std::int32_t>(slots.size());
+  if (size <= place.capacity) return &place;
+  // With room to grow.
+  const std::int32_t capacity = size + std::max(2 * shortest, size / 4);
+  if (capacity > static_cast<std::int32_t>(mirror_.size()) - used_) {
+    full_ = true;
+    return nullptr;
+  }
+  place = {std::exchange(used_, used_ + capacity), capacity, 0, pass_};
+  return &place;
+}
+
+void TailParts::divide(std::span<const KvSegment> tail, VisibleKv* list) {
+  if (full_ || !departed_) forget();
+  departed_ = false;
+  ++pass_;
+  parts_.clear();
+  listed_ = 0;
+  std::int32_t at = 0;
+  for (const KvSegment& segment : tail) {
+    const auto size = static_cast<std::int32_t>(segment.slots.size());
+    if (size == 0) continue;
+    Place* const place = size < shortest ? nullptr : place_of(segment.slots);
+    if (place == nullptr) {
+      // Neighbours in the list and in the tail are one part.
+      if (parts_.empty() || parts_.back().table >= 0)
+        parts_.push_back({at, at, 0, -1, listed_, 0, 0});
+      list_tokens(segment, 0, list);
+      parts_.back().end = at += size;
+      continue;
+    }
+    KvSlot* const mirror = mirror_.data() + place->begin;
+    const std::int32_t known = std::min(size, place->known);
+    const auto kept = static_cast<std::int32_t>(
+        std::mismatch(mirror, mirror + known, segment.slots.begin()).first - mirror);
+    parts_.push_back({at, at + size, kept, place->begin, listed_, segment.q_begin, segment.q_end});
+    list_tokens(segment, kept, list);
+    std::copy(segment.slots.begin() + kept, segment.slots.end(), mirror + kept);
+    // What lies behind a shorter text is still there: it may come back to that.
+    place->known = kept < size ? size : place->known;
+    at += size;
+  }
+}
+
+void TailParts::list_tokens(const KvSegment& segment, std::int32_t from, VisibleKv* list) {
+  for (const KvSlot slot : segment.slots.subspan(to_size(from))) {
+    list[listed_++] = {slot, segment.q_begin, segment.q_end};
+  }
+}
+
+}  // namespace coppice
