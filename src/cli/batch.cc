@@ -20,6 +20,7 @@
 #include "cli/progress_log.h"
 #include "cli/terminal.h"
 #include "cli/totals.h"
+#include "engine/loading.h"
 #include "study/files/fingerprint.h"
 
 namespace coppice::cli {
@@ -291,7 +292,7 @@ po::options_description batch_options() {
 }
 
 std::int32_t parallel_texts(const po::variables_map& values, std::int64_t texts) {
-  const std::int64_t most = count_in(values, "parallel", 1, 4096);
+  const std::int64_t most = count_in(values, "parallel", 1, most_sequences);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(texts, 1, most));
 }
 

@@ -34,7 +34,9 @@ po::options_description machine_options() {
       "KV slots per model; 0: from the context and the memory")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
       "part of the card's memory that may be used")(
-      "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree");
+      "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree")(
+      "parallel", po::value<std::int32_t>()->default_value(1)->value_name("N"),
+      "texts side by side, as `generate --batch` and `--n` write them");
   return d;
 }
 
@@ -110,7 +112,6 @@ int info(const std::vector<std::string>& arguments) {
     throw_usage("info takes one model folder: coppice info DIR");
   }
   EngineOptions options;
-  options.max_sequences = 1;  // as `coppice generate` has it
   options.target = values["dir"].as<std::vector<std::string>>()[0];
   options.device = named("device", text_in(values, "device"), all_devices);
   options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
@@ -118,6 +119,7 @@ int info(const std::vector<std::string>& arguments) {
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
+  options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());

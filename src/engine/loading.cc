@@ -21,7 +21,6 @@ constexpr std::int32_t usual_text = 2048;
 /// Longest context that there is room for without being asked.
 constexpr std::int32_t usual_context = 8192;
 
-constexpr std::int32_t most_sequences = 1024;
 constexpr std::int32_t most_batch_rows = 2048;
 
 // Of the draft's passes. Texts' trees together seldom have more nodes of one depth than half of

@@ -14,6 +14,8 @@ namespace coppice {
 
 /// Tokens of a KV pool's page.
 inline constexpr std::int32_t kv_page_size = 16;
+/// Most that max_sequences may be.
+inline constexpr std::int32_t most_sequences = 1024;
 
 /// The device that the options ask for. Throws Error(usage) for a missing one.
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options);

@@ -353,6 +353,11 @@ TEST_F(Cli, Info) {
   EXPECT_NEAR(memory(small), 2 * (16.6 + 2.1) + 0.2 + 1.1, 0.2);
   EXPECT_NE(small.out.find("at a time       one text, 65 rows judged in a pass\n"),
             std::string::npos);
+  const Result many = run(target + "f32 --parallel 64");
+  EXPECT_NE(many.out.find("at a time       up to 64 texts, 512 rows judged in a pass\n"),
+            std::string::npos);
+  // 64 contexts of 512 tokens, 10 KB each, and the logits.
+  EXPECT_GT(memory(many), memory(small) + 64 * 512 * 0.010);
   const std::string draft = " --draft '" + (stories() / "draft").string() + "'";
   const Result both = run(target + "f32" + draft);
   EXPECT_NE(both.out.find("and the draft's "), std::string::npos) << both.out << both.err;

@@ -62,17 +62,6 @@ void fill(char* place, std::span<const std::int32_t> list, std::int32_t padded,
   std::fill(out + list.size(), out + padded, padding);
 }
 
-// How many entries at the beginning of both lists are equal: whole blocks, then one by one.
-std::size_t equal_entries(const KvSlot* a, const KvSlot* b, std::size_t count) {
-  constexpr std::size_t block = 512;
-  std::size_t same = 0;
-  while (same + block <= count && std::memcmp(a + same, b + same, block * sizeof(KvSlot)) == 0) {
-    same += block;
-  }
-  while (same < count && a[same] == b[same]) ++same;
-  return same;
-}
-
 }  // namespace
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
@@ -183,8 +172,8 @@ char* CudaPass::stage_tail(std::span<const KvSegment> tail) {
 
 void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
   const std::size_t same =
-      equal_entries(prefix.data(), staged_prefix_.data(),
-                    std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
+      equal_slots(prefix.data(), staged_prefix_.data(),
+                  std::min(prefix.size(), static_cast<std::size_t>(prefix_tokens_)));
   // Entries past a shorter prefix stay valid: a rewound text may come back to them. What the GPU
   // holds is known again once the pass has been sent.
   sent_tokens_ =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace coppice {
@@ -10,6 +11,17 @@ namespace {
 std::size_t to_size(std::int32_t n) { return static_cast<std::size_t>(n); }
 
 }  // namespace
+
+// Whole blocks, then one by one.
+std::size_t equal_slots(const KvSlot* a, const KvSlot* b, std::size_t count) {
+  constexpr std::size_t block = 128;
+  std::size_t same = 0;
+  while (same + block <= count && std::memcmp(a + same, b + same, block * sizeof(KvSlot)) == 0) {
+    same += block;
+  }
+  while (same < count && a[same] == b[same]) ++same;
+  return same;
+}
 
 void TailParts::forget() {
   places_.clear();
@@ -59,9 +71,8 @@ void TailParts::divide(std::span<const KvSegment> tail, VisibleKv* list) {
       continue;
     }
     KvSlot* const mirror = mirror_.data() + place->begin;
-    const std::int32_t known = std::min(size, place->known);
     const auto kept = static_cast<std::int32_t>(
-        std::mismatch(mirror, mirror + known, segment.slots.begin()).first - mirror);
+        equal_slots(segment.slots.data(), mirror, to_size(std::min(size, place->known))));
     parts_.push_back({at, at + size, kept, place->begin, listed_, segment.q_begin, segment.q_end});
     list_tokens(segment, kept, list);
     std::copy(segment.slots.begin() + kept, segment.slots.end(), mirror + kept);

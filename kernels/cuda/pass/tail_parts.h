@@ -13,6 +13,9 @@
 
 namespace coppice {
 
+/// How many slots at the beginning of both lists are equal.
+std::size_t equal_slots(const KvSlot* a, const KvSlot* b, std::size_t count);
+
 /// Tokens [begin, end) of the tail: the first `kept` from the table, the others from the list.
 struct TailPart {
   std::int32_t begin, end;
