@@ -260,14 +260,17 @@ TEST_F(BatchLawPlanted, FaultsOfSharedPassesAreNoticed) {
   const std::vector<Request> requests = requests_of(texts_, faulty_draws);
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::logits_of_neighbour}) {
+    std::cout << "pass fault " << static_cast<int>(fault) << std::endl;
     access.plant(fault);
     EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
   }
   access.plant(PassFault::none);
   if (access.judges_on_device()) {
+    // A verdict that walks into the next tree names nodes that there are none of, and what follows
+    // is anything: cuda/sampler_texts_test.cc looks at the verdict itself.
     for (const DeviceFault fault :
-         {DeviceFault::neighbours_parameters, DeviceFault::neighbours_counts,
-          DeviceFault::verdict_walks_on}) {
+         {DeviceFault::neighbours_parameters, DeviceFault::neighbours_counts}) {
+      std::cout << "device fault " << static_cast<int>(fault) << std::endl;
       access.plant(fault);
       EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
     }
