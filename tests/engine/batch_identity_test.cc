@@ -32,13 +32,18 @@ INSTANTIATE_TEST_SUITE_P(Rules, BatchIdentity,
 TEST_P(BatchIdentity, OneToManyTexts) {
   Engine engine = Engine::load(pair_.options());
   std::uint32_t seed = 1;
-  for (const std::size_t count : {1, 2, 3, 5, 8, 17, 64}) {
-    const std::vector<Request> requests = mixed_requests(count, GetParam(), ++seed, 40, true);
+  for (const std::size_t count : {1, 2, 3, 6, 9, 17, 48}) {
+    std::vector<Request> requests = mixed_requests(count, GetParam(), ++seed, 40, true);
+    // Beside those of another rule.
+    const auto other = static_cast<Rule>((static_cast<int>(GetParam()) + 1) % 3);
+    for (Request& request : mixed_requests(count / 3, other, seed, 40)) {
+      requests.push_back(std::move(request));
+    }
     const std::vector<Generation> alone = one_by_one(engine, requests);
     const std::vector<Outcome> together = engine.generate(requests);
-    ASSERT_EQ(together.size(), count);
-    for (std::size_t i = 0; i < count; ++i) {
-      SCOPED_TRACE(::testing::Message() << "text " << i << " of " << count);
+    ASSERT_EQ(together.size(), requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(::testing::Message() << "text " << i << " of " << requests.size());
       expect_equal(only(together[i]), alone[i]);
     }
     expect_nothing_leaked(engine);
