@@ -4,6 +4,8 @@
 // enough for every run of the tests; 1000000 take some minutes).
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -107,7 +109,7 @@ class RandomOperations {
     options.acceptance = rule == Rule::coupled ? Acceptance::coupled : Acceptance::rejection;
     options.sampling.temperature = rule == Rule::greedy ? 0.0 : 0.8;
     options.logprobs = below(8) == 0;
-    options.seed = random_();
+    options.seed = ++seed_;  // nobody else's
     return options;
   }
 
@@ -203,10 +205,12 @@ class RandomOperations {
   Engine& engine_;
   std::mt19937 random_;
   bool nested_ = false;
+  std::uint64_t seed_ = 0;
   std::vector<std::optional<Sequence>> sequences_ = std::vector<std::optional<Sequence>>(5);
 };
 
-// No slot belongs to two of the texts that share a step.
+// No slot belongs to two of the texts that share a step; no step's noise is used twice, preempted
+// or not.
 class StepWatch {
  public:
   explicit StepWatch(Engine& engine) {
@@ -217,9 +221,12 @@ class StepWatch {
       }
       look(view.state.target_slots, target_);
       look(view.state.draft_slots, draft_);
+      const StepKey& key = view.key;
+      EXPECT_TRUE(keys_.insert({key.seed, key.sequence, key.step}).second) << "noise is used again";
       ++views;
     };
   }
+  void begin_operation() { keys_.clear(); }
   std::int64_t views = 0;
 
  private:
@@ -229,6 +236,7 @@ class StepWatch {
     }
   }
   std::set<KvSlot> target_, draft_;
+  std::set<std::array<std::uint64_t, 3>> keys_;
 };
 
 TEST(BatchSlots, AreOwnedOnceOrFree) {
@@ -243,6 +251,7 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
   RandomOperations random(engine, 3);
   const long count = operations();
   for (long operation = 0; operation < count; ++operation) {
+    watch.begin_operation();
     random.next();
     random.expect_right();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation;
