@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
-#include "study/acceptance/acceptance_file.h"
+#include "study/acceptance/acceptance.h"
 
 namespace coppice::cli {
 namespace {

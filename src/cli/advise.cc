@@ -1,4 +1,6 @@
 // Measures the user's own pair and device and recommends how to run it.
+#include "study/advise/advise.h"
+
 #include <algorithm>
 
 #include "cli/acceptance_vector.h"
@@ -7,22 +9,9 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "study/advise/report.h"
 
 namespace coppice::cli {
 namespace {
-
-// A word as a shell takes it.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](char c) {
-    return std::string_view("-_./=:,+@%").find(c) != std::string_view::npos ||
-           (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
 
 // Options of `coppice generate` that were given, in the words they were given in.
 std::string given(const po::variables_map& values) {

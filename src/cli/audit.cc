@@ -1,4 +1,6 @@
 // Tests whether speculation is lossless on the user's own pair, device and settings.
+#include "study/audit/audit.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +11,6 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
-#include "study/audit/report.h"
 
 namespace coppice::cli {
 namespace {

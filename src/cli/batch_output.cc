@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/json_file.h"
 #include "cli/terminal.h"
-#include "study/files/file_lock.h"
+#include "study/files/appended_file.h"
 
 namespace coppice::cli {
 namespace {

@@ -1,7 +1,6 @@
 #include "cli/chosen_prompts.h"
 
 #include "base/error.h"
-#include "study/prompts/prompt_tokens.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::cli {

@@ -70,4 +70,7 @@ auto choices_in(const std::string& option, const std::string& list, Parse parse)
   return choices;
 }
 
+/// A word as a shell takes it, in quotes if it needs them.
+std::string shell_word(const std::string& text);
+
 }  // namespace coppice::cli

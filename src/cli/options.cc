@@ -316,13 +316,26 @@ std::int32_t tree_room(const Speculation& speculation) {
       {64, asked_size(speculation), static_cast<std::int32_t>(given_size(speculation))});
 }
 
+void add_filter_options(po::options_description& options) {
+  options.add_options()("repetition-penalty",
+                        po::value<double>()->default_value(1.0, "1")->value_name("F"),
+                        "as for generate, and so are the next three")(
+      "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(
+      "top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"), "1: all tokens")(
+      "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"), "0: all tokens");
+}
+
+void read_filters(const po::variables_map& values, SamplingParams& params) {
+  params.repetition_penalty = values["repetition-penalty"].as<double>();
+  params.top_k = values["top-k"].as<std::int32_t>();
+  params.top_p = values["top-p"].as<double>();
+  params.min_p = values["min-p"].as<double>();
+}
+
 GenerateOptions sampling_request(const po::variables_map& values) {
   GenerateOptions options;
-  options.sampling.repetition_penalty = values["repetition-penalty"].as<double>();
   options.sampling.temperature = values["temperature"].as<double>();
-  options.sampling.top_k = values["top-k"].as<std::int32_t>();
-  options.sampling.top_p = values["top-p"].as<double>();
-  options.sampling.min_p = values["min-p"].as<double>();
+  read_filters(values, options.sampling);
   if (values.count("seed") != 0) {
     options.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
   } else {

@@ -56,6 +56,11 @@ po::options_description cpu_model_options();
 po::options_description sampling_options(const UsualValues& usual = {});
 po::options_description drafting_options(const UsualValues& usual = {});
 
+/// Options of commands that run many settings: repetition penalty, top-k, top-p and min-p of all.
+void add_filter_options(po::options_description& options);
+/// What --repetition-penalty, --top-k, --top-p and --min-p say.
+void read_filters(const po::variables_map& values, SamplingParams& params);
+
 /// Finds the models and says on standard error what it decided where that is not obvious.
 /// Its largest tree is that of `speculation`, which is valid.
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation);

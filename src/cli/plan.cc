@@ -12,7 +12,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "drafting/sequoia.h"
-#include "study/acceptance/acceptance_measure.h"
+#include "study/acceptance/acceptance.h"
 
 namespace coppice::cli {
 namespace {
@@ -26,10 +26,7 @@ constexpr std::int32_t most_ranks = 256;  // four layers of them are the largest
 // What is measured: every temperature with every rule, both being one at temperature 0.
 std::vector<GenerateOptions> settings_of(const po::variables_map& values) {
   GenerateOptions base;
-  base.sampling.repetition_penalty = values["repetition-penalty"].as<double>();
-  base.sampling.top_k = values["top-k"].as<std::int32_t>();
-  base.sampling.top_p = values["top-p"].as<double>();
-  base.sampling.min_p = values["min-p"].as<double>();
+  read_filters(values, base.sampling);
   base.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
   base.add_bos = values.count("no-bos") == 0;
   if (values.count("draft-temperature") != 0) {
@@ -86,9 +83,9 @@ std::string described(const MeasuredAcceptance& setting, std::int32_t tree_depth
   std::string text = cat("\n", study::words_of(setting), ", ", setting.judged.front(),
                          " nodes judged\n  rank      accepted   given all before were rejected\n");
   char line[120];
-  for (std::size_t rank = 0; rank < setting.vector.size(); ++rank) {
-    std::snprintf(line, sizeof line, "  %4zu %13.4f   %lld of %lld\n", rank, setting.vector[rank],
-                  static_cast<long long>(setting.accepted[rank]),
+  for (std::size_t rank = 0; rank < setting.acceptance_vector.size(); ++rank) {
+    std::snprintf(line, sizeof line, "  %4zu %13.4f   %lld of %lld\n", rank,
+                  setting.acceptance_vector[rank], static_cast<long long>(setting.accepted[rank]),
                   static_cast<long long>(setting.judged[rank]));
     text += line;
   }
@@ -124,20 +121,10 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   for (const study::StudyPrompt& prompt : prompts.of_file()) {
     pair.prompt_prints.push_back(study::print_of(prompt));
   }
-  pair.prompt_count = static_cast<std::int32_t>(request.prompts.size());
   pair.prompt_tokens = prompts.tokens();
-  pair.new_tokens = request.new_tokens;
   pair.seed = settings.front().seed;
-  for (std::size_t s = 0; s < settings.size(); ++s) {
-    request.sampling = settings[s];
-    request.progress = [&](double done) {
-      progress.show("measuring acceptance",
-                    (static_cast<double>(s) + done) / static_cast<double>(settings.size()));
-    };
-    auto setting = study::measure_acceptance(engine, request);
-    if (!setting) return std::nullopt;
-    pair.settings.push_back(*std::move(setting));
-  }
+  request.progress = [&](double done) { progress.show("measuring acceptance", done); };
+  if (!study::measure_settings(engine, std::move(request), settings, pair)) return std::nullopt;
   return pair;
 }
 
@@ -164,13 +151,10 @@ int plan(const std::vector<std::string>& arguments) {
       "max-new-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
       "tokens written behind each prompt")(
       "ranks", po::value<std::int32_t>()->default_value(study::usual_ranks)->value_name("N"),
-      "children that are drawn of each node")(
-      "repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
-      "as for generate, and so are the next three")(
-      "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(
-      "top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"), "1: all tokens")(
-      "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"), "0: all tokens")(
-      "seed", po::value<std::string>()->default_value("1")->value_name("N"), "of all noise");
+      "children that are drawn of each node");
+  add_filter_options(measuring);
+  measuring.add_options()("seed", po::value<std::string>()->default_value("1")->value_name("N"),
+                          "of all noise");
   po::options_description planning("Planning");
   planning.add_options()("acceptance-vector", po::value<std::string>()->value_name("FILE"),
                          "a file that --out wrote, instead of measuring; no model is loaded")(

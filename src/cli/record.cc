@@ -5,7 +5,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "study/prompts/prompt_tokens.h"
 #include "study/prompts/prompts.h"
 #include "study/replay/recorder.h"
 

@@ -1,4 +1,6 @@
 // Judges policies anew over a recording.
+#include "study/replay/replay.h"
+
 #include <algorithm>
 #include <exception>
 #include <filesystem>
@@ -13,7 +15,6 @@
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
 #include "study/grid/cell.h"
-#include "study/replay/summary.h"
 
 namespace coppice::cli {
 namespace {
@@ -34,18 +35,6 @@ std::int32_t size_of(const std::string& word) {
                     "; automatic sizes weigh costs, which are not recorded"));
   }
   return number_in<std::int32_t>("tree-sizes", word, 1, largest_tree_size);
-}
-
-// An option that would change nothing is refused.
-void check_belongs(const PolicyOptions& given, const std::vector<Policy>& policies) {
-  const auto check = [&](PolicyOption option, bool is_given) {
-    if (is_given) study::require_chosen(option, policies);
-  };
-  check(PolicyOption::widths, !given.widths.empty());
-  check(PolicyOption::tree, !given.tree.empty());
-  check(PolicyOption::tree_depth, given.tree_depth != 0);
-  check(PolicyOption::beam_width, given.beam_width != 0);
-  check(PolicyOption::threshold, given.threshold != 0.0);
 }
 
 void check_keeps(const fs::path& recording, const fs::path& csv) {
@@ -70,19 +59,13 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
   if (temperature == 0.0) rules.resize(1);  // both follow the argmax
   PolicyOptions given;
   read_tree_options(values, given);
-  check_belongs(given, policies);
+  study::require_takers(given, policies);  // an option that would change nothing
 
   std::vector<GenerateOptions> requests;
   for (const Policy policy : policies) {
-    PolicyOptions options;
-    options.policy = policy;
-    if (takes(policy, PolicyOption::widths)) options.widths = given.widths;
-    if (takes(policy, PolicyOption::tree)) options.tree = given.tree;
-    if (takes(policy, PolicyOption::beam_width)) options.beam_width = given.beam_width;
-    if (takes(policy, PolicyOption::threshold)) options.threshold = given.threshold;
+    PolicyOptions options = study::taken_by(policy, given);
     const bool fixed =
         !options.widths.empty() || !options.tree.empty() || policy == Policy::static_tree;
-    if (takes(policy, PolicyOption::tree_depth) && !fixed) options.tree_depth = given.tree_depth;
     for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
       options.tree_size = size;
       GenerateOptions request;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/progress_log.h"
 #include "cli/study_folders.h"
 #include "cli/study_options.h"
@@ -13,23 +14,6 @@
 #include "cli/terminal.h"
 
 namespace coppice::cli {
-namespace {
-
-/// `words` after `command`, as a shell takes them.
-std::string shell_text(std::string command, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    const bool plain = !word.empty() && word.find_first_not_of(
-                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                            "0123456789-_./,=:+@%") == word.npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    command += " " + (plain ? word : quoted + "'");
-  }
-  return command;
-}
-
-}  // namespace
-
 int study(const std::vector<std::string>& arguments) {
   if (!arguments.empty() && (arguments[0] == "compare" || arguments[0] == "merge")) {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
@@ -53,7 +37,8 @@ int study(const std::vector<std::string>& arguments) {
   }
   const TableFormat format = table_format(values["format"].as<std::string>());
   StudyCommand command = study_command(values);
-  command.request.command = shell_text("coppice study", arguments);
+  command.request.command = "coppice study";
+  for (const std::string& word : arguments) command.request.command += " " + shell_word(word);
   for (const std::string& note : command.notes) tell(note);
   ProgressLine progress(true);
   const double every = stderr_is_terminal() ? 0.0 : values["progress"].as<double>();

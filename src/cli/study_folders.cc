@@ -6,8 +6,7 @@
 #include "cli/options.h"
 #include "cli/study_output.h"
 #include "cli/terminal.h"
-#include "study/study_compare.h"
-#include "study/study_merge.h"
+#include "study/study.h"
 
 namespace coppice::cli {
 namespace {

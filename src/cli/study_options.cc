@@ -8,7 +8,7 @@
 #include "cli/option_values.h"
 #include "engine/check_speculation.h"
 #include "study/grid/cell.h"
-#include "study/grid/grid.h"
+#include "study/grid/settings.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::cli {
@@ -38,25 +38,16 @@ study::GridLists grid_lists(const po::variables_map& values) {
           cat("--draft-temperature ", lists.draft_temperature, ": use a number from 0.001 to 100"));
     }
   }
-  PolicyOptions trees;
-  read_tree_options(values, trees);
-  lists.tree_depth = trees.tree_depth;
-  lists.beam_width = trees.beam_width;
-  lists.threshold = trees.threshold;
-  lists.widths = trees.widths;
-  lists.tree = trees.tree;
+  read_tree_options(values, lists.options);
   lists.grow_map = text_in(values, "grow-map");
   return lists;
 }
 
-study::SharedOptions shared_options(const po::variables_map& values) {
-  study::SharedOptions shared;
+GenerateOptions shared_options(const po::variables_map& values) {
+  GenerateOptions shared;
   shared.max_new_tokens = count_in(values, "max-new-tokens", 1);
   shared.ignore_eos = values.count("ignore-eos") != 0;
-  shared.repetition_penalty = values["repetition-penalty"].as<double>();
-  shared.top_k = values["top-k"].as<std::int32_t>();
-  shared.top_p = values["top-p"].as<double>();
-  shared.min_p = values["min-p"].as<double>();
+  read_filters(values, shared.sampling);
   return shared;
 }
 
@@ -191,12 +182,8 @@ po::options_description study_policy_options() {
       "beam-width", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "expand-rerank: nodes expanded in a layer; 0: 10")(
       "threshold", po::value<double>()->default_value(0.0, "0")->value_name("F"),
-      "dyspec-threshold, plain or not: least estimated acceptance; 0: from measured costs")(
-      "repetition-penalty", po::value<double>()->default_value(1.0, "1")->value_name("F"),
-      "as for generate, and so are the next three")(
-      "top-k", po::value<std::int32_t>()->default_value(0)->value_name("N"), "0: all tokens")(
-      "top-p", po::value<double>()->default_value(1.0, "1")->value_name("F"), "1: all tokens")(
-      "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"), "0: all tokens");
+      "dyspec-threshold, plain or not: least estimated acceptance; 0: from measured costs");
+  add_filter_options(d);
   return d;
 }
 

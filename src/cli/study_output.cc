@@ -7,7 +7,6 @@
 #include "cli/option_values.h"
 #include "study/number_text.h"
 #include "study/report/study_report.h"
-#include "study/report/study_tables.h"
 
 namespace coppice::cli {
 namespace {
@@ -165,7 +164,7 @@ std::string tables_text(const study::StudyOutcome& outcome, TableFormat format) 
                notes_text(outcome));
   }
   std::string text;
-  for (const study::NamedTable& table : tables_of(outcome.summary)) {
+  for (const study::CaptionedTable& table : tables_of(outcome.summary)) {
     text += named_text(table.name, table.table, format);
   }
   return text;

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "study/study.h"
-#include "study/study_compare.h"
 
 namespace coppice::cli {
 

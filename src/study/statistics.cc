@@ -94,7 +94,7 @@ Estimate estimate_of(double value, std::vector<double> resampled, std::size_t n)
   if (!std::isfinite(value)) estimate.value = nan;
   std::erase_if(resampled, [](double one) { return !std::isfinite(one); });
   if (!std::isfinite(value) || resampled.empty() || n < least_prompts) return estimate;
-  std::sort(resampled.begin(), resampled.end());
+  std::ranges::sort(resampled);
   const double share = lower_share(n);
   estimate.low = quantile(resampled, share);
   estimate.high = quantile(resampled, 1.0 - share);
@@ -150,7 +150,7 @@ std::vector<double> holm_adjusted(std::span<const double> p_values) {
   for (std::size_t i = 0; i < p_values.size(); ++i) {
     if (!std::isnan(p_values[i])) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     return p_values[a] != p_values[b] ? p_values[a] < p_values[b] : a < b;
   });
   std::vector<double> adjusted(p_values.size(), nan);

@@ -14,9 +14,8 @@
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
 #include "study/grid/study_folder.h"
-#include "study/prompts/prompt_tokens.h"
+#include "study/prompts/prompts.h"
 #include "study/report/study_report.h"
-#include "study/report/study_tables.h"
 
 namespace coppice::study {
 namespace {
@@ -95,24 +94,6 @@ void check_trace_name(const StudyRequest& request, const std::filesystem::path& 
                   costs ? "costs" : "own files", " there; name another file"));
 }
 
-/// Progress through all pairs.
-class Progress {
- public:
-  Progress(const Results& results, const std::vector<ModelPair>& pairs, const StudyHooks& hooks)
-      : hooks_(hooks) {
-    for (const ModelPair& pair : pairs) units_ += units_left(results, pair.name);
-  }
-  void advance() {
-    ++done_;
-    if (!hooks_.progress) return;
-    hooks_.progress("studying", static_cast<double>(done_) / static_cast<double>(units_));
-  }
-
- private:
-  const StudyHooks& hooks_;
-  std::size_t units_ = 0, done_ = 0;
-};
-
 }  // namespace
 
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
@@ -124,12 +105,15 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   folder.settle(file);
   write_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
   // Read before the models are loaded: damage is told at once.
-  Results results(ResultsStore(folder.file(results_name)), file.plan);
+  Results results(folder.file(results_name), file.plan, Access::append);
   std::optional<TraceWriter> trace = trace_of(request, results);
-  Progress progress(results, pairs, hooks);
-  RunHooks run_hooks;
-  run_hooks.stop = hooks.stop;
-  run_hooks.done = [&] { progress.advance(); };
+  double units = 0.0, units_done = 0.0;  // of all pairs
+  for (const ModelPair& pair : pairs) units += static_cast<double>(units_left(results, pair.name));
+  const auto note_done = [&] {
+    units_done += 1.0;
+    if (hooks.progress) hooks.progress("studying", units_done / units);
+  };
+  const RunHooks run_hooks = {note_done, hooks.stop};
   StudyOutcome unfinished;
   unfinished.continued = folder.continued();
   for (const ModelPair& pair : pairs) {

@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "study/grid/agreement.h"
 #include "study/grid/settings.h"
 #include "study/grid/study_file.h"
+#include "study/grid/study_folder.h"
 #include "study/report/summary.h"
+#include "study/statistics.h"
 
 namespace coppice::study {
 
@@ -46,5 +50,46 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
 /// Sums up what is there and writes the tables, the report and its figures into `folder`.
 StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
                      const Results& results);
+
+// Two studies side by side.
+
+/// A setting that both studies have, on the prompts that both have, each with its own seeds and
+/// rounds.
+struct ComparedRow {
+  Cell cell;  ///< its seed means nothing
+  Estimate first_length, second_length;
+  Estimate first_speed, second_speed;  ///< tokens per second, prefill left out
+  Comparison comparison;               ///< the first study's against the second's
+};
+
+struct StudyComparison {
+  std::int32_t prompts = 0;
+  std::vector<ComparedRow> rows;         ///< in the first study's order
+  std::vector<std::string> differences;  ///< what else they differ in: "device: "cpu"; "cuda""
+  std::vector<std::string> only_first, only_second;  ///< Cell::row_key() of what the other lacks
+  /// Texts of both that must agree (agreement.h), compared where the target and what bounds and
+  /// filters its texts are the same; else none.
+  std::int64_t texts = 0;
+  std::vector<Divergence> divergences;
+};
+
+/// Pairs what two studies have in common, by setting and prompt, of the prompts that are complete
+/// in both. One family for Holm: all rows. Throws Error(usage) if they have no prompt or no setting
+/// in common.
+StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& second);
+
+// Several studies in one folder.
+
+struct MergeOutcome {
+  StudyOutcome study;
+  std::int64_t twice = 0;  ///< results that several studies hold; the first's were taken
+};
+
+/// Writes a study of all settings, prompts and results of `studies` into a new or empty folder, and
+/// its tables. Throws Error(usage) for fewer than two, for studies whose results may not meet in
+/// one folder, by name, and for a folder that holds something; Error(failure) if it cannot be
+/// written.
+MergeOutcome merge_studies(const std::vector<std::filesystem::path>& studies,
+                           const std::filesystem::path& out);
 
 }  // namespace coppice::study

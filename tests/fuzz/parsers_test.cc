@@ -29,7 +29,7 @@
 #include "study/grid/results.h"
 #include "study/grid/trace.h"
 #include "study/prompts/prompts.h"
-#include "study/replay/position.h"
+#include "study/replay/recording.h"
 #include "study/replay/recorded_pair.h"
 
 namespace coppice::testing {
@@ -290,7 +290,7 @@ TEST_F(Parsers, StudyResults) {
   const study::StudyPlan plan{{study::Cell{}}, {{"a", "x"}}, 2, {}};
   const std::string object = study::to_json(result, "a").dump();
   const fs::path path = file("results.jsonl");
-  const auto load = [&] { study::Results(study::ResultsStore(path), plan); };
+  const auto load = [&] { study::Results(path, plan, study::Access::append); };
   const std::string good = study::with_checksum(object) + "\n";
   expect_sound(path, good, rounds / 3, load);
   expect_sound(path, good, rounds / 2, load, [&](Mutator& mutator, const std::string&) {

@@ -1,5 +1,3 @@
-#include "study/acceptance/acceptance_file.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -9,6 +7,7 @@
 #include "drafting/shape_json.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"
+#include "study/acceptance/acceptance.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
 #include "study/number_text.h"
@@ -98,8 +97,8 @@ MeasuredAcceptance setting_from(const Reader& reader) {
     reader.refuse(error.what());
   }
   const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-9; };
-  if (made.empty() ||
-      !std::equal(made.begin(), made.end(), s.vector.begin(), s.vector.end(), same)) {
+  if (made.empty() || !std::equal(made.begin(), made.end(), s.acceptance_vector.begin(),
+                                  s.acceptance_vector.end(), same)) {
     reader.refuse("\"acceptance_vector\" is not what its counts make");
   }
   return s;
@@ -150,15 +149,14 @@ MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
 
 bool holds(const MeasuredPair& pair, const GenerateOptions& request) {
   const Fields asked = fields_of(acceptance_settings_of(request));
-  return std::any_of(
-      pair.settings.begin(), pair.settings.end(),
-      [&](const MeasuredAcceptance& setting) { return fields_of(setting) == asked; });
+  return std::ranges::any_of(pair.settings, [&](const MeasuredAcceptance& setting) {
+    return fields_of(setting) == asked;
+  });
 }
 
 std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting) {
   const auto accepted = [](std::int64_t count) { return count > 0; };
-  if (std::any_of(setting.accepted.begin(), setting.accepted.end(), accepted))
-    return setting.vector;
+  if (std::ranges::any_of(setting.accepted, accepted)) return setting.acceptance_vector;
   return {1.0 / static_cast<double>(setting.judged.front() + 2)};  // the rule of succession
 }
 
@@ -230,9 +228,9 @@ void require_pair(const std::filesystem::path& file, const MeasuredPair& pair,
 std::size_t measured_on(const MeasuredPair& pair, const std::vector<StudyPrompt>& prompts) {
   const auto& known = pair.prompt_prints;
   const auto is_known = [&](const StudyPrompt& prompt) {
-    return std::find(known.begin(), known.end(), print_of(prompt)) != known.end();
+    return std::ranges::find(known, print_of(prompt)) != known.end();
   };
-  return static_cast<std::size_t>(std::count_if(prompts.begin(), prompts.end(), is_known));
+  return static_cast<std::size_t>(std::ranges::count_if(prompts, is_known));
 }
 
 void require_other_prompts(const std::filesystem::path& file, const MeasuredPair& pair,

@@ -1,13 +1,11 @@
-#include "study/acceptance/acceptance_measure.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "drafting/sequoia.h"
 #include "engine/access.h"
+#include "study/acceptance/acceptance.h"
 #include "study/files/fingerprint.h"
 #include "study/observed.h"
-#include "study/prompts/prompt_tokens.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -20,21 +18,20 @@ constexpr std::int32_t most_layers = 4;
 void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
   std::vector<std::int32_t> children(static_cast<std::size_t>(tree.nodes()), 0);
   for (std::size_t n = 1; n < children.size(); ++n) {
-    ++children[static_cast<std::size_t>(tree.parent[n])];
+    ++children[tree.parent[n]];
   }
   std::int32_t node = 0;
   for (std::size_t step = 0; step <= path.size(); ++step) {
     const bool goes_on = step < path.size();
-    const std::int32_t rank = goes_on ? tree.rank[static_cast<std::size_t>(path[step])] : -1;
-    const auto seen =
-        static_cast<std::size_t>(goes_on ? rank + 1 : children[static_cast<std::size_t>(node)]);
+    const std::int32_t rank = goes_on ? tree.rank[path[step]] : -1;
+    const auto seen = static_cast<std::size_t>(goes_on ? rank + 1 : children[node]);
     if (judged.size() < seen) {
       judged.resize(seen, 0);
       accepted.resize(seen, 0);
     }
     for (std::size_t r = 0; r < seen; ++r) ++judged[r];
     if (!goes_on) break;
-    ++accepted[static_cast<std::size_t>(rank)];
+    ++accepted[rank];
     node = path[step];
   }
 }
@@ -80,10 +77,29 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
     throw_failure("acceptance: no tree was judged; give longer texts (--max-new-tokens)");
   }
   MeasuredAcceptance measured = acceptance_settings_of(options);
-  measured.vector = estimate_acceptance(counts.accepted, counts.judged);
+  measured.acceptance_vector = estimate_acceptance(counts.accepted, counts.judged);
   measured.judged = std::move(counts.judged);
   measured.accepted = std::move(counts.accepted);
   return measured;
+}
+
+bool measure_settings(Engine& engine, AcceptanceRequest request,
+                      const std::vector<GenerateOptions>& settings, MeasuredPair& pair) {
+  pair.prompt_count = static_cast<std::int32_t>(request.prompts.size());
+  pair.new_tokens = request.new_tokens;
+  double before = 0.0;  // settings done
+  const auto progress = std::move(request.progress);
+  request.progress = [&](double done) {
+    if (progress) progress((before + done) / static_cast<double>(settings.size()));
+  };
+  for (const GenerateOptions& setting : settings) {
+    request.sampling = setting;
+    auto measured = measure_acceptance(engine, request);
+    if (!measured) return false;
+    pair.settings.push_back(*std::move(measured));
+    before += 1.0;
+  }
+  return true;
 }
 
 MeasuredPair describe_pair(Engine& engine) {

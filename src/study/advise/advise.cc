@@ -11,7 +11,7 @@
 #include "drafting/sequoia.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"
-#include "study/acceptance/acceptance_measure.h"
+#include "study/acceptance/acceptance.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -336,31 +336,22 @@ class Adviser {
   // Plain decoding, the best candidates of two policies (also where nothing promises to pay: a
   // prediction may be wrong either way), and automatic sizes.
   std::vector<CheckedPrediction> settings_to_check() const {
-    std::vector<CheckedPrediction> settings;
-    const auto add = [&](const Prediction& p) {
-      CheckedPrediction& one = settings.emplace_back();
-      one.policy = p.policy;
-      one.tree_size = p.tree_size;
-      one.tree_depth = p.tree_depth;
-      one.predicted = p.tokens_per_second;
-      one.predicted_length = p.accepted_length;
-    };
-    add(advice_.plain);
+    std::vector<CheckedPrediction> settings = {{advice_.plain}};
     std::vector<Prediction> candidates = advice_.candidates;
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [](const Prediction& a, const Prediction& b) {
-                       return a.tokens_per_second > b.tokens_per_second;
-                     });
+    std::ranges::stable_sort(candidates, [](const Prediction& a, const Prediction& b) {
+      return a.tokens_per_second > b.tokens_per_second;
+    });
     constexpr std::size_t most_predicted = 3;  // plain decoding included
     for (const Prediction& candidate : candidates) {
       const auto is_like = [&](const CheckedPrediction& one) {
         // Of one policy, or of one price: the same tree.
-        return one.policy == candidate.policy || one.predicted == candidate.tokens_per_second;
+        return one.foretold.policy == candidate.policy ||
+               one.foretold.tokens_per_second == candidate.tokens_per_second;
       };
-      if (std::any_of(settings.begin(), settings.end(), is_like)) continue;
-      if (settings.size() < most_predicted) add(candidate);
+      if (std::ranges::any_of(settings, is_like)) continue;
+      if (settings.size() < most_predicted) settings.push_back({candidate});
     }
-    settings.emplace_back().policy = Policy::dyspec;
+    settings.emplace_back().foretold.policy = Policy::dyspec;
     return settings;
   }
 
@@ -385,7 +376,7 @@ class Adviser {
     std::size_t done = 0;
     const auto run = [&](std::size_t s, std::size_t prompt,
                          std::int32_t round) -> std::optional<Trial> {
-      const CheckedPrediction& one = settings[s];
+      const Prediction& one = settings[s].foretold;
       GenerateOptions options = with(one.policy, one.tree_size, one.tree_depth);
       // Other texts than those that the prediction was made from.
       options.stream = prompts * static_cast<std::size_t>(1 + round) + prompt;
@@ -405,14 +396,8 @@ class Adviser {
     advice_.pays = check.best.has_value();
     if (!advice_.pays) return;
     const CheckedPrediction& best = check.settings[*check.best];
-    for (const Prediction& p : advice_.candidates) {
-      if (p.policy == best.policy && p.tree_size == best.tree_size) {
-        advice_.advised = p;
-        return;
-      }
-    }
-    advice_.advised = {};
-    advice_.advised.policy = best.policy;
+    advice_.advised = best.foretold;
+    if (best.is_predicted()) return;
     advice_.advised.accepted_length = best.measured_length;
     advice_.advised.tokens_per_second = best.measured;
     advice_.advised.speedup = best.speedup;

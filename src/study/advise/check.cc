@@ -17,7 +17,7 @@ void add(const Trial& trial, Trial& sum) {
 }
 
 double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
@@ -73,11 +73,11 @@ std::optional<Check> confirm(
     std::vector<double> ratios;
     for (std::size_t r = 0; r < rates[s].size(); ++r) ratios.push_back(rates[s][r] / rates[0][r]);
     one.speedup = median(ratios);
-    one.lowest = *std::min_element(ratios.begin(), ratios.end());
-    one.highest = *std::max_element(ratios.begin(), ratios.end());
+    one.lowest = *std::ranges::min_element(ratios);
+    one.highest = *std::ranges::max_element(ratios);
   }
-  check.plain_slowest = *std::min_element(rates[0].begin(), rates[0].end());
-  check.plain_fastest = *std::max_element(rates[0].begin(), rates[0].end());
+  check.plain_slowest = *std::ranges::min_element(rates[0]);
+  check.plain_fastest = *std::ranges::max_element(rates[0]);
   choose(check);
   return check;
 }

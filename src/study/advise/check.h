@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "engine/policy_options.h"
+#include "study/advise/prediction.h"
 
 namespace coppice::study {
 
@@ -24,16 +24,14 @@ struct Trial {
   double steps = 0.0, judged = 0.0;  ///< tokens judged good, bonus tokens included
 };
 
-/// A setting, what was foretold of it, and what its runs made.
+/// What was foretold of a setting, and what its runs made.
 struct CheckedPrediction {
-  Policy policy = Policy::none;
-  std::int32_t tree_size = 0;   ///< 0 with a policy that speculates: automatic, not predicted
-  std::int32_t tree_depth = 0;  ///< sequoia
-  double predicted = 0.0;       ///< tokens per second without prefill
-  double predicted_length = 0.0;
-  double measured = 0.0, measured_length = 0.0;  ///< over all rounds
+  Prediction foretold;  ///< of automatic sizes (a policy without tree_size) no figures
+  double measured = 0.0, measured_length = 0.0;  ///< tokens per second, over all rounds
   /// Over plain decoding of the same round: the median of the rounds, the least, the greatest.
   double speedup = 1.0, lowest = 1.0, highest = 1.0;
+
+  bool is_predicted() const { return foretold.tokens_per_second > 0.0; }
 };
 
 struct Check {

@@ -1,8 +1,7 @@
-#include "study/advise/report.h"
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "study/advise/advise.h"
 #include "study/number_text.h"
 
 namespace coppice::study {
@@ -20,10 +19,13 @@ std::string row(const Prediction& p, bool advised) {
               1e6 * p.other_seconds, p.tokens_per_second, p.speedup, advised ? "  <" : "");
 }
 
+Json size_json(const Prediction& p) {
+  return p.policy != Policy::none && p.tree_size == 0 ? Json("auto") : Json(p.tree_size);
+}
+
 Json json_of(const Prediction& p) {
-  const bool automatic = p.policy != Policy::none && p.tree_size == 0;
   return {{"policy", name_of(p.policy)},
-          {"tree_size", automatic ? Json("auto") : Json(p.tree_size)},
+          {"tree_size", size_json(p)},
           {"tree_depth", p.tree_depth > 0 ? Json(p.tree_depth) : Json()},
           {"accepted_length", p.accepted_length},
           {"tree_size_mean", p.nodes},
@@ -41,7 +43,7 @@ bool is_advised(const Advice& advice, Policy policy, std::int32_t size) {
 const CheckedPrediction* checked(const Advice& advice, Policy policy, std::int32_t size) {
   if (!advice.check) return nullptr;
   for (const CheckedPrediction& one : advice.check->settings) {
-    if (one.policy == policy && one.tree_size == size) return &one;
+    if (one.foretold.policy == policy && one.foretold.tree_size == size) return &one;
   }
   return nullptr;
 }
@@ -78,7 +80,7 @@ std::string verdict_text(const Advice& advice) {
   const CheckedPrediction& best = check.settings[*check.best];
   return line("Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %s%s):\n",
               best.speedup, best.lowest, best.highest, rounds_text(check.rounds).c_str(),
-              best.predicted > 0.0 ? line("; %.2f foretold", advice.advised.speedup).c_str() : "");
+              best.is_predicted() ? line("; %.2f foretold", advice.advised.speedup).c_str() : "");
 }
 
 std::string check_text(const Advice& advice) {
@@ -89,15 +91,17 @@ std::string check_text(const Advice& advice) {
       rounds_text(check.rounds).c_str(), "policy", "size", "accepted, predicted",
       "tokens/s, predicted", "speed-up");
   for (const CheckedPrediction& c : check.settings) {
-    const bool plain = c.policy == Policy::none;
-    const std::string name = plain ? "plain" : name_of(c.policy);
-    const std::string size = plain ? "" : name_of_size(c.tree_size);
-    const bool predicted = c.predicted > 0.0;
-    text += line("  %-8s %5s %9.2f %10s %9.1f %10s %6.2f [%5.2f, %5.2f]%s\n", name.c_str(),
-                 size.c_str(), c.measured_length,
-                 predicted ? line("%.2f", c.predicted_length).c_str() : "", c.measured,
-                 predicted ? line("%.1f", c.predicted).c_str() : "", c.speedup, c.lowest, c.highest,
-                 is_advised(advice, c.policy, c.tree_size) ? "  <" : "");
+    const Prediction& p = c.foretold;
+    const bool plain = p.policy == Policy::none;
+    const auto predicted = [&](const char* format, double value) {
+      return c.is_predicted() ? line(format, value) : std::string();
+    };
+    text +=
+        line("  %-8s %5s %9.2f %10s %9.1f %10s %6.2f [%5.2f, %5.2f]%s\n",
+             plain ? "plain" : name_of(p.policy), plain ? "" : name_of_size(p.tree_size).c_str(),
+             c.measured_length, predicted("%.2f", p.accepted_length).c_str(), c.measured,
+             predicted("%.1f", p.tokens_per_second).c_str(), c.speedup, c.lowest, c.highest,
+             is_advised(advice, p.policy, p.tree_size) ? "  <" : "");
   }
   if (check.noisy()) {
     text += line(
@@ -154,18 +158,16 @@ std::string to_json(const Advice& advice, const std::string& command) {
   for (const Prediction& p : advice.candidates) candidates.push_back(json_of(p));
   if (advice.check) {
     for (const CheckedPrediction& c : advice.check->settings) {
-      const bool predicted = c.predicted > 0.0;
-      checks.push_back(
-          {{"policy", name_of(c.policy)},
-           {"tree_size",
-            c.policy != Policy::none && c.tree_size == 0 ? Json("auto") : Json(c.tree_size)},
-           {"predicted_tokens_per_second", predicted ? Json(c.predicted) : Json()},
-           {"tokens_per_second", c.measured},
-           {"predicted_accepted_length", predicted ? Json(c.predicted_length) : Json()},
-           {"accepted_length", c.measured_length},
-           {"speedup", c.speedup},
-           {"speedup_lowest", c.lowest},
-           {"speedup_highest", c.highest}});
+      const auto predicted = [&](double value) { return c.is_predicted() ? Json(value) : Json(); };
+      checks.push_back({{"policy", name_of(c.foretold.policy)},
+                        {"tree_size", size_json(c.foretold)},
+                        {"predicted_tokens_per_second", predicted(c.foretold.tokens_per_second)},
+                        {"tokens_per_second", c.measured},
+                        {"predicted_accepted_length", predicted(c.foretold.accepted_length)},
+                        {"accepted_length", c.measured_length},
+                        {"speedup", c.speedup},
+                        {"speedup_lowest", c.lowest},
+                        {"speedup_highest", c.highest}});
     }
   }
   Json advised = json_of(advice.advised);

@@ -9,9 +9,7 @@
 #include "engine/access.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
-#include "study/audit/faults.h"
-#include "study/audit/law.h"
-#include "study/audit/texts.h"
+#include "study/audit/tests.h"
 #include "study/statistics.h"
 
 namespace coppice::study {
@@ -177,7 +175,7 @@ class Audit {
         }
         // Settings that differ by acceptance alone are one at temperature 0.
         std::string name = coupled ? setting.name : name_setting(options) + ", temperature 0";
-        if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+        if (std::ranges::find(seen, name) != seen.end()) continue;
         seen.push_back(name);
         TextFinding finding =
             compare_texts(engine_, request_.prompts, options, request_.compared_tokens,
@@ -207,8 +205,8 @@ class Audit {
         report_.faults.push_back(catch_fault(*chosen, fault));
       }
     }
-    report_.self_check_holds = std::any_of(report_.faults.begin(), report_.faults.end(),
-                                           [](const FaultFinding& f) { return f.caught; });
+    report_.self_check_holds =
+        std::ranges::any_of(report_.faults, [](const FaultFinding& f) { return f.caught; });
   }
 
   // Draws with the fault until it is seen, at most as many texts as without it.
@@ -229,7 +227,8 @@ class Audit {
         sampling.draw(wanted, tick);
       }
       const auto events = sampling.test(report_.significance);
-      const EventFinding& worst = events[most_suspicious(events)];
+      const EventFinding& worst =
+          *std::ranges::min_element(events, {}, [](const auto& e) { return e.fit.p_value; });
       finding.event = worst.event;
       finding.fit = worst.fit;
       finding.samples = sampling.samples();

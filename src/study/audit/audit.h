@@ -127,4 +127,11 @@ struct AuditReport {
 /// afterwards where the self-check ran.
 AuditReport run_audit(Engine& engine, const AuditRequest& request);
 
+// An audit's report, for people and for programs.
+
+/// Plain text of several lines. `engine` shows tokens as text where it has a tokenizer.
+std::string to_text(const AuditReport& report, const Engine& engine);
+/// One JSON object in one line.
+std::string to_json(const AuditReport& report);
+
 }  // namespace coppice::study

@@ -1,7 +1,6 @@
-#include "study/audit/faults.h"
-
 #include <utility>
 
+#include "study/audit/tests.h"
 #include "verify/planted_faults.h"
 
 namespace coppice::study {

@@ -29,9 +29,7 @@ double tail_or_zero(std::int64_t impossible, double chi_square, double degrees) 
 }
 
 std::int64_t count_impossible(const TokenLaw& law, std::span<const TokenId> samples) {
-  return std::count_if(samples.begin(), samples.end(), [&](TokenId token) {
-    return !law.possible[static_cast<std::size_t>(token)];
-  });
+  return std::ranges::count_if(samples, [&](TokenId token) { return !law.possible[token]; });
 }
 
 }  // namespace
@@ -60,14 +58,14 @@ TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId>
   TokenLaw law;
   law.possible.resize(probability.size());
   for (std::size_t t = 0; t < probability.size(); ++t) law.possible[t] = probability[t] > 0.0f;
-  for (const TokenId token : borderline) law.possible[static_cast<std::size_t>(token)] = true;
+  for (const TokenId token : borderline) law.possible[token] = true;
   law.order.resize(probability.size());
   std::iota(law.order.begin(), law.order.end(), 0);
   const std::size_t kept = std::min(ordered_tokens, law.order.size());
   std::partial_sort(law.order.begin(), law.order.begin() + static_cast<std::ptrdiff_t>(kept),
                     law.order.end(), [&](TokenId a, TokenId b) {
-                      const float pa = probability[static_cast<std::size_t>(a)];
-                      const float pb = probability[static_cast<std::size_t>(b)];
+                      const float pa = probability[a];
+                      const float pb = probability[b];
                       return pa != pb ? pa > pb : a < b;
                     });
   law.order.resize(kept);
@@ -82,9 +80,9 @@ void TokenTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
   std::vector<Bin> bins;
   double left = 1.0, counted_left = n;
   for (const TokenId token : law.order) {
-    const auto probability = static_cast<double>(law.probability[static_cast<std::size_t>(token)]);
+    const auto probability = static_cast<double>(law.probability[token]);
     if (n * probability < least_expected || bins.size() + 1 >= most_bins) break;
-    const auto counted = static_cast<double>(std::count(samples.begin(), samples.end(), token));
+    const auto counted = static_cast<double>(std::ranges::count(samples, token));
     bins.push_back({probability, counted});
     left -= probability;
     counted_left -= counted;
@@ -133,8 +131,8 @@ void RankTest::add(const TokenLaw& law, std::span<const TokenId> samples) {
   for (std::size_t g = 0; g < group_ends.size(); ++g) {
     for (; rank < std::min(group_ends[g], law.order.size()); ++rank) {
       const TokenId token = law.order[rank];
-      probability[g] += static_cast<double>(law.probability[static_cast<std::size_t>(token)]);
-      counted[g] += static_cast<double>(std::count(samples.begin(), samples.end(), token));
+      probability[g] += static_cast<double>(law.probability[token]);
+      counted[g] += static_cast<double>(std::ranges::count(samples, token));
     }
     probability.back() -= probability[g];
     counted.back() -= counted[g];
@@ -153,55 +151,43 @@ Fit RankTest::fit() const {
   Fit fit = counts_;
   if (!(fit.samples > 0.0)) return fit;
 
-  // Groups that are too rare, or too sure, for a chi-square are joined to the one before.
-  std::vector<std::vector<std::size_t>> bins;
-  double joined_variance = 0.0;
-  for (std::size_t g = 0; g < groups; ++g) {
-    if (bins.empty() || joined_variance >= least_expected) {
-      bins.emplace_back();
-      joined_variance = 0.0;
-    }
-    bins.back().push_back(g);
-    joined_variance = 0.0;
-    for (const std::size_t a : bins.back()) {
-      for (const std::size_t b : bins.back()) joined_variance += covariance_[a][b];
-    }
-  }
-  if (bins.size() > 1 && joined_variance < least_expected) {
-    auto& before = bins[bins.size() - 2];
-    before.insert(before.end(), bins.back().begin(), bins.back().end());
-    bins.pop_back();
-  }
-
-  const auto sum = [](const std::array<double, groups>& values,
-                      const std::vector<std::size_t>& of) {
+  // Bins are runs of groups: those that are too rare, or too sure, for a chi-square are joined to
+  // the ones before.
+  std::vector<std::size_t> ends = {0};  // of bins, the first one's start before them
+  const auto sum = [&](const std::array<double, groups>& values, std::size_t bin) {
+    return std::accumulate(values.begin() + ends[bin], values.begin() + ends[bin + 1], 0.0);
+  };
+  const auto covariance = [&](std::size_t i, std::size_t j) {
     double total = 0.0;
-    for (const std::size_t g : of) total += values[g];
+    for (std::size_t g = ends[i]; g < ends[i + 1]; ++g) {
+      for (std::size_t h = ends[j]; h < ends[j + 1]; ++h) total += covariance_[g][h];
+    }
     return total;
   };
-  for (const auto& bin : bins) {
-    const double expected = sum(expected_, bin);
-    double variance = 0.0;
-    for (const std::size_t a : bin) {
-      for (const std::size_t b : bin) variance += covariance_[a][b];
-    }
-    fit.total_variation += 0.5 * std::abs(sum(counted_, bin) - expected) / fit.samples;
-    fit.expected_variation +=
-        0.5 * std::sqrt(2.0 * std::max(0.0, variance) / std::numbers::pi) / fit.samples;
+  ends.push_back(1);
+  for (std::size_t end = 2; end <= groups; ++end) {
+    const std::size_t last = ends.size() - 2;
+    if (covariance(last, last) >= least_expected) ends.push_back(end);
+    ends.back() = end;
   }
-
+  std::size_t bins = ends.size() - 1;
+  if (bins > 1 && covariance(bins - 1, bins - 1) < least_expected) {
+    ends.erase(ends.end() - 2);
+    --bins;
+  }
+  for (std::size_t i = 0; i < bins; ++i) {
+    fit.total_variation += 0.5 * std::abs(sum(counted_, i) - sum(expected_, i)) / fit.samples;
+    fit.expected_variation +=
+        0.5 * std::sqrt(2.0 * std::max(0.0, covariance(i, i)) / std::numbers::pi) / fit.samples;
+  }
   // Cholesky over all bins but the last, whose count follows from the others. A bin that the ones
   // before it determine adds no degree of freedom.
-  const std::size_t size = bins.size() - 1;
-  std::vector<std::vector<double>> lower(size, std::vector<double>(size, 0.0));
-  std::vector<double> solved(size, 0.0);
-  for (std::size_t i = 0; i < size; ++i) {
-    double gap = sum(counted_, bins[i]) - sum(expected_, bins[i]);
+  std::vector<std::vector<double>> lower(bins - 1, std::vector<double>(bins - 1, 0.0));
+  std::vector<double> solved(bins - 1, 0.0);
+  for (std::size_t i = 0; i + 1 < bins; ++i) {
+    double gap = sum(counted_, i) - sum(expected_, i);
     for (std::size_t j = 0; j <= i; ++j) {
-      double entry = 0.0;
-      for (const std::size_t a : bins[i]) {
-        for (const std::size_t b : bins[j]) entry += covariance_[a][b];
-      }
+      double entry = covariance(i, j);
       for (std::size_t k = 0; k < j; ++k) entry -= lower[i][k] * lower[j][k];
       if (j < i) {
         lower[i][j] = lower[j][j] > 0.0 ? entry / lower[j][j] : 0.0;

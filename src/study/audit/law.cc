@@ -1,5 +1,3 @@
-#include "study/audit/law.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/access.h"
+#include "study/audit/tests.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -72,9 +71,8 @@ std::vector<const Groups::value_type*> frequent(const Groups& groups) {
   for (const auto& one : groups) {
     if (one.second.size() >= fewest_samples) chosen.push_back(&one);
   }
-  std::stable_sort(chosen.begin(), chosen.end(), [](const auto* a, const auto* b) {
-    return a->second.size() > b->second.size();
-  });
+  std::ranges::stable_sort(
+      chosen, [](const auto* a, const auto* b) { return a->second.size() > b->second.size(); });
   if (chosen.size() > most_contexts) chosen.resize(most_contexts);
   return chosen;
 }
@@ -149,62 +147,46 @@ const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
 
 void DrawStatistics::add(const Statistics& one) {
   const auto n = static_cast<double>(one.steps);
-  steps += one.steps;
-  judged += std::llround(one.accepted_length * n);
-  drafted += std::llround(one.tree_size_mean * n);
-}
-
-double DrawStatistics::accepted_length() const {
-  return steps > 0 ? static_cast<double>(judged) / static_cast<double>(steps) : 0.0;
-}
-
-double DrawStatistics::tree_size() const {
-  return steps > 0 ? static_cast<double>(drafted) / static_cast<double>(steps) : 0.0;
-}
-
-TextSampler::TextSampler(Engine& engine, std::span<const TokenId> prompt)
-    : engine_(engine), state_(engine_.new_text(prompt)), prompt_length_(state_.length()) {}
-
-// Short of slots, generate() says so.
-void TextSampler::prefill() {
-  if (TargetRunner::late_rows(state_) > 0) engine_.turn().target.prefill(state_);
-}
-
-std::span<const TokenId> TextSampler::draw(const GenerateOptions& options,
-                                           DrawStatistics* statistics) {
-  GenerateOptions endless = options;
-  endless.ignore_eos = true;
-  engine_.check(endless);
-  const CutBack prompt{state_, prompt_length_};
-  prefill();
-  Generation result = engine_.generate(state_, endless);
-  if (result.finish_reason != FinishReason::length) {
-    throw_failure(cat("audit: ", name_of(result.finish_reason), " ended a text after ",
-                      prompt_length_, " + ", result.tokens.size(),
-                      " tokens; give shorter prompts or raise --kv-tokens"));
-  }
-  if (statistics != nullptr) statistics->add(result.statistics);
-  tokens_ = std::move(result.tokens);
-  return tokens_;
+  steps += n;
+  judged += std::round(one.accepted_length * n);
+  drafted += std::round(one.tree_size_mean * n);
 }
 
 LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
                          const std::vector<std::vector<TokenId>>& prompts,
                          const GenerateOptions& options)
-    : engine_(engine), laws_(laws), prompts_(prompts), options_(options), drawn_(prompts.size()) {
+    : engine_(engine),
+      access_(engine),
+      laws_(laws),
+      prompts_(prompts),
+      options_(options),
+      drawn_(prompts.size()) {
   options_.max_new_tokens = sampled_tokens;
+  options_.ignore_eos = true;
   options_.logprobs = false;
-  for (const auto& prompt : prompts) {
-    samplers_.push_back(std::make_unique<TextSampler>(engine, prompt));
-  }
+  access_.check(options_);
+  for (const auto& prompt : prompts) states_.push_back(access_.new_text(prompt));
+}
+
+Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
+  options_.stream = stream;
+  SequenceState& state = states_[prompt];
+  const CutBack cut_back{state, state.length()};
+  // Short of slots, generate() says so.
+  if (TargetRunner::late_rows(state) > 0) access_.turn().target.prefill(state);
+  Generation text = access_.generate(state, options_);
+  if (text.finish_reason == FinishReason::length) return text;
+  throw_failure(cat("audit: ", name_of(text.finish_reason), " ended a text after ",
+                    prompts_[prompt].size(), " + ", text.tokens.size(),
+                    " tokens; give shorter prompts or raise --kv-tokens"));
 }
 
 void LawSampling::draw(std::int64_t count, const std::function<void()>& tick) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto p = static_cast<std::size_t>(samples_) % prompts_.size();
-    options_.stream = static_cast<std::uint64_t>(samples_);
-    const auto text = samplers_[p]->draw(options_, &statistics_);
-    drawn_[p].insert(drawn_[p].end(), text.begin(), text.end());
+    const std::size_t prompt = samples_ % prompts_.size();
+    const Generation text = draw_text(prompt, samples_);
+    statistics_.add(text.statistics);
+    drawn_[prompt].insert(drawn_[prompt].end(), text.tokens.begin(), text.tokens.end());
     ++samples_;
     tick();
   }
@@ -249,13 +231,12 @@ void LawSampling::check_passes(LawFinding& finding) {
       }
       if (i == view.verdict.path.size()) break;
       node = view.verdict.path[i];
-      text.push_back(view.tree.token[static_cast<std::size_t>(node)]);
+      text.push_back(view.tree.token[node]);
     }
   });
   for (std::size_t p = 0; p < prompts_.size(); ++p) {
     for (std::uint64_t i = 0; i < compared_texts; ++i) {
-      options_.stream = i * prompts_.size() + p;
-      samplers_[p]->draw(options_, nullptr);
+      draw_text(p, i * prompts_.size() + p);
     }
   }
   if (finding.nodes > 0) finding.mean_variation = sum / static_cast<double>(finding.nodes);
@@ -266,15 +247,6 @@ void LawSampling::check_passes(LawFinding& finding) {
     const double x = 0.5 * laws_.rounding() / options_.sampling.temperature;
     finding.variation_bound = std::tanh(0.5 * x);
   }
-}
-
-std::size_t most_suspicious(const std::vector<EventFinding>& events) {
-  return static_cast<std::size_t>(
-      std::min_element(events.begin(), events.end(),
-                       [](const EventFinding& a, const EventFinding& b) {
-                         return a.fit.p_value < b.fit.p_value;
-                       }) -
-      events.begin());
 }
 
 }  // namespace coppice::study

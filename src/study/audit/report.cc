@@ -1,9 +1,8 @@
-#include "study/audit/report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "study/audit/audit.h"
 #include "study/number_text.h"
 
 namespace coppice::study {
@@ -89,8 +88,8 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
       text += line("%s: not tested: %s\n", t.setting.c_str(), t.not_tested.c_str());
       continue;
     }
-    const auto ties = std::count_if(t.divergences.begin(), t.divergences.end(),
-                                    [](const AuditDivergence& d) { return d.near_tie; });
+    const auto ties =
+        std::ranges::count_if(t.divergences, [](const AuditDivergence& d) { return d.near_tie; });
     text +=
         line("%s: %lld tokens, accepted length %.2f, %zu divergences, %lld of them near-ties%s\n",
              t.setting.c_str(), static_cast<long long>(t.tokens), t.accepted_length,
@@ -115,8 +114,8 @@ std::string verdict(const AuditReport& report) {
     if (!report.self_check_done) {
       return "No bias was found, but the tests themselves were not checked.\n";
     }
-    const auto caught = std::count_if(report.faults.begin(), report.faults.end(),
-                                      [](const FaultFinding& fault) { return fault.caught; });
+    const auto caught = std::ranges::count_if(
+        report.faults, [](const FaultFinding& fault) { return fault.caught; });
     const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
     return line(
         "Lossless: no bias seen, texts equal plain decoding's; %td of %td planted faults "

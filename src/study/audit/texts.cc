@@ -1,12 +1,10 @@
-#include "study/audit/texts.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "engine/access.h"
 #include "kernels/noise.h"
-#include "study/audit/law.h"
+#include "study/audit/tests.h"
 
 namespace coppice::study {
 namespace {

@@ -4,16 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "study/figures/style.h"
 #include "study/figures/text.h"
 
 namespace coppice::study {
-
-/// What has to be shown, and which ends a caller has fixed.
-struct Axis::Range {
-  double low, high;
-  bool low_fixed, high_fixed;
-};
-
 namespace {
 
 constexpr double rounding_slack = 1e-9;  // of one tick: 0.3 / 0.1 counts as 3
@@ -30,12 +24,11 @@ double nice_step(double least) {
   return 10 * decade;
 }
 
-std::string linear_label(double value, double step, double greatest, const AxisSpec& spec) {
-  if (spec.per_cent) {
-    value *= 100;
-    step *= 100;
-    greatest *= 100;
-  }
+std::string linear_label(double value, double step, double greatest, bool per_cent) {
+  const double unit = per_cent ? 100 : 1;
+  value *= unit;
+  step *= unit;
+  greatest *= unit;
   std::string label;
   if (value != 0 && (greatest >= 1e6 || step < 1e-4)) {
     const double digits = std::ceil(std::log10(greatest / step) + rounding_slack) + 1;
@@ -44,7 +37,7 @@ std::string linear_label(double value, double step, double greatest, const AxisS
     const double decimals = std::max(0.0, -std::floor(std::log10(step) + rounding_slack));
     label = fixed_number(value, value == 0 && step < 1e-4 ? 0 : static_cast<int>(decimals));
   }
-  return spec.per_cent ? label + "%" : label;
+  return per_cent ? label + "%" : label;
 }
 
 }  // namespace
@@ -61,68 +54,39 @@ void DataRange::include(double value) {
 }
 
 Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pixel_low,
-           double pixel_high, double font_size)
-    : label_(spec.label),
-      scale_(spec.scale),
-      pixel_low_(pixel_low),
-      pixel_high_(pixel_high),
-      font_size_(font_size) {
-  const bool is_log = scale_ != Scale::linear;
-  Range range = {data.low(), data.high(), false, false};
-  if (data.empty()) range = {is_log ? 1.0 : 0.0, is_log ? 2.0 : 1.0, false, false};
-  if (spec.low && can_show(scale_, *spec.low)) {
-    range.low = *spec.low;
-    range.low_fixed = true;
+           double pixel_high)
+    : spec_(spec), pixel_low_(pixel_low), pixel_high_(pixel_high) {
+  const bool is_log = scale() == Scale::log2;
+  double low = spec.low.value_or(!data.empty() ? data.low() : is_log ? 1 : 0);
+  double high = spec.high.value_or(!data.empty() ? data.high() : is_log ? 2 : 1);
+  if (low == high && !is_log) {
+    const double pad = low == 0 || spec.whole ? 1 : 0.1 * std::abs(low);
+    if (!spec.low && low != 0) low -= pad;
+    if (!spec.high) high += pad;
+    if (low == high) low -= pad;
   }
-  if (spec.high && can_show(scale_, *spec.high) && (!range.low_fixed || *spec.high > range.low)) {
-    range.high = *spec.high;
-    range.high_fixed = true;
-  }
-  if (range.high < range.low) {  // all data beyond a fixed end
-    if (range.high_fixed) {
-      range.low = range.high;
-    } else {
-      range.high = range.low;
-    }
-  }
-  if (range.low == range.high && !is_log) {
-    const double pad = range.low == 0 || spec.whole ? 1 : 0.1 * std::abs(range.low);
-    if (!range.low_fixed && range.low != 0) range.low -= pad;
-    if (!range.high_fixed) range.high += pad;
-    if (range.low == range.high) range.low -= pad;
-  }
-
-  const double length = std::abs(pixel_high - pixel_low);
-  if (scale_ == Scale::linear) {
-    const double wanted = length / (side == AxisSide::horizontal ? 50 : 32);
-    for (int n = static_cast<int>(std::clamp(wanted, 1.0, 10.0)); n >= 1; --n) {
-      choose_linear(spec, range, n);
-      if (labels_fit(side)) break;
+  if (is_log) {
+    for (int stride = 1; stride == 1 || (stride <= 2048 && !labels_fit(side)); ++stride) {
+      choose_binary(low, high, stride);
     }
   } else {
-    for (int stride = 1; stride <= 2048; ++stride) {
-      choose_binary(range, stride);
+    const double wanted =
+        std::abs(pixel_high - pixel_low) / (side == AxisSide::horizontal ? 50 : 32);
+    for (int n = static_cast<int>(std::clamp(wanted, 1.0, 10.0)); n >= 1; --n) {
+      choose_linear(low, high, n);
       if (labels_fit(side)) break;
     }
   }
-  const auto labelled = [](const Tick& tick) { return !tick.label.empty(); };
-  if (std::none_of(ticks_.begin(), ticks_.end(), labelled)) {
-    ticks_ = {{low_, compact_number(low_)}, {high_, compact_number(high_)}};
-  }
+  if (ticks_.empty()) ticks_ = {{low_, compact_number(low_)}, {high_, compact_number(high_)}};
   for (const Tick& tick : ticks_) {
-    label_width_ = std::max(label_width_, text_width(tick.label, font_size_));
+    label_width_ = std::max(label_width_, text_width(tick.label, tick_font));
   }
-}
-
-double Axis::warped(double value) const {
-  return scale_ == Scale::linear ? value : std::log2(value);
 }
 
 double Axis::at(double value) const {
-  if (!can_show(scale_, value)) return std::numeric_limits<double>::quiet_NaN();
-  // Halves, so that a span of nearly all doubles does not overflow.
-  const double share =
-      (warped(value) / 2 - warped(low_) / 2) / (warped(high_) / 2 - warped(low_) / 2);
+  if (!can_show(scale(), value)) return std::numeric_limits<double>::quiet_NaN();
+  const auto warped = [&](double v) { return scale() == Scale::linear ? v : std::log2(v); };
+  const double share = (warped(value) - warped(low_)) / (warped(high_) - warped(low_));
   return pixel_low_ + share * (pixel_high_ - pixel_low_);
 }
 
@@ -131,19 +95,15 @@ bool Axis::covers(double value) const {
   return share >= -rounding_slack && share <= 1 + rounding_slack;
 }
 
-double Axis::clamped_at(double value) const {
-  if (std::isnan(value)) return at(value);
-  return at(std::clamp(value, low_, high_));
-}
+double Axis::clamped_at(double value) const { return at(std::clamp(value, low_, high_)); }
 
 bool Axis::labels_fit(AxisSide side) const {
   double last_at = 0, last_width = -1;
   for (const Tick& tick : ticks_) {
-    if (tick.label.empty()) continue;
     const double here = at(tick.value);
-    const double width = text_width(tick.label, font_size_);
+    const double width = text_width(tick.label, tick_font);
     const double needed =
-        side == AxisSide::horizontal ? (width + last_width) / 2 + 8 : 1.5 * font_size_;
+        side == AxisSide::horizontal ? (width + last_width) / 2 + 8 : 1.5 * tick_font;
     if (last_width >= 0 && std::abs(here - last_at) < needed) return false;
     last_at = here;
     last_width = width;
@@ -151,42 +111,36 @@ bool Axis::labels_fit(AxisSide side) const {
   return true;
 }
 
-void Axis::choose_linear(const AxisSpec& spec, Range range, int intervals) {
+void Axis::choose_linear(double low, double high, int intervals) {
   ticks_.clear();
-  low_ = range.low;
-  high_ = range.high;
-  double step = nice_step(std::max((range.high / intervals) - (range.low / intervals),
-                                   std::numeric_limits<double>::min() * 1e6));
-  if (spec.whole) step = std::max(step, 1.0);
-  const double first = range.low_fixed ? round_up(low_ / step) : round_down(low_ / step);
-  const double last = range.high_fixed ? round_down(high_ / step) : round_up(high_ / step);
+  low_ = low;
+  high_ = high;
+  double step = nice_step((high / intervals) - (low / intervals));
+  if (spec_.whole) step = std::max(step, 1.0);
+  const double first = spec_.low ? round_up(low / step) : round_down(low / step);
+  const double last = spec_.high ? round_down(high / step) : round_up(high / step);
   if (!std::isfinite(first * step) || !std::isfinite(last * step) || last - first > 100) return;
-  if (!range.low_fixed) low_ = first * step;
-  if (!range.high_fixed) high_ = last * step;
-  if (!(low_ < high_)) {
-    low_ = range.low;
-    high_ = range.high;
-    return;
-  }
+  if (!spec_.low) low_ = first * step;
+  if (!spec_.high) high_ = last * step;
   const double greatest = std::max(std::abs(first), std::abs(last)) * step;
   for (int i = 0; first + i <= last; ++i) {
     const double value = (first + i) * step;
-    ticks_.push_back({value, linear_label(value, step, greatest, spec)});
+    ticks_.push_back({value, linear_label(value, step, greatest, spec_.per_cent)});
   }
 }
 
-void Axis::choose_binary(const Range& range, int stride) {
+void Axis::choose_binary(double low, double high, int stride) {
   ticks_.clear();
-  int first = static_cast<int>(round_down(std::log2(range.low)));
-  int last = static_cast<int>(round_up(std::log2(range.high)));
+  int first = static_cast<int>(round_down(std::log2(low)));
+  int last = static_cast<int>(round_up(std::log2(high)));
   if (first == last) {
-    if (!range.low_fixed) --first;
-    if (!range.high_fixed || range.low_fixed) ++last;
+    if (!spec_.low) --first;
+    if (!spec_.high || spec_.low) ++last;
   }
   // Whole strides between the ends, so that the last tick covers the data too.
   last += (stride - (last - first) % stride) % stride;
-  low_ = range.low_fixed ? range.low : std::exp2(first);
-  high_ = range.high_fixed && range.high > low_ ? range.high : std::exp2(last);
+  low_ = spec_.low.value_or(std::exp2(first));
+  high_ = spec_.high && high > low_ ? high : std::exp2(last);
   for (int e = first; e <= last; e += stride) {
     const double value = std::exp2(e);
     if (!covers(value)) continue;

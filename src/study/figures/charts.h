@@ -51,8 +51,6 @@ struct LineChart {
   /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
   /// another's interval.
   bool side_by_side = false;
-  double width = 600;   ///< pixels
-  double height = 360;  ///< pixels, without a legend that has to go below the plot
 };
 
 /// The chart as an SVG document. Names stand at the ends of their lines where all lines end at the
@@ -61,38 +59,32 @@ std::string to_svg(const LineChart& chart);
 
 // Heat maps: two-dimensional histograms, and tables of values by two categories.
 
-enum class Normalise {
-  none,
-  by_column,  ///< each column sums to 1: the distribution of y given x (DySpec, figure 2)
-};
-
-/// Cells lie between edges, or belong to categories: give either the edges of an axis or its
-/// names.
 struct HeatMap {
-  AxisSpec x = {};  ///< limits are the edges' and need not be given
-  AxisSpec y = {};
-  std::vector<double> x_edges = {};       ///< [columns + 1], ascending
-  std::vector<double> y_edges = {};       ///< [rows + 1], ascending, the lowest at the bottom
-  std::vector<std::string> x_names = {};  ///< [columns], used where there are no x_edges
+  std::string x_label = {}, y_label = {};
+  /// Cells of a histogram lie between these edges, ascending, the same on both axes, the lowest at
+  /// the bottom; [cells of a side + 1]. Each column sums to 1 there: the distribution of y given x
+  /// (DySpec, figure 2).
+  std::vector<double> edges = {};
+  // Without edges cells belong to categories:
+  std::vector<std::string> x_names = {};  ///< [columns]
   std::vector<std::string> y_names = {};  ///< [rows], the first at the top
-  /// [rows][columns], rows in the order of y_edges or y_names; NaN: empty.
+  /// [rows][columns], rows in the order of the edges or of y_names; NaN: empty.
   std::vector<double> cells = {};
-  Normalise normalise = Normalise::none;
   bool zero_is_empty = false;  ///< counts: a cell where nothing fell is left white
-  /// Axis of the colours: label, limits (not given: those of the cells).
+  /// Axis of the colours: label, limits (not given: those of the cells). Linear.
   AxisSpec value = {};
   /// Colours part around this value, as for ratios around 1: as far above as below, but not below
-  /// 0 where it is above. The scale is linear.
+  /// 0 where it is above.
   std::optional<double> centre = {};
   bool print_values = false;  ///< in each cell, where all of them fit
-  /// Drawn over the cells, such as the mean by column (axes with edges only). Without intervals.
+  /// Drawn over a histogram's cells: the mean by column. Without intervals.
   std::vector<Point> line = {};
   std::string line_name = {};
   double width = 520;   ///< pixels
   double height = 400;  ///< pixels
 };
 
-/// The map as an SVG document. Throws Error(usage) where sizes or edges do not fit together.
+/// The map as an SVG document.
 std::string to_svg(const HeatMap& map);
 
 // Stacked bars, each 100 per cent long: where the time of each setting goes (DySpec, figure 4).
@@ -101,7 +93,7 @@ std::string to_svg(const HeatMap& map);
 struct Bar {
   std::string group = {};          ///< "dyspec"
   std::string label = {};          ///< "64"; may be empty
-  std::vector<double> parts = {};  ///< one for each part's name; not finite or negative counts as 0
+  std::vector<double> parts = {};  ///< one for each part's name, none negative
   std::string note = {};           ///< written behind the bar, "812 us"
 };
 
@@ -109,11 +101,9 @@ struct StackedBars {
   std::string value_label = {};  ///< "share of time"
   std::vector<std::string> parts = {};
   std::vector<Bar> bars = {};
-  double width = 640;  ///< pixels; the height follows from the number of bars
 };
 
-/// The bars as an SVG document. Throws Error(usage) where a bar has more parts than there are
-/// names.
+/// The bars as an SVG document.
 std::string to_svg(const StackedBars& chart);
 
 // Forest plots: estimates with their intervals, row under row, against a value that means "none".
@@ -132,7 +122,6 @@ struct IntervalPlot {
   AxisSpec x = {};
   double none = 0;  ///< where a line marks that there is no difference
   std::vector<IntervalRow> rows = {};
-  double width = 640;  ///< pixels; the height follows from the number of rows
 };
 
 /// The plot as an SVG document. A row whose value the axis cannot show has its names and note only.
@@ -142,15 +131,12 @@ std::string to_svg(const IntervalPlot& plot);
 
 struct StepPanel {
   std::string y_label = {};         ///< "tree size (tokens)"
-  std::vector<double> values = {};  ///< one per step, from the first step on; NaN leaves a gap
+  std::vector<double> values = {};  ///< one per step, from the first step on
   std::size_t style = 0;            ///< as in Series
 };
 
 struct StepChart {
-  std::string x_label = "step";
   std::vector<StepPanel> panels = {};  ///< stacked, the first at the top, over one axis of steps
-  double width = 640;                  ///< pixels
-  double panel_height = 150;           ///< pixels
 };
 
 /// The chart as an SVG document, each panel with its mean. Steps count from 1. Where steps are

@@ -11,7 +11,6 @@ namespace coppice::study {
 namespace {
 
 constexpr double tick_length = 4;
-constexpr double minor_length = 2.5;
 constexpr double label_gap = 5;
 
 std::size_t columns_for(const std::vector<LegendEntry>& entries, double width) {
@@ -37,9 +36,8 @@ void draw_x_axis(Svg& svg, const Axis& axis, const Box& plot, bool with_labels) 
   svg.line({plot.left, plot.bottom}, {plot.right, plot.bottom}, thin);
   for (const Tick& tick : axis.ticks()) {
     const double x = axis.at(tick.value);
-    const double length = tick.label.empty() ? minor_length : tick_length;
-    svg.line({x, plot.bottom}, {x, plot.bottom + length}, thin);
-    if (tick.label.empty() || !with_labels) continue;
+    svg.line({x, plot.bottom}, {x, plot.bottom + tick_length}, thin);
+    if (!with_labels) continue;
     svg.text({x, plot.bottom + tick_length + tick_font + 2}, tick.label,
              {tick_font, Anchor::middle, ink});
   }
@@ -53,12 +51,10 @@ void draw_y_axis(Svg& svg, const Axis& axis, const Box& plot, bool with_grid, do
   const Stroke thin = {ink, axis_width};
   for (const Tick& tick : axis.ticks()) {
     const double y = axis.at(tick.value);
-    if (with_grid && !tick.label.empty() && y < plot.bottom - 1) {
+    if (with_grid && y < plot.bottom - 1) {
       svg.line({plot.left, y}, {plot.right, y}, {grid_ink, 0.7});
     }
-    const double length = tick.label.empty() ? minor_length : tick_length;
-    svg.line({plot.left - length, y}, {plot.left, y}, thin);
-    if (tick.label.empty()) continue;
+    svg.line({plot.left - tick_length, y}, {plot.left, y}, thin);
     svg.text({plot.left - tick_length - label_gap + 1, y + 0.35 * tick_font}, tick.label,
              {tick_font, Anchor::end, ink});
   }
@@ -116,8 +112,8 @@ std::vector<double> spread_labels(const std::vector<double>& wanted, double gap,
                                   double bottom) {
   std::vector<std::size_t> order(wanted.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return wanted[a] < wanted[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return wanted[a] < wanted[b]; });
   struct Pool {
     double sum;
     double count;

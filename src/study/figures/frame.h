@@ -25,7 +25,7 @@ void draw_no_data(Svg& svg, const Box& plot);
 struct LegendEntry {
   std::string name = {};
   SeriesStyle style = {};
-  std::string fill = {};  ///< not empty: a box of this colour instead of a line
+  std::string_view fill = {};  ///< not empty: a box of this colour instead of a line
 };
 
 /// Pixels from the start of an entry's key to the start of its name.

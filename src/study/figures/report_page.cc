@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "study/figures/palette.h"
+#include "study/figures/style.h"
 #include "study/figures/text.h"
 
 namespace coppice::study {

@@ -22,6 +22,7 @@ extern const std::string_view table_script;
 extern const std::string_view table_script_hash;
 
 struct Figure {
+  std::string name = {};     ///< of its file, without extension; unique in a report
   std::string svg = {};      ///< from one of the to_svg functions; put in as it is
   std::string caption = {};  ///< without its number
 };
@@ -29,8 +30,9 @@ struct Figure {
 /// Folded where it has more rows than longest_open_table: its caption alone is then seen, until a
 /// reader opens it, and printed.
 struct CaptionedTable {
-  Table table;
+  std::string name = {};     ///< of its files, as a figure's
   std::string caption = {};  ///< without its number
+  Table table = {};
   /// Addresses of the same table in other forms, relative to the page; may be empty.
   std::vector<std::string> files = {};
 };

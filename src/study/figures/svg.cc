@@ -3,77 +3,76 @@
 #include "study/figures/text.h"
 
 namespace coppice::study {
+namespace {
+
+std::string attribute(std::string_view name, std::string_view value) {
+  return " " + std::string(name) + "=\"" + escape_markup(value) + "\"";
+}
+
+}  // namespace
+
+struct Svg::Length {
+  std::string_view name;
+  double value;
+};
+
+void Svg::open(const char* element, std::initializer_list<Length> lengths) {
+  out_ += '<';
+  out_ += element;
+  for (const Length& one : lengths) out_ += attribute(one.name, coordinate(one.value));
+}
 
 Svg::Svg(double width, double height, std::string_view label) {
-  out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\"";
-  attribute("width", width);
-  attribute("height", height);
-  attribute("viewBox", "0 0 " + coordinate(width) + " " + coordinate(height));
-  attribute("role", "img");
-  attribute("aria-label", label);
-  attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif");
-  out_ += ">\n";
+  open("svg xmlns=\"http://www.w3.org/2000/svg\"", {{"width", width}, {"height", height}});
+  out_ += attribute("viewBox", "0 0 " + coordinate(width) + " " + coordinate(height)) +
+          attribute("role", "img") + attribute("aria-label", label) +
+          attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif") + ">\n";
   rect({0, 0, width, height}, paper);
 }
 
 void Svg::line(Xy from, Xy to, const Stroke& look) {
-  out_ += "<line";
-  attribute("x1", from.x);
-  attribute("y1", from.y);
-  attribute("x2", to.x);
-  attribute("y2", to.y);
+  open("line", {{"x1", from.x}, {"y1", from.y}, {"x2", to.x}, {"y2", to.y}});
   paint("", look);
   out_ += "/>\n";
 }
 
 void Svg::polyline(std::span<const Xy> corners, const Stroke& look) {
-  out_ += "<polyline";
+  open("polyline", {});
   points(corners);
   paint("none", look);
-  attribute("stroke-linejoin", "round");
-  out_ += "/>\n";
+  out_ += attribute("stroke-linejoin", "round") + "/>\n";
 }
 
 void Svg::polygon(std::span<const Xy> corners, std::string_view colour, double opacity,
                   const Stroke& look) {
-  out_ += "<polygon";
+  open("polygon", {});
   points(corners);
-  if (opacity < 1) attribute("fill-opacity", opacity);
+  if (opacity < 1) out_ += attribute("fill-opacity", coordinate(opacity));
   paint(colour, look);
   out_ += "/>\n";
 }
 
 void Svg::rect(const Box& box, std::string_view colour, const Stroke& look) {
-  out_ += "<rect";
-  attribute("x", box.left);
-  attribute("y", box.top);
-  attribute("width", box.width());
-  attribute("height", box.height());
+  open("rect", {{"x", box.left}, {"y", box.top}, {"width", box.width()}, {"height", box.height()}});
   paint(colour, look);
   out_ += "/>\n";
 }
 
 void Svg::circle(Xy centre, double radius, std::string_view colour, const Stroke& look) {
-  out_ += "<circle";
-  attribute("cx", centre.x);
-  attribute("cy", centre.y);
-  attribute("r", radius);
+  open("circle", {{"cx", centre.x}, {"cy", centre.y}, {"r", radius}});
   paint(colour, look);
   out_ += "/>\n";
 }
 
 void Svg::text(Xy at, std::string_view words, const TextStyle& style) {
-  out_ += "<text";
-  attribute("x", at.x);
-  attribute("y", at.y);
-  attribute("font-size", style.size);
+  open("text", {{"x", at.x}, {"y", at.y}, {"font-size", style.size}});
   paint(style.colour, {});
   if (style.anchor != Anchor::start) {
-    attribute("text-anchor", style.anchor == Anchor::middle ? "middle" : "end");
+    out_ += attribute("text-anchor", style.anchor == Anchor::middle ? "middle" : "end");
   }
-  if (style.bold) attribute("font-weight", "bold");
+  if (style.bold) out_ += attribute("font-weight", "bold");
   if (style.upwards) {
-    attribute("transform", "rotate(-90 " + coordinate(at.x) + " " + coordinate(at.y) + ")");
+    out_ += attribute("transform", "rotate(-90 " + coordinate(at.x) + " " + coordinate(at.y) + ")");
   }
   out_ += ">" + escape_markup(words) + "</text>\n";
 }
@@ -92,15 +91,10 @@ void Svg::open_turned() {
 
 // A nested picture cuts off without a clip path, which would need an id.
 void Svg::open_clip(const Box& box) {
-  out_ += "<svg";
-  attribute("x", box.left);
-  attribute("y", box.top);
-  attribute("width", box.width());
-  attribute("height", box.height());
-  attribute("viewBox", coordinate(box.left) + " " + coordinate(box.top) + " " +
-                           coordinate(box.width()) + " " + coordinate(box.height()));
-  attribute("overflow", "hidden");
-  out_ += ">\n";
+  open("svg", {{"x", box.left}, {"y", box.top}, {"width", box.width()}, {"height", box.height()}});
+  out_ += attribute("viewBox", coordinate(box.left) + " " + coordinate(box.top) + " " +
+                                   coordinate(box.width()) + " " + coordinate(box.height())) +
+          attribute("overflow", "hidden") + ">\n";
   closers_ += 's';
 }
 
@@ -114,37 +108,28 @@ std::string Svg::finish() {
   return std::move(out_);
 }
 
-void Svg::attribute(std::string_view name, double value) { attribute(name, coordinate(value)); }
-
-void Svg::attribute(std::string_view name, std::string_view value) {
-  out_ += ' ';
-  out_ += name;
-  out_ += "=\"" + escape_markup(value) + "\"";
-}
-
 void Svg::points(std::span<const Xy> corners) {
   std::string list;
   for (const Xy& corner : corners) {
-    if (!list.empty()) list += ' ';
-    list += coordinate(corner.x) + "," + coordinate(corner.y);
+    list += (list.empty() ? "" : " ") + coordinate(corner.x) + "," + coordinate(corner.y);
   }
-  attribute("points", list);
+  out_ += attribute("points", list);
 }
 
 void Svg::paint(std::string_view fill, const Stroke& stroke) {
   std::string classes;
   const auto colour = [&](const char* name, const char* form, std::string_view wanted) {
     const PaletteColour* role = find_role(wanted);
-    attribute(name, role == nullptr ? wanted : role->light);
+    out_ += attribute(name, role == nullptr ? wanted : role->light);
     if (role != nullptr) classes += (classes.empty() ? "" : " ") + (form + std::string(wanted));
   };
   if (!fill.empty()) colour("fill", "fill-", fill);
   if (!stroke.colour.empty()) {
     colour("stroke", "line-", stroke.colour);
-    attribute("stroke-width", stroke.width);
-    if (!stroke.dash.empty()) attribute("stroke-dasharray", stroke.dash);
+    out_ += attribute("stroke-width", coordinate(stroke.width));
+    if (!stroke.dash.empty()) out_ += attribute("stroke-dasharray", stroke.dash);
   }
-  if (!classes.empty()) attribute("class", classes);
+  if (!classes.empty()) out_ += attribute("class", classes);
 }
 
 std::string stand_alone(std::string_view svg) {

@@ -1,11 +1,12 @@
 // A minimal writer of SVG 1.1: the shapes that charts are made of.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "study/figures/palette.h"
+#include "study/figures/style.h"
 
 namespace coppice::study {
 
@@ -21,7 +22,7 @@ struct Box {
   double height() const { return bottom - top; }
 };
 
-// Colours are roles or "#rrggbb" (palette.h).
+// Colours are roles or "#rrggbb" (style.h).
 
 /// A line's look. An empty colour draws no line.
 struct Stroke {
@@ -69,8 +70,8 @@ class Svg {
   std::string finish();
 
  private:
-  void attribute(std::string_view name, double value);
-  void attribute(std::string_view name, std::string_view value);
+  struct Length;  // an attribute of an element
+  void open(const char* element, std::initializer_list<Length> lengths);
   void points(std::span<const Xy> points);
   void paint(std::string_view fill, const Stroke& stroke);
 

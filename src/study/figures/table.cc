@@ -11,20 +11,6 @@
 namespace coppice::study {
 namespace {
 
-void check(const Table& table) {
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    if (table.rows[i].size() > table.columns.size()) {
-      throw_usage(cat("table: row ", i + 1, " has ", table.rows[i].size(), " cells for ",
-                      table.columns.size(), " columns; name every column"));
-    }
-  }
-}
-
-std::string_view cell(const Table& table, std::size_t row, std::size_t column) {
-  const auto& cells = table.rows[row];
-  return column < cells.size() ? std::string_view(cells[column]) : std::string_view();
-}
-
 // Kinds come from files of prompts. What would break the line is a blank.
 std::string on_one_line(std::string_view text) {
   std::string out(text);
@@ -67,26 +53,20 @@ std::string escape_latex(std::string_view text) {
   std::string out;
   const std::string line = on_one_line(text);
   for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
+    const std::string c(1, line[i]);
     const bool begins = i == 0 || line[i - 1] == ' ' || line[i - 1] == '[';
     const bool before_digit = i + 1 < line.size() && line[i + 1] >= '0' && line[i + 1] <= '9';
     if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
-      out += '\\';
-      out += c;
-    } else if (c == '\\') {
-      out += "\\textbackslash{}";
-    } else if (c == '~') {
-      out += "\\textasciitilde{}";
-    } else if (c == '^') {
-      out += "\\textasciicircum{}";
-    } else if (c == '<' || c == '>' || c == '|' || (c == '-' && begins && before_digit)) {
-      out += '$';
-      out += c;
-      out += '$';
-    } else if (i == 0 && (c == '[' || c == '*')) {
-      out += {'{', c, '}'};  // behind the end of a row it would be an option of that
+      out += "\\" + c;
+    } else if (c == "\\" || c == "~" || c == "^") {
+      out += c == "\\"  ? "\\textbackslash{}"
+             : c == "~" ? "\\textasciitilde{}"
+                        : "\\textasciicircum{}";
+    } else if (c == "<" || c == ">" || c == "|" || (c == "-" && begins && before_digit)) {
+      out += "$" + c + "$";
     } else {
-      out += c;
+      // Behind the end of a row these would be an option of that.
+      out += i == 0 && (c == "[" || c == "*") ? "{" + c + "}" : c;
     }
   }
   return out;
@@ -102,22 +82,26 @@ std::string quote_csv(std::string_view text) {
   return out + '"';
 }
 
-// A header line and every row, each cell made by `made`.
+using Lines = std::vector<std::vector<std::string>>;
+
+// A header line and every row, each cell made by `made`. Throws Error(usage) as table.h says.
 template <typename Make>
-std::vector<std::vector<std::string>> lines_of(const Table& table, const Make& made) {
-  std::vector<std::vector<std::string>> lines(1);
+Lines lines_of(const Table& table, const Make& made) {
+  Lines lines(1);
   for (const Column& column : table.columns) lines[0].push_back(made(column.name));
-  for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    lines.emplace_back();
-    for (std::size_t c = 0; c < table.columns.size(); ++c) {
-      lines.back().push_back(made(cell(table, r, c)));
+  for (const auto& row : table.rows) {
+    if (row.size() > table.columns.size()) {
+      throw_usage(cat("table: row ", lines.size(), " has ", row.size(), " cells for ",
+                      table.columns.size(), " columns; name every column"));
     }
+    std::vector<std::string>& line = lines.emplace_back();
+    for (const std::string& cell : row) line.push_back(made(cell));
+    line.resize(table.columns.size());
   }
   return lines;
 }
 
-std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& lines,
-                                   std::size_t least) {
+std::vector<std::size_t> widths_of(const Lines& lines, std::size_t least) {
   std::vector<std::size_t> widths(lines[0].size(), least);
   for (const auto& line : lines) {
     for (std::size_t c = 0; c < line.size(); ++c) {
@@ -128,7 +112,6 @@ std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& 
 }
 
 std::string aligned(const Table& table, bool with_rule) {
-  check(table);
   const auto lines = lines_of(table, on_one_line);
   const auto widths = widths_of(lines, 0);
   std::string out;
@@ -155,7 +138,6 @@ std::string to_text(const Table& table) { return aligned(table, true); }
 std::string to_plain_text(const Table& table) { return aligned(table, false); }
 
 std::string to_markdown(const Table& table) {
-  check(table);
   const auto lines = lines_of(table, escape_markdown);
   const auto widths = widths_of(lines, 3);
   std::string out;
@@ -177,7 +159,6 @@ std::string to_markdown(const Table& table) {
 }
 
 std::string to_csv(const Table& table) {
-  check(table);
   std::string out;
   for (const auto& line : lines_of(table, quote_csv)) {
     for (std::size_t c = 0; c < line.size(); ++c) out += (c > 0 ? "," : "") + line[c];
@@ -187,7 +168,6 @@ std::string to_csv(const Table& table) {
 }
 
 std::string to_latex(const Table& table) {
-  check(table);
   const auto lines = lines_of(table, escape_latex);
   const auto widths = widths_of(lines, 0);
   std::string out = "\\begin{tabular}{@{}";
@@ -205,7 +185,6 @@ std::string to_latex(const Table& table) {
 }
 
 std::string to_html(const Table& table) {
-  check(table);
   const auto lines = lines_of(table, escape_markup);
   const auto append_row = [&](std::string& out, const std::vector<std::string>& line,
                               const std::string& element, const std::string& attributes) {

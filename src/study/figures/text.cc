@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "base/utf8.h"
 
@@ -50,14 +51,18 @@ int advance(std::string_view sequence) {
     if (lead == 0xe2) return sequence[1] == '\x81' ? 360 : 700;  // U+2070 begins with raised digits
     return 1000;                                                 // mostly East Asian
   }
+  static constexpr std::array<std::pair<std::string_view, int>, 7> widths = {
+      {{"ijl'|", 240},
+       {" ftI.,:;!/\\[]", 280},
+       {"r-()\"`{}*", 360},
+       {"ckszvxyJ", 500},
+       {"wNCRDHUBAKPSVXYE&", 722},
+       {"GOQMm", 815},
+       {"W%@", 950}}};
   const char c = sequence[0];
-  if (std::string_view("ijl'|").find(c) != std::string_view::npos) return 240;
-  if (std::string_view(" ftI.,:;!/\\[]").find(c) != std::string_view::npos) return 280;
-  if (std::string_view("r-()\"`{}*").find(c) != std::string_view::npos) return 360;
-  if (std::string_view("ckszvxyJ").find(c) != std::string_view::npos) return 500;
-  if (std::string_view("wNCRDHUBAKPSVXYE&").find(c) != std::string_view::npos) return 722;
-  if (std::string_view("GOQMm").find(c) != std::string_view::npos) return 815;
-  if (std::string_view("W%@").find(c) != std::string_view::npos) return 950;
+  for (const auto& [letters, width] : widths) {
+    if (letters.find(c) != letters.npos) return width;
+  }
   return c >= 'A' && c <= 'Z' ? 640 : 560;
 }
 
@@ -74,23 +79,15 @@ void for_each_sequence(std::string_view text, const Visit& visit) {
 }  // namespace
 
 std::string escape_markup(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> references = {
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}}};
   std::string out;
   for_each_sequence(text, [&](std::string_view sequence, bool valid) {
-    if (!valid || !is_allowed(sequence)) {
-      out += replacement;
-    } else if (sequence == "&") {
-      out += "&amp;";
-    } else if (sequence == "<") {
-      out += "&lt;";
-    } else if (sequence == ">") {
-      out += "&gt;";
-    } else if (sequence == "\"") {
-      out += "&quot;";
-    } else if (sequence == "'") {
-      out += "&#39;";
-    } else {
-      out += sequence;
+    std::string_view written = valid && is_allowed(sequence) ? sequence : replacement;
+    for (const auto& [character, reference] : references) {
+      if (sequence == character) written = reference;
     }
+    out += written;
   });
   return out;
 }
@@ -132,7 +129,7 @@ std::string power(int base, int exponent) {
                                                               "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string out = std::to_string(base);
   for (const char c : std::to_string(exponent)) {
-    out += c == '-' ? std::string_view("⁻") : raised[static_cast<std::size_t>(c - '0')];
+    out += c == '-' ? std::string_view("⁻") : raised[c - '0'];
   }
   return out;
 }

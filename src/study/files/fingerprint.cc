@@ -62,7 +62,7 @@ std::string fingerprint_of_folder(const fs::path& folder) {
     throw_failure(cat("model folder ", quote(folder.string()), ": ", error.message(),
                       "; name a Hugging Face model folder"));
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   Fingerprint fingerprint;
   for (const fs::path& file : files) {
     const std::uintmax_t bytes = fs::file_size(file, error);

@@ -1,8 +1,4 @@
-// Structs as JSON objects, by one list of members for both ways.
-//
-// Such a struct has a static function that visits its members by name, in the file's order:
-//
-//   static void members(auto& self, auto visit) { visit("id", self.id), visit("kind", self.kind); }
+// Structs that list their members (member_list.h) as JSON objects, in the list's order.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/acceptance/acceptance_measure.h"
+#include "study/acceptance/acceptance.h"
 
 namespace coppice::study {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::uint64_t calibration_seed = 1;
 std::string note_of(const MeasuredAcceptance& setting, const std::string& prompts,
                     const std::filesystem::path& file) {
   std::string ranks;
-  for (const double prob : setting.vector) {
+  for (const double prob : setting.acceptance_vector) {
     char text[16];
     std::snprintf(text, sizeof text, " %.3f", prob);
     ranks += text;
@@ -38,7 +38,7 @@ CellAcceptance::CellAcceptance(const StudyRequest& request, const ModelPair& pai
       file_(folder / (name_.empty() ? "acceptance.json" : cat("acceptance-", name_, ".json"))) {
   const bool named = !request.acceptance_file.empty();
   const auto& cells = request.cells;
-  if (named && std::none_of(cells.begin(), cells.end(), needs_acceptance)) {
+  if (named && std::ranges::none_of(cells, needs_acceptance)) {
     throw_usage(
         "--acceptance-vector: it is for policy sequoia without --grow-map, which is not studied; "
         "leave it out");
@@ -96,24 +96,15 @@ bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
   for (const StudyPrompt& prompt : prompts.of_file) {
     auto& prints = pair.prompt_prints;
     const std::string print = print_of(prompt);
-    if (std::find(prints.begin(), prints.end(), print) == prints.end()) prints.push_back(print);
+    if (std::ranges::find(prints, print) == prints.end()) prints.push_back(print);
   }
-  pair.prompt_count = static_cast<std::int32_t>(asked.prompts.size());
   pair.prompt_tokens = prompts.most_tokens;
-  pair.new_tokens = prompts.new_tokens;
   pair.seed = calibration_seed;
-  for (std::size_t s = 0; s < missing.size(); ++s) {
-    asked.sampling = missing[s];
-    asked.sampling.seed = calibration_seed;
-    asked.progress = [&](double done) {
-      if (!hooks.progress) return;
-      hooks.progress("measuring acceptance by rank",
-                     (static_cast<double>(s) + done) / static_cast<double>(missing.size()));
-    };
-    auto measured = measure_acceptance(engine, asked);
-    if (!measured) return false;
-    pair.settings.push_back(*std::move(measured));
-  }
+  for (GenerateOptions& setting : missing) setting.seed = calibration_seed;
+  asked.progress = [&](double done) {
+    if (hooks.progress) hooks.progress("measuring acceptance by rank", done);
+  };
+  if (!measure_settings(engine, std::move(asked), missing, pair)) return false;
   write_measured_pair(file_, pair);
   pair_ = std::move(pair);
   return true;

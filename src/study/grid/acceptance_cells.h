@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "study/acceptance/acceptance_file.h"
+#include "study/acceptance/acceptance.h"
 #include "study/grid/cell.h"
 #include "study/grid/settings.h"
 

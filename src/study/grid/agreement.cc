@@ -80,7 +80,7 @@ std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results&
       ordered.push_back(&result);
     }
   }
-  std::sort(ordered.begin(), ordered.end(), [](const Result* a, const Result* b) {
+  std::ranges::sort(ordered, [](const Result* a, const Result* b) {
     return std::tie(a->prompt, a->round, a->cell) < std::tie(b->prompt, b->round, b->cell);
   });
   decltype(std::map<decltype(reference_of({}, 0)), const Result*>()) references;
@@ -95,7 +95,7 @@ std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results&
     Agreement& agreement = agreements[place.at(group_of(cell))];
     ++agreement.texts;
     if (auto divergence = first_divergence(*reference->second, *result)) {
-      divergence->prompt_id = results.plan().prompts[static_cast<std::size_t>(result->prompt)].id;
+      divergence->prompt_id = results.plan().prompts[result->prompt].id;
       agreement.divergences.push_back(std::move(*divergence));
     }
   }

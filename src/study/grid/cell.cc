@@ -7,20 +7,6 @@
 #include "study/number_text.h"
 
 namespace coppice::study {
-namespace {
-
-void require_any(const std::string& option, const std::vector<Policy>& takers,
-                 const std::vector<Policy>& chosen) {
-  const auto is_chosen = [&](Policy taker) {
-    return std::find(chosen.begin(), chosen.end(), taker) != chosen.end();
-  };
-  if (std::any_of(takers.begin(), takers.end(), is_chosen)) return;
-  throw_usage(cat("--", option, ": it belongs to policy ", names_of(takers, " or "),
-                  ", which --policies does not name; leave it out, or name the policy there"));
-}
-
-}  // namespace
-
 std::string Cell::name() const { return policy_name(policy, plain_values); }
 
 std::string Cell::row_key() const {
@@ -77,17 +63,13 @@ Cell plain_of(const Cell& cell) {
 
 std::string Cell::plain_row_key() const { return plain_of(*this).row_key(); }
 
-GenerateOptions Cell::request(const SharedOptions& shared) const {
-  GenerateOptions options;
-  options.max_new_tokens = shared.max_new_tokens;
-  options.sampling = {temperature, shared.top_k, shared.top_p, shared.min_p,
-                      shared.repetition_penalty};
-  options.ignore_eos = shared.ignore_eos;
-  if (draft_temperature >= 0.0) options.draft_temperature = draft_temperature;
-  options.acceptance = acceptance;
-  options.seed = seed;
-  options.speculation = speculation_of(*this);
-  return options;
+GenerateOptions Cell::request(GenerateOptions shared) const {
+  shared.sampling.temperature = temperature;
+  if (draft_temperature >= 0.0) shared.draft_temperature = draft_temperature;
+  shared.acceptance = acceptance;
+  shared.seed = seed;
+  shared.speculation = speculation_of(*this);
+  return shared;
 }
 
 std::vector<std::string> study_policy_names() {
@@ -119,12 +101,33 @@ std::string policy_name(Policy policy, bool plain_values) {
   return cat(name_of(policy), plain_values ? "-plain" : "");
 }
 
-void require_chosen(PolicyOption option, const std::vector<Policy>& chosen) {
-  require_any(name_of(option), takers_of(option), chosen);
+PolicyOptions taken_by(Policy policy, const PolicyOptions& given) {
+  PolicyOptions taken;
+  taken.policy = policy;
+  if (takes(policy, PolicyOption::widths)) taken.widths = given.widths;
+  if (takes(policy, PolicyOption::tree)) taken.tree = given.tree;
+  if (takes(policy, PolicyOption::beam_width)) taken.beam_width = given.beam_width;
+  if (takes(policy, PolicyOption::threshold)) taken.threshold = given.threshold;
+  const bool shaped = !taken.widths.empty() || !taken.tree.empty();
+  if (takes(policy, PolicyOption::tree_depth) && !shaped) taken.tree_depth = given.tree_depth;
+  return taken;
 }
 
-void require_chosen(const std::string& option, Policy taker, const std::vector<Policy>& chosen) {
-  require_any(option, {taker}, chosen);
+void require_takers(const PolicyOptions& given, const std::vector<Policy>& chosen) {
+  for (const auto& [option, is_given] : {std::pair{PolicyOption::threshold, given.threshold != 0.0},
+                                         {PolicyOption::widths, !given.widths.empty()},
+                                         {PolicyOption::tree, !given.tree.empty()},
+                                         {PolicyOption::tree_depth, given.tree_depth != 0},
+                                         {PolicyOption::beam_width, given.beam_width != 0}}) {
+    if (is_given) require_any(name_of(option), takers_of(option), chosen);
+  }
+}
+
+void require_any(const std::string& option, const std::vector<Policy>& takers,
+                 const std::vector<Policy>& chosen) {
+  if (std::ranges::find_first_of(chosen, takers) != chosen.end()) return;
+  throw_usage(cat("--", option, ": it belongs to policy ", names_of(takers, " or "),
+                  ", which --policies does not name; leave it out, or name the policy there"));
 }
 
 }  // namespace coppice::study

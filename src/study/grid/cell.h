@@ -10,18 +10,9 @@
 
 #include "coppice.h"
 #include "engine/policy_options.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
-
-/// What all requests of a study share.
-struct SharedOptions {
-  std::int32_t max_new_tokens = 128;
-  double repetition_penalty = 1.0;
-  std::int32_t top_k = 0;
-  double top_p = 1.0;
-  double min_p = 0.0;
-  bool ignore_eos = false;
-};
 
 /// PolicyOptions without an acceptance vector: that is measured.
 struct Cell : PolicyOptions {
@@ -46,22 +37,11 @@ struct Cell : PolicyOptions {
   std::string label() const;
   /// The row of plain decoding that this cell's speed is compared with.
   std::string plain_row_key() const;
-  GenerateOptions request(const SharedOptions& shared) const;
+  /// `shared`: what all requests of a study share, which are length, filters and penalty.
+  GenerateOptions request(GenerateOptions shared) const;
   /// All but the policy, which stands first in a file.
-  static void members(auto& self, auto visit) {
-    visit("tree_size", self.tree_size);
-    visit("given_size", self.given_size);
-    visit("temperature", self.temperature);
-    visit("draft_temperature", self.draft_temperature);
-    visit("acceptance", self.acceptance);
-    visit("seed", self.seed);
-    visit("tree_depth", self.tree_depth);
-    visit("beam_width", self.beam_width);
-    visit("threshold", self.threshold);
-    visit("widths", self.widths);
-    visit("tree", self.tree);
-    visit("pair", self.pair);
-  }
+  COPPICE_MEMBERS(tree_size, given_size, temperature, draft_temperature, acceptance, seed,
+                  tree_depth, beam_width, threshold, widths, tree, pair)
 };
 
 void to_json(nlohmann::ordered_json& json, const Cell& cell);
@@ -82,10 +62,13 @@ PolicyOptions policy_named(const std::string& name);
 /// The name for which policy_named() gives these.
 std::string policy_name(Policy policy, bool plain_values);
 
-/// Throws Error(usage) where none of the `chosen` policies takes an option that was given, and
+/// What of `given` the policy takes; a shape that is given whole takes no depth. Without tree_size.
+PolicyOptions taken_by(Policy policy, const PolicyOptions& given);
+/// Throws Error(usage) for an option in `given` that none of the `chosen` policies takes, and that
 /// would change nothing.
-void require_chosen(PolicyOption option, const std::vector<Policy>& chosen);
-/// The same of an option of this name, without dashes, that `taker` alone takes.
-void require_chosen(const std::string& option, Policy taker, const std::vector<Policy>& chosen);
+void require_takers(const PolicyOptions& given, const std::vector<Policy>& chosen);
+/// The same of an option of this name, without dashes, that `takers` alone take.
+void require_any(const std::string& option, const std::vector<Policy>& takers,
+                 const std::vector<Policy>& chosen);
 
 }  // namespace coppice::study

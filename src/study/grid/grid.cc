@@ -1,5 +1,3 @@
-#include "study/grid/grid.h"
-
 #include <map>
 #include <optional>
 #include <set>
@@ -8,6 +6,7 @@
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "study/grid/cell.h"
+#include "study/grid/settings.h"
 #include "study/number_text.h"
 
 namespace coppice::study {
@@ -39,49 +38,39 @@ void check_lists(const GridLists& lists, const Policies& policies) {
   }
   std::vector<Policy> chosen;
   for (const PolicyOptions& one : policies) chosen.push_back(one.policy);
-  const auto check = [&](PolicyOption option, bool given) {
-    if (given) require_chosen(option, chosen);
-  };
-  check(PolicyOption::threshold, lists.threshold != 0.0);
-  check(PolicyOption::widths, !lists.widths.empty());
-  check(PolicyOption::tree_depth, lists.tree_depth != 0);
-  check(PolicyOption::beam_width, lists.beam_width != 0);
   // One option of a request, but a study may have both policies, each with its own file.
-  if (!lists.tree.empty()) require_chosen("tree", Policy::static_tree, chosen);
-  if (!lists.grow_map.empty()) require_chosen("grow-map", Policy::sequoia, chosen);
+  PolicyOptions given = lists.options;
+  given.tree.clear();
+  require_takers(given, chosen);
+  if (!lists.options.tree.empty()) require_any("tree", {Policy::static_tree}, chosen);
+  if (!lists.grow_map.empty()) require_any("grow-map", {Policy::sequoia}, chosen);
 }
+
+bool is_shaped(const Cell& cell) { return !cell.widths.empty() || !cell.tree.empty(); }
 
 /// The cell of `policy` at `size`; `base` has what does not depend on the policy.
 Cell cell_of(const GridLists& lists, const Cell& base, const PolicyOptions& chosen,
              std::int32_t size) {
-  const Policy policy = chosen.policy;
+  PolicyOptions given = lists.options;
+  if (chosen.policy == Policy::sequoia) given.tree = lists.grow_map;
   Cell cell = base;
-  cell.policy = policy;
+  static_cast<PolicyOptions&>(cell) = taken_by(chosen.policy, given);
   cell.plain_values = chosen.plain_values;
   cell.draft_temperature = lists.draft_temperature;
-  if (takes(policy, PolicyOption::widths)) cell.widths = lists.widths;
-  if (takes(policy, PolicyOption::tree)) {
-    cell.tree = policy == Policy::sequoia ? lists.grow_map : lists.tree;
-  }
-  if (takes(policy, PolicyOption::threshold)) cell.threshold = lists.threshold;
-  if (takes(policy, PolicyOption::beam_width)) cell.beam_width = lists.beam_width;
-  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
-  if (takes(policy, PolicyOption::tree_depth) && !shaped) cell.tree_depth = lists.tree_depth;
-  cell.tree_size = shaped ? 0 : size;
+  cell.tree_size = is_shaped(cell) ? 0 : size;
   return cell;
 }
 
 /// Gives a tree of fixed size its number, so that "auto" names one thing: what costs choose.
-void settle_size(Cell& cell, const SharedOptions& shared) {
+void settle_size(Cell& cell, const GenerateOptions& shared) {
   const Speculation speculation = cell.request(shared).speculation;
   if (cell.tree_size > 0 || sized_by_costs(speculation)) return;
-  const bool shaped = !cell.widths.empty() || !cell.tree.empty();
   SequoiaTrees sequoia_trees;
   const std::int32_t size = plan_trees(speculation, largest_tree_size, sequoia_trees).size;
-  (shaped ? cell.given_size : cell.tree_size) = size;
+  (is_shaped(cell) ? cell.given_size : cell.tree_size) = size;
 }
 
-std::string refused(const Cell& cell, const SharedOptions& shared) {
+std::string refused(const Cell& cell, const GenerateOptions& shared) {
   try {
     cell.request(shared).validate();
     return {};
@@ -93,7 +82,7 @@ std::string refused(const Cell& cell, const SharedOptions& shared) {
 
 }  // namespace
 
-Grid make_grid(const GridLists& lists, const SharedOptions& shared) {
+Grid make_grid(const GridLists& lists, const GenerateOptions& shared) {
   const Policies policies = policies_of(lists);
   check_lists(lists, policies);
   Grid grid;

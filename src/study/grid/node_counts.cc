@@ -82,6 +82,12 @@ Examined& Examined::operator+=(const Examined& other) {
   return *this;
 }
 
+StepCount& StepCount::operator+=(const StepCount& other) {
+  steps += other.steps;
+  tokens += other.tokens;
+  return *this;
+}
+
 SamplingParams counted_params(const SamplingParams& target) {
   if (target.temperature > 0.0) return target;
   return {1.0, 0, 1.0, 0.0, target.repetition_penalty};
@@ -91,19 +97,17 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
                      std::span<const float> target_prob, const AcceptanceCalibration* calibration) {
   if (tree.size() == 0) return;
   if (tree.uniform[1] >= 0.0f) {  // node 1 is the root's first child
-    StepCount& steps = by_number[number_bin(tree.uniform[1])];
-    ++steps.steps;
-    steps.tokens += static_cast<std::int64_t>(path.size()) + 1;
+    by_number[number_bin(tree.uniform[1])] += {1, static_cast<std::int64_t>(path.size()) + 1};
   }
   ChildLinks links;
   links.assign(tree);
   // The walk: the root, then the accepted path.
   std::vector<char> walked(static_cast<std::size_t>(tree.nodes()), 0);
   walked[0] = 1;
-  for (const std::int32_t node : path) walked[static_cast<std::size_t>(node)] = 1;
+  for (const std::int32_t node : path) walked[node] = 1;
   for (std::int32_t parent = 0; parent < tree.nodes(); ++parent) {
     if (links.first_child(parent) < 0) continue;
-    bool examined = walked[static_cast<std::size_t>(parent)] != 0;
+    bool examined = walked[parent] != 0;
     double earlier = 0.0, believed = 0.0;  // D, and belief, of the siblings before
     for (std::int32_t child = links.first_child(parent); child >= 0;
          child = links.next_sibling(child)) {
@@ -135,18 +139,14 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
 }
 
 NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
-  for (std::size_t b = 0; b < probability_bins; ++b) {
-    by_draft_prob[b] += other.by_draft_prob[b];
-    for (std::size_t t = 0; t < probability_bins; ++t) joint[b][t] += other.joint[b][t];
-  }
-  for (std::size_t b = 0; b < octave_bins; ++b) by_estimate[b] += other.by_estimate[b];
-  for (std::size_t b = 0; b < probability_bins; ++b) {
-    by_chance[b] += other.by_chance[b];
-  }
-  for (std::size_t b = 0; b < number_bins; ++b) {
-    by_number[b].steps += other.by_number[b].steps;
-    by_number[b].tokens += other.by_number[b].tokens;
-  }
+  const auto add_bins = [](auto& bins, const auto& others) {
+    for (std::size_t b = 0; b < bins.size(); ++b) bins[b] += others[b];
+  };
+  add_bins(by_draft_prob, other.by_draft_prob);
+  add_bins(by_estimate, other.by_estimate);
+  add_bins(by_chance, other.by_chance);
+  add_bins(by_number, other.by_number);
+  for (std::size_t b = 0; b < probability_bins; ++b) add_bins(joint[b], other.joint[b]);
   for (const auto& [position, counts] : other.by_position) by_position[position] += counts;
   return *this;
 }
@@ -224,7 +224,7 @@ std::vector<float> token_probs(const StepView& step, const SamplingParams& param
     const std::span<const float> row = step.target.distribution_at(node, params);
     for (; child >= 0; child = links.next_sibling(child)) {
       const auto c = static_cast<std::size_t>(child);
-      probs[c] = row[static_cast<std::size_t>(tree.token[c])];
+      probs[c] = row[tree.token[c]];
     }
   }
   return probs;

@@ -50,6 +50,8 @@ struct Examined {
 struct StepCount {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
+
+  StepCount& operator+=(const StepCount& other);
 };
 
 /// What T is taken under where a step was judged by `target`.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "study/files/member_list.h"
 #include "study/grid/node_counts.h"
 
 namespace coppice::study {
@@ -51,13 +52,7 @@ struct Turn {
   std::string text;                 ///< theirs
   std::string finish_reason;
 
-  static void members(auto& self, auto visit) {
-    visit("prompt_tokens", self.prompt_tokens);
-    visit("prefill_tokens", self.prefill_tokens);
-    visit("tokens", self.tokens);
-    visit("text", self.text);
-    visit("finish_reason", self.finish_reason);
-  }
+  COPPICE_MEMBERS(prompt_tokens, prefill_tokens, tokens, text, finish_reason)
 };
 
 struct Result {

@@ -40,8 +40,6 @@ std::optional<std::string> checked(std::string_view line) {
   return object;
 }
 
-using Json = nlohmann::ordered_json;
-
 std::string oracle_name(const std::string& pair, double temperature, std::int32_t size) {
   return cat("oracle size=", size, " temperature=", number_text(temperature),
              pair.empty() ? "" : " pair=", pair);
@@ -57,12 +55,6 @@ OracleResult oracle_from(const nlohmann::json& json) try {
   return result;
 } catch (const nlohmann::json::exception&) {
   throw_failure("a value is missing or of another type");
-}
-
-std::string prompt_id_in(const nlohmann::json& json) {
-  const auto id = json.find("prompt");
-  if (id == json.end() || !id->is_string()) throw_failure("it names no prompt");
-  return id->get<std::string>();
 }
 
 }  // namespace
@@ -98,31 +90,15 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
   return lines;
 }
 
-ResultsStore::ResultsStore(const std::filesystem::path& file) {
+Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Access access)
+    : plan_(plan) {
   std::error_code ignored;
-  const bool is_new = !std::filesystem::exists(file, ignored);
-  FileHandle handle = open_file(file, O_RDWR | O_CREAT);
+  const bool is_new = access == Access::append && !std::filesystem::exists(file, ignored);
+  FileHandle handle = access == Access::append ? open_file(file, O_RDWR | O_CREAT) : FileHandle();
   if (is_new) sync_folder(file.parent_path());
   std::uintmax_t whole_bytes = 0;
-  lines_ = read_results(file, &whole_bytes);
-  file_.emplace(file, std::move(handle), whole_bytes);
-}
-
-void ResultsStore::append(std::string_view object) {
-  file_->append(with_checksum(object) + '\n');
-  file_->sync();
-}
-
-Results::Results(ResultsStore store, const StudyPlan& plan)
-    : store_(std::move(store)), plan_(plan) {
-  read(store_->file(), store_->lines());
-}
-
-Results::Results(const std::filesystem::path& file, const StudyPlan& plan) : plan_(plan) {
-  read(file, read_results(file));
-}
-
-void Results::read(const std::filesystem::path& file, const std::vector<StoredLine>& lines) {
+  const std::vector<StoredLine> lines = read_results(file, &whole_bytes);
+  if (access == Access::append) file_.emplace(file, std::move(handle), whole_bytes);
   for (const StoredLine& line : lines) {
     try {
       read(line);
@@ -136,55 +112,64 @@ void Results::read(const std::filesystem::path& file, const std::vector<StoredLi
 void Results::read(const StoredLine& line) {
   const JsonObject parsed = parse_json_object(line.text, "the line");
   const nlohmann::json& json = *parsed;
-  const std::string id = prompt_id_in(json);
-  const auto prompt = std::find_if(plan_.prompts.begin(), plan_.prompts.end(),
-                                   [&](const PromptName& one) { return one.id == id; });
+  if (!json.contains("prompt") || !json["prompt"].is_string()) throw_failure("it names no prompt");
+  const auto id = json["prompt"].get<std::string>();
+  const auto prompt = std::ranges::find(plan_.prompts, id, &PromptName::id);
   const auto place = static_cast<std::int32_t>(prompt - plan_.prompts.begin());
-  bool planned = prompt != plan_.prompts.end();
-  const auto note = [&](const std::string& name, std::int32_t round) {
+  // Keeps a result that the plan asks for.
+  const auto note = [&](auto& kept, auto result, const std::string& name, std::int32_t round,
+                        const auto& is_planned) {
     if (!done_.emplace(name, id, round).second) throw_failure("it stands there twice");
-    if (!planned) ++others_;
+    if (prompt == plan_.prompts.end() || !is_planned(result)) {
+      ++others_;
+      return;
+    }
+    result.prompt = place;
+    kept.push_back(std::move(result));
   };
   if (json.contains("oracle")) {
     OracleResult result = oracle_from(json);
-    result.prompt = place;
-    const std::int32_t size = result.walk.size;
-    planned = planned && std::any_of(plan_.oracle.begin(), plan_.oracle.end(), [&](const auto& o) {
-                return o.pair == result.pair && o.temperature == result.temperature &&
-                       std::find(o.sizes.begin(), o.sizes.end(), size) != o.sizes.end();
-              });
-    note(oracle_name(result.pair, result.temperature, size), 0);
-    if (planned) oracle_.push_back(std::move(result));
+    const std::string name = oracle_name(result.pair, result.temperature, result.walk.size);
+    note(oracle_, std::move(result), name, 0, [&](const OracleResult& one) {
+      return std::ranges::any_of(plan_.oracle, [&](const OraclePlan& o) {
+        return o.pair == one.pair && o.temperature == one.temperature &&
+               std::ranges::find(o.sizes, one.walk.size) != o.sizes.end();
+      });
+    });
     return;
   }
   Result result = result_from(json);
-  result.prompt = place;
-  planned = planned && result.round < plan_.rounds &&
-            std::any_of(plan_.cells.begin(), plan_.cells.end(),
-                        [&](const Cell& cell) { return cell.key() == result.cell; });
-  note(result.cell, result.round);
-  if (planned) results_.push_back(std::move(result));
+  const std::string name = result.cell;
+  const std::int32_t round = result.round;
+  note(results_, std::move(result), name, round, [&](const Result& one) {
+    return one.round < plan_.rounds && std::ranges::any_of(plan_.cells, [&](const Cell& cell) {
+             return cell.key() == one.cell;
+           });
+  });
 }
 
 bool Results::has(const Cell& cell, std::int32_t prompt, std::int32_t round) const {
-  return done_.contains({cell.key(), plan_.prompts[static_cast<std::size_t>(prompt)].id, round});
+  return done_.contains({cell.key(), prompt_id(prompt), round});
 }
 bool Results::has_oracle(const std::string& pair, double temperature, std::int32_t size,
                          std::int32_t prompt) const {
-  return done_.contains({oracle_name(pair, temperature, size),
-                         plan_.prompts[static_cast<std::size_t>(prompt)].id, 0});
+  return done_.contains({oracle_name(pair, temperature, size), prompt_id(prompt), 0});
+}
+
+void Results::append(std::string_view object) {
+  file_->append(with_checksum(object) + '\n');
+  file_->sync();
 }
 
 void Results::add(Result result) {
-  const std::string& id = plan_.prompts[static_cast<std::size_t>(result.prompt)].id;
-  store_->append(to_json(result, id).dump());
-  done_.emplace(result.cell, id, result.round);
+  append(to_json(result, prompt_id(result.prompt)).dump());
+  done_.emplace(result.cell, prompt_id(result.prompt), result.round);
   results_.push_back(std::move(result));
 }
 
 void Results::add(OracleResult result) {
-  const std::string& id = plan_.prompts[static_cast<std::size_t>(result.prompt)].id;
-  store_->append(Json{{"oracle", result}, {"prompt", id}}.dump());
+  const std::string& id = prompt_id(result.prompt);
+  append(nlohmann::ordered_json{{"oracle", result}, {"prompt", id}}.dump());
   done_.emplace(oracle_name(result.pair, result.temperature, result.walk.size), id, 0);
   oracle_.push_back(std::move(result));
 }

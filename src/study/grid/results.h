@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "study/files/appended_file.h"
+#include "study/files/member_list.h"
 #include "study/grid/cell.h"
 #include "study/grid/oracle_walk.h"
 #include "study/grid/result.h"
@@ -35,27 +36,6 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
 /// The line that read_results() takes for `object`, a JSON object's text; without its end.
 std::string with_checksum(std::string_view object);
 
-/// Appends lines to a file that may have been cut short by a kill. One process and one thread at a
-/// time.
-class ResultsStore {
- public:
-  /// Opens or creates the file and reads it. A torn last line is cut off. Throws as read_results()
-  /// does, with the file as it was.
-  explicit ResultsStore(const std::filesystem::path& file);
-
-  /// What was there on opening.
-  const std::vector<StoredLine>& lines() const { return lines_; }
-  const std::filesystem::path& file() const { return file_->path(); }
-
-  /// Appends an object's text as a line and waits until it is on the disk. Throws Error(failure),
-  /// with the lines before as they were, for a full disk and the like.
-  void append(std::string_view object);
-
- private:
-  std::vector<StoredLine> lines_;
-  std::optional<AppendedFile> file_;
-};
-
 /// The oracle's walk along one prompt's text, with trees of one size.
 struct OracleResult {
   std::string pair;  ///< Cell::pair
@@ -78,11 +58,7 @@ struct OraclePlan {
   double temperature = 0.0;
   std::vector<std::int32_t> sizes;
 
-  static void members(auto& self, auto visit) {
-    visit("pair", self.pair);
-    visit("temperature", self.temperature);
-    visit("sizes", self.sizes);
-  }
+  COPPICE_MEMBERS(pair, temperature, sizes)
 };
 
 /// What a study consists of: every cell on every prompt in every round, and the oracle's walks.
@@ -92,23 +68,19 @@ struct StudyPlan {
   std::int32_t rounds = 1;
   std::vector<OraclePlan> oracle;
 
-  static void members(auto& self, auto visit) {
-    visit("rounds", self.rounds);
-    visit("cells", self.cells);
-    visit("oracle", self.oracle);
-    visit("prompts", self.prompts);
-  }
+  COPPICE_MEMBERS(rounds, cells, oracle, prompts)
 };
 
-/// Results in memory and on the disk.
+enum class Access { read, append };
+
+/// Results in memory and on the disk. One process and one thread at a time append.
 class Results {
  public:
-  /// Reads what `store` holds. Results that the plan does not ask for stay in the file and are
-  /// counted. Throws Error(failure) that names the line for anything that is no result, and for one
-  /// that stands there twice.
-  Results(ResultsStore store, const StudyPlan& plan);
-  /// The same of a file that is not written to: add() may not be called.
-  Results(const std::filesystem::path& file, const StudyPlan& plan);
+  /// Reads the file. To append, it is created if it is missing, and a torn last line is cut off.
+  /// Results that the plan does not ask for stay in the file and are counted. Throws Error(failure)
+  /// as read_results() does, and one that names the line for anything that is no result, and for
+  /// one that stands there twice; with the file as it was.
+  Results(const std::filesystem::path& file, const StudyPlan& plan, Access access = Access::read);
 
   bool has(const Cell& cell, std::int32_t prompt, std::int32_t round) const;
   /// In round 0, by names.
@@ -118,7 +90,8 @@ class Results {
   bool has_oracle(const std::string& pair, double temperature, std::int32_t size,
                   std::int32_t prompt) const;
 
-  /// To the disk first. Throws as ResultsStore::append does, with nothing added.
+  /// To the disk first, which is waited for. Throws Error(failure) for a full disk and the like,
+  /// with nothing added and the lines before as they were.
   void add(Result result);
   void add(OracleResult result);
 
@@ -130,10 +103,12 @@ class Results {
 
  private:
   using Name = std::tuple<std::string, std::string, std::int32_t>;  ///< cell, prompt's id, round
-  void read(const std::filesystem::path& file, const std::vector<StoredLine>& lines);
-  void read(const StoredLine& line);
 
-  std::optional<ResultsStore> store_;
+  const std::string& prompt_id(std::int32_t prompt) const { return plan_.prompts[prompt].id; }
+  void read(const StoredLine& line);
+  void append(std::string_view object);
+
+  std::optional<AppendedFile> file_;
   StudyPlan plan_;
   std::vector<Result> results_;
   std::vector<OracleResult> oracle_;

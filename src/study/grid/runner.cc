@@ -42,7 +42,7 @@ struct PromptWork {
 void shuffle(std::vector<const Cell*>& cells, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (std::size_t left = cells.size(); left > 1; --left) {
-    std::swap(cells[left - 1], cells[static_cast<std::size_t>(random() % left)]);
+    std::swap(cells[left - 1], cells[random() % left]);
   }
 }
 
@@ -111,7 +111,7 @@ class Runner {
     return found == work_.acceptance_vectors.end() ? nullptr : &found->second;
   }
 
-  CellRun run_of(const Cell& cell, const SharedOptions& shared, std::int32_t prompt) const {
+  CellRun run_of(const Cell& cell, const GenerateOptions& shared, std::int32_t prompt) const {
     const auto at = static_cast<std::size_t>(prompt);
     return {cell,
             shared,
@@ -123,7 +123,7 @@ class Runner {
   }
 
   void warm_up(Engine& engine) {
-    SharedOptions few = work_.shared;
+    GenerateOptions few = work_.shared;
     few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
     for (const Cell& cell : results_.plan().cells) {
       if (cell.pair != work_.pair || stopped()) continue;
@@ -149,7 +149,7 @@ class Runner {
       CellRun run = run_of(*cell, work_.shared, work.prompt);
       std::optional<TraceRun> trace;
       if (work_.trace != nullptr && work.round == 0) {
-        const PromptName& prompt = results_.plan().prompts[static_cast<std::size_t>(work.prompt)];
+        const PromptName& prompt = results_.plan().prompts[work.prompt];
         trace.emplace(work_.trace->run_of(cell->key()), work_.trace->prompt_of(prompt.id));
         run.trace = &*trace;
       }

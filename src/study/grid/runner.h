@@ -19,7 +19,7 @@ namespace coppice::study {
 
 struct CellRun {
   const Cell& cell;
-  const SharedOptions& shared;
+  const GenerateOptions& shared;
   const std::vector<std::vector<TokenId>>& turns;  ///< of the prompt, at least one; none is empty
   std::uint64_t stream = 0;  ///< of randomness, so that prompts do not share noise
   std::function<bool()> stop;
@@ -37,7 +37,7 @@ std::optional<Result> run_cell(Engine& engine, const CellRun& run);
 struct StudyWork {
   std::string pair;  ///< Cell::pair of the plan's cells that are run
   std::string run;   ///< Result::run
-  SharedOptions shared;
+  GenerateOptions shared;
   /// By prompt and turn; none is empty. [plan.prompts][turns]
   std::vector<std::vector<std::vector<TokenId>>> prompts;
   std::map<std::string, std::vector<double>>

@@ -78,7 +78,7 @@ std::vector<OraclePlan> oracle_of(const StudyRequest& request) {
   std::vector<OraclePlan> all;
   if (request.oracle_positions == 0 || request.oracle_sizes.empty()) return all;
   for (const Cell& cell : request.cells) {
-    const bool known = std::any_of(all.begin(), all.end(), [&](const OraclePlan& one) {
+    const bool known = std::ranges::any_of(all, [&](const OraclePlan& one) {
       return one.pair == cell.pair && one.temperature == cell.temperature;
     });
     if (cell.temperature > 0.0 && !known) {
@@ -92,7 +92,7 @@ std::string seeds_of(const StudyPlan& plan) {
   std::vector<std::uint64_t> seeds;
   std::string text;
   for (const Cell& cell : plan.cells) {
-    if (std::find(seeds.begin(), seeds.end(), cell.seed) != seeds.end()) continue;
+    if (std::ranges::find(seeds, cell.seed) != seeds.end()) continue;
     seeds.push_back(cell.seed);
     text += cat(text.empty() ? "" : ", ", cell.seed);
   }
@@ -128,7 +128,7 @@ Facts facts_of(const std::vector<Provenance>& runs) {
     std::string all;
     for (const Provenance& run : runs) {
       const std::string value = of(run);
-      if (value.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
+      if (value.empty() || std::ranges::find(values, value) != values.end()) continue;
       values.push_back(value);
       all += (all.empty() ? "" : "; ") + value;
     }
@@ -153,17 +153,17 @@ Facts facts_of(const std::vector<Provenance>& runs) {
 }
 
 StudyFile study_file_of(const StudyRequest& request) {
-  const SharedOptions& shared = request.shared;
+  const GenerateOptions& shared = request.shared;
   const EngineOptions& engine = request.engine;
   StudyFile file;
   file.fixed = {{"version", version()},
                 {"prompt_tokens", request.prompt_tokens},
                 {"max_new_tokens", shared.max_new_tokens},
                 {"ignore_eos", shared.ignore_eos},
-                {"repetition_penalty", shared.repetition_penalty},
-                {"top_k", shared.top_k},
-                {"top_p", shared.top_p},
-                {"min_p", shared.min_p},
+                {"repetition_penalty", shared.sampling.repetition_penalty},
+                {"top_k", shared.sampling.top_k},
+                {"top_p", shared.sampling.top_p},
+                {"min_p", shared.sampling.min_p},
                 {"oracle_positions", request.oracle_positions},
                 {"device", name_of(engine.device)},
                 {"threads", engine.threads},
@@ -263,7 +263,7 @@ void add_missing(StudyFile& file, const StudyFile& other) {
     if (!file.trees.contains(path)) file.trees[path] = fingerprint;
   }
   for (const Provenance& run : other.runs) {
-    if (std::find(file.runs.begin(), file.runs.end(), run) == file.runs.end()) {
+    if (std::ranges::find(file.runs, run) == file.runs.end()) {
       file.runs.push_back(run);
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "study/files/member_list.h"
 #include "study/grid/results.h"
 #include "study/grid/settings.h"
 
@@ -29,21 +30,8 @@ struct Provenance {
   int jobs = 1;
 
   bool operator==(const Provenance&) const = default;
-  static void members(auto& self, auto visit) {
-    visit("date", self.date);
-    visit("version", self.version);
-    visit("build", self.build);
-    visit("command", self.command);
-    visit("pair", self.pair);
-    visit("device", self.device);
-    visit("dtype", self.dtype);
-    visit("kv_dtype", self.kv_dtype);
-    visit("card", self.card);
-    visit("cpu", self.cpu);
-    visit("instruction_set", self.instruction_set);
-    visit("threads", self.threads);
-    visit("jobs", self.jobs);
-  }
+  COPPICE_MEMBERS(date, version, build, command, pair, device, dtype, kv_dtype, card, cpu,
+                  instruction_set, threads, jobs)
 };
 
 /// Of a run that begins now.

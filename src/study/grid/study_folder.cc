@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/files/file_lock.h"
+#include "study/files/appended_file.h"
 
 namespace coppice::study {
 namespace {

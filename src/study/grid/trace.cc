@@ -1,18 +1,15 @@
 #include "study/grid/trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <set>
 #include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include "base/error.h"
+#include "study/files/appended_file.h"
 #include "study/files/bytes.h"
 #include "study/files/file_header.h"
-#include "study/files/file_lock.h"
 #include "verify/children.h"
 
 namespace coppice::study {
@@ -58,7 +55,7 @@ TraceNode take_record(ByteReader& in) {
 bool is_list_of_names(const nlohmann::json& header, const char* list) {
   const nlohmann::json names = header.value(list, nlohmann::json());
   std::set<std::string> seen;
-  return names.is_array() && std::all_of(names.begin(), names.end(), [&](const auto& name) {
+  return names.is_array() && std::ranges::all_of(names, [&](const auto& name) {
            return name.is_string() && seen.insert(name.template get<std::string>()).second;
          });
 }
@@ -98,9 +95,7 @@ void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
   const TokenTree& tree = step.tree;
   const auto nodes = static_cast<std::size_t>(tree.nodes());
   fate_.assign(nodes, Fate::not_reached);
-  const auto fate = [&](std::int32_t node) -> Fate& {
-    return fate_[static_cast<std::size_t>(node)];
-  };
+  const auto fate = [&](std::int32_t node) -> Fate& { return fate_[node]; };
   fate(0) = Fate::root;
   for (const std::int32_t node : step.verdict.path) fate(node) = Fate::accepted;
   ChildLinks links;
@@ -126,12 +121,11 @@ void TraceRun::add(const StepView& step, std::span<const float> target_prob) {
   ++step_;
 }
 
-void TraceWriter::hold() {
-  file_ = open_locked(path_);
-  if (file_.get() < 0) {
-    throw_usage(cat("trace ", quote(path_.string()),
-                    ": another run is writing it; wait for its end or name another file"));
-  }
+FileHandle TraceWriter::hold() const {
+  FileHandle file = open_locked(path_);
+  if (file.get() >= 0) return file;
+  throw_usage(cat("trace ", quote(path_.string()),
+                  ": another run is writing it; wait for its end or name another file"));
 }
 
 TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& runs,
@@ -141,7 +135,7 @@ TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& r
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
     throw_usage(cat("trace ", quote(path.string()), ": not a regular file; name another"));
   }
-  hold();
+  FileHandle file = hold();
   const std::string before = read_file(path, "trace", largest_trace);
   nlohmann::json old = {{"runs", nlohmann::json::array()}, {"prompts", nlohmann::json::array()}};
   std::string_view body;
@@ -170,24 +164,15 @@ TraceWriter::TraceWriter(const fs::path& path, const std::vector<std::string>& r
   }
   if (kept != before) {
     write_file(path, kept, resumes_when_free);
-    hold();  // the file that now has the name
+    file = hold();  // the file that now has the name
   }
-  end_ = kept.size();
+  file_.emplace(path, std::move(file), kept.size());
 }
 
 void TraceWriter::append(const TraceRun& run) {
   const std::lock_guard lock(mutex_);
-  if (::lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) < 0) {
-    throw_write_failure(path_, errno);
-  }
-  if (!write_all(file_.get(), run.bytes()) || ::fsync(file_.get()) != 0) {
-    const int error = errno;
-    // What came through is taken back; if even that fails, readers leave the torn record out and
-    // continuing cuts the generation off.
-    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), static_cast<off_t>(end_));
-    throw_write_failure(path_, error);
-  }
-  end_ += run.bytes().size();
+  file_->append(run.bytes());
+  file_->sync();
 }
 
 Trace read_trace(const fs::path& path) {

@@ -14,13 +14,15 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/files.h"
 #include "engine/step_view.h"
+#include "study/files/appended_file.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
@@ -46,20 +48,8 @@ struct TraceNode {
   float target_prob = 1.0f;  ///< T(token | path), processed: at temperature 0 it is 0 or 1
   Fate fate = Fate::root;
 
-  static void members(auto& self, auto visit) {
-    visit("run", self.run);
-    visit("prompt", self.prompt);
-    visit("step", self.step);
-    visit("node", self.node);
-    visit("token", self.token);
-    visit("parent", self.parent);
-    visit("depth", self.depth);
-    visit("rank", self.rank);
-    visit("draft_prob", self.draft_prob);
-    visit("value", self.value);
-    visit("target_prob", self.target_prob);
-    visit("fate", self.fate);
-  }
+  COPPICE_MEMBERS(run, prompt, step, node, token, parent, depth, rank, draft_prob, value,
+                  target_prob, fate)
 };
 
 /// Bytes of a record in the file.
@@ -101,13 +91,12 @@ class TraceWriter {
 
  private:
   using Numbers = std::map<std::string, std::uint32_t>;
-  void hold();
+  FileHandle hold() const;
 
   std::filesystem::path path_;
   Numbers runs_, prompts_;
   std::mutex mutex_;
-  FileHandle file_;
-  std::uint64_t end_ = 0;  ///< bytes that stand
+  std::optional<AppendedFile> file_;
 };
 
 struct Trace {

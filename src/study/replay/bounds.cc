@@ -1,10 +1,9 @@
-#include "study/replay/bounds.h"
-
 #include <algorithm>
 #include <limits>
 #include <span>
 
 #include "kernels/rejection_rule.h"
+#include "study/replay/sources.h"
 
 namespace coppice::study {
 namespace {
@@ -17,14 +16,13 @@ struct Interval {
 class RecordedResidual {
  public:
   RecordedResidual(const RecordedPosition& position, std::int32_t node) {
-    const auto n = static_cast<std::size_t>(node);
-    const std::size_t first = position.first_entry[n];
+    const std::size_t first = position.first_entry[node];
     const auto count = static_cast<std::size_t>(position.entries(node));
     target_ = std::span(position.target).subspan(first, count);
     draft_ = std::span(position.draft).subspan(first, count);
-    draft_rest_ = static_cast<double>(position.draft_rest[n]);
-    target_rest_ = static_cast<double>(position.target_rest[n]);
-    excess_ = std::max(0.0, target_rest_ - static_cast<double>(position.overlap[n]));
+    draft_rest_ = static_cast<double>(position.draft_rest[node]);
+    target_rest_ = static_cast<double>(position.target_rest[node]);
+    excess_ = std::max(0.0, target_rest_ - static_cast<double>(position.overlap[node]));
   }
 
   std::size_t entries() const { return draft_.size(); }
@@ -57,11 +55,10 @@ double ratio(double part, double whole) {
 std::int32_t BoundsFinder::room_below(const TokenTree& tree, const GrowthLimits& limits,
                                       const GrowthKind& kind, std::int32_t node) const {
   std::int32_t places = limits.max_size;
-  for (std::int32_t n = node; n > 0; n = tree.parent[static_cast<std::size_t>(n)]) {
-    places -= tree.rank[static_cast<std::size_t>(n)] + 1;
+  for (std::int32_t n = node; n > 0; n = tree.parent[n]) {
+    places -= tree.rank[n] + 1;
   }
-  const std::int32_t levels =
-      std::min(limits.max_depth, kind.depth) - tree.depth[static_cast<std::size_t>(node)];
+  const std::int32_t levels = std::min(limits.max_depth, kind.depth) - tree.depth[node];
   return std::max(0, std::min(places, levels));
 }
 
@@ -75,20 +72,20 @@ void BoundsFinder::begin(const TokenTree& tree, const GrowthLimits& limits, cons
   for (const std::int32_t source : tree.source) arena_nodes = std::max(arena_nodes, source + 1);
   tree_node_.assign(static_cast<std::size_t>(arena_nodes), -1);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-    tree_node_[static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)])] = node;
+    tree_node_[tree.source[node]] = node;
   }
   const bool full = tree.size() >= limits.max_size;
-  const double cut = full ? *std::min_element(tree.value.begin(), tree.value.end()) : 0.0;
+  const double cut = full ? *std::ranges::min_element(tree.value) : 0.0;
   for (const Shortfall& shortfall : draft.shortfalls()) {
     // A node that lost its place would have lost all below it.
     if (shortfall.node >= arena_nodes) continue;
-    const std::int32_t node = tree_node_[static_cast<std::size_t>(shortfall.node)];
+    const std::int32_t node = tree_node_[shortfall.node];
     if (node < 0) continue;
     if (kind.displacement == Displacement::by_value && shortfall.value < cut) continue;
     const std::int32_t room = room_below(tree, limits, kind, node);
     if (room == 0) continue;
     grew_short_ = true;
-    extra_[static_cast<std::size_t>(node)] = room;
+    extra_[node] = room;
     largest_missing_ = std::max(largest_missing_, shortfall.value);
   }
 }
@@ -97,7 +94,7 @@ bool BoundsFinder::in_doubt(const TokenTree& tree, std::int32_t node, std::uint6
                             std::int32_t accepted, const RecordedDraft& draft,
                             const RecordedTarget& target, const StepKey& key) const {
   // The first two children are judged exactly.
-  if (accepted >= 0 && tree.rank[static_cast<std::size_t>(accepted)] < 2) return false;
+  if (accepted >= 0 && tree.rank[accepted] < 2) return false;
   const RecordedPlace at = target.place(node);
   if (!at.recorded()) return false;  // it has no children
   const RecordedResidual records(draft.position(at), at.node);
@@ -105,16 +102,15 @@ bool BoundsFinder::in_doubt(const TokenTree& tree, std::int32_t node, std::uint6
   double drawn = 0.0;
   std::uint64_t rank = 0;
   for (std::int32_t child = node + 1; child < tree.nodes(); ++child) {
-    const auto i = static_cast<std::size_t>(child);
-    if (tree.parent[i] != node) continue;
+    if (tree.parent[child] != node) continue;
     if (rank > 0) {
       mass = records.mass(c);
       if (mass.high <= NodeRejection::no_mass) return false;
     }
-    const double draft_prob = static_cast<double>(tree.draft_prob[i]);
+    const double draft_prob = static_cast<double>(tree.draft_prob[child]);
     const double left = std::max(1.0 - drawn, draft_prob);
     if (rank >= 2) {
-      const double target_prob = records.target(static_cast<std::size_t>(tree.token[i]));
+      const double target_prob = records.target(static_cast<std::size_t>(tree.token[child]));
       const double scale = left / draft_prob;
       const Interval chance{
           ratio(scale * std::max(0.0, target_prob - c.high * draft_prob), mass.high),
@@ -136,9 +132,8 @@ StepBounds BoundsFinder::find(const TokenTree& tree, const GrowthKind& kind, con
   StepBounds bounds;
   // Along the walk: what could not be displaced, up to the first doubt.
   const auto stays = [&](std::int32_t node) {
-    const auto n = static_cast<std::size_t>(node);
     return !grew_short_ || kind.displacement == Displacement::none ||
-           tree.value[n] > largest_missing_;
+           tree.value[node] > largest_missing_;
   };
   std::int32_t node = 0;
   std::uint64_t node_key = root_node_key;
@@ -153,20 +148,17 @@ StepBounds BoundsFinder::find(const TokenTree& tree, const GrowthKind& kind, con
     kept = kept && stays(next);
     if (kept) bounds.lowest = static_cast<std::int32_t>(i) + 2;
     node = next;
-    node_key = child_node_key(node_key, tree.rank[static_cast<std::size_t>(node)]);
+    node_key = child_node_key(node_key, tree.rank[node]);
   }
-  const auto reach = [&](std::int32_t n) {
-    return 1 + tree.depth[static_cast<std::size_t>(n)] + extra_[static_cast<std::size_t>(n)];
-  };
+  const auto reach = [&](std::int32_t n) { return 1 + tree.depth[n] + extra_[n]; };
   bounds.highest = reach(node);
-  bounds.ended_short = extra_[static_cast<std::size_t>(node)] > 0;
+  bounds.ended_short = extra_[node] > 0;
   if (!bounds.doubtful) return bounds;
   std::vector<char> below(static_cast<std::size_t>(tree.nodes()), 0);
-  below[static_cast<std::size_t>(node)] = 1;
+  below[node] = 1;
   for (std::int32_t n = node + 1; n < tree.nodes(); ++n) {
-    const auto i = static_cast<std::size_t>(n);
-    below[i] = below[static_cast<std::size_t>(tree.parent[i])];
-    if (below[i] != 0) bounds.highest = std::max(bounds.highest, reach(n));
+    below[n] = below[tree.parent[n]];
+    if (below[n] != 0) bounds.highest = std::max(bounds.highest, reach(n));
   }
   return bounds;
 }

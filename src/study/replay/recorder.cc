@@ -65,7 +65,7 @@ std::vector<TokenId> largest(std::size_t vocab, Score score, std::int32_t count)
 }
 
 std::uint16_t rank_in(const std::vector<TokenId>& order, TokenId token) {
-  const auto at = std::find(order.begin(), order.end(), token);
+  const auto at = std::ranges::find(order, token);
   return at == order.end() ? no_rank : static_cast<std::uint16_t>(at - order.begin());
 }
 
@@ -93,7 +93,7 @@ void append_node(const DrawnOrders& orders, std::span<const float> target,
       draft.size(), [&](std::size_t i) { return std::max(draft[i], target[i]); }, top_k);
   ids.insert(ids.end(), orders.settled.begin(), orders.settled.end());
   ids.insert(ids.end(), orders.sampled.begin(), orders.sampled.end());
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 
   // The rests are summed themselves, not taken from 1: what is left is often tiny.
@@ -110,8 +110,8 @@ void append_node(const DrawnOrders& orders, std::span<const float> target,
   }
   for (const TokenId token : ids) {
     out.token.push_back(token);
-    out.draft.push_back(draft[static_cast<std::size_t>(token)]);
-    out.target.push_back(target[static_cast<std::size_t>(token)]);
+    out.draft.push_back(draft[token]);
+    out.target.push_back(target[token]);
     out.settled_rank.push_back(rank_in(orders.settled, token));
     out.sampled_rank.push_back(rank_in(orders.sampled, token));
   }
@@ -237,57 +237,51 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   std::vector<std::int32_t> batch(1, 0), dropped, children(1, 0);
 
   const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
+  const auto draft_probs = [&](std::int32_t node) {
+    return step->sampler().distributions()->row(node);
+  };
+  // What a child's place in an order is worth; 0 where its path is not of this order.
+  const auto worth = [](double of_parent, const std::vector<TokenId>& order, TokenId token) {
+    const std::uint16_t rank = of_parent > 0.0 ? rank_in(order, token) : no_rank;
+    return rank == no_rank ? 0.0 : of_parent * rank_weight(rank);
+  };
   // Offers the children of an evaluated node, each token once.
   const auto offer = [&](std::int32_t node) {
-    const auto n = static_cast<std::size_t>(node);
-    const Candidate parent = of_node[n];
-    const std::span<const float> probs = step->sampler().distributions()->row(node);
-    const auto add = [&](TokenId token, double settled, double sampled) {
-      // Behind the text's own token the next position is recorded.
-      if (node == 0 && token == next) return;
-      const double w =
-          arena.path_prob[n] * static_cast<double>(probs[static_cast<std::size_t>(token)]);
-      Candidate candidate;
-      candidate.score = std::min(parent.score, std::max({w, settled, sampled}));
-      candidate.depth = parent.depth + 1;
-      candidate.number = ++found;
-      candidate.parent = node;
-      candidate.token = token;
-      candidate.settled = settled;
-      candidate.sampled = sampled;
-      best.push_back(candidate);
-    };
-    const DrawnOrders& drawn = orders[n];
-    const std::size_t settled_ranks = parent.settled > 0.0 ? drawn.settled.size() : 0;
-    const std::size_t sampled_ranks = parent.sampled > 0.0 ? drawn.sampled.size() : 0;
-    for (std::size_t rank = 0; rank < settled_ranks; ++rank) {
-      const auto end = drawn.sampled.begin() + static_cast<std::ptrdiff_t>(sampled_ranks);
-      const auto also = std::find(drawn.sampled.begin(), end, drawn.settled[rank]);
-      const auto other = static_cast<std::size_t>(also - drawn.sampled.begin());
-      add(drawn.settled[rank], parent.settled * rank_weight(rank),
-          also == end ? 0.0 : parent.sampled * rank_weight(other));
+    const Candidate parent = of_node[node];
+    const DrawnOrders& drawn = orders[node];
+    std::vector<TokenId> tokens;
+    if (parent.settled > 0.0) tokens = drawn.settled;
+    for (const TokenId token : drawn.sampled) {
+      const bool is_new = rank_in(tokens, token) == no_rank;
+      if (parent.sampled > 0.0 && is_new) tokens.push_back(token);
     }
-    for (std::size_t rank = 0; rank < sampled_ranks; ++rank) {
-      const auto end = drawn.settled.begin() + static_cast<std::ptrdiff_t>(settled_ranks);
-      if (std::find(drawn.settled.begin(), end, drawn.sampled[rank]) != end) continue;
-      add(drawn.sampled[rank], 0.0, parent.sampled * rank_weight(rank));
+    for (const TokenId token : tokens) {
+      // Behind the text's own token the next position is recorded.
+      if (node == 0 && token == next) continue;
+      Candidate& one = best.emplace_back();
+      one.settled = worth(parent.settled, drawn.settled, token);
+      one.sampled = worth(parent.sampled, drawn.sampled, token);
+      const double w = arena.path_prob[node] * static_cast<double>(draft_probs(node)[token]);
+      one.score = std::min(parent.score, std::max({w, one.settled, one.sampled}));
+      one.depth = parent.depth + 1;
+      one.number = ++found;
+      one.parent = node;
+      one.token = token;
     }
   };
-
   while (!batch.empty()) {
     step->evaluate(arena, batch);
     orders.resize(static_cast<std::size_t>(arena.nodes()));
     for (const std::int32_t node : batch) {
-      const auto n = static_cast<std::size_t>(node);
-      orders[n].settled = settled_children(step->sampler().distributions()->row(node),
-                                           noise_at(arena.depth[n]), options_.top_k);
-      while (!greedy && orders[n].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
+      orders[node].settled =
+          settled_children(draft_probs(node), noise_at(arena.depth[node]), options_.top_k);
+      while (!greedy && orders[node].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
         const auto drawn =
-            step->child(arena, node, static_cast<std::int32_t>(orders[n].sampled.size()));
+            step->child(arena, node, static_cast<std::int32_t>(orders[node].sampled.size()));
         if (!drawn) break;
-        orders[n].sampled.push_back(drawn->token);
+        orders[node].sampled.push_back(drawn->token);
       }
-      if (arena.depth[n] < deepest) offer(node);
+      if (arena.depth[node] < deepest) offer(node);
     }
     dropped.clear();
     if (best.size() > most) {
@@ -302,11 +296,9 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     batch.clear();
     for (Candidate& candidate : best) {
       if (candidate.node >= 0) continue;
-      const auto parent = static_cast<std::size_t>(candidate.parent);
-      const float prob = step->sampler().distributions()->row(
-          candidate.parent)[static_cast<std::size_t>(candidate.token)];
-      candidate.node =
-          arena.add(candidate.parent, candidate.token, children[parent]++, prob, candidate.score);
+      const float prob = step->sampler().distributions()->row(candidate.parent)[candidate.token];
+      candidate.node = arena.add(candidate.parent, candidate.token, children[candidate.parent]++,
+                                 prob, candidate.score);
       children.push_back(0);
       of_node.push_back(candidate);
       batch.push_back(candidate.node);
@@ -314,17 +306,16 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
 
   // What stays, parents first, and the target's pass over it.
-  std::sort(best.begin(), best.end(),
-            [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
+  std::ranges::sort(best, [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
   TokenTree tree;
   tree.reset(arena.token[0]);
   std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
   std::vector<std::int32_t> below(best.size(), 0);
   for (std::size_t i = 1; i < best.size(); ++i) {
     const auto a = static_cast<std::size_t>(best[i].node);
-    const std::int32_t parent = index[static_cast<std::size_t>(arena.parent[a])];
-    index[a] = tree.add(parent, arena.token[a], below[static_cast<std::size_t>(parent)]++,
-                        arena.draft_prob[a], arena.path_prob[a]);
+    const std::int32_t parent = index[arena.parent[a]];
+    index[a] =
+        tree.add(parent, arena.token[a], below[parent]++, arena.draft_prob[a], arena.path_prob[a]);
     tree.source.back() = best[i].node;
   }
   const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
@@ -335,21 +326,19 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   TargetRows& judged = pass->text();
   out.first_entry.assign(1, 0);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
-    const auto n = static_cast<std::size_t>(node);
     const TokenId most_probable = greedy ? judged.argmax(node) : -1;
     const std::span<const float> probs = judged.distribution(node);
-    const std::int32_t source = tree.source[n];
-    append_node(orders[static_cast<std::size_t>(source)], probs,
-                step->sampler().distributions()->row(source), options_.top_k,
-                greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[n])), out);
-    const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[n]));
+    const std::int32_t source = tree.source[node];
+    append_node(orders[source], probs, step->sampler().distributions()->row(source), options_.top_k,
+                greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[node])), out);
+    const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[node]));
     out.parent.push_back(static_cast<std::uint32_t>(parent));
     const auto first = out.token.begin() + out.first_entry[parent];
     const auto last = out.token.begin() + out.first_entry[parent + 1];
     out.parent_entry.push_back(
         node == 0
             ? std::uint16_t{0}
-            : static_cast<std::uint16_t>(std::lower_bound(first, last, tree.token[n]) - first));
+            : static_cast<std::uint16_t>(std::lower_bound(first, last, tree.token[node]) - first));
   }
   // The text is what it is, should rounding have decided a near-tie otherwise here.
   out.target_token[0] = next;

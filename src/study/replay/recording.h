@@ -33,14 +33,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
+#include "study/files/file_header.h"
 
 namespace coppice::study {
 
@@ -66,8 +67,7 @@ class ChildTable {
              std::span<const float> draft, std::span<const std::uint16_t> leads_to);
 
   std::span<const Child> of(std::int32_t node) const {
-    const auto n = static_cast<std::size_t>(node);
-    return {children_.data() + first_[n], first_[n + 1] - first_[n]};
+    return {children_.data() + first_[node], first_[node + 1] - first_[node]};
   }
 
  private:
@@ -93,6 +93,14 @@ nlohmann::ordered_json to_json(const RecordingHeader& header);
 
 /// The file's first line: `header`, the checksum and a newline.
 std::string first_line(const nlohmann::ordered_json& header);
+/// Whether a first line's checksum, the last of its members, is that of those before it.
+bool fits_its_checksum(std::string_view line);
+/// FNV-1a of 32 bits.
+std::uint32_t recording_checksum(std::string_view bytes);
+
+inline constexpr FileFormat recording_format = {"recording", "coppice-recording", 1,
+                                                "coppice record"};
+inline constexpr std::uint32_t text_block = 1, position_block = 2;
 
 /// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
 struct RecordedPosition {
@@ -108,10 +116,17 @@ struct RecordedPosition {
   // Not in the file, made in reading:
   ChildTable settled, sampled;
 
+  /// Visits the columns in the file's order; `entries`: where those of each node are counted.
+  static void columns(auto& self, auto by_node, auto entries, auto by_entry) {
+    by_node(self.parent), by_node(self.parent_entry), entries(), by_node(self.target_token);
+    by_node(self.draft_rest), by_node(self.target_rest), by_node(self.overlap);
+    by_entry(self.token), by_entry(self.draft), by_entry(self.target);
+    by_entry(self.settled_rank), by_entry(self.sampled_rank);
+  }
+
   std::int32_t nodes() const { return static_cast<std::int32_t>(parent.size()); }
   std::int32_t entries(std::int32_t node) const {
-    const auto i = static_cast<std::size_t>(node);
-    return static_cast<std::int32_t>(first_entry[i + 1] - first_entry[i]);
+    return static_cast<std::int32_t>(first_entry[node + 1] - first_entry[node]);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "study/replay/sources.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace coppice::study {
 namespace {
@@ -10,7 +11,7 @@ struct Span {
 };
 
 Span entries_of(const RecordedPosition& position, std::int32_t node) {
-  const std::size_t first = position.first_entry[static_cast<std::size_t>(node)];
+  const std::size_t first = position.first_entry[node];
   return {first, static_cast<std::size_t>(position.entries(node))};
 }
 
@@ -26,17 +27,15 @@ float positive(float difference) { return std::max(0.0f, difference); }
 }  // namespace
 
 void write_local_draft(const RecordedPosition& position, std::int32_t node, std::span<float> out) {
-  const auto n = static_cast<std::size_t>(node);
   const std::span<float> others = write(out, position.draft, entries_of(position, node));
-  others[0] = position.overlap[n];
-  others[1] = positive(position.draft_rest[n] - position.overlap[n]);
+  others[0] = position.overlap[node];
+  others[1] = positive(position.draft_rest[node] - position.overlap[node]);
 }
 
 void write_local_target(const RecordedPosition& position, std::int32_t node, std::span<float> out) {
-  const auto n = static_cast<std::size_t>(node);
   const std::span<float> others = write(out, position.target, entries_of(position, node));
-  others[0] = position.overlap[n];
-  others[2] = positive(position.target_rest[n] - position.overlap[n]);
+  others[0] = position.overlap[node];
+  others[2] = positive(position.target_rest[node] - position.overlap[node]);
 }
 
 void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
@@ -60,8 +59,8 @@ RecordedPlace RecordedDraft::led_to(RecordedPlace parent, const ChildTable::Chil
 RecordedPlace RecordedDraft::place_below(RecordedPlace parent, TokenId local_token) const {
   if (!parent.recorded()) return {};
   const auto children = children_of(position(parent)).of(parent.node);
-  const auto found = std::find_if(children.begin(), children.end(),
-                                  [&](const auto& child) { return child.entry == local_token; });
+  const auto found =
+      std::ranges::find_if(children, [&](const auto& child) { return child.entry == local_token; });
   return found == children.end() ? RecordedPlace{} : led_to(parent, *found);
 }
 
@@ -69,31 +68,31 @@ void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_
   ++passes_;
   nodes_.resize(static_cast<std::size_t>(arena.nodes()));
   for (const std::int32_t node : nodes) {
-    const auto n = static_cast<std::size_t>(node);
-    Node& at = nodes_[n];
+    Node& at = nodes_[node];
     at.evaluated = true;
     if (node == 0) {
       at.place = root();
     } else {
-      const Node& parent = nodes_[static_cast<std::size_t>(arena.parent[n])];
-      const auto rank = static_cast<std::size_t>(arena.rank[n]);
-      if (rank < parent.children.size()) at.place = led_to(parent.place, parent.children[rank]);
+      const Node& parent = nodes_[arena.parent[node]];
+      const auto rank = static_cast<std::size_t>(arena.rank[node]);
+      if (std::cmp_less(rank, parent.children.size()))
+        at.place = led_to(parent.place, parent.children[rank]);
     }
     if (at.place.recorded()) {
       at.children = children_of(position(at.place)).of(at.place.node);
       // Needed soon, and seldom in a cache.
       __builtin_prefetch(at.children.data());
     } else {
-      shortfalls_.push_back({node, arena.path_prob[n]});
+      shortfalls_.push_back({node, arena.path_prob[node]});
     }
   }
 }
 
 std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int32_t node,
                                                std::int32_t rank) {
-  const Node& at = nodes_[static_cast<std::size_t>(node)];
-  const auto r = static_cast<std::size_t>(rank);
-  if (r < at.children.size()) return DrawnChild{at.children[r].entry, at.children[r].draft};
+  const Node& at = nodes_[node];
+  if (std::cmp_less(rank, at.children.size()))
+    return DrawnChild{at.children[rank].entry, at.children[rank].draft};
   const bool has_more = !at.place.recorded() || note_used_up(arena, node);
   if (!has_more || !stand_ins_) return std::nullopt;
   // Of so small a D that no policy finds its node's mass or its path's probability used up.
@@ -107,14 +106,13 @@ bool RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
   const Span entries = entries_of(p, at.node);
   const std::vector<std::uint16_t>& ranks =
       draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
-  double mass_of_others = static_cast<double>(p.draft_rest[static_cast<std::size_t>(at.node)]);
+  double mass_of_others = static_cast<double>(p.draft_rest[at.node]);
   double used = 0.0;
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
     (ranks[e] == no_rank ? mass_of_others : used) += static_cast<double>(p.draft[e]);
   }
   if (!(mass_of_others > 0.0)) return false;
-  shortfalls_.push_back(
-      {node, arena.path_prob[static_cast<std::size_t>(node)] * std::max(0.0, 1.0 - used)});
+  shortfalls_.push_back({node, arena.path_prob[node] * std::max(0.0, 1.0 - used)});
   return true;
 }
 
@@ -126,24 +124,22 @@ void RecordedDraft::write_distribution(std::int32_t node) {
 }
 
 RecordedPlace RecordedTarget::place(std::int32_t node) const {
-  const auto n = static_cast<std::size_t>(node);
-  const std::int32_t source = tree_->source[n];
+  const std::int32_t source = tree_->source[node];
   if (draft_.evaluated(source)) return draft_.place(source);
   if (node == 0) return draft_.root();
   // Its parent has been, or it could not have been drawn.
-  const auto parent = static_cast<std::size_t>(tree_->parent[n]);
-  return draft_.place_below(draft_.place(tree_->source[parent]), tree_->token[n]);
+  const auto parent = static_cast<std::size_t>(tree_->parent[node]);
+  return draft_.place_below(draft_.place(tree_->source[parent]), tree_->token[node]);
 }
 
 TokenId RecordedTarget::argmax(std::int32_t node) {
   const RecordedPlace at = place(node);
   if (!at.recorded()) return none();
   const RecordedPosition& p = draft_.position(at);
-  const auto n = static_cast<std::size_t>(at.node);
   const Span entries = entries_of(p, at.node);
   const auto first = p.token.begin() + static_cast<std::ptrdiff_t>(entries.first);
   const auto found =
-      std::find(first, first + static_cast<std::ptrdiff_t>(entries.count), p.target_token[n]);
+      std::find(first, first + static_cast<std::ptrdiff_t>(entries.count), p.target_token[at.node]);
   return found - first == static_cast<std::ptrdiff_t>(entries.count)
              ? none()
              : static_cast<TokenId>(found - first);
@@ -153,10 +149,10 @@ std::span<const float> RecordedTarget::distribution(std::int32_t node) {
   const RecordedPlace at = place(node);
   if (!at.recorded()) {
     std::fill(probs_.begin(), probs_.end(), 0.0f);
-    probs_[static_cast<std::size_t>(none())] = 1.0f;
+    probs_[none()] = 1.0f;
     return probs_;
   }
-  const std::int32_t source = tree_->source[static_cast<std::size_t>(node)];
+  const std::int32_t source = tree_->source[node];
   if (draft_.evaluated(source)) draft_.write_distribution(source);
   write_local_target(draft_.position(at), at.node, probs_);
   return probs_;

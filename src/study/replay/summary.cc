@@ -1,5 +1,3 @@
-#include "study/replay/summary.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,11 +5,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
 #include "study/figures/table.h"
 #include "study/number_text.h"
+#include "study/replay/replay.h"
 
 namespace coppice::study {
 namespace {
@@ -49,44 +49,29 @@ void add(const ReplayedStep& step, TextSums& sums) {
 
 /// Replays every text with seeds 0 to `seeds` - 1. `stop` is asked before each text, by one thread
 /// at a time; texts that it leaves out are not in the sums. These are of whole numbers, and so the
-/// same in any order and for any number of workers. Rethrows what a worker throws.
+/// same for any number of workers. Rethrows what a worker throws.
 StepSums sum_steps(const Replayer& replayer, const Recording& recording, std::int32_t seeds,
                    const std::function<bool()>& stop, cpu::Workers& workers) {
-  struct Text {
-    TextSums sums{};
-    std::int64_t parts_done = 0;
-  };
-  const auto texts = static_cast<std::int64_t>(recording.texts.size());
-  // With more threads than texts, a text's seeds are parted. Walks over a text share its trees,
-  // so that every part costs growing them again.
-  const std::int64_t parts = std::clamp<std::int64_t>(
-      (workers.threads() + texts - 1) / std::max<std::int64_t>(1, texts), 1, seeds);
-  std::vector<std::unique_ptr<Replayer>> replayers(static_cast<std::size_t>(workers.threads()));
-  std::mutex mutex;  // of the three below
-  std::vector<Text> sums(recording.texts.size());
+  std::vector<std::unique_ptr<Replayer>> replayers(workers.threads());
+  std::vector<std::optional<TextSums>> sums(recording.texts.size());
+  std::mutex mutex;  // of the two below
   bool stopped = false;
   std::exception_ptr failure;
-  const auto work_on = [&](std::int64_t unit, int worker) {
-    {
-      const std::lock_guard lock(mutex);
-      stopped = stopped || failure || (stop && stop());
-      if (stopped) return;
-    }
-    std::unique_ptr<Replayer>& own = replayers[static_cast<std::size_t>(worker)];
-    if (!own) own = std::make_unique<Replayer>(replayer);
-    const auto text = static_cast<std::size_t>(unit / parts);
-    const cpu::Share part = cpu::share_of(seeds, unit % parts, parts);
-    TextSums of_part{};
-    own->replay(recording.texts[text], static_cast<std::uint64_t>(part.begin),
-                static_cast<std::uint64_t>(part.end - part.begin),
-                [&](std::uint64_t, const ReplayedStep& step) { add(step, of_part); });
+  const auto may_go_on = [&] {
     const std::lock_guard lock(mutex);
-    for (std::size_t c = 0; c < step_columns; ++c) sums[text].sums[c] += of_part[c];
-    ++sums[text].parts_done;
+    stopped = stopped || failure || (stop && stop());
+    return !stopped;
   };
-  workers.run(texts * parts, workers.threads(), [&](std::int64_t unit, int worker) {
+  const auto count = static_cast<std::int64_t>(sums.size());
+  workers.run(count, workers.threads(), [&](std::int64_t text, int worker) {
     try {
-      work_on(unit, worker);
+      if (!may_go_on()) return;
+      std::unique_ptr<Replayer>& own = replayers[worker];
+      if (!own) own = std::make_unique<Replayer>(replayer);
+      TextSums of_text{};
+      own->replay(recording.texts[text], 0, seeds,
+                  [&](std::uint64_t, const ReplayedStep& step) { add(step, of_text); });
+      sums[text] = of_text;
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
@@ -94,9 +79,8 @@ StepSums sum_steps(const Replayer& replayer, const Recording& recording, std::in
   });
   if (failure) std::rethrow_exception(failure);
   StepSums columns;
-  for (const Text& text : sums) {
-    if (text.parts_done < parts) continue;
-    for (std::size_t c = 0; c < step_columns; ++c) columns[c].push_back(text.sums[c]);
+  for (const auto& text : sums) {
+    for (std::size_t c = 0; text && c < step_columns; ++c) columns[c].push_back((*text)[c]);
   }
   return columns;
 }

@@ -1,12 +1,10 @@
-#include "study/report/study_figures.h"
-
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
 #include "study/figures/style.h"
 #include "study/number_text.h"
+#include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {
@@ -16,7 +14,7 @@ std::vector<std::string> policies_of(const Summary& summary) {
   for (const SummaryRow& row : summary.rows) {
     if (row.cell.plain()) continue;
     const std::string policy = row.cell.name();
-    if (std::find(policies.begin(), policies.end(), policy) == policies.end()) {
+    if (std::ranges::find(policies, policy) == policies.end()) {
       policies.push_back(policy);
     }
   }
@@ -32,7 +30,7 @@ std::vector<FigureGroup> groups_of(const Summary& summary, const Results& result
       return g.pair == cell.pair && g.temperature == cell.temperature &&
              g.acceptance == cell.acceptance;
     };
-    auto group = std::find_if(groups.begin(), groups.end(), same);
+    auto group = std::ranges::find_if(groups, same);
     if (group == groups.end()) {
       groups.push_back({.summary = &summary,
                         .results = &results,
@@ -51,11 +49,11 @@ std::vector<FigureGroup> groups_of(const Summary& summary, const Results& result
   // Policy by policy, automatic sizes first, then ascending.
   for (FigureGroup& group : groups) {
     const auto key = [&](const SummaryRow* row) {
-      const auto place = std::find(policies.begin(), policies.end(), row->cell.name());
+      const auto place = std::ranges::find(policies, row->cell.name());
       return std::pair(place, row->cell.tree_size > 0 ? row->cell.tree_size : row->cell.given_size);
     };
-    std::stable_sort(group.rows.begin(), group.rows.end(),
-                     [&](const SummaryRow* a, const SummaryRow* b) { return key(a) < key(b); });
+    std::ranges::stable_sort(
+        group.rows, [&](const SummaryRow* a, const SummaryRow* b) { return key(a) < key(b); });
   }
   return groups;
 }
@@ -67,8 +65,7 @@ std::string FigureGroup::heading() const {
              number_text(temperature), ", ", name_of(acceptance), " acceptance");
 }
 
-NamedFigure FigureGroup::named(const std::string& what, std::string svg,
-                               std::string caption) const {
+Figure FigureGroup::named(const std::string& what, std::string svg, std::string caption) const {
   std::string file = cat(what, pair.empty() ? "" : "_" + pair, "_t", number_text(temperature), "_",
                          name_of(acceptance));
   // Names of pairs and policies are the user's, and may hold anything.
@@ -98,15 +95,14 @@ std::string FigureGroup::prompts() const {
   return cat(count, count == 1 ? " prompt" : " prompts");
 }
 
-std::vector<NamedSection> report_sections(const Summary& summary, const Results& results) {
-  std::vector<NamedSection> sections;
+std::vector<Section> report_sections(const Summary& summary, const Results& results) {
+  std::vector<Section> sections;
   for (const FigureGroup& group : groups_of(summary, results)) {
     if (group.rows.empty()) continue;
-    NamedSection section{group.heading(), {}};
+    Section section{group.heading(), {}};
     for (const auto make :
          {figures_by_size, figures_of_pairs, figures_of_steps, figures_of_draft}) {
-      std::vector<NamedFigure> figures = make(group);
-      std::move(figures.begin(), figures.end(), std::back_inserter(section.figures));
+      for (Figure& figure : make(group)) section.blocks.push_back(std::move(figure));
     }
     sections.push_back(std::move(section));
   }

@@ -10,8 +10,6 @@
 #include "base/files.h"
 #include "study/figures/report_page.h"
 #include "study/figures/svg.h"
-#include "study/report/study_figures.h"
-#include "study/report/study_tables.h"
 
 namespace coppice::study {
 namespace {
@@ -22,18 +20,15 @@ void create_folder(const std::filesystem::path& folder) {
   if (error) throw_write_failure(folder, error.value());
 }
 
-/// Writes the table in its forms and takes it into the page.
-CaptionedTable published(const std::filesystem::path& folder, NamedTable table) {
-  CaptionedTable out{std::move(table.table), std::move(table.caption), {}};
+/// Writes the table in its forms, which it then names.
+void write_forms(const std::filesystem::path& folder, CaptionedTable& table) {
   const auto write = [&](const char* extension, const std::string& text) {
-    const std::string name = table.name + extension;
-    write_file(folder / "tables" / name, text);
-    out.files.push_back("tables/" + name);
+    table.files.push_back(cat("tables/", table.name, extension));
+    write_file(folder / table.files.back(), text);
   };
-  write(".csv", to_csv(out.table));
-  write(".md", to_markdown(out.table));
-  write(".tex", to_latex(out.table));
-  return out;
+  write(".csv", to_csv(table.table));
+  write(".md", to_markdown(table.table));
+  write(".tex", to_latex(table.table));
 }
 
 }  // namespace
@@ -86,21 +81,20 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
   if (!other_runs.empty()) page.intro.push_back(other_runs);
   page.facts = facts;
 
-  std::vector<NamedTable> tables = tables_of(summary);
   // The results first where they are short; else figures come before all tables.
   Section first{"Results", {}}, others{"Tables", {}};
-  for (NamedTable& table : tables) {
+  for (CaptionedTable& table : tables_of(summary)) {
+    write_forms(folder, table);
     const bool leads = table.name == "results" && table.table.rows.size() <= longest_open_table;
-    (leads ? first : others).blocks.push_back(published(folder, std::move(table)));
+    (leads ? first : others).blocks.push_back(std::move(table));
   }
   if (!first.blocks.empty()) page.sections.push_back(std::move(first));
-  for (NamedSection& section : report_sections(summary, results)) {
-    Section written{section.heading, {}};
-    for (NamedFigure& figure : section.figures) {
+  for (Section& section : report_sections(summary, results)) {
+    for (const Block& block : section.blocks) {
+      const Figure& figure = std::get<Figure>(block);
       write_file(folder / "figures" / (figure.name + ".svg"), stand_alone(figure.svg));
-      written.blocks.push_back(Figure{std::move(figure.svg), std::move(figure.caption)});
     }
-    page.sections.push_back(std::move(written));
+    page.sections.push_back(std::move(section));
   }
   page.sections.push_back(std::move(others));
   write_file(folder / "report.html", to_html(page));

@@ -1,9 +1,12 @@
 // A study as a web page, figures and tables.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "study/figures/report_page.h"
 #include "study/grid/results.h"
 #include "study/grid/study_file.h"
 #include "study/report/summary.h"
@@ -21,5 +24,76 @@ std::string other_runs_sentence(const Summary& summary);
 /// (study_file.h). Throws Error(failure) if they cannot be written.
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results);
+
+// A study's tables, for its page and as files of their own.
+
+/// What a setting brings, the oracle's rows last.
+Table summary_table(const Summary& summary);
+/// And what a step of it takes: means per step, and the shares of the time after prefill.
+Table step_table(const Summary& summary);
+/// Every figure unrounded, for programs; the oracle's rows with policy "oracle".
+Table summary_csv(const Summary& summary);
+/// Every two settings against each other: differences of accepted length, ratios of speed, and p
+/// after Holm.
+Table comparison_table(const Summary& summary);
+/// Speed-up by both conventions, the ratio of sums and the mean of prompts' ratios, with and
+/// without prefill; and over rounds, where there are several.
+Table speedup_table(const Summary& summary);
+/// Shares of steps by accepted length.
+Table length_table(const Summary& summary);
+/// Acceptance by depth, a row for each depth.
+Table depth_table(const Summary& summary);
+/// Texts that must repeat plain decoding's: how many do.
+Table agreement_table(const Summary& summary);
+/// Where they do not.
+Table divergence_table(const Summary& summary);
+
+/// All that have rows, the results first.
+std::vector<CaptionedTable> tables_of(const Summary& summary);
+
+// The figures of a study.
+
+/// For each temperature and acceptance rule: accepted length and speed-up against tree size, where
+/// the time goes (DySpec, figure 4), acceptance and target probability against draft probability
+/// (figure 2), calibration by estimate, depth and rank, and of the chances that trees grew by,
+/// accepted length against the number that judges, and the steps of one generation (figure 5).
+/// What has no data is left out.
+std::vector<Section> report_sections(const Summary& summary, const Results& results);
+
+struct FigureGroup {
+  const Summary* summary = nullptr;
+  const Results* results = nullptr;
+  std::string pair = {};
+  double temperature = 0.0;
+  Acceptance acceptance = Acceptance::rejection;
+  std::vector<const SummaryRow*> rows = {};  ///< speculative ones
+  const SummaryRow* plain = nullptr;
+  std::vector<std::string> policies = {};  ///< of the whole study, in its order
+
+  std::string heading() const;
+  Figure named(const std::string& what, std::string svg, std::string caption) const;
+  /// The number of a policy's style, the same in every group.
+  std::size_t style(const std::string& policy) const;
+  /// The policy's row of the largest trees; nullptr where the group has none of it.
+  const SummaryRow* largest(const std::string& policy) const;
+  /// "24 prompts".
+  std::string prompts() const;
+};
+
+// Each leaves out what there is no data for.
+
+/// Accepted length and speed-up against tree size.
+std::vector<Figure> figures_by_size(const FigureGroup& group);
+/// How steps went: accepted lengths, acceptance by depth, where the time went (DySpec, figure 4),
+/// and one text step by step (DySpec, figure 5).
+std::vector<Figure> figures_of_steps(const FigureGroup& group);
+/// Settings against each other, prompt by prompt.
+std::vector<Figure> figures_of_pairs(const FigureGroup& group);
+/// How good the draft is: acceptance and target probability against its probability (DySpec, figure
+/// 2), calibration by estimate, and by depth and rank.
+std::vector<Figure> figures_of_draft(const FigureGroup& group);
+
+/// Rates of fewer cases are left out of figures.
+inline constexpr std::int64_t least_counted = 20;
 
 }  // namespace coppice::study

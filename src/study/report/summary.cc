@@ -185,7 +185,7 @@ class Summariser {
     for (const Result* result : plain.results) {
       of_plain.emplace(result->prompt, result->round, result->run);
     }
-    s.other_runs = std::count_if(row.results.begin(), row.results.end(), [&](const Result* one) {
+    s.other_runs = std::ranges::count_if(row.results, [&](const Result* one) {
       return counts(*one) && !of_plain.contains({one->prompt, one->round, one->run});
     });
   }
@@ -213,7 +213,7 @@ std::map<std::string, Row> rows_of(const Results& results) {
   }
   // Sums of floating-point numbers depend on their order, the file's order on who was faster.
   for (auto& [key, row] : rows) {
-    std::sort(row.results.begin(), row.results.end(), [](const Result* a, const Result* b) {
+    std::ranges::sort(row.results, [](const Result* a, const Result* b) {
       return std::tie(a->prompt, a->round, a->cell) < std::tie(b->prompt, b->round, b->cell);
     });
   }
@@ -280,7 +280,7 @@ std::vector<double> SummaryRow::steps_by_length(std::size_t most) const {
 std::vector<std::int32_t> complete_prompts(const Results& results) {
   const StudyPlan& plan = results.plan();
   std::vector<std::size_t> runs(plan.prompts.size(), 0);
-  for (const Result& result : results.results()) ++runs[static_cast<std::size_t>(result.prompt)];
+  for (const Result& result : results.results()) ++runs[result.prompt];
   std::vector<std::int32_t> complete;
   for (std::size_t p = 0; p < runs.size(); ++p) {
     if (runs[p] == plan.cells.size() * static_cast<std::size_t>(plan.rounds)) {
@@ -300,14 +300,14 @@ Summary summarise(const Results& results) {
   const std::map<std::string, Row> rows = rows_of(results);
   std::vector<std::string> order;
   for (const Cell& cell : plan.cells) {
-    if (std::find(order.begin(), order.end(), cell.row_key()) == order.end()) {
+    if (std::ranges::find(order, cell.row_key()) == order.end()) {
       order.push_back(cell.row_key());
     }
   }
   const std::vector<std::int32_t> complete = complete_prompts(results);
   std::map<std::string, std::vector<std::int32_t>> of_kind;
   for (const std::int32_t prompt : complete) {
-    of_kind[plan.prompts[static_cast<std::size_t>(prompt)].kind].push_back(prompt);
+    of_kind[plan.prompts[prompt].kind].push_back(prompt);
   }
   const Summariser all("", complete);
   std::vector<Summariser> by_kind;

@@ -1,4 +1,6 @@
 // Acceptance by rank: measured, kept in files, refused for what it does not belong to.
+#include "study/acceptance/acceptance.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -10,8 +12,7 @@
 #include "engine/pair.h"
 #include "engine/tree_plan.h"
 #include "reference/files.h"
-#include "study/acceptance/acceptance_measure.h"
-#include "study/grid/grid.h"
+#include "study/grid/settings.h"
 #include "study/study.h"
 
 namespace coppice::study {
@@ -62,10 +63,12 @@ TEST_F(AcceptanceVector, FollowsTheDraft) {
   const auto first_of = [](const TinyPair& pair) {
     Engine engine = Engine::load(pair.options());
     const auto setting = measure_acceptance(engine, request_of(0.8));
-    EXPECT_LE(std::accumulate(setting->vector.begin(), setting->vector.end(), 0.0), 1.0 + 1e-9);
+    EXPECT_LE(
+        std::accumulate(setting->acceptance_vector.begin(), setting->acceptance_vector.end(), 0.0),
+        1.0 + 1e-9);
     EXPECT_GT(setting->judged.front(), 50);
-    EXPECT_LE(setting->vector.size(), 8u);
-    return setting->vector.front();
+    EXPECT_LE(setting->acceptance_vector.size(), 8u);
+    return setting->acceptance_vector.front();
   };
   const double certain = first_of(same), good = first_of(pair_), bad = first_of(useless);
   EXPECT_GT(certain, 0.999);
@@ -88,7 +91,7 @@ TEST_F(AcceptanceVector, AFileIsReadBackAndKnowsWhatItBelongsTo) {
   write_measured_pair(file(), pair);
   const MeasuredPair read = read_measured_pair(file());
   ASSERT_EQ(read.settings.size(), 2u);
-  EXPECT_EQ(read.settings[1].vector, pair.settings[1].vector);
+  EXPECT_EQ(read.settings[1].acceptance_vector, pair.settings[1].acceptance_vector);
   EXPECT_EQ(read.target.fingerprint, pair.target.fingerprint);
 
   GenerateOptions options;
@@ -285,7 +288,7 @@ TEST_F(AcceptanceVector, TheCommandWritesVectorsAndGrowMaps) {
       << bytes_of(file("err"));
   const GrowMap map = read_grow_map(file("map.json"));
   EXPECT_EQ(map.shape.size(), 7);
-  EXPECT_EQ(map.acceptance, read_measured_pair(file()).settings[1].vector);
+  EXPECT_EQ(map.acceptance, read_measured_pair(file()).settings[1].acceptance_vector);
 
   EXPECT_EQ(shell(generate + " --temperature 0.6 --tree-size 7 --format json" + vectors + models),
             0)

@@ -13,8 +13,7 @@
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "engine/policy_options.h"
-#include "study/acceptance/acceptance_measure.h"
-#include "study/advise/report.h"
+#include "study/acceptance/acceptance.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -233,10 +232,10 @@ TEST(Advise, ChecksAreRun) {
     EXPECT_LE(one.lowest, one.speedup);
     EXPECT_LE(one.speedup, one.highest);
   }
-  EXPECT_EQ(settings[0].policy, Policy::none);
+  EXPECT_EQ(settings[0].foretold.policy, Policy::none);
   EXPECT_EQ(settings[0].measured_length, 1.0);
   EXPECT_EQ(settings[0].speedup, 1.0);
-  EXPECT_EQ(settings[3].tree_size, 0);
+  EXPECT_EQ(settings[3].foretold.tree_size, 0);
   EXPECT_GT(advice.calibration.plain.at(1), 0.0);
   EXPECT_NE(to_text(advice, "COMMAND").find("Run alternately"), std::string::npos);
   const auto json = nlohmann::json::parse(to_json(advice, "COMMAND"));
@@ -320,7 +319,7 @@ TEST(Advise, ANoisyMachineIsNamed) {
 
 TEST(Advise, RoundsOfBothSignsLeaveItOpen) {
   std::vector<CheckedPrediction> settings(2);
-  settings[1].policy = Policy::chain;
+  settings[1].foretold.policy = Policy::chain;
   const auto check_with = [&](std::vector<double> seconds) {
     return confirm(settings, 1, 3, [&](std::size_t s, std::size_t, std::int32_t round) {
       return Trial{10.0, s == 0 ? 1.0 : seconds[static_cast<std::size_t>(round)], 5.0, 10.0};

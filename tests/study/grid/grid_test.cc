@@ -1,11 +1,10 @@
-#include "study/grid/grid.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/error.h"
+#include "study/grid/settings.h"
 
 namespace coppice::study {
 namespace {
@@ -75,7 +74,7 @@ TEST(Grid, UsualSizesGoByTheirNumbers) {
                         "expand-rerank 60", "expand-rerank 20", "expand-rerank 64", "chain auto",
                         "chain 20", "chain 64", "dyspec auto", "dyspec 20", "dyspec 64"}));
   lists.policies = {"specinfer"};
-  lists.widths = {3, 2};
+  lists.options.widths = {3, 2};
   const Cell shaped = make_grid(lists, {}).cells.at(1);
   EXPECT_EQ(shaped.size_text(), "9") << "3 nodes and 2 children of each";
   EXPECT_EQ(shaped.tree_size, 0) << "the request's";
@@ -99,9 +98,9 @@ TEST(Grid, OptionsGoToTheirPolicies) {
   GridLists lists;
   lists.policies = {"specinfer", "sequoia", "dyspec-threshold", "dyspec"};
   lists.tree_sizes = {16, 64};
-  lists.widths = {3, 2};
-  lists.tree_depth = 4;
-  lists.threshold = 0.01;
+  lists.options.widths = {3, 2};
+  lists.options.tree_depth = 4;
+  lists.options.threshold = 0.01;
   lists.draft_temperature = 0.5;
   const auto all = keys(make_grid(lists, {}));
   EXPECT_EQ(all,
@@ -127,7 +126,7 @@ TEST(Grid, PlainValuesNeedASizeWhereTheEngineSaysSo) {
   GridLists lists;
   lists.policies = {"dyspec-plain", "dyspec", "dyspec-threshold-plain"};
   lists.tree_sizes = {0, 16};
-  lists.threshold = 0.1;
+  lists.options.threshold = 0.1;
   const Grid grid = make_grid(lists, {});
   EXPECT_EQ(keys(grid), (std::vector<std::string>{
                             "none temperature=0 acceptance=rejection seed=0",
@@ -162,9 +161,9 @@ TEST(Grid, Errors) {
   lists.tree_sizes = {5000};
   expect_error(lists, "--tree-sizes 5000");
   lists.tree_sizes = {8};
-  lists.widths = {2};
+  lists.options.widths = {2};
   expect_error(lists, "--widths: it belongs to policy specinfer");
-  lists.widths.clear();
+  lists.options.widths.clear();
   lists.draft_temperature = 500.0;
   expect_error(lists, "draft-temperature 500");
   lists.draft_temperature = -1.0;

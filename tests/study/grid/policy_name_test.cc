@@ -10,8 +10,8 @@
 #include "engine/pair.h"
 #include "reference/files.h"
 #include "study/grid/cell.h"
-#include "study/grid/grid.h"
-#include "study/report/study_tables.h"
+#include "study/grid/settings.h"
+#include "study/report/study_report.h"
 #include "study/study.h"
 
 namespace coppice::study {
@@ -63,7 +63,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "chain"};
   lists.tree_sizes = {6};
   lists.temperatures = {0.8};
-  lists.threshold = 0.05;
+  lists.options.threshold = 0.05;
   StudyRequest request;
   request.prompts_file = "made up";
   for (const TokenId token : {5, 9, 31}) {

@@ -39,7 +39,7 @@ Result some_result(std::int32_t prompt, std::int32_t round = 0) {
 
 class ResultsFile : public ::testing::Test {
  protected:
-  Results open() { return Results(ResultsStore(file_), plan_); }
+  Results open() { return Results(file_, plan_, Access::append); }
   std::string line_of(const Result& result) const {
     const std::string& id = plan_.prompts.at(static_cast<std::size_t>(result.prompt)).id;
     return with_checksum(to_json(result, id).dump()) + "\n";

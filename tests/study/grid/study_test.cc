@@ -14,13 +14,11 @@
 #include "base/error.h"
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/grid/grid.h"
 #include "study/grid/runner.h"
+#include "study/grid/settings.h"
 #include "study/grid/study_folder.h"
 #include "study/grid/trace.h"
-#include "study/report/study_tables.h"
-#include "study/study_compare.h"
-#include "study/study_merge.h"
+#include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {

@@ -1,10 +1,9 @@
 // Prompts as tokens: out of a file, or by the target.
-#include "study/prompts/prompt_tokens.h"
-
 #include <gtest/gtest.h>
 
 #include "engine/pair.h"
 #include "reference/files.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::testing {
 namespace {

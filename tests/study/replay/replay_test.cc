@@ -12,7 +12,6 @@
 #include "reference/files.h"
 #include "study/grid/runner.h"
 #include "study/replay/recorded_pair.h"
-#include "study/replay/summary.h"
 
 namespace coppice::testing {
 namespace {
@@ -151,7 +150,7 @@ TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
   cells[2].widths = {2, 2, 1, 1, 1, 1};
   cells[3].policy = Policy::sequoia;
   cells[3].tree_size = 40;
-  study::SharedOptions shared;
+  GenerateOptions shared;
   shared.max_new_tokens = text_length;
   shared.ignore_eos = true;
   for (const double temperature : {0.0, 0.9}) {

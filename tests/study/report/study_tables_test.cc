@@ -1,6 +1,4 @@
 // Tables and figures of a made-up summary: what they name, number and leave out.
-#include "study/report/study_tables.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +7,7 @@
 #include <set>
 
 #include "study/number_text.h"
-#include "study/report/study_figures.h"
+#include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {
@@ -154,7 +152,7 @@ TEST(StudyTables, EveryTableHasItsFormsAndAName) {
   for (SummaryRow& row : summary.rows) row.cell.pair = "mine & yours";
   summary.oracle = {{"mine & yours", 0.0, 16, 8, {5, 4, 6, 8}}};
   std::set<std::string> names;
-  for (const NamedTable& one : tables_of(summary)) {
+  for (const CaptionedTable& one : tables_of(summary)) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;
     EXPECT_FALSE(one.caption.empty());
     EXPECT_FALSE(one.table.rows.empty()) << one.name;
@@ -174,9 +172,9 @@ TEST(StudyTables, EveryTableHasItsFormsAndAName) {
   EXPECT_EQ(at(tables_of(summary).back().table, 0, "kind"), "books");
 }
 
-std::map<std::string, std::string> figures_of(std::vector<NamedFigure> figures) {
+std::map<std::string, std::string> figures_of(std::vector<Figure> figures) {
   std::map<std::string, std::string> by_name;
-  for (NamedFigure& one : figures) by_name[one.name] = std::move(one.svg);
+  for (Figure& one : figures) by_name[one.name] = std::move(one.svg);
   return by_name;
 }
 

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "coppice.h"
@@ -50,43 +51,26 @@ class TargetLaws {
 
 /// Counts over a number of continuations.
 struct DrawStatistics {
-  std::int64_t steps = 0;
-  std::int64_t judged = 0;   ///< accepted tokens and bonus tokens
-  std::int64_t drafted = 0;  ///< draft tokens
+  double steps = 0.0;
+  double judged = 0.0;   ///< accepted tokens and bonus tokens
+  double drafted = 0.0;  ///< draft tokens
   void add(const Statistics& one);
-  double accepted_length() const;
-  double tree_size() const;
+  double accepted_length() const { return steps > 0.0 ? judged / steps : 0.0; }
+  double tree_size() const { return steps > 0.0 ? drafted / steps : 0.0; }
 };
 
-/// Continues a prompt again and again and keeps the prompt's KV in between, so that a
-/// continuation costs its steps alone, and has no token that did not come from one: speculation
-/// begins with the first.
-class TextSampler {
- public:
-  /// Throws Error(usage) for a prompt that the engine does not take. `engine` outlives this.
-  TextSampler(Engine& engine, std::span<const TokenId> prompt);
-
-  /// One continuation of options.max_new_tokens tokens, end tokens like any other. Valid until the
-  /// next call. Throws Error(failure) where context or KV memory ends it early.
-  std::span<const TokenId> draw(const GenerateOptions& options, DrawStatistics* statistics);
-
- private:
-  void prefill();
-
-  EngineAccess engine_;
-  SequenceState state_;
-  std::int32_t prompt_length_;
-  std::vector<TokenId> tokens_;
-};
-
-/// Samples of one setting, added to batch by batch and tested at any time.
+/// Samples of one setting, added to batch by batch and tested at any time. A prompt is continued
+/// again and again and its KV kept in between, so that a text costs its steps alone, and has no
+/// token that did not come from one: speculation begins with the first.
 class LawSampling {
  public:
   /// `engine` and `laws`, which are under the setting's temperature and filters, outlive this.
+  /// Throws Error(usage) for a prompt that the engine does not take.
   LawSampling(Engine& engine, TargetLaws& laws, const std::vector<std::vector<TokenId>>& prompts,
               const GenerateOptions& options);
 
-  /// `count` more texts, the prompts in turn. `tick` is called after every text.
+  /// `count` more texts, the prompts in turn. `tick` is called after every text. Throws
+  /// Error(failure) where context or KV memory ends one early.
   void draw(std::int64_t count, const std::function<void()>& tick);
   /// A test of single tokens and one of their ranks for each of the first tokens. Contexts are the
   /// prompts, and behind them what many samples begin with. Events of all samples so far;
@@ -101,17 +85,51 @@ class LawSampling {
   static constexpr std::size_t tests = 2 * static_cast<std::size_t>(tested_tokens);
 
  private:
+  Generation draw_text(std::size_t prompt, std::uint64_t stream);
+
   Engine& engine_;
+  EngineAccess access_;
   TargetLaws& laws_;
   const std::vector<std::vector<TokenId>>& prompts_;
   GenerateOptions options_;
-  std::vector<std::unique_ptr<TextSampler>> samplers_;  ///< by prompt
-  std::vector<std::vector<TokenId>> drawn_;             ///< by prompt, sampled_tokens a text
+  std::vector<SequenceState> states_;        ///< by prompt
+  std::vector<std::vector<TokenId>> drawn_;  ///< by prompt, sampled_tokens a text
   std::int64_t samples_ = 0;
   DrawStatistics statistics_;
 };
 
-/// Place of the smallest p-value.
-std::size_t most_suspicious(const std::vector<EventFinding>& events);
+// Texts that speculation must leave as they are, token for token.
+
+/// Compares texts at temperature 0, or under coupled acceptance, with plain decoding's. After a
+/// divergence speculation starts again behind the plain token, so that every one is counted.
+/// Where context or KV memory ends a text, what there is of it is compared. `tick` is called after
+/// every prompt.
+TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
+                          const GenerateOptions& options, std::int32_t tokens,
+                          const std::function<void()>& tick);
+
+// Faults that an audit plants to see that its tests would see them.
+
+struct PlantedFault {
+  std::string name;
+  std::function<void(EngineAccess&)> plant;
+};
+
+/// All that the engine's device supports and that break trees under this acceptance. Coupled
+/// acceptance is broken by judging its trees by rejection, on devices that judge on the host.
+std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acceptance);
+
+/// Takes every fault out again at its end.
+class FaultGuard {
+ public:
+  explicit FaultGuard(Engine& engine);
+  ~FaultGuard();
+  FaultGuard(const FaultGuard&) = delete;
+  FaultGuard& operator=(const FaultGuard&) = delete;
+
+ private:
+  EngineAccess engine_;
+  EngineAccess::RuleMaker rule_;  ///< the former one
+};
 
 }  // namespace coppice::study

@@ -4,11 +4,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/token_tree.h"
 #include "coppice.h"
 #include "drafting/sequoia.h"
+#include "study/files/member_list.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -21,20 +26,10 @@ struct MeasuredAcceptance {
   std::int32_t top_k = 0;
   // By rank, as estimate_acceptance() takes them:
   std::vector<std::int64_t> judged, accepted;
-  std::vector<double> vector;
+  std::vector<double> acceptance_vector;
 
-  static void members(auto& self, auto visit) {
-    visit("temperature", self.temperature);
-    visit("acceptance", self.acceptance);
-    visit("draft_temperature", self.draft_temperature);
-    visit("repetition_penalty", self.repetition_penalty);
-    visit("top_k", self.top_k);
-    visit("top_p", self.top_p);
-    visit("min_p", self.min_p);
-    visit("judged", self.judged);
-    visit("accepted", self.accepted);
-    visit("acceptance_vector", self.vector);
-  }
+  COPPICE_MEMBERS(temperature, acceptance, draft_temperature, repetition_penalty, top_k, top_p,
+                  min_p, judged, accepted, acceptance_vector)
 };
 
 /// The request's settings, without a vector.
@@ -45,10 +40,7 @@ struct MeasuredPair {
   struct ModelFolder {
     std::string path, fingerprint;  ///< fingerprint_of_folder()
 
-    static void members(auto& self, auto visit) {
-      visit("path", self.path);
-      visit("fingerprint", self.fingerprint);
-    }
+    COPPICE_MEMBERS(path, fingerprint)
   };
   ModelFolder target, draft;
   std::string prompts;                     ///< their file; empty: the target wrote them
@@ -58,19 +50,8 @@ struct MeasuredPair {
   std::string device, dtype;
   std::vector<MeasuredAcceptance> settings;
 
-  static void members(auto& self, auto visit) {
-    visit("target", self.target);
-    visit("draft", self.draft);
-    visit("prompts", self.prompts);
-    visit("prompt_prints", self.prompt_prints);
-    visit("prompt_count", self.prompt_count);
-    visit("prompt_tokens", self.prompt_tokens);
-    visit("new_tokens", self.new_tokens);
-    visit("seed", self.seed);
-    visit("device", self.device);
-    visit("dtype", self.dtype);
-    visit("settings", self.settings);
-  }
+  COPPICE_MEMBERS(target, draft, prompts, prompt_prints, prompt_count, prompt_tokens, new_tokens,
+                  seed, device, dtype, settings)
 };
 
 /// Throws Error(failure).
@@ -111,5 +92,59 @@ std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting);
 
 /// "temperature 0.6, rejection", and what else is not as usual.
 std::string words_of(const MeasuredAcceptance& setting);
+
+// Measures a pair's acceptance by sibling rank.
+
+/// Ranks that are measured if nothing else is said; a vector ends with the last that was accepted.
+inline constexpr std::int32_t usual_ranks = 16;
+
+/// Judged and accepted children by rank, for estimate_acceptance (drafting/sequoia.h).
+struct RankCounts {
+  std::vector<std::int64_t> judged, accepted;
+  void add(const TokenTree& tree, std::span<const std::int32_t> path);
+};
+
+struct AcceptanceRequest {
+  std::vector<std::vector<TokenId>> prompts;  ///< BOS included
+  /// Temperatures, filters, penalty, acceptance, seed; what they say of trees is ignored.
+  GenerateOptions sampling;
+  std::int32_t ranks = usual_ranks;  ///< children of each root
+  std::int32_t new_tokens = 64;
+  std::function<void(double fraction)> progress;
+  std::function<bool()> stop;
+};
+
+/// Continues texts with trees of `ranks` children of the root and counts which of them is accepted,
+/// and of the nodes behind an accepted one, up to the engine's largest tree, whether their only
+/// child is. nullopt where `stop` ended it. Throws Error(usage) for
+/// ranks beyond the engine's largest tree and options that generate() refuses.
+std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
+                                                     const AcceptanceRequest& request);
+
+/// Measures every one of `settings` as `request` says otherwise, and adds what came of it to the
+/// pair: settings, number of prompts and of new tokens. The request's progress is that of all.
+/// False: stopped. Throws as measure_acceptance().
+bool measure_settings(Engine& engine, AcceptanceRequest request,
+                      const std::vector<GenerateOptions>& settings, MeasuredPair& pair);
+/// A pair as a file names it, without prompts and settings. Throws Error(failure) for a folder that
+/// cannot be read.
+MeasuredPair describe_pair(Engine& engine);
+
+/// Prompts of a measurement that names none.
+inline constexpr std::int32_t calibration_count = 16;
+
+/// What a measurement that names no prompts continues, so that a study's are left alone.
+struct CalibrationPrompts {
+  std::vector<StudyPrompt> of_file;  ///< empty: the target wrote them
+  std::vector<std::vector<TokenId>> tokens;
+  std::int32_t most_tokens = 0;  ///< of a prompt
+  std::int32_t new_tokens = 0;   ///< that fit behind each
+};
+
+/// calibration_count of `spare`, evenly spread, if there are as many; else as many texts that the
+/// target writes. `file` is where `spare` came from, `most_tokens` cuts its prompts (0: what fits).
+CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::path& file,
+                                       const std::vector<StudyPrompt>& spare,
+                                       std::int32_t most_tokens, std::uint64_t seed);
 
 }  // namespace coppice::study
