@@ -252,7 +252,9 @@ TEST_F(BatchLawPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
   EXPECT_FALSE(fit_of_pair(one_noise, texts_.size(), 3, 7, laws_[3], laws_[7]).fits);
 }
 
-// Positions are left out: a layer of random weights hardly looks at them (several_texts_test.cc).
+// Positions are left out: a layer of random weights hardly looks at them. On a GPU so are two more:
+// by a neighbour's logits verdicts name nodes that their trees do not have, and its noise shows in
+// few pairs. several_texts_test.cc and cuda/sampler_texts_test.cc notice them.
 TEST_F(BatchLawPlanted, FaultsOfSharedPassesAreNoticed) {
   if (faulty_draws == 0) GTEST_SKIP() << "long statistics";
   Engine engine = Engine::load(load_);
@@ -260,26 +262,17 @@ TEST_F(BatchLawPlanted, FaultsOfSharedPassesAreNoticed) {
   const std::vector<Request> requests = requests_of(texts_, faulty_draws);
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::logits_of_neighbour}) {
-    std::cout << "pass fault " << static_cast<int>(fault) << std::endl;
+    if (access.judges_on_device() && fault == PassFault::logits_of_neighbour) continue;
     access.plant(fault);
     EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
   }
   access.plant(PassFault::none);
   if (access.judges_on_device()) {
-    // A verdict that walks into the next tree names nodes that there are none of, and what follows
-    // is anything: cuda/sampler_texts_test.cc looks at the verdict itself.
     for (const DeviceFault fault :
          {DeviceFault::neighbours_parameters, DeviceFault::neighbours_counts}) {
-      std::cout << "device fault " << static_cast<int>(fault) << std::endl;
       access.plant(fault);
       EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
     }
-    // Of which the samples of one prompt have most in common.
-    access.plant(DeviceFault::neighbours_noise);
-    Request request = request_of(texts_[0].prompt, options_of(texts_[0]));
-    std::vector<Request> samples(2 * faulty_draws, request);
-    for (std::size_t i = 0; i < samples.size(); ++i) samples[i].options.stream = i;
-    EXPECT_FALSE(fit_of_pair(first_three(engine, samples), 2, 0, 1, laws_[0], laws_[0]).fits);
     access.plant(DeviceFault::none);
   }
   EXPECT_EQ(misfits(first_three(engine, requests)), 0u);

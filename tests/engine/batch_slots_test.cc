@@ -29,7 +29,8 @@ constexpr long usual_operations = 6000;
 
 long operations() {
   const char* asked = std::getenv("COPPICE_RANDOM_OPERATIONS");
-  return asked == nullptr ? usual_operations : std::atol(asked);
+  if (asked != nullptr) return std::atol(asked);
+  return on_cuda() ? usual_operations / 4 : usual_operations;
 }
 
 TinyModel smallest() {
