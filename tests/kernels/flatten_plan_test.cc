@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <random>
+#include <vector>
 
 #include "base/tree_order.h"
 #include "kernels/random_values.h"
 #include "reference/all_trees.h"
 #include "reference/attention_reference.h"
 #include "reference/emulated_attention.h"
+#include "reference/growing_texts.h"
 
 namespace coppice {
 namespace {
@@ -170,6 +174,54 @@ TEST(FlattenPlan, LongPrefixesKeepTheDeviceBusy) {
           << plan.chunk_tokens;
     }
   }
+}
+
+TEST(FlattenPlan, LongestSpanIsThatOfARowTile) {
+  std::mt19937 random(4);
+  std::vector<IndexRange> scratch;
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    testing::GrowingTexts texts(20, 60, seed);
+    for (int step = 0; step < 100; ++step) {
+      texts.step();
+      const std::vector<VisibleKv> tokens = texts.tokens();
+      const std::int32_t rows = texts.rows();
+      for (const std::int32_t group : {1, 3}) {
+        for (const std::int32_t prefix : {0, 5}) {
+          std::int32_t longest = 0;
+          for (std::int32_t first = 0; first < rows * group; first += 16) {
+            const IndexRange queries{first / group,
+                                     (std::min(first + 16, rows * group) - 1) / group + 1};
+            IndexRange span{0, prefix};
+            for (std::size_t t = 0; t < tokens.size(); ++t) {
+              if (intersection({tokens[t].q_begin, tokens[t].q_end}, queries).empty()) continue;
+              const std::int32_t at = prefix + static_cast<std::int32_t>(t);
+              span = {span.empty() ? at : span.begin, at + 1};
+            }
+            longest = std::max(longest, span.end - span.begin);
+          }
+          ASSERT_EQ(longest_span(texts.segments(), prefix, rows, group, 16, scratch), longest);
+        }
+      }
+    }
+  }
+}
+
+// 64 texts of 256 tokens and four rows each: a row tile sees a quarter of the list.
+TEST(FlattenPlan, TextsApartAreNotCutIntoChunksThatFewSee) {
+  std::vector<KvSlot> slots(256);
+  std::vector<KvSegment> tail;
+  for (std::int32_t text = 0; text < 64; ++text) {
+    tail.push_back({slots, 4 * text, 4 * text + 4, true});
+  }
+  std::vector<IndexRange> scratch;
+  const std::int32_t longest = longest_span(tail, 0, 256, 1, wide_row_tile, scratch);
+  EXPECT_EQ(longest, 16 * 256);
+  const ResidentBlocks blocks{432, 216};
+  const AttentionShape shape{32, 32, 128};
+  EXPECT_GT(make_flatten_plan(shape, 256, 256, 0, 64 * 256, blocks).chunks, 1);
+  EXPECT_EQ(make_flatten_plan(shape, 256, 256, 0, 64 * 256, blocks, longest).chunks, 1);
+  // Too few items for the blocks: chunks pay.
+  EXPECT_GT(make_flatten_plan({4, 4, 128}, 256, 256, 0, 64 * 256, blocks, longest).chunks, 1);
 }
 
 TEST(FlattenPlan, ShortPassesAreNotCut) {

@@ -110,7 +110,14 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   }
   const AttentionKernel kernel =
       attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
-  const FlattenPlan plan = make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks);
+  const std::int32_t group = shape.heads / shape.kv_heads;
+  const std::int32_t item_rows = row_tile_for(padded_rows, group);
+  const std::int32_t longest =
+      kernel == AttentionKernel::items && rows * group > item_rows
+          ? longest_span(tail, prefix, rows, group, item_rows, result.planner.spans())
+          : -1;
+  const FlattenPlan plan =
+      make_flatten_plan(shape, rows, padded_rows, prefix, tail_tokens, blocks, longest);
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;

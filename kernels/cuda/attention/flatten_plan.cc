@@ -42,7 +42,7 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
 
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
-                              const ResidentBlocks& blocks) {
+                              const ResidentBlocks& blocks, std::int32_t longest) {
   FlattenPlan plan;
   plan.rows = rows;
   plan.kv_heads = shape.kv_heads;
@@ -59,7 +59,10 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
     const std::int64_t length = ceil_div(ceil_div(tokens, most_chunks), chunk_step) * chunk_step;
     const std::int64_t chunks = ceil_div(tokens, length);
     const std::int64_t waves = ceil_div(items_per_chunk * chunks, resident);
-    const std::int64_t cost = waves * (length + item_cost) +
+    // Items that see nothing of their chunk end at once. But blocks take items in turn, and it may
+    // be always the same ones that do: with several chunks nothing is counted on that.
+    const std::int64_t taken = chunks == 1 && longest >= 0 ? longest : length;
+    const std::int64_t cost = waves * (taken + item_cost) +
                               (chunks > 1 ? join_cost + chunks / chunks_joined_per_token : 0);
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
@@ -73,6 +76,28 @@ FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
     if (items >= 2 * items_per_chunk) consider(items / items_per_chunk);
   }
   return plan;
+}
+
+std::int32_t longest_span(std::span<const KvSegment> tail, std::int32_t prefix, std::int32_t rows,
+                          std::int32_t group, std::int32_t tile_rows,
+                          std::vector<IndexRange>& spans) {
+  const std::int64_t tiles = ceil_div(std::int64_t{rows} * group, tile_rows);
+  spans.assign(static_cast<std::size_t>(tiles), {0, prefix});
+  std::int32_t at = prefix;
+  for (const KvSegment& segment : tail) {
+    const std::int32_t begin = at;
+    at += static_cast<std::int32_t>(segment.slots.size());
+    const IndexRange queries = intersection({segment.q_begin, segment.q_end}, {0, rows});
+    if (queries.empty() || begin == at) continue;
+    const std::int32_t last = (queries.end * group - 1) / tile_rows;
+    for (std::int32_t tile = queries.begin * group / tile_rows; tile <= last; ++tile) {
+      IndexRange& span = spans[static_cast<std::size_t>(tile)];
+      span = {span.empty() ? begin : span.begin, at};
+    }
+  }
+  std::int32_t longest = 0;
+  for (const IndexRange& span : spans) longest = std::max(longest, span.end - span.begin);
+  return longest;
 }
 
 PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {

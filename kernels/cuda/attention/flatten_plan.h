@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "kernels/device.h"
 #include "kernels/host_device.h"
@@ -153,10 +155,18 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
                                      std::int32_t tokens, const ResidentBlocks& blocks);
 
 /// The plan of a pass of `rows` rows over `prefix` and `tail` KV tokens, run by launches for
-/// `padded_rows` rows. Chunks are chosen so that the resident blocks get even shares.
+/// `padded_rows` rows. Chunks are chosen so that the resident blocks get even shares. `longest`: of
+/// all row tiles' parts of the list, outside of which they see nothing (longest_span()); below 0:
+/// the list. With several texts it may be short, and the one chunk of an item then is no longer.
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
                               std::int32_t padded_rows, std::int32_t prefix, std::int32_t tail,
-                              const ResidentBlocks& blocks);
+                              const ResidentBlocks& blocks, std::int32_t longest = -1);
+
+/// The tokens from the first to the last that some query of a row tile sees, of the row tile that
+/// has most. `spans` is scratch memory.
+std::int32_t longest_span(std::span<const KvSegment> tail, std::int32_t prefix, std::int32_t rows,
+                          std::int32_t group, std::int32_t tile_rows,
+                          std::vector<IndexRange>& spans);
 
 /// What partial results need at most.
 struct PartialCapacity {

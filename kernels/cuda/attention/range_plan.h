@@ -156,6 +156,9 @@ class RangePlanner {
                           std::span<const TailRuns> runs, std::int32_t blocks,
                           std::int32_t tile_tokens = 0);
 
+  /// Scratch memory of longest_span().
+  std::vector<IndexRange>& spans() { return spans_; }
+
  private:
   std::int64_t cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks,
                    RangeShares& result);
@@ -163,6 +166,7 @@ class RangePlanner {
   std::vector<std::int32_t> run_counts_;  ///< by row tile
   std::vector<std::int32_t> tiles_;       ///< by row tile: KV tiles of its unit
   RangeShares half_, whole_;
+  std::vector<IndexRange> spans_;
 };
 
 }  // namespace coppice
