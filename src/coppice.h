@@ -117,12 +117,12 @@ struct EngineOptions {
   CpuDtype cpu_dtype = CpuDtype::f32;
   KvDtype kv_dtype = KvDtype::automatic;
   std::int32_t max_tree_size = 256;  ///< largest tree that generate() will be asked for
-  /// KV slots of each model, for all sequences together; also the longest text, if the model
-  /// allows it; rounded up to whole pages of 16. 0: a few contexts, of at most 8192 each.
+  /// KV slots of each model, for all sequences together; so also the longest text. Whole pages of
+  /// 16. 0: max_sequences texts of 2048, at least a context of up to 8192; less if memory is short.
   std::int32_t kv_tokens = 0;
   std::int32_t max_sequences = 64;  ///< texts that are written side by side; further ones wait
-  /// Rows that one pass of the target judges, of all texts' trees; 0: 512. Never fewer than those
-  /// of a tree of max_tree_size.
+  /// Rows that one pass of the target judges, of all texts' trees; 0: 512, fewer if memory is
+  /// short. Never fewer than those of a tree of max_tree_size.
   std::int32_t max_batch_rows = 0;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
   /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat

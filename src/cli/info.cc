@@ -78,11 +78,12 @@ std::string describe_cpu_memory(const EngineOptions& options, const Device& devi
   EngineOptions settled = options;
   settled.max_batch_rows = plan_host_rows(options, available);
   const std::int64_t of_logits = logit_bytes(settled, target, draft ? &*draft : nullptr);
-  return line("CPU memory",
-              cat(megabytes(of_target + of_draft + of_kv + of_logits), ": weights ",
-                  megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
-                  ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", logits ",
-                  megabytes(of_logits), "; free now ", megabytes(available))) +
+  return line(
+             "CPU memory",
+             cat(megabytes(of_target + of_draft + of_kv + of_logits), ": weights ",
+                 megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
+                 ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", logits and distributions ",
+                 megabytes(of_logits), "; free now ", megabytes(available))) +
          line("at a time", describe_batch(options.max_sequences, settled.max_batch_rows));
 }
 

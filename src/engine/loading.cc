@@ -86,7 +86,9 @@ std::int32_t batch_rows(const EngineOptions& options) {
 std::int64_t logit_bytes(const EngineOptions& options, const ModelConfig& target,
                          const ModelConfig* draft) {
   std::int64_t numbers = batch_rows(options) * target.vocab_size;
-  if (draft != nullptr) numbers += draft_rows(options) * draft->vocab_size;
+  if (draft != nullptr) {
+    numbers += draft_rows(options) * draft->vocab_size + batch_rows(options) * target.vocab_size;
+  }
   return numbers * static_cast<std::int64_t>(sizeof(float));
 }
 

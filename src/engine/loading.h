@@ -47,8 +47,8 @@ std::int32_t tree_rows(const EngineOptions& options);
 /// there is one text, else 512 if that is more; at least those that a prompt's end is scored by. As
 /// many distributions of the draft are kept.
 std::int32_t batch_rows(const EngineOptions& options);
-/// Bytes of logits, of the draft's as well if there is one (`draft` may be null), of passes of
-/// batch_rows().
+/// Bytes of logits in passes of batch_rows(), of the draft's as well and of the distributions kept
+/// of it if there is one (`draft` may be null).
 std::int64_t logit_bytes(const EngineOptions& options, const ModelConfig& target,
                          const ModelConfig* draft);
 /// nullptr where the host samples. `draft` may be null.
