@@ -66,7 +66,7 @@ void BatchOutput::read(std::string_view line) {
     const JsonObject object = parse_json_object(line, "");
     if (object->at("index").get<std::uint64_t>() != stored_.size()) throw_failure(damaged);
     stored_.push_back({object->at("request").get<std::string>(), object->contains("error")});
-    if (!seed_ && object->contains("seed")) seed_ = object->at("seed").get<std::uint64_t>();
+    if (!seed_) seed_ = object->at("batch_seed").get<std::uint64_t>();
   } catch (const nlohmann::json::exception&) {
     throw_failure(damaged);
   } catch (const Error&) {

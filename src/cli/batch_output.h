@@ -28,7 +28,7 @@ class BatchOutput {
   explicit BatchOutput(const std::string& file);
 
   const std::vector<StoredText>& stored() const { return stored_; }
-  /// Of the texts that are there.
+  /// The common seed of the texts that are there.
   std::optional<std::uint64_t> seed() const { return seed_; }
 
   /// Checks that what is there answers the first of `requests`. Throws Error(usage).

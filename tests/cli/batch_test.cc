@@ -210,7 +210,9 @@ TEST_F(Batch, WhatFailsInOneLineSparesTheOthers) {
 }
 
 TEST_F(Batch, GoesOnWhereItStopped) {
-  const std::string file = write("prompts.txt", "It was late\nThe captain\nOne day\n");
+  const std::string file = write("prompts.txt",
+                                 "{\"prompt\": \"It was late\", \"seed\": 7}\n"
+                                 "{\"prompt\": \"The captain\"}\n{\"prompt\": \"One day\"}\n");
   const std::string command = "generate --batch " + file + fixed +
                               "--temperature 1 --max-new-tokens 6 --output '" + folder("texts") +
                               "'";
@@ -237,7 +239,7 @@ TEST_F(Batch, GoesOnWhereItStopped) {
   EXPECT_EQ(slurp(folder("texts")), again);
 
   // More of the batch.
-  write("prompts.txt", "It was late\nThe captain\nOne day\nIt was late\n");
+  std::ofstream(folder("prompts.txt"), std::ios::app) << "{\"prompt\": \"It was late\"}\n";
   EXPECT_EQ(run(command).code, 0);
   EXPECT_EQ(slurp(folder("texts")).substr(0, again.size()), again);
   EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 4u);
@@ -314,7 +316,7 @@ TEST_F(Batch, AnInterruptLeavesWhatIsWritten) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (std::freopen(folder("err").c_str(), "w", stderr) == nullptr) _exit(99);
+    if (std::freopen(folder("child").c_str(), "w", stderr) == nullptr) _exit(99);
     execl(COPPICE_BINARY, COPPICE_BINARY, "generate", "--batch", folder("lines.jsonl").c_str(),
           "--output", folder("texts").c_str(), "--draft", "none", "--target",
           folder("long").c_str(), "--kv-tokens", "200200", "--device", "cpu",
@@ -322,16 +324,19 @@ TEST_F(Batch, AnInterruptLeavesWhatIsWritten) {
     _exit(98);
   }
   for (int i = 0; i < 600 && slurp(folder("texts")).empty(); ++i) usleep(50000);
+  expect_error(
+      "generate --batch '" + folder("lines.jsonl") + "' --output '" + folder("texts") + "'", 1,
+      "another process writes it");
   kill(child, SIGINT);
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 1u);
-  EXPECT_NE(slurp(folder("err"))
+  EXPECT_NE(slurp(folder("child"))
                 .find("stopped after 1 of 3 texts; start it again with the same options to go on"),
             std::string::npos)
-      << slurp(folder("err"));
+      << slurp(folder("child"));
 }
 
 TEST_F(Batch, PromptsAndMessagesGoThroughTheChatTemplate) {
