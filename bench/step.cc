@@ -87,7 +87,7 @@ struct Bench {
   }
 
   double queued_seconds(Device& device, const std::function<void()>& queue) {
-    constexpr int many = 20;
+    constexpr int many = 10;
     return median_seconds(5,
                           [&] {
                             for (int i = 0; i < many; ++i) queue();

@@ -153,8 +153,8 @@ class CudaLinear : public testing::LinearRig {
 
 TEST(CudaPaddedRows, IsALadder) {
   for (const std::int32_t rung :
-       {1,   2,   4,   8,   16,  32,  48,  64,  80,  96,  112,  128,  144,
-        160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1280, 1536, 1792}) {
+       {1,   2,   4,   8,   16,  32,  48,  64,  80,  96,  112, 128, 144,  160,  176, 192,
+        216, 256, 264, 280, 304, 320, 352, 384, 448, 512, 640, 768, 1280, 1536, 1792}) {
     EXPECT_EQ(cuda::padded_row_count(rung), rung);
   }
   std::int32_t before = 0;
@@ -169,7 +169,10 @@ TEST(CudaPaddedRows, IsALadder) {
   EXPECT_EQ(cuda::padded_row_count(17), 32);
   EXPECT_EQ(cuda::padded_row_count(33), 48);
   EXPECT_EQ(cuda::padded_row_count(129), 144);
-  EXPECT_EQ(cuda::padded_row_count(257), 320);
+  EXPECT_EQ(cuda::padded_row_count(257), 264);
+  EXPECT_EQ(cuda::padded_row_count(265), 280);
+  EXPECT_EQ(cuda::padded_row_count(193), 216);
+  EXPECT_EQ(cuda::padded_row_count(385), 448);
   EXPECT_EQ(cuda::padded_row_count(513), 640);
   EXPECT_EQ(cuda::padded_row_count(1281), 1536);
 }
@@ -470,6 +473,57 @@ TEST_F(CudaLinear, RunsInAGraph) {
   }
   cuda::check(cudaGraphExecDestroy(recorded), "end of a graph");
   cuda::check(cudaGraphDestroy(graph), "end of a graph");
+}
+
+/// An engine that meets a shape while the stream is captured cannot time: it runs the reference,
+/// whose bits the code that another engine found fastest has to have.
+TEST_F(CudaLinear, TheFastestCodeGivesTheBitsOfTheReference) {
+  using Shape = std::pair<std::int64_t, std::int64_t>;
+  for (const auto& [out, in] :
+       std::vector<Shape>{{12288, 4096}, {4096, 4096}, {768, 3072}, {1000, 520}}) {
+    const Layer layer = make_layer(out, in, false, false, random_);
+    const auto packed = pack(layer);
+    for (const std::int32_t rows : {48, 144, 257, 512}) {
+      for (const bool accumulate : {false, true}) {
+        const std::int64_t padded = cuda::padded_row_count(rows);
+        const GuardedArray<std::uint16_t> x(as_bf16(operands(padded * in, false, random_)));
+        const std::vector<float> former = operands(padded * out, false, random_);
+        GuardedArray<float> result(former.size());
+        const auto computed = [&](const auto& compute) {
+          result.upload(former);
+          compute();
+          return result.download();
+        };
+        const auto run = [&](cuda::LinearEngine& engine, const LinearWeights& weights) {
+          engine.run(weights, x.data(), rows, result.data(), accumulate, stream_);
+        };
+        const auto timed = computed([&] { run(*engine_, *packed); });
+        SCOPED_TRACE(::testing::Message()
+                     << out << " x " << in << " at " << rows << (accumulate ? " added: " : ": ")
+                     << engine_->implementation(*packed, rows, accumulate));
+        EXPECT_TRUE(computed([&] { run(*engine_, *packed); }) == timed);
+
+        cuda::LinearEngine fresh(*upload_, testing::allocate_for_test);
+        const LinearPart part{layer.weights.data(), DType::bf16, out};
+        const auto again = fresh.pack({&part, 1}, in, {}, rows);
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t recorded = nullptr;
+        cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+        run(fresh, *again);
+        cuda::check(cudaStreamEndCapture(stream_, &graph), "capture");
+        cuda::check(cudaGraphInstantiate(&recorded, graph, 0), "instantiation of a graph");
+        const auto replay = [&] {
+          cuda::check(cudaGraphLaunch(recorded, stream_), "launch of a graph");
+        };
+        EXPECT_TRUE(computed(replay) == timed);
+        EXPECT_TRUE(computed([&] { run(fresh, *again); }) == timed);  // times
+        EXPECT_TRUE(computed(replay) == timed);  // what was recorded stays as it was
+        EXPECT_TRUE(result.guards_intact());
+        cuda::check(cudaGraphExecDestroy(recorded), "end of a graph");
+        cuda::check(cudaGraphDestroy(graph), "end of a graph");
+      }
+    }
+  }
 }
 
 TEST_F(CudaLinear, PlainProductAndBias) {

@@ -10,9 +10,10 @@
 // Products and sums in f32. x and out do not overlap, are aligned to 16 bytes, and have room for
 // padded_row_count(rows) rows, which is what products run at. `in` and `out` may be any.
 //
-// Which code runs depends on (in, out, padded rows, accumulate, has bias) alone, and no code adds
-// in an order that varies: the same build, card and library give the same bits in every run, and
-// a row's result does not depend on how many of the padded rows are in use.
+// Results depend on (in, out, padded rows, accumulate, has bias) alone: no code adds in an order
+// that varies, and among codes of equal bits only does a clock decide (library_products.h). The
+// same build, card and library give the same bits in every run, and a row's result does not depend
+// on how many of the padded rows are in use.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,8 +30,9 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-/// The row counts that passes and products run at, a graph each: powers of two to 16, then steps
-/// of 16 to 144, of 32 to 256, of 64 to 512, of 128 to 1280, of 256 from there.
+/// The row counts that passes and products run at, a graph each: powers of two to 16, steps of 16
+/// to 192, less even ones to 512 (264 for a tree of 256 with its root), of 128 to 1280, of 256 from
+/// there.
 std::int32_t padded_row_count(std::int32_t rows);
 
 /// Products of one device. Not for several threads, nor on several streams, at a time: they share
@@ -47,8 +49,8 @@ class LinearEngine {
   std::unique_ptr<LinearWeights> pack(std::span<const LinearPart> parts, std::int64_t in_features,
                                       std::span<const float> bias, std::int32_t max_rows);
 
-  /// See Device::linear; `rows` may also be padded_row_count(max_rows). May be captured: the
-  /// choice of code, made at the first call of a shape, runs on the host alone.
+  /// See Device::linear; `rows` may also be padded_row_count(max_rows). May be captured; a shape's
+  /// first call that is not may wait for the stream.
   void run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
            bool accumulate, cudaStream_t stream);
 

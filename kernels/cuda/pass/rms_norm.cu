@@ -11,7 +11,7 @@ namespace {
 
 constexpr int warp_size = 32;
 constexpr int most_threads = 1024;
-constexpr int kept = 2;  ///< vectors of a row that a thread keeps in registers
+constexpr int most_kept = 2;  ///< vectors of a row that a thread keeps in registers
 constexpr unsigned all_lanes = 0xffffffffu;
 
 /// The sum over a warp's lanes, the same bits in all of them: each step adds the same two
@@ -24,9 +24,10 @@ __device__ float sum_of_lanes(float value) {
   return value;
 }
 
-/// A block per row, of whole warps, at most warp_size of them.
-template <int N>
-__global__ void __launch_bounds__(most_threads)
+/// A block per row, of whole warps, at most warp_size of them. A multiprocessor has room for two
+/// blocks whose threads keep one vector each.
+template <int N, int kept>
+__global__ void __launch_bounds__(most_threads, kept == 1 ? 2 : 1)
     rms_norm_kernel(const float* x, const float* weight, float epsilon, std::int64_t hidden,
                     __nv_bfloat16* __restrict__ out) {
   let_next_kernel_begin();
@@ -82,8 +83,11 @@ void launch(const float* x, const float* weight, float epsilon, std::int32_t row
   const std::int64_t warps = (hidden + N * warp_size - 1) / (N * warp_size);
   const auto threads =
       static_cast<unsigned>(std::min<std::int64_t>(warps * warp_size, most_threads));
-  launch_early(rms_norm_kernel<N>, dim3(static_cast<unsigned>(rows)), threads, 0, stream, x, weight,
-               epsilon, hidden, static_cast<__nv_bfloat16*>(out));
+  // With fewer rows than multiprocessors, two blocks on one only take room from the next kernel.
+  const bool share = rows > 128 && hidden <= std::int64_t{threads} * N;
+  launch_early(share ? rms_norm_kernel<N, 1> : rms_norm_kernel<N, most_kept>,
+               dim3(static_cast<unsigned>(rows)), threads, 0, stream, x, weight, epsilon, hidden,
+               static_cast<__nv_bfloat16*>(out));
   check_launch("rms_norm");
 }
 
