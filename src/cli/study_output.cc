@@ -99,14 +99,13 @@ std::string notes_text(const study::StudyOutcome& outcome) {
 
 study::Table table_of(const study::StudyComparison& comparison) {
   using study::Align;
-  study::Table table;
-  const bool paired = !comparison.rows.front().cell.pair.empty();
-  if (paired) table.columns.push_back({"pair", Align::left});
-  table.columns.insert(table.columns.end(), {{"policy", Align::left},
-                                             {"tree", Align::left},
-                                             {"temperature"},
-                                             {"rule", Align::left},
-                                             {"prompts"}});
+  study::Table table = {{{"pair", Align::left},
+                         {"policy", Align::left},
+                         {"tree", Align::left},
+                         {"temperature"},
+                         {"rule", Align::left},
+                         {"prompts"}},
+                        {}};
   for (const char* name :
        {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)", "tokens/s, first",
         "second", "ratio [95%]", "p of speed", "p of speed (Holm)"}) {
@@ -115,20 +114,16 @@ study::Table table_of(const study::StudyComparison& comparison) {
   for (const study::ComparedRow& one : comparison.rows) {
     const study::Cell& cell = one.cell;
     const study::Tested &length = one.comparison.accepted_length, &speed = one.comparison.speed;
-    std::vector<std::string> row;
-    if (paired) row.push_back(cell.pair);
-    row.insert(
-        row.end(),
-        {cell.plain() ? "plain" : cell.name(), cell.size_text(),
+    table.rows.push_back(
+        {cell.pair, cell.plain() ? "plain" : cell.name(), cell.size_text(),
          study::number_text(cell.temperature), name_of(cell.acceptance), cat(comparison.prompts),
          study::fixed(one.first_length.value, 2), study::fixed(one.second_length.value, 2),
          study::signed_interval(length.estimate, 2), study::p_text(length.p),
          study::p_text(length.p_holm), study::fixed(one.first_speed.value, 1),
          study::fixed(one.second_speed.value, 1), study::with_interval(speed.estimate, 2),
          study::p_text(speed.p), study::p_text(speed.p_holm)});
-    table.rows.push_back(std::move(row));
   }
-  return table;
+  return without_empty(std::move(table), {"pair"});
 }
 
 std::string lines_text(const char* what, const std::vector<std::string>& lines) {

@@ -44,89 +44,43 @@ Json json_of(const MeasuredPair& pair) {
   return json;
 }
 
-// Reads objects member by member, each by name and of its type.
-class Reader {
- public:
-  Reader(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) throw_failure(cat(where_, " is ", shown(json), again));
-  }
-
-  const nlohmann::json& at(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) refuse(cat('"', name, "\" is missing"));
-    return *found;
-  }
-  template <typename Struct>
-  void read(Struct& value) const {
-    Struct::members(value, [&](const char* name, auto& member) { take(name, member); });
-  }
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw_failure(cat(where_, ": ", what, again));
-  }
-
- private:
-  template <typename T>
-  void take(const char* name, T& member) const {
-    try {
-      at(name).get_to(member);
-    } catch (const nlohmann::json::exception&) {
-      refuse(cat('"', name, "\" is ", shown(at(name)), ", which it cannot be"));
-    }
-  }
-  void take(const char* name, MeasuredPair::ModelFolder& model) const {
-    Reader(at(name), cat(where_, ": ", name)).read(model);
-  }
-  void take(const char* name, std::vector<MeasuredAcceptance>& settings) const;
-
-  const nlohmann::json& json_;
-  std::string where_;
-};
-
-MeasuredAcceptance setting_from(const Reader& reader) {
-  MeasuredAcceptance s;
-  reader.read(s);
+// Throws Error(failure) for what no measurement makes; `json` is what `s` was read from.
+void check(const nlohmann::json& json, const MeasuredAcceptance& s) {
   // What is none of its names is read as the first.
-  const nlohmann::json& rule = reader.at("acceptance");
+  const nlohmann::json& rule = json["acceptance"];
   if (rule != name_of(s.acceptance)) {
-    reader.refuse(cat("\"acceptance\" is ", shown(rule), ", no acceptance rule"));
+    throw_failure(cat("\"acceptance\" is ", shown(rule), ", no acceptance rule"));
   }
-  std::vector<double> made;
-  try {
-    made = estimate_acceptance(s.accepted, s.judged);
-  } catch (const Error& error) {
-    reader.refuse(error.what());
-  }
+  const std::vector<double> made = estimate_acceptance(s.accepted, s.judged);
   const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-9; };
-  if (made.empty() || !std::equal(made.begin(), made.end(), s.acceptance_vector.begin(),
-                                  s.acceptance_vector.end(), same)) {
-    reader.refuse("\"acceptance_vector\" is not what its counts make");
+  if (made.empty() || !std::ranges::equal(made, s.acceptance_vector, same)) {
+    throw_failure("\"acceptance_vector\" is not what its counts make");
   }
-  return s;
 }
 
-void Reader::take(const char* name, std::vector<MeasuredAcceptance>& settings) const {
-  const nlohmann::json& list = at(name);
-  if (!list.is_array()) refuse(cat('"', name, "\" is no list"));
-  for (const nlohmann::json& one : list) {
-    const std::string where = cat(where_, ": ", name, "[", settings.size(), "]");
-    settings.push_back(setting_from(Reader(one, where)));
-  }
-  if (settings.empty()) refuse(cat("it holds no ", name));
-}
-
-MeasuredPair pair_from(const nlohmann::json& json, const std::string& name) {
-  const Reader reader(json, name);
+// `where` is what messages begin with.
+MeasuredPair pair_from(const nlohmann::json& json, const std::string& where) try {
+  if (!json.is_object()) throw_failure(cat("it is ", shown(json)));
   if (json.value("format", nlohmann::json()) != acceptance_format) {
-    reader.refuse("it is no file of measured acceptance");
+    throw_failure("it is no file of measured acceptance");
   }
-  const nlohmann::json& version = reader.at("format_version");
+  const nlohmann::json version = json.value("format_version", nlohmann::json());
   if (version != acceptance_version) {
-    reader.refuse(
+    throw_failure(
         cat("its format is version ", shown(version), ", this program reads ", acceptance_version));
   }
-  MeasuredPair pair;
-  reader.read(pair);
+  auto pair = json.get<MeasuredPair>();
+  if (pair.settings.empty()) throw_failure("it holds no settings");
+  for (std::size_t i = 0; i < pair.settings.size(); ++i) {
+    try {
+      check(json["settings"][i], pair.settings[i]);
+    } catch (const Error& error) {
+      throw_failure(cat("settings[", i, "]: ", error.what()));
+    }
+  }
   return pair;
+} catch (const Error& error) {
+  throw_failure(cat(where, ": ", error.what(), again));
 }
 
 std::string name_of_file(const std::filesystem::path& file) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numbers>
+#include <utility>
 
 #include "study/figures/svg.h"
 
@@ -20,18 +21,17 @@ constexpr std::array<std::string_view, 4> dashes = {"", "7 3", "2 2", "7 2 2 2"}
 constexpr std::array<std::string_view, 6> area_colours = {"#0072b2", "#e69f00", "#009e73",
                                                           "#f0e442", "#cc79a7", "#56b4e9"};
 // Colours of the first six, then those again with dashes: a plain policy below its namesake.
-constexpr std::array<std::string_view, 12> known_policies = {"dyspec",
-                                                             "sequoia",
-                                                             "specinfer",
-                                                             "chain",
-                                                             "expand-rerank",
-                                                             "dyspec-threshold",
-                                                             "dyspec-plain",
-                                                             "static",
-                                                             "",
-                                                             "",
-                                                             "",
-                                                             "dyspec-threshold-plain"};
+constexpr std::array<std::pair<std::string_view, std::size_t>, 9> known_policies = {
+    {{"dyspec", 0},
+     {"sequoia", 1},
+     {"specinfer", 2},
+     {"chain", 3},
+     {"expand-rerank", 4},
+     {"dyspec-threshold", 5},
+     {"dyspec-plain", 6},
+     {"static", 7},
+     {"dyspec-threshold-plain", 11}}};
+constexpr std::size_t first_unknown = 12;
 
 // Relative luminance of WCAG 2, of "#rrggbb".
 double luminance(std::string_view colour) {
@@ -148,15 +148,14 @@ SeriesStyle series_style(std::size_t number) {
 }
 
 std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies) {
-  const auto place_of = [](std::string_view name) {
-    return static_cast<std::size_t>(std::ranges::find(known_policies, name) -
-                                    known_policies.begin());
+  const auto find = [](const std::string& name) {
+    return std::ranges::find(known_policies, name, [](const auto& one) { return one.first; });
   };
-  if (place_of(policy) < known_policies.size()) return place_of(policy);
-  std::size_t number = known_policies.size();
+  if (const auto known = find(policy); known != known_policies.end()) return known->second;
+  std::size_t number = first_unknown;
   for (const std::string& other : policies) {
     if (other == policy) break;
-    if (place_of(other) == known_policies.size()) ++number;
+    if (find(other) == known_policies.end()) ++number;
   }
   return number;
 }

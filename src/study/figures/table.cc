@@ -134,6 +134,18 @@ std::string aligned(const Table& table, bool with_rule) {
 
 }  // namespace
 
+Table without_empty(Table table, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const auto column = std::ranges::find(table.columns, name, &Column::name);
+    const auto place = column - table.columns.begin();
+    const auto is_empty = [&](const auto& row) { return row[place].empty(); };
+    if (column == table.columns.end() || !std::ranges::all_of(table.rows, is_empty)) continue;
+    table.columns.erase(column);
+    for (auto& row : table.rows) row.erase(row.begin() + place);
+  }
+  return table;
+}
+
 std::string to_text(const Table& table) { return aligned(table, true); }
 std::string to_plain_text(const Table& table) { return aligned(table, false); }
 

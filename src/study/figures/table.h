@@ -1,6 +1,7 @@
 // One table, for terminals, Markdown, spreadsheets, papers and web pages.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct Table {
   std::vector<Column> columns = {};
   std::vector<std::vector<std::string>> rows = {};
 };
+
+/// The table without those of the named columns that are empty in every row.
+Table without_empty(Table table, std::initializer_list<const char*> names);
 
 // All throw Error(usage) where a row has more cells than there are columns.
 

@@ -36,12 +36,15 @@ FileHandle open_locked(const std::filesystem::path& path) {
 }
 
 AppendedFile::AppendedFile(std::filesystem::path path, FileHandle handle,
-                           std::uintmax_t whole_bytes)
-    : path_(std::move(path)), handle_(std::move(handle)), size_(whole_bytes) {
+                           std::uintmax_t whole_bytes, const char* when_full)
+    : path_(std::move(path)),
+      handle_(std::move(handle)),
+      size_(whole_bytes),
+      when_full_(when_full) {
   const off_t end = ::lseek(handle_.get(), 0, SEEK_END);
   const auto whole = static_cast<off_t>(size_);
   if (end < 0 || (end != whole && ::ftruncate(handle_.get(), whole) != 0)) {
-    throw_write_failure(path_, errno);
+    throw_write_failure(path_, errno, when_full_);
   }
 }
 
@@ -51,13 +54,13 @@ void AppendedFile::append(std::string_view lines) {
     const int error = errno;
     // Should this fail too, the next run cuts the torn line off.
     [[maybe_unused]] const int cut = ::ftruncate(handle_.get(), static_cast<off_t>(size_));
-    throw_write_failure(path_, error);
+    throw_write_failure(path_, error, when_full_);
   }
   size_ += lines.size();
 }
 
 void AppendedFile::sync() {
-  if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno);
+  if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno, when_full_);
 }
 
 }  // namespace coppice::study

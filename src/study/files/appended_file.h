@@ -19,7 +19,8 @@ class AppendedFile {
  public:
   /// `handle` is `path`, open for writing; its first `whole_bytes` bytes are whole lines. What is
   /// behind them, left by a run that was killed while it wrote, is cut off. Throws Error(failure).
-  AppendedFile(std::filesystem::path path, FileHandle handle, std::uintmax_t whole_bytes);
+  AppendedFile(std::filesystem::path path, FileHandle handle, std::uintmax_t whole_bytes,
+               const char* when_full = resumes_when_free);
 
   /// Throws Error(failure), with the lines before as they were, for a full disk and the like.
   void append(std::string_view lines);
@@ -32,6 +33,7 @@ class AppendedFile {
   std::filesystem::path path_;
   FileHandle handle_;
   std::uintmax_t size_;  ///< bytes of whole lines
+  const char* when_full_;
 };
 
 }  // namespace coppice::study

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/json_file.h"
 #include "coppice.h"
 
 namespace coppice {
@@ -23,10 +25,20 @@ void to_json(Json& json, const Struct& value) {
   Struct::members(value, [&](const char* name, const auto& member) { json[name] = member; });
 }
 
-/// Throws what nlohmann::json throws for a member that is missing or of another type.
+/// Throws Error(failure), a text without a place, that names a member that is missing or of another
+/// type.
 template <typename Json, HasMembers Struct>
 void from_json(const Json& json, Struct& value) {
-  Struct::members(value, [&](const char* name, auto& member) { json.at(name).get_to(member); });
+  Struct::members(value, [&](const char* name, auto& member) {
+    if (!json.contains(name)) throw_failure(cat('"', name, "\" is missing"));
+    try {
+      json[name].get_to(member);
+    } catch (const nlohmann::json::exception&) {
+      throw_failure(cat('"', name, "\" is ", shown(json[name]), ", which it cannot be"));
+    } catch (const Error& error) {
+      throw_failure(cat(name, ": ", error.what()));
+    }
+  });
 }
 
 }  // namespace study

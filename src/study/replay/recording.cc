@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -146,25 +145,25 @@ Json to_json(const RecordingHeader& h) {
   return json;
 }
 
-RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& header)
-    : path_(path) {
+RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& header) {
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored))) {
     throw_usage(cat("recording ", quote(path.string()),
                     ": the file is there already; remove it or name another"));
   }
-  const std::string line = first_line(to_json(header));
-  file_ = open_file(path, O_WRONLY | O_CREAT | O_EXCL, when_full);
-  if (!write_all(file_.get(), line) || ::fsync(file_.get()) != 0) {
-    const int error = errno;
-    ::unlink(path_.c_str());
-    throw_write_failure(path_, error, when_full);
+  FileHandle handle = open_file(path, O_WRONLY | O_CREAT | O_EXCL, when_full);
+  try {
+    file_.emplace(path, std::move(handle), 0, when_full);
+    file_->append(first_line(to_json(header)));
+    file_->sync();
+  } catch (const Error&) {
+    ::unlink(path.c_str());
+    throw;
   }
-  end_ = line.size();
 }
 
 RecordingWriter::~RecordingWriter() {
-  if (empty_) ::unlink(path_.c_str());
+  if (empty_) ::unlink(file_->path().c_str());
 }
 
 void RecordingWriter::append(const RecordedText& text) {
@@ -173,13 +172,8 @@ void RecordingWriter::append(const RecordedText& text) {
   for (const RecordedPosition& position : text.positions) {
     put_block(blocks, position_block, payload_of(position));
   }
-  if (!write_all(file_.get(), blocks) || ::fsync(file_.get()) != 0) {
-    const int error = errno;
-    // If taking back fails too, readers leave the torn block out.
-    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), static_cast<off_t>(end_));
-    throw_write_failure(path_, error, when_full);
-  }
-  end_ += blocks.size();
+  file_->append(blocks);
+  file_->sync();
   empty_ = false;
 }
 

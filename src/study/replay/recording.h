@@ -33,14 +33,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/files.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
+#include "study/files/appended_file.h"
 #include "study/files/file_header.h"
 
 namespace coppice::study {
@@ -165,9 +166,7 @@ class RecordingWriter {
   void append(const RecordedText& text);
 
  private:
-  std::filesystem::path path_;
-  FileHandle file_;
-  std::uint64_t end_ = 0;
+  std::optional<AppendedFile> file_;
   bool empty_ = true;
 };
 

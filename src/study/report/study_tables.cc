@@ -10,73 +10,54 @@
 namespace coppice::study {
 namespace {
 
-void add_columns(Table& table, std::initializer_list<const char*> names) {
-  for (const char* name : names) table.columns.push_back({name});
-}
-
-bool has_pairs(const Summary& summary) {
-  return std::ranges::any_of(summary.rows,
-                             [](const SummaryRow& row) { return !row.cell.pair.empty(); });
-}
-
 using Cells = std::vector<std::string>;
 
 void append(Cells& row, Cells more) {
   std::move(more.begin(), more.end(), std::back_inserter(row));
 }
 
-/// The columns by which tables name their rows: policy, tree size, temperature and rule; kind and
-/// pair in a study that has several.
-class SettingColumns {
- public:
-  explicit SettingColumns(const Summary& summary) : with_pair_(has_pairs(summary)) {
-    for (const SummaryRow& row : summary.rows) with_kind_ = with_kind_ || !row.kind.empty();
-  }
-  std::vector<Column> columns() const {
-    std::vector<Column> columns;
-    if (with_kind_) columns.push_back({"kind", Align::left});
-    if (with_pair_) columns.push_back({"pair", Align::left});
-    columns.insert(
-        columns.end(),
-        {{"policy", Align::left}, {"tree", Align::right}, {"temperature"}, {"rule", Align::left}});
-    return columns;
-  }
-  Cells of(const SummaryRow& row) const {
-    const Cell& cell = row.cell;
-    return cells(row.kind, cell.pair,
-                 {cell.plain() ? "plain" : cell.name(), cell.size_text(),
-                  number_text(cell.temperature), name_of(cell.acceptance)});
-  }
-  Cells of(const OracleRow& row) const {
-    return cells("", row.pair, {"oracle", cat(row.size), number_text(row.temperature), ""});
-  }
+void add_columns(Table& table, const Cells& names) {
+  for (const std::string& name : names) table.columns.push_back({name});
+}
 
- private:
-  Cells cells(const std::string& kind, const std::string& pair, Cells others) const {
-    Cells cells;
-    if (with_kind_) cells.push_back(kind);
-    if (with_pair_) cells.push_back(pair);
-    append(cells, std::move(others));
-    return cells;
-  }
+/// What names a table's rows, before `names`.
+Table setting_columns(const Cells& names) {
+  Table table = {{{"kind", Align::left},
+                  {"pair", Align::left},
+                  {"policy", Align::left},
+                  {"tree"},
+                  {"temperature"},
+                  {"rule", Align::left}},
+                 {}};
+  add_columns(table, names);
+  return table;
+}
 
-  bool with_kind_ = false, with_pair_ = false;
-};
+Cells setting_cells(const SummaryRow& row) {
+  const Cell& cell = row.cell;
+  return {row.kind,
+          cell.pair,
+          cell.plain() ? "plain" : cell.name(),
+          cell.size_text(),
+          number_text(cell.temperature),
+          name_of(cell.acceptance)};
+}
 
-/// A row for each setting for which `figures` gives any, under the setting's columns and `names`.
+/// A row for each setting for which `figures` gives any, under `names`.
 template <typename Figures>
 Table setting_table(const Summary& summary, const Cells& names, const Figures& figures) {
-  const SettingColumns settings(summary);
-  Table table{settings.columns(), {}};
-  for (const std::string& name : names) table.columns.push_back({name});
+  Table table = setting_columns(names);
   for (const SummaryRow& s : summary.rows) {
     Cells own = figures(s);
     if (own.empty()) continue;
-    table.rows.push_back(settings.of(s));
+    table.rows.push_back(setting_cells(s));
     append(table.rows.back(), std::move(own));
   }
   return table;
 }
+
+/// Kind and pair are for studies that have several.
+Table settled(Table table) { return without_empty(std::move(table), {"kind", "pair"}); }
 
 Table kinds_table(const Summary& summary) {
   Summary kinds;
@@ -166,52 +147,49 @@ Table summary_table(const Summary& summary) {
                 s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3),
                 fixed(s.tokens_per_second.value, 1), with_interval(s.speedup, 2, s.other_runs > 0)};
       });
-  const SettingColumns settings(summary);
   for (const OracleRow& o : summary.oracle) {
-    table.rows.push_back(settings.of(o));
-    append(table.rows.back(), {cat(o.prompts), with_interval(o.accepted_length, 2)});
+    table.rows.push_back({"", o.pair, "oracle", cat(o.size), number_text(o.temperature), "",
+                          cat(o.prompts), with_interval(o.accepted_length, 2), "", "", ""});
   }
-  return table;
+  return settled(std::move(table));
 }
 
 Table step_table(const Summary& summary) {
-  return setting_table(summary,
-                       {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
-                        "target %", "judging %", "other %"},
-                       [](const SummaryRow& s) {
-                         const double all = s.seconds.decode();
-                         Cells row = {fixed(s.draft_passes, 2), fixed(s.tree_size, 1),
-                                      fixed(s.microseconds_per_step(all), 0)};
-                         for (const auto& [name, part] : Components::of_step()) {
-                           row.push_back(percent(s.seconds.*part, all));
-                         }
-                         return row;
-                       });
+  return settled(setting_table(summary,
+                               {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
+                                "target %", "judging %", "other %"},
+                               [](const SummaryRow& s) {
+                                 const double all = s.seconds.decode();
+                                 Cells row = {fixed(s.draft_passes, 2), fixed(s.tree_size, 1),
+                                              fixed(s.microseconds_per_step(all), 0)};
+                                 for (const auto& [name, part] : Components::of_step()) {
+                                   row.push_back(percent(s.seconds.*part, all));
+                                 }
+                                 return row;
+                               }));
 }
 
 Table comparison_table(const Summary& summary) {
-  const bool with_pair = has_pairs(summary);
-  Table table;
-  if (with_pair) table.columns.push_back({"pair", Align::left});
-  table.columns.insert(
-      table.columns.end(),
-      {{"first", Align::left}, {"second", Align::left}, {"temperature"}, {"rule", Align::left}});
+  Table table = {{{"pair", Align::left},
+                  {"first", Align::left},
+                  {"second", Align::left},
+                  {"temperature"},
+                  {"rule", Align::left}},
+                 {}};
   add_columns(table, {"prompts", "accepted length, difference [95%]", "p", "p (Holm)",
                       "speed, ratio [95%]", "p of speed", "p of speed (Holm)"});
   for (const Comparison& one : summary.comparisons) {
     const Cell& first = summary.rows[one.first].cell;
     const Cell& second = summary.rows[one.second].cell;
     const bool two_runs = summary.rows[one.first].other_runs != summary.rows[one.second].other_runs;
-    Cells row;
-    if (with_pair) row.push_back(first.pair);
-    append(row, {first.label(), second.label(), number_text(first.temperature),
-                 name_of(first.acceptance), cat(one.accepted_length.estimate.n),
-                 signed_interval(one.accepted_length.estimate, 2), p_text(one.accepted_length.p),
-                 p_text(one.accepted_length.p_holm), with_interval(one.speed.estimate, 2, two_runs),
-                 p_text(one.speed.p), p_text(one.speed.p_holm)});
-    table.rows.push_back(std::move(row));
+    table.rows.push_back({first.pair, first.label(), second.label(), number_text(first.temperature),
+                          name_of(first.acceptance), cat(one.accepted_length.estimate.n),
+                          signed_interval(one.accepted_length.estimate, 2),
+                          p_text(one.accepted_length.p), p_text(one.accepted_length.p_holm),
+                          with_interval(one.speed.estimate, 2, two_runs), p_text(one.speed.p),
+                          p_text(one.speed.p_holm)});
   }
-  return table;
+  return settled(std::move(table));
 }
 
 Table speedup_table(const Summary& summary) {
@@ -222,7 +200,7 @@ Table speedup_table(const Summary& summary) {
   if (with_rounds) {
     append(names, {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
   }
-  return setting_table(summary, names, [&](const SummaryRow& s) {
+  return settled(setting_table(summary, names, [&](const SummaryRow& s) {
     if (s.cell.plain() && !with_rounds) return Cells();
     const auto speed = [&](const Estimate& e) { return with_interval(e, 2, s.other_runs > 0); };
     Cells row = {cat(s.prompts), speed(s.speedup), speed(s.speedup_with_prefill),
@@ -232,7 +210,7 @@ Table speedup_table(const Summary& summary) {
                    with_interval(s.rounds_tokens_per_second, 1)});
     }
     return row;
-  });
+  }));
 }
 
 Table length_table(const Summary& summary) {
@@ -244,47 +222,39 @@ Table length_table(const Summary& summary) {
   for (std::size_t c = 1; c <= columns; ++c) {
     names.push_back(cat(c, c == columns && longest - 1 > columns ? "+ %" : " %"));
   }
-  return setting_table(summary, names, [&](const SummaryRow& s) {
+  return settled(setting_table(summary, names, [&](const SummaryRow& s) {
     if (s.cell.plain()) return Cells();
     Cells row = {cat(s.steps)};
     for (const double count : s.steps_by_length(columns)) {
       row.push_back(percent(count, static_cast<double>(s.steps)));
     }
     return row;
-  });
+  }));
 }
 
 Table depth_table(const Summary& summary) {
-  const SettingColumns settings(summary);
-  Table table{settings.columns(), {}};
-  add_columns(table, {"depth", "steps that came to it", "accepted", "prompts", "rate [95%]"});
+  Table table =
+      setting_columns({"depth", "steps that came to it", "accepted", "prompts", "rate [95%]"});
   for (const SummaryRow& s : summary.rows) {
     if (s.cell.plain()) continue;
     for (const DepthRate& depth : s.depths) {
-      table.rows.push_back(settings.of(s));
+      table.rows.push_back(setting_cells(s));
       append(table.rows.back(), {cat(depth.depth), cat(depth.reached), cat(depth.accepted),
                                  cat(depth.rate.n), with_interval(depth.rate, 3)});
     }
   }
-  return table;
+  return settled(std::move(table));
 }
 
 Table agreement_table(const Summary& summary) {
-  const bool with_pair = has_pairs(summary);
-  Table table;
-  if (with_pair) table.columns.push_back({"pair", Align::left});
-  table.columns.push_back({"temperature"});
-  table.columns.push_back({"rule", Align::left});
+  Table table = {{{"pair", Align::left}, {"temperature"}, {"rule", Align::left}}, {}};
   add_columns(table, {"texts compared", "texts that depart"});
   for (const Agreement& one : summary.agreements) {
-    Cells row;
-    if (with_pair) row.push_back(one.pair);
-    append(row,
-           {number_text(one.temperature), one.temperature == 0.0 ? "any" : name_of(one.acceptance),
-            cat(one.texts), cat(one.divergences.size())});
-    table.rows.push_back(std::move(row));
+    table.rows.push_back({one.pair, number_text(one.temperature),
+                          one.temperature == 0.0 ? "any" : name_of(one.acceptance), cat(one.texts),
+                          cat(one.divergences.size())});
   }
-  return table;
+  return settled(std::move(table));
 }
 
 Table divergence_table(const Summary& summary) {
