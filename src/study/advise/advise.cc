@@ -33,6 +33,13 @@ struct Rest {
   double seconds = 0.0, nodes = 0.0, steps = 0.0;
 };
 
+struct SequoiaTree {
+  TreeShape shape;
+  std::int32_t depth = 0;  ///< its bound
+  bool is_held = false;    ///< by the sampled one
+  Workload workload;
+};
+
 class Adviser {
  public:
   Adviser(Engine& engine, const AdviceRequest& request) : engine_(engine), request_(request) {
@@ -164,32 +171,28 @@ class Adviser {
   void plan_sequoias() {
     for (const std::int32_t size : sequoia_sizes) {
       if (size > largest_) continue;
-      double best = 0.0;
-      bool best_is_full = false;  // has all the nodes that are asked for
+      std::pair best = {false, 0.0};  // whether it has all nodes that are asked for, its speed
       TreeShape shape;
       std::int32_t bound = 0;
       for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
         const GrowMap map = sequoia_map(size, depth);
-        const bool full = map.shape.size() == size;
-        if (best_is_full && !full) continue;
         Workload workload;
         add_shape(workload, map.shape, map.expected_length, 1.0);
-        const double speed = predict(workload, *costs_, advice_.prefix, {}).tokens_per_second;
-        if (speed <= best && full == best_is_full) continue;
-        best = speed;
-        best_is_full = full;
+        const std::pair worth = {map.shape.size() == size,
+                                 predict(workload, *costs_, advice_.prefix, {}).tokens_per_second};
+        if (worth <= best) continue;
+        best = worth;
         shape = map.shape;
         bound = depth;
       }
       // With few ranks that are ever accepted a tree has fewer nodes than were asked for, and goes
       // by those that it has.
       const std::int32_t nodes = shape.size();
-      if (nodes == 0 || shapes_.contains(nodes)) continue;
-      shapes_[nodes] = sequoia_map(nodes, bound).shape;
-      depths_[nodes] = bound;
+      if (nodes == 0 || sequoias_.contains(nodes)) continue;
+      sequoias_[nodes] = {sequoia_map(nodes, bound).shape, bound, false, {}};
     }
     sampled_shape_ = sequoia_map(largest_, most_depth).shape;
-    for (const auto& [size, shape] : shapes_) holds_[size] = holds(sampled_shape_, shape);
+    for (auto& [size, tree] : sequoias_) tree.is_held = holds(sampled_shape_, tree.shape);
   }
 
   // Texts by each kind of tree, prompt by prompt in turn, so that a change of the machine's speed
@@ -225,8 +228,8 @@ class Adviser {
     };
     const auto largest_sequoia = [&](const TokenTree& tree, const Path& path, Workload& step) {
       ranks_.add(tree, path);
-      for (const auto& [size, shape] : shapes_) {
-        if (holds_[size]) add_fixed(sequoia_[size], tree, path, shape);
+      for (auto& [size, one] : sequoias_) {
+        if (one.is_held) add_fixed(one.workload, tree, path, one.shape);
       }
       add_fixed(step, tree, path, sampled_shape_);
     };
@@ -295,12 +298,13 @@ class Adviser {
 
   void predict_all() {
     advice_.plain = predict_plain(*costs_, advice_.prefix, advice_.calibration);
-    const auto add = [&](Policy policy, std::int32_t size, const Workload& workload) {
+    const auto add = [&](Policy policy, std::int32_t size, const Workload& workload,
+                         std::int32_t depth = 0) {
       if (!(workload.steps > 0.0)) return;
       Prediction prediction = predict(workload, *costs_, advice_.prefix, advice_.calibration);
       prediction.policy = policy;
       prediction.tree_size = size;
-      if (policy == Policy::sequoia) prediction.tree_depth = depths_[size];
+      prediction.tree_depth = depth;
       prediction.speedup = prediction.tokens_per_second / advice_.plain.tokens_per_second;
       advice_.candidates.push_back(prediction);
     };
@@ -309,16 +313,16 @@ class Adviser {
       if (chain_.contains(length)) add(Policy::chain, length, chain_[length]);
     }
     const auto rank_acceptance = estimate_acceptance(ranks_.accepted, ranks_.judged);
-    for (const auto& [size, shape] : shapes_) {
+    for (auto& [size, tree] : sequoias_) {
       // A chain is a chain: the same counts, hence the same price.
-      if (shape.height() == shape.size() && chain_.contains(shape.size())) {
-        sequoia_[size] = chain_[shape.size()];
-      } else if (!holds_[size] && !ranks_.judged.empty()) {
+      if (tree.shape.height() == size && chain_.contains(size)) {
+        tree.workload = chain_[size];
+      } else if (!tree.is_held && !ranks_.judged.empty()) {
         // Sequoia's positional assumption predicts what the sampled tree does not hold.
-        sequoia_[size] = {};
-        add_shape(sequoia_[size], shape, expected_accepted_length(shape, rank_acceptance), 1.0);
+        add_shape(tree.workload, tree.shape, expected_accepted_length(tree.shape, rank_acceptance),
+                  1.0);
       }
-      add(Policy::sequoia, size, sequoia_[size]);
+      add(Policy::sequoia, size, tree.workload, tree.depth);
     }
   }
 
@@ -419,11 +423,9 @@ class Adviser {
   const CostTable* costs_ = nullptr;
   std::int32_t largest_ = 0;
   Advice advice_;
-  std::map<std::int32_t, Workload> dyspec_, chain_, sequoia_;  ///< by size
-  std::map<std::int32_t, TreeShape> shapes_;                   ///< Sequoia's, by size
-  std::map<std::int32_t, std::int32_t> depths_;                ///< their bounds
+  std::map<std::int32_t, Workload> dyspec_, chain_;  ///< by size
+  std::map<std::int32_t, SequoiaTree> sequoias_;     ///< by size
   TreeShape sampled_shape_;
-  std::map<std::int32_t, bool> holds_;  ///< whether the sampled one holds it
   RankCounts ranks_;
   ClockCalibration clock_;
   Rest plain_rest_, tree_rest_;
