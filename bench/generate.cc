@@ -197,6 +197,7 @@ int main(int argc, char** argv) try {
     bench::write_useless_draft(models + "draft", draft);
   }
   EngineOptions load;
+  load.max_sequences = 1;
   load.target = target;
   load.draft = draft;
   load.device = bench::device_in(device);

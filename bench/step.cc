@@ -360,6 +360,7 @@ struct Bench {
 
 int main(int argc, char** argv) try {
   EngineOptions load;
+  load.max_sequences = 1;
   std::string target, draft, device, dtype, json_file;
   bool passes_only = false, products_alone = false;
   std::string rows_text;
