@@ -14,7 +14,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "base/error.h"
 #include "bench/device_memory.h"
@@ -106,6 +105,7 @@ int main(int argc, char** argv) try {
   const auto shape = std::find_if(shapes.begin(), shapes.end(),
                                   [&](const Shape& s) { return s.name == shape_name; });
   if (shape == shapes.end()) throw_usage("--shape takes llama-2-7b, llama-3-8b or llama-68m");
+  const std::vector<std::int32_t> all_rows = rows_in(rows_text);
   std::string why_not;
   if (!cuda::has_device(&why_not)) throw_failure(why_not);
 
@@ -121,9 +121,7 @@ int main(int argc, char** argv) try {
         random_bf16(static_cast<std::size_t>(product.out * product.in));
     const double bytes = 2.0 * static_cast<double>(weights.size());
     const auto sets = std::max(2, static_cast<int>(rotated_bytes / bytes) + 1);
-    std::stringstream list(rows_text);
-    for (std::string word; std::getline(list, word, ',');) {
-      const std::int32_t rows = std::stoi(word);
+    for (const std::int32_t rows : all_rows) {
       double us[2];
       for (const bool streams : {false, true}) {
         cuda::WeightUpload upload(allocate, stream);
@@ -131,7 +129,7 @@ int main(int argc, char** argv) try {
         std::vector<std::unique_ptr<LinearWeights>> packed;
         const LinearPart part{weights.data(), DType::bf16, product.out};
         for (int set = 0; set < sets; ++set) {
-          packed.push_back(engine.pack({&part, 1}, product.in, {}, 512));
+          packed.push_back(engine.pack({&part, 1}, product.in, {}, rows));
         }
         us[streams] = microseconds(engine, packed, rows, stream);
       }

@@ -49,6 +49,22 @@ inline double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+/// "1,4,16" as numbers of rows; Error(usage) for anything else.
+inline std::vector<std::int32_t> rows_in(const std::string& list) {
+  std::vector<std::int32_t> rows;
+  std::stringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    std::int32_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [read, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || read != end || number < 1) {
+      throw_usage(cat("--rows ", list, ": use numbers of rows from 1 on, e.g. 1,4,16"));
+    }
+    rows.push_back(number);
+  }
+  return rows;
+}
+
 /// What main() returns after an exception: 2 for wrong usage, else 1.
 inline int exit_code_of(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);

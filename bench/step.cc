@@ -22,7 +22,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
-#include <sstream>
 
 #include "base/stopwatch.h"
 #include "bench/host_bandwidth.h"
@@ -386,6 +385,7 @@ int main(int argc, char** argv) try {
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map values;
   if (!bench::parse_options(argc, argv, options, values)) return 0;
+  const std::vector<std::int32_t> rows = rows_in(rows_text);
   load.target = target;
   load.draft = draft;
   load.device = bench::device_in(device);
@@ -418,9 +418,6 @@ int main(int argc, char** argv) try {
   bench.json["load_seconds"] = engine.load_seconds();
   bench.json["target"] = target;
   bench.json["draft"] = draft;
-  std::vector<std::int32_t> rows;
-  std::stringstream list(rows_text);
-  for (std::string word; std::getline(list, word, ',');) rows.push_back(std::stoi(word));
   const bool on_host = impl.device->shares_host_memory();
   for (const auto& [what, loaded] : {std::pair{"target", &impl.target}, {"draft", &impl.draft}}) {
     if (on_host) {
