@@ -177,7 +177,7 @@ TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   expect_nothing_leaked(engine);
 }
 
-// An observer is of one text at a time: what it throws, too.
+// An observer sees one text at a time. What it throws ends that one.
 TEST(BatchShares, AnObserverThatThrowsEndsOneText) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/batch_requests.h"
 #include "engine/sequence_impl.h"
 
@@ -105,8 +107,9 @@ class RandomOperations {
     options.max_new_tokens = 1 + static_cast<std::int32_t>(below(40));
     const auto rule = static_cast<Rule>(below(3));
     options.speculation = speculation_of(rule, below(16));
-    if (below(20) == 0)
+    if (below(20) == 0) {
       options.speculation = Custom{[] { return std::make_unique<ThrowsPlanned>(); }};
+    }
     options.acceptance = rule == Rule::coupled ? Acceptance::coupled : Acceptance::rejection;
     options.sampling.temperature = rule == Rule::greedy ? 0.0 : 0.8;
     options.logprobs = below(8) == 0;
@@ -194,7 +197,19 @@ class RandomOperations {
   }
 
   void take_note(const Outcome& outcome) {
-    if (outcome.error) ++failed;
+    if (outcome.error) {
+      ++failed;
+      try {
+        std::rethrow_exception(outcome.error);
+      } catch (const Planned&) {
+      } catch (const Error& error) {
+        const std::string says = error.what();
+        EXPECT_TRUE(error.kind() == ErrorKind::usage ||
+                    says.find("planned") != std::string::npos ||       // a policy
+                    says.find("tokenizer.json") != std::string::npos)  // no tokens
+            << says;
+      }
+    }
     for (const Generation& g : outcome.samples) {
       written += static_cast<std::int64_t>(g.tokens.size());
       cancelled += g.finish_reason == FinishReason::cancelled ? 1 : 0;
