@@ -12,6 +12,7 @@
 #include "engine/decode.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
+#include "engine/open_text.h"
 #include "engine/sequence_impl.h"
 #include "engine/text_stream.h"
 
@@ -156,12 +157,14 @@ Engine Engine::load(const EngineOptions& asked) {
 
 Generation Engine::generate(std::string_view prompt, const GenerateOptions& options,
                             const PieceCallback& callback) {
-  return new_sequence().generate(prompt, options, callback);
+  impl_->check_bytes(prompt, 0);
+  return generate(impl_->encode(prompt, options.add_bos), options, callback);
 }
 
 Generation Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                             const PieceCallback& callback) {
-  return new_sequence().generate(prompt, options, callback);
+  auto sequence = SequenceAccess::impl(new_sequence());
+  return write_sequence(std::move(sequence), prompt, options, callback);
 }
 
 std::vector<TokenId> Engine::tokenize(std::string_view text, bool add_bos) const {

@@ -24,7 +24,9 @@ OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const Tok
       prompt_tokens_(state_.length()),
       request_(sequence_->engine, options),
       start_(now_seconds()),
-      run_(sequence_->engine, state_, request_, callback_) {}
+      run_(sequence_->engine, state_, request_, callback_) {
+  run_.departure = &departure_;
+}
 
 SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,
                                      const GenerateOptions& options) {
@@ -39,6 +41,18 @@ Generation OpenText::finish() {
   result.statistics.prompt_tokens = prompt_tokens_;
   kept_.length = state_.length();
   return result;
+}
+
+Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
+                          const GenerateOptions& options, const PieceCallback& callback) {
+  Scheduler& scheduler = *sequence->engine.scheduler;
+  try {
+    OpenText text(std::move(sequence), prompt, options, callback);
+    write_to_end(scheduler, text.run());
+    return text.finish();
+  } catch (...) {
+    std::rethrow_exception(in_words(std::current_exception()));
+  }
 }
 
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 #include "engine/settled_request.h"
 #include "engine/text_run.h"
@@ -33,6 +34,7 @@ class OpenText {
   };
   SequenceState& with_prompt(std::span<const TokenId> prompt, const GenerateOptions& options);
 
+  Departure departure_;                             ///< ends last
   const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
   const Claim claim_;
   CutBack<SequenceState> kept_;
@@ -43,6 +45,10 @@ class OpenText {
   const double start_;
   TextRun run_;
 };
+
+/// Opens a text, writes it and finishes it. Throws as Sequence::generate() does.
+Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
+                          const GenerateOptions& options, const PieceCallback& callback);
 
 /// Token ids of a prompt that goes on with a sequence.
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,

@@ -96,6 +96,10 @@ bool Call::hand_on(TextRun& text) {
   return true;
 }
 
+Departure::~Departure() {
+  if (scheduler_ != nullptr) scheduler_->departed();
+}
+
 void write_to_end(Scheduler& scheduler, TextRun& text) {
   if (text.ended()) return;
   Call call(scheduler);
@@ -123,7 +127,8 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     leader_ = nullptr;
     return false;
   }
-  alone_ = running_.size() == 1;
+  const bool departing = departing_ > 0;
+  alone_ = running_.size() == 1 && !departing;
   lock.unlock();
   const double start = now_seconds();
   const bool had_slots = take_step();
@@ -151,7 +156,12 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     std::stable_partition(running_.begin(), running_.end(),
                           [&](TextRun* text) { return !took_part(text); });
   }
-  if (!had_slots) preempt();
+  if (!had_slots && departing) {
+    leader.wake_.wait_for(lock, std::chrono::duration<double>(patience()),
+                          [&] { return departing_ == 0; });
+  } else if (!had_slots) {
+    preempt();
+  }
   leader_ = nullptr;
   // A call may be waiting for its texts to leave the step.
   for (Call* const call : calls_) {
@@ -276,8 +286,8 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
 
 // --- the queue --------------------------------------------------------------------------------
 
-// The text that was let in last gives its slots up. Before it one at a slow callback does, which may
-// itself be waiting for those that want them.
+// The text that was let in last gives its slots up. Before it one at a slow callback does, which
+// may itself be waiting for those that want them.
 void Scheduler::preempt() {
   const auto earlier = [](const TextRun* a, const TextRun* b) {
     const auto rank = [](const TextPlace& place) {
@@ -311,7 +321,16 @@ void Scheduler::leave(TextRun& text) {
   std::erase(text.place.call->news_, &text);
   text.place = {};
   --texts_;
+  if (text.departure != nullptr) {
+    text.departure->scheduler_ = this;
+    ++departing_;
+  }
   if (running_.empty()) judge_ = nullptr;
+}
+
+void Scheduler::departed() {
+  const std::lock_guard lock(mutex_);
+  if (--departing_ == 0 && leader_ != nullptr) leader_->wake_.notify_one();
 }
 
 void Scheduler::stop_awaiting(TextRun& text) {

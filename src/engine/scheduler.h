@@ -51,6 +51,20 @@ class Call {
   bool asleep_ = false, leaving_ = false;
 };
 
+/// Of a text that has left the scheduler: until this ends, its slots are about to be given back,
+/// and steps that are short of slots wait for them.
+class Departure {
+ public:
+  Departure() = default;
+  ~Departure();
+  Departure(const Departure&) = delete;
+  Departure& operator=(const Departure&) = delete;
+
+ private:
+  friend class Scheduler;
+  Scheduler* scheduler_ = nullptr;
+};
+
 /// Writes one text until it has ended or failed.
 void write_to_end(Scheduler& scheduler, TextRun& text);
 
@@ -64,6 +78,7 @@ class Scheduler {
 
  private:
   friend class Call;
+  friend class Departure;
   using Lock = std::unique_lock<std::mutex>;
   using State = TextPlace::State;
 
@@ -76,6 +91,7 @@ class Scheduler {
   void preempt();
   void put_back(TextRun& text);
   void leave(TextRun& text);
+  void departed();
   void stop_awaiting(TextRun& text);
   void wake_heir();
   std::int32_t active() const;
@@ -87,7 +103,8 @@ class Scheduler {
   std::vector<TextRun*> queue_;
   std::vector<TextRun*> running_;  ///< in the order of their turns
   Call* leader_ = nullptr;
-  std::int32_t awaited_ = 0;  ///< texts at their calls that are not slow
+  std::int32_t awaited_ = 0;    ///< texts at their calls that are not slow
+  std::int32_t departing_ = 0;  ///< texts that have left and may still hold slots
   std::int64_t admitted_ = 0;
   std::size_t texts_ = 0;
   double step_seconds_ = 0.0;

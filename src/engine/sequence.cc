@@ -1,7 +1,6 @@
 #include <utility>
 
 #include "engine/open_text.h"
-#include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
@@ -20,14 +19,7 @@ Generation Sequence::generate(std::string_view prompt, const GenerateOptions& op
 
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
-  const std::shared_ptr<Impl> self = impl_;
-  try {
-    OpenText text(self, prompt, options, callback);
-    write_to_end(*self->engine.scheduler, text.run());
-    return text.finish();
-  } catch (...) {
-    std::rethrow_exception(in_words(std::current_exception()));
-  }
+  return write_sequence(impl_, prompt, options, callback);
 }
 
 }  // namespace coppice

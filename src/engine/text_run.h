@@ -13,6 +13,7 @@
 namespace coppice {
 
 class Call;
+class Departure;
 
 /// Where the scheduler (scheduler.h) has a text.
 struct TextPlace {
@@ -41,7 +42,8 @@ class TextRun {
   SequenceState& state;
   Speculator speculator;
 
-  TextPlace place;  ///< the scheduler's; nobody else reads or writes it
+  TextPlace place;                 ///< the scheduler's; nobody else reads or writes it
+  Departure* departure = nullptr;  ///< outlives the text's KV; null: nobody waits for that
 
   // Of the step at hand, in memory that all steps use.
   TokenTree tree;
