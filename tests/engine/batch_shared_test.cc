@@ -177,6 +177,59 @@ TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   expect_nothing_leaked(engine);
 }
 
+// A callback whose copies in the engine wait, when they are destroyed, until they may: its text has
+// ended, and its memory is not free yet.
+struct LingersOnce {
+  std::shared_future<void> may_go;
+  std::shared_ptr<std::promise<void>> lingers = std::make_shared<std::promise<void>>();
+  bool copied = false;
+
+  explicit LingersOnce(std::shared_future<void> until) : may_go(std::move(until)) {}
+  LingersOnce(const LingersOnce& other)
+      : may_go(other.may_go), lingers(other.lingers), copied(true) {}
+  LingersOnce(LingersOnce&& other) = default;
+  ~LingersOnce() {
+    if (!copied || !lingers || !called) return;
+    lingers->set_value();
+    may_go.wait();
+  }
+  bool operator()(const Piece&) {
+    called = true;
+    return true;
+  }
+  bool called = false;
+};
+
+TEST(BatchShares, MemoryThatIsAboutToBeFreeIsWaitedFor) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 96;
+  load.max_tree_size = 16;
+  Engine engine = Engine::load(load);
+  const std::vector<Request> texts = like_texts(2, Plain{}, 60);
+  std::promise<void> go;
+  const LingersOnce lingering(go.get_future().share());
+  std::thread first([&] { engine.generate(texts[0].tokens, texts[0].options, lingering); });
+  lingering.lingers->get_future().wait();
+  // Then there are slots for half of this one.
+  int tokens = 0;
+  std::thread later;
+  const Generation g = engine.generate(texts[1].tokens, texts[1].options, [&](const Piece&) {
+    if (++tokens == 20) {
+      later = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        go.set_value();
+      });
+    }
+    return true;
+  });
+  later.join();
+  first.join();
+  EXPECT_EQ(g.finish_reason, FinishReason::length);
+  EXPECT_EQ(g.tokens.size(), 60u);
+  expect_nothing_leaked(engine);
+}
+
 // An observer sees one text at a time. What it throws ends that one.
 TEST(BatchShares, AnObserverThatThrowsEndsOneText) {
   const TinyPair pair(endless());
