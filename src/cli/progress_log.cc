@@ -29,7 +29,7 @@ void ProgressLog::show(const std::string& what, double fraction) {
   if (seconds_ <= 0.0 || now - last_ < seconds_) return;
   last_ = now;
   out_ << "coppice: " << what << ": " << std::floor(100.0 * fraction) << '%';
-  if (fraction > 0.0) {
+  if (fraction > 0.0 && now > start_) {
     out_ << ", about " << duration((now - start_) * (1.0 - fraction) / fraction) << " left";
   }
   out_ << std::endl;
