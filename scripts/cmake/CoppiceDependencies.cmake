@@ -9,6 +9,14 @@ if(coppice_missing_libraries)
     "coppice needs ${coppice_missing_libraries}; scripts/install-packages installs what is missing")
 endif()
 
+# Instruction sets that Highway need not compile for. The least that coppice names is sse4; what runs
+# under the sanitizers is the processor's best one.
+set(unused_targets HWY_SSSE3)
+if(COPPICE_SANITIZE)
+  set(unused_targets HWY_SSSE3|HWY_SSE4)
+endif()
+target_compile_definitions(coppice::hwy INTERFACE HWY_DISABLED_TARGETS=${unused_targets})
+
 find_path(COPPICE_RANDOM123_INCLUDE Random123/philox.h REQUIRED)
 mark_as_advanced(COPPICE_RANDOM123_INCLUDE)
 

@@ -23,7 +23,8 @@ if(COPPICE_SANITIZE)
   # Less optimization and less to instrument: a third of the compiler's time. Given up for it: vptr
   # (wrong downcasts); null and object-size, whose accesses stop the address sanitizer as well.
   target_compile_options(coppice_settings INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-O1 -g1 -fno-sanitize=null,vptr,object-size>)
+    $<$<COMPILE_LANGUAGE:CXX>:-O$<IF:$<BOOL:$<TARGET_PROPERTY:COPPICE_COLD>>,0,1> -g1
+      -fno-sanitize=null,vptr,object-size>)
   target_link_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE})
 endif()
 
@@ -32,6 +33,13 @@ endif()
 function(coppice_together name)
   set_target_properties(${name} PROPERTIES
     UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 11)
+endfunction()
+
+# coppice_cold(NAME): little time is spent in a target's own code; what counts is how soon it is
+# compiled.
+function(coppice_cold name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${name} PROPERTIES COPPICE_COLD ON)  # -O0 under the sanitizers
 endfunction()
 
 # coppice_room(NAME SOURCES ... LINKS ... PRIVATE_LINKS ...): one folder of the
