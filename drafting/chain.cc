@@ -45,12 +45,11 @@ class ChainPolicy final : public DraftPolicy {
   bool pays() const {
     const std::int32_t size = arena_.size();
     const double before = rule_.economics->verify_cost(size);
-    double reached = values_.expected_first_child(arena_, size), gain = 0.0;
+    double reached = values_.expected_first_child(arena_, size), gain = 0.0, passes = 0.0;
     for (std::int32_t more = 1; size + more <= most(); ++more) {
       gain += reached;
-      const double cost =
-          rule_.economics->verify_cost(size + more) - before + more * rule_.economics->pass_cost(1);
-      if (gain > cost) return true;
+      passes += rule_.economics->pass_cost(1, size + more - 1);
+      if (gain > rule_.economics->verify_cost(size + more) - before + passes) return true;
       reached *= rule_.calibration->position(0, size + more + 1);
     }
     return false;

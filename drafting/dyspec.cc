@@ -65,11 +65,13 @@ class DyspecPolicy final : public DraftPolicy {
     placed_.clear();
     values_.reset();
     evaluated_.assign(1, 1);
+    passes_ = 0;
     if (lookahead_) lookahead_->reset();
   }
 
   void take(DraftSource& source) override {
     const std::int32_t first_new = arena_.nodes();
+    ++passes_;
     draw(source);
     source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
     choose_wanted(first_new);
@@ -194,7 +196,7 @@ class DyspecPolicy final : public DraftPolicy {
     if (economics_ == nullptr) return;
     evaluated_.resize(static_cast<std::size_t>(arena_.nodes()), 0);
     if (wanted_.empty() ||
-        surplus <= economics_->pass_cost(static_cast<std::int32_t>(wanted_.size()))) {
+        surplus <= economics_->pass_cost(static_cast<std::int32_t>(wanted_.size()), passes_)) {
       want_what_pays_later();
     }
     for (const std::int32_t node : wanted_) evaluated_[static_cast<std::size_t>(node)] = 1;
@@ -213,7 +215,7 @@ class DyspecPolicy final : public DraftPolicy {
       open_.push_back(
           {values_.expected_first_child(arena_, at.node), at.value, at.depth + 1, 0, 1, false});
     }
-    const Outlook plan = lookahead_->best(open_, 0, limits_.max_size, limits_.max_depth);
+    const Outlook plan = lookahead_->best(open_, 0, limits_.max_size, limits_.max_depth, passes_);
     if (plan.passes == 0) return;
     for (const Position& at : placed_) {
       if (can_grow(at) && values_.expected_first_child(arena_, at.node) >= plan.least) {
@@ -243,6 +245,7 @@ class DyspecPolicy final : public DraftPolicy {
   std::vector<Position> placed_;        // drawn positions that have a place, in order
   std::vector<Position> next_;          // heap: a round's undrawn positions, first on top
   std::vector<char> evaluated_;         // by node; with economics
+  std::int32_t passes_ = 0;             // that evaluated them
   std::vector<OpenPosition> open_;      // what may be grown further
   std::vector<std::int32_t> dropped_;   // nodes that the last draws pushed out
   std::vector<std::int32_t> kept_;      // nodes of the finished tree

@@ -44,11 +44,12 @@ class DyspecByCosts final : public DraftPolicy {
     values_.reset();
     lookahead_.reset();
     open_.assign(1, {1.0, 1.0, 1, 0, 1, false});
-    rounds_left_ = 0;
+    rounds_left_ = passes_ = 0;
   }
 
   void take(DraftSource& source) override {
     const bool first = arena_.size() == 0;
+    ++passes_;
     for (const std::int32_t node : wanted_) {
       open_[static_cast<std::size_t>(node)].passes = 0;
       revalue(node, source);
@@ -57,7 +58,7 @@ class DyspecByCosts final : public DraftPolicy {
     if (first) draw(0, source);  // every tree has a node
     while (wanted_.empty() && arena_.size() < limits_.max_size) {
       if (--rounds_left_ <= 0) {
-        plan_ = lookahead_.best(open_, arena_.size(), limits_.max_size, limits_.max_depth);
+        plan_ = lookahead_.best(open_, arena_.size(), limits_.max_size, limits_.max_depth, passes_);
         rounds_left_ = plan_.passes / 2;
       }
       if (plan_.nodes == 0) return;
@@ -125,7 +126,7 @@ class DyspecByCosts final : public DraftPolicy {
       ++rows;
     }
     const std::int32_t size = arena_.size();
-    return rows > 0 && gain > economics_.pass_cost(rows) + economics_.verify_cost(size + rows) -
+    return rows > 0 && gain > economics_.pass_cost(rows, passes_) + economics_.verify_cost(size + rows) -
                                   economics_.verify_cost(size);
   }
 
@@ -143,6 +144,7 @@ class DyspecByCosts final : public DraftPolicy {
   Lookahead lookahead_;
   Outlook plan_;
   std::int32_t rounds_left_ = 0;    // for which the plan is good
+  std::int32_t passes_ = 0;         // that it has had
   std::vector<OpenPosition> open_;  // by node: of its next child
 };
 

@@ -45,8 +45,9 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
     gain += at.value;
     if (at.passes > 0 && at.rank == 0) {  // its parent is a row of that pass
       std::int32_t& rows = rows_[static_cast<std::size_t>(at.passes)];
-      if (rows > 0) drafting -= economics_.pass_cost(rows);
-      drafting += economics_.pass_cost(++rows);
+      const std::int32_t pass = passed_ + at.passes - 1;
+      if (rows > 0) drafting -= economics_.pass_cost(rows, pass);
+      drafting += economics_.pass_cost(++rows, pass);
       made = std::max(made, at.passes);
     }
     const double net = gain - drafting - (economics_.verify_cost(size) - before);
@@ -76,11 +77,12 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
 }
 
 Outlook Lookahead::best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
-                        std::int32_t most_depth) {
+                        std::int32_t most_depth, std::int32_t passed) {
   open_ = open;
   size_ = size;
   most_ = most;
   most_depth_ = most_depth;
+  passed_ = passed;
   Outlook best;
   try_passes(0, best);
   if (!more_passes_add_) return best;

@@ -39,9 +39,10 @@ class Lookahead {
 
   /// Before another tree: what one plan began with is no part of the next tree's.
   void reset() { last_passes_ = 0; }
-  /// From a tree of `size` nodes on to `most`, no deeper than `most_depth`.
+  /// From a tree of `size` nodes on to `most`, no deeper than `most_depth`, after `passed` draft
+  /// passes.
   Outlook best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
-               std::int32_t most_depth);
+               std::int32_t most_depth, std::int32_t passed);
 
  private:
   /// The best growth in at most so many passes; whether it is better than `best`, then replaced.
@@ -51,7 +52,7 @@ class Lookahead {
   const AcceptanceCalibration& calibration_;
   const GrowthEconomics& economics_;
   std::span<const OpenPosition> open_;
-  std::int32_t size_ = 0, most_ = 0, most_depth_ = 0;
+  std::int32_t size_ = 0, most_ = 0, most_depth_ = 0, passed_ = 0;
   std::int32_t last_passes_ = 0;
   bool more_passes_add_ = false;  // whether a position was left out for its passes
   std::vector<OpenPosition> heap_;

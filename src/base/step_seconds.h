@@ -11,6 +11,16 @@ struct StepSeconds {
   double construction = 0.0;  ///< the policy's own work, and the depth-first order
   double verify = 0.0;        ///< the target's forward pass
   double judging = 0.0;       ///< 0 where a device judges behind the pass: it is the pass's then
+
+  StepSeconds& operator+=(const StepSeconds& other) {
+    draft += other.draft;
+    first_draft += other.first_draft;
+    drawing += other.drawing;
+    construction += other.construction;
+    verify += other.verify;
+    judging += other.judging;
+    return *this;
+  }
 };
 
 }  // namespace coppice

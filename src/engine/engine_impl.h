@@ -49,6 +49,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
   CostCorrection correction;  ///< of these costs, by the clock, over all texts
+  std::int64_t steps = 0;     ///< that were planned
   /// What texts have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.

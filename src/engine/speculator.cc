@@ -37,8 +37,17 @@ std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tok
   return can_follow(state) && tokens_left > 1 ? request_.plan.size : 0;
 }
 
+void Speculator::join(Company& company, const SequenceState& state) const {
+  if (!can_follow(state)) return;
+  if (auto_size_ != nullptr) {
+    auto_size_->join(company);
+  } else {
+    company.join_given(usual_);
+  }
+}
+
 std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
-                                             std::int32_t room) {
+                                             std::int32_t room, const Company& company) {
   if (!can_follow(state)) return std::nullopt;
   const Speculation& asked = request_.options.speculation;
   bool pays = true;
@@ -49,7 +58,7 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
   limits.max_size = std::min(limits.max_size, room);
   if (auto_size_ != nullptr) {
-    pays = auto_size_->begin_step(state.length());
+    pays = auto_size_->begin_step(company);
     if (std::holds_alternative<Chain>(asked)) {
       limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
     }
@@ -64,23 +73,21 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   return limits;
 }
 
-void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft) {
+void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
+                       const StepWork& work) {
   if (auto_size_ != nullptr) {
     if (draft != nullptr) {
-      auto_size_->record(tree, verdict.path, draft->passes());
+      auto_size_->record(tree, verdict.path, draft->passes(), work);
     } else {
       auto_size_->record_plain();
     }
   }
   if (draft == nullptr) return;
+  if (auto_size_ == nullptr) {
+    usual_.record(tree.size(), static_cast<double>(verdict.path.size()) + 1.0, draft->passes());
+  }
   if (calibration_ != nullptr) calibration_->record(tree, verdict.path);
   if (belief_) learn_belief(tree, verdict, draft->sampler());
-}
-
-void Speculator::observe(const TokenTree& tree, const DraftStep* draft, const StepSeconds& seconds,
-                         bool disturbed) {
-  if (auto_size_ == nullptr) return;
-  auto_size_->observe(tree.nodes(), draft != nullptr ? draft->passes() : 0, seconds, disturbed);
 }
 
 const AcceptanceCalibration* Speculator::calibration() const {
@@ -113,7 +120,11 @@ void Speculator::learn_pair(const Statistics& s) {
                                BeliefTemperature::usual(request_.options.sampling.temperature,
                                                         request_.draft_temperature));
   }
-  if (request_.rules == nullptr || s.steps < SizingConstants::least_steps) return;
+  // Nor does a text say much that shared its passes: what rows cost it was others' doing.
+  if (request_.rules == nullptr || s.steps < SizingConstants::least_steps ||
+      s.batch_mean > SizingConstants::most_company) {
+    return;
+  }
   // The caller's own time, and waiting for other texts, say nothing of a rule.
   const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
   const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;

@@ -23,18 +23,19 @@ class Speculator {
   void begin(const DraftPrompt& prompt);
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
-  /// Bounds of a step's tree, of which `tokens_left` tokens at most can be used and which has at
+  /// Before a step: what this text will bring into it.
+  void join(Company& company, const SequenceState& state) const;
+  /// Bounds of a step's tree, when all of its texts have joined, of which `tokens_left` tokens at most can be used and which has at
   /// most `room` nodes; nothing: a plain step. They depend on what is known before the step alone.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
-                                   std::int32_t room);
+                                   std::int32_t room, const Company& company);
   /// Grows the trees. Its own; not for a text that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
-  /// What a judged step tells; `draft` is null where it was plain.
-  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft);
-  /// What a step took that no other text shared; as AutoSize::observe() takes it.
-  void observe(const TokenTree& tree, const DraftStep* draft, const StepSeconds& seconds,
-               bool disturbed);
+  /// What a judged step tells; `draft` is null where this text was plain.
+  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft, const StepWork& work);
+  /// Whether sizes follow the clock.
+  bool asks_for_the_clock() const { return auto_size_ != nullptr && !engine_.costs_are_saved; }
 
   /// At a text's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);
@@ -53,6 +54,7 @@ class Speculator {
   DraftRunner::Setting setting_;
   std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;
+  UsualStep usual_;  ///< of a text whose sizes are given
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
 };

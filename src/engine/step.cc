@@ -146,22 +146,39 @@ void Step::Part::commit(TargetRows& target) {
 }
 
 void Step::account() {
-  const bool shared = parts_.size() > 1;
-  const bool others_ran = !shared && disturbed();
+  const StepWork work = observe();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.text().note_failure([&] {
-      TextRun& text = part.text();
-      if (part.is_step()) text.account.batch += texts_;
-      if (part.is_step() && !shared) {
-        text.speculator.observe(text.tree, part.draft.get(), part.seconds, others_ran);
-      }
-      part.account();
+      if (part.is_step()) part.text().account.batch += texts_;
+      part.account(work);
     });
   }
 }
 
-void Step::Part::account() {
+// What the step was, and what it took: for all automatic sizes.
+StepWork Step::observe() {
+  StepWork work;
+  StepSeconds seconds;
+  bool asked = false;
+  for (const Part& part : parts_) {
+    if (!part.takes_part()) continue;
+    seconds += part.seconds;
+    if (!part.is_step()) {
+      work.prompt_rows += part.rows();
+      continue;
+    }
+    const TextRun& text = part.text();
+    const auto gained = static_cast<std::int32_t>(text.verdict.path.size()) + 1;
+    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0,
+             text.state.length() - gained);
+    asked |= text.speculator.asks_for_the_clock();
+  }
+  if (asked) engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
+  return work;
+}
+
+void Step::Part::account(const StepWork& work) {
   TextRun::Account& a = text().account;
   if (!is_step()) {
     a.seconds.prefill += seconds.verify + seconds.judging;
@@ -173,7 +190,7 @@ void Step::Part::account() {
   a.seconds.sampling += seconds.judging;
   a.judged += static_cast<std::int64_t>(text().verdict.path.size()) + 1;
   a.drafted += text().tree.size();
-  text().speculator.learn(text().tree, text().verdict, draft.get());
+  text().speculator.learn(text().tree, text().verdict, draft.get(), work);
 }
 
 // Whether others ran in the place of this thread, or of one that helps it: a pass then waits for

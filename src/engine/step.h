@@ -55,9 +55,10 @@ class Step {
     void note_logprobs(TargetRows& target) const;
     void note_logprob(TargetRows& target, std::int32_t node, TokenId token) const;
     void commit(TargetRows& target);
-    void account();
+    void account(const StepWork& work);
   };
 
+  StepWork observe();
   void show(Part& part);
   bool disturbed() const;
 

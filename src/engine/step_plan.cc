@@ -52,12 +52,13 @@ class Planner {
         open_trees_ == 0 ? 0 : std::min({rows_, judged_, kv_tokens_}) / open_trees_;
     const std::int32_t slots = slots_of_trees() / trees_;
     const std::int32_t drafted = engine_.draft_runner->room(draft_lag_, trees_);
+    const Company company = meet();
     for (TextPlan& text : plan_.texts) {
       if (!text.judged || !text.text->speculator.can_follow(text.text->state)) continue;
       const std::int32_t fixed = fixed_size(*text.text);
       text.limits =
           text.text->speculator.plan(text.text->state, text.text->tokens_left(),
-                                     std::min({fixed > 0 ? fixed : open, slots, drafted}));
+                                     std::min({fixed > 0 ? fixed : open, slots, drafted}), company);
       if (!text.limits) continue;
       slots_ -= text.limits->max_size;
       if (fixed > 0) continue;
@@ -90,6 +91,20 @@ class Planner {
   // What a prompt has in any case, so that it goes on beside any trees.
   std::int32_t claim(std::int32_t late_rows) const {
     return std::min(late_rows + 1, std::max(1, limits_.max_rows / 4));
+  }
+  Company meet() {
+    Company company;
+    company.step = engine_.steps++;
+    company.prompt_rows = rows_of_prompts_;
+    for (const TextPlan& text : plan_.texts) {
+      if (!text.judged) continue;
+      ++company.texts;
+      company.kv_tokens += text.text->state.length();
+    }
+    for (const TextPlan& text : plan_.texts) {
+      if (text.judged) text.text->speculator.join(company, text.text->state);
+    }
+    return company;
   }
   // Beside the roots' and what prompts need.
   std::int32_t slots_of_trees() const { return std::max(0, slots_ - rows_of_prompts_); }

@@ -1,20 +1,14 @@
 #include "sizing/auto_size.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
 
 namespace coppice {
 namespace {
 
 using C = SizingConstants;
-
-// Draft rows of a pass, on average, when a tree of `size` nodes took `passes`.
-std::int32_t rows_per_pass(std::int32_t size, std::int64_t passes) {
-  return static_cast<std::int32_t>(
-      std::max<std::int64_t>(1, size / std::max<std::int64_t>(1, passes)));
-}
-
-// What a step of a tree of `size` nodes costs beside the models' passes.
-double host_seconds(std::int32_t size) { return C::step_overhead_seconds + C::node_seconds * size; }
 
 // Increments of the lower convex hull of `costs` from its second value on (Andrew's monotone
 // chain): what the first node costs is sunk once a step speculates.
@@ -68,28 +62,68 @@ AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw
       most_(std::min(most, C::most_priced)),
       calibration_(draw) {}
 
-double AutoSize::plain_seconds() const {
-  return corrected(Work::plain, costs_.target.seconds(1, prefix_));
+double AutoSize::plain_seconds(std::int32_t texts, std::int32_t prompt_rows,
+                               std::int64_t kv_tokens) const {
+  const std::int32_t rows = texts + prompt_rows;
+  return corrected(rows == 1 ? Work::plain : Work::plain_texts,
+                   costs_.target.seconds(rows, texts, kv_tokens), rows);
 }
 
-// Prices move slowly, and there are many of them.
+// Of the rows of `texts` texts, of average length.
+double AutoSize::draft_seconds(double rows, double texts) const {
+  const auto whole = static_cast<std::int32_t>(std::lround(texts));
+  return costs_.draft.seconds(rows, whole, std::int64_t{whole} * company_.length());
+}
+
+// Of all texts in the unit's time, if the step is what it usually is.
+double AutoSize::tokens_per_unit() const {
+  const Company& c = company_;
+  StepWork work;
+  work.texts = c.texts;
+  work.nodes = static_cast<std::int32_t>(std::lround(c.nodes() + c.given_nodes()));
+  work.drafting = c.adapting + c.given;
+  work.prompt_rows = c.prompt_rows;
+  work.kv_tokens = c.kv_tokens;
+  double seconds = corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
+                   corrected(Work::host, CostTable::host_seconds(work)) +
+                   corrected(Work::first_draft, costs_.first_draft_seconds(work));
+  const double turns = std::accumulate(c.drafts.begin(), c.drafts.end(), 0.0);
+  const double pass = corrected(Work::draft, 1.0);
+  for (std::size_t k = 1; k < c.drafts.size(); ++k) {
+    const double happens = std::min(1.0, c.drafts[k]), texts = std::max(1.0, c.drafts[k]);
+    seconds += happens * pass * draft_seconds(work.nodes * texts / turns, texts);
+  }
+  return c.tokens() / c.texts * plain_seconds(c.texts, c.prompt_rows, c.kv_tokens) / seconds;
+}
+
+// Prices move slowly, and there are many of them. What one text does, the others are taken to do in
+// proportion: rows come in steps, and what no text would begin alone may pay for all.
 void AutoSize::fix_prices(bool hope) {
+  const Company& c = company_;
+  const bool alone = c.texts == 1;
   const std::int32_t most =
       std::max(C::longest_chain, std::min(most_, C::priced_ahead * largest_tree_));
-  const double plain = plain_seconds();
-  const double host = corrected(Work::host, 1.0) / plain,
-               pass = corrected(Work::draft, 1.0) / plain;
+  const double plain = plain_seconds(c.texts, c.prompt_rows, c.kv_tokens) / c.texts;
+  const double host = corrected(Work::host, 1.0) / plain;
+  draft_factor_ = corrected(Work::draft, 1.0) / plain;
+  const double own = usual_.known() ? usual_.nodes() : c.nodes_each();
+  double moving = alone ? 1.0 : std::max(1, c.adapting);
+  if (!alone && c.nodes() < moving * own) moving = std::max(1.0, c.nodes() / own);
+  const double others = c.texts + c.prompt_rows + c.given_nodes() + c.nodes() - moving * own;
   verify_.resize(static_cast<std::size_t>(most) + 1);
   pass_.resize(verify_.size());
   for (std::int32_t n = 0; n <= most; ++n) {
-    const double factor = hope ? correction_->hopeful_factor(Work::verify, n + 1)
-                               : corrected(Work::verify, 1.0, n + 1);
+    const auto rows = alone ? n + 1 : std::max(c.texts, static_cast<std::int32_t>(std::lround(others + moving * n)));
+    const double factor = hope ? correction_->hopeful_factor(Work::verify, rows)
+                               : corrected(Work::verify, 1.0, rows);
     const auto i = static_cast<std::size_t>(n);
-    verify_[i] = factor / plain * costs_.target.seconds(n + 1, prefix_) + host * host_seconds(n);
-    pass_[i] = pass * costs_.draft.seconds(std::max(1, n), prefix_);
+    verify_[i] = factor / plain * costs_.target.seconds(rows, c.texts, c.kv_tokens) / moving +
+                 host * (C::step_overhead_seconds + C::node_seconds * n);
+    pass_[i] = draft_factor_ * costs_.draft.seconds(std::max(1, n), c.length());
   }
   hull_increments(verify_, corners_, hull_);
   least_increments(verify_, corners_, least_);
+  if (!alone && c.known()) rate_ = tokens_per_unit();
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
@@ -100,8 +134,13 @@ double AutoSize::least_node_cost(std::int32_t size) const {
   return rate_ * least_[std::min(static_cast<std::size_t>(size), least_.size() - 1)];
 }
 
-double AutoSize::pass_cost(std::int32_t rows) const {
-  return rate_ * pass_[std::min(static_cast<std::size_t>(rows), pass_.size() - 1)];
+double AutoSize::pass_cost(std::int32_t rows, std::int32_t pass) const {
+  const auto last = [](const auto& all, std::int32_t i) {
+    return std::min(static_cast<std::size_t>(i), all.size() - 1);
+  };
+  const double texts = together_[last(together_, pass)];
+  if (texts <= 1.0) return rate_ * pass_[last(pass_, rows)];
+  return rate_ * draft_factor_ * draft_seconds(rows * texts, texts) / texts;
 }
 
 double AutoSize::verify_cost(std::int32_t size) const {
@@ -115,27 +154,94 @@ void AutoSize::begin_text(double fit) {
     surplus_ = -C::tolerated_loss;
     wait_ = C::useless_wait;
     next_wait_ = C::longest_wait;
+    has_waited_ = true;
   } else {
     surplus_ = C::first_credit;
   }
 }
 
-bool AutoSize::begin_step(std::int32_t prefix) {
-  prefix_ = prefix;
+void AutoSize::join(Company& company) const {
+  if (is_due(company)) {
+    company.join_adapting(usual_, won_ - won_before_);
+  } else {
+    company.join_waiting();
+  }
+}
+
+// Among others a text comes back at steps that all know.
+bool AutoSize::is_due(const Company& company) const {
+  return wait_ == 0 &&
+         (!has_waited_ || company.texts == 1 || company.step % C::retry_every == 0);
+}
+
+void AutoSize::give_up() {
+  barren_ = 0;
+  steps_to_prices_ = 0;
+  wait_ = company_.texts == 1 ? next_wait_ : std::max(next_wait_, C::retry_every);
+  next_wait_ = std::min(2 * wait_, C::longest_wait);
+  has_waited_ = true;
+}
+
+// What was learned among fewer texts, or more, says little of what pays now.
+void AutoSize::meet() {
+  const std::int32_t texts = company_.texts;
+  if (2 * texts > 3 * met_) {
+    surplus_ = std::min(surplus_, C::first_credit);
+    won_ = std::min(won_, 0.0);
+    won_before_ = 0.0;
+  } else if (3 * texts < 2 * met_) {
+    wait_ = 0;
+    next_wait_ = C::first_wait;
+  } else {
+    return;
+  }
+  steps_to_prices_ = 0;
+  met_ = texts;
+}
+
+// Whether to, among others.
+bool AutoSize::goes_along() {
+  // A newcomer among texts that have given up is one of them.
+  if (!usual_.known() && !has_waited_ && company_.waiting > company_.adapting) {
+    surplus_ = -C::tolerated_loss;
+    give_up();
+  }
+  if (!is_due(company_)) return false;
+  const double texts = std::sqrt(std::max(1, company_.adapting));
+  if (has_waited_) {
+    won_before_ = won_ + C::tolerated_together / texts;  // one step decides
+  } else if (won_ < won_before_ && company_.won < -C::tolerated_together * texts) {
+    give_up();
+    return false;
+  }
+  return true;
+}
+
+bool AutoSize::begin_step(const Company& company) {
+  company_ = company;
+  const bool alone = company_.texts == 1;
+  meet();
+  const bool speculate = alone ? wait_ == 0 : goes_along();
+  if (speculate) has_waited_ = false;
+  for (std::size_t k = 0; k < together_.size(); ++k) {
+    together_[k] = alone ? 1.0 : 1.0 + std::max(0.0, company_.drafts[k] - usual_.drafts(k));
+  }
   // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
   // this price leaves the rate unchanged (Dinkelbach, 1967).
-  rate_ = spent_ > 0.0 ? std::max(1.0, tokens_ / spent_) : 1.0;
-  const bool speculate = wait_ == 0;
-  const bool hope = speculate && correction_ != nullptr && ++steps_ % C::hope_every == 0;
+  if (alone || !company_.known()) rate_ = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
+  const bool hope = speculate && correction_ != nullptr &&
+                    (alone ? ++steps_ : company_.step) % C::hope_every == 0;
   if (hope || (speculate ? --steps_to_prices_ < 0 : verify_.empty())) {
     fix_prices(hope);
     steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
   }
+  const double rate = std::exchange(rate_, std::max(1.0, rate_));
   // Nor is a plain step that may be cheaper than it is taken for ever seen else.
   if (hope && spent_ > 0.0) {
-    const double plain =
-        correction_->hopeful_factor(Work::plain) / correction_->factor(Work::plain);
-    return tokens_ / spent_ * plain >= 1.0;
+    const Work work = alone ? Work::plain : Work::plain_texts;
+    return rate * correction_->hopeful_factor(work, company_.texts) /
+               correction_->factor(work, company_.texts) >=
+           1.0;
   }
   return speculate;
 }
@@ -144,57 +250,43 @@ void AutoSize::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
-// In plain steps. What was hoped for is no part of it.
-double AutoSize::step_cost(std::int32_t size, std::int64_t passes) const {
-  double seconds = corrected(Work::verify, costs_.target.seconds(size + 1, prefix_), size + 1) +
-                   corrected(Work::host, host_seconds(size));
+// In the unit above. What was hoped for is no part of it. A text pays for its rows, and for its
+// turns in draft passes, by its part of them: all texts' costs add up to the step's.
+double AutoSize::step_cost(std::int32_t size, std::int64_t passes, const StepWork& work) const {
+  const double texts = work.texts;
+  const double of_rows =
+      work.nodes > 0 ? texts * size / work.nodes : texts / std::max(1, work.drafting);
+  double seconds =
+      of_rows * (corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
+                 corrected(Work::host, CostTable::host_seconds(work)));
   if (passes > 0) {
-    const std::int32_t rows = rows_per_pass(size, passes);
-    seconds += corrected(Work::first_draft, costs_.first_draft_seconds(prefix_)) +
-               static_cast<double>(passes - 1) *
-                   corrected(Work::draft, costs_.draft.seconds(rows, prefix_));
+    const double of_passes = texts * static_cast<double>(passes) / static_cast<double>(work.turns);
+    seconds += of_passes * (corrected(Work::first_draft, costs_.first_draft_seconds(work)) +
+                            static_cast<double>(work.passes - 1) *
+                                corrected(Work::draft, costs_.later_draft_seconds(work)));
   }
-  return seconds / plain_seconds();
+  return seconds / plain_seconds(work.texts, work.prompt_rows, work.kv_tokens) + (1.0 - of_rows);
 }
 
 void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
-                      std::int64_t passes) {
+                      std::int64_t passes, const StepWork& work) {
   calibration_.record(tree, path);
-  const double cost = step_cost(tree.size(), passes);
+  const double cost = step_cost(tree.size(), passes, work);
   const double tokens = static_cast<double>(path.size()) + 1.0;
+  usual_.record(tree.size(), tokens, passes);
   tokens_ = C::discount * tokens_ + tokens;
   spent_ = C::discount * spent_ + cost;
   surplus_ = C::discount * surplus_ + tokens - cost;
+  won_ = std::min(won_ + tokens - cost, C::most_won);
   largest_tree_ = std::max(largest_tree_, tree.size());
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
-  if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren) {
+  const bool bleeds = work.texts > 1 && won_ < -C::tolerated_loss - C::first_credit;
+  if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren && !bleeds) {
     if (tree.size() > 0) next_wait_ = C::first_wait;
   } else {
-    barren_ = 0;
-    steps_to_prices_ = 0;
-    wait_ = next_wait_;
-    next_wait_ = std::min(2 * next_wait_, C::longest_wait);
+    give_up();
   }
-}
-
-void AutoSize::observe(std::int32_t rows, std::int64_t passes, const StepSeconds& seconds,
-                       bool disturbed) {
-  if (correction_ == nullptr) return;
-  disturbed_ = disturbed ? disturbed_ + 1 : 0;
-  if (disturbed_ > 0 && disturbed_ <= C::most_disturbed) return;
-  const Work judged = passes == 0 && rows == 1 ? Work::plain : Work::verify;
-  correction_->observe(judged, rows, seconds.verify, costs_.target.seconds(rows, prefix_));
-  if (passes > 0) {
-    correction_->observe(Work::first_draft, 1, seconds.first_draft,
-                         costs_.first_draft_seconds(prefix_));
-    const std::int32_t drafted = rows_per_pass(rows - 1, passes);
-    correction_->observe(Work::draft, 1, seconds.draft - seconds.first_draft,
-                         static_cast<double>(passes - 1) * costs_.draft.seconds(drafted, prefix_));
-    correction_->observe(Work::host, 1, seconds.drawing + seconds.construction + seconds.judging,
-                         host_seconds(rows - 1));
-  }
-  correction_->end_step();
 }
 
 double AutoSize::threshold() const { return std::clamp(rate_ * hull_[8], 1e-3, 0.5); }

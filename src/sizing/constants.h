@@ -54,6 +54,16 @@ struct SizingConstants {
   /// Plain steps until it is tried again: doubling, so that a useless draft costs at most about
   /// (tolerated loss) / (longest wait), 1%, of the text.
   static constexpr std::int32_t first_wait = 8, longest_wait = 256;
+  /// Among other texts, plain steps last this long at least, and end at steps of the engine whose
+  /// number is a multiple of it: together, for the first rows in a bucket of the matrix products
+  /// are dear to whoever opens it alone.
+  static constexpr std::int32_t retry_every = 32;
+  /// Tokens that n texts together may lose, times the root of n (by which luck grows), before those
+  /// of them that lose give up.
+  static constexpr double tolerated_together = 2.0;
+  /// Of all that a text has won among others, not discounted, this much counts: who loses slowly
+  /// gives up as well, and not for having won long ago.
+  static constexpr double most_won = 12.0;
   /// Steps in a row whose draft pass found nothing worth a row: prices are against it for now.
   static constexpr std::int32_t most_barren = 3;
   /// A draft that gave the prompt's tokens less than this on average is not tried at once, but
@@ -82,8 +92,9 @@ struct SizingConstants {
   /// at a difference of 4%, this costs 0.25%.
   static constexpr std::int32_t explore_every = 16;
   static constexpr double sure = 2.0;
-  /// Steps of a text that says anything of a rule.
+  /// Steps of a text that says anything of a rule, and texts in them, on average, at most.
   static constexpr std::int64_t least_steps = 8;
+  static constexpr double most_company = 1.1;
 
   // How costs are measured.
 

@@ -38,7 +38,7 @@ CostCorrection::CostCorrection() {
 
 CostCorrection::Terms CostCorrection::terms(Work work, std::int32_t rows) {
   Terms terms{{0, 1 + index(work), 0, 0}, {1.0, 1.0, 0.0, 0.0}, 2};
-  if (work != Work::verify) return terms;
+  if (work != Work::verify && work != Work::plain_texts) return terms;
   const auto upper = std::lower_bound(knots.begin(), knots.end(), rows);
   const auto above =
       std::min<std::size_t>(static_cast<std::size_t>(upper - knots.begin()), knots.size() - 1);
@@ -101,6 +101,26 @@ void CostCorrection::observe(Work work, std::int32_t rows, double seconds, doubl
   // What of the surprise the terms do not explain, the less so the less sure of them one was.
   noise = std::max(C::least_noise * C::least_noise,
                    noise + C::noise_weight * noise / total * (off * off - total));
+}
+
+void CostCorrection::observe_step(const CostTable& costs, const StepWork& work,
+                                  const StepSeconds& seconds, bool disturbed) {
+  disturbed_ = disturbed ? disturbed_ + 1 : 0;
+  if (disturbed_ > 0 && disturbed_ <= C::most_disturbed) return;
+  if (work.prompt_rows > 0) return;
+  Work judged = Work::verify;
+  if (work.passes == 0 && work.nodes == 0) {
+    judged = work.texts == 1 ? Work::plain : Work::plain_texts;
+  }
+  observe(judged, work.rows(), seconds.verify, costs.target_seconds(work));
+  if (work.passes > 0) {
+    observe(Work::first_draft, 1, seconds.first_draft, costs.first_draft_seconds(work));
+    observe(Work::draft, 1, seconds.draft - seconds.first_draft,
+            static_cast<double>(work.passes - 1) * costs.later_draft_seconds(work));
+    observe(Work::host, 1, seconds.drawing + seconds.construction + seconds.judging,
+            CostTable::host_seconds(work));
+  }
+  end_step();
 }
 
 void CostCorrection::end_step() {

@@ -5,10 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/step_seconds.h"
+#include "sizing/company.h"
+#include "sizing/cost_table.h"
+
 namespace coppice {
 
-/// Parts of a step whose costs the clock follows apart from one another.
-enum class Work { plain, verify, first_draft, draft, host };
+/// Parts of a step whose costs the clock follows apart from one another. `plain_texts`: of several
+/// texts, a row each.
+enum class Work { plain, verify, first_draft, draft, host, plain_texts };
 
 /// Learns clock / table from steps. The logarithm of that ratio is a sum: one term for the whole
 /// machine, which others may use as well; one for each kind of work; and for verify passes one for
@@ -30,12 +35,21 @@ class CostCorrection {
   /// Between steps.
   void end_step();
 
+  /// A step of one text or of several: what its passes took by the clock, and the table it is held
+  /// against. `disturbed`: others took a processor from it meanwhile. By time slices, which are
+  /// longer than a small model's passes: these are hit rarely and hard, dear ones more often, and
+  /// all alike in the end, which changes no size. So such steps are not looked at, unless there are
+  /// many in a row: then passes are longer than slices. Nor are steps that computed other texts'
+  /// prompts, whose rows are not what the table's are.
+  void observe_step(const CostTable& costs, const StepWork& work, const StepSeconds& seconds,
+                    bool disturbed = false);
+
  private:
-  static constexpr std::size_t kinds = 5;
+  static constexpr std::size_t kinds = 6;
   /// Rows that have a term of their own; between them it is linear. Finer where trees are small,
   /// and at the ends of the matrix products' row buckets.
-  static constexpr std::array<std::int32_t, 20> knots = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,
-                                                         16, 17, 24, 32, 48, 64, 96, 128, 192, 256};
+  static constexpr std::array<std::int32_t, 22> knots = {
+      1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 17, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
   static constexpr std::size_t size = 1 + kinds + knots.size();
   using Vector = std::array<double, size>;
 
@@ -52,6 +66,7 @@ class CostCorrection {
   std::array<Vector, size> covariance_, prior_;
   Vector memory_;                    ///< what is left of a term after a step
   std::array<double, kinds> noise_;  ///< variance of single observations
+  std::int32_t disturbed_ = 0;       ///< steps in a row
 };
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
+#include "sizing/constants.h"
 
 namespace coppice {
 namespace {
@@ -79,16 +80,16 @@ PassCosts::PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::v
       prefix_long_(prefix_long),
       points_(without_dips(std::move(points))) {}
 
-double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
+double PassCosts::at(double rows, double prefix) const {
   const std::vector<Point>& points = points_;
-  const double along = static_cast<double>(prefix - prefix_short_) / (prefix_long_ - prefix_short_);
+  const double along = (prefix - prefix_short_) / (prefix_long_ - prefix_short_);
   const auto at = [&](const Point& p) {
     return std::max(p.seconds_short + along * (p.seconds_long - p.seconds_short),
                     0.5 * p.seconds_short);
   };
   if (points.size() == 1) return at(points[0]) * rows / points[0].rows;
   auto upper = std::lower_bound(points.begin(), points.end(), rows,
-                                [](const Point& p, std::int32_t r) { return p.rows < r; });
+                                [](const Point& p, double r) { return p.rows < r; });
   if (upper == points.begin()) return at(*upper);
   auto lower = upper - 1;
   if (upper == points.end()) {
@@ -97,8 +98,38 @@ double PassCosts::seconds(std::int32_t rows, std::int32_t prefix) const {
     lower = points.begin();
     while (lower + 1 < upper && (lower + 1)->rows <= upper->rows / 2) ++lower;
   }
-  const double share = static_cast<double>(rows - lower->rows) / (upper->rows - lower->rows);
+  const double share = (rows - lower->rows) / (upper->rows - lower->rows);
   return at(*lower) + share * (at(*upper) - at(*lower));
+}
+
+double PassCosts::seconds(double rows, std::int32_t texts, std::int64_t kv_tokens) const {
+  const double prefix = static_cast<double>(kv_tokens) / texts;
+  if (texts == 1) return at(rows, prefix);
+  const double of_each = std::max(1.0, rows / texts);
+  return at(rows, prefix_short_) + texts * (at(of_each, prefix) - at(of_each, prefix_short_));
+}
+
+double CostTable::target_seconds(const StepWork& work) const {
+  return target.seconds(work.rows(), work.texts, work.kv_tokens);
+}
+
+double CostTable::first_draft_seconds(const StepWork& work) const {
+  const auto length = static_cast<std::int32_t>(work.kv_tokens / work.texts);
+  if (work.drafting <= 1) return first_draft_seconds(length);
+  constexpr int new_tokens = 2;  // of a text: the last that was accepted, and the root
+  return draft.seconds(new_tokens * work.drafting, work.drafting,
+                       std::int64_t{length} * work.drafting) +
+         std::max(0.0, first_draft_seconds(length) - draft.seconds(new_tokens, length));
+}
+
+double CostTable::later_draft_seconds(const StepWork& work) const {
+  const std::int32_t texts = work.draft_texts();
+  return draft.seconds(work.draft_rows(), texts, work.kv_tokens / work.texts * texts);
+}
+
+double CostTable::host_seconds(const StepWork& work) {
+  return SizingConstants::step_overhead_seconds * work.drafting +
+         SizingConstants::node_seconds * work.nodes;
 }
 
 std::string cost_fingerprint(const Model& target, const Model& draft) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "sizing/company.h"
 
 namespace coppice {
 
@@ -25,13 +26,19 @@ class PassCosts {
   /// more rows there are: a dip is noise, and is taken out.
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
-  double seconds(std::int32_t rows, std::int32_t prefix) const;
+  double seconds(std::int32_t rows, std::int32_t prefix) const { return at(rows, prefix); }
+  /// Of a pass whose rows belong to `texts` texts of `kv_tokens` tokens together, alike in rows and
+  /// length. Products see all rows, attention a text's own rows and KV: what grows with the prefix
+  /// is each text's growth for its share of the rows, summed. For one text as above.
+  double seconds(double rows, std::int32_t texts, std::int64_t kv_tokens) const;
 
   std::int32_t prefix_short() const { return prefix_short_; }
   std::int32_t prefix_long() const { return prefix_long_; }
   const std::vector<Point>& points() const { return points_; }
 
  private:
+  double at(double rows, double prefix) const;
+
   std::int32_t prefix_short_ = 0, prefix_long_ = 1;
   std::vector<Point> points_;
 };
@@ -53,6 +60,13 @@ struct CostTable {
     const PassCosts& first = first_draft.points().empty() ? draft : first_draft;
     return first.seconds(2, prefix);
   }
+
+  /// Of a joint step: its target's pass; its first draft pass, which costs what a later one does
+  /// and what cold caches add; each of its other draft passes; and what stands beside all passes.
+  double target_seconds(const StepWork& work) const;
+  double first_draft_seconds(const StepWork& work) const;
+  double later_draft_seconds(const StepWork& work) const;
+  static double host_seconds(const StepWork& work);
 };
 
 /// Device, types, threads and shapes: what a table was measured for.

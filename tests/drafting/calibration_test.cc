@@ -302,7 +302,7 @@ TEST(DyspecByCosts, StopsWhereNothingPays) {
    public:
     double node_cost(std::int32_t size) const override { return 0.02 + 0.004 * size; }
     double least_node_cost(std::int32_t size) const override { return node_cost(size); }
-    double pass_cost(std::int32_t rows) const override { return pass + 0.01 * rows; }
+    double pass_cost(std::int32_t rows, std::int32_t) const override { return pass + 0.01 * rows; }
     double verify_cost(std::int32_t size) const override {
       return 0.02 * size + 0.002 * size * size;
     }

@@ -31,7 +31,7 @@ class PairPrices final : public GrowthEconomics {
  public:
   double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
-  double pass_cost(std::int32_t rows) const override { return 0.015 + 0.005 * rows; }
+  double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.015 + 0.005 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
 };
 
@@ -115,7 +115,7 @@ TEST(DyspecByCosts, KeepsItsLimits) {
    public:
     double node_cost(std::int32_t) const override { return 0.0; }
     double least_node_cost(std::int32_t) const override { return 0.0; }
-    double pass_cost(std::int32_t) const override { return 0.0; }
+    double pass_cost(std::int32_t, std::int32_t) const override { return 0.0; }
     double verify_cost(std::int32_t) const override { return 0.0; }
   } prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});

@@ -327,7 +327,7 @@ TEST(Chain, EndsWhereNothingMorePays) {
    public:
     double node_cost(std::int32_t) const override { return 0.0; }
     double least_node_cost(std::int32_t) const override { return 0.0; }
-    double pass_cost(std::int32_t) const override { return 0.02; }
+    double pass_cost(std::int32_t, std::int32_t) const override { return 0.02; }
     // Rows in pairs.
     double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
   } prices;

@@ -39,7 +39,7 @@ class Prices final : public GrowthEconomics {
     }
     return least;
   }
-  double pass_cost(std::int32_t) const override { return pass_; }
+  double pass_cost(std::int32_t, std::int32_t) const override { return pass_; }
   double verify_cost(std::int32_t size) const override {
     return row_ * size + (size > bucket_ ? step_ : 0.0);
   }
@@ -92,7 +92,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
       if (open.back().passes > 0) open.back().rank = 0;
     }
     const auto size = static_cast<std::int32_t>(seed % 20);
-    const Outlook plan = Lookahead(calibration, prices).best(open, size, 60, 100);
+    const Outlook plan = Lookahead(calibration, prices).best(open, size, 60, 100, 0);
 
     double best = 0.0;
     for (std::int32_t passes = 0; passes <= 32; ++passes) {
@@ -103,7 +103,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
         gain += next.value;
         made = std::max(made, next.pass);
         best = std::max(best, gain - (prices.verify_cost(n) - prices.verify_cost(size)) -
-                                  made * prices.pass_cost(1));
+                                  made * prices.pass_cost(1, 0));
       }
     }
     ASSERT_LE(plan.net, best + 1e-9);
@@ -136,19 +136,19 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
   // The first row costs 1, the next ones nothing.
   const Prices steep(0.0, 1.0, 0.05, 0);
   Lookahead lookahead(calibration, steep);
-  EXPECT_EQ(lookahead.best(open, 0, 1, 100).nodes, 0);
-  const Outlook far = lookahead.best(open, 0, 60, 100);
+  EXPECT_EQ(lookahead.best(open, 0, 1, 100, 0).nodes, 0);
+  const Outlook far = lookahead.best(open, 0, 60, 100, 0);
   EXPECT_GE(far.passes, 2);
   EXPECT_GE(far.nodes, 2);
   // No deeper than is allowed, also where only deep trees pay.
-  EXPECT_EQ(lookahead.best(open, 0, 60, 1).passes, 0);
+  EXPECT_EQ(lookahead.best(open, 0, 60, 1, 0).passes, 0);
 }
 
 TEST(Lookahead, CrossesAStepOnlyForWhatItCosts) {
   const AcceptanceCalibration calibration(ChildDraw::sampled);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1, false}};
-  EXPECT_LE(Lookahead(calibration, Prices(0.005, 3.0, 0.02)).best(open, 0, 60, 100).nodes, 15);
-  EXPECT_GT(Lookahead(calibration, Prices(0.005, 0.0, 0.02)).best(open, 0, 60, 100).nodes, 16);
+  EXPECT_LE(Lookahead(calibration, Prices(0.005, 3.0, 0.02)).best(open, 0, 60, 100, 0).nodes, 15);
+  EXPECT_GT(Lookahead(calibration, Prices(0.005, 0.0, 0.02)).best(open, 0, 60, 100, 0).nodes, 16);
 }
 
 // Where tokens are drawn before they are kept, they are counted, but not what may follow them.
@@ -157,7 +157,7 @@ TEST(Lookahead, DrawnTokensAreCountedAsTheyAre) {
   const Prices prices(0.1, 0.0, 1.5);
   const std::vector<OpenPosition> open = {
       {0.9, 0.0, 1, 0, 0, true}, {0.4, 0.0, 1, 1, 0, true}, {0.05, 0.0, 1, 2, 0, true}};
-  const Outlook plan = Lookahead(calibration, prices).best(open, 0, 60, 100);
+  const Outlook plan = Lookahead(calibration, prices).best(open, 0, 60, 100, 0);
   EXPECT_EQ(plan.nodes, 2);
   EXPECT_EQ(plan.passes, 0);
   EXPECT_NEAR(plan.net, 1.3 - 0.2, 1e-12);
@@ -169,10 +169,10 @@ TEST(Lookahead, ForgetsTheLastTree) {
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1, false}},
                                   poor = {{0.1, 0.1, 1, 0, 1, false}};
   Lookahead lookahead(calibration, prices);
-  lookahead.best(poor, 0, 60, 100);
+  lookahead.best(poor, 0, 60, 100, 0);
   lookahead.reset();
-  const Outlook again = lookahead.best(open, 0, 60, 100);
-  const Outlook fresh = Lookahead(calibration, prices).best(open, 0, 60, 100);
+  const Outlook again = lookahead.best(open, 0, 60, 100, 0);
+  const Outlook fresh = Lookahead(calibration, prices).best(open, 0, 60, 100, 0);
   EXPECT_EQ(again.net, fresh.net);
   EXPECT_EQ(again.passes, fresh.passes);
 }

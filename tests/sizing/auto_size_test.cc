@@ -37,7 +37,7 @@ int chain_length(const AutoSize& size, int most = 32) {
       reach *= size.calibration().position(0, length + more);
       gain += reach;
       pays = gain >
-             size.verify_cost(length + more) - size.verify_cost(length) + more * size.pass_cost(1);
+             size.verify_cost(length + more) - size.verify_cost(length) + more * size.pass_cost(1, 0);
     }
     if (!pays) return length;
     reached *= size.calibration().position(0, length + 1);
@@ -51,9 +51,9 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
-    if (size.begin_step(50)) {
+    if (size.begin_step(Company::alone(50))) {
       ++speculated;
-      size.record(chain_of(3, 0.9f), {}, 3);  // confident and always wrong
+      size.record(chain_of(3, 0.9f), {}, 3, StepWork::alone(3, 3, 50));  // confident and always wrong
     } else {
       size.record_plain();
     }
@@ -69,17 +69,17 @@ TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(50)) {
-      size.record(tree, {}, 3);
+    if (size.begin_step(Company::alone(50))) {
+      size.record(tree, {}, 3, StepWork::alone(3, 3, 50));
     } else {
       size.record_plain();
     }
   }
   int speculated = 0;
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(50)) {
+    if (size.begin_step(Company::alone(50))) {
       ++speculated;
-      size.record(tree, path, 3);
+      size.record(tree, path, 3, StepWork::alone(3, 3, 50));
     } else {
       size.record_plain();
     }
@@ -95,14 +95,16 @@ class FakeMachine {
   FakeMachine(CostTable truth, double acceptance)
       : truth_(std::move(truth)), acceptance_(acceptance) {}
 
-  /// Chains of automatic length; returns tokens per second of the last `measured` steps.
-  double run(AutoSize& size, int steps, int measured) {
+  /// Chains of automatic length, by the costs that are believed and what the clock says of them, if
+  /// it is looked at; returns tokens per second of the last `measured` steps.
+  double run(AutoSize& size, const CostTable& believed, CostCorrection* correction, int steps,
+             int measured) {
     double seconds = 0.0, tokens = 0.0;
     speculated_ = 0;
     for (int i = 0; i < steps; ++i) {
       StepSeconds took;
       int accepted = 0;
-      if (size.begin_step(prefix)) {
+      if (size.begin_step(Company::alone(prefix))) {
         const int length = chain_length(size);
         took.first_draft = truth_.first_draft_seconds(prefix);
         took.draft = took.first_draft + (length - 1) * truth_.draft.seconds(1, prefix);
@@ -110,13 +112,16 @@ class FakeMachine {
         took.drawing = 1e-6;
         std::vector<std::int32_t> path;
         while (accepted < length && uniform(random_) < acceptance_) path.push_back(++accepted);
-        size.observe(length + 1, length, took);
-        size.record(chain_of(length, 0.9f), path, length);
+        const StepWork work = StepWork::alone(length, length, prefix);
+        if (correction != nullptr) correction->observe_step(believed, work, took);
+        size.record(chain_of(length, 0.9f), path, length, work);
         if (i >= steps - measured) ++speculated_;
         last_length_ = length;
       } else {
         took.verify = truth_.target.seconds(1, prefix);
-        size.observe(1, 0, took);
+        if (correction != nullptr) {
+          correction->observe_step(believed, StepWork::alone(0, 0, prefix), took);
+        }
         size.record_plain();
       }
       if (i < steps - measured) continue;
@@ -176,12 +181,12 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   for (const double acceptance : {0.85, 0.6, 0.03}) {
     AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
-    const double best = FakeMachine(truth, acceptance).run(right, 2500, 1500);
+    const double best = FakeMachine(truth, acceptance).run(right, truth, nullptr, 2500, 1500);
     for (const PlantedTable& planted : wrong_tables(truth)) {
       CostCorrection correction;
       AutoSize size(planted.table, &correction, ChildDraw::sampled, 0);
       FakeMachine machine(truth, acceptance);
-      const double speed = machine.run(size, 2500, 1500);
+      const double speed = machine.run(size, planted.table, &correction, 2500, 1500);
       EXPECT_GE(speed, 0.97 * best)
           << planted.name << ", acceptance " << acceptance << ", " << machine.speculated()
           << " steps of length " << machine.last_length();
@@ -193,11 +198,11 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
 TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
-  const double best = FakeMachine(truth, 0.85).run(right, 2500, 1500);
+  const double best = FakeMachine(truth, 0.85).run(right, truth, nullptr, 2500, 1500);
   int suffered = 0;
   for (const PlantedTable& planted : wrong_tables(truth)) {
     AutoSize size(planted.table, nullptr, ChildDraw::sampled, 0);
-    suffered += FakeMachine(truth, 0.85).run(size, 2500, 1500) < 0.97 * best;
+    suffered += FakeMachine(truth, 0.85).run(size, planted.table, nullptr, 2500, 1500) < 0.97 * best;
   }
   EXPECT_GE(suffered, 4);
 }
@@ -209,12 +214,12 @@ TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
   CostCorrection correction;
   AutoSize size(busy, &correction, ChildDraw::sampled, 0);
   FakeMachine machine(truth, 0.85);
-  machine.run(size, 600, 300);
+  machine.run(size, busy, &correction, 600, 300);
   EXPECT_GE(machine.speculated(), 290);
   // The next text begins with what this one has learned.
   AutoSize next(busy, &correction, ChildDraw::sampled, 0);
   FakeMachine again(truth, 0.85);
-  again.run(next, 40, 40);
+  again.run(next, busy, &correction, 40, 40);
   EXPECT_GE(again.speculated(), 39);
 }
 
@@ -228,7 +233,7 @@ TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
   }
   const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
-  ASSERT_TRUE(size.begin_step(50));
+  ASSERT_TRUE(size.begin_step(Company::alone(50)));
   const auto expect_least = [&](int most) {
     for (int n = 0; n < most; ++n) {
       double least = 1e300;
@@ -242,22 +247,28 @@ TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
   // What a text's trees come near is priced, too.
   std::vector<std::int32_t> all(32);
   std::iota(all.begin(), all.end(), 1);
-  size.record(chain_of(32, 0.9f), all, 32);
-  ASSERT_TRUE(size.begin_step(50));
+  size.record(chain_of(32, 0.9f), all, 32, StepWork::alone(32, 32, 50));
+  ASSERT_TRUE(size.begin_step(Company::alone(50)));
   expect_least(64);
 }
+
+// A step of two nodes, in two draft passes, that took so many times what the table says.
+StepSeconds two_nodes(const CostTable& costs, double draft, double verify) {
+  StepSeconds took;
+  took.first_draft = draft * costs.first_draft_seconds(50);
+  took.draft = took.first_draft + draft * costs.draft.seconds(1, 50);
+  took.verify = verify * costs.target.seconds(3, 50);
+  return took;
+}
+const StepWork two_nodes_work = StepWork::alone(2, 2, 50);
 
 TEST(AutoSize, InterruptedStepsSayNothing) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
-  AutoSize size(costs, &correction, ChildDraw::sampled, 64);
-  ASSERT_TRUE(size.begin_step(50));
   for (int i = 0; i < 60; ++i) {
-    StepSeconds took;
-    took.first_draft = costs.first_draft_seconds(50);
-    took.draft = took.first_draft + costs.draft.seconds(1, 50);
-    took.verify = (i % 2 == 0 ? 20.0 : 1.0) * costs.target.seconds(3, 50);
-    size.observe(3, 2, took, i % 2 == 0);
+    const bool disturbed = i % 2 == 0;
+    correction.observe_step(costs, two_nodes_work, two_nodes(costs, 1.0, disturbed ? 20.0 : 1.0),
+                            disturbed);
   }
   EXPECT_NEAR(correction.factor(Work::verify, 3), 1.0, 0.05);
   EXPECT_NEAR(correction.factor(Work::draft), 1.0, 0.05);
@@ -267,29 +278,28 @@ TEST(AutoSize, InterruptedStepsSayNothing) {
 TEST(AutoSize, StepsThatAreAllInterruptedSayWhatTheyCost) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
-  AutoSize size(costs, &correction, ChildDraw::sampled, 64);
-  ASSERT_TRUE(size.begin_step(50));
   for (int i = 0; i < 200; ++i) {
-    StepSeconds took;
-    took.first_draft = 4.0 * costs.first_draft_seconds(50);
-    took.draft = took.first_draft + 4.0 * costs.draft.seconds(1, 50);
-    took.verify = 2.0 * costs.target.seconds(3, 50);
-    size.observe(3, 2, took, true);
+    correction.observe_step(costs, two_nodes_work, two_nodes(costs, 4.0, 2.0), true);
   }
   EXPECT_NEAR(correction.factor(Work::verify, 3), 2.0, 0.2);
   EXPECT_NEAR(correction.factor(Work::draft), 4.0, 0.6);
 }
 
-TEST(AutoSize, WithoutACorrectionTheClockIsNotLookedAt) {
+TEST(AutoSize, TheClockIsLookedAtUnlessSizesAreToRepeatThemselves) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
-  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
-  ASSERT_TRUE(size.begin_step(50));
-  const double before = size.verify_cost(8);
-  StepSeconds slow;
-  slow.verify = slow.draft = slow.first_draft = 1.0;
-  for (int i = 0; i < 10; ++i) size.observe(3, 2, slow);
-  ASSERT_TRUE(size.begin_step(50));
-  EXPECT_EQ(size.verify_cost(8), before);
+  CostCorrection correction;
+  AutoSize repeats(costs, nullptr, ChildDraw::sampled, 64);
+  AutoSize follows(costs, &correction, ChildDraw::sampled, 64);
+  ASSERT_TRUE(repeats.begin_step(Company::alone(50)));
+  ASSERT_TRUE(follows.begin_step(Company::alone(50)));
+  const double before = repeats.verify_cost(2);
+  for (int i = 0; i < 100; ++i) {
+    correction.observe_step(costs, two_nodes_work, two_nodes(costs, 1.0, 3.0));
+  }
+  ASSERT_TRUE(repeats.begin_step(Company::alone(50)));
+  ASSERT_TRUE(follows.begin_step(Company::alone(50)));
+  EXPECT_EQ(repeats.verify_cost(2), before);
+  EXPECT_GT(follows.verify_cost(2), 1.2 * before);
 }
 
 }  // namespace

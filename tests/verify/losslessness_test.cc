@@ -45,7 +45,7 @@ class FixedPrices final : public GrowthEconomics {
     return size < 5 ? 0.02 + 0.03 * size : std::numeric_limits<double>::infinity();
   }
   double least_node_cost(std::int32_t size) const override { return 0.055 + 0.01 * size; }
-  double pass_cost(std::int32_t rows) const override { return 0.03 + 0.01 * rows; }
+  double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.03 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };
 
@@ -55,7 +55,7 @@ class BucketPrices final : public GrowthEconomics {
  public:
   double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
-  double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
+  double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return size > 3 ? 0.5 : 0.0; }
 };
 
@@ -279,7 +279,7 @@ class Learned final : public testing::Learning, public GrowthEconomics {
 
   double node_cost(std::int32_t size) const override { return rate_ * (0.05 + 0.1 * size); }
   double least_node_cost(std::int32_t) const override { return 0.3 * rate_; }
-  double pass_cost(std::int32_t) const override { return 0.02 * rate_; }
+  double pass_cost(std::int32_t, std::int32_t) const override { return 0.02 * rate_; }
   double verify_cost(std::int32_t size) const override { return 0.3 * rate_ * size; }
 
  private:

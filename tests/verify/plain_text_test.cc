@@ -76,7 +76,7 @@ class FixedPrices final : public GrowthEconomics {
     return size < 9 ? 0.05 + 0.01 * size : std::numeric_limits<double>::infinity();
   }
   double least_node_cost(std::int32_t) const override { return 0.05; }
-  double pass_cost(std::int32_t rows) const override { return 0.05 + 0.01 * rows; }
+  double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
 };
 

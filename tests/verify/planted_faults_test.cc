@@ -167,7 +167,7 @@ TEST(PolicyFaults, AutomaticSizeInHindsight) {
    public:
     double node_cost(std::int32_t) const override { return 0.02; }
     double least_node_cost(std::int32_t) const override { return 0.02; }
-    double pass_cost(std::int32_t) const override { return 0.03; }
+    double pass_cost(std::int32_t, std::int32_t) const override { return 0.03; }
     double verify_cost(std::int32_t size) const override { return 0.15 * size; }
   } prices;
   const AcceptanceCalibration nothing;
@@ -264,7 +264,7 @@ class ChainPrices final : public GrowthEconomics {
  public:
   double node_cost(std::int32_t) const override { return 0.0; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
-  double pass_cost(std::int32_t) const override { return 0.0; }
+  double pass_cost(std::int32_t, std::int32_t) const override { return 0.0; }
   double verify_cost(std::int32_t size) const override { return 0.25 * size; }
 };
 
@@ -290,7 +290,7 @@ class PairPrices final : public GrowthEconomics {
  public:
   double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
-  double pass_cost(std::int32_t) const override { return 0.02; }
+  double pass_cost(std::int32_t, std::int32_t) const override { return 0.02; }
   double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
 };
 
