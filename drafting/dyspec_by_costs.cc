@@ -126,7 +126,8 @@ class DyspecByCosts final : public DraftPolicy {
       ++rows;
     }
     const std::int32_t size = arena_.size();
-    return rows > 0 && gain > economics_.pass_cost(rows, passes_) + economics_.verify_cost(size + rows) -
+    return rows > 0 && gain > economics_.pass_cost(rows, passes_) +
+                                  economics_.verify_cost(size + rows) -
                                   economics_.verify_cost(size);
   }
 

@@ -25,8 +25,9 @@ class Speculator {
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
   /// Before a step: what this text will bring into it.
   void join(Company& company, const SequenceState& state) const;
-  /// Bounds of a step's tree, when all of its texts have joined, of which `tokens_left` tokens at most can be used and which has at
-  /// most `room` nodes; nothing: a plain step. They depend on what is known before the step alone.
+  /// Bounds of a step's tree, when all of its texts have joined, of which `tokens_left` tokens at
+  /// most can be used and which has at most `room` nodes; nothing: a plain step. They depend on
+  /// what is known before the step alone.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
                                    std::int32_t room, const Company& company);
   /// Grows the trees. Its own; not for a text that never speculates.

@@ -170,8 +170,7 @@ StepWork Step::observe() {
     }
     const TextRun& text = part.text();
     const auto gained = static_cast<std::int32_t>(text.verdict.path.size()) + 1;
-    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0,
-             text.state.length() - gained);
+    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length() - gained);
     asked |= text.speculator.asks_for_the_clock();
   }
   if (asked) engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());

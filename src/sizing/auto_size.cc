@@ -113,9 +113,11 @@ void AutoSize::fix_prices(bool hope) {
   verify_.resize(static_cast<std::size_t>(most) + 1);
   pass_.resize(verify_.size());
   for (std::int32_t n = 0; n <= most; ++n) {
-    const auto rows = alone ? n + 1 : std::max(c.texts, static_cast<std::int32_t>(std::lround(others + moving * n)));
-    const double factor = hope ? correction_->hopeful_factor(Work::verify, rows)
-                               : corrected(Work::verify, 1.0, rows);
+    const auto rows =
+        alone ? n + 1
+              : std::max(c.texts, static_cast<std::int32_t>(std::lround(others + moving * n)));
+    const double factor =
+        hope ? correction_->hopeful_factor(Work::verify, rows) : corrected(Work::verify, 1.0, rows);
     const auto i = static_cast<std::size_t>(n);
     verify_[i] = factor / plain * costs_.target.seconds(rows, c.texts, c.kv_tokens) / moving +
                  host * (C::step_overhead_seconds + C::node_seconds * n);
@@ -170,8 +172,7 @@ void AutoSize::join(Company& company) const {
 
 // Among others a text comes back at steps that all know.
 bool AutoSize::is_due(const Company& company) const {
-  return wait_ == 0 &&
-         (!has_waited_ || company.texts == 1 || company.step % C::retry_every == 0);
+  return wait_ == 0 && (!has_waited_ || company.texts == 1 || company.step % C::retry_every == 0);
 }
 
 void AutoSize::give_up() {
@@ -256,9 +257,8 @@ double AutoSize::step_cost(std::int32_t size, std::int64_t passes, const StepWor
   const double texts = work.texts;
   const double of_rows =
       work.nodes > 0 ? texts * size / work.nodes : texts / std::max(1, work.drafting);
-  double seconds =
-      of_rows * (corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
-                 corrected(Work::host, CostTable::host_seconds(work)));
+  double seconds = of_rows * (corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
+                              corrected(Work::host, CostTable::host_seconds(work)));
   if (passes > 0) {
     const double of_passes = texts * static_cast<double>(passes) / static_cast<double>(work.turns);
     seconds += of_passes * (corrected(Work::first_draft, costs_.first_draft_seconds(work)) +

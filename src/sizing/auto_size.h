@@ -85,8 +85,8 @@ class AutoSize : public GrowthEconomics {
   double rate_ = 1.0;                  ///< tokens per that unit: what a second is worth
   double tokens_ = 0.0, spent_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;               ///< tokens won against plain decoding, discounted
-  double won_ = 0.0;         ///< the same, undiscounted, of the last that count
-  double won_before_ = 0.0;  ///< when it last began to speculate
+  double won_ = 0.0;                   ///< the same, undiscounted, of the last that count
+  double won_before_ = 0.0;            ///< when it last began to speculate
   std::int32_t barren_ = 0;            ///< steps in a row that grew no node
   std::int32_t largest_tree_ = 0;      ///< so far
   std::int32_t wait_ = 0, next_wait_ = SizingConstants::first_wait;

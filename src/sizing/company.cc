@@ -5,7 +5,7 @@
 namespace coppice {
 
 void UsualStep::record(std::int32_t nodes, double tokens, std::int64_t draft_passes) {
-  constexpr double left = 0.9;
+  constexpr double left = SizingConstants::discount;
   weight_ = left * weight_ + 1.0;
   nodes_ = left * nodes_ + nodes;
   tokens_ = left * tokens_ + tokens;

@@ -49,11 +49,11 @@ struct Company {
   std::int32_t prompt_rows = 0;  ///< of other texts' prompts, in the same target pass
   std::int64_t kv_tokens = 0;    ///< of all texts
 
-  std::int32_t adapting = 0;  ///< texts that may speculate, with automatic sizes
-  std::int32_t waiting = 0;   ///< those that have given it up for now
-  std::int32_t given = 0;     ///< texts that speculate otherwise
-  double won = 0.0;           ///< tokens of adapting texts against plain decoding, of late
-  UsualStep::ByPass drafts{}; ///< texts, by draft pass
+  std::int32_t adapting = 0;   ///< texts that may speculate, with automatic sizes
+  std::int32_t waiting = 0;    ///< those that have given it up for now
+  std::int32_t given = 0;      ///< texts that speculate otherwise
+  double won = 0.0;            ///< tokens of adapting texts against plain decoding, of late
+  UsualStep::ByPass drafts{};  ///< texts, by draft pass
 
   /// Tokens of a text, on average.
   std::int32_t length() const { return static_cast<std::int32_t>(kv_tokens / texts); }

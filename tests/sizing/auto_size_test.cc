@@ -36,8 +36,8 @@ int chain_length(const AutoSize& size, int most = 32) {
     for (int more = 1; length + more <= most && !pays; ++more) {
       reach *= size.calibration().position(0, length + more);
       gain += reach;
-      pays = gain >
-             size.verify_cost(length + more) - size.verify_cost(length) + more * size.pass_cost(1, 0);
+      pays = gain > size.verify_cost(length + more) - size.verify_cost(length) +
+                        more * size.pass_cost(1, 0);
     }
     if (!pays) return length;
     reached *= size.calibration().position(0, length + 1);
@@ -53,7 +53,8 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   for (int i = 0; i < steps_run; ++i) {
     if (size.begin_step(Company::alone(50))) {
       ++speculated;
-      size.record(chain_of(3, 0.9f), {}, 3, StepWork::alone(3, 3, 50));  // confident and always wrong
+      size.record(chain_of(3, 0.9f), {}, 3,
+                  StepWork::alone(3, 3, 50));  // confident and always wrong
     } else {
       size.record_plain();
     }
@@ -202,7 +203,8 @@ TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
   int suffered = 0;
   for (const PlantedTable& planted : wrong_tables(truth)) {
     AutoSize size(planted.table, nullptr, ChildDraw::sampled, 0);
-    suffered += FakeMachine(truth, 0.85).run(size, planted.table, nullptr, 2500, 1500) < 0.97 * best;
+    suffered +=
+        FakeMachine(truth, 0.85).run(size, planted.table, nullptr, 2500, 1500) < 0.97 * best;
   }
   EXPECT_GE(suffered, 4);
 }

@@ -1,0 +1,198 @@
+// Texts with automatic sizes that share the passes of a machine of planted costs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "drafting/grow.h"
+#include "drafting/policy.h"
+#include "sizing/auto_size.h"
+
+namespace coppice::testing {
+
+/// A draft that knows how often its children are accepted: each with a chance that is drawn around
+/// a mean, or never, whatever it says.
+class ToldDraft final : public TextDraft {
+ public:
+  struct Kind {
+    double acceptance = 0.7, spread = 0.0;
+    bool useless = false;
+  };
+  ToldDraft(const Kind& kind, std::uint32_t seed) : kind_(kind), random_(seed) {}
+
+  using TextDraft::evaluate;
+  void evaluate(const TokenTree&, std::span<const std::int32_t> nodes) override {
+    for (const std::int32_t node : nodes) {
+      if (at(node) >= nodes_.size()) nodes_.resize(at(node) + 1);
+      const double off = kind_.spread * (2.0 * unit() - 1.0);
+      nodes_[at(node)] = {std::clamp(kind_.acceptance + off, 0.01, 0.99), 1.0};
+    }
+    rows_.push_back(static_cast<std::int32_t>(nodes.size()));
+  }
+  std::optional<DrawnChild> child(const TokenTree&, std::int32_t node, std::int32_t) override {
+    auto& [share, left] = nodes_[at(node)];
+    const double prob = share * left;
+    left -= prob;
+    return DrawnChild{++token_, static_cast<float>(prob)};
+  }
+  double expected_share(std::int32_t node) override { return nodes_[at(node)].first; }
+
+  /// Tokens that a tree is expected to bring, the bonus token not counted.
+  double expected(const TokenTree& tree) const {
+    double tokens = 0.0;
+    for (std::size_t n = 1; n < tree.path_prob.size(); ++n) tokens += tree.path_prob[n];
+    return kind_.useless ? 0.0 : tokens;
+  }
+  std::vector<std::int32_t> judge(const TokenTree& tree) {
+    std::vector<std::int32_t> path;
+    if (kind_.useless) return path;
+    std::int32_t parent = 0;
+    double left = 1.0;
+    for (std::int32_t n = 1; n < tree.nodes(); ++n) {  // siblings come in order, before children
+      if (tree.parent[at(n)] != parent) continue;
+      const double share = static_cast<double>(tree.draft_prob[at(n)]) / left;
+      left -= static_cast<double>(tree.draft_prob[at(n)]);
+      if (unit() >= share) continue;
+      path.push_back(parent = n);
+      left = 1.0;
+    }
+    return path;
+  }
+  /// Of each pass since the last call.
+  std::vector<std::int32_t> take_rows() {
+    nodes_.clear();
+    return std::exchange(rows_, {});
+  }
+
+ private:
+  static std::size_t at(std::int32_t node) { return static_cast<std::size_t>(node); }
+  double unit() { return static_cast<double>(random_()) / 4294967296.0; }
+
+  Kind kind_;
+  std::mt19937 random_;
+  std::vector<std::pair<double, double>> nodes_;  ///< each child's share of the rest, and the rest
+  std::vector<std::int32_t> rows_;
+  TokenId token_ = 0;
+};
+
+/// Which policy grows.
+enum class Grown { trees, chains };
+
+struct SharingText {
+  SharingText(const CostTable& believed, CostCorrection* correction, const ToldDraft::Kind& kind,
+              Grown grown, std::uint32_t seed)
+      : size(believed, correction, ChildDraw::sampled, 64), draft(kind, seed) {
+    policy = grown == Grown::trees ? make_dyspec_policy({&size.calibration(), &size, false})
+                                   : make_chain_policy({&size.calibration(), &size});
+    size.begin_text(1.0);
+  }
+  AutoSize size;
+  ToldDraft draft;
+  std::unique_ptr<DraftPolicy> policy;
+  TokenTree tree;
+  std::vector<std::int32_t> path, rows;
+  bool speculates = false;
+  double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
+};
+
+/// Time is what the machine's own table says.
+class SharedMachine {
+ public:
+  static constexpr std::int32_t length = 50;  ///< of every text
+
+  /// `correction`: hears of the clock; may be null.
+  SharedMachine(const CostTable& truth, const CostTable& believed, CostCorrection* correction)
+      : truth_(truth), believed_(believed), correction_(correction) {}
+
+  void add(int count, const ToldDraft::Kind& kind, Grown grown = Grown::trees) {
+    for (int i = 0; i < count; ++i) texts_.push_back(make(kind, grown));
+  }
+  std::unique_ptr<SharingText> make(const ToldDraft::Kind& kind, Grown grown = Grown::trees) {
+    return std::make_unique<SharingText>(believed_, correction_, kind, grown, ++seed_);
+  }
+  std::vector<std::unique_ptr<SharingText>>& texts() { return texts_; }
+
+  /// Expected tokens per second of so many steps. `between` is called after each.
+  double run(int steps, const std::function<void()>& between = {}) {
+    double seconds = 0.0, tokens = 0.0;
+    for (auto& text : texts_) text->tokens = text->nodes = 0.0;
+    for (int i = 0; i < steps; ++i) {
+      seconds += step();
+      for (auto& text : texts_) {
+        const double gained = 1.0 + text->draft.expected(text->tree);
+        tokens += gained;
+        text->tokens += gained;
+        text->nodes += text->tree.size();
+      }
+      if (between) between();
+    }
+    return tokens / seconds;
+  }
+  double plain() const {
+    StepWork work;
+    for (std::size_t i = 0; i < texts_.size(); ++i) work.add(0, 0, length);
+    return work.texts / truth_.target_seconds(work);
+  }
+
+ private:
+  double step() {
+    Company company;
+    company.step = step_++;
+    company.texts = static_cast<std::int32_t>(texts_.size());
+    company.kv_tokens = std::int64_t{length} * company.texts;
+    for (auto& text : texts_) text->size.join(company);
+    StepWork work;
+    std::vector<std::int32_t> rows;  // by draft pass
+    for (auto& text : texts_) {
+      text->tree.reset(0);
+      text->path.clear();
+      text->rows.clear();
+      text->speculates = text->size.begin_step(company);
+      if (text->speculates) grow(*text);
+      rows.resize(std::max(rows.size(), text->rows.size()), 0);
+      for (std::size_t k = 0; k < text->rows.size(); ++k) rows[k] += text->rows[k];
+      work.add(text->tree.size(), static_cast<std::int64_t>(text->rows.size()), length);
+    }
+    StepSeconds took;
+    took.verify = truth_.target_seconds(work);
+    if (work.passes > 0) {
+      took.first_draft = took.draft = truth_.first_draft_seconds(work);
+      for (std::size_t k = 1; k < rows.size(); ++k) {
+        took.draft += truth_.draft.seconds(rows[k], length);
+      }
+      took.drawing = CostTable::host_seconds(work);
+    }
+    if (correction_ != nullptr) correction_->observe_step(believed_, work, took);
+    for (auto& text : texts_) {
+      if (text->speculates) {
+        text->size.record(text->tree, text->path, static_cast<std::int64_t>(text->rows.size()),
+                          work);
+      } else {
+        text->size.record_plain();
+      }
+    }
+    return took.verify + took.draft + took.drawing;
+  }
+
+  static void grow(SharingText& text) {
+    grow_tree(*text.policy, text.draft, {}, text.tree);
+    text.rows = text.draft.take_rows();
+    text.path = text.draft.judge(text.tree);
+  }
+
+  const CostTable& truth_;
+  const CostTable& believed_;
+  CostCorrection* correction_;
+  std::vector<std::unique_ptr<SharingText>> texts_;
+  std::int64_t step_ = 0;
+  std::uint32_t seed_ = 0;
+};
+
+}  // namespace coppice::testing
