@@ -26,7 +26,7 @@ const CostTable* EngineAccess::find_costs(double budget_seconds) {
     const std::lock_guard lock(impl_.mutex);
     const DeviceScope scope(*impl_.device);
     impl_.costs = measure_costs(impl_.target, impl_.draft, impl_.sampler.get(),
-                                tree_rows(impl_.options), budget_seconds);
+                                impl_.measured_rows(), budget_seconds);
   }
   return impl_.find_costs();
 }

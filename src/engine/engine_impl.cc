@@ -25,24 +25,34 @@ void Engine::Impl::check(const GenerateOptions& request) const {
   if (!request.stop.empty()) require_tokenizer();
 }
 
+MeasuredRows Engine::Impl::measured_rows() const {
+  const std::int32_t tree = tree_rows(options);
+  return {tree, options.max_sequences > 1 ? std::max(tree, batch_rows(options)) : tree};
+}
+
 const CostTable* Engine::Impl::find_costs() {
   std::unique_lock lock(mutex);
   const DeviceScope scope(*device);
-  if (costs) return &*costs;
+  const MeasuredRows rows = measured_rows();
+  // A cut table is replaced, in its place, as soon as there is room for a better one.
+  const auto are_found = [&] {
+    return costs && !(costs->cut && can_measure_all(target, draft, rows));
+  };
+  if (are_found()) return &*costs;
   const double start = now_seconds();
+  std::optional<CostTable> found;
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
-  if (!options.cost_table.empty()) costs = read_cost_table(options.cost_table, fingerprint);
-  if (!costs && !can_measure(target, draft)) return nullptr;
+  if (!options.cost_table.empty()) found = read_cost_table(options.cost_table, fingerprint);
+  if (!found && !can_measure(target, draft)) return nullptr;
   std::filesystem::path folder;  // that measured costs are kept in
   std::optional<CostTable> kept;
   std::string key;
-  const std::int32_t most_rows = tree_rows(options);
-  if (!costs && options.cost_table.empty() && options.cost_cache) {
+  if (!found && options.cost_table.empty() && options.cost_cache) {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, draft);
     kept = cached_costs(folder, key);
-    if (kept && still_holds(*kept, target, draft, sampler.get(), most_rows)) {
-      costs = kept;
+    if (kept && still_holds(*kept, target, draft, sampler.get(), rows)) {
+      found = kept;
       if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
     }
   }
@@ -53,18 +63,22 @@ const CostTable* Engine::Impl::find_costs() {
     options.progress({"costs", fraction});
     lock.lock();
   };
-  if (!costs) {
+  if (!found) {
     // The listener may call this engine, which then measures; it hears of it once.
     tells = options.progress && !told_of_costs.exchange(true);
     tell(0.0);
-    if (costs) return &*costs;
-    if (!can_measure(target, draft)) return nullptr;  // the listener's texts took the memory
+    if (are_found()) return &*costs;
+    // The listener's texts may have taken the memory.
+    if (!can_measure(target, draft)) return costs ? &*costs : nullptr;
     CostTable table =
-        measure_costs(target, draft, sampler.get(), most_rows, SizingConstants::budget_seconds);
-    if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
-    cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
-    costs = std::move(table);
+        measure_costs(target, draft, sampler.get(), rows, SizingConstants::budget_seconds);
+    if (!table.cut) {
+      if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
+      cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
+    }
+    found = std::move(table);
   }
+  costs = std::move(found);
   load_seconds.store(load_seconds.load() + now_seconds() - start);
   costs_are_saved = !options.cost_table.empty();
   tell(1.0);  // last: the listener may generate, or throw

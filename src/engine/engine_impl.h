@@ -24,6 +24,7 @@
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
 #include "sizing/cost_correction.h"
+#include "sizing/cost_measurement.h"
 #include "sizing/cost_table.h"
 #include "sizing/rule_choice.h"
 #include "verify/acceptance.h"
@@ -68,6 +69,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
   /// while there are too few free KV slots to measure in.
   const CostTable* find_costs();
+  MeasuredRows measured_rows() const;
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();

@@ -59,6 +59,10 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   limits.max_size = std::min(limits.max_size, room);
   if (auto_size_ != nullptr) {
     pays = auto_size_->begin_step(company);
+    if (request_.costs->cut) {
+      const std::int32_t rows = request_.costs->target.points().back().rows - company.texts;
+      limits.max_size = std::min(limits.max_size, rows / std::max(1, company.adapting));
+    }
     if (std::holds_alternative<Chain>(asked)) {
       limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
     }

@@ -121,8 +121,8 @@ std::string cost_cache_key(const EngineOptions& options, const LoadedModel& targ
                model.pool->layout().slots(), " slots");
   };
   return cat(build(), "; ", cost_fingerprint(*target.model, *draft.model), "; trees of ",
-             options.max_tree_size, "; target ", one(options.target, target), "; draft ",
-             one(options.draft, draft));
+             options.max_tree_size, ", passes of ", target.model->options().max_logit_rows,
+             "; target ", one(options.target, target), "; draft ", one(options.draft, draft));
 }
 
 std::optional<CostTable> cached_costs(const fs::path& folder, const std::string& key) {

@@ -19,6 +19,23 @@ namespace {
 
 using C = SizingConstants;
 
+// Rows and prefix that passes can be measured with in so many slots.
+struct Extent {
+  std::int32_t context, rows, far;
+  Extent(const Model& model, std::int32_t slots, std::int32_t most_rows)
+      : context(std::min(model.max_positions(), slots)),
+        rows(std::min(
+            {most_rows, model.options().max_rows, model.options().max_logit_rows, context / 2})),
+        far(std::max(2, std::min(context - rows, C::long_prefix))) {}
+};
+
+// Whether texts hold what would be needed.
+bool is_cut(const LoadedModel& loaded, std::int32_t most_rows) {
+  const Extent now(*loaded.model, loaded.pool->free_slots(), most_rows);
+  const Extent empty(*loaded.model, loaded.pool->layout().slots(), most_rows);
+  return now.rows < empty.rows || now.far < empty.far;
+}
+
 // Passes of one model over slots taken for the purpose.
 class ProbePasses {
  public:
@@ -26,12 +43,12 @@ class ProbePasses {
   ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
               std::int32_t most_rows)
       : model_(model), pool_(pool), sampling_(std::move(sampling)), slots_(&pool) {
-    const std::int32_t context = std::min(model.max_positions(), pool.free_slots());
-    most_rows_ = std::min({most_rows, model.options().max_rows, context / 2});
-    if (context < C::least_context) {
+    const Extent extent(model, pool.free_slots(), most_rows);
+    if (extent.context < C::least_context) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
     }
-    far_ = std::max(2, std::min(context - most_rows_, C::long_prefix));
+    most_rows_ = extent.rows;
+    far_ = extent.far;
     if (!slots_.take(far_ + most_rows_)) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
     }
@@ -90,17 +107,22 @@ class ProbePasses {
 
 // In the order of what is most worth knowing: small trees, which most are, then the sides of the
 // matrix products' larger steps (kernels/cpu/linear.h), so that a step of the costs stays a step.
-std::vector<std::int32_t> timed_rows(std::int32_t most) {
+std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, std::int32_t most) {
   std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6, 7,  8,   16,  17, 12, 64, 32,
                                    33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
+  // What several texts' trees fill.
+  if (most > rows_to_time.tree) all.push_back(most);
   std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
   return all;
 }
 
 // Attention's part, which alone grows with the prefix, is about linear in the rows: the long prefix
 // is timed at some of them.
-bool timed_far(std::int32_t rows) { return (rows & (rows - 1)) == 0 || rows > 96; }
+bool timed_far(std::int32_t rows, const MeasuredRows& measured) {
+  if (rows > std::max(measured.tree, 128)) return false;
+  return (rows & (rows - 1)) == 0 || rows > 96;
+}
 
 // What comes right before a pass that is timed.
 enum class Before {
@@ -221,12 +243,13 @@ class Rounds {
 
 template <typename Pass>
 void first_round(Rounds& rounds, ProbePasses& model, ProbePasses& other, Pass pass,
-                 const std::vector<std::int32_t>& of_rows, double seconds) {
+                 const std::vector<std::int32_t>& of_rows, const MeasuredRows& measured,
+                 double seconds) {
   const double stop_at = now_seconds() + seconds;
   for (const std::int32_t rows : of_rows) {
     if (rounds.size() >= 2 && now_seconds() > stop_at) break;
     TimedRows timed{rows, pass(model, rows, model.near(), other), std::nullopt};
-    if (timed_far(rows)) timed.far = pass(model, rows, model.far(), other);
+    if (timed_far(rows, measured)) timed.far = pass(model, rows, model.far(), other);
     rounds.add(timed);
   }
 }
@@ -253,9 +276,15 @@ bool can_measure(const LoadedModel& target, const LoadedModel& draft) {
   return has_room(target) && has_room(draft);
 }
 
+bool can_measure_all(const LoadedModel& target, const LoadedModel& draft,
+                     const MeasuredRows& rows) {
+  return can_measure(target, draft) && !is_cut(target, rows.pass) && !is_cut(draft, rows.pass);
+}
+
 CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, DeviceSampler* sampler,
-                        std::int32_t most_rows, double budget_seconds) {
-  Probes probes(target, draft, sampler, most_rows);
+                        const MeasuredRows& rows, double budget_seconds) {
+  const bool all = can_measure_all(target, draft, rows);
+  Probes probes(target, draft, sampler, rows.pass);
   if (sampler != nullptr) probes.draft.warm_up_roots();
   // Large models load for many seconds: half a second more for costs that reach far enough.
   probes.target.seconds(1, probes.target.near());
@@ -266,10 +295,10 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
   const double start = now_seconds();
   Rounds target_rounds, draft_rounds, first_draft_rounds;
   first_round(target_rounds, probes.target, probes.draft, target_pass,
-              timed_rows(probes.target.most_rows()), budget_seconds / 4);
+              timed_rows(rows, probes.target.most_rows()), rows, budget_seconds / 4);
   first_round(draft_rounds, probes.draft, probes.target, draft_pass,
-              timed_rows(probes.draft.most_rows()), budget_seconds / 4);
-  first_round(first_draft_rounds, probes.draft, probes.target, first_draft_pass, {1, 2},
+              timed_rows(rows, probes.draft.most_rows()), rows, budget_seconds / 4);
+  first_round(first_draft_rounds, probes.draft, probes.target, first_draft_pass, {1, 2}, rows,
               budget_seconds / 4);
   // A round that still takes much off says that others were disturbed: then for longer.
   double taken_off = 1.0;
@@ -283,6 +312,7 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
   }
   CostTable table;
   table.fingerprint = cost_fingerprint(*target.model, *draft.model);
+  table.cut = !all;
   table.target = PassCosts(probes.target.near(), probes.target.far(), target_rounds.points());
   table.draft = PassCosts(probes.draft.near(), probes.draft.far(), draft_rounds.points());
   table.first_draft =
@@ -291,8 +321,8 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
 }
 
 bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, std::int32_t most_rows) {
-  Probes probes(target, draft, sampler, most_rows);
+                 DeviceSampler* sampler, const MeasuredRows& rows) {
+  Probes probes(target, draft, sampler, rows.pass);
   std::int32_t several = 1;  // a number of rows that was timed
   for (const auto& point : table.target.points()) {
     if (point.rows <= std::min(8, probes.target.most_rows())) several = point.rows;

@@ -9,6 +9,11 @@
 
 namespace coppice {
 
+/// Rows of a tree and its root, and of the largest pass.
+struct MeasuredRows {
+  std::int32_t tree = 1, pass = 1;
+};
+
 /// Times passes of growing row counts over free slots of the pools, as a step runs them: the
 /// target's after passes of the draft (whose weights have then pushed some of the target's out of
 /// the caches) and the other way round; one target row also alone, as plain decoding runs it.
@@ -16,15 +21,19 @@ namespace coppice {
 /// `budget_seconds`, or of 250 passes if these are longer (up to 1.5 s), is spent, and no more
 /// rounds, at least two, once it is all spent, or twice that while rounds still differ. If the
 /// device samples (`sampler` not null), passes are timed with drawing or judging behind them.
+/// Up to `rows.tree` rows sizes are measured closely; beyond, if several texts share passes, at a
+/// few points and one prefix.
 CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, DeviceSampler* sampler,
-                        std::int32_t most_rows, double budget_seconds);
+                        const MeasuredRows& rows, double budget_seconds);
 
 /// Whether a table agrees with a few passes of both models: costs against one another within a
 /// factor of 1.4, and all within 2. Takes about 10 ms of small models, up to 60 if it does not.
 bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, std::int32_t most_rows);
+                 DeviceSampler* sampler, const MeasuredRows& rows);
 
-/// Whether the pools have free slots enough to measure in.
+/// Whether the pools have free slots enough to measure in; and for all that is to be measured:
+/// else the table is cut (CostTable::cut).
 bool can_measure(const LoadedModel& target, const LoadedModel& draft);
+bool can_measure_all(const LoadedModel& target, const LoadedModel& draft, const MeasuredRows& rows);
 
 }  // namespace coppice

@@ -54,6 +54,9 @@ struct CostTable {
   std::map<std::string, std::vector<std::int32_t>> choices = {};
   /// Starts since this table was last confirmed: cost_cache.h.
   std::int32_t doubts = 0;
+  /// Measured while texts held much of the pools: up to the rows for which there was room. No step
+  /// is to have more, and it is kept nowhere.
+  bool cut = false;
 
   /// `draft`'s two rows in a table without first passes.
   double first_draft_seconds(std::int32_t prefix) const {

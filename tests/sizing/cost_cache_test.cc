@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -10,6 +12,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
+#include "models/kv_slots.h"
 #include "sizing/constants.h"
 #include "sizing/cost_measurement.h"
 
@@ -217,7 +220,11 @@ TEST(CostCache, TheKeyTellsEnginesApart) {
   larger_trees.max_tree_size += 1;
   EngineOptions more_kv = options;
   more_kv.kv_tokens = 4096;
+  EngineOptions larger_passes = options;
+  larger_passes.max_sequences = 8;
+  larger_passes.max_batch_rows = 300;
   EXPECT_NE(key(larger_trees), before);
+  EXPECT_NE(key(larger_passes), before);
   EXPECT_NE(key(more_kv), before);
   if (!testing::on_cuda()) {
     EXPECT_NE(key(more_threads), before);
@@ -225,6 +232,56 @@ TEST(CostCache, TheKeyTellsEnginesApart) {
   const fs::path weights = options.target / "model.safetensors";
   fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::hours(1));
   EXPECT_NE(key(options), before);
+}
+
+// Costs that were measured while texts hold most of the pool are of few rows. They serve until
+// there is room, for steps of no more rows, and are kept nowhere.
+TEST(CostCache, ACutTableIsNotKept) {
+  const testing::TemporaryFolder folder;
+  const Variable cache("XDG_CACHE_HOME", folder.path().c_str());
+  const testing::TinyPair pair;
+  EngineOptions options = pair.options();
+  options.cost_cache = true;
+  options.max_sequences = 1;
+  options.kv_tokens = 256;
+  Engine engine = Engine::load(options);
+  Engine::Impl& impl = inside(engine);
+  const std::int32_t all = impl.measured_rows().pass;
+  const auto measured = [&] { return impl.costs->target.points().back().rows; };
+  {
+    KvSlots held(impl.target.pool.get());
+    ASSERT_TRUE(held.take(impl.target.pool->free_slots() - 24));
+    engine.generate(prompt, automatic());
+    ASSERT_TRUE(impl.costs);
+    EXPECT_TRUE(impl.costs->cut);
+    EXPECT_LE(measured(), 12);
+    EXPECT_TRUE(files_in(cost_cache_folder()).empty());
+    const Generation text = engine.generate(prompt, automatic());
+    EXPECT_LE(text.statistics.tree_size_mean, measured() - 1.0);
+  }
+  const CostTable* const before = &*impl.costs;
+  engine.generate(prompt, automatic());
+  EXPECT_FALSE(impl.costs->cut);
+  EXPECT_EQ(&*impl.costs, before) << "texts that are being written go by it";
+  EXPECT_GT(measured(), 12);
+  EXPECT_LE(measured(), all);
+  EXPECT_EQ(files_in(cost_cache_folder()).size(), 1u);
+}
+
+TEST(CostCache, SeveralTextsHaveLargerPassesMeasured) {
+  const testing::TinyPair pair;
+  EngineOptions options = pair.options();
+  options.cost_cache = false;
+  options.max_tree_size = 16;
+  options.max_sequences = 1;
+  Engine one = Engine::load(options);
+  one.generate(prompt, automatic());
+  EXPECT_EQ(inside(one).costs->target.points().back().rows, 17);
+  options.max_sequences = 8;
+  options.max_batch_rows = 100;
+  Engine several = Engine::load(options);
+  several.generate(prompt, automatic());
+  EXPECT_EQ(inside(several).costs->target.points().back().rows, 100);
 }
 
 // Noise may spoil a check, which then costs a measurement; not one after the other.
@@ -236,10 +293,11 @@ TEST(CostCache, ATableJustMeasuredHolds) {
   const DeviceScope scope(*impl.device);
   bool held = false;
   for (int i = 0; i < 20 && !held; ++i) {
-    const CostTable costs = measure_costs(impl.target, impl.draft, impl.sampler.get(), 65, 0.02);
+    const CostTable costs =
+        measure_costs(impl.target, impl.draft, impl.sampler.get(), {65, 65}, 0.02);
     EXPECT_GE(costs.target.points().size(), 2u);
-    held = still_holds(costs, impl.target, impl.draft, impl.sampler.get(), 65);
-    EXPECT_FALSE(still_holds(table(1e3), impl.target, impl.draft, impl.sampler.get(), 65));
+    held = still_holds(costs, impl.target, impl.draft, impl.sampler.get(), {65, 65});
+    EXPECT_FALSE(still_holds(table(1e3), impl.target, impl.draft, impl.sampler.get(), {65, 65}));
   }
   EXPECT_TRUE(held);
   testing::expect_nothing_leaked(engine);
