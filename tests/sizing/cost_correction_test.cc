@@ -101,5 +101,31 @@ TEST(CostCorrection, WhatIsNotSeenBecomesUncertainAgain) {
   EXPECT_LT(hope(), sure - 0.1);
 }
 
+// A step of several texts is one observation, and a plain one says nothing of a text alone.
+TEST(CostCorrection, StepsOfSeveralTexts) {
+  const PassCosts costs(0, 100, {{1, 1e-3, 1e-3}, {512, 2e-3, 2e-3}});
+  const CostTable table{"x", costs, costs};
+  StepWork plain;
+  for (int i = 0; i < 8; ++i) plain.add(0, 0, 50);
+  StepSeconds took;
+  took.verify = 2.0 * table.target_seconds(plain);
+  CostCorrection correction;
+  for (int i = 0; i < 100; ++i) {
+    correction.observe_step(table, plain, took);
+    StepSeconds alone;
+    alone.verify = table.target.seconds(1, 50);
+    correction.observe_step(table, StepWork::alone(0, 0, 50), alone);
+  }
+  EXPECT_NEAR(correction.factor(Work::plain_texts, 8), 2.0, 0.2);
+  EXPECT_NEAR(correction.factor(Work::plain), 1.0, 0.1);
+  // Rows of prompts are not what the table's are.
+  StepWork with_prompt = plain;
+  with_prompt.prompt_rows = 200;
+  took.verify = 1.0;
+  const double before = correction.factor(Work::plain_texts, 8);
+  for (int i = 0; i < 50; ++i) correction.observe_step(table, with_prompt, took);
+  EXPECT_EQ(correction.factor(Work::plain_texts, 8), before);
+}
+
 }  // namespace
 }  // namespace coppice

@@ -27,6 +27,22 @@ TEST(PassCosts, InterpolatesRowsAndPrefix) {
   EXPECT_NEAR(costs.seconds(128, 0), 1e-3 + 128e-5, 1e-9);
 }
 
+// Products see all rows; each text's attention sees its share of the rows and its own length.
+TEST(PassCosts, OfSeveralTextsEachSeesItsOwnTokens) {
+  const PassCosts costs = steps(1e-3, 1e-5);
+  for (const std::int32_t rows : {1, 5, 64, 100}) {
+    EXPECT_EQ(costs.seconds(rows, 1, 70), costs.seconds(rows, 70));
+  }
+  const double products = 1e-3 + 32e-5, growth_of_four_rows = 0.7 * 4e-5;
+  EXPECT_NEAR(costs.seconds(32, 8, 8 * 70), products + 8 * growth_of_four_rows, 1e-12);
+  EXPECT_NEAR(costs.seconds(32, 8, 0), products, 1e-12);
+  StepWork work;
+  for (int i = 0; i < 8; ++i) work.add(3, 2, 70);
+  const CostTable table{"x", costs, costs};
+  EXPECT_NEAR(table.target_seconds(work), costs.seconds(32, 8, 8 * 70), 1e-12);
+  EXPECT_NEAR(table.later_draft_seconds(work), costs.seconds(12, 8, 8 * 70), 1e-12);
+}
+
 TEST(PassCosts, BeyondTheTableTheUpperHalfGoesOn) {
   const PassCosts costs(0, 1,
                         {{1, 1e-3, 1e-3}, {8, 1e-3, 1e-3}, {16, 2e-3, 2e-3}, {17, 9e-3, 9e-3}});
