@@ -33,9 +33,9 @@ inline TinyModel law_shape(std::uint64_t seed) {
   return model;
 }
 
-/// Law of the first three tokens after `prompt`, index a * 36 + b * 6 + c.
+/// Law of the first three tokens after `begin`, index a * 36 + b * 6 + c.
 inline std::vector<double> exact_law(const std::filesystem::path& target, const GenerateOptions& o,
-                                     const std::vector<TokenId>& prompt = law_prompt) {
+                                     const std::vector<TokenId>& begin = law_prompt) {
   const ModelReference model(target);
   const SamplingParams& params = o.sampling;
   const auto next = [&](const std::vector<TokenId>& text) {
@@ -46,7 +46,7 @@ inline std::vector<double> exact_law(const std::filesystem::path& target, const 
     return naive_process(row, params, seen);
   };
   std::vector<double> law;
-  std::vector<TokenId> text = prompt;
+  std::vector<TokenId> text = begin;
   const auto first = next(text);
   for (TokenId a = 0; a < law_vocab; ++a) {
     text.push_back(a);
