@@ -106,11 +106,9 @@ study::Table table_of(const study::StudyComparison& comparison) {
                          {"rule", Align::left},
                          {"prompts"}},
                         {}};
-  for (const char* name :
-       {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)", "tokens/s, first",
-        "second", "ratio [95%]", "p of speed", "p of speed (Holm)"}) {
-    table.columns.push_back({name});
-  }
+  add_columns(table,
+              {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)",
+               "tokens/s, first", "second", "ratio [95%]", "p of speed", "p of speed (Holm)"});
   for (const study::ComparedRow& one : comparison.rows) {
     const study::Cell& cell = one.cell;
     const study::Tested &length = one.comparison.accepted_length, &speed = one.comparison.speed;

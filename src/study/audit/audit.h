@@ -8,6 +8,7 @@
 
 #include "coppice.h"
 #include "study/audit/goodness_of_fit.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
@@ -88,6 +89,8 @@ struct AuditDivergence {
   double gap = 0.0;
   double bound = 0.0;  ///< what rounding allows
   bool near_tie = false;
+
+  COPPICE_MEMBERS(prompt, position, plain, speculative, gap, bound, near_tie)
 };
 
 /// One setting's texts against plain decoding, token for token.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "study/audit/audit.h"
+#include "study/files/members.h"
 #include "study/number_text.h"
 
 namespace coppice::study {
@@ -141,14 +142,9 @@ Json number(double x) { return std::isfinite(x) ? Json(x) : Json(x > 0 ? "inf" :
 Json reason(const std::string& why) { return why.empty() ? Json() : Json(why); }
 
 Json json_of(const Fit& fit) {
-  return {{"samples", fit.samples},
-          {"contexts", fit.contexts},
-          {"chi_square", number(fit.chi_square)},
-          {"degrees", fit.degrees},
-          {"p_value", fit.p_value},
-          {"total_variation", fit.total_variation},
-          {"expected_variation", fit.expected_variation},
-          {"impossible", fit.impossible}};
+  Json json = fit;
+  json["chi_square"] = number(fit.chi_square);
+  return json;
 }
 
 }  // namespace
@@ -195,13 +191,8 @@ std::string to_json(const AuditReport& report) {
   for (const TextFinding& t : report.texts) {
     Json divergences = Json::array();
     for (const AuditDivergence& d : t.divergences) {
-      divergences.push_back({{"prompt", d.prompt},
-                             {"position", d.position},
-                             {"plain", d.plain},
-                             {"speculative", d.speculative},
-                             {"gap", number(d.gap)},
-                             {"bound", d.bound},
-                             {"near_tie", d.near_tie}});
+      divergences.push_back(d);
+      divergences.back()["gap"] = number(d.gap);
     }
     texts.push_back({{"setting", t.setting},
                      {"asked_tokens", t.asked},

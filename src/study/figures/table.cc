@@ -134,6 +134,10 @@ std::string aligned(const Table& table, bool with_rule) {
 
 }  // namespace
 
+void add_columns(Table& table, const std::vector<std::string>& names) {
+  for (const std::string& name : names) table.columns.push_back({name});
+}
+
 Table without_empty(Table table, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const auto column = std::ranges::find(table.columns, name, &Column::name);

@@ -20,6 +20,9 @@ struct Table {
   std::vector<std::vector<std::string>> rows = {};
 };
 
+/// Adds columns of numbers.
+void add_columns(Table& table, const std::vector<std::string>& names);
+
 /// The table without those of the named columns that are empty in every row.
 Table without_empty(Table table, std::initializer_list<const char*> names);
 

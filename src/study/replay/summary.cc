@@ -135,20 +135,9 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
 }
 
 std::string replay_table(const std::vector<ReplayRow>& rows) {
-  Table table{{{"policy", Align::left},
-               {"size", Align::left},
-               {"acceptance", Align::left},
-               {"accepted length [95%]"},
-               {"bounds"},
-               {"per draft token"},
-               {"passes"},
-               {"tree"},
-               {"unrecorded"},
-               {"ended short"},
-               {"doubtful"},
-               {"steps"},
-               {"steps/s"}},
-              {}};
+  Table table{{{"policy", Align::left}, {"size", Align::left}, {"acceptance", Align::left}}, {}};
+  add_columns(table, {"accepted length [95%]", "bounds", "per draft token", "passes", "tree",
+                      "unrecorded", "ended short", "doubtful", "steps", "steps/s"});
   for (const ReplayRow& row : rows) {
     const bool as_grown = !row.fixed_shape && row.unrecorded_share > 0.0;
     const std::string about = as_grown ? "~" : "";
@@ -166,13 +155,10 @@ std::string replay_table(const std::vector<ReplayRow>& rows) {
 
 std::string replay_csv(const std::vector<ReplayRow>& rows) {
   Table table;
-  for (const char* name :
-       {"policy", "tree_size", "acceptance", "temperature", "steps", "accepted_length",
-        "accepted_length_low", "accepted_length_high", "lowest", "highest", "accepted_share",
-        "draft_passes", "tree_size_mean", "unrecorded_share", "short_share", "doubtful_share",
-        "steps_per_second"}) {
-    table.columns.push_back({name});
-  }
+  add_columns(table, {"policy", "tree_size", "acceptance", "temperature", "steps",
+                      "accepted_length", "accepted_length_low", "accepted_length_high", "lowest",
+                      "highest", "accepted_share", "draft_passes", "tree_size_mean",
+                      "unrecorded_share", "short_share", "doubtful_share", "steps_per_second"});
   for (const ReplayRow& row : rows) {
     std::vector<std::string> cells = {row.policy, size_text(row), row.acceptance};
     for (const double figure :

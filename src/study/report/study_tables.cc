@@ -16,10 +16,6 @@ void append(Cells& row, Cells more) {
   std::move(more.begin(), more.end(), std::back_inserter(row));
 }
 
-void add_columns(Table& table, const Cells& names) {
-  for (const std::string& name : names) table.columns.push_back({name});
-}
-
 /// What names a table's rows, before `names`.
 Table setting_columns(const Cells& names) {
   Table table = {{{"kind", Align::left},
