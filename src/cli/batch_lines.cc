@@ -74,8 +74,10 @@ boost::any value_of(const po::option_description& option, const std::string& key
   }
   if (type == typeid(std::vector<std::string>)) {
     if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
-    if (!value.empty() && !all_of(value, &nlohmann::json::is_string))
+    const bool is_empty_list = value.is_array() && value.empty();
+    if (!is_empty_list && !all_of(value, &nlohmann::json::is_string)) {
       refuse("a text or a list of texts");
+    }
     return value.get<std::vector<std::string>>();
   }
   const bool is_number = value.is_number_integer();

@@ -16,16 +16,14 @@ namespace {
 /// Opens texts as room comes and gathers what becomes of them.
 class Batch {
  public:
-  Batch(Engine& engine, Engine::Impl& inside, std::span<const Request> requests,
-        const OutcomeCallback& finished)
+  Batch(Engine::Impl& engine, std::span<const Request> requests, const OutcomeCallback& finished)
       : engine_(engine),
-        inside_(inside),
         requests_(requests),
         finished_(finished),
-        most_(static_cast<std::size_t>(inside.options.max_sequences)),
+        most_(static_cast<std::size_t>(engine.options.max_sequences)),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
-        call_(*inside.scheduler) {}
+        call_(*engine.scheduler) {}
 
   std::vector<Outcome> write() {
     open_more();
@@ -53,7 +51,11 @@ class Batch {
       if (request.n > 1) {
         throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
       }
-      if (&SequenceAccess::impl(*request.sequence)->engine != &inside_) {
+      const auto sequence = SequenceAccess::impl(*request.sequence);
+      if (sequence == nullptr) {
+        throw_usage("sequence: it was moved from; give the one that it was moved to");
+      }
+      if (&sequence->engine != &engine_) {
         throw_usage("sequence: it is another engine's; use one of this engine's new_sequence()");
       }
       const auto [used, fresh] = used_.emplace(request.sequence, index);
@@ -116,7 +118,7 @@ class Batch {
     const Request& request = requests_[index];
     const auto sequence = request.sequence != nullptr
                               ? SequenceAccess::impl(*request.sequence)
-                              : SequenceAccess::impl(engine_.new_sequence());
+                              : std::make_shared<Sequence::Impl>(engine_);
     GenerateOptions options = request.options;
     options.stream += static_cast<std::uint64_t>(sample);
     PieceCallback callback;
@@ -161,8 +163,7 @@ class Batch {
     if (--left_[request] == 0 && finished_) finished_(request, outcomes_[request]);
   }
 
-  Engine& engine_;
-  const Engine::Impl& inside_;
+  Engine::Impl& engine_;  ///< a callback may move its owner
   const std::span<const Request> requests_;
   const OutcomeCallback& finished_;
   const std::size_t most_;  ///< texts open
@@ -179,7 +180,7 @@ class Batch {
 
 std::vector<Outcome> Engine::generate(std::span<const Request> requests,
                                       const OutcomeCallback& finished) {
-  return Batch(*this, *impl_, requests, finished).write();
+  return Batch(*impl_, requests, finished).write();
 }
 
 }  // namespace coppice

@@ -155,6 +155,8 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "seed": -1})", "'-1': use a whole number from 0"},
       {R"({"prompt": "x", "ignore_eos": 1})", "give true or false"},
       {R"({"prompt": "x", "stop": [1]})", "give a text or a list of texts"},
+      {R"({"prompt": "x", "stop": null})", "\"stop\" is null; give a text or a list of texts"},
+      {R"({"prompt": "x", "stop": {}})", "\"stop\" is {}; give a text or a list of texts"},
       {R"({"prompt": "x", "policy": "oak"})", "'oak' is unknown"},
       {R"({"prompt": "x", "n": 0})", "--n 0: use 1"},
       {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},

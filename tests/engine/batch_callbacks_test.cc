@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <future>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -293,6 +294,41 @@ TEST_F(BatchCalls, ASequenceIsUsedOnceInACall) {
   EXPECT_NE(error_of(engine_.generate(requests)[0]).find("another engine"), std::string::npos);
   requests[0].n = 2;
   EXPECT_NE(error_of(engine.generate(requests)[0]).find("n 2"), std::string::npos);
+}
+
+// The call goes on with what the engine owns, wherever that is now.
+TEST_F(BatchCalls, ACallbackMayMoveTheEngine) {
+  EngineOptions load = pair_.options();
+  load.max_sequences = 2;  // the others are begun behind the move
+  Engine engine = Engine::load(load);
+  std::optional<Engine> moved;
+  std::vector<Request> requests = texts(6);
+  requests[0].callback = [&](std::int32_t, const Piece&) {
+    if (!moved) moved.emplace(std::move(engine));
+    return true;
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  ASSERT_TRUE(moved.has_value());
+  expect_right(outcomes, requests);
+  expect_nothing_leaked(*moved);
+}
+
+TEST_F(BatchCalls, ASequenceThatWasMovedFromIsRefused) {
+  EngineOptions load = pair_.options();
+  load.max_sequences = 1;
+  Engine engine = Engine::load(load);
+  std::vector<Sequence> sequences, moved;
+  for (int i = 0; i < 2; ++i) sequences.push_back(engine.new_sequence());
+  std::vector<Request> requests = texts(3);
+  requests[1].sequence = &sequences[0];
+  requests[2].sequence = &sequences[1];
+  requests[0].callback = [&](std::int32_t, const Piece&) {
+    if (moved.empty()) moved.push_back(std::move(sequences[1]));
+    return true;
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  EXPECT_NE(error_of(outcomes[2]).find("moved from"), std::string::npos) << error_of(outcomes[2]);
+  expect_right(outcomes, requests, 2);
 }
 
 TEST(BatchTexts, PromptsAndStopTexts) {
