@@ -16,6 +16,8 @@ constexpr std::int32_t headroom = 64;
 /// thread that sleeps takes some time to wake.
 constexpr double least_patience = 100e-6, most_patience = 20e-3;
 
+bool has_kv(const TextRun* text) { return text->state.target_slots.size() > 0; }
+
 bool has_news(const TextRun& text) {
   return text.failure != nullptr || text.ended() || text.has_piece();
 }
@@ -128,7 +130,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     return false;
   }
   const bool departing = departing_ > 0;
-  alone_ = running_.size() == 1 && !departing;
+  alone_ = running_.size() == 1 && !departing && std::none_of(queue_.begin(), queue_.end(), has_kv);
   lock.unlock();
   const double start = now_seconds();
   const bool had_slots = take_step();
@@ -286,9 +288,15 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
 
 // --- the queue --------------------------------------------------------------------------------
 
-// The text that was let in last gives its slots up. Before it one at a slow callback does, which
-// may itself be waiting for those that want them.
+// Who waits in the queue with slots of earlier calls gives them up first, then a text at a slow
+// callback, which may itself be waiting for those that want them, then the text that was let in
+// last.
 void Scheduler::preempt() {
+  const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
+  if (waiting != queue_.rend()) {
+    ++(*waiting)->account.preemptions;
+    return (*waiting)->release_kv();
+  }
   const auto earlier = [](const TextRun* a, const TextRun* b) {
     const auto rank = [](const TextPlace& place) {
       return std::pair(place.state == State::at_call && place.slow, place.admitted);
@@ -298,11 +306,11 @@ void Scheduler::preempt() {
   TextRun& text = **std::max_element(running_.begin(), running_.end(), earlier);
   text.release_kv();
   std::erase(running_, &text);
-  if (text.place.state == State::ready) {
-    put_back(text);
-  } else {
-    text.place.preempted = true;  // and its call will put it back
-  }
+  if (text.place.state == State::ready) return put_back(text);
+  // Its call will put it back. No step waits for it until then.
+  text.place.preempted = true;
+  stop_awaiting(text);
+  text.place.slow = true;
 }
 
 void Scheduler::put_back(TextRun& text) {

@@ -177,6 +177,38 @@ TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   expect_nothing_leaked(engine);
 }
 
+// What a text in the queue has from earlier calls is given to those who run, and computed again.
+TEST(BatchShares, WhoWaitsInTheQueueGivesItsMemoryUp) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 128;
+  load.max_tree_size = 16;
+  Engine engine = Engine::load(load);
+  std::vector<Request> texts = like_texts(2, Dyspec{4}, 60);
+  texts[0].tokens.assign(50, 7);
+  texts[1].options.max_new_tokens = 20;
+  const auto write = [&](std::span<const std::size_t> together) {
+    Sequence sequence = engine.new_sequence();
+    EXPECT_EQ(sequence.generate(texts[1].tokens, texts[1].options).tokens.size(), 20u);
+    EXPECT_EQ(sequence.generate(texts[1].tokens, texts[1].options).tokens.size(), 20u);
+    std::vector<Request> requests;
+    for (const std::size_t t : together) requests.push_back(texts[t]);
+    requests.back().sequence = &sequence;
+    return engine.generate(requests);
+  };
+  constexpr std::size_t both[] = {0, 1}, second[] = {1};
+  const Generation first_alone = engine.generate(texts[0].tokens, texts[0].options);
+  const std::vector<Outcome> together = write(both), alone = write(second);
+  EXPECT_EQ(only(together[0]).finish_reason, FinishReason::length);
+  EXPECT_EQ(only(together[1]).finish_reason, FinishReason::length);
+  EXPECT_EQ(only(together[1]).statistics.preemptions, 1);
+  if (!on_cuda()) {
+    expect_equal(only(together[0]), first_alone);
+    expect_equal(only(together[1]), only(alone[0]));
+  }
+  expect_nothing_leaked(engine);
+}
+
 // A callback whose copies in the engine wait, when they are destroyed, until they may: its text has
 // ended, and its memory is not free yet.
 struct LingersOnce {

@@ -298,6 +298,8 @@ TEST_P(SeveralTexts, FaultsAreNoticed) {
   const double right = difference(requests, requests, 3).logits;
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::position_of_neighbour, PassFault::logits_of_neighbour}) {
+    // A device's verdict would then name nodes that its tree does not have.
+    if (fault == PassFault::logits_of_neighbour && !bit_for_bit()) continue;
     fault_ = fault;
     const Difference found = difference(requests, requests, 3);
     EXPECT_GT(found.steps, 5) << static_cast<int>(fault);
