@@ -13,6 +13,8 @@
 namespace coppice {
 namespace {
 
+constexpr std::int32_t most_samples = 1 << 20;
+
 /// Opens texts as room comes and gathers what becomes of them.
 class Batch {
  public:
@@ -46,7 +48,9 @@ class Batch {
 
   void check(std::size_t index) {
     const Request& request = requests_[index];
-    if (request.n < 1) throw_usage(cat("n ", request.n, ": use 1 or more samples"));
+    if (request.n < 1 || request.n > most_samples) {
+      throw_usage(cat("n ", request.n, ": use 1 to ", most_samples, " samples"));
+    }
     if (request.sequence != nullptr) {
       if (request.n > 1) {
         throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
