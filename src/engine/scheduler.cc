@@ -150,13 +150,12 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     if (&call != &leader) call.wake_.notify_one();
   }
   // Whoever was left out has the next turn.
-  const auto took_part = [&](TextRun* text) {
-    return std::any_of(plan_.texts.begin(), plan_.texts.end(),
-                       [&](const TextPlan& plan) { return plan.text == text; });
-  };
   if (plan_.texts.size() < ready_.size()) {
-    std::stable_partition(running_.begin(), running_.end(),
-                          [&](TextRun* text) { return !took_part(text); });
+    for (const TextPlan& plan : plan_.texts) {
+      // In the memory that it had. The plan is an older one if the step failed before it had its
+      // own.
+      if (std::erase(running_, plan.text) > 0) running_.push_back(plan.text);
+    }
   }
   if (!had_slots && departing) {
     leader.wake_.wait_for(lock, std::chrono::duration<double>(patience()),
