@@ -184,9 +184,11 @@ int generate(const std::vector<std::string>& arguments) {
   } else {
     table = to_table(write_text(engine, prompt, request, json, progress));
   }
-  if (values.count("stats") != 0 || (stderr_is_terminal() && !json)) {
-    std::cerr << '\n' << table;
-  } else if (!json && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
+  const bool tells = values.count("stats") != 0 || (stderr_is_terminal() && !json);
+  if (tells) std::cerr << '\n' << table;
+  // One text's table has its seed.
+  const bool seed_is_told = json || (tells && samples == 1);
+  if (!seed_is_told && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
     std::cerr << "seed " << request.seed << '\n';
   }
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

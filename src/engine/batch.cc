@@ -46,11 +46,14 @@ class Batch {
     std::unique_ptr<OpenText> open;
   };
 
-  void check(std::size_t index) {
-    const Request& request = requests_[index];
+  static void check_samples(const Request& request) {
     if (request.n < 1 || request.n > most_samples) {
       throw_usage(cat("n ", request.n, ": use 1 to ", most_samples, " samples"));
     }
+  }
+
+  void check(std::size_t index) {
+    const Request& request = requests_[index];
     if (request.sequence != nullptr) {
       if (request.n > 1) {
         throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
@@ -100,8 +103,9 @@ class Batch {
     const Request& request = requests_[index];
     bool good = false;
     try {
-      check(index);
+      check_samples(request);
       outcomes_[index].samples.resize(static_cast<std::size_t>(request.n));
+      check(index);
       left_[index] = request.n;
       good = true;
     } catch (...) {
@@ -120,9 +124,8 @@ class Batch {
   // True: it has ended at once.
   bool open(std::size_t index, std::int32_t sample) {
     const Request& request = requests_[index];
-    const auto sequence = request.sequence != nullptr
-                              ? SequenceAccess::impl(*request.sequence)
-                              : std::make_shared<Sequence::Impl>(engine_);
+    const auto sequence = request.sequence != nullptr ? SequenceAccess::impl(*request.sequence)
+                                                      : std::make_shared<Sequence::Impl>(engine_);
     GenerateOptions options = request.options;
     options.stream += static_cast<std::uint64_t>(sample);
     PieceCallback callback;

@@ -381,6 +381,12 @@ TEST_F(Batch, SamplesAreTheTextsOfTheirStreams) {
                     samples[s]["text"].get<std::string>(), "\n");
   }
   EXPECT_EQ(text.out, expected);
+  // A seed that was not given is told, so that the samples can be written again.
+  for (const char* stats : {"", " --stats"}) {
+    const Result unseeded =
+        run(std::string("generate --prompt x --n 2 --temperature 1 --max-new-tokens 2") + stats);
+    EXPECT_NE(unseeded.err.find("seed "), std::string::npos) << unseeded.err;
+  }
   expect_error("generate --prompt x --n 0", 2, "--n 0: use 1");
 }
 

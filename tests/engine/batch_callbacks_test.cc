@@ -196,6 +196,8 @@ TEST_F(BatchCalls, AFailingRequestSparesTheOthers) {
       const std::string error = error_of(outcomes[guilty]);
       EXPECT_NE(error.find(failure.says), std::string::npos) << error;
       for (const Generation& g : outcomes[guilty].samples) EXPECT_TRUE(g.tokens.empty());
+      const std::int32_t n = requests[guilty].n;
+      EXPECT_EQ(outcomes[guilty].samples.size(), n > 0 ? static_cast<std::size_t>(n) : 0u);
       expect_right(outcomes, requests, guilty);
     }
   }
