@@ -176,19 +176,15 @@ void Scheduler::await_calls(Lock& lock, const Call& leader) {
   const auto at_call = [](const TextRun* text) {
     return text->place.state == State::at_call && !text->place.slow;
   };
-  const auto give_up = [&](TextRun& text) {
-    text.place.slow = true;
-    --awaited_;
-  };
   if (awaited_ == 0) return;
   // This very thread is in the callback of one, which waits for this call's texts.
   for (TextRun* const text : running_) {
-    if (at_call(text) && text->place.call->thread_ == leader.thread_) give_up(*text);
+    if (at_call(text) && text->place.call->thread_ == leader.thread_) give_up_on(*text);
   }
   leader_->wake_.wait_for(lock, std::chrono::duration<double>(patience()),
                           [&] { return awaited_ == 0; });
   for (TextRun* const text : running_) {
-    if (at_call(text)) give_up(*text);
+    if (at_call(text)) give_up_on(*text);
   }
 }
 
@@ -306,10 +302,9 @@ void Scheduler::preempt() {
   text.release_kv();
   std::erase(running_, &text);
   if (text.place.state == State::ready) return put_back(text);
-  // Its call will put it back. No step waits for it until then.
+  // Its call will put it back.
   text.place.preempted = true;
-  stop_awaiting(text);
-  text.place.slow = true;
+  give_up_on(text);
 }
 
 void Scheduler::put_back(TextRun& text) {
@@ -343,6 +338,12 @@ void Scheduler::departed() {
 void Scheduler::stop_awaiting(TextRun& text) {
   if (text.place.state != State::at_call || text.place.slow) return;
   if (--awaited_ == 0 && leader_ != nullptr) leader_->wake_.notify_one();
+}
+
+// No step waits for it until it has come back.
+void Scheduler::give_up_on(TextRun& text) {
+  stop_awaiting(text);
+  text.place.slow = true;
 }
 
 // Somebody who sleeps, and has texts that could take a step, leads.

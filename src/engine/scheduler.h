@@ -93,6 +93,7 @@ class Scheduler {
   void leave(TextRun& text);
   void departed();
   void stop_awaiting(TextRun& text);
+  void give_up_on(TextRun& text);
   void wake_heir();
   std::int32_t active() const;
   double patience() const;

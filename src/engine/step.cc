@@ -113,10 +113,10 @@ bool Step::judge() {
   if (!pass_) return false;
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
-    part.share = part.rows() / rows;
-    part.seconds.verify = part.share * seconds.verify;
-    part.seconds.construction += part.share * seconds.construction;
-    part.seconds.judging = part.share * seconds.judging;
+    const double share = part.rows() / rows;
+    part.seconds.verify = share * seconds.verify;
+    part.seconds.construction += share * seconds.construction;
+    part.seconds.judging = share * seconds.judging;
     if (!part.plan->judged) continue;
     part.text().note_failure([&] {
       part.note_logprobs(pass_->text(part.in_pass));

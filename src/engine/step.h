@@ -43,7 +43,6 @@ class Step {
     StepKey key = {};
     DraftRunner::Step draft = nullptr;  ///< null in a plain step
     StepSeconds seconds = {};
-    double share = 1.0;       ///< of the target pass's rows
     std::size_t in_pass = 0;  ///< its index among the pass's texts
 
     TextRun& text() const { return *plan->text; }
