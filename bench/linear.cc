@@ -13,11 +13,11 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/error.h"
 #include "bench/device_memory.h"
 #include "bench/options.h"
+#include "bench/random_bf16.h"
 #include "bench/read_bandwidth.h"
 #include "bench/timing.h"
 #include "kernels/cuda/backend.h"
@@ -57,17 +57,6 @@ const std::vector<Shape> shapes = {
 };
 
 constexpr double rotated_bytes = 300e6;
-
-/// bf16 of ordinary size; powers of two would flatter nothing, but zeros would.
-std::vector<std::uint16_t> random_bf16(std::size_t count) {
-  std::mt19937 random(3);
-  std::vector<std::uint16_t> values(count);
-  for (std::uint16_t& value : values) {
-    const auto bits = static_cast<std::uint32_t>(random());
-    value = static_cast<std::uint16_t>((bits & 0x8000u) | (0x3c00u + (bits >> 16 & 0x3ffu)));
-  }
-  return values;
-}
 
 double microseconds(cuda::LinearEngine& engine,
                     const std::vector<std::unique_ptr<LinearWeights>>& sets, std::int32_t rows,

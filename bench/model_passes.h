@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "bench/random_bf16.h"
 #include "kernels/device.h"
 #include "models/kv_slots.h"
 #include "models/loaded_model.h"
@@ -120,17 +120,6 @@ class PassProducts {
   struct Layer {
     std::unique_ptr<LinearWeights> qkv, output, gate_up, down;
   };
-
-  /// Between 1/128 and 2 in size, with both signs.
-  static std::vector<std::uint16_t> random_bf16(std::size_t count) {
-    std::mt19937 random(3);
-    std::vector<std::uint16_t> values(count);
-    for (std::uint16_t& value : values) {
-      const auto bits = static_cast<std::uint32_t>(random());
-      value = static_cast<std::uint16_t>((bits & 0x8000u) | (0x3c00u + (bits >> 16 & 0x3ffu)));
-    }
-    return values;
-  }
 
   Device& device_;
   const std::int32_t layers_;
