@@ -123,10 +123,11 @@ struct TreeKv {
   TreeKv(std::int32_t prefix, std::int32_t rows) : slots(static_cast<std::size_t>(prefix + rows)) {
     std::iota(slots.begin(), slots.end(), 0);
     const std::span<const KvSlot> all = slots;
-    segments.push_back({all.first(static_cast<std::size_t>(prefix)), 0, rows, true});
+    segments.push_back({all.first(static_cast<std::size_t>(prefix)), 0, rows, true, 0});
     for (std::int32_t r = 0; r < rows; ++r) {
       const std::int32_t end = r % 4 == 0 ? rows : std::min(rows, r / 4 * 4 + 4);
-      segments.push_back({all.subspan(static_cast<std::size_t>(prefix + r), 1), r, end});
+      segments.push_back(
+          {all.subspan(static_cast<std::size_t>(prefix + r), 1), r, end, false, prefix + r});
     }
   }
 };
@@ -223,7 +224,7 @@ void bench_small(Device& device, const ModelShape& m) {
   for (const std::int32_t rows : {1, 8, 32, 64, 256}) {
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
     std::iota(index.begin(), index.end(), 0);
-    const std::vector<KvSegment> seen = {{std::span(index).first(1), 0, rows}};
+    const std::vector<KvSegment> seen = {{std::span(index).first(1), 0, rows, false, 0}};
     pass->begin({index, index, index, seen, {}});
     pass->run({}, [] {});
     const double norm =

@@ -48,10 +48,11 @@ class Passes {
     positions_.clear();
     logit_rows_.clear();
     const std::span<const KvSlot> slots = slots_.all();
-    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
+    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true, 0});
     for (std::int32_t r = 0; r < rows; ++r) {
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
+      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until, false,
+                           prefix + std::min(r, rows / 2)});
       positions_.push_back(prefix + std::min(r, rows / 2));
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
       if (logits) logit_rows_.push_back(r);

@@ -37,10 +37,10 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
     const std::int32_t rows = part.prompt->rows;
     const std::span<const KvSlot> slots = part.prompt->state->draft_slots.all();
     segments_.push_back(
-        {slots.first(static_cast<std::size_t>(part.before)), first, first + rows, true});
+        {slots.first(static_cast<std::size_t>(part.before)), first, first + rows, true, 0});
     for (std::int32_t row = 0; row < rows; ++row) {
       segments_.push_back({slots.subspan(static_cast<std::size_t>(part.before + row), 1),
-                           first + row, first + rows});
+                           first + row, first + rows, false, part.before + row});
     }
     first += rows;
   }

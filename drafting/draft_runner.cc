@@ -260,10 +260,11 @@ void DraftRunner::queue_root(const StepNodes& wanted) {
   step.root_before_ = before;
   const auto first = static_cast<std::int32_t>(tokens_.size());
   const std::span<const KvSlot> slots = state.draft_slots.all();
-  segments_.push_back({slots.first(static_cast<std::size_t>(before)), first, first + rows, true});
+  segments_.push_back(
+      {slots.first(static_cast<std::size_t>(before)), first, first + rows, true, 0});
   for (std::int32_t row = 0; row < rows; ++row) {
     const auto at = static_cast<std::size_t>(before + row);
-    segments_.push_back({slots.subspan(at, 1), first + row, first + rows});
+    segments_.push_back({slots.subspan(at, 1), first + row, first + rows, false, before + row});
     write_slots_.push_back(slots[at]);
     tokens_.push_back(state.tokens[at]);
     positions_.push_back(before + row);
@@ -296,7 +297,7 @@ void DraftRunner::queue_nodes(const StepNodes& wanted) {
   const auto first = static_cast<std::int32_t>(tokens_.size());
   const std::int32_t prefix = state.length();
   segments_.push_back({state.draft_slots.all().first(static_cast<std::size_t>(prefix)), first,
-                       first + count, true});
+                       first + count, true, 0});
   for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
     const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
     if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
@@ -304,7 +305,8 @@ void DraftRunner::queue_nodes(const StepNodes& wanted) {
         static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
     const std::int32_t index = step.slot_index_[node];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(index), 1),
-                         first + new_before_[row], first + new_before_[past], index < before});
+                         first + new_before_[row], first + new_before_[past], index < before,
+                         prefix - 1 + arena.depth[node]});
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   for (const std::int32_t id : step.rows_) {

@@ -124,12 +124,26 @@ struct AttentionShape {
   std::int32_t head_dim = 0;
 };
 
+/// What one layer's attention does with a row's scores. Of a key that the row sees by its segment,
+/// score = cap(scale q k), where cap(s) = soft_cap tanh(s / soft_cap), or s without a soft cap.
+struct AttentionRule {
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  ///< 0: none
+  /// A row at position p sees only keys at positions > p - window: itself and window - 1 tokens
+  /// before it, as Hugging Face counts. Positions go by depth in a tree. 0: none.
+  std::int32_t window = 0;
+
+  auto operator<=>(const AttentionRule&) const = default;
+};
+
 /// Most of everything that one pass may hold.
 struct PassLimits {
   std::int32_t rows = 0;
   std::int32_t logit_rows = 0;
   std::int32_t kv_tokens = 0;  ///< of all segments together
   AttentionShape attention;
+  /// Those of the layers' rules, each once, 0 for layers without one: a pass is planned for each.
+  std::vector<std::int32_t> windows = {0};
 };
 
 /// Rows of one pass, of one text or of several, in host memory. They need not outlive Pass::begin.
@@ -277,9 +291,9 @@ class Device {
                             float* gate_up, void* out);
   /// kernels/cpu/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
   /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
-  /// head_dim] activation. scale multiplies q k.
+  /// head_dim] activation. The rule's window is one of the pass's limits.
   virtual void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride,
-                              std::int32_t heads, float scale, const KvLayout& layout,
+                              std::int32_t heads, const AttentionRule& rule, const KvLayout& layout,
                               const void* keys, const void* values, std::int32_t layer,
                               void* out) = 0;
   /// kernels/cpu/gather.h: out[i, :] = x[logit_rows[i], :], f32.

@@ -20,6 +20,9 @@ struct KvSegment {
   /// All of former passes: attention may read them before this pass writes its own tokens. Only
   /// here may there be no_slot.
   bool former = false;
+  /// Of the first token, in the text; the next ones follow it. Without a default, as attention by a
+  /// window depends on it.
+  std::int32_t first_position;
 };
 
 /// One token of a segment, as attention on a GPU reads it.
@@ -27,6 +30,7 @@ struct VisibleKv {
   KvSlot slot = 0;
   std::int32_t q_begin = 0;
   std::int32_t q_end = 0;
+  std::int32_t position = 0;  ///< in the text
 };
 
 }  // namespace coppice

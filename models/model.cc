@@ -142,7 +142,7 @@ class LlamaModel final : public Model {
                          pool.layout(), pool.keys(), pool.values(), index);
       // After the last layer's keys and values, only rows with logits go on.
       if (last && shape.logit_rows == 0) return;
-      device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, scale(), pool.layout(),
+      device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, {scale()}, pool.layout(),
                              pool.keys(), pool.values(), index, work_.attended.data());
       if (last && gathers) {
         keep_logit_rows();

@@ -14,10 +14,11 @@ bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, KvSlo
     CutBack computed{slots, begin};  // slots without KV must not stay with the text
     const std::span<const KvSlot> prefix = slots.all().first(static_cast<std::size_t>(begin));
     const std::span<const KvSlot> fresh = slots.all().subspan(prefix.size());
-    segments_.assign(1, {prefix, 0, rows, true});
+    segments_.assign(1, {prefix, 0, rows, true, 0});
     positions_.clear();
     for (std::int32_t i = 0; i < rows; ++i) {
-      segments_.push_back({fresh.subspan(static_cast<std::size_t>(i), 1), i, rows});
+      segments_.push_back(
+          {fresh.subspan(static_cast<std::size_t>(i), 1), i, rows, false, begin + i});
       positions_.push_back(begin + i);
     }
     logit_rows_.clear();

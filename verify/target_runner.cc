@@ -134,13 +134,13 @@ void TargetRunner::queue(TargetRows& text) {
   const std::span<const KvSlot> slots = text.slots_.all();
   const auto first = static_cast<std::int32_t>(tokens_.size());
   const std::int32_t begin = state.target_slots.size(), rows = text.slots_.size();
-  segments_.push_back({state.target_slots.all(), first, first + rows, true});
+  segments_.push_back({state.target_slots.all(), first, first + rows, true, 0});
   write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
   for (std::int32_t row = 0; row < text.late_; ++row) {
     const std::int32_t from = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
     const std::int32_t end = fault_ == PassFault::late_rows_hidden ? text.late_ : rows;
-    segments_.push_back(
-        {slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end});
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end,
+                         false, begin + row});
     tokens_.push_back(state.tokens[static_cast<std::size_t>(begin + row)]);
     positions_.push_back(begin + row);
   }
@@ -151,11 +151,12 @@ void TargetRunner::queue(TargetRows& text) {
     const std::int32_t row = text.late_ + r;
     const auto node =
         static_cast<std::size_t>(text.order_.node_of_row[static_cast<std::size_t>(r)]);
+    const std::int32_t position = state.length() - 1 + tree.depth[node];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + row,
-                         first + row + text.order_.subtree_rows[static_cast<std::size_t>(r)]});
+                         first + row + text.order_.subtree_rows[static_cast<std::size_t>(r)], false,
+                         position});
     tokens_.push_back(tree.token[node]);
-    positions_.push_back(state.length() - 1 +
-                         (fault_ == PassFault::rope_by_index ? r : tree.depth[node]));
+    positions_.push_back(fault_ == PassFault::rope_by_index ? state.length() - 1 + r : position);
     logit_rows_.push_back(first + (fault_ == PassFault::logits_by_batch ? r : row));
   }
 }

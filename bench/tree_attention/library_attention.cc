@@ -35,7 +35,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
   pass_inputs_.tokens = zeros_;
   pass_inputs_.positions = zeros_;
   pass_inputs_.write_slots = zeros_;
-  segments_.push_back({work.prefix, 0, work.cell.rows, true});
+  segments_.push_back({work.prefix, 0, work.cell.rows, true, 0});
   const std::span<const KvSlot> slots = work.tail_slots;
   for (std::size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
     const VisibleKv& first = work.tail[begin];
@@ -43,7 +43,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
            work.tail[end].q_end == first.q_end) {
       ++end;
     }
-    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end});
+    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end, false, 0});
   }
   pass_inputs_.segments = segments_;
   begin();
@@ -102,7 +102,7 @@ HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
     tail.clear();
     for (std::int32_t row = 0; row < order.rows(); ++row) {
       const auto at = static_cast<std::size_t>(row);
-      tail.push_back({{&work.tail_slots[at], 1}, row, row + order.subtree_rows[at]});
+      tail.push_back({{&work.tail_slots[at], 1}, row, row + order.subtree_rows[at], false, 0});
     }
     const double ordered = now_seconds();
     const FlattenPlan plan =

@@ -108,10 +108,10 @@ class CpuDevice final : public Device {
     cpu::swiglu(gate_up, rows, n, compute_, out, workers_);
   }
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
-                      float scale, const KvLayout& layout, const void* keys, const void* values,
-                      std::int32_t layer, void* out) override {
-    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, scale, layout, kv_, keys, values, layer,
-                   compute_, out);
+                      const AttentionRule& rule, const KvLayout& layout, const void* keys,
+                      const void* values, std::int32_t layer, void* out) override {
+    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, rule.scale, layout, kv_, keys, values,
+                   layer, compute_, out);
   }
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                          float* out) override {

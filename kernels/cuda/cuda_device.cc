@@ -213,12 +213,13 @@ class CudaDevice final : public Device {
     cuda::swiglu(gate_up, rows, n, out, stream_);
   }
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
-                      float scale, const KvLayout& layout, const void* keys, const void* values,
-                      std::int32_t layer, void* out) override {
+                      const AttentionRule& rule, const KvLayout& layout, const void* keys,
+                      const void* values, std::int32_t layer, void* out) override {
     const CudaPass& p = cuda_pass(pass);
     const AttentionShape shape = {heads, layout.kv_heads, layout.head_dim};
-    cuda::tree_attention(p.attention_kernel(), p.view(), p.padded_rows(), q, q_stride, shape, scale,
-                         layout, keys, values, layer, out, p.scratch(), p.blocks(), stream_);
+    cuda::tree_attention(p.attention_kernel(), p.view(), p.padded_rows(), q, q_stride, shape,
+                         rule.scale, layout, keys, values, layer, out, p.scratch(), p.blocks(),
+                         stream_);
   }
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                          float* out) override {

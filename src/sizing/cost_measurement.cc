@@ -74,11 +74,12 @@ class ProbePasses {
     logit_rows_.clear();
     tokens_.clear();
     const std::span<const KvSlot> slots = slots_.all();
-    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true});
+    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true, 0});
     for (std::int32_t r = 0; r < rows; ++r) {
       // A bush over one stem: half of the rows see each other in a chain, as trees do.
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until});
+      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until, false,
+                           prefix + std::min(r, rows / 2)});
       positions_.push_back(prefix + std::min(r, rows / 2));
       if (r >= rows - logit_rows) logit_rows_.push_back(r);
       tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));

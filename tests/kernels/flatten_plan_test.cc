@@ -211,7 +211,7 @@ TEST(FlattenPlan, TextsApartAreNotCutIntoChunksThatFewSee) {
   std::vector<KvSlot> slots(256);
   std::vector<KvSegment> tail;
   for (std::int32_t text = 0; text < 64; ++text) {
-    tail.push_back({slots, 4 * text, 4 * text + 4, true});
+    tail.push_back({slots, 4 * text, 4 * text + 4, true, 0});
   }
   std::vector<IndexRange> scratch;
   const std::int32_t longest = longest_span(tail, 0, 256, 1, wide_row_tile, scratch);

@@ -170,7 +170,7 @@ TEST(RangePlan, SegmentsAreTheirTokens) {
         ++end;
       }
       segments.push_back({std::span<const KvSlot>(slots).subspan(begin, end - begin),
-                          tail[begin].q_begin, tail[begin].q_end});
+                          tail[begin].q_begin, tail[begin].q_end, false, 0});
     }
     for (const std::int32_t group : {1, 4}) {
       const std::int32_t tile_rows = range_row_tile_for(200, group);

@@ -85,7 +85,7 @@ TEST(TailParts, SendWhatIsNew) {
   const auto listed = [&](bool departs = true) {
     std::vector<KvSegment> segments;
     std::int32_t row = 0;
-    for (const auto& of_text : slots) segments.push_back({of_text, row++, row, true});
+    for (const auto& of_text : slots) segments.push_back({of_text, row++, row, true, 0});
     parts.divide(segments, list.data());
     if (departs) parts.depart();
     return parts.listed();
@@ -114,7 +114,7 @@ TEST(TailParts, EqualSegmentsAreBothRight) {
   std::vector<KvSlot> slots(50), other(50);
   for (KvSlot i = 0; i < 50; ++i) slots[static_cast<std::size_t>(i)] = i;
   for (KvSlot i = 1; i < 50; ++i) other[static_cast<std::size_t>(i)] = 100 + i;
-  const std::vector<KvSegment> segments = {{slots, 0, 1, true}, {other, 1, 2, true}};
+  const std::vector<KvSegment> segments = {{slots, 0, 1, true, 0}, {other, 1, 2, true, 0}};
   TailParts parts(400);
   Receiver receiver(400);
   std::vector<VisibleKv> list(100), expected;

@@ -60,7 +60,7 @@ TEST(Allocation, NoneInAPassOnceItsLikeHasBeenRun) {
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     const auto tail = random_tail(rows, slots[prefix], random);
     const std::span<const KvSlot> all = slots;
-    std::vector<KvSegment> segments = {{all.first(prefix), 0, rows, true}};
+    std::vector<KvSegment> segments = {{all.first(prefix), 0, rows, true, 0}};
     for (const KvSegment& segment : testing::segments_of(tail)) segments.push_back(segment);
     std::int64_t before = 0;
     for (int pass = 0; pass < 3; ++pass) {

@@ -200,7 +200,7 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
     const std::int32_t rows = order.rows();
     std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
     ASSERT_TRUE(run.pool.take(slots));
-    std::vector<KvSegment> seen = {{prefix, 0, rows, true}};
+    std::vector<KvSegment> seen = {{prefix, 0, rows, true, 0}};
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> positions, wanted_rows;
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -208,7 +208,8 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
       const auto node = static_cast<std::size_t>(order.node_of_row[row]);
       tokens.push_back(tree.token[node]);
       positions.push_back(static_cast<std::int32_t>(prefix.size()) + tree.depth[node]);
-      seen.push_back({std::span(slots).subspan(row, 1), r, r + order.subtree_rows[row]});
+      seen.push_back({std::span(slots).subspan(row, 1), r, r + order.subtree_rows[row], false,
+                      positions.back()});
       if (trial % 3 == 0 || r % 2 == 0) wanted_rows.push_back(r);
     }
     run.run(tokens, positions, slots, seen, wanted_rows);
@@ -265,14 +266,14 @@ struct Texts {
     for (std::size_t t = first; t < end; ++t) {
       const Text& text = texts[t];
       const auto begin = static_cast<std::int32_t>(tokens.size());
-      seen.push_back({text.prefix, begin, begin + text.order.rows(), true});
+      seen.push_back({text.prefix, begin, begin + text.order.rows(), true, 0});
       for (std::int32_t r = 0; r < text.order.rows(); ++r) {
         const auto row = static_cast<std::size_t>(r);
         const auto node = static_cast<std::size_t>(text.order.node_of_row[row]);
-        seen.push_back({std::span(text.slots).subspan(row, 1), begin + r,
-                        begin + r + text.order.subtree_rows[row]});
         tokens.push_back(text.tree.token[node]);
         positions.push_back(static_cast<std::int32_t>(text.prefix.size()) + text.tree.depth[node]);
+        seen.push_back({std::span(text.slots).subspan(row, 1), begin + r,
+                        begin + r + text.order.subtree_rows[row], false, positions.back()});
         slots.push_back(text.slots[row]);
         logit_rows.push_back(begin + r);
       }
@@ -383,7 +384,7 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   const std::vector<std::int32_t> positions = {0, 1}, rows = {0, 1};
   const std::vector<KvSlot> slots = {0, 1};
   const auto slot_of = [&](std::size_t row) { return std::span(slots).subspan(row, 1); };
-  const std::vector<KvSegment> chain = {{slot_of(0), 0, 2}, {slot_of(1), 1, 2}};
+  const std::vector<KvSegment> chain = {{slot_of(0), 0, 2, false, 0}, {slot_of(1), 1, 2, false, 1}};
   const ForwardBatch good = {tokens, positions, slots, chain, rows};
   EXPECT_NE(run.model->forward(good, run.pool), nullptr);
   const auto refused = [&](const ForwardBatch& batch) {
@@ -405,14 +406,15 @@ TEST_P(Forward, RefusesBatchesItCannotRun) {
   const std::vector<KvSlot> beyond = {0, 200};
   with([&](ForwardBatch& b) { b.write_slots = beyond; });
   with([&](ForwardBatch& b) { b.segments = {}; });  // rows that see nothing
-  const std::vector<KvSegment> longer = {{slot_of(0), 0, 3}}, blind = {{slot_of(0), 0, 1}};
+  const std::vector<KvSegment> longer = {{slot_of(0), 0, 3, false, 0}},
+                               blind = {{slot_of(0), 0, 1, false, 0}};
   with([&](ForwardBatch& b) { b.segments = longer; });
   with([&](ForwardBatch& b) { b.segments = blind; });
   const std::vector<KvSlot> hole = {no_slot};
-  const std::vector<KvSegment> unwritten = {{hole, 0, 2}};
+  const std::vector<KvSegment> unwritten = {{hole, 0, 2, false, 0}};
   with([&](ForwardBatch& b) { b.segments = unwritten; });
   const std::vector<KvSlot> endless(100, 0);
-  const std::vector<KvSegment> too_long = {{endless, 0, 2, true}};
+  const std::vector<KvSegment> too_long = {{endless, 0, 2, true, 0}};
   with([&](ForwardBatch& b) { b.segments = too_long; });
   const std::vector<std::int32_t> descending = {1, 0}, past = {2}, twice = {1, 1};
   with([&](ForwardBatch& b) { b.logit_rows = descending; });

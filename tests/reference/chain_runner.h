@@ -27,10 +27,11 @@ struct ChainRunner {
     std::vector<KvSlot> slots(tokens.size());
     if (!pool.take(slots)) throw std::logic_error("the test's pool is too small");
     const auto rows = static_cast<std::int32_t>(tokens.size());
-    std::vector<KvSegment> seen = {{prefix, 0, rows, true}};
+    std::vector<KvSegment> seen = {{prefix, 0, rows, true, 0}};
     std::vector<std::int32_t> positions;
     for (std::int32_t r = 0; r < rows; ++r) {
-      seen.push_back({std::span(slots).subspan(static_cast<std::size_t>(r), 1), r, rows});
+      seen.push_back({std::span(slots).subspan(static_cast<std::size_t>(r), 1), r, rows, false,
+                      static_cast<std::int32_t>(prefix.size()) + r});
       positions.push_back(static_cast<std::int32_t>(prefix.size()) + r);
     }
     run(tokens, positions, slots, seen, logit_rows);

@@ -53,7 +53,10 @@ class GrowingTexts {
   std::vector<VisibleKv> tokens() const {
     std::vector<VisibleKv> all;
     for (const KvSegment& segment : segments_) {
-      for (const KvSlot slot : segment.slots) all.push_back({slot, segment.q_begin, segment.q_end});
+      std::int32_t position = segment.first_position;
+      for (const KvSlot slot : segment.slots) {
+        all.push_back({slot, segment.q_begin, segment.q_end, position++});
+      }
     }
     return all;
   }
@@ -89,11 +92,12 @@ class GrowingTexts {
     std::int32_t first = 0;
     for (std::size_t t = 0; t < texts_.size(); ++t) {
       const std::int32_t end = first + rows[t];
-      segments_.push_back({texts_[t], first, end, true});
+      segments_.push_back({texts_[t], first, end, true, 0});
+      auto position = static_cast<std::int32_t>(texts_[t].size());
       for (; first < end; ++first) {
         segments_.push_back(
-            {std::span<const KvSlot>(own_).subspan(static_cast<std::size_t>(first), 1), first,
-             end});
+            {std::span<const KvSlot>(own_).subspan(static_cast<std::size_t>(first), 1), first, end,
+             false, position++});
       }
     }
   }

@@ -65,8 +65,10 @@ class NaivePass final : public Pass {
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
     seen.clear();
     for (const KvSegment& segment : inputs.segments) {
+      std::int32_t position = segment.first_position;
       for (const KvSlot slot : segment.slots) {
-        if (slot != no_slot) seen.push_back({slot, segment.q_begin, segment.q_end});
+        if (slot != no_slot) seen.push_back({slot, segment.q_begin, segment.q_end, position});
+        ++position;
       }
     }
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
@@ -189,7 +191,7 @@ class NaiveDevice final : public Device {
   }
 
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
-                      float scale, const KvLayout& layout, const void* key_pool,
+                      const AttentionRule& rule, const KvLayout& layout, const void* key_pool,
                       const void* value_pool, std::int32_t layer, void* out) override {
     const auto* keys = static_cast<const float*>(key_pool);
     const auto* values = static_cast<const float*>(value_pool);
@@ -197,6 +199,7 @@ class NaiveDevice final : public Device {
     const std::int64_t d = layout.head_dim;
     auto* result = static_cast<float*>(out);
     for (std::int32_t query = 0; query < naive(pass).rows; ++query) {
+      const std::int32_t position = naive(pass).positions[static_cast<std::size_t>(query)];
       for (std::int32_t head = 0; head < heads; ++head) {
         const float* row = q + query * q_stride + head * d;
         const std::int32_t kv_head = head / (heads / layout.kv_heads);
@@ -205,10 +208,13 @@ class NaiveDevice final : public Device {
         double largest = -INFINITY;
         for (const VisibleKv& token : seen) {
           if (query < token.q_begin || query >= token.q_end) continue;
+          if (rule.window > 0 && token.position <= position - rule.window) continue;
           const std::int64_t place = place_of(layout, layer, token.slot, kv_head);
           double score = 0.0;
           for (std::int64_t i = 0; i < d; ++i) score += double{row[i]} * keys[place + i];
-          scores.push_back(score * scale);
+          score *= rule.scale;
+          if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
+          scores.push_back(score);
           places.push_back(place);
           largest = std::max(largest, scores.back());
         }

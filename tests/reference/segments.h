@@ -12,7 +12,7 @@ namespace coppice::testing {
 inline std::vector<KvSegment> segments_of(std::span<const VisibleKv> tokens) {
   std::vector<KvSegment> segments;
   for (const VisibleKv& token : tokens) {
-    segments.push_back({{&token.slot, 1}, token.q_begin, token.q_end});
+    segments.push_back({{&token.slot, 1}, token.q_begin, token.q_end, false, token.position});
   }
   return segments;
 }
