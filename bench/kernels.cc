@@ -206,7 +206,7 @@ void bench_plan(const ModelShape& m, int threads) {
 
 void bench_small(Device& device, const ModelShape& m) {
   std::printf("\n%s, small operations, best us per call\n%6s %10s %10s %10s %10s\n", m.name, "rows",
-              "rms_norm", "swiglu", "rope", "embed");
+              "rms_norm", "glu", "rope", "embed");
   const KvLayout layout{1, m.kv_heads, m.head_dim, 16, 64};
   const std::int64_t stride = (m.heads + 2 * m.kv_heads) * m.head_dim;
   const DeviceBuffer x = filled(device, 256 * 2 * 2048), weight = filled(device, m.hidden);
@@ -231,15 +231,18 @@ void bench_small(Device& device, const ModelShape& m) {
         measure([&] {
           device.rms_norm(x.as<float>(), weight.as<float>(), 1e-5f, rows, m.hidden, out.data());
         }).best_us;
-    const double gate =
-        measure([&] { device.swiglu(x.as<float>(), rows, m.ffn, out.data()); }).best_us;
-    const double rotate = measure([&] {
-                            device.rope_write_kv(*pass, qkv.as<float>(), m.heads, rope, layout,
-                                                 keys.data(), values.data(), 0);
-                          }).best_us;
-    const double embed = measure([&] {
-                           device.embed(*pass, table.data(), DType::f32, m.hidden, out.as<float>());
-                         }).best_us;
+    const double gate = measure([&] {
+                          device.glu(Activation::silu, x.as<float>(), rows, m.ffn, out.data());
+                        }).best_us;
+    const double rotate =
+        measure([&] {
+          device.rope_write_kv(*pass, qkv.as<float>(),
+                               {m.heads, &rope, layout, keys.data(), values.data(), 0, {}});
+        }).best_us;
+    const double embed =
+        measure([&] {
+          device.embed(*pass, table.data(), DType::f32, m.hidden, 1.0f, out.as<float>());
+        }).best_us;
     std::printf("%6d %10.2f %10.2f %10.2f %10.2f\n", rows, norm, gate, rotate, embed);
   }
 }

@@ -7,16 +7,15 @@ namespace coppice {
 std::unique_ptr<DeviceSampler> Device::make_sampler(const SamplerLimits&) { return nullptr; }
 
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,
-                        std::int32_t rows, float* qkv, std::int32_t heads, const RopeTable& rope,
-                        const KvLayout& layout, void* keys, void* values, std::int32_t layer) {
+                        std::int32_t rows, float* qkv, const QkvOutput& to) {
   linear(weights, x, rows, qkv, false);
-  rope_write_kv(pass, qkv, heads, rope, layout, keys, values, layer);
+  rope_write_kv(pass, qkv, to);
 }
 
-void Device::gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows,
-                          float* gate_up, void* out) {
+void Device::gated_linear(Activation activation, const LinearWeights& weights, const void* x,
+                          std::int32_t rows, float* gate_up, void* out) {
   linear(weights, x, rows, gate_up, false);
-  swiglu(gate_up, rows, weights.out_features() / 2, out);
+  glu(activation, gate_up, rows, weights.out_features() / 2, out);
 }
 
 std::size_t size_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }

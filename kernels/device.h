@@ -107,14 +107,39 @@ struct KvLayout {
   auto operator<=>(const KvLayout&) const = default;
 };
 
-/// Frequencies of rotary embedding: cos and sin of position * frequency, [positions,
-/// head_dim / 2] f32 each on the device (half-split layout of Hugging Face's Llama: element i
-/// pairs with i + head_dim / 2).
+/// Frequencies of rotary embedding: cos and sin of position * frequency, [positions, half_dim] f32
+/// each on the device, in the half-split layout of Hugging Face's Llama: element i of a head pairs
+/// with i + half_dim. Elements from 2 half_dim on, if a head has any, are not rotated.
 struct RopeTable {
   DeviceBuffer cosine;
   DeviceBuffer sine;
   std::int32_t positions = 0;
-  std::int32_t half_dim = 0;
+  std::int32_t half_dim = 0;  ///< at most head_dim / 2
+};
+
+/// RMS norms of each head before its rotation: weights [head_dim] f32 on the device, the same for
+/// all query heads and all key heads; nullptr: no norm.
+struct HeadNorms {
+  const float* query = nullptr;
+  const float* key = nullptr;
+  float epsilon = 0.0f;
+};
+
+/// What becomes of a layer's queries, keys and values after their projection.
+struct QkvOutput {
+  std::int32_t heads = 0;  ///< of queries; the layout says how many of keys and values
+  const RopeTable* rope = nullptr;
+  KvLayout layout;
+  void* keys = nullptr;  ///< KV memory of `layout`, all layers
+  void* values = nullptr;
+  std::int32_t layer = 0;
+  HeadNorms norms;
+};
+
+/// Of gated feed-forward layers (Shazeer, 2020).
+enum class Activation {
+  silu,       ///< x / (1 + exp(-x))
+  gelu_tanh,  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
 
 /// Heads of a model's attention; heads = group * kv_heads, head h uses KV head h / group.
@@ -257,38 +282,40 @@ class Device {
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
 
   // --- operations (each documented in its own header under kernels/) -------------------------
-  /// kernels/cpu/embedding.h: out[r, :] = table[tokens[r], :]; table [vocab, hidden] of `dtype`,
-  /// out [rows, hidden] f32.
+  /// kernels/cpu/embedding.h: out[r, :] = scale * table[tokens[r], :]; table [vocab, hidden] of
+  /// `dtype`, out [rows, hidden] f32.
   virtual void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
-                     float* out) = 0;
+                     float scale, float* out) = 0;
   /// kernels/cpu/rms_norm.h: out[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight.
   /// x [rows, hidden] f32, weight [hidden] f32, out [rows, hidden] activation.
   virtual void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                         std::int64_t hidden, void* out) = 0;
+  /// kernels/cpu/rms_norm.h: into[r, :] += x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight, all
+  /// f32; `into` must not overlap x.
+  virtual void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                            std::int64_t hidden, float* into) = 0;
   /// kernels/cpu/linear.h: out = x W^T + bias, or out += when `accumulate`. x [rows, in]
   /// activation, out [rows, out] f32. 1 <= rows <= max_rows of the weights. Both buffers
   /// must have room for padded_rows(rows) rows: products may run at a padded row count.
   virtual void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
                       bool accumulate) = 0;
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
-  /// kernels/cpu/rope.h: rotates the q and k parts of qkv [rows, (heads + 2 kv_heads) head_dim] f32
-  /// (q heads, then k heads, then v heads) by positions[r]; q in place, k and v into
-  /// write_slots[r] of `layer`.
-  virtual void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads,
-                             const RopeTable& rope, const KvLayout& layout, void* keys,
-                             void* values, std::int32_t layer) = 0;
-  /// kernels/cpu/swiglu.h: out[r, i] = silu(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, 2n]
-  /// f32, out [rows, n] activation.
-  virtual void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) = 0;
+  /// kernels/cpu/rope.h: norms the q and k heads of qkv [rows, (heads + 2 kv_heads) head_dim] f32
+  /// (q heads, then k heads, then v heads) as `to` asks and rotates them by positions[r]; q in
+  /// place, k and v into write_slots[r] of the layer.
+  virtual void rope_write_kv(const Pass& pass, float* qkv, const QkvOutput& to) = 0;
+  /// kernels/cpu/glu.h: out[r, i] = activation(gate_up[r, i]) * gate_up[r, n + i]; gate_up
+  /// [rows, 2n] f32, out [rows, n] activation.
+  virtual void glu(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
+                   void* out) = 0;
   /// linear() to qkv and rope_write_kv() of it, in one where the device can; what qkv then holds
   /// of k and v is unspecified.
   virtual void qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,
-                          std::int32_t rows, float* qkv, std::int32_t heads, const RopeTable& rope,
-                          const KvLayout& layout, void* keys, void* values, std::int32_t layer);
-  /// linear() to gate_up and swiglu() of it, in one where the device can; what gate_up then holds
+                          std::int32_t rows, float* qkv, const QkvOutput& to);
+  /// linear() to gate_up and glu() of it, in one where the device can; what gate_up then holds
   /// is unspecified. The weights have 2 n outputs: gate, then up.
-  virtual void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows,
-                            float* gate_up, void* out);
+  virtual void gated_linear(Activation activation, const LinearWeights& weights, const void* x,
+                            std::int32_t rows, float* gate_up, void* out);
   /// kernels/cpu/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
   /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
   /// head_dim] activation. The rule's window is one of the pass's limits.
@@ -299,6 +326,8 @@ class Device {
   /// kernels/cpu/gather.h: out[i, :] = x[logit_rows[i], :], f32.
   virtual void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                                  float* out) = 0;
+  /// kernels/cpu/soft_cap.h: logits [rows, width] f32 become cap * tanh(logits / cap), in place.
+  virtual void soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap) = 0;
 };
 
 class DeviceScope {

@@ -132,14 +132,15 @@ class LlamaModel final : public Model {
     std::int32_t rows = shape.rows;
     float* hidden = work_.hidden.as<float>();
     const void* attended = work_.attended.data();
-    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width, hidden);
+    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width, 1.0f, hidden);
     for (std::int32_t index = 0; index < config_.layers; ++index) {
       const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
       const bool last = index + 1 == config_.layers;
       float* qkv = work_.qkv.as<float>();
       normalise(hidden, layer.attention_norm, rows);
-      device_.qkv_linear(*pass_, *layer.qkv, work_.normed.data(), rows, qkv, config_.heads, rope_,
-                         pool.layout(), pool.keys(), pool.values(), index);
+      device_.qkv_linear(
+          *pass_, *layer.qkv, work_.normed.data(), rows, qkv,
+          {config_.heads, &rope_, pool.layout(), pool.keys(), pool.values(), index, {}});
       // After the last layer's keys and values, only rows with logits go on.
       if (last && shape.logit_rows == 0) return;
       device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, {scale()}, pool.layout(),
@@ -165,8 +166,8 @@ class LlamaModel final : public Model {
 
   void feed_forward(const LayerWeights& layer, float* hidden, std::int32_t rows) {
     normalise(hidden, layer.ffn_norm, rows);
-    device_.gated_linear(*layer.gate_up, work_.normed.data(), rows, work_.gate_up.as<float>(),
-                         work_.gated.data());
+    device_.gated_linear(Activation::silu, *layer.gate_up, work_.normed.data(), rows,
+                         work_.gate_up.as<float>(), work_.gated.data());
     device_.linear(*layer.down, work_.gated.data(), rows, hidden, true);
   }
 

@@ -6,12 +6,13 @@
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/gather.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/rope.h"
-#include "kernels/cpu/swiglu.h"
+#include "kernels/cpu/soft_cap.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
 
@@ -83,13 +84,17 @@ class CpuDevice final : public Device {
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     return std::make_unique<CpuPass>(limits.attention.kv_heads, threads());
   }
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
              float* out) override {
-    cpu::embed(table, dtype, hidden, cpu_pass(pass).tokens, out, workers_);
+    cpu::embed(table, dtype, hidden, cpu_pass(pass).tokens, scale, out, workers_);
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
     cpu::rms_norm(x, weight, epsilon, rows, hidden, compute_, out, workers_);
+  }
+  void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                    std::int64_t hidden, float* into) override {
+    cpu::add_rms_norm(x, weight, epsilon, rows, hidden, into, workers_);
   }
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
               bool accumulate) override {
@@ -98,14 +103,13 @@ class CpuDevice final : public Device {
   std::int32_t padded_rows(std::int32_t rows) const override {
     return compute_ == DType::bf16 ? cpu::padded_row_count(rows) : rows;
   }
-  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
-                     const KvLayout& layout, void* keys, void* values,
-                     std::int32_t layer) override {
-    cpu::rope_write_kv(qkv, heads, rope, cpu_pass(pass).positions, cpu_pass(pass).write_slots,
-                       layout, kv_, keys, values, layer, workers_);
+  void rope_write_kv(const Pass& pass, float* qkv, const QkvOutput& to) override {
+    cpu::rope_write_kv(qkv, cpu_pass(pass).positions, cpu_pass(pass).write_slots, to, kv_,
+                       workers_);
   }
-  void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
-    cpu::swiglu(gate_up, rows, n, compute_, out, workers_);
+  void glu(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
+           void* out) override {
+    cpu::glu(activation, gate_up, rows, n, compute_, out, workers_);
   }
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
                       const AttentionRule& rule, const KvLayout& layout, const void* keys,
@@ -116,6 +120,9 @@ class CpuDevice final : public Device {
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                          float* out) override {
     cpu::gather_rows(x, width, cpu_pass(pass).logit_rows, out, workers_);
+  }
+  void soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap) override {
+    cpu::soft_cap(logits, rows, width, cap, workers_);
   }
 
  private:

@@ -12,24 +12,26 @@ HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
 template <DType kType>
-void widen(const void* row, std::int64_t n, float* to) {
+void widen(const void* row, std::int64_t n, float scale, float* to) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto* from = static_cast<const Stored<kType>*>(row);
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(load_as<kType>(d, from + i), d, to + i);
-  for (; i < n; ++i) to[i] = value_as<kType>(from + i);
+  const auto scales = hn::Set(d, scale);
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(load_as<kType>(d, from + i), scales), d, to + i);
+  }
+  for (; i < n; ++i) to[i] = value_as<kType>(from + i) * scale;
 }
 
-void widen_row(const void* from, DType dtype, std::int64_t n, float* to) {
+void widen_row(const void* from, DType dtype, std::int64_t n, float scale, float* to) {
   switch (dtype) {
     case DType::f32:
-      std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
-      return;
+      return widen<DType::f32>(from, n, scale, to);
     case DType::f16:
-      return widen<DType::f16>(from, n, to);
+      return widen<DType::f16>(from, n, scale, to);
     case DType::bf16:
-      return widen<DType::bf16>(from, n, to);
+      return widen<DType::bf16>(from, n, scale, to);
   }
 }
 
@@ -42,14 +44,14 @@ namespace coppice::cpu {
 HWY_EXPORT(widen_row);
 
 void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
-           float* out, Workers& workers) {
+           float scale, float* out, Workers& workers) {
   const auto row_bytes = hidden * static_cast<std::int64_t>(size_of(dtype));
   workers.run_rows(std::ssize(tokens), hidden, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
     const auto* bytes = static_cast<const char*>(table);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t token = tokens[static_cast<std::size_t>(r)];
       HWY_DYNAMIC_DISPATCH(widen_row)
-      (bytes + token * row_bytes, dtype, hidden, out + r * hidden);
+      (bytes + token * row_bytes, dtype, hidden, scale, out + r * hidden);
     }
   });
 }

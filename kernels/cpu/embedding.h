@@ -1,8 +1,9 @@
-// Rows of an embedding table.
+// Rows of an embedding table, times a scale.
 //
 //   table   [vocab, hidden] f32, f16 or bf16
 //   tokens  [rows], each in [0, vocab) (the caller's to check: the table does not know vocab)
-//   out     [rows, hidden] f32, exact: every f16 and bf16 value is an f32 value
+//   out     [rows, hidden] f32: values widened, which is exact, and multiplied by `scale` (Gemma's
+//           is sqrt(hidden); others' is 1, which keeps the bits)
 #pragma once
 
 #include <span>
@@ -14,6 +15,6 @@ namespace coppice::cpu {
 class Workers;
 
 void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
-           float* out, Workers& workers);
+           float scale, float* out, Workers& workers);
 
 }  // namespace coppice::cpu

@@ -69,7 +69,7 @@ class Rows {
     }
     // One row of a table that is as wide as there are values.
     const TokenId table_row = 0;
-    embed(stored_.data(), part.dtype, count, {&table_row, 1}, widened, alone_);
+    embed(stored_.data(), part.dtype, count, {&table_row, 1}, 1.0f, widened, alone_);
     if (type_ == DType::f32) return;
     auto* rounded = reinterpret_cast<std::uint16_t*>(to);
     for (std::int64_t i = 0; i < count; ++i) rounded[i] = rounded_to_bf16(widened[i]);

@@ -173,44 +173,41 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
   }
 
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
              float* out) override {
-    cuda::embed(cuda_pass(pass).view(), table, dtype, hidden, out, cuda_pass(pass).padded_rows(),
-                stream_);
+    cuda::embed(cuda_pass(pass).view(), table, dtype, hidden, scale, out,
+                cuda_pass(pass).padded_rows(), stream_);
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
     cuda::rms_norm(x, weight, epsilon, rows, hidden, out, stream_);
+  }
+  void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                    std::int64_t hidden, float* into) override {
+    cuda::add_rms_norm(x, weight, epsilon, rows, hidden, into, stream_);
   }
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
               bool accumulate) override {
     linear_.run(weights, x, rows, out, accumulate, stream_);
   }
   void qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x, std::int32_t rows,
-                  float* qkv, std::int32_t heads, const RopeTable& rope, const KvLayout& layout,
-                  void* keys, void* values, std::int32_t layer) override {
-    if (linear_.run_qkv(
-            weights, x, rows,
-            rope_tensors(cuda_pass(pass).view(), qkv, heads, rope, layout, keys, values, layer),
-            stream_)) {
-      return;
-    }
-    Device::qkv_linear(pass, weights, x, rows, qkv, heads, rope, layout, keys, values, layer);
+                  float* qkv, const QkvOutput& to) override {
+    const RopeTensors tensors = rope_tensors(cuda_pass(pass).view(), qkv, to);
+    if (linear_.run_qkv(weights, x, rows, tensors, stream_)) return;
+    Device::qkv_linear(pass, weights, x, rows, qkv, to);
   }
-  void gated_linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* gate_up,
-                    void* out) override {
-    if (linear_.run_gated(weights, x, rows, out, stream_)) return;
-    Device::gated_linear(weights, x, rows, gate_up, out);
+  void gated_linear(Activation activation, const LinearWeights& weights, const void* x,
+                    std::int32_t rows, float* gate_up, void* out) override {
+    if (linear_.run_gated(weights, activation, x, rows, out, stream_)) return;
+    Device::gated_linear(activation, weights, x, rows, gate_up, out);
   }
   std::int32_t padded_rows(std::int32_t rows) const override { return padded_row_count(rows); }
-  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
-                     const KvLayout& layout, void* keys, void* values,
-                     std::int32_t layer) override {
-    cuda::rope_write_kv(cuda_pass(pass).view(), qkv, heads, rope, layout, keys, values, layer,
-                        cuda_pass(pass).padded_rows(), stream_);
+  void rope_write_kv(const Pass& pass, float* qkv, const QkvOutput& to) override {
+    cuda::rope_write_kv(cuda_pass(pass).view(), qkv, to, cuda_pass(pass).padded_rows(), stream_);
   }
-  void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
-    cuda::swiglu(gate_up, rows, n, out, stream_);
+  void glu(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
+           void* out) override {
+    cuda::glu(activation, gate_up, rows, n, out, stream_);
   }
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
                       const AttentionRule& rule, const KvLayout& layout, const void* keys,
@@ -225,6 +222,9 @@ class CudaDevice final : public Device {
                          float* out) override {
     cuda::gather_logit_rows(cuda_pass(pass).view(), x, width, out,
                             cuda_pass(pass).padded_logit_rows(), stream_);
+  }
+  void soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap) override {
+    cuda::soft_cap(logits, rows, width, cap, stream_);
   }
 
  private:

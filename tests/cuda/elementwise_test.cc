@@ -69,7 +69,7 @@ TEST_F(Elementwise, EmbedTakesRowsOfEveryType) {
       GuardedArray<float> out(index_of(rows * hidden));
       const auto check = [&](const void* values, DType dtype, const auto& value_of) {
         out.poison();
-        cuda::embed(pass, values, dtype, hidden, out.data(), rows, stream_);
+        cuda::embed(pass, values, dtype, hidden, 1.0f, out.data(), rows, stream_);
         const auto got = out.download();
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < got.size(); ++i) {
@@ -165,7 +165,7 @@ TEST_F(Elementwise, SwigluAgreesWithDouble) {
       const auto gate_up = random_floats(rows * 2 * n, random_, 30.0f);
       const GuardedArray<float> from(gate_up);
       GuardedArray<std::uint16_t> out(index_of(rows * n));
-      cuda::swiglu(from.data(), rows, n, out.data(), stream_);
+      cuda::glu(Activation::silu, from.data(), rows, n, out.data(), stream_);
       const auto got = out.download();
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < got.size(); ++i) {
@@ -187,7 +187,7 @@ TEST_F(Elementwise, SwigluIsFiniteForLargeGates) {
   for (const std::size_t misaligned_by : {0, 1}) {
     const GuardedArray<float> from(gate_up, misaligned_by);
     GuardedArray<std::uint16_t> out(4);
-    cuda::swiglu(from.data(), 1, 4, out.data(), stream_);
+    cuda::glu(Activation::silu, from.data(), 1, 4, out.data(), stream_);
     const auto got = out.download();
     EXPECT_EQ(widened(got[0]), widened(nearest_bf16(2e4f)));
     for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(std::abs(widened(got[i])), 0.0f);
@@ -242,8 +242,9 @@ TEST_P(Rope, RotatesAndWritesThePool) {
   cuda::PassView pass{};
   pass.positions = device_positions.data();
   pass.write_slots = device_slots.data();
-  cuda::rope_write_kv(pass, device_qkv.data(), heads, rope, layout, keys.data(), values.data(),
-                      layer, padded, stream_);
+  cuda::rope_write_kv(pass, device_qkv.data(),
+                      {heads, &rope, layout, keys.data(), values.data(), layer, {}}, padded,
+                      stream_);
 
   const auto got = device_qkv.download();
   auto got_keys = keys.download(), got_values = values.download();
@@ -335,11 +336,12 @@ TEST_F(Elementwise, GatherMovesBits) {
 
 TEST_F(Elementwise, NoRowsIsNoLaunch) {
   const cuda::PassView pass{};
-  cuda::embed(pass, nullptr, DType::bf16, 64, nullptr, 0, stream_);
+  cuda::embed(pass, nullptr, DType::bf16, 64, 1.0f, nullptr, 0, stream_);
   cuda::rms_norm(nullptr, nullptr, 1e-5f, 0, 64, nullptr, stream_);
-  cuda::swiglu(nullptr, 0, 64, nullptr, stream_);
+  cuda::glu(Activation::silu, nullptr, 0, 64, nullptr, stream_);
   cuda::gather_logit_rows(pass, nullptr, 64, nullptr, 0, stream_);
-  cuda::rope_write_kv(pass, nullptr, 2, RopeTable{}, KvLayout{1, 1, 64, 16, 1}, nullptr, nullptr, 0,
+  const RopeTable rope;
+  cuda::rope_write_kv(pass, nullptr, {2, &rope, KvLayout{1, 1, 64, 16, 1}, nullptr, nullptr, 0, {}},
                       0, stream_);
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 }

@@ -67,8 +67,10 @@ TEST_F(StreamedOutput, GatedIsTheProductThenSwiglu) {
       GuardedArray<std::uint16_t> expected(static_cast<std::size_t>(padded * n)),
           got(static_cast<std::size_t>(padded * n));
       engine_->run(*layer.weights, x.data(), rows, product.data(), false, stream_);
-      cuda::swiglu(product.data(), static_cast<std::int32_t>(padded), n, expected.data(), stream_);
-      ASSERT_TRUE(engine_->run_gated(*layer.weights, x.data(), rows, got.data(), stream_));
+      cuda::glu(Activation::silu, product.data(), static_cast<std::int32_t>(padded), n,
+                expected.data(), stream_);
+      ASSERT_TRUE(engine_->run_gated(*layer.weights, Activation::silu, x.data(), rows, got.data(),
+                                     stream_));
       EXPECT_EQ(got.download(), expected.download());
       EXPECT_TRUE(got.guards_intact());
     }
@@ -123,8 +125,10 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
                                         reinterpret_cast<__nv_bfloat16*>(values.data()) + first,
                                         heads,
                                         kv_heads,
+                                        head_dim,
                                         head_dim / 2,
-                                        layout.page_size};
+                                        layout.page_size,
+                                        {}};
         if (fused) {
           EXPECT_TRUE(engine_->run_qkv(*layer.weights, x.data(), rows, tensors, stream_));
         } else {
@@ -156,9 +160,12 @@ TEST_F(StreamedOutput, IsRefusedWhereWeightsAreNotStreamed) {
   const Layer wide = make_layer(64, 128, 33, false), odd = make_layer(64, 72, 1, false);
   const GuardedArray<std::uint16_t> x(wide.x);
   GuardedArray<std::uint16_t> out(48 * 64);
-  EXPECT_FALSE(engine_->run_gated(*wide.weights, x.data(), 33, out.data(), stream_));
-  EXPECT_FALSE(engine_->run_gated(*odd.weights, x.data(), 1, out.data(), stream_));
+  EXPECT_FALSE(
+      engine_->run_gated(*wide.weights, Activation::silu, x.data(), 33, out.data(), stream_));
+  EXPECT_FALSE(
+      engine_->run_gated(*odd.weights, Activation::silu, x.data(), 1, out.data(), stream_));
   cuda::RopeTensors heads{};
+  heads.head_dim = 24;
   heads.half_dim = 12;  // two sides of a tile would cross heads
   heads.heads = 1;
   EXPECT_FALSE(engine_->run_qkv(*wide.weights, x.data(), 1, heads, stream_));

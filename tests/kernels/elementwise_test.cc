@@ -4,13 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numeric>
+#include <numbers>
 
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/gather.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/rope.h"
-#include "kernels/cpu/swiglu.h"
+#include "kernels/cpu/soft_cap.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/random_values.h"
 
@@ -46,12 +46,17 @@ TEST(Embedding, TakesRowsOfEveryType) {
         EXPECT_EQ(out[i], value_of(token * width + i % width)) << i;
       }
     };
-    cpu::embed(table.data(), DType::f32, hidden, tokens, out.data(), two());
+    cpu::embed(table.data(), DType::f32, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return table[i]; });
-    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, out.data(), two());
+    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return widened(bf16[i]); });
-    cpu::embed(f16.data(), DType::f16, hidden, tokens, out.data(), two());
+    cpu::embed(f16.data(), DType::f16, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return testing::widened_f16(f16[i]); });
+    constexpr float scale = 33.941125f;
+    cpu::embed(table.data(), DType::f32, hidden, tokens, scale, out.data(), two());
+    expect([&](std::size_t i) { return table[i] * scale; });
+    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, scale, out.data(), two());
+    expect([&](std::size_t i) { return widened(bf16[i]) * scale; });
   }
 }
 
@@ -92,33 +97,127 @@ TEST(RmsNorm, AgreesWithDouble) {
   }
 }
 
-TEST(Swiglu, AgreesWithDouble) {
-  std::mt19937 random(4);
-  for (const std::int64_t n : {1, 15, 64, 688, 1376}) {
-    for (const std::int32_t rows : {1, 2, 9}) {
-      const auto gate_up = random_floats(rows * 2 * n, random, 30.0f);
-      std::vector<float> out(static_cast<std::size_t>(rows * n));
-      std::vector<std::uint16_t> rounded(out.size());
-      cpu::swiglu(gate_up.data(), rows, n, DType::f32, out.data(), two());
-      cpu::swiglu(gate_up.data(), rows, n, DType::bf16, rounded.data(), two());
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto width = static_cast<std::size_t>(n);
-        const double gate = gate_up[i / width * 2 * width + i % width];
-        const double up = gate_up[i / width * 2 * width + width + i % width];
-        const double exact = gate / (1 + std::exp(-gate)) * up;
-        // The exponential's argument |gate| log2(e) carries two roundings.
-        EXPECT_NEAR(out[i], exact, (8 + 2 * std::abs(gate)) * u * std::abs(exact) + 1e-37);
-        EXPECT_EQ(rounded[i], nearest_bf16(out[i]));
+TEST(RmsNorm, IsAddedToWhatIsThere) {
+  std::mt19937 random(13);
+  for (const std::int64_t hidden : {1, 17, 64, 1000}) {
+    for (const std::int32_t rows : {1, 3, 65}) {
+      const auto x = random_floats(rows * hidden, random, 5.0f);
+      const auto weight = random_floats(hidden, random);
+      const auto before = random_floats(rows * hidden, random, 3.0f);
+      std::vector<float> normed(x.size()), into = before;
+      cpu::rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, DType::f32, normed.data(), two());
+      cpu::add_rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, into.data(), two());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        // The last product may be fused with the sum, or rounded like `normed`.
+        const double sum = double{before[i]} + normed[i];
+        EXPECT_NEAR(into[i], sum, 1.01 * u * (std::abs(normed[i]) + std::abs(sum))) << i;
       }
     }
   }
 }
 
-TEST(Swiglu, IsFiniteForLargeGates) {
-  const std::vector<float> gate_up = {1e4f, -1e4f, 0.0f, 2.0f, 2.0f, 2.0f};
-  std::vector<float> out(3);
-  cpu::swiglu(gate_up.data(), 1, 3, DType::f32, out.data(), two());
-  EXPECT_EQ(out, (std::vector<float>{2e4f, 0.0f, 0.0f}));
+double logistic(double t) { return 1.0 / (1.0 + std::exp(-t)); }
+double silu(double x) { return x * logistic(x); }
+double gelu_tanh(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+/// The logistic function's argument.
+double logistic_argument(Activation activation, double x) {
+  if (activation == Activation::silu) return x;
+  return std::sqrt(8 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+}
+
+TEST(Glu, AgreesWithDouble) {
+  std::mt19937 random(4);
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    std::size_t like_the_other = 0, like_erf = 0, small = 0;
+    for (const std::int64_t n : {1, 15, 64, 688, 1376}) {
+      for (const std::int32_t rows : {1, 2, 9}) {
+        const bool is_silu = activation == Activation::silu;
+        const auto gate_up = random_floats(rows * 2 * n, random, is_silu ? 30.0f : 6.0f);
+        std::vector<float> out(static_cast<std::size_t>(rows * n));
+        std::vector<std::uint16_t> rounded(out.size());
+        cpu::glu(activation, gate_up.data(), rows, n, DType::f32, out.data(), two());
+        cpu::glu(activation, gate_up.data(), rows, n, DType::bf16, rounded.data(), two());
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          const auto width = static_cast<std::size_t>(n);
+          const double gate = gate_up[i / width * 2 * width + i % width];
+          const double up = gate_up[i / width * 2 * width + width + i % width];
+          const double exact = (is_silu ? silu(gate) : gelu_tanh(gate)) * up;
+          // The exponential's argument |t| log2(e) carries two roundings, t of gelu three more.
+          const double t = std::abs(logistic_argument(activation, gate));
+          const double bound = (8 + (is_silu ? 2 : 5) * t) * u;
+          EXPECT_NEAR(out[i], exact, bound * std::abs(exact) + 1e-37);
+          EXPECT_EQ(rounded[i], nearest_bf16(out[i]));
+          if (std::abs(gate) > 3) continue;
+          const double other = (is_silu ? gelu_tanh(gate) : silu(gate)) * up;
+          like_the_other += std::abs(out[i] - other) <= bound * std::abs(other) + 1e-37;
+          const double by_erf = gate / 2 * std::erfc(-gate * std::numbers::sqrt2 / 2) * up;
+          like_erf += std::abs(out[i] - by_erf) <= bound * std::abs(by_erf) + 1e-37;
+          ++small;
+        }
+      }
+    }
+    // The bound tells the activations apart, also the tanh form of GELU from that by erf.
+    EXPECT_LT(like_the_other, small / 100);
+    EXPECT_LT(like_erf, small / 100);
+  }
+}
+
+TEST(Glu, IsFiniteForLargeGates) {
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    const std::vector<float> gates = {1e4f, -1e4f, 0.0f, 1e30f, -1e30f};
+    for (const std::int64_t n : {5, 40}) {  // one by one, and in vectors
+      std::vector<float> gate_up(static_cast<std::size_t>(2 * n), 2.0f);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) gate_up[i] = gates[i % 5];
+      std::vector<float> out(static_cast<std::size_t>(n));
+      cpu::glu(activation, gate_up.data(), 1, n, DType::f32, out.data(), two());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        EXPECT_EQ(out[i], std::max(2 * gates[i % 5], 0.0f)) << i;
+      }
+    }
+  }
+}
+
+TEST(SoftCap, AgreesWithDouble) {
+  std::mt19937 random(14);
+  for (const float cap : {1.0f, 30.0f, 50.0f}) {
+    std::size_t uncapped = 0, all = 0;
+    for (const std::int64_t width : {1, 15, 64, 1000, 40000}) {
+      for (const std::int32_t rows : {1, 3}) {
+        const auto before = random_floats(rows * width, random, 3 * cap);
+        auto logits = before;
+        cpu::soft_cap(logits.data(), rows, width, cap, two());
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          const double exact = cap * std::tanh(double{before[i]} / cap);
+          // With e = exp(-2 |x| / cap) at most 1: its argument, at most 6, carries three roundings,
+          // itself 4 u; 1 - e, 1 + e, their quotient and two products round once.
+          const double bound = (3 * 6 + 4 + 5) * u * cap;
+          EXPECT_NEAR(logits[i], exact, bound);
+          EXPECT_LE(std::abs(logits[i]), cap);
+          uncapped += std::abs(before[i] - exact) <= bound;
+          ++all;
+        }
+      }
+    }
+    EXPECT_LT(uncapped, all / 10);
+  }
+}
+
+TEST(SoftCap, HoldsAtTheEnds) {
+  for (const std::size_t width : {std::size_t{5}, std::size_t{40}}) {  // one by one, and in vectors
+    const std::vector<float> ends = {0.0f, -0.0f, INFINITY, -INFINITY, NAN};
+    std::vector<float> logits(width);
+    for (std::size_t i = 0; i < width; ++i) logits[i] = ends[i % 5];
+    cpu::soft_cap(logits.data(), 1, static_cast<std::int64_t>(width), 30.0f, two());
+    for (std::size_t i = 0; i < width; i += 5) {
+      EXPECT_EQ(logits[i], 0.0f);
+      EXPECT_EQ(logits[i + 1], 0.0f);
+      EXPECT_EQ(logits[i + 2], 30.0f);
+      EXPECT_EQ(logits[i + 3], -30.0f);
+      EXPECT_TRUE(std::isnan(logits[i + 4]));
+    }
+  }
 }
 
 TEST(Bf16, RoundsTiesToEvenAndKeepsInfinityAndNan) {
@@ -137,141 +236,6 @@ TEST(Bf16, RoundsTiesToEvenAndKeepsInfinityAndNan) {
     EXPECT_EQ(rounded(std::bit_cast<float>(0x7f7fffffu)), 0x7f80);
     EXPECT_EQ(rounded(-INFINITY), 0xff80);
     EXPECT_TRUE(std::isnan(widened(rounded(std::bit_cast<float>(0x7f800001u)))));
-  }
-}
-
-TEST(Rope, RotatesAndWritesThePool) {
-  std::mt19937 random(5);
-  for (const std::int32_t head_dim : {16, 64, 80, 128}) {
-    const std::int32_t heads = 4, rows = 5;
-    const KvLayout layout{3, 2, head_dim, 4, 6};
-    const std::int32_t half = head_dim / 2, layer = 2;
-    const std::int64_t stride = (heads + 2 * layout.kv_heads) * head_dim;
-    const std::vector<std::int32_t> positions = {7, 8, 8, 0, 30};
-    const std::vector<KvSlot> slots = {23, 0, 5, 6, 14};
-    auto cosine = random_floats(31 * half, random), sine = random_floats(31 * half, random);
-    RopeTable rope;
-    const auto borrow = [](std::vector<float>& v) {
-      return DeviceBuffer(
-          v.data(), v.size() * sizeof(float), [](void*, void*) {}, nullptr);
-    };
-    rope.cosine = borrow(cosine);
-    rope.sine = borrow(sine);
-    rope.positions = 31;
-    rope.half_dim = half;
-    auto qkv = random_floats(rows * stride, random);
-    const auto before = qkv;
-    const auto pool =
-        static_cast<std::size_t>(layout.layers * layout.slots() * layout.kv_heads * head_dim);
-    std::vector<float> keys(pool, -9.0f), values(pool, -9.0f);
-    cpu::rope_write_kv(qkv.data(), heads, rope, positions, slots, layout, DType::f32, keys.data(),
-                       values.data(), layer, two());
-    std::size_t written = 0;
-    for (std::int32_t r = 0; r < rows; ++r) {
-      const auto row = static_cast<std::size_t>(r);
-      const auto rotated = [&](std::int32_t head, std::int32_t i) {
-        const float* x = before.data() + r * stride + head * head_dim;
-        const std::int32_t j = i % half;
-        const double c = cosine[static_cast<std::size_t>(positions[row] * half + j)];
-        const double s = sine[static_cast<std::size_t>(positions[row] * half + j)];
-        return i < half ? x[j] * c - x[j + half] * s : x[j + half] * c + x[j] * s;
-      };
-      for (std::int32_t h = 0; h < heads + 2 * layout.kv_heads; ++h) {
-        for (std::int32_t i = 0; i < head_dim; ++i) {
-          const auto at = static_cast<std::size_t>(r * stride + h * head_dim + i);
-          // Two products and a sum of values below 1.
-          if (h < heads) {
-            EXPECT_NEAR(qkv[at], rotated(h, i), 4 * u);
-            continue;
-          }
-          EXPECT_EQ(qkv[at], before[at]);
-          const std::int32_t kv_head = (h - heads) % layout.kv_heads;
-          const std::int32_t page = layer * layout.pages + slots[row] / layout.page_size;
-          const auto to =
-              static_cast<std::size_t>(((page * layout.kv_heads + kv_head) * layout.page_size +
-                                        slots[row] % layout.page_size) *
-                                           head_dim +
-                                       i);
-          if (h < heads + layout.kv_heads) {
-            EXPECT_NEAR(keys[to], rotated(h, i), 4 * u);
-          } else {
-            EXPECT_EQ(values[to], before[at]);
-          }
-          ++written;
-        }
-      }
-    }
-    const auto touched = [](const std::vector<float>& v) {
-      return static_cast<std::size_t>(
-          std::count_if(v.begin(), v.end(), [](float x) { return x != -9.0f; }));
-    };
-    EXPECT_EQ(touched(keys) + touched(values), written);
-  }
-}
-
-// Values pass as they are but for rounding, and so do keys at angle 0.
-TEST(Rope, RoundsWhatItWritesTo16Bits) {
-  std::mt19937 random(6);
-  std::vector<float> special = {0.0f,         -0.0f,           1.0f,         -1.5f,      65504.0f,
-                                65519.0f,     65520.0f,        -1e9f,        INFINITY,   -INFINITY,
-                                NAN,          0x1p-14f,        0x1.ffcp-15f, 0x1p-24f,   0x1p-25f,
-                                0x1.8p-25f,   0x1.000002p-25f, 0x1.8p-24f,   -0x1p-126f, 0x1p-149f,
-                                0x1.ffffp127f};
-  for (int i = 0; i < 200; ++i) {  // ties of either type, and their neighbours
-    const auto bits = static_cast<std::uint32_t>(random());
-    for (const std::uint32_t half : {0x8000u, 0x1000u}) {
-      const std::uint32_t tie = (bits & ~(2 * half - 1)) | half;
-      for (const std::uint32_t one : {tie, tie - 1, tie + 1}) {
-        special.push_back(std::bit_cast<float>(one));
-      }
-      // Within f16's range.
-      special.push_back(std::bit_cast<float>((tie & 0x87ffffffu) | 0x38000000u));
-    }
-  }
-  for (const std::int32_t head_dim : {6, 16, 50, 128}) {
-    const std::int64_t rows = std::ssize(special) / head_dim + 1;
-    const KvLayout layout{1, 1, head_dim, 4, static_cast<std::int32_t>(rows + 3) / 4};
-    const auto half = static_cast<std::size_t>(head_dim / 2);
-    std::vector<float> cosine(half, 1.0f), sine(half, 0.0f);
-    const auto borrow = [](std::vector<float>& v) {
-      return DeviceBuffer(
-          v.data(), v.size() * sizeof(float), [](void*, void*) {}, nullptr);
-    };
-    const RopeTable rope{borrow(cosine), borrow(sine), 1, head_dim / 2};
-    const std::vector<std::int32_t> positions(static_cast<std::size_t>(rows), 0);
-    std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
-    std::iota(slots.begin(), slots.end(), 0);
-    std::vector<float> qkv(static_cast<std::size_t>(rows * 3 * head_dim), 0.0f);
-    const auto given = [&](std::size_t i) { return special[i % special.size()]; };
-    const auto dim = static_cast<std::size_t>(head_dim);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(rows) * dim; ++i) {
-      const std::size_t at = i / dim * 3 * dim + dim + i % dim;
-      // A rotation adds products with 0, and NaN would spread.
-      qkv[at] = std::isfinite(given(i)) ? given(i) : 2.0f;
-      qkv[at + dim] = given(i);
-    }
-    for (const DType type : {DType::bf16, DType::f16}) {
-      SCOPED_TRACE(::testing::Message() << name_of(type) << ", heads of " << head_dim);
-      std::vector<std::uint16_t> keys(static_cast<std::size_t>(layout.slots()) * dim, 0);
-      auto values = keys;
-      auto in = qkv;
-      cpu::rope_write_kv(in.data(), 1, rope, positions, slots, layout, type, keys.data(),
-                         values.data(), 0, two());
-      for (std::size_t i = 0; i < static_cast<std::size_t>(rows) * dim; ++i) {
-        const float value = given(i), key = std::isfinite(value) ? value : 2.0f;
-        const float stored = testing::stored_value(type, values[i]);
-        if (std::isnan(value)) {
-          EXPECT_TRUE(std::isnan(stored)) << i;
-        } else {
-          EXPECT_EQ(values[i], testing::stored_as(type, {value})[0]) << value;
-          EXPECT_TRUE(type == DType::bf16 || !std::isfinite(value) || std::isfinite(stored));
-        }
-        // As numbers: the sum may turn -0 into 0.
-        EXPECT_EQ(testing::stored_value(type, keys[i]),
-                  testing::stored_value(type, testing::stored_as(type, {key})[0]))
-            << key;
-      }
-    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
@@ -111,12 +112,12 @@ class NaiveDevice final : public Device {
   std::unique_ptr<Pass> make_pass(const PassLimits&) override {
     return std::make_unique<NaivePass>();
   }
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
              float* out) override {
     const std::vector<TokenId>& tokens = naive(pass).tokens;
     for (const TokenId token : tokens) {
       for (std::int64_t i = 0; i < hidden; ++i) {
-        *out++ = static_cast<float>(value_at(table, dtype, token * hidden + i));
+        *out++ = static_cast<float>(scale * value_at(table, dtype, token * hidden + i));
       }
     }
   }
@@ -132,6 +133,13 @@ class NaiveDevice final : public Device {
         result[i] = static_cast<float>(x[i] / norm * weight[i]);
       }
     }
+  }
+
+  void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                    std::int64_t hidden, float* into) override {
+    std::vector<float> normed(static_cast<std::size_t>(rows * hidden));
+    rms_norm(x, weight, epsilon, rows, hidden, normed.data());
+    for (const float value : normed) *into++ += value;
   }
 
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
@@ -151,13 +159,14 @@ class NaiveDevice final : public Device {
   }
   std::int32_t padded_rows(std::int32_t rows) const override { return rows; }
 
-  void rope_write_kv(const Pass& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
-                     const KvLayout& layout, void* key_pool, void* value_pool,
-                     std::int32_t layer) override {
+  void rope_write_kv(const Pass& pass, float* qkv, const QkvOutput& to) override {
     const auto& [positions, slots] = std::tie(naive(pass).positions, naive(pass).slots);
-    auto* keys = static_cast<float*>(key_pool);
-    auto* values = static_cast<float*>(value_pool);
-    const std::int64_t d = layout.head_dim;
+    const KvLayout& layout = to.layout;
+    const RopeTable& rope = *to.rope;
+    const std::int32_t heads = to.heads;
+    auto* keys = static_cast<float*>(to.keys);
+    auto* values = static_cast<float*>(to.values);
+    const std::int64_t d = layout.head_dim, half = rope.half_dim;
     const std::int64_t stride = (heads + 2 * layout.kv_heads) * d;
     for (std::size_t r = 0; r < positions.size(); ++r) {
       float* row = qkv + static_cast<std::int64_t>(r) * stride;
@@ -165,14 +174,16 @@ class NaiveDevice final : public Device {
       const float* sine = rope.sine.as<float>() + std::int64_t{positions[r]} * rope.half_dim;
       for (std::int32_t head = 0; head < heads + layout.kv_heads; ++head) {
         float* x = row + head * d;
-        for (std::int64_t i = 0; i < d / 2; ++i) {
-          const double a = x[i], b = x[i + d / 2];
+        const float* norm = head < heads ? to.norms.query : to.norms.key;
+        if (norm != nullptr) rms_norm(x, norm, to.norms.epsilon, 1, d, x);
+        for (std::int64_t i = 0; i < half; ++i) {
+          const double a = x[i], b = x[i + half];
           x[i] = static_cast<float>(a * cosine[i] - b * sine[i]);
-          x[i + d / 2] = static_cast<float>(b * cosine[i] + a * sine[i]);
+          x[i + half] = static_cast<float>(b * cosine[i] + a * sine[i]);
         }
       }
       for (std::int32_t head = 0; head < layout.kv_heads; ++head) {
-        const std::int64_t place = place_of(layout, layer, slots[r], head);
+        const std::int64_t place = place_of(layout, to.layer, slots[r], head);
         std::memcpy(keys + place, row + (heads + head) * d, static_cast<std::size_t>(d) * 4);
         std::memcpy(values + place, row + (heads + layout.kv_heads + head) * d,
                     static_cast<std::size_t>(d) * 4);
@@ -180,12 +191,18 @@ class NaiveDevice final : public Device {
     }
   }
 
-  void swiglu(const float* gate_up, std::int32_t rows, std::int64_t n, void* out) override {
+  void glu(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
+           void* out) override {
     auto* result = static_cast<float*>(out);
     for (std::int32_t r = 0; r < rows; ++r) {
       for (std::int64_t i = 0; i < n; ++i) {
         const double gate = gate_up[r * 2 * n + i], up = gate_up[r * 2 * n + n + i];
-        result[r * n + i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up);
+        const double cubic = gate + 0.044715 * gate * gate * gate;
+        const double active =
+            activation == Activation::silu
+                ? gate / (1.0 + std::exp(-gate))
+                : gate / 2 * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * cubic));
+        result[r * n + i] = static_cast<float>(active * up);
       }
     }
   }
@@ -241,6 +258,11 @@ class NaiveDevice final : public Device {
     for (const std::int32_t row : naive(pass).logit_rows) {
       std::memcpy(out, x + row * width, static_cast<std::size_t>(width) * sizeof(float));
       out += width;
+    }
+  }
+  void soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap) override {
+    for (std::int64_t i = 0; i < rows * width; ++i) {
+      logits[i] = static_cast<float>(cap * std::tanh(double{logits[i]} / cap));
     }
   }
 

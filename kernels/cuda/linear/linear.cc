@@ -142,16 +142,16 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
 bool LinearEngine::run_qkv(const LinearWeights& weights, const void* x, std::int32_t rows,
                            const RopeTensors& qkv, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
-  if (!impl_->streams(packed, rows) || !can_rotate(2 * qkv.half_dim)) return false;
+  if (!impl_->streams(packed, rows) || !can_rotate(qkv)) return false;
   streamed_qkv(impl_->streamed(packed, x, rows), qkv, stream);
   return true;
 }
 
-bool LinearEngine::run_gated(const LinearWeights& weights, const void* x, std::int32_t rows,
-                             void* out, cudaStream_t stream) {
+bool LinearEngine::run_gated(const LinearWeights& weights, Activation activation, const void* x,
+                             std::int32_t rows, void* out, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
   if (!impl_->streams(packed, rows)) return false;
-  streamed_gated_linear(impl_->streamed(packed, x, rows), packed.out / 2, out, stream);
+  streamed_gated_linear(impl_->streamed(packed, x, rows), activation, packed.out / 2, out, stream);
   return true;
 }
 

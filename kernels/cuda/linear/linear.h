@@ -56,11 +56,11 @@ class LinearEngine {
 
   /// In one kernel with what follows them, where the weights are streamed at that many rows; else
   /// false, and nothing is done. `qkv` as rope_write_kv() (elementwise.h) takes it; `out` as
-  /// swiglu() writes it, the weights' outputs being gate and up.
+  /// glu() writes it, the weights' outputs being gate and up.
   bool run_qkv(const LinearWeights& weights, const void* x, std::int32_t rows,
                const RopeTensors& qkv, cudaStream_t stream);
-  bool run_gated(const LinearWeights& weights, const void* x, std::int32_t rows, void* out,
-                 cudaStream_t stream);
+  bool run_gated(const LinearWeights& weights, Activation activation, const void* x,
+                 std::int32_t rows, void* out, cudaStream_t stream);
 
   /// Names the code that run() uses (tests, diagnostics).
   std::string implementation(const LinearWeights& weights, std::int32_t rows, bool accumulate);

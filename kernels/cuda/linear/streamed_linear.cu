@@ -100,7 +100,9 @@ bool can_stream(std::int64_t in, std::int64_t out_features, std::int32_t rows) {
          out_features <= INT_MAX - tile_outputs;
 }
 
-bool can_rotate(std::int32_t head_dim) { return head_dim % tile_outputs == 0; }
+bool can_rotate(const RopeTensors& tensors) {
+  return takes_pairs(tensors) && tensors.head_dim % tile_outputs == 0;
+}
 
 void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
                      bool accumulate, cudaStream_t stream) {
@@ -117,8 +119,8 @@ void streamed_linear(const StreamedProduct& product, std::int64_t out_features, 
                   output, tiling, stream);
 }
 
-void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void* out,
-                           cudaStream_t stream) {
+void streamed_gated_linear(const StreamedProduct& product, Activation activation, std::int64_t n,
+                           void* out, cudaStream_t stream) {
   const Tiling tiling(ceil_div(n, pair_outputs), product.blocks);
   const std::uint64_t row_bytes = size(product.in) * 2;
   const std::uint64_t sizes[] = {64, size(n), 2, size(product.in / 64)};
@@ -128,6 +130,7 @@ void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void*
   output.ending = Ending::gated;
   output.width = static_cast<std::int32_t>(n);
   output.activations = static_cast<__nv_bfloat16*>(out);
+  output.activation = activation;
   launch_for_rows(product, make_tensor_map(product.weights, sizes, strides, boxes, "weights"),
                   output, tiling, stream);
 }

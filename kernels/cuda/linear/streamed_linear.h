@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "kernels/device.h"
+
 namespace coppice::cuda {
 
 struct RopeTensors;
@@ -26,8 +28,9 @@ std::int32_t prepare_streamed_linear();
 
 /// Whether the kernel takes these shapes: at most most_streamed_rows, `in` a multiple of 64.
 bool can_stream(std::int64_t in, std::int64_t out_features, std::int32_t rows);
-/// Whether streamed_qkv() takes heads of this size.
-bool can_rotate(std::int32_t head_dim);
+/// Whether streamed_qkv() takes these heads: of a multiple of 16 elements, rotated whole, without
+/// norms.
+bool can_rotate(const RopeTensors& tensors);
 
 /// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from
 /// prepare_streamed_linear().
@@ -44,9 +47,9 @@ struct StreamedProduct {
 /// out [rows, out_features] f32 (+)= y.
 void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
                      bool accumulate, cudaStream_t stream);
-/// y has 2 n outputs, gate then up; out [rows, n] bf16 as of swiglu().
-void streamed_gated_linear(const StreamedProduct& product, std::int64_t n, void* out,
-                           cudaStream_t stream);
+/// y has 2 n outputs, gate then up; out [rows, n] bf16 as of glu().
+void streamed_gated_linear(const StreamedProduct& product, Activation activation, std::int64_t n,
+                           void* out, cudaStream_t stream);
 /// y is [rows, (heads + 2 kv_heads) head_dim] and goes where rope_write_kv() takes it; the k and v
 /// parts of qkv are not written.
 void streamed_qkv(const StreamedProduct& product, const RopeTensors& tensors, cudaStream_t stream);

@@ -2,8 +2,8 @@
 // weights: what belongs together is in one thread.
 #pragma once
 
+#include "kernels/cuda/pass/activations.cuh"
 #include "kernels/cuda/pass/rope.cuh"
-#include "kernels/cuda/pass/swiglu.cuh"
 
 namespace coppice::cuda::streamed {
 
@@ -24,6 +24,7 @@ struct Output {
   float* out;                  ///< of plain ones
   bool accumulate;             ///< of plain ones
   __nv_bfloat16* activations;  ///< of gated ones
+  Activation activation;       ///< of gated ones
   RopeTensors rope;            ///< of rotated ones
 
   /// Element g of the tile's first side, and its partner.
@@ -39,7 +40,7 @@ struct Output {
       const std::int32_t i = tile * pair_outputs + g;
       if (i >= width) return;
       activations[std::int64_t{row} * width + i] =
-          __float2bfloat16_rn(gated(low + bias_of(i), high + bias_of(width + i)));
+          __float2bfloat16_rn(gated(activation, low + bias_of(i), high + bias_of(width + i)));
       return;
     }
     const std::int32_t head_tiles = rope.half_dim / pair_outputs;

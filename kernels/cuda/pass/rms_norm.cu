@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
@@ -9,27 +10,38 @@
 namespace coppice::cuda {
 namespace {
 
-constexpr int warp_size = 32;
 constexpr int most_threads = 1024;
 constexpr int most_kept = 2;  ///< vectors of a row that a thread keeps in registers
-constexpr unsigned all_lanes = 0xffffffffu;
 
-/// The sum over a warp's lanes, the same bits in all of them: each step adds the same two
-/// numbers on both sides.
-__device__ float sum_of_lanes(float value) {
+template <int N>
+__device__ void put(const Vector<float, N>& values, __nv_bfloat16* to) {
+  store(rounded(values), to);
+}
+template <int N>
+__device__ void put(Vector<float, N> values, float* to) {
+  const Vector<float, N> former = load<N>(to);
 #pragma unroll
-  for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(all_lanes, value, distance);
-  }
-  return value;
+  for (int k = 0; k < N; ++k) values.at[k] += former.at[k];
+  store(values, to);
 }
 
+/// Where results go. What is read and added to may not be promised to be reached by no other way
+/// (kernel_order.cuh).
+template <typename Out>
+struct Destination {
+  using Pointer = Out*;
+};
+template <>
+struct Destination<__nv_bfloat16> {
+  using Pointer = __nv_bfloat16* __restrict__;
+};
+
 /// A block per row, of whole warps, at most warp_size of them. A multiprocessor has room for two
-/// blocks whose threads keep one vector each.
-template <int N, int kept>
+/// blocks whose threads keep one vector each. Results are rounded to bf16, or added to f32.
+template <int N, int kept, typename Out>
 __global__ void __launch_bounds__(most_threads, kept == 1 ? 2 : 1)
     rms_norm_kernel(const float* x, const float* weight, float epsilon, std::int64_t hidden,
-                    __nv_bfloat16* __restrict__ out) {
+                    typename Destination<Out>::Pointer out) {
   let_next_kernel_begin();
   __shared__ float warp_sums[warp_size];
   const std::int64_t first = std::int64_t{threadIdx.x} * N;
@@ -56,17 +68,16 @@ __global__ void __launch_bounds__(most_threads, kept == 1 ? 2 : 1)
   }
   for (std::int64_t i = first + kept * step; i < hidden; i += step)
     add_squares(load<N>(x + row + i));
-  sum = sum_of_lanes(sum);
-  const unsigned lane = threadIdx.x % warp_size;
-  if (lane == 0) warp_sums[threadIdx.x / warp_size] = sum;
+  sum = warp_reduce(sum, SumOf());
+  if (lane_id() == 0) warp_sums[warp_id()] = sum;
   __syncthreads();
   // Every warp adds the warps' sums for itself, which saves a second barrier.
-  sum = sum_of_lanes(lane < blockDim.x / warp_size ? warp_sums[lane] : 0.0f);
+  sum = warp_reduce(lane_id() < block_warps() ? warp_sums[lane_id()] : 0.0f, SumOf());
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(hidden) + epsilon);
   const auto write = [&](std::int64_t i, Vector<float, N> of, const Vector<float, N>& scale) {
 #pragma unroll
     for (int k = 0; k < N; ++k) of.at[k] = of.at[k] * factor * scale.at[k];
-    store(rounded(of), out + row + i);
+    put(of, out + row + i);
   };
 #pragma unroll
   for (int j = 0; j < kept; ++j) {
@@ -77,30 +88,40 @@ __global__ void __launch_bounds__(most_threads, kept == 1 ? 2 : 1)
   }
 }
 
-template <int N>
+template <int N, typename Out>
 void launch(const float* x, const float* weight, float epsilon, std::int32_t rows,
-            std::int64_t hidden, void* out, cudaStream_t stream) {
+            std::int64_t hidden, Out* out, cudaStream_t stream) {
   const std::int64_t warps = (hidden + N * warp_size - 1) / (N * warp_size);
   const auto threads =
       static_cast<unsigned>(std::min<std::int64_t>(warps * warp_size, most_threads));
   // With fewer rows than multiprocessors, two blocks on one only take room from the next kernel.
   const bool share = rows > 128 && hidden <= std::int64_t{threads} * N;
-  launch_early(share ? rms_norm_kernel<N, 1> : rms_norm_kernel<N, most_kept>,
+  launch_early(share ? rms_norm_kernel<N, 1, Out> : rms_norm_kernel<N, most_kept, Out>,
                dim3(static_cast<unsigned>(rows)), threads, 0, stream, x, weight, epsilon, hidden,
-               static_cast<__nv_bfloat16*>(out));
+               out);
   check_launch("rms_norm");
+}
+
+template <typename Out>
+void launch_width(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                  std::int64_t hidden, Out* out, cudaStream_t stream) {
+  if (rows == 0) return;
+  const bool vectors = hidden % vector_width == 0 && takes_vectors(x, sizeof(float)) &&
+                       takes_vectors(weight, sizeof(float)) && takes_vectors(out, sizeof(Out));
+  const auto launch_rows = vectors ? launch<vector_width, Out> : launch<1, Out>;
+  launch_rows(x, weight, epsilon, rows, hidden, out, stream);
 }
 
 }  // namespace
 
 void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
               std::int64_t hidden, void* out, cudaStream_t stream) {
-  if (rows == 0) return;
-  const bool vectors = hidden % vector_width == 0 && takes_vectors(x, sizeof(float)) &&
-                       takes_vectors(weight, sizeof(float)) &&
-                       takes_vectors(out, sizeof(__nv_bfloat16));
-  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
-  launch_width(x, weight, epsilon, rows, hidden, out, stream);
+  launch_width(x, weight, epsilon, rows, hidden, static_cast<__nv_bfloat16*>(out), stream);
+}
+
+void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                  std::int64_t hidden, float* into, cudaStream_t stream) {
+  launch_width(x, weight, epsilon, rows, hidden, into, stream);
 }
 
 }  // namespace coppice::cuda

@@ -1,3 +1,4 @@
+#include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
@@ -7,66 +8,128 @@
 namespace coppice::cuda {
 namespace {
 
-/// Blocks (rows, column_blocks): a thread takes N elements of one head's first half and their N
-/// partners of the second half.
+/// Blocks (rows, column_blocks): a thread takes N pairs of one head.
 template <int N>
 __global__ void rope_write_kv_kernel(const RopeTensors tensors) {
   let_next_kernel_begin();
   wait_for_former_kernels();
-  const std::int32_t half = tensors.half_dim;
-  const std::int32_t per_head = half / N;
+  const std::int32_t per_head = tensors.head_dim / 2 / N;
   const auto item = static_cast<std::int32_t>(column_of_thread());
   if (item >= all_heads(tensors) * per_head) return;
   const std::int32_t head = item / per_head;
   const std::int32_t i = item % per_head * N;
   const std::int64_t row = blockIdx.x;
-  const float* x = place_in_qkv(tensors, row, head, i);
-  rotate_and_write<N>(tensors, row, head, i, load<N>(x), load<N>(x + half));
+  const float* x = head_in_qkv(tensors, row, head);
+  const Pair at = pair_of(tensors, i);
+  rotate_and_write<N>(tensors, row, head, i, load<N>(x + at.low), load<N>(x + at.high));
+}
+
+constexpr int head_warps = 4;
+
+/// Blocks (rows, heads / head_warps): a warp takes one head, a lane N pairs of it at a time. A lane
+/// reads its elements a second time rather than keep as many as the largest head has.
+template <int N>
+__global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
+  let_next_kernel_begin();
+  const std::int32_t head =
+      static_cast<std::int32_t>(blockIdx.y) * head_warps + static_cast<std::int32_t>(warp_id());
+  if (head >= all_heads(tensors)) return;
+  wait_for_former_kernels();
+  const std::int32_t pairs = tensors.head_dim / 2;
+  const std::int64_t row = blockIdx.x;
+  const float* x = head_in_qkv(tensors, row, head);
+  const float* weight = head < tensors.heads                      ? tensors.norms.query
+                        : head < tensors.heads + tensors.kv_heads ? tensors.norms.key
+                                                                  : nullptr;
+  float sum = 0.0f;
+  for (std::int32_t i = lane_id() * N; i < pairs && weight != nullptr; i += warp_size * N) {
+    const Pair at = pair_of(tensors, i);
+    const Vector<float, N> low = load<N>(x + at.low), high = load<N>(x + at.high);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += low.at[k] * low.at[k] + high.at[k] * high.at[k];
+  }
+  sum = warp_reduce(sum, SumOf());
+  const float factor =
+      1.0f / sqrtf(sum / static_cast<float>(tensors.head_dim) + tensors.norms.epsilon);
+  for (std::int32_t i = lane_id() * N; i < pairs; i += warp_size * N) {
+    const Pair at = pair_of(tensors, i);
+    Vector<float, N> low = load<N>(x + at.low), high = load<N>(x + at.high);
+    if (weight != nullptr) {
+      const Vector<float, N> low_scales = load<N>(weight + at.low);
+      const Vector<float, N> high_scales = load<N>(weight + at.high);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        low.at[k] = low.at[k] * factor * low_scales.at[k];
+        high.at[k] = high.at[k] * factor * high_scales.at[k];
+      }
+    }
+    rotate_and_write<N>(tensors, row, head, i, low, high);
+  }
 }
 
 template <int N>
 void launch(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
-  const std::int64_t items =
-      (std::int64_t{tensors.heads} + 2 * std::int64_t{tensors.kv_heads}) * (tensors.half_dim / N);
+  const std::int64_t items = std::int64_t{all_heads(tensors)} * (tensors.head_dim / 2 / N);
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(items));
   launch_early(rope_write_kv_kernel<N>, grid, column_threads, 0, stream, tensors);
   check_launch("rope_write_kv");
 }
 
+template <int N>
+void launch_with_norms(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>((all_heads(tensors) + head_warps - 1) / head_warps));
+  launch_early(norm_rope_write_kv_kernel<N>, grid, head_warps * warp_size, 0, stream, tensors);
+  check_launch("rope_write_kv with norms");
+}
+
 }  // namespace
 
-RopeTensors rope_tensors(const PassView& pass, float* qkv, std::int32_t heads,
-                         const RopeTable& rope, const KvLayout& layout, void* keys, void* values,
-                         std::int32_t layer) {
+RopeTensors rope_tensors(const PassView& pass, float* qkv, const QkvOutput& to) {
+  const KvLayout& layout = to.layout;
   const std::int64_t layer_start =
-      std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
+      std::int64_t{to.layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
   return {pass.positions,
           pass.write_slots,
           qkv,
-          rope.cosine.as<float>(),
-          rope.sine.as<float>(),
-          static_cast<__nv_bfloat16*>(keys) + layer_start,
-          static_cast<__nv_bfloat16*>(values) + layer_start,
-          heads,
+          to.rope->cosine.as<float>(),
+          to.rope->sine.as<float>(),
+          static_cast<__nv_bfloat16*>(to.keys) + layer_start,
+          static_cast<__nv_bfloat16*>(to.values) + layer_start,
+          to.heads,
           layout.kv_heads,
-          layout.head_dim / 2,
-          layout.page_size};
+          layout.head_dim,
+          to.rope->half_dim,
+          layout.page_size,
+          to.norms};
 }
 
-void rope_write_kv(const PassView& pass, float* qkv, std::int32_t heads, const RopeTable& rope,
-                   const KvLayout& layout, void* keys, void* values, std::int32_t layer,
-                   std::int32_t rows, cudaStream_t stream) {
+void rope_write_kv(const PassView& pass, float* qkv, const QkvOutput& to, std::int32_t rows,
+                   cudaStream_t stream) {
   if (rows == 0) return;
-  rope_write_kv(rope_tensors(pass, qkv, heads, rope, layout, keys, values, layer), rows, stream);
+  rope_write_kv(rope_tensors(pass, qkv, to), rows, stream);
 }
 
 void rope_write_kv(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
-  const bool vectors =
-      tensors.half_dim % vector_width == 0 && takes_vectors(tensors.qkv, sizeof(float)) &&
-      takes_vectors(tensors.cosine, sizeof(float)) && takes_vectors(tensors.sine, sizeof(float)) &&
+  const HeadNorms& norms = tensors.norms;
+  const bool aligned =
+      takes_vectors(tensors.qkv, sizeof(float)) && takes_vectors(tensors.cosine, sizeof(float)) &&
+      takes_vectors(tensors.sine, sizeof(float)) &&
       takes_vectors(tensors.keys, sizeof(__nv_bfloat16)) &&
-      takes_vectors(tensors.values, sizeof(__nv_bfloat16));
-  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
+      takes_vectors(tensors.values, sizeof(__nv_bfloat16)) &&
+      takes_vectors(norms.query, sizeof(float)) && takes_vectors(norms.key, sizeof(float));
+  // Both kinds of pairs in vectors.
+  const auto takes = [&](std::int32_t width) {
+    return tensors.half_dim % width == 0 && tensors.head_dim / 2 % width == 0 && aligned;
+  };
+  if (norms.query == nullptr && norms.key == nullptr) {
+    const auto launch_width = takes(vector_width) ? launch<vector_width> : launch<1>;
+    return launch_width(tensors, rows, stream);
+  }
+  // Wide enough that few lanes idle.
+  const auto launch_width = takes(4) && tensors.head_dim > 128  ? launch_with_norms<4>
+                            : takes(2) && tensors.head_dim > 64 ? launch_with_norms<2>
+                                                                : launch_with_norms<1>;
   launch_width(tensors, rows, stream);
 }
 

@@ -1,4 +1,4 @@
-// Rotation of one pair of a head's elements and the write into the KV pool, for the kernel of
+// Rotation of one pair of a head's elements and the write into the KV pool, for the kernels of
 // rope_write_kv() and for products that end in it.
 #pragma once
 
@@ -12,24 +12,33 @@ namespace coppice::cuda {
 __host__ __device__ inline std::int32_t all_heads(const RopeTensors& tensors) {
   return tensors.heads + 2 * tensors.kv_heads;
 }
-__device__ inline float* place_in_qkv(const RopeTensors& tensors, std::int64_t row,
-                                      std::int32_t head, std::int32_t i) {
-  return tensors.qkv + (row * all_heads(tensors) + head) * 2 * tensors.half_dim + i;
+__device__ inline float* head_in_qkv(const RopeTensors& tensors, std::int64_t row,
+                                     std::int32_t head) {
+  return tensors.qkv + (row * all_heads(tensors) + head) * tensors.head_dim;
 }
 
-/// Takes elements i to i + N - 1 of a head's first half and their partners of the second to where
-/// they belong.
+/// A head's elements in head_dim / 2 pairs: first those that are rotated, then the others, which
+/// stay together so that neighbouring pairs have neighbouring elements.
+struct Pair {
+  std::int32_t low, high;
+};
+__device__ inline Pair pair_of(const RopeTensors& tensors, std::int32_t i) {
+  const std::int32_t half = tensors.half_dim;
+  if (i < half) return {i, i + half};
+  return {i + half, i + tensors.head_dim / 2};
+}
+
+/// Takes elements of pairs i to i + N - 1 of a head to where they belong.
 template <int N>
 __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t row,
                                         std::int32_t head, std::int32_t i, Vector<float, N> low,
                                         Vector<float, N> high) {
-  const std::int32_t half = tensors.half_dim;
   const bool is_query = head < tensors.heads;
   const bool is_value = head >= tensors.heads + tensors.kv_heads;
   const KvSlot slot = is_query ? no_slot : tensors.slots[row];
   if (!is_query && slot < 0) return;
-  if (!is_value) {
-    const std::int64_t angle = std::int64_t{tensors.positions[row]} * half + i;
+  if (!is_value && i < tensors.half_dim) {
+    const std::int64_t angle = std::int64_t{tensors.positions[row]} * tensors.half_dim + i;
     const Vector<float, N> cosine = load<N>(tensors.cosine + angle);
     const Vector<float, N> sine = load<N>(tensors.sine + angle);
 #pragma unroll
@@ -40,19 +49,20 @@ __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t
       high.at[k] = __fmaf_rn(b, cosine.at[k], __fmul_rn(a, sine.at[k]));
     }
   }
+  const Pair at = pair_of(tensors, i);
   if (is_query) {
-    float* to = place_in_qkv(tensors, row, head, i);
-    store(low, to);
-    store(high, to + half);
+    float* to = head_in_qkv(tensors, row, head);
+    store(low, to + at.low);
+    store(high, to + at.high);
     return;
   }
   const std::int32_t kv_head = head - tensors.heads - (is_value ? tensors.kv_heads : 0);
   const std::int64_t page = slot / tensors.page_size;
   const std::int64_t token =
       (page * tensors.kv_heads + kv_head) * tensors.page_size + slot % tensors.page_size;
-  __nv_bfloat16* to = (is_value ? tensors.values : tensors.keys) + token * 2 * half + i;
-  store(rounded(low), to);
-  store(rounded(high), to + half);
+  __nv_bfloat16* to = (is_value ? tensors.values : tensors.keys) + token * tensors.head_dim;
+  store(rounded(low), to + at.low);
+  store(rounded(high), to + at.high);
 }
 
 }  // namespace coppice::cuda

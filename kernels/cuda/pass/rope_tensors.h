@@ -22,13 +22,19 @@ struct RopeTensors {
   __nv_bfloat16* values;  ///< of the layer
   std::int32_t heads;
   std::int32_t kv_heads;
-  std::int32_t half_dim;
+  std::int32_t head_dim;
+  std::int32_t half_dim;  ///< of what is rotated
   std::int32_t page_size;
+  HeadNorms norms;
 };
 
-RopeTensors rope_tensors(const PassView& pass, float* qkv, std::int32_t heads,
-                         const RopeTable& rope, const KvLayout& layout, void* keys, void* values,
-                         std::int32_t layer);
+/// Whether products can end in it: what becomes of an element depends on no other but its partner.
+inline bool takes_pairs(const RopeTensors& tensors) {
+  return 2 * tensors.half_dim == tensors.head_dim && tensors.norms.query == nullptr &&
+         tensors.norms.key == nullptr;
+}
+
+RopeTensors rope_tensors(const PassView& pass, float* qkv, const QkvOutput& to);
 void rope_write_kv(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream);
 
 }  // namespace coppice::cuda
