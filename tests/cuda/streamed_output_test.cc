@@ -54,7 +54,7 @@ class StreamedOutput : public testing::LinearRig {
   std::mt19937 random_{11};
 };
 
-TEST_F(StreamedOutput, GatedIsTheProductThenSwiglu) {
+TEST_F(StreamedOutput, GatedIsTheProductThenGlu) {
   using Shape = std::pair<std::int64_t, std::int64_t>;
   for (const auto& [n, in] : std::vector<Shape>{
            {8, 64}, {5, 128}, {36, 192}, {1007, 320}, {1500, 128}, {7744, 768}, {11328, 512}}) {
@@ -67,12 +67,17 @@ TEST_F(StreamedOutput, GatedIsTheProductThenSwiglu) {
       GuardedArray<std::uint16_t> expected(static_cast<std::size_t>(padded * n)),
           got(static_cast<std::size_t>(padded * n));
       engine_->run(*layer.weights, x.data(), rows, product.data(), false, stream_);
-      cuda::glu(Activation::silu, product.data(), static_cast<std::int32_t>(padded), n,
-                expected.data(), stream_);
-      ASSERT_TRUE(engine_->run_gated(*layer.weights, Activation::silu, x.data(), rows, got.data(),
-                                     stream_));
-      EXPECT_EQ(got.download(), expected.download());
-      EXPECT_TRUE(got.guards_intact());
+      std::vector<std::uint16_t> by_activation[2];
+      for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+        cuda::glu(activation, product.data(), static_cast<std::int32_t>(padded), n, expected.data(),
+                  stream_);
+        ASSERT_TRUE(
+            engine_->run_gated(*layer.weights, activation, x.data(), rows, got.data(), stream_));
+        EXPECT_EQ(got.download(), expected.download());
+        EXPECT_TRUE(got.guards_intact());
+        by_activation[activation == Activation::gelu_tanh] = got.download();
+      }
+      EXPECT_NE(by_activation[0], by_activation[1]);
     }
   }
 }
@@ -169,6 +174,25 @@ TEST_F(StreamedOutput, IsRefusedWhereWeightsAreNotStreamed) {
   heads.half_dim = 12;  // two sides of a tile would cross heads
   heads.heads = 1;
   EXPECT_FALSE(engine_->run_qkv(*wide.weights, x.data(), 1, heads, stream_));
+}
+
+TEST_F(StreamedOutput, IsRefusedForHeadsWithNormsOrPartlyRotated) {
+  const Layer layer = make_layer(3 * 32, 128, 1, false);
+  const GuardedArray<std::uint16_t> x(layer.x);
+  const GuardedArray<float> norm(std::vector<float>(32, 1.0f));
+  cuda::RopeTensors heads{};
+  heads.heads = heads.kv_heads = 1;
+  heads.head_dim = 32;
+  heads.half_dim = 16;
+  ASSERT_TRUE(cuda::can_rotate(heads));
+  for (const HeadNorms norms :
+       {HeadNorms{norm.data(), nullptr, 1e-6f}, {nullptr, norm.data(), 0}}) {
+    heads.norms = norms;
+    EXPECT_FALSE(engine_->run_qkv(*layer.weights, x.data(), 1, heads, stream_));
+  }
+  heads.norms = {};
+  heads.half_dim = 8;
+  EXPECT_FALSE(engine_->run_qkv(*layer.weights, x.data(), 1, heads, stream_));
 }
 
 }  // namespace
