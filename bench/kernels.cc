@@ -178,7 +178,7 @@ void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m)
       plan.assign(kv.segments, rows, m.kv_heads, workers.threads());
       const auto times = measure_together(types.size(), [&](std::size_t type) {
         for (std::int32_t layer = 0; layer < m.layers; ++layer) {
-          engine.run(plan, q.as<float>(), stride, m.heads, scale, layout, types[type],
+          engine.run(plan, {}, q.as<float>(), stride, m.heads, {scale}, layout, types[type],
                      kv_of[type][0].data(), kv_of[type][1].data(), layer, DType::f32, out.data());
         }
       });

@@ -26,14 +26,21 @@ struct AttentionEngine::Impl {
 AttentionEngine::AttentionEngine(Workers& workers) : impl_(std::make_unique<Impl>(workers)) {}
 AttentionEngine::~AttentionEngine() = default;
 
-void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_t q_stride,
-                          std::int32_t heads, float scale, const KvLayout& layout, DType kv_dtype,
+void AttentionEngine::run(const AttentionPlan& plan, std::span<const std::int32_t> positions,
+                          const float* q, std::int64_t q_stride, std::int32_t heads,
+                          const AttentionRule& rule, const KvLayout& layout, DType kv_dtype,
                           const void* keys, const void* values, std::int32_t layer, DType out_dtype,
                           void* out) {
   if (plan.queries == 0) return;
   if (layout.head_dim < 1 || layout.kv_heads < 1 || heads < 1 || heads % layout.kv_heads != 0) {
     throw_failure(cat("attention: ", heads, " heads of ", layout.head_dim, " over ",
                       layout.kv_heads, " KV heads; heads must be a multiple of KV heads"));
+  }
+  if (rule.window < 0 || !(rule.soft_cap >= 0.0f) ||
+      (rule.window > 0 && positions.size() != static_cast<std::size_t>(plan.queries))) {
+    throw_failure(cat("attention: ", positions.size(), " positions of ", plan.queries,
+                      " rows by a window of ", rule.window, " tokens and a soft cap of ",
+                      rule.soft_cap));
   }
   const std::int64_t dim = layout.head_dim;
   const std::int64_t layer_bytes = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size *
@@ -51,7 +58,8 @@ void AttentionEngine::run(const AttentionPlan& plan, const float* q, std::int64_
                      q_stride,
                      heads,
                      heads / layout.kv_heads,
-                     scale,
+                     rule,
+                     positions.data(),
                      &layout,
                      of_layer(keys),
                      of_layer(values),

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/window.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
@@ -33,6 +34,7 @@ struct Scratch {
   float* maximum;  ///< [row], base 2
   float* sum;      ///< [row]
   float* rescale;  ///< [row]: factor of `out` before the block is added
+  float* behind;   ///< [row]: how far its position is behind the tile's first; for windows
   float* widened;  ///< [token][head_dim]: a block's keys or values
 };
 
@@ -44,7 +46,8 @@ inline Scratch carve(float* memory, std::int64_t dim) {
   s.maximum = s.out + attention_rows * dim;
   s.sum = s.maximum + attention_rows;
   s.rescale = s.sum + attention_rows;
-  s.widened = s.rescale + attention_rows;
+  s.behind = s.rescale + attention_rows;
+  s.widened = s.behind + attention_rows;
   return s;
 }
 
@@ -55,7 +58,9 @@ struct Tile {
   std::int32_t first_row;  ///< packed row of the item
   std::int32_t rows;
   std::int64_t dim;
+  std::int32_t nearest = 0, farthest = 0;  ///< positions of its rows; for windows
 
+  std::int32_t window() const { return call->rule.window; }
   std::int32_t query(std::int32_t row) const {
     return chunk->q_begin + (first_row + row) / call->group;
   }
@@ -73,7 +78,10 @@ struct Block {
   std::int64_t offset[attention_block];  ///< into keys and values
   std::int64_t widened_offset[attention_block];
   std::int32_t row_begin[attention_block], row_end[attention_block];
-  bool masked;  ///< some row does not see some token
+  bool masked;  ///< some row does not see some token by its interval
+  /// By a window, the rows that see the token are less than this behind the tile's first position.
+  float behind_end[attention_block];
+  bool windowed;  ///< some row does not see some token by the window
 };
 
 /// The score loops run over whole groups of tokens: the last one is repeated.
@@ -83,12 +91,43 @@ inline void repeat_last(std::int32_t tokens, std::int64_t* offset) {
   }
 }
 
+/// The positions of a tile's rows, `padded_rows` of which repeat its last one.
+inline void place_rows(Tile& tile, std::int32_t padded_rows, const Scratch& s) {
+  const auto position = [&](std::int32_t row) { return tile.call->positions[tile.query(row)]; };
+  tile.nearest = tile.farthest = position(0);
+  for (std::int32_t row = 1; row < tile.rows; ++row) {
+    tile.nearest = std::min(tile.nearest, position(row));
+    tile.farthest = std::max(tile.farthest, position(row));
+  }
+  for (std::int32_t row = 0; row < padded_rows; ++row) {
+    s.behind[row] = static_cast<float>(position(std::min(row, tile.rows - 1)) - tile.nearest);
+  }
+}
+
+/// The window's part in filling a block; false if no row of the tile is near enough to any token.
+inline bool window_block(const Tile& tile, std::int32_t begin, Block& block) {
+  // Distances count exactly in f32 up to here, which exceeds those in a tree by far.
+  constexpr std::int64_t countable = 1 << 24;
+  const std::int32_t* position = tile.call->plan->position.data() + begin;
+  bool seen = false;
+  for (std::int32_t t = 0; t < block.tokens; ++t) {
+    const std::int64_t end = window_end(position[t], tile.window());
+    block.behind_end[t] =
+        static_cast<float>(std::clamp<std::int64_t>(end - tile.nearest, 0, countable));
+    seen = seen || end > tile.nearest;
+    block.windowed = block.windowed || end <= tile.farthest;
+  }
+  return seen;
+}
+
 /// Fills `block` from flattened tokens [begin, end); false if no row of the tile sees any.
 inline bool fill_block(const Tile& tile, std::int32_t begin, std::int32_t end, Block& block) {
   const AttentionPlan& plan = *tile.call->plan;
   const KvLayout& layout = *tile.call->layout;
   block.tokens = end - begin;
   block.masked = false;
+  block.windowed = false;
+  if (tile.window() > 0 && !window_block(tile, begin, block)) return false;
   if (!tile.chunk->full) {
     bool seen = false;
     for (std::int32_t t = 0; t < block.tokens; ++t) {

@@ -1,7 +1,6 @@
 #include "kernels/cpu/attention_plan.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "base/error.h"
 
@@ -49,6 +48,7 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
   slot.clear();
   q_begin.clear();
   q_end.clear();
+  position.clear();
   chunks.clear();
   text_end.clear();
   std::int32_t seeing = 0;  // the query after the last that sees anything so far
@@ -63,9 +63,14 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
       text_end.push_back(static_cast<std::int32_t>(slot.size()));
     }
     seeing = std::max(seeing, segment.q_end);
-    const auto before = static_cast<std::ptrdiff_t>(slot.size());
-    slot.insert(slot.end(), segment.slots.begin(), segment.slots.end());
-    slot.erase(std::remove(slot.begin() + before, slot.end(), no_slot), slot.end());
+    std::int32_t at = segment.first_position;
+    for (const KvSlot s : segment.slots) {
+      if (s != no_slot) {
+        slot.push_back(s);
+        position.push_back(at);
+      }
+      ++at;
+    }
     q_begin.resize(slot.size(), segment.q_begin);
     q_end.resize(slot.size(), segment.q_end);
   }

@@ -28,6 +28,7 @@ struct AttentionPlan {
   std::vector<KvSlot> slot;           ///< by flattened KV token
   std::vector<std::int32_t> q_begin;  ///< by flattened KV token
   std::vector<std::int32_t> q_end;
+  std::vector<std::int32_t> position;  ///< by flattened KV token, in its text
   std::vector<std::int32_t> text_end;  ///< by text: the place after its last KV token
   std::vector<Chunk> chunks;
   /// Partial results of query q: partial_of[reduce_begin[q]] ... [reduce_begin[q + 1] - 1].

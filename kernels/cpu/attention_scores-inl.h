@@ -82,10 +82,20 @@ HWY_INLINE void score_tokens(const float* queries, const float* keys, const std:
   }
 }
 
+/// Scores are to base 2.
+HWY_INLINE void cap_scores(const Tile& tile, float* scores, std::int32_t count) {
+  const Floats d;
+  const float cap = tile.call->rule.soft_cap * kLog2E;
+  for (std::int32_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(soft_capped(d, hn::LoadU(d, scores + i), cap), d, scores + i);
+  }
+}
+
 template <int kVectors>
-HWY_INLINE void soften_wide(const Block& block, const Scratch& s) {
+HWY_INLINE void soften_wide(const Tile& tile, const Block& block, const Scratch& s) {
   const Floats d;
   constexpr std::int32_t stride = kVectors * kLanes;
+  if (tile.call->rule.soft_cap > 0) cap_scores(tile, s.scores, block.tokens * stride);
   if (block.masked) {
     const auto lane = hn::Iota(d, 0);
     const auto hidden = hn::Set(d, kMinusInfinity);
@@ -97,6 +107,18 @@ HWY_INLINE void soften_wide(const Block& block, const Scratch& s) {
         const auto row = hn::Add(lane, hn::Set(d, static_cast<float>(v * kLanes)));
         float* at = s.scores + t * stride + v * kLanes;
         const auto sees = hn::And(hn::Ge(row, begin), hn::Lt(row, end));
+        hn::StoreU(hn::IfThenElse(sees, hn::LoadU(d, at), hidden), d, at);
+      }
+    }
+  }
+  if (block.windowed) {
+    const auto hidden = hn::Set(d, kMinusInfinity);
+    for (std::int32_t t = 0; t < block.tokens; ++t) {
+      const auto end = hn::Set(d, block.behind_end[t]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        float* at = s.scores + t * stride + v * kLanes;
+        const auto sees = hn::Lt(hn::LoadU(d, s.behind + v * kLanes), end);
         hn::StoreU(hn::IfThenElse(sees, hn::LoadU(d, at), hidden), d, at);
       }
     }
@@ -133,7 +155,7 @@ HWY_NOINLINE void score_wide(const Tile& tile, TokenRows<DType::f32> keys, const
     score_tokens<kVectors, kTokens>(s.queries, keys.first, keys.offset + t, tile.dim,
                                     s.scores + t * kVectors * kLanes);
   }
-  soften_wide<kVectors>(block, s);
+  soften_wide<kVectors>(tile, block, s);
 }
 
 inline void score_wide_rows(std::int32_t vectors, const Tile& tile, TokenRows<DType::f32> keys,
@@ -208,9 +230,17 @@ inline void soften_narrow(const Tile& tile, const Block& block, const Scratch& s
   for (std::int32_t row = 0; row < tile.rows; ++row) {
     float* scores = s.scores + row * attention_block;
     std::int32_t end = block.tokens;
+    if (tile.call->rule.soft_cap > 0) {
+      cap_scores(tile, scores, (end + kLanes - 1) / kLanes * kLanes);
+    }
     if (block.masked) {
       for (std::int32_t t = 0; t < block.tokens; ++t) {
         if (row < block.row_begin[t] || row >= block.row_end[t]) scores[t] = kMinusInfinity;
+      }
+    }
+    if (block.windowed) {
+      for (std::int32_t t = 0; t < block.tokens; ++t) {
+        if (s.behind[row] >= block.behind_end[t]) scores[t] = kMinusInfinity;
       }
     }
     for (; end % kLanes != 0; ++end) scores[end] = kMinusInfinity;

@@ -70,6 +70,16 @@ std::int32_t next_tile(std::int32_t left, bool plain, std::int32_t* vectors) {
   return *vectors == 0 ? left : std::min(left, *vectors * kLanes);
 }
 
+/// Queries with the scale and log2(e) in them, as the tile's scores want them.
+void load_queries(const Tile& tile, std::int32_t vectors, std::int32_t padded_rows,
+                  const Scratch& s) {
+  const float factor = tile.call->rule.scale * kLog2E;
+  if (vectors > 0) return transpose_queries(tile, padded_rows, factor, s.queries);
+  for (std::int32_t r = 0; r < tile.rows; ++r) {
+    store_row(tile.q_row(r), factor, tile.dim, s.queries + r * tile.dim);
+  }
+}
+
 template <DType kType>
 void attend_as(const AttentionCall& call, std::int32_t chunk_index, std::int32_t kv_head,
                float* memory) {
@@ -81,20 +91,13 @@ void attend_as(const AttentionCall& call, std::int32_t chunk_index, std::int32_t
   for (std::int32_t row = 0; row < rows;) {
     std::int32_t vectors = 0;
     const std::int32_t tile_rows = next_tile(rows - row, plain, &vectors);
-    const Tile tile{&call, &chunk, kv_head, row, tile_rows, dim};
+    Tile tile{&call, &chunk, kv_head, row, tile_rows, dim};
     row += tile_rows;
 
     const std::int32_t padded_rows = vectors == 0 ? tile_rows : vectors * kLanes;
     std::fill_n(s.maximum, padded_rows, kMinusInfinity);
     std::fill_n(s.sum, padded_rows, 0.0f);
-    const float factor = call.scale * kLog2E;
-    if (vectors > 0) {
-      transpose_queries(tile, padded_rows, factor, s.queries);
-    } else {
-      for (std::int32_t r = 0; r < tile_rows; ++r) {
-        store_row(tile.q_row(r), factor, dim, s.queries + r * dim);
-      }
-    }
+    if (tile.window() > 0) place_rows(tile, padded_rows, s);
     const auto fill = [&](std::int32_t from, Block& block) {
       for (std::int32_t end; from < chunk.kv_end; from = end) {
         end = std::min(from + attention_block, chunk.kv_end);
@@ -106,6 +109,7 @@ void attend_as(const AttentionCall& call, std::int32_t chunk_index, std::int32_t
     Block *now = &blocks[0], *next = &blocks[1];
     bool first = true;
     std::int32_t end = fill(chunk.kv_begin, *now);
+    if (end > chunk.kv_begin) load_queries(tile, vectors, padded_rows, s);
     while (end > chunk.kv_begin) {
       const std::int32_t next_end = fill(end, *next);
       const auto keys = rows_of<kType>(call.keys, *now);
@@ -219,7 +223,7 @@ HWY_EXPORT(attend_item);
 HWY_EXPORT(join_queries);
 
 std::int64_t attention_scratch_floats(std::int32_t head_dim) {
-  return attention_rows * (2 * std::int64_t{head_dim} + attention_block + 3) +
+  return attention_rows * (2 * std::int64_t{head_dim} + attention_block + 4) +
          attention_block * std::int64_t{head_dim};
 }
 

@@ -18,7 +18,8 @@ struct AttentionCall {
   const float* q;
   std::int64_t q_stride;
   std::int32_t heads, group;  ///< group: query heads per KV head
-  float scale;
+  AttentionRule rule;
+  const std::int32_t* positions;  ///< by query; read where the rule has a window
   const KvLayout* layout;
   const void* keys;    ///< first page of the layer, of kv_dtype
   const void* values;  ///< first page of the layer, of kv_dtype

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,14 +16,20 @@
 #include "kernels/cpu/soft_cap.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
+#include "kernels/window.h"
 
 namespace coppice {
 namespace {
 
-/// Holds copies of the lists that operations read, and the attention plan that all layers share.
+/// Holds copies of the lists that operations read, and an attention plan for each window, which its
+/// layers share.
 class CpuPass final : public Pass {
  public:
-  CpuPass(std::int32_t kv_heads, int workers) : kv_heads_(kv_heads), workers_(workers) {}
+  CpuPass(const PassLimits& limits, int workers)
+      : windows_(limits.windows),
+        plans_(limits.windows.size()),
+        kv_heads_(limits.attention.kv_heads),
+        workers_(workers) {}
 
   PassShape begin(const PassInputs& inputs) override {
     const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
@@ -30,17 +37,30 @@ class CpuPass final : public Pass {
     positions.assign(inputs.positions.begin(), inputs.positions.end());
     write_slots.assign(inputs.write_slots.begin(), inputs.write_slots.end());
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
-    plan.assign(inputs.segments, rows, kv_heads_, workers_);
+    for (std::size_t i = 0; i < windows_.size(); ++i) {
+      trim_to_window(inputs.segments, inputs.positions, windows_[i], trimmed_);
+      plans_[i].assign(trimmed_, rows, kv_heads_, workers_);
+    }
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
   void run(const PassVariant&, const std::function<void()>& body) override { body(); }
 
+  const AttentionPlan& plan_for(std::int32_t window) const {
+    const auto found = std::find(windows_.begin(), windows_.end(), window);
+    if (found == windows_.end()) {
+      throw_failure(cat("attention: a window of ", window, " tokens is none of the pass's"));
+    }
+    return plans_[static_cast<std::size_t>(found - windows_.begin())];
+  }
+
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> positions, logit_rows;
   std::vector<KvSlot> write_slots;
-  AttentionPlan plan;
 
  private:
+  const std::vector<std::int32_t> windows_;
+  std::vector<AttentionPlan> plans_;  ///< by window
+  std::vector<KvSegment> trimmed_;
   std::int32_t kv_heads_;
   int workers_;
 };
@@ -82,7 +102,7 @@ class CpuDevice final : public Device {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
-    return std::make_unique<CpuPass>(limits.attention.kv_heads, threads());
+    return std::make_unique<CpuPass>(limits, threads());
   }
   void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
              float* out) override {
@@ -114,8 +134,9 @@ class CpuDevice final : public Device {
   void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride, std::int32_t heads,
                       const AttentionRule& rule, const KvLayout& layout, const void* keys,
                       const void* values, std::int32_t layer, void* out) override {
-    attention_.run(cpu_pass(pass).plan, q, q_stride, heads, rule.scale, layout, kv_, keys, values,
-                   layer, compute_, out);
+    const CpuPass& p = cpu_pass(pass);
+    attention_.run(p.plan_for(rule.window), p.positions, q, q_stride, heads, rule, layout, kv_,
+                   keys, values, layer, compute_, out);
   }
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                          float* out) override {

@@ -139,6 +139,25 @@ HWY_INLINE V exp2_nonpositive(D d, V x) {
   return hn::IfThenElseZero(in_range, scaled);
 }
 
+/// cap tanh(x / cap), relative error below 5e-7. Near 0, where 1 - exp(-2 |z|) would lose digits,
+/// tanh(z) / z is a polynomial of z^2, which interpolates up to 5/8 in Chebyshev points. NaN stays.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V soft_capped(D d, V x, float cap) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto z = hn::Mul(hn::Abs(x), hn::Set(d, 1.0f / cap));
+  const auto square = hn::Mul(z, z);
+  auto p = hn::Set(d, -0.00609671418f);
+  p = hn::MulAdd(p, square, hn::Set(d, 0.0209971797f));
+  p = hn::MulAdd(p, square, hn::Set(d, -0.0538509078f));
+  p = hn::MulAdd(p, square, hn::Set(d, 0.133327693f));
+  p = hn::MulAdd(p, square, hn::Set(d, -0.333333284f));
+  const auto near = hn::MulAdd(hn::Mul(z, square), p, z);
+  const auto e = exp2_nonpositive(d, hn::Mul(z, hn::Set(d, -2.88539008f)));
+  const auto far = hn::Div(hn::Sub(one, e), hn::Add(one, e));
+  const auto tanh = hn::IfThenElse(hn::Lt(z, hn::Set(d, 0.625f)), near, far);
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::CopySign(hn::Mul(tanh, hn::Set(d, cap)), x));
+}
+
 }  // namespace coppice::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

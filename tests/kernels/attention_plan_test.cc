@@ -30,12 +30,13 @@ std::vector<VisibleKv> tree_kv(const TokenTree& tree, std::int32_t prefix) {
 
 /// Throws Error(failure) that names the first broken invariant.
 void validate(const AttentionPlan& plan) {
-  const auto& [queries, slot, q_begin, q_end, text_end, chunks, reduce_begin, partial_of,
+  const auto& [queries, slot, q_begin, q_end, position, text_end, chunks, reduce_begin, partial_of,
                partials] = plan;
   const auto fail = [](const auto&... what) { throw_failure(cat("attention plan: ", what...)); };
   const std::size_t tokens = slot.size();
-  if (q_begin.size() != tokens || q_end.size() != tokens) {
-    fail(tokens, " slots, ", q_begin.size(), " interval begins, ", q_end.size(), " ends");
+  if (q_begin.size() != tokens || q_end.size() != tokens || position.size() != tokens) {
+    fail(tokens, " slots, ", q_begin.size(), " interval begins, ", q_end.size(), " ends, ",
+         position.size(), " positions");
   }
   for (std::size_t t = 0; t < tokens; ++t) {
     if (q_begin[t] < 0 || q_begin[t] >= q_end[t] || q_end[t] > queries) {

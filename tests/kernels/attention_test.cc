@@ -87,12 +87,12 @@ struct Problem {
     std::vector<float> out(static_cast<std::size_t>(shape.rows * heads * shape.head_dim), NAN);
     cpu::Workers workers(threads);
     cpu::AttentionEngine engine(workers);
-    engine.run(plan, q.data(), q_stride, heads, scale, layout, shape.kv_dtype, key_pool(),
+    engine.run(plan, {}, q.data(), q_stride, heads, {scale}, layout, shape.kv_dtype, key_pool(),
                value_pool(), layer, DType::f32, out.data());
     return out;
   }
   testing::AttentionReference reference() const {
-    return testing::attention_reference(kv, shape.rows, q.data(), q_stride, heads, scale, layout,
+    return testing::attention_reference(kv, shape.rows, q.data(), q_stride, heads, {scale}, layout,
                                         keys.data(), values.data(), layer);
   }
 };
@@ -127,7 +127,7 @@ TEST(Attention, RandomTreesOfAllShapes) {
     Case c;
     c.kv_heads = pick({1, 2, 3});
     c.group = pick({1, 2, 4, 8});
-    c.head_dim = pick({64, 80, 96, 128, 16, 48, 8, 6, 50});
+    c.head_dim = pick({64, 80, 96, 128, 192, 256, 16, 48, 8, 6, 50});
     c.page_size = pick({1, 16, 64, 24});
     c.prefix = pick({0, 1, 17, 100, 130});
     c.rows = std::uniform_int_distribution<std::int32_t>(1, 64)(random);
@@ -200,7 +200,7 @@ TEST(Attention, Bf16OutputIsTheRoundedF32Output) {
     std::vector<std::uint16_t> rounded(exact.size());
     cpu::Workers workers(2);
     cpu::AttentionEngine engine(workers);
-    engine.run(problem.plan, problem.q.data(), problem.q_stride, problem.heads, problem.scale,
+    engine.run(problem.plan, {}, problem.q.data(), problem.q_stride, problem.heads, {problem.scale},
                problem.layout, DType::f32, problem.key_pool(), problem.value_pool(), problem.layer,
                DType::bf16, rounded.data());
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -229,8 +229,8 @@ TEST(Attention, WidensEveryNumberOf16BitsExactly) {
       plan.assign(testing::segments_of(kv), 1, 64);
       cpu::Workers workers(1);
       cpu::AttentionEngine engine(workers);
-      engine.run(plan, q.data(), width, heads, 1.0f, layout, type, keys.data(), values.data(), 0,
-                 DType::f32, out.data());
+      engine.run(plan, {}, q.data(), width, heads, {1.0f}, layout, type, keys.data(), values.data(),
+                 0, DType::f32, out.data());
       for (std::size_t i = 0; i < out.size(); ++i) {
         const auto dim = static_cast<std::size_t>(head_dim);
         const std::size_t kv_head = i / dim / static_cast<std::size_t>(group);
@@ -287,7 +287,8 @@ TEST(AttentionFaults, LogSumExpLeftOut) {
                                 problem.q_stride,
                                 problem.heads,
                                 problem.shape.group,
-                                problem.scale,
+                                {problem.scale},
+                                nullptr,
                                 &problem.layout,
                                 problem.keys.data() + problem.layer * layer_floats,
                                 problem.values.data() + problem.layer * layer_floats,

@@ -301,7 +301,7 @@ struct Problem {
       if (token.slot == no_slot) token.q_end = token.q_begin;
     }
     const auto reference =
-        testing::attention_reference(kv, rows, q.data(), q_stride, shape().heads, scale, layout,
+        testing::attention_reference(kv, rows, q.data(), q_stride, shape().heads, {scale}, layout,
                                      keys.data(), values.data(), layer);
     double worst = 0;
     for (std::size_t i = 0; i < out.size(); ++i) {

@@ -7,8 +7,13 @@ namespace coppice::testing {
 
 AttentionReference attention_reference(std::span<const VisibleKv> kv, std::int32_t queries,
                                        const float* q, std::int64_t q_stride, std::int32_t heads,
-                                       float scale, const KvLayout& layout, const float* keys,
-                                       const float* values, std::int32_t layer) {
+                                       const AttentionRule& rule, const KvLayout& layout,
+                                       const float* keys, const float* values, std::int32_t layer,
+                                       std::span<const std::int32_t> positions, ScoreOrder order) {
+  const double scale = rule.scale;
+  const auto capped = [&](double score) {
+    return rule.soft_cap > 0 ? rule.soft_cap * std::tanh(score / rule.soft_cap) : score;
+  };
   const std::int64_t dim = layout.head_dim;
   const std::int32_t group = heads / layout.kv_heads;
   const double u = std::ldexp(1.0, -24);
@@ -25,7 +30,12 @@ AttentionReference attention_reference(std::span<const VisibleKv> kv, std::int32
   for (std::int32_t query = 0; query < queries; ++query) {
     slots.clear();
     for (const VisibleKv& token : kv) {
-      if (token.q_begin <= query && query < token.q_end) slots.push_back(token.slot);
+      if (token.slot < 0 || query < token.q_begin || query >= token.q_end) continue;
+      if (rule.window > 0 &&
+          token.position <= positions[static_cast<std::size_t>(query)] - rule.window) {
+        continue;
+      }
+      slots.push_back(token.slot);
     }
     for (std::int32_t head = 0; head < heads; ++head) {
       const float* q_row = q + query * q_stride + head * dim;
@@ -38,15 +48,16 @@ AttentionReference attention_reference(std::span<const VisibleKv> kv, std::int32
           score += static_cast<double>(q_row[i]) * key[i];
           product += std::abs(static_cast<double>(q_row[i]) * key[i]);
         }
-        scores.push_back(scale * score);
+        scores.push_back(order == ScoreOrder::scale_then_cap ? capped(scale * score)
+                                                             : scale * capped(score));
         largest_product = std::max(largest_product, std::abs(scale) * product);
         largest_score = std::max(largest_score, std::abs(scores.back()));
         maximum = std::max(maximum, scores.back());
       }
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - maximum);
-      const double score_error =
-          u * (static_cast<double>(dim + 2) * largest_product + 4 * largest_score);
+      const double score_error = u * (static_cast<double>(dim + 2) * largest_product +
+                                      (rule.soft_cap > 0 ? 14 : 4) * largest_score);
       const double relative =
           2 * (2 * score_error + 8 * u + static_cast<double>(slots.size() + 16) * u);
       double* out = result.out.data() + (query * heads + head) * dim;
