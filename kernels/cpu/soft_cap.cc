@@ -11,26 +11,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-/// tanh(z) = (1 - e) / (1 + e) with e = exp(-2 |z|), and the sign of z.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V capped(D d, V x, float cap) {
-  const auto one = hn::Set(d, 1.0f);
-  const auto doubled = hn::Mul(hn::Abs(x), hn::Set(d, -2.0f * 1.44269504f / cap));
-  const auto e = exp2_nonpositive(d, doubled);
-  const auto tanh = hn::Div(hn::Sub(one, e), hn::Add(one, e));
-  const auto magnitude = hn::Mul(tanh, hn::Set(d, cap));
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::CopySign(magnitude, x));
-}
-
 void cap_values(float* values, std::int64_t n, float cap) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(capped(d, hn::LoadU(d, values + i), cap), d, values + i);
+    hn::StoreU(soft_capped(d, hn::LoadU(d, values + i), cap), d, values + i);
   }
-  for (; i < n; ++i) hn::StoreU(capped(d1, hn::LoadU(d1, values + i), cap), d1, values + i);
+  for (; i < n; ++i) hn::StoreU(soft_capped(d1, hn::LoadU(d1, values + i), cap), d1, values + i);
 }
 
 }  // namespace coppice::cpu::HWY_NAMESPACE
