@@ -12,7 +12,6 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
@@ -151,18 +150,25 @@ class BlockWriters {
 
 }  // namespace
 
-std::int64_t LlamaShape::streamed_parameters() const {
+std::int64_t ModelShape::streamed_parameters() const {
   return layers * (2 * hidden * head_dim * (heads + kv_heads) + 3 * hidden * ffn) + vocab * hidden;
 }
 
-const std::map<std::string, LlamaShape>& known_shapes() {
-  static const std::map<std::string, LlamaShape> shapes = {
+const std::map<std::string, ModelShape>& known_shapes() {
+  using enum ShapeFamily;
+  static const std::map<std::string, ModelShape> shapes = {
       {"llama-68m", {32000, 768, 3072, 2, 12, 12, 64, 2048}},
       {"tinyllama-1.1b", {32000, 2048, 5632, 22, 32, 4, 64, 2048}},
       {"llama-3.2-3b", {128256, 3072, 8192, 28, 24, 8, 128, 8192}},
       {"llama-2-7b", {32000, 4096, 11008, 32, 32, 32, 128, 4096}},
       {"llama-3-8b", {128256, 4096, 14336, 32, 32, 8, 128, 8192}},
       {"llama-2-13b", {32000, 5120, 13824, 40, 40, 40, 128, 4096}},
+      {"llama-3.1-8b", {128256, 4096, 14336, 32, 32, 8, 128, 131072}},
+      {"llama-3.2-1b", {128256, 2048, 8192, 16, 32, 8, 64, 131072}},
+      {"qwen3-8b", {151936, 4096, 12288, 36, 32, 8, 128, 40960, qwen3}},
+      {"qwen3-0.6b", {151936, 1024, 3072, 28, 16, 8, 128, 40960, qwen3}},
+      {"gemma-3-12b", {262208, 3840, 15360, 48, 16, 8, 256, 131072, gemma3, 1024}},
+      {"gemma-3-1b", {262144, 1152, 6912, 26, 4, 1, 256, 32768, gemma3, 512}},
   };
   return shapes;
 }
@@ -173,7 +179,7 @@ std::string known_shape_names() {
   return names;
 }
 
-std::vector<Tensor> llama_tensors(const LlamaShape& s) {
+std::vector<Tensor> tensors_of(const ModelShape& s) {
   std::vector<Tensor> all;
   std::uint64_t end = 0;
   const auto add = [&](const std::string& name, std::vector<std::int64_t> extents) {
@@ -183,6 +189,7 @@ std::vector<Tensor> llama_tensors(const LlamaShape& s) {
       tensor.values *= static_cast<std::uint64_t>(extent);
     }
     tensor.is_norm = tensor.shape.size() == 1;
+    tensor.norm = s.family == ShapeFamily::gemma3 ? 0.0f : 1.0f;
     tensor.begin = end;
     end = tensor.end();
     all.push_back(std::move(tensor));
@@ -194,8 +201,16 @@ std::vector<Tensor> llama_tensors(const LlamaShape& s) {
     add(at + "self_attn.q_proj.weight", {s.heads * s.head_dim, s.hidden});
     add(at + "self_attn.k_proj.weight", {s.kv_heads * s.head_dim, s.hidden});
     add(at + "self_attn.v_proj.weight", {s.kv_heads * s.head_dim, s.hidden});
+    if (s.family != ShapeFamily::llama) {
+      add(at + "self_attn.q_norm.weight", {s.head_dim});
+      add(at + "self_attn.k_norm.weight", {s.head_dim});
+    }
     add(at + "self_attn.o_proj.weight", {s.hidden, s.heads * s.head_dim});
     add(at + "post_attention_layernorm.weight", {s.hidden});
+    if (s.family == ShapeFamily::gemma3) {
+      add(at + "pre_feedforward_layernorm.weight", {s.hidden});
+      add(at + "post_feedforward_layernorm.weight", {s.hidden});
+    }
     add(at + "mlp.gate_proj.weight", {s.ffn, s.hidden});
     add(at + "mlp.up_proj.weight", {s.ffn, s.hidden});
     add(at + "mlp.down_proj.weight", {s.hidden, s.ffn});
@@ -203,6 +218,60 @@ std::vector<Tensor> llama_tensors(const LlamaShape& s) {
   add("model.norm.weight", {s.hidden});
   add("lm_head.weight", {s.vocab, s.hidden});
   return all;
+}
+
+nlohmann::ordered_json config_of(const ModelShape& s) {
+  nlohmann::ordered_json config = {{"vocab_size", s.vocab},
+                                   {"hidden_size", s.hidden},
+                                   {"intermediate_size", s.ffn},
+                                   {"num_hidden_layers", s.layers},
+                                   {"num_attention_heads", s.heads},
+                                   {"num_key_value_heads", s.kv_heads},
+                                   {"head_dim", s.head_dim},
+                                   {"max_position_embeddings", s.context},
+                                   {"attention_bias", false},
+                                   {"tie_word_embeddings", false},
+                                   {"bos_token_id", 1},
+                                   {"eos_token_id", 2},
+                                   {"torch_dtype", "bfloat16"}};
+  const auto add = [&](const nlohmann::ordered_json& fields) { config.update(fields); };
+  switch (s.family) {
+    case ShapeFamily::llama:
+      add({{"architectures", {"LlamaForCausalLM"}},
+           {"model_type", "llama"},
+           {"hidden_act", "silu"},
+           {"rms_norm_eps", 1e-5},
+           {"rope_theta", 10000.0}});
+      break;
+    case ShapeFamily::qwen3:
+      add({{"architectures", {"Qwen3ForCausalLM"}},
+           {"model_type", "qwen3"},
+           {"hidden_act", "silu"},
+           {"rms_norm_eps", 1e-6},
+           {"rope_theta", 1000000.0},
+           {"sliding_window", nullptr},
+           {"use_sliding_window", false}});
+      break;
+    case ShapeFamily::gemma3:
+      auto kinds = nlohmann::ordered_json::array();
+      for (std::int64_t layer = 1; layer <= s.layers; ++layer) {
+        kinds.push_back(layer % 6 == 0 ? "full_attention" : "sliding_attention");
+      }
+      add({{"architectures", {"Gemma3ForCausalLM"}},
+           {"model_type", "gemma3_text"},
+           {"hidden_activation", "gelu_pytorch_tanh"},
+           {"rms_norm_eps", 1e-6},
+           {"rope_theta", 1000000.0},
+           {"rope_local_base_freq", 10000.0},
+           {"rope_scaling", nullptr},
+           {"query_pre_attn_scalar", s.head_dim},
+           {"attn_logit_softcapping", nullptr},
+           {"final_logit_softcapping", nullptr},
+           {"sliding_window", s.window},
+           {"layer_types", kinds}});
+      break;
+  }
+  return config;
 }
 
 void fill_random(const Tensor& tensor, std::uint64_t first, float factor,
@@ -216,7 +285,7 @@ void fill_random(const Tensor& tensor, std::uint64_t first, float factor,
     state ^= state >> 7;
     state ^= state << 17;
     const float uniform = static_cast<float>(static_cast<std::int64_t>(state >> 40)) * 0x1p-23f;
-    const float weight = tensor.is_norm ? 1.0f : (uniform - 1.0f) * scale;
+    const float weight = tensor.is_norm ? tensor.norm : (uniform - 1.0f) * scale;
     std::uint32_t bits;
     std::memcpy(&bits, &weight, sizeof(bits));
     value = static_cast<std::uint16_t>(bits >> 16);

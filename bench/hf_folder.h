@@ -1,18 +1,27 @@
-// Hugging Face folders of Llama shapes, written without holding them in memory.
+// Hugging Face folders of known shapes, written without holding them in memory.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace coppice::bench {
 
-struct LlamaShape {
+enum class ShapeFamily {
+  llama,
+  qwen3,   ///< with norms of query and key heads
+  gemma3,  ///< with these, norms after attention and FFN, and windows in five layers of six
+};
+
+struct ModelShape {
   std::int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim, context;
+  ShapeFamily family = ShapeFamily::llama;
+  std::int64_t window = 0;  ///< of Gemma 3
 
   /// Weights that a forward pass reads: the layers' products and the head. The embedding table,
   /// of which a pass reads single rows, and the norms are left out.
@@ -20,7 +29,7 @@ struct LlamaShape {
 };
 
 /// Shapes of published models, by name.
-const std::map<std::string, LlamaShape>& known_shapes();
+const std::map<std::string, ModelShape>& known_shapes();
 /// The names, separated by spaces.
 std::string known_shape_names();
 
@@ -31,16 +40,20 @@ struct Tensor {
   std::uint64_t begin = 0;          ///< bytes of all tensors before it
   std::uint64_t values = 0;
   bool is_norm = false;
+  float norm = 1.0f;  ///< a norm's random values: those that count as 1
 
   std::uint64_t bytes() const { return 2 * values; }
   std::uint64_t end() const { return begin + bytes(); }
 };
 
 /// All tensors of an untied model, in the order in which they are stored.
-std::vector<Tensor> llama_tensors(const LlamaShape& shape);
+std::vector<Tensor> tensors_of(const ModelShape& shape);
+/// config.json of an untied bf16 model, as its family's published ones are.
+nlohmann::ordered_json config_of(const ModelShape& shape);
 
 /// Values first, first + 1, ... of a random tensor: uniform with deviation 1 / sqrt(in), which
-/// keeps activations near 1, times `factor`; norms are 1. They depend on the tensor's place
+/// keeps activations near 1, times `factor`; norms are Tensor::norm. They depend on the tensor's
+/// place
 /// (`begin`), on where blocks start and on nothing else.
 void fill_random(const Tensor& tensor, std::uint64_t first, float factor,
                  std::span<std::uint16_t> out);

@@ -1,6 +1,6 @@
-// Embeds a small Llama model in a larger shape that computes the same function at the larger
-// cost: what speculation gains at sizes whose trained weights are not at hand, with the
-// acceptance of the small pair. See widening.h for how, and for why nothing is zero.
+// Embeds a small Llama model in a larger shape, of Llama, Qwen 3 or Gemma 3, that computes the same
+// function at the larger cost: what speculation gains at sizes whose trained weights are not at
+// hand, with the acceptance of the small pair. See widening.h for how, and for why nothing is zero.
 //
 //   build/bench/widen models/stories/target llama-2-7b DIR
 //   build/bench/widen models/stories/target DIR --hidden 1024 --layers 6 --heads 8 --kv-heads 4
@@ -28,7 +28,7 @@ struct Interrupted {};
 
 struct Request {
   std::string source, shape, out;
-  LlamaShape own{};  ///< where no shape is named
+  ModelShape own{};  ///< where no shape is named
 };
 
 void print_help(const po::options_description& options) {
@@ -42,10 +42,10 @@ void print_help(const po::options_description& options) {
 std::optional<Request> parse(int argc, char** argv) {
   Request request;
   std::vector<std::string> words;
-  const std::pair<const char*, std::int64_t LlamaShape::*> numbers[] = {
-      {"hidden", &LlamaShape::hidden}, {"layers", &LlamaShape::layers},
-      {"heads", &LlamaShape::heads},   {"kv-heads", &LlamaShape::kv_heads},
-      {"ffn", &LlamaShape::ffn},
+  const std::pair<const char*, std::int64_t ModelShape::*> numbers[] = {
+      {"hidden", &ModelShape::hidden}, {"layers", &ModelShape::layers},
+      {"heads", &ModelShape::heads},   {"kv-heads", &ModelShape::kv_heads},
+      {"ffn", &ModelShape::ffn},
   };
   po::options_description options("a shape of your own"), hidden, all;
   for (const auto& [name, member] : numbers) {
@@ -85,7 +85,7 @@ std::optional<Request> parse(int argc, char** argv) {
   return request;
 }
 
-FittedShape shape_for(const Request& request, const LlamaShape& small) {
+FittedShape shape_for(const Request& request, const ModelShape& small) {
   if (!request.shape.empty()) {
     return fitted_shape(small, request.shape, known_shapes().at(request.shape));
   }
@@ -101,10 +101,10 @@ double gigabytes(std::int64_t parameters) { return 2e-9 * static_cast<double>(pa
 void run(const Request& request) {
   const SmallModel small(request.source);
   const FittedShape fitted = shape_for(request, small.shape());
-  const LlamaShape& shape = fitted.shape;
+  const ModelShape& shape = fitted.shape;
   const std::string shape_name = request.shape.empty() ? "given" : request.shape;
   const std::int64_t copies = shape.hidden / small.shape().hidden;
-  WideModel wide{shape, wide_tensors(small.shape(), small.tied(), shape), {}};
+  WideModel wide{shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape), {}};
   wide.about = {{"source", request.source},
                 {"shape", shape_name},
                 {"r", copies},

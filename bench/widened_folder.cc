@@ -108,6 +108,29 @@ std::string index_text(const std::vector<Tensor>& tensors, const std::vector<Sha
   return index.dump(2) + "\n";
 }
 
+/// The fields that are the family's, with the small model's rotation, scores and activation.
+void take_family(const SmallModel& small, const ModelShape& shape, nlohmann::ordered_json& config) {
+  const nlohmann::ordered_json published = config_of(shape);
+  config["architectures"] = published.at("architectures");
+  config["model_type"] = published.at("model_type");
+  config["rms_norm_eps"] = scales_of(shape, small.epsilon()).epsilon;
+  if (shape.family != ShapeFamily::gemma3) return;
+  for (const char* field : {"sliding_window", "layer_types"}) config[field] = published.at(field);
+  config["hidden_activation"] = config.value("hidden_act", "silu");
+  config["query_pre_attn_scalar"] = small.shape().head_dim;
+  // Layers with and without a window rotate alike. transformers 5 reads rope_parameters, earlier
+  // versions the other fields.
+  const double theta = config.value("rope_theta", 10000.0);
+  nlohmann::ordered_json rope = {{"rope_type", "default"}, {"rope_theta", theta}};
+  if (config.contains("rope_parameters")) rope = config.at("rope_parameters");
+  if (config.contains("rope_scaling") && !config.at("rope_scaling").is_null()) {
+    throw_failure(cat((small.dir() / "config.json").string(),
+                      ": rope_scaling; a source for Gemma 3's shapes must do without"));
+  }
+  config["rope_parameters"] = {{"full_attention", rope}, {"sliding_attention", rope}};
+  config["rope_theta"] = config["rope_local_base_freq"] = rope.value("rope_theta", theta);
+}
+
 std::string config_text(const SmallModel& small, const WideModel& wide) {
   nlohmann::ordered_json config = small.config();
   config["hidden_size"] = wide.shape.hidden;
@@ -120,6 +143,7 @@ std::string config_text(const SmallModel& small, const WideModel& wide) {
   // transformers 5 writes dtype, earlier versions torch_dtype.
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] = "bfloat16";
   for (const char* of_the_small : {"_name_or_path", "layer_types"}) config.erase(of_the_small);
+  if (wide.shape.family != ShapeFamily::llama) take_family(small, wide.shape, config);
   config["coppice_widened"] = wide.about;
   return config.dump(2) + "\n";
 }
@@ -139,11 +163,12 @@ SmallModel::SmallModel(const fs::path& dir)
   shape_ = {config.vocab_size, config.hidden_size, config.intermediate_size, config.layers,
             config.heads,      config.kv_heads,    config.head_dim,          config.context_length};
   tied_ = config.tie_word_embeddings;
+  epsilon_ = static_cast<double>(config.rms_norm_eps);
   check_tensors();
 }
 
 void SmallModel::check_tensors() {
-  for (const Tensor& tensor : llama_tensors(shape_)) {
+  for (const Tensor& tensor : tensors_of(shape_)) {
     if (tied_ && tensor.name == "lm_head.weight") continue;
     const StoredTensor* stored = checkpoint_.find(tensor.name);
     if (stored == nullptr) {
@@ -185,8 +210,13 @@ void fill_wide(const SmallModel& small, const WideTensor& wide, std::uint64_t fi
   while (!out.empty()) {
     const std::uint64_t column = first % columns.size();
     const std::size_t count = std::min(columns.size() - column, out.size());
-    small.read_row(wide.source, wide.copying->rows[first / columns.size()], row);
-    copy_row(row, columns.subspan(column, count), out.first(count));
+    const std::int32_t source = wide.copying->rows[first / columns.size()];
+    if (source == Copying::no_source) {
+      fill_random(wide.tensor, first, extra_layer_factor, out.first(count));
+    } else {
+      small.read_row(wide.source, source, row);
+      copy_row(row, columns.subspan(column, count), wide.copying->added, out.first(count));
+    }
     out = out.subspan(count);
     first += count;
   }

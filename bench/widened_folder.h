@@ -24,8 +24,9 @@ class SmallModel {
 
   const std::filesystem::path& dir() const { return dir_; }
   const nlohmann::json& config() const { return config_; }
-  const LlamaShape& shape() const { return shape_; }
+  const ModelShape& shape() const { return shape_; }
   bool tied() const { return tied_; }
+  double epsilon() const { return epsilon_; }  ///< of norms
   /// Whether copying rounds, as it does unless the weights are stored in bf16.
   bool rounds() const { return rounds_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -38,8 +39,9 @@ class SmallModel {
 
   std::filesystem::path dir_;
   nlohmann::json config_;
-  LlamaShape shape_{};
+  ModelShape shape_{};
   bool tied_ = false;
+  double epsilon_ = 0.0;
   bool rounds_ = false;
   Checkpoint checkpoint_;
 };
@@ -49,7 +51,7 @@ void fill_wide(const SmallModel& small, const WideTensor& wide, std::uint64_t fi
                std::span<std::uint16_t> out);
 
 struct WideModel {
-  LlamaShape shape{};
+  ModelShape shape{};
   std::vector<WideTensor> tensors;
   nlohmann::ordered_json about;  ///< coppice_widened in config.json
 };

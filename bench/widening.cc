@@ -27,7 +27,7 @@ std::int64_t copies_of(std::int64_t unit, std::int64_t units, std::int64_t place
 }
 
 /// Query heads of one KV head divide the places of its copies evenly.
-bool heads_fit(const LlamaShape& small, std::int64_t heads, std::int64_t kv_heads) {
+bool heads_fit(const ModelShape& small, std::int64_t heads, std::int64_t kv_heads) {
   if (kv_heads < small.kv_heads || heads < kv_heads || heads % kv_heads != 0) return false;
   const std::int64_t group = small.heads / small.kv_heads;
   for (std::int64_t kv = 0; kv < small.kv_heads; ++kv) {
@@ -51,7 +51,7 @@ std::vector<Place> dealt(std::int64_t units, std::int64_t places) {
 }
 
 /// KV heads are dealt out in turn; the places of a KV head's copies, in turn, to its query heads.
-std::vector<Place> query_places(const LlamaShape& small, const LlamaShape& wide) {
+std::vector<Place> query_places(const ModelShape& small, const ModelShape& wide) {
   const std::int64_t small_group = small.heads / small.kv_heads;
   const std::int64_t group = wide.heads / wide.kv_heads;
   std::vector<Place> all;
@@ -76,26 +76,50 @@ std::vector<std::int32_t> elements(const std::vector<Place>& places, std::int64_
   return all;
 }
 
-std::vector<Column> weighted(const std::vector<Place>& places, std::int64_t width) {
-  std::map<std::int64_t, std::vector<float>> scales;
-  std::vector<Column> all;
+/// Rows of a projection of heads of `width`, each at a place whose elements are those of a head of
+/// `small_width`, spread out. `rotated`: element i pairs with i + width / 2, and copies keep their
+/// frequencies; what lies between stands for nothing. Else each element has its copies beside it.
+std::vector<std::int32_t> head_rows(const std::vector<Place>& places, std::int64_t small_width,
+                                    std::int64_t width, bool rotated) {
+  const std::int64_t copies = width / small_width;
+  std::vector<std::int32_t> all;
   for (const Place& place : places) {
-    std::vector<float>& of_count = scales[place.copies];
-    if (of_count.empty()) of_count = balanced_scales(place.copies);
     for (std::int64_t i = 0; i < width; ++i) {
-      all.push_back({static_cast<std::int32_t>(place.source * width + i),
-                     of_count[static_cast<std::size_t>(place.copy)]});
+      const bool idle = rotated && i % (width / 2) % copies != 0;
+      all.push_back(idle ? Copying::no_source
+                         : static_cast<std::int32_t>(place.source * small_width + i / copies));
     }
   }
   return all;
 }
 
-std::vector<Column> unweighted(const std::vector<Place>& places) {
+std::vector<Column> weighted(const std::vector<Place>& places, std::int64_t width,
+                             float factor = 1.0f, std::int64_t element_copies = 1) {
+  std::map<std::int64_t, std::vector<float>> scales;
   std::vector<Column> all;
   for (const Place& place : places) {
-    all.push_back({static_cast<std::int32_t>(place.source), 1.0f});
+    std::vector<float>& of_count = scales[place.copies];
+    if (of_count.empty()) of_count = balanced_scales(place.copies);
+    const float scale = of_count[static_cast<std::size_t>(place.copy)] * factor /
+                        static_cast<float>(element_copies);
+    for (std::int64_t i = 0; i < width * element_copies; ++i) {
+      all.push_back({static_cast<std::int32_t>(place.source * width + i / element_copies), scale});
+    }
   }
   return all;
+}
+
+std::vector<Column> unweighted(const std::vector<Place>& places, float scale = 1.0f) {
+  std::vector<Column> all;
+  for (const Place& place : places) {
+    all.push_back({static_cast<std::int32_t>(place.source), scale});
+  }
+  return all;
+}
+
+float nearest_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
 }
 
 std::int64_t nearest_multiple(double value, std::int64_t of) {
@@ -103,7 +127,7 @@ std::int64_t nearest_multiple(double value, std::int64_t of) {
 }
 
 /// Numbers of heads and KV heads that fit and come nearest to those wanted.
-std::optional<std::pair<std::int64_t, std::int64_t>> nearest_heads(const LlamaShape& small,
+std::optional<std::pair<std::int64_t, std::int64_t>> nearest_heads(const ModelShape& small,
                                                                    double heads, double kv_heads) {
   std::optional<std::pair<std::int64_t, std::int64_t>> best;
   double best_distance = std::numeric_limits<double>::infinity();
@@ -123,7 +147,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> nearest_heads(const LlamaSh
   return best;
 }
 
-std::string heads_text(const LlamaShape& s) {
+std::string heads_text(const ModelShape& s) {
   return cat(s.heads, " heads and ", s.kv_heads, " KV heads of ", s.head_dim);
 }
 
@@ -141,12 +165,37 @@ std::vector<float> balanced_scales(std::int64_t copies) {
   return scales;
 }
 
-void require_fit(const LlamaShape& small, const LlamaShape& wide) {
+FamilyScales scales_of(const ModelShape& wide, double small_epsilon) {
+  if (wide.family == ShapeFamily::llama) return {1.0f, 1.0f, 1.0f, small_epsilon};
+  FamilyScales scales;
+  // Far above 1, and yet squares of the stream stay far below the largest f32.
+  scales.embedding = 0x1p36f;
+  scales.stream = scales.embedding;
+  if (wide.family == ShapeFamily::gemma3) {
+    scales.stream *= nearest_bf16(std::sqrt(static_cast<float>(wide.hidden)));
+  }
+  const auto exact =
+      static_cast<float>(std::sqrt(small_epsilon) * static_cast<double>(scales.stream));
+  scales.idle_norm = nearest_bf16(exact);
+  // A norm of Gemma's that scales to the stream has both as its weight.
+  const float both = scales.idle_norm * scales.stream;
+  if (nearest_bf16(both) != both) scales.idle_norm = std::exp2(std::round(std::log2(exact)));
+  scales.epsilon = static_cast<double>(scales.idle_norm) * static_cast<double>(scales.idle_norm);
+  return scales;
+}
+
+void require_fit(const ModelShape& small, const ModelShape& wide) {
   const auto require = [](bool good, const auto&... message) {
     if (!good) throw_failure(cat(message...));
   };
-  require(wide.head_dim == small.head_dim, "heads of ", wide.head_dim,
-          " cannot be copies of the source's heads of ", small.head_dim);
+  // Only Gemma's config says what scores are divided by.
+  const std::int64_t copies = wide.head_dim / small.head_dim;
+  const bool head_fits = wide.family == ShapeFamily::gemma3
+                             ? wide.head_dim % small.head_dim == 0 &&
+                                   std::has_single_bit(static_cast<std::uint64_t>(copies))
+                             : wide.head_dim == small.head_dim;
+  require(head_fits, "heads of ", wide.head_dim, " cannot be copies of the source's heads of ",
+          small.head_dim);
   require(wide.vocab == small.vocab, "a vocabulary of ", wide.vocab, " cannot be the source's of ",
           small.vocab);
   require(
@@ -168,8 +217,11 @@ void require_fit(const LlamaShape& small, const LlamaShape& wide) {
           "multiples of them");
 }
 
-std::vector<WideTensor> wide_tensors(const LlamaShape& small, bool tied, const LlamaShape& wide) {
+std::vector<WideTensor> wide_tensors(const ModelShape& small, bool tied, double epsilon,
+                                     const ModelShape& wide) {
   require_fit(small, wide);
+  const FamilyScales scales = scales_of(wide, epsilon);
+  const bool is_gemma = wide.family == ShapeFamily::gemma3;
   const std::vector<Place> stream = dealt(small.hidden, wide.hidden);
   const std::vector<Place> units = dealt(small.ffn, wide.ffn);
   const std::vector<Place> kv_heads = dealt(small.kv_heads, wide.kv_heads);
@@ -179,28 +231,34 @@ std::vector<WideTensor> wide_tensors(const LlamaShape& small, bool tied, const L
   // By what follows "model.layers.N." or, outside the layers, by the whole name.
   std::map<std::string, std::shared_ptr<const Copying>> copyings;
   const auto add = [&](const char* name, std::vector<std::int32_t> rows,
-                       std::vector<Column> columns) {
+                       std::vector<Column> columns, float added = 0.0f) {
     copyings[cat(name, ".weight")] =
-        std::make_shared<const Copying>(Copying{std::move(rows), std::move(columns)});
+        std::make_shared<const Copying>(Copying{std::move(rows), std::move(columns), added});
   };
-  const std::vector<Column> reads_stream = weighted(stream, 1);
+  // Gemma's norms are stored as w - 1, which is a bf16 number where w is one of at least 1/2.
+  const float norm_scale = is_gemma ? 8.0f : 1.0f;
+  const std::vector<Column> reads_stream = weighted(stream, 1, 1.0f / norm_scale);
   const std::vector<std::int32_t> writes_stream = elements(stream, 1);
-  for (const char* norm : {"input_layernorm", "post_attention_layernorm", "model.norm"}) {
-    add(norm, {0}, unweighted(stream));
+  // What is added to the stream is scaled by the norm behind it, if there is one.
+  const float written = is_gemma ? 1.0f : scales.stream;
+  const char* ffn_norm = is_gemma ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  for (const char* norm : {"input_layernorm", ffn_norm, "model.norm"}) {
+    add(norm, {0}, unweighted(stream, norm_scale), is_gemma ? -1.0f : 0.0f);
   }
-  add("model.embed_tokens", elements(tokens, 1), unweighted(stream));
-  add("self_attn.q_proj", elements(query_heads, small.head_dim), reads_stream);
-  add("self_attn.k_proj", elements(kv_heads, small.head_dim), reads_stream);
-  add("self_attn.v_proj", elements(kv_heads, small.head_dim), reads_stream);
-  add("self_attn.o_proj", writes_stream, weighted(query_heads, small.head_dim));
+  add("model.embed_tokens", elements(tokens, 1), unweighted(stream, scales.embedding));
+  const std::int64_t dim = small.head_dim, wide_dim = wide.head_dim;
+  add("self_attn.q_proj", head_rows(query_heads, dim, wide_dim, true), reads_stream);
+  add("self_attn.k_proj", head_rows(kv_heads, dim, wide_dim, true), reads_stream);
+  add("self_attn.v_proj", head_rows(kv_heads, dim, wide_dim, false), reads_stream);
+  add("self_attn.o_proj", writes_stream, weighted(query_heads, dim, written, wide_dim / dim));
   add("mlp.gate_proj", elements(units, 1), reads_stream);
   add("mlp.up_proj", elements(units, 1), reads_stream);
-  add("mlp.down_proj", writes_stream, weighted(units, 1));
+  add("mlp.down_proj", writes_stream, weighted(units, 1, written));
   add("lm_head", elements(tokens, 1), reads_stream);
 
   std::vector<WideTensor> all;
   const std::string layer_prefix = "model.layers.";
-  for (Tensor& tensor : llama_tensors(wide)) {
+  for (Tensor& tensor : tensors_of(wide)) {
     WideTensor made{std::move(tensor), {}, {}, 1.0f};
     const std::string& name = made.tensor.name;
     const bool in_layer = name.rfind(layer_prefix, 0) == 0;
@@ -208,21 +266,33 @@ std::vector<WideTensor> wide_tensors(const LlamaShape& small, bool tied, const L
     if (in_layer && std::stoll(name.substr(layer_prefix.size())) >= small.layers) {
       const bool writes = kind == "self_attn.o_proj.weight" || kind == "mlp.down_proj.weight";
       made.factor = writes ? extra_layer_factor : 1.0f;
-    } else {
+    } else if (const auto copying = copyings.find(kind); copying != copyings.end()) {
       made.source = tied && name == "lm_head.weight" ? "model.embed_tokens.weight" : name;
-      made.copying = copyings.at(kind);
+      if (kind == cat(ffn_norm, ".weight")) {
+        made.source =
+            cat(name.substr(0, name.size() - kind.size()), "post_attention_layernorm.weight");
+      }
+      made.copying = copying->second;
+    } else {  // a norm that Llama does not have
+      const bool of_heads = kind.rfind("self_attn.", 0) == 0;
+      made.tensor.norm = of_heads ? scales.idle_norm : scales.idle_norm * scales.stream;
     }
     all.push_back(std::move(made));
   }
   return all;
 }
 
-FittedShape fitted_shape(const LlamaShape& small, const std::string& name,
-                         const LlamaShape& published) {
+FittedShape fitted_shape(const ModelShape& small, const std::string& name,
+                         const ModelShape& published) {
   FittedShape fitted{published, 0, {}};
-  LlamaShape& shape = fitted.shape;
+  ModelShape& shape = fitted.shape;
   shape.vocab = small.vocab;
-  shape.head_dim = small.head_dim;
+  const bool spreads_heads =
+      published.family == ShapeFamily::gemma3 && published.head_dim % small.head_dim == 0;
+  if (!spreads_heads) shape.head_dim = small.head_dim;
+  if (published.family == ShapeFamily::gemma3 && small.family != published.family) {
+    fitted.notes.push_back("the source's activation, which costs what Gemma's does");
+  }
   shape.hidden =
       std::max(small.hidden, nearest_multiple(static_cast<double>(published.hidden), small.hidden));
   if (shape.hidden != published.hidden) {
@@ -234,7 +304,7 @@ FittedShape fitted_shape(const LlamaShape& small, const std::string& name,
     fitted.notes.push_back(
         cat(shape.layers, " layers, the source's, instead of ", published.layers));
   }
-  const double dims = static_cast<double>(published.head_dim) / static_cast<double>(small.head_dim);
+  const double dims = static_cast<double>(published.head_dim) / static_cast<double>(shape.head_dim);
   const auto heads = nearest_heads(small, dims * static_cast<double>(published.heads),
                                    dims * static_cast<double>(published.kv_heads));
   if (!heads) throw_failure(cat("no number of heads near ", name, "'s fits the source's"));
@@ -266,12 +336,12 @@ FittedShape fitted_shape(const LlamaShape& small, const std::string& name,
   return fitted;
 }
 
-void copy_row(std::span<const float> row, std::span<const Column> columns,
+void copy_row(std::span<const float> row, std::span<const Column> columns, float added,
               std::span<std::uint16_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Column& column = columns[i];
-    const auto bits =
-        std::bit_cast<std::uint32_t>(row[static_cast<std::size_t>(column.source)] * column.scale);
+    const auto bits = std::bit_cast<std::uint32_t>(
+        row[static_cast<std::size_t>(column.source)] * column.scale + added);
     out[i] = static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   }
 }

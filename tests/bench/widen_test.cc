@@ -40,14 +40,14 @@ TinyModel tiny() {
   return model;
 }
 
-LlamaShape widened(const TinyModel& from, std::int64_t hidden, std::int64_t ffn,
+ModelShape widened(const TinyModel& from, std::int64_t hidden, std::int64_t ffn,
                    std::int64_t layers, std::int64_t heads, std::int64_t kv_heads) {
   return {from.vocab_size, hidden,   ffn,           layers,
           heads,           kv_heads, from.head_dim, from.context_length};
 }
 
-WideModel wide_model(const SmallModel& small, const LlamaShape& shape) {
-  return {shape, wide_tensors(small.shape(), small.tied(), shape), {{"r", 2}}};
+WideModel wide_model(const SmallModel& small, const ModelShape& shape) {
+  return {shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape), {{"r", 2}}};
 }
 
 std::vector<TokenId> prompt_of_20(std::int64_t vocab) {
@@ -112,7 +112,7 @@ Differences differences(const fs::path& small, const fs::path& wide) {
 struct Case {
   const char* name;
   TinyModel from;
-  LlamaShape shape;
+  ModelShape shape;
 };
 
 std::vector<Case> cases() {
@@ -254,7 +254,7 @@ TEST(Widen, TheFolderIsWholeAndOrdinary) {
   testing::write_file(folder.path() / "small/generation_config.json", "{\"eos_token_id\": 2}");
   testing::write_file(folder.path() / "small/training.log", "not copied");
   const SmallModel small(folder.path() / "small");
-  const LlamaShape shape = widened(tiny(), 64, 129, 4, 8, 4);
+  const ModelShape shape = widened(tiny(), 64, 129, 4, 8, 4);
   const WideModel wide = wide_model(small, shape);
   const fs::path out = folder.path() / "new/wide";
   write_wide_model(small, wide, out, {}, 50'000);
@@ -386,7 +386,7 @@ TEST(Widen, NothingIsLeftOfAFolderThatCouldNotBeWritten) {
 
 TEST(Widen, AFailureOrAnInterruptEndsTheWriters) {
   const TemporaryFolder folder;
-  const std::vector<Tensor> tensors = llama_tensors({96, 64, 56, 2, 4, 2, 16, 256});
+  const std::vector<Tensor> tensors = tensors_of({96, 64, 56, 2, 4, 2, 16, 256});
   const auto write = [&](const FillTensor& fill, const BytesWritten& progress) {
     write_tensor_file(folder.path() / "file", tensors, {}, fill, progress);
   };

@@ -14,11 +14,11 @@ namespace coppice::bench {
 namespace {
 
 //                         vocab hidden ffn layers heads kv dim context
-constexpr LlamaShape small = {96, 32, 56, 2, 4, 2, 16, 256};
-constexpr LlamaShape shipped_target = {4096, 512, 1376, 5, 4, 2, 128, 512};
-constexpr LlamaShape shipped_draft = {4096, 256, 688, 2, 2, 1, 128, 512};
+constexpr ModelShape small = {96, 32, 56, 2, 4, 2, 16, 256};
+constexpr ModelShape shipped_target = {4096, 512, 1376, 5, 4, 2, 128, 512};
+constexpr ModelShape shipped_draft = {4096, 256, 688, 2, 2, 1, 128, 512};
 
-LlamaShape shape_of(std::int64_t hidden, std::int64_t ffn, std::int64_t layers, std::int64_t heads,
+ModelShape shape_of(std::int64_t hidden, std::int64_t ffn, std::int64_t layers, std::int64_t heads,
                     std::int64_t kv_heads) {
   return {small.vocab, hidden, ffn, layers, heads, kv_heads, small.head_dim, 256};
 }
@@ -46,9 +46,9 @@ TEST(Widening, ScalesAreBalancedPowersOfTwoThatSumToOne) {
 }
 
 /// By tensor name.
-std::map<std::string, WideTensor> made(const LlamaShape& from, const LlamaShape& to) {
+std::map<std::string, WideTensor> made(const ModelShape& from, const ModelShape& to) {
   std::map<std::string, WideTensor> all;
-  for (WideTensor& tensor : wide_tensors(from, false, to)) {
+  for (WideTensor& tensor : wide_tensors(from, false, 1e-5, to)) {
     const std::string name = tensor.tensor.name;
     EXPECT_TRUE(all.emplace(name, std::move(tensor)).second) << name;
   }
@@ -73,7 +73,7 @@ void expect_shared_out(const std::vector<Column>& columns, std::int64_t units) {
 }
 
 TEST(Widening, EveryHeadUnitAndElementAppearsAndCountsOnce) {
-  for (const LlamaShape& wide : {shape_of(32, 56, 2, 4, 2), shape_of(64, 129, 3, 8, 8),
+  for (const ModelShape& wide : {shape_of(32, 56, 2, 4, 2), shape_of(64, 129, 3, 8, 8),
                                  shape_of(96, 168, 2, 16, 2), shape_of(320, 300, 2, 20, 5)}) {
     SCOPED_TRACE(wide.hidden);
     const auto tensors = made(small, wide);
@@ -103,7 +103,7 @@ TEST(Widening, EveryHeadUnitAndElementAppearsAndCountsOnce) {
 
 // A query head attends to a copy of its own KV head, and its output is read as its own.
 TEST(Widening, QueryHeadsStayInTheirGroups) {
-  for (const LlamaShape& wide : {shape_of(64, 56, 2, 8, 8), shape_of(64, 56, 2, 16, 2),
+  for (const ModelShape& wide : {shape_of(64, 56, 2, 8, 8), shape_of(64, 56, 2, 16, 2),
                                  shape_of(64, 56, 2, 6, 3), shape_of(64, 56, 2, 24, 4)}) {
     SCOPED_TRACE(wide.heads);
     const auto tensors = made(small, wide);
@@ -140,8 +140,107 @@ TEST(Widening, ExtraLayersComeLastAndAddNextToNothing) {
   }
 }
 
+bool is_bf16(float value) { return (std::bit_cast<std::uint32_t>(value) & 0xffffu) == 0; }
+
+// All that is multiplied with weights is exact in bf16, the norms' epsilon stays near the small
+// model's beside the stream, and far above what the norms that are to do nothing see.
+TEST(Widening, ScalesOfFamiliesAreExact) {
+  for (const auto& [name, shape] : known_shapes()) {
+    SCOPED_TRACE(name);
+    const FamilyScales scales = scales_of(shape, 1e-5);
+    if (shape.family == ShapeFamily::llama) {
+      EXPECT_EQ(scales.embedding, 1.0f);
+      EXPECT_EQ(scales.stream, 1.0f);
+      EXPECT_EQ(scales.epsilon, 1e-5);
+      continue;
+    }
+    EXPECT_TRUE(is_power_of_two(scales.embedding));
+    const bool is_gemma = shape.family == ShapeFamily::gemma3;
+    const float embedded = is_gemma ? std::sqrt(static_cast<float>(shape.hidden)) : 1.0f;
+    EXPECT_NEAR(scales.stream / scales.embedding, embedded, 0x1p-8f * embedded);
+    for (const float weight : {scales.stream, scales.idle_norm, scales.idle_norm * scales.stream}) {
+      EXPECT_TRUE(is_bf16(weight)) << weight;
+    }
+    const double stream = scales.stream, idle = scales.idle_norm;
+    EXPECT_EQ(scales.epsilon, idle * idle);
+    EXPECT_GT(scales.epsilon / (stream * stream), is_gemma ? 0.5e-5 : 0.99e-5);
+    EXPECT_LT(scales.epsilon / (stream * stream), is_gemma ? 2e-5 : 1.01e-5);
+    EXPECT_GT(scales.epsilon, 0x1p40);
+  }
+}
+
+// Each rotated pair of a wider head either has the frequency of a pair of the small one, or no
+// source; values and the columns that read them count once.
+TEST(Widening, WiderHeadsKeepTheirFrequencies) {
+  ModelShape wide = shape_of(64, 112, 3, 8, 4);
+  wide.family = ShapeFamily::gemma3;
+  wide.head_dim = 4 * small.head_dim;
+  const auto tensors = made(small, wide);
+  const auto copying = [&](const std::string& name) -> const Copying& {
+    return *tensors.at("model.layers.1." + name + ".weight").copying;
+  };
+  const std::int64_t half = wide.head_dim / 2, small_half = small.head_dim / 2;
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj"}) {
+    const auto& rows = copying(name).rows;
+    std::int64_t idle = 0;
+    for (std::int64_t i = 0; i < std::ssize(rows); ++i) {
+      const std::int32_t row = rows[static_cast<std::size_t>(i)];
+      const std::int64_t element = i % wide.head_dim;
+      if (row == Copying::no_source) {
+        ++idle;
+        continue;
+      }
+      EXPECT_EQ(element / half, row % small.head_dim / small_half);     // the same side of a pair
+      EXPECT_EQ(element % half * small_half, row % small_half * half);  // the same frequency
+    }
+    EXPECT_EQ(4 * (std::ssize(rows) - idle), std::ssize(rows));
+  }
+  expect_every_one(copying("self_attn.v_proj").rows, small.kv_heads * small.head_dim);
+  expect_shared_out(copying("self_attn.o_proj").columns, small.heads * small.head_dim);
+  // The columns that read a value's copies are those that hold them.
+  const auto& values = copying("self_attn.v_proj").rows;
+  const auto& columns = copying("self_attn.o_proj").columns;
+  const std::int64_t group = wide.heads / wide.kv_heads, small_group = small.heads / small.kv_heads;
+  for (std::int64_t i = 0; i < std::ssize(columns); ++i) {
+    const std::int64_t kv_element = i / wide.head_dim / group * wide.head_dim + i % wide.head_dim;
+    const std::int32_t source = columns[static_cast<std::size_t>(i)].source;
+    EXPECT_EQ(source / small.head_dim / small_group * small.head_dim + source % small.head_dim,
+              values[static_cast<std::size_t>(kv_element)]);
+  }
+}
+
+TEST(Widening, NormsThatLlamaLacksAreIdleInCopiedLayersAlone) {
+  for (const ShapeFamily family : {ShapeFamily::qwen3, ShapeFamily::gemma3}) {
+    const bool is_gemma = family == ShapeFamily::gemma3;
+    ModelShape wide = shape_of(64, 112, 3, 8, 4);
+    wide.family = family;
+    const FamilyScales scales = scales_of(wide, 1e-5);
+    const auto tensors = made(small, wide);
+    const auto norm = [&](int layer, const std::string& name) {
+      const WideTensor& tensor =
+          tensors.at("model.layers." + std::to_string(layer) + "." + name + ".weight");
+      EXPECT_EQ(tensor.copying, nullptr) << name;
+      return tensor.tensor.norm;
+    };
+    for (const char* name : {"self_attn.q_norm", "self_attn.k_norm"}) {
+      EXPECT_EQ(norm(1, name), scales.idle_norm);
+      EXPECT_EQ(norm(2, name), is_gemma ? 0.0f : 1.0f);
+    }
+    EXPECT_EQ(tensors.count("model.layers.1.post_feedforward_layernorm.weight"),
+              is_gemma ? 1u : 0u);
+    if (!is_gemma) continue;
+    for (const char* name : {"post_attention_layernorm", "post_feedforward_layernorm"}) {
+      EXPECT_EQ(norm(0, name), scales.idle_norm * scales.stream);
+      EXPECT_EQ(norm(2, name), 0.0f);
+    }
+    const WideTensor& ffn_norm = tensors.at("model.layers.1.pre_feedforward_layernorm.weight");
+    EXPECT_EQ(ffn_norm.source, "model.layers.1.post_attention_layernorm.weight");
+    EXPECT_EQ(ffn_norm.copying->added, -1.0f);
+  }
+}
+
 TEST(Widening, ATiedTableBecomesAHeadOfItsOwn) {
-  for (const WideTensor& tensor : wide_tensors(small, true, shape_of(64, 56, 2, 4, 2))) {
+  for (const WideTensor& tensor : wide_tensors(small, true, 1e-5, shape_of(64, 56, 2, 4, 2))) {
     if (tensor.tensor.name != "lm_head.weight") continue;
     EXPECT_EQ(tensor.source, "model.embed_tokens.weight");
     EXPECT_EQ(tensor.copying->columns[0].scale, 0.5f);
@@ -149,9 +248,9 @@ TEST(Widening, ATiedTableBecomesAHeadOfItsOwn) {
 }
 
 TEST(Widening, ShapesThatDoNotFitAreRefused) {
-  const auto expect_refused = [](LlamaShape wide, const std::string& says) {
+  const auto expect_refused = [](ModelShape wide, const std::string& says) {
     try {
-      wide_tensors(small, false, wide);
+      wide_tensors(small, false, 1e-5, wide);
       ADD_FAILURE() << "accepted, though " << says;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::failure);
@@ -168,7 +267,7 @@ TEST(Widening, ShapesThatDoNotFitAreRefused) {
   expect_refused(shape_of(64, 56, 2, 3, 3), "3 heads and 3 KV heads");  // 2 and 1 copies for 2
   expect_refused(shape_of(64, 56, 2, 7, 2), "7 heads and 2 KV heads");
   expect_refused(shape_of(64, 56, 2, 0, 0), "0 heads");
-  LlamaShape wide = shape_of(64, 56, 2, 4, 2);
+  ModelShape wide = shape_of(64, 56, 2, 4, 2);
   wide.head_dim = 32;
   expect_refused(wide, "heads of 32");
   wide = shape_of(64, 56, 2, 4, 2);
@@ -183,7 +282,7 @@ double cost_share(const FittedShape& fitted, const std::string& name) {
 
 TEST(Widening, TheShippedPairFitsThePublishedShapesAtTheirCost) {
   struct Wanted {
-    LlamaShape from;
+    ModelShape from;
     const char* name;
     std::int64_t hidden, layers, heads, kv_heads, added_ffn;
   };
@@ -194,7 +293,7 @@ TEST(Widening, TheShippedPairFitsThePublishedShapesAtTheirCost) {
                           Wanted{shipped_draft, "llama-68m", 768, 2, 6, 6, 4672},
                           Wanted{shipped_draft, "tinyllama-1.1b", 2048, 22, 16, 2, 448}}) {
     SCOPED_TRACE(w.name);
-    const LlamaShape& published = known_shapes().at(w.name);
+    const ModelShape& published = known_shapes().at(w.name);
     const FittedShape fitted = fitted_shape(w.from, w.name, published);
     EXPECT_EQ(fitted.shape.vocab, 4096);
     EXPECT_EQ(fitted.shape.hidden, w.hidden);
@@ -219,7 +318,7 @@ TEST(Widening, WhatDoesNotFitAPublishedShapeCostsTheSame) {
   EXPECT_NEAR(cost_share(fitted, "llama-68m"), 1.0, 0.02);
   EXPECT_EQ(fitted.notes.size(), 4u);  // hidden size, layers, heads, FFN
   // Too large to be hidden in it.
-  const LlamaShape& large = known_shapes().at("llama-3-8b");
+  const ModelShape& large = known_shapes().at("llama-3-8b");
   EXPECT_THROW(fitted_shape(large, "llama-68m", known_shapes().at("llama-68m")), Error);
 }
 
@@ -236,7 +335,7 @@ TEST(Widening, RowsAreCopiedExactlyAndRoundedToNearestEven) {
   const std::vector<float> row = {1.0f, -3.0f, 0x1.01p0f, 0x1.03p0f, 0x1.0101p0f};
   const std::vector<Column> columns = {{1, 0.25f}, {0, 1.0f}, {2, 1.0f}, {3, 1.0f}, {4, 1.0f}};
   std::vector<std::uint16_t> out(columns.size());
-  copy_row(row, columns, out);
+  copy_row(row, columns, 0.0f, out);
   const std::vector<float> wanted = {-0.75f, 1.0f, 0x1.00p0f, 0x1.04p0f, 0x1.02p0f};
   for (std::size_t i = 0; i < out.size(); ++i) {
     EXPECT_EQ(std::bit_cast<float>(static_cast<std::uint32_t>(out[i]) << 16), wanted[i]) << i;
