@@ -18,11 +18,12 @@ constexpr std::uint32_t sampling_seed = 21;
 struct Measured {
   Timing timing;
   double error = 0.0;
+  RangeTiles tiles;
   std::optional<PhaseTimes> phases;  ///< where the kernel tells
 };
 
-Measured measure(const Bench& bench, const Cell& cell) {
-  const Workload work = make_workload(cell, workload_seed);
+Measured measure(const Bench& bench, const Cell& cell, const PageOrder& order = {}) {
+  const Workload work = make_workload(cell, workload_seed, order);
   const InputSets inputs(work, Bench::rotated_bytes, bench.stream);
   LibraryAttention attention(inputs, bench.blocks, bench.stream);
   inputs.poison_output();
@@ -31,6 +32,7 @@ Measured measure(const Bench& bench, const Cell& cell) {
       inputs.sets(), bench.samples(), [&](std::int32_t set) { attention.queue(set); },
       bench.stream);
   measured.error = inputs.error(inputs.sets() - 1, sampling_seed);
+  measured.tiles = attention.tiles();
   if (attention.takes_ranges()) {
     measured.phases = phase_times(inputs, attention, bench.blocks.ranges, bench.stream);
   }
@@ -153,6 +155,48 @@ void run_decode_table(Bench& bench) {
 void run_prefill_table(Bench& bench) {
   std::printf("\nchunked prefill: a causal chunk over a prefix (visible pairs count)\n");
   print_target_line(run_table(bench, filtered(prefill_cells(), bench.filter), false));
+}
+
+void run_forest_table(Bench& bench) {
+  std::printf(
+      "\nforests: texts x tokens before their trees, texts x rows; us in a pass with pages of 16 "
+      "shuffled, and with slots shuffled; share of the bound; begin: of a pass, on the host\n"
+      "%-28s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
+      "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
+      "target us", "error");
+  for (const Cell& cell : filtered(forest_cells(), bench.filter)) {
+    const Measured pages = measure(bench, cell), slots = measure(bench, cell, {1, true});
+    const Workload work = make_workload(cell, workload_seed);
+    const InputSets inputs(work, 0.0, bench.stream);
+    const double begin_us = LibraryAttention(inputs, bench.blocks, bench.stream).begin_us(101);
+    const Cost cost = cost_of(cell);
+    const double bound = bound_us(cost, bench.ceilings);
+    const double in_pass = pages.timing.in_pass_us, in_slots = slots.timing.in_pass_us;
+    const double error = std::max(pages.error, slots.error);
+    const bool right = error <= error_limit;
+    if (!right) bench.report.fail();
+    std::printf("%-28s %8.1f %8.1f %8.1f %8.1f %5.0f%% %5.0f%% %8s %8.1f %9.1f %8.1e%s",
+                cell.name().c_str(), pages.timing.median_us, in_pass, in_slots, bound,
+                100.0 * bound / in_pass, 100.0 * bound / in_slots,
+                cat(pages.tiles.rows, "x", pages.tiles.tokens).c_str(), begin_us,
+                forest_target_us(cost, bench.ceilings), error, right ? "" : "  FAILED");
+    if (pages.phases) {
+      std::printf("  %.1f start, %.1f tiles, %.1f exchange", pages.phases->start_us(),
+                  pages.phases->tiles_us(), pages.phases->exchange_us());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    Json fields = json_of(pages.timing);
+    fields["in_pass_slots_us"] = in_slots;
+    fields["bound_us"] = bound;
+    fields["target_us"] = forest_target_us(cost, bench.ceilings);
+    fields["row_tile"] = pages.tiles.rows;
+    fields["kv_tile"] = pages.tiles.tokens;
+    fields["begin_us"] = begin_us;
+    fields["error"] = error;
+    fields["right"] = right;
+    bench.report.add(name_of(cell.kind), cell.name(), "coppice", fields);
+  }
 }
 
 void run_planning_table(Bench& bench) {

@@ -58,12 +58,18 @@ const char* name_of(Kind kind) {
       return "decode";
     case Kind::prefill:
       return "prefill";
+    case Kind::forest:
+      return "forest";
   }
   return "";
 }
 
 std::string Cell::name() const {
-  return cat(name_of(kind), "/", heads, "/", kv_heads, "/p", prefix, "/t", rows);
+  const auto shared_out = [this](std::int32_t count) {
+    return texts == 1 ? cat(count) : cat(texts, "x", count / texts);
+  };
+  return cat(name_of(kind), "/", heads, "/", kv_heads, "/p", shared_out(prefix), "/t",
+             shared_out(rows));
 }
 
 std::vector<Cell> verify_cells() {
@@ -103,6 +109,21 @@ std::vector<Cell> prefill_cells() {
   return cells;
 }
 
+std::vector<Cell> forest_cells() {
+  constexpr std::pair<std::int32_t, std::int32_t> models[] = {{32, 32}, {32, 8}, {64, 8}};
+  std::vector<Cell> cells;
+  for (const auto& [heads, kv_heads] : models) {
+    for (const std::int32_t texts : {8, 16, 32, 64}) {
+      for (const std::int32_t prefix : {256, 1024, 4096}) {
+        for (const std::int32_t rows : {3, 4, 8}) {
+          cells.push_back({Kind::forest, heads, kv_heads, texts * prefix, texts * rows, texts});
+        }
+      }
+    }
+  }
+  return cells;
+}
+
 std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filter) {
   if (filter.empty()) return cells;
   const auto words = split(filter, ',', filter.size() + 1);
@@ -117,9 +138,9 @@ std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filt
 
 Cost cost_of(const Cell& cell) {
   const double rows = cell.rows;
-  double pairs = rows * cell.prefix;
+  double pairs = rows * cell.prefix / cell.texts;
   if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
-  const double tokens = static_cast<double>(cell.prefix) + cell.tail();
+  const double tokens = static_cast<double>(cell.shared()) + cell.tail();
   Cost cost;
   cost.flops = 4.0 * cell.heads * head_dim * pairs;
   cost.bytes = bf16_bytes * head_dim * (2.0 * tokens * cell.kv_heads + 2.0 * rows * cell.heads);
@@ -140,6 +161,10 @@ double bound_us(const Cost& cost, const Ceilings& ceilings) {
 
 double target_us(const Cost& cost, const Ceilings& ceilings) {
   return 4.0 + std::max(bytes_us(cost, ceilings) / 0.92, flops_us(cost, ceilings) / 0.70);
+}
+
+double forest_target_us(const Cost& cost, const Ceilings& ceilings) {
+  return 8.0 + std::max(bytes_us(cost, ceilings) / 0.80, flops_us(cost, ceilings) / 0.65);
 }
 
 std::vector<Anchor> read_anchors(std::string_view csv) {

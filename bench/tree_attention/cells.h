@@ -16,6 +16,7 @@ enum class Kind {
   fewshot,  ///< branches over a prefix, a query at each branch's end
   decode,   ///< one query
   prefill,  ///< a chunk of text over a prefix
+  forest,   ///< several texts, each a token tree over a prefix of its own
 };
 
 const char* name_of(Kind kind);
@@ -29,18 +30,25 @@ struct Cell {
   std::int32_t heads = 32;
   std::int32_t kv_heads = 8;
   std::int32_t prefix = 0;
-  std::int32_t rows = 1;  ///< queries: nodes of the tree, root included; branches; text tokens
+  std::int32_t rows = 1;   ///< queries: nodes of the tree, root included; branches; text tokens
+  std::int32_t texts = 1;  ///< of forests, which share prefix and rows out equally
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }
-  std::int32_t tail() const { return kind == Kind::fewshot ? rows * branch_tokens : rows; }
-  /// E.g. "verify/32/8/p4096/t64": what the option --cells looks in.
+  /// Tokens that every query sees.
+  std::int32_t shared() const { return kind == Kind::forest ? 0 : prefix; }
+  std::int32_t tail() const {
+    return kind == Kind::fewshot ? rows * branch_tokens : rows + prefix - shared();
+  }
+  /// E.g. "verify/32/8/p4096/t64", or "forest/32/8/p64x1024/t64x4": what the option --cells looks
+  /// in.
   std::string name() const;
 };
 
 std::vector<Cell> verify_cells();   ///< the 60 of anchors.csv, then the few-shot ones
 std::vector<Cell> decode_cells();   ///< three head shapes, prefix 1k to 64k
 std::vector<Cell> prefill_cells();  ///< 256 and 512 rows
+std::vector<Cell> forest_cells();   ///< 8 to 64 texts of 3 to 8 rows, 256 to 4096 tokens each
 
 /// The cells whose name followed by a "/" contains one of the comma-separated words, all for an
 /// empty filter; a word that ends in "/" so ends where a number ends.
@@ -69,6 +77,10 @@ double flops_us(const Cost& cost, const Ceilings& ceilings);
 double bound_us(const Cost& cost, const Ceilings& ceilings);
 /// 4 us + the bound at 92% of the bandwidth and 70% of the matrix rate.
 double target_us(const Cost& cost, const Ceilings& ceilings);
+
+/// 8 us for a start and an exchange between blocks + the bound at 80% of the bandwidth and 65% of
+/// the matrix rate.
+double forest_target_us(const Cost& cost, const Ceilings& ceilings);
 
 /// The best of the existing kernels in one cell.
 struct Anchor {

@@ -35,15 +35,19 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
   pass_inputs_.tokens = zeros_;
   pass_inputs_.positions = zeros_;
   pass_inputs_.write_slots = zeros_;
-  segments_.push_back({work.prefix, 0, work.cell.rows, true, 0});
+  if (!work.prefix.empty()) segments_.push_back({work.prefix, 0, work.cell.rows, true, 0});
   const std::span<const KvSlot> slots = work.tail_slots;
+  // Of a forest's text first what was before the pass.
+  const auto texts = static_cast<std::size_t>(work.cell.texts);
+  const auto before = static_cast<std::size_t>(work.cell.prefix) / texts - work.prefix.size();
   for (std::size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
     const VisibleKv& first = work.tail[begin];
+    const bool former = before > 0 && begin % (slots.size() / texts) == 0;
     while (end < slots.size() && work.tail[end].q_begin == first.q_begin &&
-           work.tail[end].q_end == first.q_end) {
+           work.tail[end].q_end == first.q_end && !(former && end - begin == before)) {
       ++end;
     }
-    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end, false, 0});
+    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end, former, 0});
   }
   pass_inputs_.segments = segments_;
   begin();
@@ -75,7 +79,7 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 
 void LibraryAttention::queue(std::int32_t set) {
   const bool forced = forced_scalars_.size() > 0;  // into chunks that have to be joined
-  cuda::tree_attention(forced ? AttentionKernel::items : pass_->attention_kernel(), view_,
+  cuda::tree_attention(forced ? AttentionLaunch{} : pass_->attention_launch(), view_,
                        pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
                        inputs_.work().cell.shape(), inputs_.scale(), inputs_.layout(),
                        inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
@@ -83,8 +87,7 @@ void LibraryAttention::queue(std::int32_t set) {
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
-  traced_attention(range_tokens_of(pass_->attention_kernel()), view_, inputs_, set, scratch_,
-                   blocks_.ranges, nanoseconds, stream_);
+  traced_attention(tiles(), view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
 }
 
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
@@ -120,6 +123,18 @@ HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
   }
   if (kept == 0) return {};  // so that the plans are used
   return {median(order_us), median(plan_us), median(begin_us)};
+}
+
+double LibraryAttention::begin_us(std::int32_t samples) {
+  std::vector<double> times;
+  for (std::int32_t i = 0; i < samples; ++i) {
+    const double start = now_seconds();
+    pass_->begin(pass_inputs_);
+    times.push_back(1e6 * (now_seconds() - start));
+    pass_->send();
+    cuda::check(cudaStreamSynchronize(stream_), "copying pass inputs");
+  }
+  return median(times);
 }
 
 }  // namespace coppice::bench

@@ -2,7 +2,8 @@
 // limits, and against the other ways of cutting the work that the papers compare.
 //
 //   build/bench/tree_attention [--parts verify,decode] [--cells 32/8/p4096/] [--quick]
-//                              [--portable] [--kv-tile 64|128] [--json FILE] [--csv FILE]
+//                              [--portable] [--kv-tile 64|128] [--row-tile 16|64|128] [--json FILE]
+//                              [--csv FILE]
 //
 // Both ceilings, read bandwidth and bf16 matrix rate, are measured in the same run. Every output
 // is compared with a computation in double; a relative error above 1e-2 fails the run (status 1).
@@ -34,9 +35,10 @@ using namespace coppice::bench;
 namespace po = boost::program_options;
 
 constexpr std::pair<const char*, void (*)(Bench&)> parts[] = {
-    {"verify", run_verify_table},     {"decode", run_decode_table}, {"prefill", run_prefill_table},
-    {"planning", run_planning_table}, {"papers", run_paper_table},  {"orders", run_order_table},
-    {"chunks", run_chunk_table},      {"pages", run_page_table},    {"phases", run_phase_table},
+    {"verify", run_verify_table}, {"decode", run_decode_table},     {"prefill", run_prefill_table},
+    {"forest", run_forest_table}, {"planning", run_planning_table}, {"papers", run_paper_table},
+    {"orders", run_order_table},  {"chunks", run_chunk_table},      {"pages", run_page_table},
+    {"phases", run_phase_table},
 };
 
 bool chosen(std::string_view list, std::string_view part) {
@@ -97,15 +99,17 @@ int main(int argc, char** argv) try {
   Bench bench;
   std::string asked, json_file, csv_file;
   bool portable = false;
-  std::int32_t kv_tile = 0;
+  RangeTiles tiles;
   po::options_description options("bench/tree_attention");
   options.add_options()("help", "print this")("parts", po::value(&asked),
                                               cat("comma-separated: ", part_names()).c_str())(
       "cells", po::value(&bench.filter),
       "comma-separated parts of names, e.g. verify/32/8/p4096/t64/ or fewshot")(
       "portable", po::bool_switch(&portable), "run the portable kernel: that of all GPUs but 9.0")(
-      "kv-tile", po::value(&kv_tile),
+      "kv-tile", po::value(&tiles.tokens),
       "KV tokens of a tile: 64 or 128 instead of what suits the cell")(
+      "row-tile", po::value(&tiles.rows),
+      "packed rows of a tile: 16, 64 or 128 instead of what suits the cell")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
@@ -127,10 +131,15 @@ int main(int argc, char** argv) try {
   cuda::check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "creating a stream");
   bench.blocks = cuda::prepare_attention(head_dim);
   if (portable) bench.blocks.ranges = 0;
-  if (kv_tile != 0 && kv_tile != range_half_tokens && kv_tile != range_tile_tokens) {
+  if (tiles.tokens != 0 && tiles.tokens != range_half_tokens && tiles.tokens != range_tile_tokens) {
     throw_usage("--kv-tile takes 64 or 128");
   }
-  bench.blocks.range_tokens = kv_tile;
+  const auto* const last = std::end(range_row_tiles);
+  if (tiles.rows != 0 && std::find(std::begin(range_row_tiles), last, tiles.rows) == last) {
+    throw_usage("--row-tile takes 16, 64 or 128");
+  }
+  if (!range_tiles_exist(tiles)) throw_usage("--row-tile 16 needs a --kv-tile of 128");
+  bench.blocks.range_tiles = tiles;
   bench.ceilings = measured_ceilings(bench.stream);
   bench.report.set("device", device.name);
   bench.report.set("portable", portable);

@@ -9,6 +9,8 @@ namespace coppice::bench {
 void run_verify_table(Bench& bench);
 void run_decode_table(Bench& bench);
 void run_prefill_table(Bench& bench);
+/// Several texts in a pass.
+void run_forest_table(Bench& bench);
 /// What the host spends before the first kernel of a pass.
 void run_planning_table(Bench& bench);
 /// DeFT's ways of cutting the work, against each other.

@@ -42,7 +42,7 @@ void queue_nothing(std::int32_t blocks, cudaStream_t stream) {
   cuda::hopper::launch_alike<V>(do_nothing, blocks, stream);
 }
 
-void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, const InputSets& inputs,
+void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputSets& inputs,
                       std::int32_t set, const cuda::AttentionScratch& scratch, std::int32_t blocks,
                       std::uint64_t* nanoseconds, cudaStream_t stream) {
   const AttentionShape shape = inputs.work().cell.shape();
@@ -51,8 +51,7 @@ void traced_attention(std::int32_t tile_tokens, const cuda::PassView& pass, cons
       inputs.values(), set, inputs.out(set), scratch);
   const ClockTrace trace{nanoseconds};
   cuda::hopper::with_tiles<head_dim>(
-      range_row_tile_for(inputs.padded_rows(), inputs.work().cell.group()), tile_tokens,
-      [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
+      tiles, [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
 }
 
 }  // namespace coppice::bench

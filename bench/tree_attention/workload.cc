@@ -67,15 +67,20 @@ Workload placed(const Cell& cell, const PageOrder& order, std::mt19937& random) 
   const auto pages_for = [&](std::int32_t tokens) {
     return (tokens + order.page_size - 1) / order.page_size;
   };
-  const std::int32_t runs = cell.kind == Kind::fewshot ? cell.rows : 1;
-  const std::int32_t run_tokens = cell.tail() / runs;
+  const std::int32_t runs = cell.kind == Kind::fewshot ? cell.rows : cell.texts;
+  const bool forest = cell.kind == Kind::forest;
+  const std::int32_t before = forest ? cell.prefix / runs : 0;  // in the tail, of each text
+  const std::int32_t run_tokens = cell.tail() / runs - before;
   Workload work;
   work.cell = cell;
   work.page_size = order.page_size;
-  work.pages = pages_for(cell.prefix) + runs * pages_for(run_tokens);
+  work.pages = pages_for(cell.shared()) + runs * (pages_for(before) + pages_for(run_tokens));
   Pages pages(work.pages, order, random);
-  pages.place(cell.prefix, work.prefix);
-  for (std::int32_t run = 0; run < runs; ++run) pages.place(run_tokens, work.tail_slots);
+  pages.place(cell.shared(), work.prefix);
+  for (std::int32_t run = 0; run < runs; ++run) {
+    pages.place(before, work.tail_slots);
+    pages.place(run_tokens, work.tail_slots);
+  }
   work.visibility = Visibility(cell.rows, cell.tail());
   return work;
 }
@@ -188,6 +193,18 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     return make_tree_workload(cell, tree, RowOrder::depth_first, random, order);
   }
   Workload work = placed(cell, order, random);
+  for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
+    const std::int32_t rows = cell.rows / cell.texts, first = text * rows;
+    for (std::int32_t token = 0; token < cell.prefix / cell.texts; ++token) {
+      add_tail(work, first, first + rows);
+    }
+    TreeOrder tree;
+    tree.assign(dyspec_like_tree(rows, random));
+    for (std::int32_t row = 0; row < rows; ++row) {
+      add_tail(work, first + row, first + row + tree.subtree_rows[static_cast<std::size_t>(row)]);
+    }
+  }
+  if (cell.kind == Kind::forest) return work;
   for (std::int32_t token = 0; token < cell.tail(); ++token) {
     if (cell.kind == Kind::fewshot) {
       add_tail(work, token / branch_tokens, token / branch_tokens + 1);

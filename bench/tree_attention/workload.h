@@ -62,8 +62,8 @@ struct PageOrder {
   bool shuffled = true;
 };
 
-/// Slots are contiguous inside a page; the tail, and every few-shot branch, begins a page of its
-/// own.
+/// Slots are contiguous inside a page; the tail, every few-shot branch, and of a forest every
+/// text's prefix and tree, begins a page of its own.
 struct Workload {
   Cell cell;
   std::int32_t page_size = 16;

@@ -64,6 +64,13 @@ __device__ inline void block_barrier_arrive(int barrier, int threads) {
 
 // --- copies -----------------------------------------------------------------------------------
 
+/// Starts copying 16 bytes.
+__device__ inline void copy_vector(std::uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+               :
+               : "r"(shared), "l"(__cvta_generic_to_global(global))
+               : "memory");
+}
 /// Starts copying 16 bytes, or clearing them where not `valid`.
 __device__ inline void copy_or_clear(std::uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"

@@ -214,7 +214,7 @@ class CudaDevice final : public Device {
                       const void* values, std::int32_t layer, void* out) override {
     const CudaPass& p = cuda_pass(pass);
     const AttentionShape shape = {heads, layout.kv_heads, layout.head_dim};
-    cuda::tree_attention(p.attention_kernel(), p.view(), p.padded_rows(), q, q_stride, shape,
+    cuda::tree_attention(p.attention_launch(), p.view(), p.padded_rows(), q, q_stride, shape,
                          rule.scale, layout, keys, values, layer, out, p.scratch(), p.blocks(),
                          stream_);
   }

@@ -40,6 +40,10 @@ TEST(TreeAttentionCells, CostByHand) {
   EXPECT_EQ(decode.flops, 2.0 * 2 * 128 * 4 * 3);
   // 2 queries see 10 tokens, then themselves and the ones before: 10 + 1 + 10 + 2 pairs.
   EXPECT_EQ(cost_of({Kind::prefill, 4, 2, 10, 2}).flops, 2.0 * 2 * 128 * 4 * 23);
+  // 3 texts of 2 queries, each of which sees its own text's 10 tokens.
+  const Cost forest = cost_of({Kind::forest, 4, 2, 30, 6, 3});
+  EXPECT_EQ(forest.bytes, 2.0 * 128 * (2 * 36 * 2 + 2 * 6 * 4));
+  EXPECT_EQ(forest.flops, 2.0 * 2 * 128 * 4 * 60);
 }
 
 TEST(TreeAttentionCells, TargetByHand) {
@@ -47,6 +51,8 @@ TEST(TreeAttentionCells, TargetByHand) {
   EXPECT_DOUBLE_EQ(target_us({92e6, 70e6}, ceilings), 4.0 + 100.0);
   EXPECT_DOUBLE_EQ(target_us({92e6, 14e9}, ceilings), 4.0 + 200.0);
   EXPECT_DOUBLE_EQ(bound_us({92e6, 14e9}, ceilings), 140.0);
+  EXPECT_DOUBLE_EQ(forest_target_us({80e6, 6.5e9}, ceilings), 8.0 + 100.0);
+  EXPECT_DOUBLE_EQ(forest_target_us({80e6, 13e9}, ceilings), 8.0 + 200.0);
 }
 
 TEST(TreeAttentionCells, FilterTakesPartsOfNames) {
@@ -57,6 +63,7 @@ TEST(TreeAttentionCells, FilterTakesPartsOfNames) {
   EXPECT_EQ(filtered(cells, "/32/8/p4096/t64/").size(), 1u);
   EXPECT_EQ(filtered(cells, "/32/8/p4096/t64/,fewshot").size(), 4u);
   EXPECT_EQ(filtered(cells, "decode").size(), 0u);
+  EXPECT_EQ(filtered(forest_cells(), "forest/32/8/p64x1024/t64x4/").size(), 1u);
 }
 
 TEST(TreeAttentionCells, BrokenAnchorsAreNamed) {

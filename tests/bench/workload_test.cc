@@ -44,10 +44,11 @@ TEST(TreeAttentionWorkload, TreesAreValid) {
 
 TEST(TreeAttentionWorkload, SlotsAreDistinctAndContiguousInPages) {
   for (const Cell& cell : {Cell{Kind::verify, 8, 2, 100, 40}, Cell{Kind::fewshot, 8, 2, 33, 3},
-                           Cell{Kind::decode, 8, 2, 64, 1}, Cell{Kind::prefill, 8, 2, 0, 50}}) {
+                           Cell{Kind::decode, 8, 2, 64, 1}, Cell{Kind::prefill, 8, 2, 0, 50},
+                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
     const Workload work = make_workload(cell, 5);
     SCOPED_TRACE(cell.name());
-    EXPECT_EQ(std::ssize(work.prefix), cell.prefix);
+    EXPECT_EQ(std::ssize(work.prefix), cell.shared());
     EXPECT_EQ(std::ssize(work.tail), cell.tail());
     EXPECT_EQ(std::ssize(work.tail_slots), cell.tail());
     expect_valid_slots(work);
@@ -63,7 +64,8 @@ TEST(TreeAttentionWorkload, SlotsAreDistinctAndContiguousInPages) {
 
 TEST(TreeAttentionWorkload, IntervalsAreTheVisibility) {
   for (const Cell& cell : {Cell{Kind::verify, 8, 2, 10, 70}, Cell{Kind::fewshot, 8, 2, 10, 4},
-                           Cell{Kind::decode, 8, 2, 10, 1}, Cell{Kind::prefill, 8, 2, 10, 30}}) {
+                           Cell{Kind::decode, 8, 2, 10, 1}, Cell{Kind::prefill, 8, 2, 10, 30},
+                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
     const Workload work = make_workload(cell, 6);
     for (std::int32_t token = 0; token < cell.tail(); ++token) {
       const VisibleKv& kv = work.tail[static_cast<std::size_t>(token)];
@@ -71,6 +73,21 @@ TEST(TreeAttentionWorkload, IntervalsAreTheVisibility) {
       for (std::int32_t query = 0; query < cell.rows; ++query) {
         ASSERT_EQ(work.visibility.sees(query, token), query >= kv.q_begin && query < kv.q_end)
             << cell.name() << " " << query << " " << token;
+      }
+    }
+  }
+}
+
+// A text's queries see the tokens before it, and nobody else does.
+TEST(TreeAttentionWorkload, TextsOfAForestLieApart) {
+  const Workload work = make_workload({Kind::forest, 8, 2, 4 * 30, 4 * 3, 4}, 7);
+  for (std::int32_t token = 0; token < 4 * 33; ++token) {
+    for (std::int32_t query = 0; query < 12; ++query) {
+      const bool same = token / 33 == query / 3;
+      if (token % 33 < 30) {
+        EXPECT_EQ(work.visibility.sees(query, token), same);
+      } else {
+        EXPECT_TRUE(same || !work.visibility.sees(query, token));
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct AttentionProblem {
   float scale;
   std::vector<KvSlot> prefix;
   std::vector<VisibleKv> tail;
+  std::vector<IndexRange> former;  ///< of the tail: what each text has from before
   std::vector<float> q;
   std::vector<std::uint16_t> keys, values;
 
@@ -80,9 +82,11 @@ struct AttentionProblem {
     }
     for (std::int32_t text = 0; text < c.texts && c.texts > 1; ++text) {
       const std::int32_t first = c.rows * text / c.texts, end = c.rows * (text + 1) / c.texts;
+      const auto begin = static_cast<std::int32_t>(tail.size());
       for (std::int32_t t = c.prefix * text / c.texts; t < c.prefix * (text + 1) / c.texts; ++t) {
         tail.push_back({hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end});
       }
+      former.push_back({begin, static_cast<std::int32_t>(tail.size())});
       TreeOrder order;
       order.assign(random_tree(end - first, c.reach, random));
       for (std::int32_t row = 0; row < order.rows(); ++row) {
@@ -151,21 +155,34 @@ struct AttentionProblem {
   }
 
   struct Plan {
-    AttentionKernel kernel = AttentionKernel::items;
+    AttentionLaunch launch;
     cuda::PassScalars scalars;
     std::vector<BlockRange> ranges;
-    std::vector<TailRuns> tail_runs;
+    std::vector<RowTile> row_tiles;
   };
   /// Launches may have more blocks than the plan.
   static constexpr std::size_t most_blocks = 256;
   Plan plan(const ResidentBlocks& blocks) const {
     Plan plan;
     plan.ranges.resize(most_blocks);
-    plan.tail_runs.resize(cuda::tail_run_capacity(shape, c.padded_rows, blocks) + 1);
+    plan.row_tiles.resize(cuda::row_tile_capacity(shape, c.padded_rows, blocks) + 1);
     RangePlanner planner;
-    plan.kernel = cuda::plan_attention(
-        shape, c.rows, c.padded_rows, static_cast<std::int32_t>(prefix.size()), segments_of(tail),
-        blocks, {planner, plan.scalars, plan.ranges, plan.tail_runs});
+    // What a text has from before is one segment; all other tokens have one each.
+    std::vector<KvSlot> slots;
+    for (const VisibleKv& token : tail) slots.push_back(token.slot);
+    std::vector<KvSegment> segments;
+    auto next = former.begin();
+    for (std::size_t at = 0, count = 0; at < tail.size(); at += count) {
+      const bool before = next != former.end() && next->begin == static_cast<std::int32_t>(at);
+      count = before ? static_cast<std::size_t>(next->end - next->begin) : 1;
+      if (before) ++next;
+      if (count == 0) continue;
+      segments.push_back({std::span<const KvSlot>(slots).subspan(at, count), tail[at].q_begin,
+                          tail[at].q_end, before, 0});
+    }
+    plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows,
+                                       static_cast<std::int32_t>(prefix.size()), segments, blocks,
+                                       {planner, plan.scalars, plan.ranges, plan.row_tiles});
     return plan;
   }
   PassLimits limits() const {
@@ -176,7 +193,7 @@ struct AttentionProblem {
 
 /// [padded rows, heads, head_dim] bf16, and what computed it.
 struct AttentionOutputs : std::vector<std::uint16_t> {
-  AttentionKernel kernel = AttentionKernel::items;
+  AttentionLaunch launch;
 };
 
 /// A problem's operands on the device. Buffers are exactly as large as a run may need.
@@ -188,7 +205,7 @@ class DeviceAttention {
         partials_(partial_capacity(problem.limits(), blocks)),
         scalars_(1),
         ranges_(AttentionProblem::most_blocks),
-        tail_runs_(cuda::tail_run_capacity(problem.shape, problem.c.padded_rows, blocks) + 1),
+        row_tiles_(cuda::row_tile_capacity(problem.shape, problem.c.padded_rows, blocks) + 1),
         prefix_(problem.prefix),
         tail_(problem.tail),
         q_(problem.q),
@@ -203,10 +220,10 @@ class DeviceAttention {
   }
 
   void set_plan(const AttentionProblem::Plan& plan) {
-    kernel_ = plan.kernel;
+    launch_ = plan.launch;
     scalars_.upload(std::vector<cuda::PassScalars>{plan.scalars});
     ranges_.upload(plan.ranges);
-    tail_runs_.upload(plan.tail_runs);
+    row_tiles_.upload(plan.row_tiles);
   }
   void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
 
@@ -220,17 +237,17 @@ class DeviceAttention {
     cuda::PassView view{};
     view.scalars = scalars_.data();
     view.ranges = ranges_.data();
-    view.tail_runs = tail_runs_.data();
+    view.row_tiles = row_tiles_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
-    cuda::tree_attention(kernel_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
+    cuda::tree_attention(launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
                          problem_.shape, problem_.scale, problem_.layout, keys_.data(),
                          values_.data(), problem_.layer, out_.data(),
                          {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
   AttentionOutputs result() const {
-    const AttentionOutputs out{out_.download(), kernel_};
+    const AttentionOutputs out{out_.download(), launch_};
     const bool intact = out_.guards_intact() && partial_lse_.guards_intact() &&
                         partial_out_.guards_intact() && tickets_.guards_intact();
     const std::vector<std::uint32_t> tickets = tickets_.download();
@@ -271,11 +288,11 @@ class DeviceAttention {
  private:
   const AttentionProblem& problem_;
   ResidentBlocks blocks_;
-  AttentionKernel kernel_ = AttentionKernel::items;
+  AttentionLaunch launch_;
   PartialCapacity partials_;
   GuardedArray<cuda::PassScalars> scalars_;
   GuardedArray<BlockRange> ranges_;
-  GuardedArray<TailRuns> tail_runs_;
+  GuardedArray<RowTile> row_tiles_;
   GuardedArray<KvSlot> prefix_;
   GuardedArray<VisibleKv> tail_;
   GuardedArray<float> q_;
@@ -350,7 +367,7 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
   const double relative = 2 * (2 * std::log(2.0) * score_error + 16 * u +
                                4 * (static_cast<double>(seen.size()) + 64) * u) +
                           b;
-  const double halves = takes_ranges(out.kernel) ? std::ldexp(1.0, -12) : 0;
+  const double halves = out.launch.takes_ranges() ? std::ldexp(1.0, -12) : 0;
   double worst = 0;
   const std::size_t first = static_cast<std::size_t>(query * problem.shape.heads + head) * dim;
   for (std::size_t i = 0; i < dim; ++i) {

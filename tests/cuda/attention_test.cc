@@ -19,7 +19,8 @@ using testing::worst_error;
 
 std::string name_of(const ResidentBlocks& blocks) {
   if (blocks.ranges == 0) return "items";
-  return "ranges, KV tiles of " + std::to_string(blocks.range_tokens);
+  return "ranges, tiles of " + std::to_string(blocks.range_tiles.rows) + " rows, " +
+         std::to_string(blocks.range_tiles.tokens) + " tokens";
 }
 
 class CudaAttention : public testing::KernelTest {
@@ -44,9 +45,10 @@ class CudaAttention : public testing::KernelTest {
     ResidentBlocks portable = blocks;
     portable.ranges = 0;
     std::vector<ResidentBlocks> all = {portable};
-    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
+    for (const RangeTiles tiles :
+         {RangeTiles{0, range_half_tokens}, {0, range_tile_tokens}, {range_narrow_tile, 0}}) {
       ResidentBlocks by_ranges = blocks;
-      by_ranges.range_tokens = tokens;
+      by_ranges.range_tiles = tiles;
       if (blocks.ranges > 0) all.push_back(by_ranges);
     }
     return all;
@@ -124,7 +126,7 @@ TEST_F(CudaAttention, AnyNumberOfRanges) {
                                           .prefix = kv_heads == 20 ? 300 : 1500,
                                           .rows = rows},
                                          static_cast<std::uint32_t>(rows));
-          DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges, tokens});
+          DeviceAttention device(problem, {blocks.narrow, blocks.wide, ranges, {0, tokens}});
           const auto out = device.run(stream_);
           ASSERT_LE(worst_error(problem, out), 1.0) << ranges << " ranges, " << rows << " rows, "
                                                     << kv_heads << " KV heads, tiles of " << tokens;
@@ -144,7 +146,7 @@ TEST_F(CudaAttention, FewRowsOverManyTokens) {
       const AttentionProblem problem(
           {.head_dim = head_dim, .kv_heads = 3, .prefix = 34000, .rows = rows},
           static_cast<std::uint32_t>(rows));
-      EXPECT_EQ(takes_ranges(problem.plan(blocks).kernel), blocks.ranges != 0);
+      EXPECT_EQ(problem.plan(blocks).launch.takes_ranges(), blocks.ranges != 0);
       DeviceAttention device(problem, blocks);
       const auto out = device.run(stream_);
       EXPECT_LE(worst_error(problem, out), 1.0) << head_dim << ", " << rows << " rows";
@@ -216,6 +218,7 @@ TEST_F(CudaAttention, SeveralTexts) {
                                             .group = rows % 2 == 0 ? 4 : 1,
                                             .prefix = prefix,
                                             .rows = rows,
+                                            .pages_in_order = prefix != 300,
                                             .texts = texts},
                                            static_cast<std::uint32_t>(rows));
             DeviceAttention device(problem, blocks);
@@ -436,7 +439,7 @@ TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
     const AttentionProblem longest(
         {.head_dim = 64, .kv_heads = 2, .prefix = 2000, .rows = 64, .padded_rows = 64}, 1);
     DeviceAttention device(longest, blocks);
-    std::map<AttentionKernel, cudaGraphExec_t> recordings;
+    std::map<AttentionLaunch, cudaGraphExec_t> recordings;
     int replays = 0;
     for (const std::int32_t rows : {64, 1, 17, 50}) {
       for (const std::int32_t prefix : {2000, 0, 65, 700, 1950}) {
@@ -450,12 +453,12 @@ TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
         const AttentionProblem::Plan plan = problem.plan(blocks);
         device.set_tail(problem.tail);
         device.set_plan(plan);
-        if (!recordings.contains(plan.kernel)) {
-          recordings[plan.kernel] = record([&] { device.queue(blocks, stream_); });
+        if (!recordings.contains(plan.launch)) {
+          recordings[plan.launch] = record([&] { device.queue(blocks, stream_); });
           --replays;
         }
         device.poison_results();
-        check(cudaGraphLaunch(recordings[plan.kernel], stream_), "cudaGraphLaunch");
+        check(cudaGraphLaunch(recordings[plan.launch], stream_), "cudaGraphLaunch");
         const auto replayed = device.result();
         ++replays;
         EXPECT_LE(worst_error(problem, replayed), 1.0) << rows << " rows, prefix " << prefix;
@@ -463,7 +466,7 @@ TEST_F(CudaAttention, RecordedLaunchServesOtherPasses) {
       }
     }
     EXPECT_GE(replays, 10) << name_of(blocks);
-    for (const auto& [kernel, executable] : recordings) {
+    for (const auto& [launch, executable] : recordings) {
       check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
     }
   }

@@ -79,15 +79,14 @@ TEST(Allocation, NoneInRangePlanningForSmallerPasses) {
   RangePlanner planner;
   std::mt19937 random(6);
   constexpr std::int32_t group = 4, kv_heads = 8, blocks = 132, most_rows = 300;
-  std::vector<TailRuns> runs(static_cast<std::size_t>(most_range_row_tiles(most_rows, group)));
+  std::vector<RowTile> tiles(static_cast<std::size_t>(most_range_row_tiles(most_rows, group)));
   std::vector<BlockRange> ranges(blocks);
   for (const std::int32_t rows : {most_rows, 200, 64, 1}) {
     const auto tail = random_tail(rows, 0, random);
     const auto segments = testing::segments_of(tail);
-    const std::int32_t tile_rows = range_row_tile_for(rows, group);
     const std::int64_t before = allocations;
-    planner.find_tail_runs(segments, rows, group, tile_rows, runs);
-    planner.plan(rows, group, kv_heads, tile_rows, 4096, runs, blocks).write_ranges(ranges);
+    planner.plan({rows, rows, group, kv_heads, 4096, segments}, blocks, {}, tiles)
+        .write_ranges(ranges);
     const std::int64_t made = allocations - before;
     EXPECT_EQ(made > 0, rows == most_rows) << made << " for " << rows << " rows";
   }

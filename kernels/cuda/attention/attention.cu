@@ -75,7 +75,7 @@ std::int32_t prepare() {
 }
 
 template <int head_dim, int warps>
-void launch(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
+void launch_items(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
   launch_early(flatten::attend<head_dim, warps>, dim3(static_cast<unsigned>(blocks)), 32 * warps,
                shared_bytes<head_dim, warps>(), stream, arguments);
   check_launch("tree attention");
@@ -94,13 +94,13 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
   return blocks;
 }
 
-std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
+std::size_t row_tile_capacity(const AttentionShape& shape, std::int32_t padded_rows,
                               const ResidentBlocks& blocks) {
   if (blocks.ranges == 0) return 0;
   return static_cast<std::size_t>(most_range_row_tiles(padded_rows, shape.heads / shape.kv_heads));
 }
 
-AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
+AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
                                std::span<const KvSegment> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result) {
@@ -125,27 +125,24 @@ AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
   if (kernel == AttentionKernel::items) {
-    return plan.chunks == 1 ? AttentionKernel::whole_items : kernel;
+    return {plan.chunks == 1 ? AttentionKernel::whole_items : kernel, {}};
   }
-  const std::int32_t tile_rows = range_row_tile_for(padded_rows, plan.group);
-  result.planner.find_tail_runs(tail, rows, plan.group, tile_rows, result.tail_runs);
   const RangeShares& shares =
-      result.planner.plan(rows, plan.group, shape.kv_heads, tile_rows, prefix, result.tail_runs,
-                          blocks.ranges, blocks.range_tokens);
+      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail},
+                          blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.ranges);
-  return shares.plan.tile_tokens == range_tile_tokens ? AttentionKernel::ranges
-                                                      : AttentionKernel::fine_ranges;
+  return {kernel, shares.plan.tiles};
 }
 
-void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
+void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
                     const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,
                     const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (takes_ranges(kernel)) {
-    return hopper_attention(range_tokens_of(kernel), pass, padded_rows, q, q_stride, shape, scale,
-                            layout, keys, values, layer, out, scratch, blocks.ranges, stream);
+  if (launch.takes_ranges()) {
+    return hopper_attention(launch.tiles, pass, q, q_stride, shape, scale, layout, keys, values,
+                            layer, out, scratch, blocks.ranges, stream);
   }
   const flatten::Arguments arguments{
       make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch), pass};
@@ -154,11 +151,11 @@ void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t p
   with_head_dim(shape.head_dim, [&](auto constant) {
     constexpr int dim = decltype(constant)::head_dim;
     if (row_tile == narrow_row_tile) {
-      launch<dim, narrow_warps>(arguments, blocks.narrow, stream);
+      launch_items<dim, narrow_warps>(arguments, blocks.narrow, stream);
     } else {
-      launch<dim, wide_warps>(arguments, blocks.wide, stream);
+      launch_items<dim, wide_warps>(arguments, blocks.wide, stream);
     }
-    if (kernel == AttentionKernel::whole_items) return;
+    if (launch.kernel == AttentionKernel::whole_items) return;
     launch_early(flatten::join_partials<dim>, dim3(static_cast<unsigned>(join_blocks)),
                  flatten::join_threads, 0, stream, arguments);
     check_launch("join of attention's partial results");

@@ -56,23 +56,23 @@ ResidentBlocks prepare_attention(std::int32_t head_dim);
 struct AttentionPlan {
   RangePlanner& planner;
   PassScalars& scalars;
-  std::span<BlockRange> ranges;   ///< as many as launches have blocks, at least blocks.ranges
-  std::span<TailRuns> tail_runs;  ///< at least tail_run_capacity(padded_rows)
+  std::span<BlockRange> ranges;  ///< as many as launches have blocks, at least blocks.ranges
+  std::span<RowTile> row_tiles;  ///< at least row_tile_capacity(padded_rows)
 };
 /// 0 where launches never take ranges.
-std::size_t tail_run_capacity(const AttentionShape& shape, std::int32_t padded_rows,
+std::size_t row_tile_capacity(const AttentionShape& shape, std::int32_t padded_rows,
                               const ResidentBlocks& blocks);
 
 /// Writes a pass's sizes and its plan, in time that grows with the tail's segments, and says which
-/// kernel the plan is for. `prefix` tokens are seen by every row; the tail's come behind them.
-AttentionKernel plan_attention(const AttentionShape& shape, std::int32_t rows,
+/// launch the plan is for. `prefix` tokens are seen by every row; the tail's come behind them.
+AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, std::int32_t prefix,
                                std::span<const KvSegment> tail, const ResidentBlocks& blocks,
                                const AttentionPlan& result);
 
 /// Attention of one layer. The pass carries plan_attention()'s plan, made with equal
-/// shape, padded_rows and blocks, and its kernel. The launch depends on these alone.
-void tree_attention(AttentionKernel kernel, const PassView& pass, std::int32_t padded_rows,
+/// shape, padded_rows and blocks, and its launch, which depends on these alone.
+void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
                     const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
                     const KvLayout& layout, const void* keys, const void* values,
                     std::int32_t layer, void* out, const AttentionScratch& scratch,

@@ -31,7 +31,7 @@ std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
 
 AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t padded_rows,
                                      std::int32_t tokens, const ResidentBlocks& blocks) {
-  if (blocks.range_tokens != 0 && blocks.ranges != 0) return AttentionKernel::ranges;
+  if (blocks.range_tiles != RangeTiles{} && blocks.ranges != 0) return AttentionKernel::ranges;
   const std::int32_t group = shape.heads / shape.kv_heads;
   if (blocks.ranges == 0) return AttentionKernel::items;
   const bool few_queries = padded_rows <= most_item_queries && group <= most_sharing_heads;

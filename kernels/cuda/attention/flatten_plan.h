@@ -11,6 +11,7 @@
 // and device call the same functions.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -127,12 +128,25 @@ inline constexpr std::int32_t chunk_step = 64;
 inline constexpr std::int32_t max_item_waves = 4;
 
 /// Which kernel runs a pass: the one that takes items, followed by the one that joins partial
-/// results or, if each item has all tokens, alone; or one that takes ranges of the work, over KV
-/// tiles of range_tile_tokens or of range_half_tokens.
-enum class AttentionKernel { items, whole_items, ranges, fine_ranges };
-constexpr bool takes_ranges(AttentionKernel kernel) {
-  return kernel == AttentionKernel::ranges || kernel == AttentionKernel::fine_ranges;
-}
+/// results or, if each item has all tokens, alone; or one that takes ranges of the work.
+enum class AttentionKernel { items, whole_items, ranges };
+
+/// What a kernel that takes ranges (range_plan.h) computes at a time.
+struct RangeTiles {
+  std::int32_t rows = 0;    ///< packed rows of a row tile
+  std::int32_t tokens = 0;  ///< of a KV tile
+
+  auto operator<=>(const RangeTiles&) const = default;
+};
+
+/// A pass's launch of attention.
+struct AttentionLaunch {
+  AttentionKernel kernel = AttentionKernel::items;
+  RangeTiles tiles;  ///< where it takes ranges
+
+  bool takes_ranges() const { return kernel == AttentionKernel::ranges; }
+  auto operator<=>(const AttentionLaunch&) const = default;
+};
 
 /// Blocks that the device holds at a time, by row tile.
 struct ResidentBlocks {
@@ -140,9 +154,9 @@ struct ResidentBlocks {
   std::int32_t wide = 1;
   /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
   std::int32_t ranges = 0;
-  /// 0: what suits the pass. Otherwise ranges wherever there are any, with KV tiles of this many
-  /// tokens (range_tile_tokens or range_half_tokens).
-  std::int32_t range_tokens = 0;
+  /// Where not 0, ranges run every pass if there are any, with these tiles instead of those that
+  /// suit it.
+  RangeTiles range_tiles = {};
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;

@@ -72,16 +72,14 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
 
 }  // namespace hopper
 
-void hopper_attention(std::int32_t tile_tokens, const PassView& pass, std::int32_t padded_rows,
-                      const float* q, std::int64_t q_stride, const AttentionShape& shape,
-                      float scale, const KvLayout& layout, const void* keys, const void* values,
-                      std::int32_t layer, void* out, const AttentionScratch& scratch,
-                      std::int32_t blocks, cudaStream_t stream) {
+void hopper_attention(RangeTiles tiles, const PassView& pass, const float* q, std::int64_t q_stride,
+                      const AttentionShape& shape, float scale, const KvLayout& layout,
+                      const void* keys, const void* values, std::int32_t layer, void* out,
+                      const AttentionScratch& scratch, std::int32_t blocks, cudaStream_t stream) {
   const hopper::Arguments arguments = hopper::make_arguments(
       pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
-  const std::int32_t tile_rows = range_row_tile_for(padded_rows, arguments.group);
   const auto launch = shape.head_dim == 64 ? hopper::launch_head<64> : hopper::launch_head<128>;
-  launch(tile_rows, tile_tokens, arguments, blocks, stream);
+  launch(tiles, arguments, blocks, stream);
 }
 
 }  // namespace coppice::cuda

@@ -1,14 +1,28 @@
 // The Hopper attention kernel and its launch.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/hopper_consumer.cuh"
+#include "kernels/cuda/attention/hopper_narrow.cuh"
 #include "kernels/cuda/attention/hopper_producer.cuh"
 #include "kernels/cuda/attention/hopper_results.cuh"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 
 namespace coppice::cuda::hopper {
+
+template <typename V>
+using ConsumerOf =
+    std::conditional_t<V::tile_rows == range_narrow_tile, NarrowConsumer<V>, Consumer<V>>;
+
+/// Of a thread, once warpgroups have taken and given back. A block has what it was launched with:
+/// more to be taken than was given back would be waited for for ever.
+inline constexpr int producer_registers = 40, consumer_registers = 232;
+inline constexpr int launch_registers = 65536 / threads / 8 * 8;
+static_assert(warpgroup_threads * producer_registers + consumer_threads * consumer_registers <=
+              threads * launch_registers);
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -51,15 +65,15 @@ __global__ void __launch_bounds__(threads, 1)
   __syncthreads();
   trace.mark(Phase::planned);
   if (threadIdx.x < warpgroup_threads) {
-    give_registers_back<40>();
+    give_registers_back<producer_registers>();
     Producer<V> producer(arguments, plan, tiles, state);
     for_each_piece(plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
     flatten::wait_for_copies();
   } else {
-    take_registers<232>();
+    take_registers<consumer_registers>();
 
-    Consumer<V> consumer(arguments, plan, tiles, state);
-    Results<V> results(arguments, plan);
+    ConsumerOf<V> consumer(arguments, plan, tiles, state);
+    Results<V, ConsumerOf<V>> results(arguments, plan);
     for_each_piece(plan, range, [&](const RangePiece& piece) {
       consumer.compute(piece, trace);
       trace.mark(Phase::computed);
@@ -108,17 +122,21 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
-/// Calls visit(Variant) with the variant of a launch.
+/// Calls visit(Variant) with the variant of a launch; row tiles of 16 have the larger KV tiles
+/// alone.
 template <int head_dim, typename Visit>
-void with_tiles(std::int32_t tile_rows, std::int32_t tile_tokens, Visit visit) {
+void with_tiles(RangeTiles tiles, Visit visit) {
+  if (tiles.rows == range_narrow_tile) {
+    return visit(Variant<head_dim, range_narrow_tile, range_tile_tokens>());
+  }
   const auto with_tokens = [&]<int rows>() {
-    if (tile_tokens == range_tile_tokens) {
+    if (tiles.tokens == range_tile_tokens) {
       visit(Variant<head_dim, rows, range_tile_tokens>());
     } else {
       visit(Variant<head_dim, rows, range_half_tokens>());
     }
   };
-  if (tile_rows == range_half_tile) {
+  if (tiles.rows == range_half_tile) {
     with_tokens.template operator()<range_half_tile>();
   } else {
     with_tokens.template operator()<range_wide_tile>();

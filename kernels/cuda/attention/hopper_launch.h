@@ -18,7 +18,7 @@ bool prepare_head();
 
 /// Queues the variant for these tiles.
 template <int head_dim>
-void launch_head(std::int32_t tile_rows, std::int32_t tile_tokens, const Arguments& arguments,
-                 std::int32_t blocks, cudaStream_t stream);
+void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+                 cudaStream_t stream);
 
 }  // namespace coppice::cuda::hopper

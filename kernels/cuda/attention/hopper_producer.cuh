@@ -14,7 +14,8 @@ struct TileToken {
 /// Where a lane's token lies, in rows from the layer's first; -1: nowhere.
 struct TileSource {
   std::int32_t pool_row = -1;
-  bool by_boxes = false;  ///< each 16 tokens of the warp are an aligned box of neighbouring slots
+  /// Which 16 of the warp's tokens are an aligned box of neighbouring slots, a bit for each.
+  std::uint32_t boxes = 0;
 };
 
 /// One warp of the producer: it copies V::warp_tokens tokens of every KV tile; where these are 16,
@@ -41,15 +42,17 @@ class Producer {
   }
 
   __device__ void copy(const RangePiece& piece) {
-    queries_ = plan_.queries_of(piece.row_tile);
+    const RowTile& row_tile = arguments_.pass.row_tiles[piece.row_tile];
+    queries_ = plan_.queries_of(rows_of(arguments_, piece));
     kv_head_ = piece.kv_head;
-    const TailRuns& runs = arguments_.pass.tail_runs[piece.row_tile];
-    run_begin_ = runs.begin[lane_];
-    seen_up_to_ = runs.seen_up_to[lane_];
+    run_begin_ = row_tile.begin[lane_];
+    run_first_ = row_tile.first[lane_];
+    run_end_ = row_tile.end[lane_];
+    in_end_ = 0;
     VisibleKv next = token_at(piece.tile_begin);
     std::int32_t tile_end = piece.tile_end;
     if (tile_end > plan_.prefix / V::tile_tokens) {
-      tile_end = min(tile_end, plan_.tiles_of(__shfl_sync(all_lanes, seen_up_to_, 31)));
+      tile_end = min(tile_end, plan_.tiles_of(__shfl_sync(all_lanes, run_end_, 31)));
     }
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(tile_end - piece.tile_begin, 1);
@@ -89,8 +92,8 @@ class Producer {
   static constexpr int rows_per_copy = 32 / V::vectors;
   /// Rows of one lane's copies lie rows_per_copy apart; every eighth row is permuted alike.
   static constexpr int permutations = 8 / rows_per_copy;
-  static constexpr int copies = V::warp_tokens / rows_per_copy;
-  static constexpr int pages = V::warp_tokens / page_box;
+  static constexpr int boxes = V::warp_tokens / page_box;
+  static constexpr std::uint32_t all_boxes = (1u << boxes) - 1;
 
   __device__ std::uint32_t seen_by_all() const {
     return static_cast<std::uint32_t>(queries_.end - queries_.begin) << 8;
@@ -102,7 +105,7 @@ class Producer {
                             static_cast<std::uint32_t>(seen_by.end - queries_.begin) << 8};
   }
   /// This lane's token of a unit's KV tile: of the prefix, then of the tail's runs.
-  __device__ VisibleKv token_at(std::int32_t tile) const {
+  __device__ VisibleKv token_at(std::int32_t tile) {
     const std::int32_t place =
         tile * V::tile_tokens + V::warp_tokens * warp_ + lane_ % V::warp_tokens;
     VisibleKv token{no_slot, 0, 0};
@@ -112,17 +115,19 @@ class Producer {
     if (__all_sync(all_lanes, place < plan_.prefix)) return token;
     wait_for_former_kernels();
     const std::int32_t rank = place - plan_.prefix;
-    // The first run that has more tokens up to its end.
-    int run = 0;
+    if (!__all_sync(all_lanes, rank >= in_first_ && rank < in_end_)) {
+      // The first run that ends later.
+      int run = 0;
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      if (__shfl_sync(all_lanes, seen_up_to_, run + step - 1) <= rank) run += step;
+      for (int step = 16; step > 0; step /= 2) {
+        if (__shfl_sync(all_lanes, run_end_, run + step - 1) <= rank) run += step;
+      }
+      in_begin_ = __shfl_sync(all_lanes, run_begin_, run);
+      in_first_ = __shfl_sync(all_lanes, run_first_, run);
+      in_end_ = __shfl_sync(all_lanes, run_end_, run);
     }
-    const std::int32_t begin = __shfl_sync(all_lanes, run_begin_, run);
-    const std::int32_t before = __shfl_sync(all_lanes, seen_up_to_, max(run - 1, 0));
-    const std::int32_t seen = __shfl_sync(all_lanes, seen_up_to_, 31);
-    if (rank >= 0 && rank < seen) {
-      token = arguments_.pass.tail[begin + rank - (run > 0 ? before : 0)];
+    if (rank >= in_first_ && rank < in_end_) {
+      token = arguments_.pass.tail[in_begin_ + rank - in_first_];
     }
     return token;
   }
@@ -134,8 +139,9 @@ class Producer {
     }
     const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all());
     if (lane_ == 0) {
-      state_.notes[cursor_.description][warp_] =
-          (masked ? note_masked : 0) | (last ? note_last : 0) | (source.by_boxes ? 0 : note_copied);
+      state_.notes[cursor_.description][warp_] = (masked ? note_masked : 0) |
+                                                 (last ? note_last : 0) |
+                                                 (source.boxes == all_boxes ? 0 : note_copied);
     }
     // Every lane for what it has written.
     arrive(&state_.keys_filled[cursor_.stage]);
@@ -152,39 +158,63 @@ class Producer {
     const std::int32_t box_row = __shfl_sync(all_lanes, source.pool_row, lane_ & page_box);
     const bool in_order = source.pool_row >= 0 && token.slot % page_box == lane_ % page_box &&
                           source.pool_row == box_row + lane_ % page_box;
-    source.by_boxes = arguments_.has_boxes && __all_sync(all_lanes, in_order);
+    const std::uint32_t lanes = __ballot_sync(all_lanes, arguments_.has_boxes && in_order);
+#pragma unroll
+    for (int box = 0; box < boxes; ++box) {
+      const std::uint32_t of_box = 0xffffu << (page_box * box);
+      if ((lanes & of_box) == of_box) source.boxes |= 1u << box;
+    }
     return source;
   }
   /// Tokens without a slot become zeros: their weights are 0, and 0 times what happens to lie
   /// there may be NaN.
-  __device__ void copy_part(const CUtensorMap& boxes, const __nv_bfloat16* pool,
+  __device__ void copy_part(const CUtensorMap& map, const __nv_bfloat16* pool,
                             const TileSource& source, std::uint32_t shared,
                             std::uint64_t* filled) const {
     const std::uint32_t first = shared + V::warp_tokens * 128 * static_cast<std::uint32_t>(warp_);
-    if (source.by_boxes) {
-      // Lane i copies page i % pages of panel i / pages.
-      const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, lane_ % pages * page_box);
-      if (lane_ == 0) expect_bytes(filled, V::warp_tokens * V::head_dim * 2);
+    if (source.boxes != 0) {
+      // Lane i copies box i % boxes of panel i / boxes.
+      const int box = lane_ % boxes;
+      const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
+      if (lane_ == 0) expect_bytes(filled, __popc(source.boxes) * page_box * V::head_dim * 2);
       __syncwarp();
-      if (lane_ < pages * V::panels) {
-        copy_box(first + static_cast<std::uint32_t>(lane_ / pages * V::panel_bytes +
-                                                    lane_ % pages * page_box * 128),
-                 boxes, lane_ / pages * 64, arguments_.first_pool_row + row, filled);
+      if (lane_ < boxes * V::panels && (source.boxes >> box & 1) != 0) {
+        copy_box(first + static_cast<std::uint32_t>(lane_ / boxes * V::panel_bytes +
+                                                    box * page_box * 128),
+                 map, lane_ / boxes * 64, arguments_.first_pool_row + row, filled);
       }
-    } else {
-      copy_rows(pool, source.pool_row, first);
+    }
+    if (source.boxes != all_boxes) {
+      const bool all_there = __all_sync(all_lanes, source.pool_row >= 0);
+#pragma unroll 1
+      for (int box = 0; box < boxes; ++box) {
+        if ((source.boxes >> box & 1) != 0) continue;
+        if (all_there) {
+          copy_rows<true>(pool, source.pool_row, first, box);
+        } else {
+          copy_rows<false>(pool, source.pool_row, first, box);
+        }
+      }
     }
     arrive_after_copies(filled);
   }
-  __device__ void copy_rows(const __nv_bfloat16* pool, std::int32_t pool_row,
-                            std::uint32_t shared) const {
+  /// Of one box's tokens. What bounds a block whose tokens lie in no order is how many instructions
+  /// this takes.
+  template <bool all_there>
+  __device__ void copy_rows(const __nv_bfloat16* pool, std::int32_t pool_row, std::uint32_t shared,
+                            int box) const {
     const __nv_bfloat16* source = pool + lane_ % V::vectors * 8;
-#pragma unroll permutations
-    for (int i = 0; i < copies; ++i) {
+    shared += static_cast<std::uint32_t>(box * page_box * 128);
+#pragma unroll
+    for (int i = 0; i < page_box / rows_per_copy; ++i) {
       const std::int32_t row =
-          __shfl_sync(all_lanes, pool_row, i * rows_per_copy + lane_ / V::vectors);
-      copy_or_clear(shared + place_[i % permutations] + i / permutations * 1024,
-                    source + (row < 0 ? 0 : std::int64_t{row} * V::head_dim), row >= 0);
+          __shfl_sync(all_lanes, pool_row, box * page_box + i * rows_per_copy + lane_ / V::vectors);
+      const std::uint32_t to = shared + place_[i % permutations] + i / permutations * 1024;
+      if constexpr (all_there) {
+        copy_vector(to, source + std::int64_t{row} * V::head_dim);
+      } else {
+        copy_or_clear(to, source + (row < 0 ? 0 : std::int64_t{row} * V::head_dim), row >= 0);
+      }
     }
   }
 
@@ -198,8 +228,9 @@ class Producer {
   IndexRange queries_;
   std::int32_t kv_head_ = 0;
   // Of the row tile's run of the tail that this lane has.
-  std::int32_t run_begin_ = 0;
-  std::int32_t seen_up_to_ = 0;
+  std::int32_t run_begin_ = 0, run_first_ = 0, run_end_ = 0;
+  // The run that this lane's last token of the tail was looked for in.
+  std::int32_t in_begin_ = 0, in_first_ = 0, in_end_ = 0;
 };
 
 }  // namespace coppice::cuda::hopper

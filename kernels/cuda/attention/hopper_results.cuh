@@ -22,7 +22,7 @@
 
 #include <cfloat>
 
-#include "kernels/cuda/attention/hopper_consumer.cuh"
+#include "kernels/cuda/attention/hopper_tiles.cuh"
 
 namespace coppice::cuda::hopper {
 
@@ -43,7 +43,7 @@ struct PartialRow {
   float scale;
 };
 
-template <typename V>
+template <typename V, typename Consumer>
 class Results {
  public:
   __device__ Results(const Arguments& arguments, const RangePlan& plan)
@@ -51,13 +51,13 @@ class Results {
 
   /// Takes a piece's result over from both consumers.
   __device__ void take(const RangePiece& piece, std::int32_t gang, std::int32_t member,
-                       const Consumer<V>& consumer) {
+                       const Consumer& consumer) {
     if (piece.contributors == 1) {
       if (consumer.holds_result()) store(piece, consumer);
       return;
     }
     if (consumer.holds_result()) {
-      keep(piece, plan_.partial(gang, member, piece.tile_begin == 0), consumer);
+      keep(plan_.partial(gang, member, piece.tile_begin == 0), consumer);
     }
     block_barrier_wait(both_barrier, consumer_threads);
     if (threadIdx.x == warpgroup_threads) add_ticket(tickets_of(piece, member));
@@ -106,13 +106,12 @@ class Results {
     return arguments_.tickets + piece.first_gang * plan_.gang + member;
   }
 
-  __device__ void store(const RangePiece& piece, const Consumer<V>& consumer) {
+  __device__ void store(const RangePiece& piece, const Consumer& consumer) {
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int32_t packed_row =
-          piece.row_tile * V::tile_rows + consumer.first_row() + 8 * half;
-      if (packed_row >= plan_.packed_rows()) continue;
+      const std::int32_t packed_row = consumer.rows().begin + consumer.first_row() + 8 * half;
+      if (packed_row >= consumer.rows().end) continue;
       const float sum = consumer.sum[half];
       const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
       __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
@@ -124,9 +123,8 @@ class Results {
     }
   }
 
-  __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer<V>& consumer) {
-    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
-    if (consumer.first_row() >= rows) return;
+  __device__ void keep(std::int32_t partial, const Consumer& consumer) {
+    if (consumer.first_row() >= consumer.rows().end - consumer.rows().begin) return;
     float inverse[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -167,7 +165,8 @@ class Results {
     const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
     const int holder = thread % holders;
     const int row = holder / 32 * 16 + holder % 32 / 4;
-    const std::int32_t rows = plan_.packed_rows() - piece.row_tile * V::tile_rows;
+    const IndexRange tile_rows = rows_of(arguments_, piece);
+    const std::int32_t rows = tile_rows.end - tile_rows.begin;
     if (row >= rows) return;
     const int apart = piece.contributors * threads_per_holder;
 #pragma unroll 1
@@ -240,7 +239,7 @@ class Results {
         if (row + 8 * half >= rows) continue;
         const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
         __nv_bfloat16* out =
-            out_row(piece.kv_head, piece.row_tile * V::tile_rows + row + 8 * half) + holder % 4 * 2;
+            out_row(piece.kv_head, tile_rows.begin + row + 8 * half) + holder % 4 * 2;
 #pragma unroll
         for (int k = 0; k < vectors; ++k) {
           const int at = first + k * apart;

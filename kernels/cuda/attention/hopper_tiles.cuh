@@ -23,7 +23,7 @@ inline constexpr int consumers = 2;
 inline constexpr int threads = (1 + consumers) * warpgroup_threads;
 inline constexpr int consumer_threads = consumers * warpgroup_threads;
 inline constexpr int producer_warps = 4;
-inline constexpr int page_box = 16;
+inline constexpr int page_box = range_box;
 /// Hardware barriers; 0 is that of the whole block.
 enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
 
@@ -39,7 +39,8 @@ struct Arguments : Operands {
 };
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
-/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles.
+/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles. For row tiles of
+/// 16 see hopper_narrow.cuh.
 template <int head_dim_, int tile_rows_, int tile_tokens_>
 struct Variant {
   static constexpr int head_dim = head_dim_;
@@ -77,7 +78,11 @@ struct SharedState {
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
 
-  float row_maximum[range_half_tile], row_sum[range_half_tile];
+  /// Of rows that several have a part of: the second consumer's, or each warp's.
+  static constexpr int shared_rows = V::tile_rows == range_narrow_tile
+                                         ? consumer_threads / 32 * range_narrow_tile
+                                         : range_half_tile;
+  float row_maximum[shared_rows], row_sum[shared_rows];
 };
 inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
 inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
@@ -91,8 +96,7 @@ __device__ RangePlan plan_of(const Arguments& arguments) {
   plan.rows = scalars.rows;
   plan.group = arguments.group;
   plan.kv_heads = arguments.kv_heads;
-  plan.tile_rows = V::tile_rows;
-  plan.tile_tokens = V::tile_tokens;
+  plan.tiles = {V::tile_rows, V::tile_tokens};
   plan.prefix = scalars.prefix;
   return plan;
 }
@@ -120,11 +124,16 @@ __device__ inline void load_range(const Arguments& arguments, BlockRange& range)
       reinterpret_cast<const std::int32_t*>(arguments.pass.ranges + blockIdx.x)[lane];
 }
 
+/// Packed rows of a row tile.
+__device__ inline IndexRange rows_of(const Arguments& arguments, const RangePiece& piece) {
+  const int2 rows = *reinterpret_cast<const int2*>(&arguments.pass.row_tiles[piece.row_tile].rows);
+  return {rows.x, rows.y};
+}
+
 /// Calls visit(piece) for the pieces of this block in order.
 template <typename Visit>
 __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& range, Visit visit) {
   RangePiece piece = range.first;
-  const std::int32_t row_tiles = plan.row_tiles();
 #pragma unroll 1
   for (std::int32_t i = 0; i <= range.steps; ++i) {
     if (i > 0) {
@@ -134,7 +143,7 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
         plan.advance(piece, range);
       }
     }
-    if (piece.row_tile < row_tiles) visit(piece);
+    if (piece.row_tile < plan.row_tiles) visit(piece);
   }
 }
 

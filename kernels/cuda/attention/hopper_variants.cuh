@@ -28,18 +28,20 @@ bool prepare() {
 template <int head_dim>
 bool prepare_head() {
   bool present = true;
-  for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
+  for (const std::int32_t rows : range_row_tiles) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
-      with_tiles<head_dim>(rows, tokens, [&]<typename V>(V) { present = prepare<V>() && present; });
+      if (!range_tiles_exist({rows, tokens})) continue;
+      with_tiles<head_dim>({rows, tokens},
+                           [&]<typename V>(V) { present = prepare<V>() && present; });
     }
   }
   return present;
 }
 
 template <int head_dim>
-void launch_head(std::int32_t tile_rows, std::int32_t tile_tokens, const Arguments& arguments,
-                 std::int32_t blocks, cudaStream_t stream) {
-  with_tiles<head_dim>(tile_rows, tile_tokens,
+void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+                 cudaStream_t stream) {
+  with_tiles<head_dim>(tiles,
                        [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 

@@ -10,16 +10,24 @@ constexpr std::int32_t largest_gang = 12;
 // In KV tokens: what a piece costs besides its own, and what joining costs.
 constexpr std::int64_t piece_tokens = 384;
 constexpr std::int64_t join_tokens = 384;
+// What a piece costs where texts lie apart, and in narrow row tiles.
+constexpr std::int64_t apart_tokens = 128;
+constexpr std::int64_t narrow_tokens = 48;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
-/// A row tile's runs while they are found; `seen_up_to` has where they end in the tail.
-void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
-  if (count == TailRuns::most) {
+/// Segments of fewer tokens are not worth what is left out before them.
+constexpr std::int32_t least_aligned = 64;
+constexpr std::int32_t any_place = -1;
+
+/// A row tile's runs while they are found: `end` has where they end in the tail, `first` which
+/// place of a box they want to begin at.
+void begin_run(RowTile& runs, std::int32_t& count, std::int32_t at, std::int32_t box_place) {
+  if (count == RowTile::most_runs) {
     std::int32_t closest = count - 1;
-    std::int32_t least = at - runs.seen_up_to[closest];
+    std::int32_t least = at - runs.end[closest];
     for (std::int32_t i = count - 2; i >= 0; --i) {
-      const std::int32_t apart = runs.begin[i + 1] - runs.seen_up_to[i];
+      const std::int32_t apart = runs.begin[i + 1] - runs.end[i];
       if (apart < least) {
         least = apart;
         closest = i;
@@ -27,43 +35,59 @@ void begin_run(TailRuns& runs, std::int32_t& count, std::int32_t at) {
     }
     if (closest == count - 1) return;  // the last run goes on
     std::copy(runs.begin + closest + 2, runs.begin + count, runs.begin + closest + 1);
-    std::copy(runs.seen_up_to + closest + 1, runs.seen_up_to + count, runs.seen_up_to + closest);
+    std::copy(runs.first + closest + 2, runs.first + count, runs.first + closest + 1);
+    std::copy(runs.end + closest + 1, runs.end + count, runs.end + closest);
     --count;
   }
-  runs.begin[count++] = at;
+  runs.begin[count] = at;
+  runs.first[count++] = box_place;
 }
 
 }  // namespace
 
 // Cuts the units of `plan`, whose sizes are set, and sets the rest. Returns what that is thought to
 // cost, in units of a KV token's time / 100.
-std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks,
+std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
+                               std::span<const RowTile> tiles, std::int32_t blocks,
                                RangeShares& result) {
-  const std::int32_t row_tiles = std::max(plan.row_tiles(), 1);
+  const auto row_tiles = static_cast<std::int32_t>(tiles.size());
   const std::int32_t kv_heads = plan.kv_heads;
-  tiles_.assign(static_cast<std::size_t>(row_tiles), plan.tiles_of(0));
-  for (std::size_t t = 0; t < tiles_.size() && t < runs.size(); ++t) {
-    tiles_[t] = plan.tiles_of(runs[t].seen());
-  }
-  const std::int32_t longest = *std::max_element(tiles_.begin(), tiles_.end());
+  plan.row_tiles = row_tiles;
+  lengths_.clear();
+  for (const RowTile& tile : tiles) lengths_.push_back(plan.tiles_of(tile.seen()));
+  const std::int32_t longest = *std::max_element(lengths_.begin(), lengths_.end());
   const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
-    const auto first = tiles_.begin() + row_group * gang;
+    const auto first = lengths_.begin() + row_group * gang;
     return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
   };
 
-  const bool half = plan.tile_tokens == range_half_tokens;
+  const bool half = plan.tiles.tokens == range_half_tokens;
+  // Row tiles of several texts read keys of their own, unless texts have more rows than a tile.
+  std::int64_t read = 0, tail = 0;
+  for (const RowTile& tile : tiles) read += tile.seen();
+  for (const KvSegment& segment : work.tail) tail += std::ssize(segment.slots);
+  const bool apart = texts_.size() > 1 && read < tail * 5 / 4;
   // Half tiles take a little more time per token; where row tiles share what is read, products
-  // bound them, and more.
-  const std::int64_t tile_cost = plan.tile_tokens * (!half ? 100 : row_tiles > 1 ? 118 : 103);
+  // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
+  const std::int64_t half_cost = row_tiles == 1 ? 103 : apart ? 110 : 118;
+  const std::int64_t row_cost = !apart                               ? 100
+                                : plan.tiles.rows == range_wide_tile ? 130
+                                : plan.tiles.rows == range_half_tile ? 110
+                                                                     : 100;
+  const std::int64_t tile_cost = plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
+  // A unit's keys come while the one before is multiplied: that counts where a block has many.
+  const std::int64_t piece_cost = !apart                                 ? piece_tokens
+                                  : plan.tiles.rows == range_narrow_tile ? narrow_tokens
+                                                                         : apart_tokens;
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
   const auto consider = [&](std::int64_t range, std::int64_t pieces, bool joins, bool equal,
                             std::int32_t gang, std::int64_t gangs) {
     // Without gangs keys and values are read from memory for every row tile.
-    const std::int64_t reads = gang == 1 && row_tiles > 1 ? range / shared_reads : 0;
+    const std::int64_t reads = gang == 1 && row_tiles > 1 && !apart ? range / shared_reads : 0;
     const std::int64_t cost =
-        (range + reads) * tile_cost + 100 * (pieces * piece_tokens + (joins ? join_tokens : 0));
+        (range + reads) * tile_cost + 100 * (pieces * piece_cost + (joins ? join_tokens : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
@@ -71,7 +95,8 @@ std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, s
     plan.row_groups = static_cast<std::int32_t>(ceil_div(row_tiles, gang));
     plan.gangs = static_cast<std::int32_t>(gangs);
   };
-  for (std::int32_t gang = std::min({row_tiles, largest_gang, blocks}); gang >= 1; --gang) {
+  const std::int32_t most_gang = apart ? 1 : std::min({row_tiles, largest_gang, blocks});
+  for (std::int32_t gang = most_gang; gang >= 1; --gang) {
     const std::int64_t row_groups = ceil_div(row_tiles, gang);
     const std::int64_t units = kv_heads * row_groups;
     // All units counted as long as the longest. With fewer gangs, ranges may have parts of fewer
@@ -92,12 +117,12 @@ std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, s
       consider(ceil_div(units * longest, gangs), pieces, m > 1, true, gang, gangs);
     }
     // Each as long as it is: ranges begin anywhere.
-    std::int64_t work = 0;
-    for (std::int32_t i = 0; i < row_groups; ++i) work += kv_heads * group_tiles(gang, i);
-    if (work == units * longest) continue;
-    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, work);
+    std::int64_t all = 0;
+    for (std::int32_t i = 0; i < row_groups; ++i) all += kv_heads * group_tiles(gang, i);
+    if (all == units * longest) continue;
+    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, all);
     const std::int64_t pieces = ceil_div(units, gangs) + 1;
-    consider(ceil_div(work, gangs), pieces, true, false, gang, gangs);
+    consider(ceil_div(all, gangs), pieces, true, false, gang, gangs);
   }
 
   result.plan = plan;
@@ -110,25 +135,87 @@ std::int64_t RangePlanner::cut(RangePlan plan, std::span<const TailRuns> runs, s
   return least_cost;
 }
 
-void RangePlanner::find_tail_runs(std::span<const KvSegment> tail, std::int32_t rows,
-                                  std::int32_t group, std::int32_t tile_rows,
-                                  std::span<TailRuns> runs) {
-  const auto row_tiles = static_cast<std::size_t>(ceil_div(rows * group, tile_rows));
-  std::vector<std::int32_t>& counts = run_counts_;
-  counts.assign(row_tiles, 0);
-  const auto tiles_that_see = [&](IndexRange seen_by) {
-    const IndexRange queries = intersection(seen_by, {0, rows});
-    if (queries.empty()) return IndexRange{};
-    return IndexRange{queries.begin * group / tile_rows, (queries.end * group - 1) / tile_rows + 1};
+// A text's rows see nothing that other rows see. In depth-first order intervals begin in ascending
+// order.
+void RangePlanner::find_texts(const RangeWork& work) {
+  texts_.clear();
+  IndexRange text;
+  for (const KvSegment& segment : work.tail) {
+    const IndexRange seen_by = intersection({segment.q_begin, segment.q_end}, {0, work.rows});
+    if (seen_by.empty() || segment.slots.empty()) continue;
+    if (seen_by.begin >= text.end) {
+      if (!text.empty()) texts_.push_back({text.begin, seen_by.begin});
+      text = {text.empty() ? 0 : seen_by.begin, seen_by.end};
+    }
+    text.end = std::max(text.end, seen_by.end);
+  }
+  texts_.push_back({text.empty() ? 0 : text.begin, work.rows});
+}
+
+// Writes the rows of tiles of at most `tile_rows` packed rows. `by_text`: of whole texts where they
+// fit. Returns how many there are; 0: more than there is room for.
+std::int32_t RangePlanner::cut_rows(const RangeWork& work, std::int32_t tile_rows, bool by_text,
+                                    std::span<RowTile> tiles) const {
+  std::size_t count = 0;
+  const auto add = [&](IndexRange rows) {
+    if (count < tiles.size()) tiles[count].rows = rows;
+    ++count;
   };
+  if (by_text) {
+    const std::int32_t room = tile_rows / work.group;  // queries
+    IndexRange open;
+    const auto close = [&] {
+      if (!open.empty()) add({open.begin * work.group, open.end * work.group});
+    };
+    for (const IndexRange& text : texts_) {
+      if (text.end - open.begin <= room && !open.empty()) {
+        open.end = text.end;
+        continue;
+      }
+      close();
+      for (open = text; open.end - open.begin > room; open.begin += room) {
+        add({open.begin * work.group, (open.begin + room) * work.group});
+      }
+    }
+    close();
+  } else {
+    const std::int32_t packed_rows = work.rows * work.group;
+    for (std::int32_t begin = 0; begin < packed_rows; begin += tile_rows) {
+      add({begin, std::min(begin + tile_rows, packed_rows)});
+    }
+  }
+  return count > tiles.size() ? 0 : static_cast<std::int32_t>(count);
+}
+
+// Finds the runs of row tiles that have their rows. Holes count as seen, but for a segment that is
+// nothing else.
+void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tiles) {
+  std::vector<std::int32_t>& counts = run_counts_;
+  counts.assign(tiles.size(), 0);
+  tiles_of_.assign(static_cast<std::size_t>(work.rows), {});
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    const auto tile = static_cast<std::int32_t>(t);
+    const std::int32_t last = (tiles[t].rows.end - 1) / work.group;
+    for (std::int32_t query = tiles[t].rows.begin / work.group; query <= last; ++query) {
+      IndexRange& of_query = tiles_of_[static_cast<std::size_t>(query)];
+      of_query = {of_query.empty() ? tile : of_query.begin, tile + 1};
+    }
+  }
+  const auto tiles_that_see = [&](IndexRange seen_by) {
+    const IndexRange queries = intersection(seen_by, {0, work.rows});
+    if (queries.empty()) return IndexRange{};
+    return IndexRange{tiles_of_[static_cast<std::size_t>(queries.begin)].begin,
+                      tiles_of_[static_cast<std::size_t>(queries.end - 1)].end};
+  };
+  std::int32_t box_place = any_place;
   const auto begin_runs = [&](std::int32_t first, std::int32_t end, std::int32_t at) {
     for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(end); ++t) {
-      begin_run(runs[t], counts[t], at);
+      begin_run(tiles[t], counts[t], at, box_place);
     }
   };
   const auto end_runs = [&](std::int32_t first, std::int32_t end, std::int32_t at) {
     for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(end); ++t) {
-      runs[t].seen_up_to[counts[t] - 1] = at;
+      tiles[t].end[counts[t] - 1] = at;
     }
   };
   // Row tiles that see the last tokens, those that see these, and what changes between them.
@@ -142,49 +229,74 @@ void RangePlanner::find_tail_runs(std::span<const KvSegment> tail, std::int32_t 
   };
   std::int32_t at = 0;
   IndexRange last;
-  for (const KvSegment& segment : tail) {
+  for (const KvSegment& segment : work.tail) {
     if (segment.slots.empty()) continue;
     const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
     const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
-    if (seen_by.begin != last.begin || seen_by.end != last.end) change(tiles_that_see(seen_by), at);
+    const bool aligned = segment.former && std::ssize(segment.slots) >= least_aligned;
+    box_place = aligned ? std::max(segment.slots.front(), 0) % range_box : any_place;
+    if (aligned) change({}, at);  // the text before goes on no further
+    if (aligned || seen_by.begin != last.begin || seen_by.end != last.end) {
+      change(tiles_that_see(seen_by), at);
+    }
     last = seen_by;
     at += static_cast<std::int32_t>(segment.slots.size());
   }
   change({}, at);
 
-  for (std::size_t t = 0; t < row_tiles; ++t) {
-    TailRuns& of_tile = runs[t];
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    RowTile& of_tile = tiles[t];
     std::int32_t seen = 0;
-    for (std::int32_t i = 0; i < TailRuns::most; ++i) {
-      if (i < counts[t]) {
-        seen += of_tile.seen_up_to[i] - of_tile.begin[i];
-      } else {
-        of_tile.begin[i] = 0;
+    for (std::int32_t i = 0; i < RowTile::most_runs; ++i) {
+      const bool found = i < counts[t];
+      if (!found) of_tile.begin[i] = of_tile.end[i] = 0;
+      if (found && of_tile.first[i] != any_place) {
+        // Up to the next such place of the unit, where the prefix comes first.
+        const std::int32_t apart = of_tile.first[i] - (work.prefix + seen) % range_box;
+        seen += apart < 0 ? apart + range_box : apart;
       }
-      of_tile.seen_up_to[i] = seen;
+      of_tile.first[i] = seen;
+      seen += of_tile.end[i] - of_tile.begin[i];
+      of_tile.end[i] = seen;
     }
   }
 }
 
-const RangeShares& RangePlanner::plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                                      std::int32_t tile_rows, std::int32_t prefix,
-                                      std::span<const TailRuns> runs, std::int32_t blocks,
-                                      std::int32_t tile_tokens) {
+const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
+                                      std::span<RowTile> tiles) {
+  // Rows that all see a prefix read that together.
+  texts_.clear();
+  if (work.prefix == 0) find_texts(work);
+  const bool by_text = texts_.size() > 1;
   RangePlan plan;
-  plan.rows = rows;
-  plan.group = group;
-  plan.kv_heads = kv_heads;
-  plan.tile_rows = tile_rows;
-  plan.prefix = prefix;
-  if (tile_tokens != 0) {
-    plan.tile_tokens = tile_tokens;
-    cut(plan, runs, blocks, whole_);
-    return whole_;
+  plan.rows = work.rows;
+  plan.group = work.group;
+  plan.kv_heads = work.kv_heads;
+  plan.prefix = work.prefix;
+  const std::int32_t usual = range_row_tile_for(work.padded_rows, work.group);
+  std::int64_t least_cost = -1;
+  tried_.resize(tiles.size());
+  for (const std::int32_t tile_rows : range_row_tiles) {
+    if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
+    const bool whole = by_text && work.group <= tile_rows;
+    std::int32_t count = cut_rows(work, tile_rows, whole, tried_);
+    if (count == 0) count = cut_rows(work, tile_rows, false, tried_);
+    const auto cut_tiles = std::span(tried_).first(static_cast<std::size_t>(count));
+    find_tail_runs(work, cut_tiles);
+    for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
+      if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
+      if (!range_tiles_exist({tile_rows, tile_tokens})) continue;
+      plan.tiles = {tile_rows, tile_tokens};
+      const std::int64_t cost = cut(work, plan, cut_tiles, blocks, trial_);
+      if (least_cost >= 0 && cost > least_cost) continue;
+      least_cost = cost;
+      std::swap(trial_, best_);
+    }
+    if (best_.plan.tiles.rows == tile_rows) {
+      std::copy(cut_tiles.begin(), cut_tiles.end(), tiles.begin());
+    }
   }
-  plan.tile_tokens = range_half_tokens;
-  const std::int64_t half_cost = cut(plan, runs, blocks, half_);
-  plan.tile_tokens = range_tile_tokens;
-  return half_cost < cut(plan, runs, blocks, whole_) ? half_ : whole_;
+  return best_;
 }
 
 void RangeShares::write_ranges(std::span<BlockRange> ranges) const {

@@ -4,6 +4,10 @@
 // one KV head and one row tile; its KV tokens, the prefix, which all rows see, and then those of
 // the tail that some query of the row tile sees, are cut into KV tiles of tile_tokens.
 //
+// With one text a row tile is full, but for the last one. With several its rows are whole texts, as
+// many as it has room for, so that only one row tile reads a text's keys and values; a text of more
+// rows than that has several.
+//
 // Row tiles that lie side by side form a gang, run by as many blocks side by side, so that keys and
 // values are read from memory once for all of them (nothing keeps the blocks in step: those that
 // come later find keys in the cache); its units are counted as long as the longest. The KV tiles of
@@ -27,33 +31,45 @@ namespace coppice {
 /// KV tokens of a tile: half where the plan thinks that more even ranges pay.
 inline constexpr std::int32_t range_tile_tokens = 128;
 inline constexpr std::int32_t range_half_tokens = 64;
-/// The KV tile of a kernel that takes ranges.
-constexpr std::int32_t range_tokens_of(AttentionKernel kernel) {
-  return kernel == AttentionKernel::ranges ? range_tile_tokens : range_half_tokens;
-}
-/// Packed rows of a tile: the wide one where launches have more than the other's.
+/// Packed rows of a tile: with one text the wide one where launches have more than the half one's.
+/// The narrow one is for several texts of few rows, and for the larger KV tile.
+inline constexpr std::int32_t range_narrow_tile = 16;
 inline constexpr std::int32_t range_half_tile = 64;
 inline constexpr std::int32_t range_wide_tile = 128;
+inline constexpr std::int32_t range_row_tiles[] = {range_narrow_tile, range_half_tile,
+                                                   range_wide_tile};
+constexpr bool range_tiles_exist(RangeTiles tiles) {
+  return tiles.rows != range_narrow_tile || tiles.tokens != range_half_tokens;
+}
 
-COPPICE_HOST_DEVICE constexpr std::int32_t range_row_tile_for(std::int32_t padded_rows,
-                                                              std::int32_t group) {
+constexpr std::int32_t range_row_tile_for(std::int32_t padded_rows, std::int32_t group) {
   return padded_rows * group <= range_half_tile ? range_half_tile : range_wide_tile;
 }
 
-/// Row tiles of launches for at most `padded_rows` rows.
+/// Most row tiles of launches for at most `padded_rows` rows: two that lie side by side have more
+/// rows together than one has room for. A pass that would need more, as its texts fit ill, has full
+/// ones.
 constexpr std::int32_t most_range_row_tiles(std::int32_t padded_rows, std::int32_t group) {
-  return (padded_rows * group + range_wide_tile - 1) / range_wide_tile;
+  return 2 * ((padded_rows * group + range_narrow_tile - 1) / range_narrow_tile);
 }
 
-/// A row tile's part of the tail: runs of neighbours that some of its queries see. Where there
-/// are more runs than fit, those with the fewest tokens between them are one, so that a run may
-/// have tokens that none of the queries sees.
-struct TailRuns {
-  static constexpr std::int32_t most = 32;
-  std::int32_t begin[most];       ///< place in the tail of a run's first token
-  std::int32_t seen_up_to[most];  ///< tokens of this run and all before it; past the last: of all
+/// Neighbouring slots that are copied at once if they begin at a multiple of it, in slots as in
+/// the unit.
+inline constexpr std::int32_t range_box = 16;
 
-  COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return seen_up_to[most - 1]; }
+/// A row tile: its rows, and its part of the tail, runs of neighbours that some of its queries see.
+/// Where there are more runs than fit, those with the fewest tokens between them are one, so that a
+/// run may have tokens that none of the queries sees. Runs lie one behind the other, but what a
+/// text has from before begins where its slots can be copied at once.
+struct RowTile {
+  static constexpr std::int32_t most_runs = 32;
+  std::int32_t begin[most_runs];  ///< in the tail, a run's first token
+  std::int32_t first[most_runs];  ///< the same token among the row tile's
+  std::int32_t end[most_runs];    ///< and the run's end there; past the last run: the end of all
+  IndexRange rows;                ///< packed rows
+
+  /// Tokens, with those left out before runs.
+  COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return end[most_runs - 1]; }
 };
 
 /// The rest of a unit, however long it is.
@@ -77,6 +93,7 @@ struct BlockRange {
 };
 
 struct RangeCut {
+  std::int32_t row_tiles = 1;
   std::int32_t gang = 1;        ///< number of row tiles and blocks of a gang
   std::int32_t row_groups = 1;  ///< gang * row_groups >= row tiles
   std::int32_t gangs = 1;       ///< gangs of blocks; gang * gangs <= blocks
@@ -86,20 +103,15 @@ struct RangePlan : RangeCut {
   std::int32_t rows = 0;  ///< real query rows
   std::int32_t group = 1;
   std::int32_t kv_heads = 1;
-  std::int32_t tile_rows = range_wide_tile;
-  std::int32_t tile_tokens = range_tile_tokens;
+  RangeTiles tiles;
   std::int32_t prefix = 0;
 
-  COPPICE_HOST_DEVICE constexpr std::int32_t packed_rows() const { return rows * group; }
-  COPPICE_HOST_DEVICE constexpr std::int32_t row_tiles() const {
-    return (packed_rows() + tile_rows - 1) / tile_rows;
-  }
   /// KV tiles of a unit whose row tile sees this many tail tokens; a unit without tokens has one.
   COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t seen_tail) const {
-    const std::int32_t tiles = (prefix + seen_tail + tile_tokens - 1) / tile_tokens;
-    return tiles < 1 ? 1 : tiles;
+    const std::int32_t count = (prefix + seen_tail + tiles.tokens - 1) / tiles.tokens;
+    return count < 1 ? 1 : count;
   }
-  /// Where a contributor's partial result for a row tile lies, in results of tile_rows rows;
+  /// Where a contributor's partial result for a row tile lies, in results of tiles.rows rows;
   /// `unit_begins`: its piece has the unit's first KV tile.
   COPPICE_HOST_DEVICE constexpr std::int32_t partial(std::int32_t gang_index, std::int32_t member,
                                                      bool unit_begins) const {
@@ -116,10 +128,9 @@ struct RangePlan : RangeCut {
     piece.tile_end = unit_end;
     piece.contributors = 1;
   }
-  COPPICE_HOST_DEVICE constexpr IndexRange queries_of(std::int32_t row_tile) const {
-    const IndexRange real =
-        intersection({row_tile * tile_rows, (row_tile + 1) * tile_rows}, {0, packed_rows()});
-    return real.empty() ? IndexRange{} : IndexRange{real.begin / group, (real.end - 1) / group + 1};
+  COPPICE_HOST_DEVICE constexpr IndexRange queries_of(IndexRange packed_rows) const {
+    if (packed_rows.empty()) return {};
+    return {packed_rows.begin / group, (packed_rows.end - 1) / group + 1};
   }
 };
 
@@ -139,33 +150,43 @@ struct RangeShares {
   void write_ranges(std::span<BlockRange> ranges) const;
 };
 
+/// What is to be attended to.
+struct RangeWork {
+  std::int32_t rows = 0;         ///< real query rows
+  std::int32_t padded_rows = 0;  ///< that the launch is made for
+  std::int32_t group = 1;
+  std::int32_t kv_heads = 1;
+  std::int32_t prefix = 0;  ///< KV tokens that every row sees
+  std::span<const KvSegment> tail;
+};
+
 /// Plans passes. Keeps its memory, so that a pass no larger than a former one allocates nothing.
 class RangePlanner {
  public:
-  /// Finds the runs of all row tiles of a pass, in time that grows with the segments, which are the
-  /// tail's one after the other, and with the runs. Holes count as seen, but for a segment that is
-  /// nothing else.
-  void find_tail_runs(std::span<const KvSegment> tail, std::int32_t rows, std::int32_t group,
-                      std::int32_t tile_rows, std::span<TailRuns> runs);
-
-  /// The plan of a pass that `blocks` blocks run, with KV tiles of range_tile_tokens or
-  /// range_half_tokens; 0: of those that take less time (measured on an H200). Valid until the next
-  /// call.
-  const RangeShares& plan(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
-                          std::int32_t tile_rows, std::int32_t prefix,
-                          std::span<const TailRuns> runs, std::int32_t blocks,
-                          std::int32_t tile_tokens = 0);
+  /// The plan of a pass that `blocks` blocks run; its row tiles are written to `tiles`, which has
+  /// room for most_range_row_tiles(). `asked`: the tiles' sizes; 0: of those that take less time
+  /// (measured on an H200). Takes time that grows with the segments and the row tiles' runs. Valid
+  /// until the next call.
+  const RangeShares& plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
+                          std::span<RowTile> tiles);
 
   /// Scratch memory of longest_span().
   std::vector<IndexRange>& spans() { return spans_; }
 
  private:
-  std::int64_t cut(RangePlan plan, std::span<const TailRuns> runs, std::int32_t blocks,
-                   RangeShares& result);
+  std::int64_t cut(const RangeWork& work, RangePlan plan, std::span<const RowTile> tiles,
+                   std::int32_t blocks, RangeShares& result);
+  void find_texts(const RangeWork& work);
+  std::int32_t cut_rows(const RangeWork& work, std::int32_t tile_rows, bool by_text,
+                        std::span<RowTile> tiles) const;
+  void find_tail_runs(const RangeWork& work, std::span<RowTile> tiles);
 
+  std::vector<IndexRange> texts_;         ///< query rows of each
   std::vector<std::int32_t> run_counts_;  ///< by row tile
-  std::vector<std::int32_t> tiles_;       ///< by row tile: KV tiles of its unit
-  RangeShares half_, whole_;
+  std::vector<IndexRange> tiles_of_;      ///< by query: row tiles that have rows of it
+  std::vector<std::int32_t> lengths_;     ///< by row tile: KV tiles of its unit
+  std::vector<RowTile> tried_;
+  RangeShares trial_, best_;
   std::vector<IndexRange> spans_;
 };
 

@@ -34,14 +34,18 @@ std::size_t range_room(const ResidentBlocks& blocks) {
   return aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
 }
 
-std::size_t run_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return tail_run_capacity(limits.attention, padded_row_count(std::max(limits.rows, 1)), blocks);
+std::size_t tile_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return row_tile_capacity(limits.attention, padded_row_count(std::max(limits.rows, 1)), blocks);
+}
+
+// Behind what every pass has in full.
+std::size_t row_tiles_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
+  return aligned(sizeof(PassScalars)) + range_room(blocks) + 3 * row_room(limits.rows) +
+         row_room(limits.logit_rows);
 }
 
 std::size_t tail_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return aligned(sizeof(PassScalars)) + range_room(blocks) +
-         aligned(run_capacity(limits, blocks) * sizeof(TailRuns)) + 3 * row_room(limits.rows) +
-         row_room(limits.logit_rows);
+  return row_tiles_begin(limits, blocks) + aligned(tile_capacity(limits, blocks) * sizeof(RowTile));
 }
 
 std::size_t input_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
@@ -87,16 +91,16 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       allocate(static_cast<std::size_t>(partials.lse) * sizeof(float), attention_purpose);
   tickets_ = allocate(attention_tickets(blocks) * sizeof(std::uint32_t), attention_purpose);
   ranges_at_ = aligned(sizeof(PassScalars));
-  tail_runs_at_ = ranges_at_ + range_room(blocks);
-  tokens_at_ = tail_runs_at_ + aligned(run_capacity(limits, blocks) * sizeof(TailRuns));
+  tokens_at_ = ranges_at_ + range_room(blocks);
   positions_at_ = tokens_at_ + row_room(limits.rows);
   slots_at_ = positions_at_ + row_room(limits.rows);
   logit_rows_at_ = slots_at_ + row_room(limits.rows);
+  row_tiles_at_ = row_tiles_begin(limits, blocks);
   tail_at_ = tail_begin(limits, blocks);
   const char* base = inputs_.as<char>();
   view_.scalars = reinterpret_cast<const PassScalars*>(base);
   view_.ranges = reinterpret_cast<const BlockRange*>(base + ranges_at_);
-  view_.tail_runs = reinterpret_cast<const TailRuns*>(base + tail_runs_at_);
+  view_.row_tiles = reinterpret_cast<const RowTile*>(base + row_tiles_at_);
   view_.tokens = reinterpret_cast<const std::int32_t*>(base + tokens_at_);
   view_.positions = reinterpret_cast<const std::int32_t*>(base + positions_at_);
   view_.write_slots = reinterpret_cast<const std::int32_t*>(base + slots_at_);
@@ -131,14 +135,14 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
 
   transfers_.wait();
   stage_prefix(prefix);
-  attention_kernel_ = plan_attention(limits_.attention, rows, shape_.rows,
+  attention_launch_ = plan_attention(limits_.attention, rows, shape_.rows,
                                      static_cast<std::int32_t>(prefix.size()), tail, blocks_,
                                      {planner_,
                                       scalars,
                                       {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
                                        static_cast<std::size_t>(blocks_.ranges)},
-                                      {reinterpret_cast<TailRuns*>(staged_.data() + tail_runs_at_),
-                                       run_capacity(limits_, blocks_)}});
+                                      {reinterpret_cast<RowTile*>(staged_.data() + row_tiles_at_),
+                                       tile_capacity(limits_, blocks_)}});
   std::memcpy(staged_.data(), &scalars, sizeof(scalars));
   fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
   fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
@@ -147,8 +151,11 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   in_parts_ = scalars.tail >= least_in_parts && prefix.empty();
   view_.tail = in_parts_ ? whole_tail_.as<VisibleKv>()
                          : reinterpret_cast<const VisibleKv*>(inputs_.as<char>() + tail_at_);
-  const auto bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data());
-  transfers_.add(inputs_.data(), staged_.data(), bytes);
+  const std::size_t row_tiles =
+      attention_launch_.takes_ranges() ? static_cast<std::size_t>(scalars.cut.row_tiles) : 0;
+  transfers_.add(inputs_.data(), staged_.data(), row_tiles_at_ + row_tiles * sizeof(RowTile));
+  const auto tail_bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data()) - tail_at_;
+  transfers_.add(inputs_.as<char>() + tail_at_, staged_.data() + tail_at_, tail_bytes);
   return shape_;
 }
 
@@ -214,7 +221,7 @@ void CudaPass::run(const PassVariant& variant, const std::function<void()>& body
 void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
   if (!records_) return whole();
   const auto key =
-      std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_kernel_, in_parts_);
+      std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_launch_, in_parts_);
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.

@@ -43,7 +43,7 @@ class CudaPass : public Pass {
   AttentionScratch scratch() const {
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
-  AttentionKernel attention_kernel() const { return attention_kernel_; }
+  AttentionLaunch attention_launch() const { return attention_launch_; }
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
@@ -72,14 +72,14 @@ class CudaPass : public Pass {
   std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ is known to hold
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
-  std::size_t ranges_at_ = 0, tail_runs_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
+  std::size_t ranges_at_ = 0, row_tiles_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
               logit_rows_at_ = 0, tail_at_ = 0;
   TailParts tail_parts_;
   bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;
-  AttentionKernel attention_kernel_ = AttentionKernel::items;
-  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionKernel, bool>, Graph>
+  AttentionLaunch attention_launch_;
+  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionLaunch, bool>, Graph>
       graphs_;
 };
 

@@ -28,8 +28,8 @@ struct PassView {
   const VisibleKv* tail;             ///< [KV token capacity of the tail]
   const std::int32_t* logit_rows;    ///< [logit row capacity], 0 for padding
   // kernels/cuda/attention/range_plan.h; read where launches take ranges.
-  const BlockRange* ranges;   ///< [blocks of a launch]
-  const TailRuns* tail_runs;  ///< [row tile capacity]
+  const BlockRange* ranges;  ///< [blocks of a launch]
+  const RowTile* row_tiles;  ///< [row tile capacity]
 };
 
 }  // namespace coppice::cuda
