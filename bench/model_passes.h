@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -24,52 +25,76 @@ inline double head_weights(const ModelConfig& m) {
   return static_cast<double>(m.vocab_size * m.hidden_size);
 }
 
-/// Queries as a step has them: rows over a prefix, each seeing itself and some of the others.
+/// Queries as a step has them: rows over a prefix, each seeing itself and some of the others; of
+/// several texts, which share the rows out equally, each over a prefix of its own.
 class Passes {
  public:
-  Passes(Model& model, KvPool& pool, std::int32_t prefix)
-      : model_(model), pool_(pool), slots_(&pool) {
-    if (!slots_.take(prefix + model.options().max_logit_rows))
+  Passes(Model& model, KvPool& pool, std::int32_t prefix, std::int32_t texts = 1)
+      : model_(model), pool_(pool), prefix_(prefix), texts_(texts), taken_(&pool) {
+    if (!taken_.take(texts * prefix + model.options().max_logit_rows))
       throw_failure("step: too few KV slots; raise --kv-tokens");
-    prefix_ = prefix;
-    for (std::int32_t begin = 0; begin < prefix; begin += 128) {
-      set(std::min(128, prefix - begin), begin, false);
-      queue();
+    slots_.assign(taken_.all().begin(), taken_.all().end());
+    for (std::int32_t text = 0; text < texts; ++text) {
+      for (std::int32_t begin = 0; begin < prefix; begin += 128) {
+        clear();
+        const std::int32_t rows = std::min(128, prefix - begin);
+        add(rows, slots().subspan(at(text * prefix), at(begin)),
+            slots().subspan(at(text * prefix + begin), at(rows)), false);
+        queue();
+      }
     }
     model.device().synchronize();
   }
+  /// Leaves slots in no order, as those of texts that have grown from trees are.
+  void shuffle_slots() { std::shuffle(slots_.begin(), slots_.end(), std::mt19937(5)); }
 
-  void set(std::int32_t rows) { set(rows, prefix_, true); }
-  void queue() { model_.forward(batch_, pool_); }
+  void set(std::int32_t rows) {
+    clear();
+    const std::int32_t texts = std::min(texts_, rows);
+    for (std::int32_t text = 0; text < texts; ++text) {
+      const std::int32_t first = rows * text / texts, end = rows * (text + 1) / texts;
+      add(end - first, slots().subspan(at(text * prefix_), at(prefix_)),
+          slots().subspan(at(texts_ * prefix_ + first), at(end - first)), true);
+    }
+  }
+  void queue() {
+    model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_);
+  }
 
  private:
-  void set(std::int32_t rows, std::int32_t prefix, bool logits) {
+  static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+  std::span<const KvSlot> slots() const { return slots_; }
+  void clear() {
     tokens_.clear();
     positions_.clear();
+    write_slots_.clear();
+    segments_.clear();
     logit_rows_.clear();
-    const std::span<const KvSlot> slots = slots_.all();
-    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true, 0});
+  }
+  /// A text's rows behind those of others.
+  void add(std::int32_t rows, std::span<const KvSlot> prefix, std::span<const KvSlot> slots,
+           bool logits) {
+    const auto first = static_cast<std::int32_t>(tokens_.size());
+    segments_.push_back({prefix, first, first + rows, true, 0});
+    write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
     for (std::int32_t r = 0; r < rows; ++r) {
       const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until, false,
-                           prefix + std::min(r, rows / 2)});
-      positions_.push_back(prefix + std::min(r, rows / 2));
-      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
-      if (logits) logit_rows_.push_back(r);
+      positions_.push_back(static_cast<std::int32_t>(prefix.size()) + std::min(r, rows / 2));
+      segments_.push_back(
+          {slots.subspan(at(r), 1), first + r, first + until, false, positions_.back()});
+      tokens_.push_back(static_cast<TokenId>(((first + r) * 37 + 11) % model_.config().vocab_size));
+      if (logits) logit_rows_.push_back(first + r);
     }
-    batch_ = {tokens_, positions_,
-              slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
-              segments_, logit_rows_};
   }
 
   Model& model_;
   KvPool& pool_;
-  std::int32_t prefix_ = 0;
-  KvSlots slots_;
+  const std::int32_t prefix_, texts_;
+  KvSlots taken_;
+  std::vector<KvSlot> slots_, write_slots_;
   std::vector<TokenId> tokens_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<KvSegment> segments_;
-  ForwardBatch batch_;
 };
 
 /// The products of a pass one after the other, over random weights of the model's shapes: as many

@@ -2,7 +2,7 @@
 // host; and tokens per second of whole generations, plain and speculative.
 //
 //   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--rows 1,257]
-//                    [--products-alone] [--json FILE]
+//                    [--texts N [--shuffled-slots]] [--products-alone] [--json FILE]
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
 // and back to back (queued, then waited for once), which is the device's own time; on a CPU one by
@@ -74,6 +74,8 @@ struct Bench {
   double bandwidth = 0.0;
   double operations = 0.0;  ///< per second: of large bf16 products on a GPU, of a CPU's f32
   bool products_alone = false;
+  std::int32_t texts = 1;  ///< that passes have rows of
+  bool shuffled_slots = false;
   Json json;
 
   // The best possible time of a pass: its weights read once, or its products at the rate of large
@@ -99,11 +101,12 @@ struct Bench {
               const std::vector<std::int32_t>& of_rows) {
     Model& model = *loaded.model;
     Device& device = model.device();
-    std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights read)\n", what,
-                prefix, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
+    std::printf("\n%s: forward passes over a prefix of %d, %d texts (%.0f MiB of weights read)\n",
+                what, prefix, texts, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
     std::printf("%6s %12s %12s %14s %18s %18s\n", "rows", "us, waited", "us, queued",
                 "products alone", "of read bandwidth", "of the roofline");
-    Passes work(model, *loaded.pool, prefix);
+    Passes work(model, *loaded.pool, prefix, texts);
+    if (shuffled_slots) work.shuffle_slots();
     std::optional<PassProducts> products;
     if (products_alone) {
       products.emplace(device, model.config(), model.options().max_logit_rows);
@@ -127,6 +130,7 @@ struct Bench {
       json["passes"].push_back({{"model", what},
                                 {"rows", rows},
                                 {"prefix", prefix},
+                                {"texts", texts},
                                 {"waited_us", waited * 1e6},
                                 {"queued_us", queued * 1e6},
                                 {"products_us", alone * 1e6},
@@ -359,9 +363,8 @@ struct Bench {
 
 int main(int argc, char** argv) try {
   EngineOptions load;
-  load.max_sequences = 1;
   std::string target, draft, device, dtype, json_file;
-  bool passes_only = false, products_alone = false;
+  bool passes_only = false, products_alone = false, shuffled_slots = false;
   std::string rows_text;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
@@ -379,6 +382,9 @@ int main(int argc, char** argv) try {
       "rows",
       po::value(&rows_text)->default_value("1,2,4,8,16,17,33,65,97,129,193,257,321,385,449,512"),
       "on a GPU: passes of these many rows, up to max-tree-size + 1")(
+      "texts", po::value(&load.max_sequences)->default_value(1),
+      "on a GPU: texts that share the rows out, each with --prefix tokens before; --passes-only")(
+      "shuffled-slots", po::bool_switch(&shuffled_slots), "their KV lies in no order")(
       "products-alone", po::bool_switch(&products_alone),
       "on a GPU: the passes' matrix products without the rest, too")(
       "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
@@ -386,6 +392,7 @@ int main(int argc, char** argv) try {
   po::variables_map values;
   if (!bench::parse_options(argc, argv, options, values)) return 0;
   const std::vector<std::int32_t> rows = rows_in(rows_text);
+  if (load.max_sequences > 1 && !passes_only) throw_usage("--texts needs --passes-only");
   load.target = target;
   load.draft = draft;
   load.device = bench::device_in(device);
@@ -406,7 +413,8 @@ int main(int argc, char** argv) try {
     bandwidth = bench::host_read_bandwidth(impl.device->threads());
     operations = bench::host_fma_rate(impl.device->threads());
   }
-  Bench bench{engine, bandwidth, operations, products_alone, {}};
+  Bench bench{engine,         bandwidth, operations, products_alone, load.max_sequences,
+              shuffled_slots, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
   std::printf(", reads %.1f GB/s", bandwidth * 1e-9);
