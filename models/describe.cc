@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -62,17 +63,73 @@ class Report {
   std::string text_;
 };
 
+const char* name_of(RopeSpec::Kind kind) {
+  switch (kind) {
+    case RopeSpec::Kind::plain:
+      return "";
+    case RopeSpec::Kind::linear:
+      return "linear";
+    case RopeSpec::Kind::llama3:
+      return "llama3";
+    case RopeSpec::Kind::yarn:
+      return "yarn";
+    case RopeSpec::Kind::longrope:
+      return "longrope";
+  }
+  return "";
+}
+
+std::string rope_text(const RopeSpec& rope, std::int32_t head_dim) {
+  std::string text = cat("theta ", rope.theta);
+  if (rope.rotated < head_dim) text += cat(", ", rope.rotated, " of ", head_dim, " elements");
+  if (rope.kind == RopeSpec::Kind::plain) return text;
+  text += cat(", ", name_of(rope.kind), " scaling");
+  if (rope.kind == RopeSpec::Kind::longrope) {
+    return text + cat(", long factors if loaded for more than ", rope.original_context, " tokens");
+  }
+  return text + cat(" ", rope.factor);
+}
+
+/// How often `has` is true of a layer, as "5 of 6 layers"; empty: never.
+template <typename Has>
+std::string layers_with(const ModelConfig& config, const Has& has) {
+  const auto count = std::count_if(config.layer_specs.begin(), config.layer_specs.end(), has);
+  return count == 0 ? "" : cat(count, " of ", config.layers, " layers");
+}
+
+void describe_layers(const ModelConfig& config, Report& report) {
+  const LayerSpec& first = config.layer_specs.front();
+  report.line(
+      "attention",
+      cat(config.heads, " heads of ", config.head_dim, ", ", config.kv_heads,
+          config.kv_heads == 1 ? " KV head" : " KV heads", config.qkv_bias ? ", biases" : "",
+          first.head_norms ? ", q/k norm" : "",
+          first.attention.soft_cap > 0.0f ? cat(", soft cap ", first.attention.soft_cap) : ""));
+  std::int32_t window = 0;
+  for (const LayerSpec& layer : config.layer_specs) {
+    window = std::max(window, layer.attention.window);
+  }
+  const std::string windowed =
+      layers_with(config, [](const LayerSpec& layer) { return layer.attention.window > 0; });
+  if (window > 0) report.line("window", cat(grouped(window), " tokens in ", windowed));
+  for (std::size_t i = 0; i < config.ropes.size(); ++i) {
+    const std::string users = layers_with(
+        config, [i](const LayerSpec& layer) { return layer.rope == static_cast<std::int32_t>(i); });
+    const bool all = users == layers_with(config, [](const LayerSpec&) { return true; });
+    report.line("rotary", rope_text(config.ropes[i], config.head_dim) +
+                              (all || users.empty() ? "" : " in " + users));
+  }
+  if (config.final_soft_cap > 0.0f) report.line("logits", cat("soft cap ", config.final_soft_cap));
+}
+
 void describe_shape(const ModelConfig& config, DType kv_dtype, Report& report) {
+  const bool known = !config.layer_specs.empty();
+  const LayerSpec first = known ? config.layer_specs.front() : LayerSpec{};
   report.line("layers", cat(config.layers, ", hidden ", config.hidden_size, ", FFN ",
-                            config.intermediate_size));
-  report.line("attention", cat(config.heads, " heads of ", config.head_dim, ", ", config.kv_heads,
-                               config.kv_heads == 1 ? " KV head" : " KV heads",
-                               config.qkv_bias ? ", biases" : ""));
-  std::string rope = cat("theta ", config.rope_theta);
-  const RopeScaling& scaling = config.rope_scaling;
-  if (scaling.kind == RopeScaling::Kind::linear) rope += cat(", linear scaling ", scaling.factor);
-  if (scaling.kind == RopeScaling::Kind::llama3) rope += cat(", llama3 scaling ", scaling.factor);
-  report.line("rotary", rope);
+                            config.intermediate_size,
+                            first.activation == Activation::gelu_tanh ? ", GELU" : "",
+                            first.output_norms ? ", norms before and after" : ""));
+  if (known) describe_layers(config, report);
   report.line("context", cat(grouped(config.context_length), " tokens, ",
                              bytes_text(2 * std::uint64_t{size_of(kv_dtype)} *
                                         static_cast<std::uint64_t>(config.layers) *
@@ -80,7 +137,7 @@ void describe_shape(const ModelConfig& config, DType kv_dtype, Report& report) {
                                         static_cast<std::uint64_t>(config.head_dim)),
                              " of KV memory each, in ", name_of(kv_dtype)));
   if (!config.unsupported.empty()) return;  // other graphs have other parameters
-  const std::int64_t parameters = config.parameters();
+  const std::int64_t parameters = parameter_count(config);
   report.line("parameters", cat(count_text(parameters), " (", grouped(parameters), "), ",
                                 config.tie_word_embeddings ? "tied" : "untied", " embeddings"));
 }

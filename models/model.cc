@@ -1,8 +1,8 @@
 #include "models/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <new>
+#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -24,7 +24,7 @@ struct Workspace {
   DeviceBuffer normed;         ///< act: input of a product
   DeviceBuffer qkv;            ///< q heads, k heads, v heads
   DeviceBuffer attended;       ///< act
-  DeviceBuffer gate_up;        ///< gate, then up
+  DeviceBuffer gate_up;        ///< gate, then up; or what a normed product adds to `hidden`
   DeviceBuffer gated;          ///< act
   DeviceBuffer kept_hidden;    ///< rows of `hidden` whose logits are wanted
   DeviceBuffer kept_attended;  ///< act: likewise of `attended`
@@ -51,7 +51,7 @@ struct WorkspaceSizes {
     normed = rows * width * act;
     qkv = rows * (q_width + 2 * kv_width) * sizeof(float);
     attended = rows * q_width * act;
-    gate_up = rows * 2 * ffn * sizeof(float);
+    gate_up = rows * std::max(2 * ffn, width) * sizeof(float);
     gated = rows * ffn * act;
     kept_hidden = logit_rows * width * sizeof(float);
     kept_attended = logit_rows * q_width * act;
@@ -63,15 +63,17 @@ struct WorkspaceSizes {
   }
 };
 
-class LlamaModel final : public Model {
+class GraphModel final : public Model {
  public:
-  LlamaModel(ModelConfig config, const Checkpoint& checkpoint, Device& device,
+  GraphModel(ModelConfig config, const Checkpoint& checkpoint, Device& device,
              const ModelOptions& options, const LoadProgress& progress)
       : config_(std::move(config)),
         device_(device),
         options_(options),
-        weights_(load_weights(config_, checkpoint, device, options, progress)),
-        rope_(make_rope_table(config_, options.max_positions, device)) {
+        weights_(load_weights(config_, checkpoint, device, options, progress)) {
+    for (const RopeSpec& rope : config_.ropes) {
+      ropes_.push_back(make_rope_table(rope, options_.max_positions, device));
+    }
     const WorkspaceSizes sizes(config_, options_, device_);
     work_.hidden = device_.allocate(sizes.hidden, "hidden states");
     work_.normed = device_.allocate(sizes.normed, "normed states");
@@ -82,10 +84,13 @@ class LlamaModel final : public Model {
     work_.kept_hidden = device_.allocate(sizes.kept_hidden, "kept hidden states");
     work_.kept_attended = device_.allocate(sizes.kept_attended, "kept attention output");
     work_.logits = device_.allocate(sizes.logits, "logits");
+    std::set<std::int32_t> windows;
+    for (const LayerSpec& layer : config_.layer_specs) windows.insert(layer.attention.window);
     pass_ = device_.make_pass({options_.max_rows,
                                options_.max_logit_rows,
                                kv_capacity(),
-                               {config_.heads, config_.kv_heads, config_.head_dim}});
+                               {config_.heads, config_.kv_heads, config_.head_dim},
+                               {windows.begin(), windows.end()}});
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -125,25 +130,35 @@ class LlamaModel final : public Model {
     return (std::int64_t{config_.heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
   std::int32_t kv_capacity() const { return options_.max_kv_tokens; }
-  float scale() const { return static_cast<float>(1.0 / std::sqrt(config_.head_dim)); }
+  const RopeTable& rope_of(const LayerSpec& layer) const {
+    return layer.rope == LayerSpec::no_rope ? no_rope_
+                                            : ropes_[static_cast<std::size_t>(layer.rope)];
+  }
 
   void queue(const PassShape& shape, bool gathers, KvPool& pool, PassTail* tail) {
     const std::int64_t width = config_.hidden_size;
     std::int32_t rows = shape.rows;
     float* hidden = work_.hidden.as<float>();
     const void* attended = work_.attended.data();
-    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width, 1.0f, hidden);
+    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width,
+                  weights_.embedding_scale, hidden);
     for (std::int32_t index = 0; index < config_.layers; ++index) {
+      const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];
       const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
       const bool last = index + 1 == config_.layers;
       float* qkv = work_.qkv.as<float>();
       normalise(hidden, layer.attention_norm, rows);
-      device_.qkv_linear(
-          *pass_, *layer.qkv, work_.normed.data(), rows, qkv,
-          {config_.heads, &rope_, pool.layout(), pool.keys(), pool.values(), index, {}});
+      device_.qkv_linear(*pass_, *layer.qkv, work_.normed.data(), rows, qkv,
+                         {config_.heads,
+                          &rope_of(spec),
+                          pool.layout(),
+                          pool.keys(),
+                          pool.values(),
+                          index,
+                          {layer.query_norm, layer.key_norm, config_.rms_norm_eps}});
       // After the last layer's keys and values, only rows with logits go on.
       if (last && shape.logit_rows == 0) return;
-      device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, {scale()}, pool.layout(),
+      device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, spec.attention, pool.layout(),
                              pool.keys(), pool.values(), index, work_.attended.data());
       if (last && gathers) {
         keep_logit_rows();
@@ -151,12 +166,16 @@ class LlamaModel final : public Model {
         attended = work_.kept_attended.data();
         rows = shape.logit_rows;
       }
-      device_.linear(*layer.output, attended, rows, hidden, true);
-      feed_forward(layer, hidden, rows);
+      add_product(*layer.output, attended, layer.attended_norm, hidden, rows);
+      feed_forward(spec, layer, hidden, rows);
     }
     normalise(hidden, weights_.final_norm, rows);
-    device_.linear(*weights_.head, work_.normed.data(), rows, work_.logits.as<float>(), false);
-    if (tail != nullptr) tail->queue(work_.logits.as<float>(), rows);
+    float* logits = work_.logits.as<float>();
+    device_.linear(*weights_.head, work_.normed.data(), rows, logits, false);
+    if (config_.final_soft_cap > 0.0f) {
+      device_.soft_cap(logits, rows, config_.vocab_size, config_.final_soft_cap);
+    }
+    if (tail != nullptr) tail->queue(logits, rows);
   }
 
   void normalise(const float* hidden, const float* weight, std::int32_t rows) {
@@ -164,11 +183,21 @@ class LlamaModel final : public Model {
                      work_.normed.data());
   }
 
-  void feed_forward(const LayerWeights& layer, float* hidden, std::int32_t rows) {
+  /// hidden += W x, or += norm(W x).
+  void add_product(const LinearWeights& weights, const void* x, const float* norm, float* hidden,
+                   std::int32_t rows) {
+    if (norm == nullptr) return device_.linear(weights, x, rows, hidden, true);
+    float* added = work_.gate_up.as<float>();
+    device_.linear(weights, x, rows, added, false);
+    device_.add_rms_norm(added, norm, config_.rms_norm_eps, rows, config_.hidden_size, hidden);
+  }
+
+  void feed_forward(const LayerSpec& spec, const LayerWeights& layer, float* hidden,
+                    std::int32_t rows) {
     normalise(hidden, layer.ffn_norm, rows);
-    device_.gated_linear(Activation::silu, *layer.gate_up, work_.normed.data(), rows,
+    device_.gated_linear(spec.activation, *layer.gate_up, work_.normed.data(), rows,
                          work_.gate_up.as<float>(), work_.gated.data());
-    device_.linear(*layer.down, work_.gated.data(), rows, hidden, true);
+    add_product(*layer.down, work_.gated.data(), layer.fed_norm, hidden, rows);
   }
 
   void keep_logit_rows() {
@@ -253,7 +282,8 @@ class LlamaModel final : public Model {
   Device& device_;
   const ModelOptions options_;
   const ModelWeights weights_;
-  const RopeTable rope_;
+  std::vector<RopeTable> ropes_;
+  const RopeTable no_rope_;
   Workspace work_;
   std::unique_ptr<Pass> pass_;
 };
@@ -280,9 +310,12 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
                     const Device& device) {
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
   const std::int64_t weights = packed_bytes(config, checkpoint, device.compute_dtype());
+  std::int64_t rope_bytes = 0;
+  for (const RopeSpec& rope : config.ropes) {
+    rope_bytes += static_cast<std::int64_t>(rope_table_bytes(rope, options.max_positions));
+  }
   const auto workspace =
-      static_cast<std::int64_t>(WorkspaceSizes(config, options, device).total()) +
-      std::int64_t{options.max_positions} * config.head_dim * std::int64_t{sizeof(float)};
+      static_cast<std::int64_t>(WorkspaceSizes(config, options, device).total()) + rope_bytes;
   const std::int64_t available = available_memory();
   if (weights + workspace > available) {
     throw_failure(cat(dir.string(), ": too little memory: weights ", mebibytes(weights),
@@ -302,10 +335,14 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
                       config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
   }
   const ModelOptions limits = resolved(options, config);
+  for (LayerSpec& layer : config.layer_specs) {
+    // Windows that no text outgrows need no plan of their own.
+    if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
+  }
   try {
     const Checkpoint checkpoint(dir);
     require_memory(dir, config, checkpoint, limits, device);
-    return std::make_unique<LlamaModel>(std::move(config), checkpoint, device, limits, progress);
+    return std::make_unique<GraphModel>(std::move(config), checkpoint, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),
                       ": memory ran out while the model was loaded; free memory or "

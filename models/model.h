@@ -1,4 +1,4 @@
-// A Llama-family model: weights on a device and its forward pass, written once.
+// A model of any family (models/families): weights on a device and its forward pass, written once.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ using LoadProgress = std::function<void(double fraction)>;
 struct ModelOptions {
   std::int32_t max_rows = 256;      ///< most rows of one forward pass
   std::int32_t max_logit_rows = 0;  ///< most rows with logits; 0: as many as max_rows
-  /// Positions that can be run (each costs head_dim f32 of rotary table); 0: the model's
-  /// context, at most 8192.
+  /// Positions that can be run (each costs head_dim f32 of every rotary table); 0: the model's
+  /// context, at most 8192. LongRoPE's factors follow it (rope_table.h).
   std::int32_t max_positions = 0;
   /// KV tokens that a pass's rows may see in all; 0: those of one text, max_positions + max_rows.
   std::int32_t max_kv_tokens = 0;

@@ -1,9 +1,13 @@
 #include "models/weights.h"
 
 #include <bit>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "kernels/finite.h"
@@ -44,6 +48,46 @@ void widen(std::span<const std::byte> values, DType dtype, float* out) {
   }
 }
 
+/// Values round as the type does: nearest, ties to even.
+float rounded(double value, DType dtype) {
+  if (dtype == DType::f32) return static_cast<float>(value);
+  const int bits = dtype == DType::f16 ? 11 : 8;  // of the fraction, the leading one included
+  const int exponent = std::ilogb(value) + 1 - bits;
+  return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(value, -exponent)), exponent));
+}
+
+/// What stands before a text model's own names, and before lm_head.
+struct Prefixes {
+  std::string_view model, head;
+};
+
+/// Models that see images, too, keep the text model under a name of its own.
+Prefixes prefixes_of(const Checkpoint& checkpoint) {
+  constexpr Prefixes text = {"model.", ""};
+  for (const Prefixes& found : {text, Prefixes{"language_model.model.", "language_model."},
+                                Prefixes{"model.language_model.", ""}}) {
+    if (checkpoint.find(cat(found.model, "embed_tokens.weight")) != nullptr) return found;
+  }
+  return text;
+}
+
+/// The name on disk of a tensor that parameter_shapes() calls `name`.
+std::string stored_name(const Prefixes& prefixes, const std::string& name) {
+  constexpr std::string_view model = "model.";
+  if (name.rfind(model, 0) == 0) return cat(prefixes.model, name.substr(model.size()));
+  return cat(prefixes.head, name);
+}
+
+/// Whether the layer that a name speaks of is one of the model's.
+bool is_in_layers(std::string_view name, std::int32_t layers) {
+  constexpr std::string_view begin = "layers.";
+  if (name.substr(0, begin.size()) != begin) return true;
+  name.remove_prefix(begin.size());
+  std::int32_t index = -1;
+  std::from_chars(name.data(), name.data() + name.size(), index);
+  return index < layers;
+}
+
 std::string shape_text(std::span<const std::uint64_t> shape) {
   std::string text = "[";
   for (const std::uint64_t extent : shape) {
@@ -62,23 +106,29 @@ class Loader {
         device_(device),
         options_(options),
         progress_(progress),
+        prefixes_(prefixes_of(checkpoint)),
         hidden_(config.hidden_size),
         q_width_(std::int64_t{config.heads} * config.head_dim),
         kv_width_(std::int64_t{config.kv_heads} * config.head_dim),
-        bytes_expected_(2 * config.parameters()) {}
+        parameters_(parameter_count(config)),
+        bytes_expected_(2 * parameters_) {}
 
   ModelWeights load() {
     report();
-    const auto norm_count = static_cast<std::size_t>(2 * config_.layers + 1);
-    const auto width = static_cast<std::size_t>(hidden_);
-    weights_.norms = device_.allocate(norm_count * width * sizeof(float), "norm weights");
-    weights_.bytes_read = weights_.norms.bytes();
+    require_known();
+    std::size_t norms = 0;
+    for (const ParameterShape& parameter : parameter_shapes(config_)) {
+      if (!parameter.name.ends_with("norm.weight")) continue;
+      norms += place_size(parameter.elements());
+      weights_.bytes_read += static_cast<std::size_t>(parameter.elements()) * sizeof(float);
+    }
+    weights_.norms = device_.allocate(norms * sizeof(float), "norm weights");
     const bool tied = config_.tie_word_embeddings;
     weights_.head = linear({{tied ? "model.embed_tokens" : "lm_head", config_.vocab_size}}, hidden_,
                            false, options_.max_logit_rows);
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
-    weights_.final_norm = norm("model.norm.weight");
+    weights_.final_norm = norm("model.norm", hidden_);
     checkpoint_.require_unchanged();  // else the weights may be of two versions
     if (progress_) progress_(1.0);
     return std::move(weights_);
@@ -90,6 +140,7 @@ class Loader {
     std::int64_t out_features;
   };
   struct Found {
+    std::string name;  ///< on disk
     const SafetensorsFile* file;
     const StoredTensor* tensor;
     DType dtype;
@@ -102,7 +153,33 @@ class Loader {
     }
   };
 
-  Found find(const std::string& name, std::initializer_list<std::int64_t> shape) const {
+  /// Norms begin at multiples of 256 bytes.
+  static std::size_t place_size(std::int64_t values) {
+    return (static_cast<std::size_t>(values) + 63) / 64 * 64;
+  }
+
+  /// Tensors that the graph would not look at make another model than config.json describes. Layers
+  /// beyond the last one may be there: cut off by config.json, or made for other purposes.
+  void require_known() const {
+    std::set<std::string> known;
+    for (const ParameterShape& parameter : parameter_shapes(config_)) {
+      known.insert(stored_name(prefixes_, parameter.name));
+    }
+    for (const auto& [name, file] : checkpoint_.names()) {
+      const std::string_view text = name;
+      if (text.substr(0, prefixes_.model.size()) != prefixes_.model || known.count(name) != 0) {
+        continue;
+      }
+      if (text.ends_with(".rotary_emb.inv_freq")) continue;  // computed from config.json
+      if (!is_in_layers(text.substr(prefixes_.model.size()), config_.layers)) continue;
+      throw_failure(cat(checkpoint_.files()[file].name(), ": tensor ", name, " is no part of the ",
+                        config_.architecture,
+                        " that config.json describes; the two files do not belong together"));
+    }
+  }
+
+  Found find(const std::string& own_name, std::initializer_list<std::int64_t> shape) const {
+    const std::string name = stored_name(prefixes_, own_name);
     const StoredTensor* tensor = checkpoint_.find(name);
     if (tensor == nullptr) {
       throw_failure(cat(checkpoint_.files().front().name(),
@@ -120,20 +197,20 @@ class Loader {
       throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name, " has the dtype ",
                         tensor->dtype, ", but coppice reads F32, F16 and BF16; convert it"));
     }
-    return {&checkpoint_.file_of(name), tensor, *dtype};
+    return {name, &checkpoint_.file_of(name), tensor, *dtype};
   }
 
-  [[noreturn]] void refuse_non_finite(const std::string& name) const {
-    throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name,
+  [[noreturn]] static void refuse_non_finite(const Found& found) {
+    throw_failure(cat(found.file->name(), ": tensor ", found.name,
                       " holds NaN or infinity; fetch the file again"));
   }
 
   /// The same bytes; reading them throws when one of their values is not finite. Blocks that are
   /// asked for hold whole values.
-  HostBytes checked(const std::string& name, const Found& found) const {
-    return HostBytes::Read([this, name, found](std::size_t offset, std::span<std::byte> to) {
+  HostBytes checked(const Found& found) const {
+    return HostBytes::Read([this, found](std::size_t offset, std::span<std::byte> to) {
       found.file->read(*found.tensor, offset, to);
-      if (options_.check_finite && has_non_finite(to, found.dtype)) refuse_non_finite(name);
+      if (options_.check_finite && has_non_finite(to, found.dtype)) refuse_non_finite(found);
     });
   }
 
@@ -148,8 +225,8 @@ class Loader {
 
   void count(const Found& found) {
     bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes);
-    bytes_expected_ = std::max(
-        bytes_expected_, config_.parameters() * static_cast<std::int64_t>(size_of(found.dtype)));
+    bytes_expected_ =
+        std::max(bytes_expected_, parameters_ * static_cast<std::int64_t>(size_of(found.dtype)));
   }
 
   void report() const {
@@ -163,15 +240,19 @@ class Loader {
     const Found found = find(name, {length});
     count(found);
     std::vector<std::byte> bytes(static_cast<std::size_t>(found.tensor->bytes));
-    checked(name, found).read(0, bytes);
+    checked(found).read(0, bytes);
     std::vector<float> values(static_cast<std::size_t>(length));
     widen(bytes, found.dtype, values.data());
     return values;
   }
 
-  const float* norm(const std::string& name) {
-    const std::vector<float> values = vector(name, hidden_);
-    float* place = weights_.norms.as<float>() + norms_placed_++ * values.size();
+  const float* norm(const std::string& name, std::int64_t width) {
+    std::vector<float> values = vector(name + ".weight", width);
+    if (config_.one_based_norms) {
+      for (float& value : values) value += 1.0f;
+    }
+    float* place = weights_.norms.as<float>() + norms_placed_;
+    norms_placed_ += place_size(width);
     device_.upload(place, values.data(), values.size() * sizeof(float));
     return place;
   }
@@ -179,13 +260,12 @@ class Loader {
   std::unique_ptr<LinearWeights> linear(std::initializer_list<Part> parts, std::int64_t in_features,
                                         bool with_bias, std::int32_t max_rows) {
     std::vector<LinearPart> stacked;
-    std::vector<std::pair<std::string, Found>> sources;
+    std::vector<Found> sources;
     std::vector<float> bias;
     for (const Part& part : parts) {
-      const std::string name = part.name + ".weight";
-      const Found found = find(name, {part.out_features, in_features});
+      const Found found = find(part.name + ".weight", {part.out_features, in_features});
       count(found);
-      sources.emplace_back(name, found);
+      sources.push_back(found);
       stacked.push_back({found.bytes(), found.dtype, part.out_features});
       if (with_bias) {
         const std::vector<float> values = vector(part.name + ".bias", part.out_features);
@@ -194,9 +274,8 @@ class Loader {
     }
     auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
     if (options_.check_finite && packed->has_non_finite()) {
-      for (const auto& [name, found] : sources) read_through(checked(name, found), found);
-      throw_failure(cat(checkpoint_.file_of(sources.front().first).name(), ": tensor ",
-                        sources.front().first,
+      for (const Found& found : sources) read_through(checked(found), found);
+      throw_failure(cat(sources.front().file->name(), ": tensor ", sources.front().name,
                         " or one stacked on it holds values beyond the "
                         "range of ",
                         name_of(device_.compute_dtype())));
@@ -211,34 +290,53 @@ class Loader {
     const std::string attention = prefix + "self_attn.";
     const std::string mlp = prefix + "mlp.";
     const std::int32_t rows = options_.max_rows;
+    const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];
+    const std::int64_t ffn = config_.intermediate_size;
     LayerWeights layer;
-    layer.attention_norm = norm(prefix + "input_layernorm.weight");
-    layer.ffn_norm = norm(prefix + "post_attention_layernorm.weight");
-    layer.qkv = linear({{attention + "q_proj", q_width_},
-                        {attention + "k_proj", kv_width_},
-                        {attention + "v_proj", kv_width_}},
-                       hidden_, config_.qkv_bias, rows);
+    layer.attention_norm = norm(prefix + "input_layernorm", hidden_);
+    if (spec.head_norms) {
+      layer.query_norm = norm(attention + "q_norm", config_.head_dim);
+      layer.key_norm = norm(attention + "k_norm", config_.head_dim);
+    }
+    // Where there are four norms, the name of Llama's second is that of another.
+    if (spec.output_norms) layer.attended_norm = norm(prefix + "post_attention_layernorm", hidden_);
+    layer.ffn_norm = norm(
+        prefix + (spec.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
+        hidden_);
+    if (spec.output_norms) layer.fed_norm = norm(prefix + "post_feedforward_layernorm", hidden_);
+    if (config_.fused_projections) {
+      layer.qkv = linear({{attention + "qkv_proj", q_width_ + 2 * kv_width_}}, hidden_,
+                         config_.qkv_bias, rows);
+      layer.gate_up = linear({{mlp + "gate_up_proj", 2 * ffn}}, hidden_, config_.mlp_bias, rows);
+    } else {
+      layer.qkv = linear({{attention + "q_proj", q_width_},
+                          {attention + "k_proj", kv_width_},
+                          {attention + "v_proj", kv_width_}},
+                         hidden_, config_.qkv_bias, rows);
+      layer.gate_up = linear({{mlp + "gate_proj", ffn}, {mlp + "up_proj", ffn}}, hidden_,
+                             config_.mlp_bias, rows);
+    }
     layer.output = linear({{attention + "o_proj", hidden_}}, q_width_, config_.output_bias, rows);
-    layer.gate_up = linear({{mlp + "gate_proj", config_.intermediate_size},
-                            {mlp + "up_proj", config_.intermediate_size}},
-                           hidden_, config_.mlp_bias, rows);
-    layer.down =
-        linear({{mlp + "down_proj", hidden_}}, config_.intermediate_size, config_.mlp_bias, rows);
+    layer.down = linear({{mlp + "down_proj", hidden_}}, ffn, config_.mlp_bias, rows);
     weights_.layers.push_back(std::move(layer));
   }
 
   void load_embedding() {
+    const std::string name = "model.embed_tokens.weight";
+    const Found found = find(name, {config_.vocab_size, hidden_});
+    if (config_.scaled_embeddings) {
+      // transformers rounds the factor to the type of the table.
+      weights_.embedding_scale = rounded(std::sqrt(static_cast<double>(hidden_)), found.dtype);
+    }
     if (config_.tie_word_embeddings) {
       weights_.embedding = weights_.head->table(weights_.embedding_dtype);
       if (weights_.embedding != nullptr) return;
     }
-    const std::string name = "model.embed_tokens.weight";
-    const Found found = find(name, {config_.vocab_size, hidden_});
     if (!config_.tie_word_embeddings) count(found);  // else it counted as the head
     const auto bytes = static_cast<std::size_t>(found.tensor->bytes);
     weights_.embedding_dtype = found.dtype;
     weights_.embedding_copy = device_.allocate(bytes, "embedding table");
-    device_.upload(weights_.embedding_copy.data(), checked(name, found), bytes);
+    device_.upload(weights_.embedding_copy.data(), checked(found), bytes);
     weights_.embedding = weights_.embedding_copy.data();
   }
 
@@ -247,7 +345,8 @@ class Loader {
   Device& device_;
   const ModelOptions& options_;
   const LoadProgress& progress_;
-  const std::int64_t hidden_, q_width_, kv_width_;
+  const Prefixes prefixes_;
+  const std::int64_t hidden_, q_width_, kv_width_, parameters_;
   std::size_t norms_placed_ = 0;
   std::int64_t bytes_done_ = 0;
   std::int64_t bytes_expected_;
@@ -262,12 +361,14 @@ std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoin
     if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);
     return static_cast<std::int64_t>(tensor.elements() * size_of(compute_dtype));
   };
+  const Prefixes prefixes = prefixes_of(checkpoint);
   std::int64_t bytes = 0;
-  for (const SafetensorsFile& file : checkpoint.files()) {
-    for (const auto& [name, tensor] : file.tensors()) bytes += bytes_of(tensor);
+  for (const ParameterShape& parameter : parameter_shapes(config)) {
+    const StoredTensor* tensor = checkpoint.find(stored_name(prefixes, parameter.name));
+    if (tensor != nullptr) bytes += bytes_of(*tensor);
   }
   // Tied embeddings are kept twice: packed as the head, and as a table.
-  const StoredTensor* table = checkpoint.find("model.embed_tokens.weight");
+  const StoredTensor* table = checkpoint.find(stored_name(prefixes, "model.embed_tokens.weight"));
   if (config.tie_word_embeddings && table != nullptr) bytes += bytes_of(*table);
   return bytes;
 }

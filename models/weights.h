@@ -13,10 +13,15 @@
 
 namespace coppice {
 
-/// Pointers into ModelWeights::norms, [hidden] f32 on the device.
+/// Norms point into ModelWeights::norms, f32 on the device: [hidden], or [head_dim] of the heads'.
+/// Those that the layer does not have are nullptr.
 struct LayerWeights {
-  const float* attention_norm = nullptr;
-  const float* ffn_norm = nullptr;
+  const float* attention_norm = nullptr;  ///< of what attention reads
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  const float* attended_norm = nullptr;    ///< of what attention adds
+  const float* ffn_norm = nullptr;         ///< of what the FFN reads
+  const float* fed_norm = nullptr;         ///< of what the FFN adds
   std::unique_ptr<LinearWeights> qkv;      ///< q, k and v stacked
   std::unique_ptr<LinearWeights> output;   ///< o_proj
   std::unique_ptr<LinearWeights> gate_up;  ///< gate and up stacked
@@ -30,6 +35,7 @@ struct ModelWeights {
   /// [vocab, hidden] of embedding_dtype where the device reads it: the head's, or a copy.
   const void* embedding = nullptr;
   DType embedding_dtype = DType::f32;
+  float embedding_scale = 1.0f;
   DeviceBuffer embedding_copy;
   DeviceBuffer norms;
   std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
@@ -41,7 +47,7 @@ std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoin
                           DType compute_dtype);
 
 /// max_rows and max_logit_rows are the most rows of one product. Throws Error(failure) naming file
-/// and tensor: missing, shape, dtype, NaN, or a file that changed meanwhile.
+/// and tensor: missing, unknown to the model, shape, dtype, NaN, or a file that changed meanwhile.
 ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
                           const ModelOptions& options, const LoadProgress& progress);
 

@@ -99,9 +99,13 @@ std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, 
   // Parts of prompts share passes with trees.
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
   limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
-  // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing.
-  limits.max_positions = options.kv_tokens > usual_context ? options.kv_tokens : 0;
   const ModelConfig config = read_config(dir);
+  // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing. But
+  // LongRoPE's factors go by the length.
+  const bool stretches =
+      std::any_of(config.ropes.begin(), config.ropes.end(),
+                  [](const RopeSpec& rope) { return rope.kind == RopeSpec::Kind::longrope; });
+  limits.max_positions = options.kv_tokens > usual_context || stretches ? options.kv_tokens : 0;
   if (options.max_sequences > 1 && config.unsupported.empty()) {
     // A pass may see the whole pool, and of one text no less than if it were alone.
     const std::int32_t positions =

@@ -138,10 +138,14 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
     const Device& device = m.device();
     // A GPU keeps KV in what it computes in.
     const bool names_kv = device.shares_host_memory() && device.kv_dtype() != DType::f32;
+    const auto windowed =
+        std::count_if(c.layer_specs.begin(), c.layer_specs.end(),
+                      [](const LayerSpec& layer) { return layer.attention.window > 0; });
     return cat(name_of(device.compute_dtype()), " ",
                names_kv ? cat("KV ", name_of(device.kv_dtype()), " ") : "", c.layers, "x",
                c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads, "x",
-               c.head_dim, "/", c.vocab_size);
+               c.head_dim, "/", c.vocab_size,
+               windowed > 0 ? cat(", ", windowed, " with windows") : "");
   };
   return cat(target.device().description(), ", ", target.device().threads(), " threads, target ",
              one(target), ", draft ", one(draft));

@@ -120,7 +120,8 @@ std::vector<Case> cases() {
   tied.tie_word_embeddings = true;
   one_kv.kv_heads = 1;
   ungrouped.kv_heads = 4;
-  scaled_rope.rope_scaling = {RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 32};
+  scaled_rope.rope_scaling = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 32})";
   return {
       {"same shape", tiny(), widened(tiny(), 32, 56, 2, 4, 2)},
       {"twice", tiny(), widened(tiny(), 64, 112, 2, 8, 4)},
@@ -305,7 +306,8 @@ TEST(Widen, TheFolderIsWholeAndOrdinary) {
   const auto json = read_json_object(out / "config.json", 1 << 20);
   EXPECT_EQ(json->at("torch_dtype"), "bfloat16");
   EXPECT_EQ(json->at("coppice_widened").at("r"), 2);
-  EXPECT_EQ(2 * config.parameters(), static_cast<std::int64_t>(wide.tensors.back().tensor.end()));
+  EXPECT_EQ(2 * parameter_count(config),
+            static_cast<std::int64_t>(wide.tensors.back().tensor.end()));
 }
 
 TEST(Widen, F32WeightsAreRoundedOnce) {

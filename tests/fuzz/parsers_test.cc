@@ -29,8 +29,8 @@
 #include "study/grid/results.h"
 #include "study/grid/trace.h"
 #include "study/prompts/prompts.h"
-#include "study/replay/recording.h"
 #include "study/replay/recorded_pair.h"
+#include "study/replay/recording.h"
 
 namespace coppice::testing {
 namespace {
@@ -81,7 +81,8 @@ class Parsers : public ::testing::Test {
 
 TEST_F(Parsers, Configs) {
   TinyModel model;
-  model.rope_scaling.kind = RopeScaling::Kind::llama3;
+  model.rope_scaling = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
   write_tiny_model(folder_.path(), model);
   const auto load = [&] { read_config(folder_.path()); };
   expect_sound(file("config.json"), bytes_of(file("config.json")), rounds, load);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the golden data of golden_test: what Hugging Face transformers computes.
 
-    make_golden.py OUT            tiny random models of every supported variant, with logits
+    make_golden.py OUT [NAME...]  tiny random models of every supported variant, with logits, or
+                                  those of these names
     make_golden.py OUT --shipped MODELS
                                   logits and greedy tokens of MODELS/target and MODELS/draft
 
@@ -16,6 +17,8 @@ for each sequence I.
 Parameters are widened to float64 as stored; buffers (rotary frequencies) stay as transformers
 made them, in float32: converting a model to bfloat16 and back rounds them too. transformers
 computes RMS norms in float32 whatever the model's type, so the logits are good to about 1e-6.
+The factor of Gemma's embeddings is rounded to the type of the table, as when transformers runs the
+model in that type.
 Needs torch, transformers 5, safetensors; sentencepiece for --shipped. Runs on the CPU.
 """
 
@@ -62,7 +65,26 @@ MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
          "use_sliding_window": False, "sliding_window": 64, "max_window_layers": 2}
 
-# name: (changes to BASE, dtype, shards); a value "absent" removes the field.
+# Small enough to be many. Token ids are within the vocabulary.
+SMALL = {"vocab_size": 48, "intermediate_size": 32, "pad_token_id": 0}
+QWEN3 = {**SMALL, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 16,
+         "use_sliding_window": False, "sliding_window": None, "max_window_layers": 2}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+GEMMA = {**SMALL, "hidden_act": "absent", "hidden_activation": "gelu_pytorch_tanh",
+         "head_dim": 16, "tie_word_embeddings": True, "query_pre_attn_scalar": 8,
+         "sliding_window": 6}
+GEMMA2 = {**GEMMA, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2",
+          "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+GEMMA3 = {**GEMMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+          "rope_theta": 1000000.0, "rope_local_base_freq": 100.0, "sliding_window_pattern": 2,
+          "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+PHI3 = {**SMALL, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 32,
+        "num_attention_heads": 2, "num_key_value_heads": 1}
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.05, 1.2, 1.7, 2.5, 4.0],
+            "long_factor": [1.0, 2.0, 5.0, 11.0, 23.0, 40.0]}
+
+# name: (changes to BASE, dtype, shards); a value "absent" removes the field. "positions" is no
+# field but how many the model is to be loaded for.
 VARIANTS = {
     "llama_f32": ({}, torch.float32, 1),
     "llama_f16": ({}, torch.float16, 1),
@@ -81,6 +103,38 @@ VARIANTS = {
     "llama_sharded": ({}, torch.bfloat16, 2),
     "mistral": (MISTRAL, torch.bfloat16, 1),
     "qwen2": ({**QWEN2, "tie_word_embeddings": True}, torch.bfloat16, 1),
+    "mistral_window": ({**SMALL, **MISTRAL, "sliding_window": 8}, torch.bfloat16, 1),
+    "qwen2_window": ({**SMALL, **QWEN2, "use_sliding_window": True, "sliding_window": 5,
+                      "max_window_layers": 1}, torch.bfloat16, 1),
+    "qwen3": ({**QWEN3, "tie_word_embeddings": True}, torch.bfloat16, 1),
+    "qwen3_bias_window": (
+        {**QWEN3, "attention_bias": True, "use_sliding_window": True, "sliding_window": 7,
+         "layer_types": ["sliding_attention", "full_attention"]}, torch.bfloat16, 1),
+    "qwen3_yarn": ({**QWEN3, "rope_scaling": YARN}, torch.bfloat16, 1),
+    "qwen3_yarn_mscale": (
+        {**QWEN3, "rope_scaling": "absent", "rope_theta": "absent",
+         "rope_parameters": {**YARN, "rope_theta": 1000.0, "beta_fast": 16.0, "beta_slow": 0.5,
+                             "mscale": 1.3, "mscale_all_dim": 0.7, "truncate": False}},
+        torch.bfloat16, 1),
+    "smollm3": ({**SMALL, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3",
+                 "no_rope_layers": [1, 0], "tie_word_embeddings": True}, torch.bfloat16, 1),
+    "gemma2": (GEMMA2, torch.bfloat16, 1),
+    "gemma3": (GEMMA3, torch.bfloat16, 1),
+    "gemma3_rope_parameters": (
+        {**GEMMA3, "rope_scaling": "absent", "rope_theta": "absent",
+         "rope_local_base_freq": "absent", "sliding_window_pattern": "absent",
+         "layer_types": ["full_attention", "sliding_attention"],
+         "rope_parameters": {
+             "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+        torch.bfloat16, 1),
+    # The folder of a model that sees images: the text model's settings and tensors are inside.
+    "gemma3_images": (GEMMA3, torch.bfloat16, 1),
+    "phi3_window": ({**PHI3, "sliding_window": 9}, torch.bfloat16, 1),
+    "phi3_short": ({**PHI3, "rope_scaling": LONGROPE, "partial_rotary_factor": 0.75,
+                    "original_max_position_embeddings": 64, "positions": 64}, torch.bfloat16, 1),
+    "phi3_long": ({**PHI3, "rope_scaling": LONGROPE, "partial_rotary_factor": 0.75,
+                   "original_max_position_embeddings": 8}, torch.bfloat16, 1),
 }
 
 TEXTS = [
@@ -99,12 +153,16 @@ def tensors_of(config, dtype, generator):
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads", heads)
     head_dim = config.get("head_dim", hidden // heads)
-    qwen2 = config["model_type"] == "qwen2"
+    family = config["model_type"]
+    qwen2, phi3, gemma = family == "qwen2", family == "phi3", family.startswith("gemma")
     tensors = {}
 
     def add(name, shape, mean, deviation):
         values = mean + deviation * torch.randn(shape, generator=generator, dtype=torch.float64)
         tensors[name] = values.to(dtype)
+
+    def norm(name, width):
+        add(name + ".weight", (width,), 0.0 if gemma else 1.0, 0.1)
 
     def linear(name, outputs, inputs, bias, gain=1.0):
         add(name + ".weight", (outputs, inputs), 0.0, gain / math.sqrt(inputs))
@@ -117,16 +175,31 @@ def tensors_of(config, dtype, generator):
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         bias = config.get("attention_bias", False)
-        add(prefix + "input_layernorm.weight", (hidden,), 1.0, 0.1)
-        linear(prefix + "self_attn.q_proj", heads * head_dim, hidden, bias or qwen2, 1.5)
-        linear(prefix + "self_attn.k_proj", kv_heads * head_dim, hidden, bias or qwen2, 1.5)
-        linear(prefix + "self_attn.v_proj", kv_heads * head_dim, hidden, bias or qwen2)
+        norm(prefix + "input_layernorm", hidden)
+        if phi3:
+            linear(prefix + "self_attn.qkv_proj", (heads + 2 * kv_heads) * head_dim, hidden, False,
+                   1.4)
+        else:
+            linear(prefix + "self_attn.q_proj", heads * head_dim, hidden, bias or qwen2, 1.5)
+            linear(prefix + "self_attn.k_proj", kv_heads * head_dim, hidden, bias or qwen2, 1.5)
+            linear(prefix + "self_attn.v_proj", kv_heads * head_dim, hidden, bias or qwen2)
+        if family in ("qwen3", "gemma3_text"):
+            norm(prefix + "self_attn.q_norm", head_dim)
+            norm(prefix + "self_attn.k_norm", head_dim)
         linear(prefix + "self_attn.o_proj", hidden, heads * head_dim, bias)
-        add(prefix + "post_attention_layernorm.weight", (hidden,), 1.0, 0.1)
-        for name, outputs, inputs in (("gate_proj", ffn, hidden), ("up_proj", ffn, hidden),
-                                      ("down_proj", hidden, ffn)):
-            linear(prefix + "mlp." + name, outputs, inputs, config.get("mlp_bias", False))
-    add("model.norm.weight", (hidden,), 1.0, 0.1)
+        norm(prefix + "post_attention_layernorm", hidden)
+        if gemma:
+            norm(prefix + "pre_feedforward_layernorm", hidden)
+        mlp_bias = config.get("mlp_bias", False)
+        if phi3:
+            linear(prefix + "mlp.gate_up_proj", 2 * ffn, hidden, False)
+        else:
+            linear(prefix + "mlp.gate_proj", ffn, hidden, mlp_bias)
+            linear(prefix + "mlp.up_proj", ffn, hidden, mlp_bias)
+        linear(prefix + "mlp.down_proj", hidden, ffn, mlp_bias)
+        if gemma:
+            norm(prefix + "post_feedforward_layernorm", hidden)
+    norm("model.norm", hidden)
     if not tied:
         linear("lm_head", config["vocab_size"], hidden, False, 1.5)
     return tensors
@@ -154,10 +227,14 @@ def write_folder(folder, config, tensors, shards):
         out.write("\n")
 
 
-def load_double(folder):
+def load_double(folder, stored=torch.float32):
+    """`stored`: the type of the weights on disk."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                 attn_implementation="sdpa")
+                                                 attn_implementation="eager")
     model.eval()
+    table = model.get_input_embeddings()
+    if hasattr(table, "embed_scale"):
+        table.embed_scale = table.embed_scale.to(stored).float()
     for parameter in model.parameters():
         parameter.data = parameter.data.double()
     for name, buffer in model.named_buffers():
@@ -184,7 +261,11 @@ def greedy(model, tokens, steps):
 
 
 def check_frequencies(model, config):
-    """That transformers read the rotary settings as they are meant."""
+    """That transformers read the rotary settings as they are meant, where they are simple."""
+    kind = (config.get("rope_parameters") or config.get("rope_scaling") or {})
+    kind = kind.get("rope_type", kind.get("type", "default"))
+    if kind in ("yarn", "longrope") or config["model_type"] == "gemma3_text":
+        return
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
     settings = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
@@ -206,10 +287,12 @@ def check_frequencies(model, config):
     assert torch.allclose(found, torch.tensor(wanted, dtype=torch.float64), rtol=1e-5), found
 
 
-def write_golden(folder, sequences, tensors):
+def write_golden(folder, sequences, tensors, positions=0):
     save_file(tensors, os.path.join(folder, "golden.safetensors"))
     about = {"transformers": transformers.__version__, "torch": torch.__version__,
              "sequences": sequences}
+    if positions:
+        about["positions"] = positions
     with open(os.path.join(folder, "golden.json"), "w") as out:
         json.dump(about, out)
         out.write("\n")
@@ -219,12 +302,24 @@ def rounded(gaps):
     return [float(f"{gap:.7g}") for gap in gaps]
 
 
+def put_inside(folder, config, tensors):
+    """Makes the folder that of a model of text and images, as published, without the images."""
+    os.remove(os.path.join(folder, "model.safetensors"))
+    nested = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+              "eos_token_id": [config["eos_token_id"], 5], "vision_config": {},
+              "text_config": {k: v for k, v in config.items() if k != "architectures"}}
+    inside = {"language_model." + name: values for name, values in tensors.items()}
+    inside["vision_tower.weight"] = torch.zeros(4, dtype=torch.bfloat16)
+    write_folder(folder, nested, inside, 1)
+
+
 def make_variant(folder, index, changes, dtype, shards):
     config = {key: value for key, value in {**BASE, **changes}.items() if value != "absent"}
+    positions = config.pop("positions", 0)
     generator = torch.Generator().manual_seed(1000 + index)
     tensors = tensors_of(config, dtype, generator)
     write_folder(folder, config, tensors, shards)
-    model = load_double(folder)
+    model = load_double(folder, dtype)
     for name, values in tensors.items():
         assert torch.equal(model.get_parameter(name).data, values.double()), name
     check_frequencies(model, config)
@@ -234,13 +329,17 @@ def make_variant(folder, index, changes, dtype, shards):
         logits[f"logits_{i}"] = logits_of(model, tokens).float().contiguous()
         chosen, gaps = greedy(model, tokens, 16)
         sequences.append({"tokens": tokens, "greedy": chosen, "gaps": rounded(gaps)})
-    write_golden(folder, sequences, logits)
+    write_golden(folder, sequences, logits, positions)
+    if folder.endswith("_images"):
+        put_inside(folder, config, tensors)
     return float(logits["logits_1"].abs().max())
 
 
-def make_tiny(out_dir):
+def make_tiny(out_dir, names):
     failed = []
     for index, (name, (changes, dtype, shards)) in enumerate(VARIANTS.items()):
+        if names and name not in names:
+            continue
         try:
             largest = make_variant(os.path.join(out_dir, name), index, changes, dtype, shards)
             print(f"{name}: largest logit {largest:.3f}")
@@ -280,12 +379,13 @@ def make_shipped(out_dir, models):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
+    parser.add_argument("names", nargs="*", help="variants, without --shipped")
     parser.add_argument("--shipped", metavar="MODELS", help="folder of target/ and draft/")
     arguments = parser.parse_args()
     if arguments.shipped:
         make_shipped(arguments.out, arguments.shipped)
     else:
-        make_tiny(arguments.out)
+        make_tiny(arguments.out, arguments.names)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -24,6 +25,7 @@ const char* const plain = R"({
   "bos_token_id": 1, "eos_token_id": 2})";
 
 using Json = nlohmann::json;
+using Kind = RopeSpec::Kind;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 /// `plain` with the JSON values of some fields replaced or added; an empty one removes its field.
@@ -76,15 +78,20 @@ TEST(Config, ReadsAPlainLlama) {
   EXPECT_EQ(config.head_dim, 8);
   EXPECT_EQ(config.context_length, 2048);
   EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5f);
-  EXPECT_EQ(config.rope_theta, 10000.0);
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
+  ASSERT_EQ(config.ropes.size(), 1u);
+  EXPECT_EQ(config.ropes[0].theta, 10000.0);
+  EXPECT_EQ(config.ropes[0].kind, Kind::plain);
+  EXPECT_EQ(config.ropes[0].rotated, 8);
+  ASSERT_EQ(config.layer_specs.size(), 3u);
+  EXPECT_EQ(config.layer_specs[2].rope, 0);
+  EXPECT_EQ(config.layer_specs[2].attention, (AttentionRule{1.0f / std::sqrt(8.0f), 0.0f, 0}));
   EXPECT_FALSE(config.tie_word_embeddings || config.qkv_bias || config.output_bias ||
                config.mlp_bias);
   EXPECT_EQ(config.bos_token, 1);
   EXPECT_EQ(config.eos_tokens, std::vector<TokenId>{2});
   EXPECT_TRUE(config.unsupported.empty());
   // 2 tables, then per layer q, k, v, o, gate, up, down, 2 norms, then the last norm.
-  EXPECT_EQ(config.parameters(),
+  EXPECT_EQ(parameter_count(config),
             2 * 64000 + 3 * (64 * 64 + 2 * 64 * 16 + 64 * 64 + 3 * 64 * 176 + 128) + 64);
 }
 
@@ -103,27 +110,48 @@ TEST(Config, ReadsTheFamily) {
   EXPECT_TRUE(!config.qkv_bias && config.unsupported.empty());
   EXPECT_EQ(read(with("architectures", "")).architecture, "LlamaForCausalLM");
   EXPECT_EQ(read(with("torch_dtype", "\"anything\"")).unsupported.size(), 0u);
-  EXPECT_EQ(read(with("rope_theta", "500000")).rope_theta, 500000.0);
+  EXPECT_EQ(read(with("rope_theta", "500000")).ropes[0].theta, 500000.0);
   EXPECT_EQ(read(with("hidden_act", "")).unsupported.size(), 0u);
 }
 
 TEST(Config, ReadsRotarySettingsOldAndNew) {
-  ModelConfig config = read(with("rope_scaling", R"({"type": "linear", "factor": 4.0})"));
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::linear);
-  EXPECT_EQ(config.rope_scaling.factor, 4.0);
+  const auto rope = [](const std::string& field, const std::string& value) {
+    const ModelConfig config = read(with(field, value));
+    EXPECT_TRUE(config.unsupported.empty());
+    return config.ropes.at(0);
+  };
+  RopeSpec read = rope("rope_scaling", R"({"type": "linear", "factor": 4.0})");
+  EXPECT_EQ(read.kind, Kind::linear);
+  EXPECT_EQ(read.factor, 4.0);
   const std::string llama3 =
       R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8192)";
-  config = read(with("rope_scaling", llama3 + "}"));
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::llama3);
-  EXPECT_EQ(config.rope_scaling.factor, 32.0);
-  EXPECT_EQ(config.rope_scaling.original_context, 8192);
-  config = read(with("rope_parameters", llama3 + R"(, "rope_theta": 500000.0})"));
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::llama3);
-  EXPECT_EQ(config.rope_theta, 500000.0);
-  config = read(with("rope_parameters", R"({"rope_type": "default", "rope_theta": 5.0})"));
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
-  EXPECT_EQ(config.rope_theta, 5.0);
+  read = rope("rope_scaling", llama3 + "}");
+  EXPECT_EQ(read.kind, Kind::llama3);
+  EXPECT_EQ(read.factor, 32.0);
+  EXPECT_EQ(read.original_context, 8192);
+  read = rope("rope_parameters", llama3 + R"(, "rope_theta": 500000.0})");
+  EXPECT_EQ(read.kind, Kind::llama3);
+  EXPECT_EQ(read.theta, 500000.0);
+  read = rope("rope_parameters", R"({"rope_type": "default", "rope_theta": 5.0})");
+  EXPECT_EQ(read.kind, Kind::plain);
+  EXPECT_EQ(read.theta, 5.0);
+  read = rope("rope_scaling", R"({"type": "yarn", "factor": 4.0, "beta_fast": 20,
+      "original_max_position_embeddings": 1024})");
+  EXPECT_EQ(read.kind, Kind::yarn);
+  EXPECT_EQ(read.beta_fast, 20.0);
+  EXPECT_EQ(read.beta_slow, 1.0);
+  EXPECT_DOUBLE_EQ(read.attention_factor, 0.1 * std::log(4.0) + 1.0);
+  read = rope("rope_scaling", R"({"type": "yarn", "factor": 4.0, "attention_factor": 0.5})");
+  EXPECT_EQ(read.attention_factor, 0.5);
+}
+
+TEST(Config, YarnStretchesTheContext) {
+  EXPECT_EQ(read(with("rope_scaling", R"({"type": "yarn", "factor": 4.0})")).context_length, 8192);
+  EXPECT_EQ(read(with("rope_scaling", R"({"type": "yarn", "factor": 4.0,
+      "original_max_position_embeddings": 512})"))
+                .context_length,
+            2048);
 }
 
 TEST(Config, MergesEndTokensOfBothFiles) {
@@ -141,14 +169,16 @@ TEST(Config, SaysWhatItCannotRun) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"architectures", R"(["GPT2LMHeadModel"])"},
       {"hidden_act", R"("gelu")"},
-      {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})"},
       {"rope_scaling", R"({"type": "dynamic", "factor": 2.0})"},
+      {"rope_scaling", R"({"type": "mrope"})"},
       {"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"},
       {"quantization_config", R"({"quant_method": "gptq", "bits": 4})"},
       {"num_local_experts", "8"},
       {"partial_rotary_factor", "0.5"},
       {"final_logit_softcapping", "30.0"},
-      {"layer_types", R"(["full_attention", "sliding_attention"])"},
+      {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"},
+      {"layer_types", R"(["linear_attention", "full_attention", "full_attention"])"},
+      {"kv_lora_rank", "512"},
       {"draft_vocab_size", "500"},
   };
   for (const auto& [field, value] : cases) {
@@ -166,22 +196,107 @@ TEST(Config, SaysWhatItCannotRun) {
   EXPECT_EQ(read("{}").unsupported.size(), 1u);
 }
 
-TEST(Config, SlidingWindowsCountWhereTheyAct) {
-  const auto obstacles = [](const std::string& architecture, Changes changes) {
-    changes.emplace_back("architectures", "[\"" + architecture + "\"]");
-    return read(with(changes)).unsupported.size();
-  };
+TEST(Config, NamesThePartThatItLacks) {
+  const auto sentences = [](const std::string& config) { return read(config).unsupported; };
+  using Sentences = std::vector<std::string>;
+  EXPECT_EQ(sentences(R"({"architectures": ["DeepseekV3ForCausalLM"], "n_routed_experts": 256,
+                          "kv_lora_rank": 512})"),
+            (Sentences{"architecture 'DeepseekV3ForCausalLM': mixture of experts "
+                       "(n_routed_experts 256)",
+                       "multi-head latent attention (kv_lora_rank 512)"}));
+  EXPECT_EQ(sentences(R"({"architectures": ["Qwen3NextForCausalLM"],
+                          "linear_num_value_heads": 32})"),
+            (Sentences{"architecture 'Qwen3NextForCausalLM': linear attention "
+                       "(linear_num_value_heads 32)"}));
+  EXPECT_EQ(sentences(R"({"architectures": ["LlavaForConditionalGeneration"],
+                          "vision_config": {}})"),
+            (Sentences{"architecture 'LlavaForConditionalGeneration': vision (vision_config)"}));
+}
+
+/// The window of every layer.
+std::vector<std::int32_t> windows(const std::string& architecture, Changes changes) {
+  changes.emplace_back("architectures", "[\"" + architecture + "\"]");
+  const ModelConfig config = read(with(changes));
+  EXPECT_TRUE(config.unsupported.empty()) << config.unsupported.front();
+  std::vector<std::int32_t> all;
+  for (const LayerSpec& layer : config.layer_specs) all.push_back(layer.attention.window);
+  return all;
+}
+
+TEST(Config, WindowsStandWhereTheyAct) {
+  using Windows = std::vector<std::int32_t>;
   const std::string mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM";
-  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "1024"}}), 1u);
-  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "2048"}}), 0u);
-  EXPECT_EQ(obstacles(mistral, {{"sliding_window", "null"}}), 0u);
-  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}}), 0u);
-  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}, {"use_sliding_window", "false"}}), 0u);
-  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"}, {"use_sliding_window", "true"}}), 1u);
-  EXPECT_EQ(obstacles(qwen2, {{"sliding_window", "64"},
-                              {"use_sliding_window", "true"},
-                              {"max_window_layers", "3"}}),
-            0u);
+  const Windows none(3, 0), all(3, 64);
+  EXPECT_EQ(windows(mistral, {{"sliding_window", "64"}}), all);
+  EXPECT_EQ(windows(mistral, {{"sliding_window", "2048"}}), none);
+  EXPECT_EQ(windows(mistral, {{"sliding_window", "null"}}), none);
+  // transformers takes 4096 where a Mistral does not say.
+  EXPECT_EQ(windows(mistral, {{"max_position_embeddings", "8192"}}), Windows(3, 4096));
+  EXPECT_EQ(windows(qwen2, {{"sliding_window", "64"}}), none);
+  const std::pair<std::string, std::string> window{"sliding_window", "64"};
+  const std::pair<std::string, std::string> used{"use_sliding_window", "true"};
+  EXPECT_EQ(windows(qwen2, {window, {"use_sliding_window", "false"}}), none);
+  EXPECT_EQ(windows(qwen2, {window, used}), none);  // only from layer 28 on
+  EXPECT_EQ(windows(qwen2, {window, used, {"max_window_layers", "1"}}), (Windows{0, 64, 64}));
+  EXPECT_EQ(
+      windows("Qwen3ForCausalLM",
+              {window,
+               used,
+               {"layer_types", R"(["sliding_attention", "full_attention", "sliding_attention"])"}}),
+      (Windows{64, 0, 64}));
+  EXPECT_EQ(windows("Gemma2ForCausalLM", {window}), (Windows{64, 0, 64}));
+  EXPECT_EQ(windows("Gemma3ForCausalLM", {window, {"sliding_window_pattern", "3"}}),
+            (Windows{64, 64, 0}));
+  EXPECT_EQ(windows("Phi3ForCausalLM", {window}), all);
+}
+
+TEST(Config, ReadsWhatGemmasDoNotSay) {
+  // As published: the settings of the text model that differ from the smallest one's.
+  const ModelConfig config = read(R"({"architectures": ["Gemma3ForConditionalGeneration"],
+      "eos_token_id": [1, 106], "model_type": "gemma3", "vision_config": {"hidden_size": 1152},
+      "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+                      "model_type": "gemma3_text", "sliding_window": 1024,
+                      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})");
+  EXPECT_TRUE(config.unsupported.empty());
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.context_length, 131072);
+  EXPECT_EQ(config.eos_tokens, (std::vector<TokenId>{1, 106}));
+  EXPECT_TRUE(config.tie_word_embeddings && config.scaled_embeddings && config.one_based_norms);
+  ASSERT_EQ(config.ropes.size(), 2u);
+  EXPECT_EQ(config.ropes[0].theta, 1e6);
+  EXPECT_EQ(config.ropes[0].factor, 8.0);
+  EXPECT_EQ(config.ropes[1].theta, 1e4);
+  EXPECT_EQ(config.ropes[1].kind, Kind::plain);
+  const LayerSpec &windowed = config.layer_specs[4], &full = config.layer_specs[5];
+  EXPECT_EQ(windowed.attention, (AttentionRule{1.0f / 16.0f, 0.0f, 1024}));
+  EXPECT_EQ(windowed.rope, 1);
+  EXPECT_EQ(full.attention, (AttentionRule{1.0f / 16.0f, 0.0f, 0}));
+  EXPECT_EQ(full.rope, 0);
+  EXPECT_TRUE(full.head_norms && full.output_norms);
+  EXPECT_EQ(full.activation, Activation::gelu_tanh);
+}
+
+TEST(Config, LongRopeNeedsItsFactors) {
+  const auto phi = [](const std::string& scaling) {
+    return with(Changes{{"architectures", R"(["Phi3ForCausalLM"])"},
+                        {"partial_rotary_factor", "0.5"},
+                        {"original_max_position_embeddings", "1024"},
+                        {"rope_scaling", scaling}});
+  };
+  const RopeSpec rope =
+      read(phi(R"({"type": "su", "short_factor": [1, 2], "long_factor": [3, 4]})")).ropes.at(0);
+  EXPECT_EQ(rope.kind, Kind::longrope);
+  EXPECT_EQ(rope.rotated, 4);
+  EXPECT_EQ(rope.long_factors, (std::vector<double>{3, 4}));
+  EXPECT_DOUBLE_EQ(rope.attention_factor, std::sqrt(1.0 + std::log(2.0) / std::log(1024.0)));
+  EXPECT_NE(refusal(phi(R"({"type": "su", "short_factor": [1, 2, 3], "long_factor": [3, 4]})"))
+                .find("short_factor"),
+            std::string::npos);
+  refusal(phi(R"({"type": "longrope", "short_factor": [1, 2], "long_factor": [3, -4]})"));
+  refusal(phi(R"({"type": "longrope", "short_factor": [1, 2]})"));
 }
 
 TEST(Config, RefusesNonsense) {
@@ -227,6 +342,9 @@ TEST(Config, RefusesNonsense) {
   refusal(with("rope_scaling", R"({"type": "linear"})"));
   refusal(with("rope_scaling", R"({"type": "linear", "factor": -2})"));
   refusal(with("rope_scaling", R"({"type": 3})"));
+  refusal(with("rope_scaling", R"({"type": "yarn", "factor": 4, "rope_theta": 1})"));
+  refusal(with("layer_types", R"(["full_attention"])"));
+  refusal(with("layer_types", "3"));
   refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
       "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"));
   refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0})"));
@@ -272,6 +390,27 @@ TEST(Describe, CoversFoldersItCanAndCannotRun) {
   text = describe_model(folder.path()).text;
   EXPECT_NE(text.find("this shard is missing"), text.npos) << text;
   EXPECT_THROW(describe_model(folder.path() / "none"), Error);
+}
+
+TEST(Describe, SaysWhatTellsAFamilyFromLlama) {
+  const auto lines = testing::tiny_families();
+  const auto expect = [&](const char* family, std::initializer_list<const char*> parts) {
+    const TemporaryFolder folder;
+    write_tiny_model(folder.path(), lines.at(family));
+    const ModelDescription description = describe_model(folder.path());
+    EXPECT_TRUE(description.runs);
+    for (const char* part : parts) {
+      EXPECT_NE(description.text.find(part), std::string::npos) << part << " in\n"
+                                                                << description.text;
+    }
+  };
+  expect("gemma2", {"GELU, norms before and after", "soft cap 2\n",
+                    "window          4 tokens in 2 of 3 layers", "logits          soft cap 3"});
+  expect("gemma3", {"q/k norm", "3 tokens in 2 of 3 layers", "linear scaling 8 in 1 of 3 layers",
+                    "theta 100 in 2 of 3 layers"});
+  expect("qwen3_yarn", {"q/k norm", "yarn scaling 4\n"});
+  expect("phi3_longrope", {"8 of 16 elements", "long factors if loaded for more than 32 tokens"});
+  expect("smollm3", {"theta 10000 in 2 of 3 layers"});
 }
 
 }  // namespace

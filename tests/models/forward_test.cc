@@ -92,10 +92,12 @@ std::map<std::string, TinyModel> variants() {
   all["f32 unaligned"].header_padding = 2;
   all["sharded"].shards = 3;
   all["theta"].rope_theta = 500000.0;
-  all["linear"].rope_scaling = {RopeScaling::Kind::linear, 4.0};
-  all["llama3"].rope_scaling = {RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 32};
+  all["linear"].rope_scaling = R"({"type": "linear", "factor": 4.0})";
+  all["llama3"].rope_scaling = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 32})";
   all["one layer"].layers = 1;
   all["odd vocabulary"].vocab_size = 37;
+  all.merge(testing::tiny_families());
   return all;
 }
 
@@ -167,16 +169,13 @@ TEST_P(Forward, ChunksAndLogitSubsetsChangeNothing) {
   }
 }
 
-TEST_P(Forward, EveryPathOfATreeIsAChain) {
+void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, int trials) {
   const TemporaryFolder folder;
-  TinyModel spec;
-  spec.rope_scaling = {RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 32};
   write_tiny_model(folder.path(), spec);
   const ModelReference reference(folder.path());
   std::mt19937 random(7);
-  for (int trial = 0; trial < 20; ++trial) {
-    const auto owner = runner(folder.path(), {.max_rows = 32});
-    ChainRunner& run = *owner;
+  for (int trial = 0; trial < trials; ++trial) {
+    ChainRunner run(folder.path(), backend.make(), {.max_rows = 32});
     const auto prompt = random_tokens(1 + random() % 9, spec.vocab_size, random());
     auto prefix = run.chain(prompt, {}, {});
     // Freed slots among taken ones: tree tokens land scattered.
@@ -223,6 +222,17 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
       expect_row(run, i, reference.logits(path).back(),
                  "tree row " + std::to_string(wanted_rows[i]));
     }
+  }
+}
+
+TEST_P(Forward, EveryPathOfATreeIsAChain) {
+  TinyModel spec;
+  spec.rope_scaling = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 32})";
+  expect_paths_to_be_chains(GetParam(), spec, 20);
+  for (const auto& [name, family] : testing::tiny_families()) {
+    SCOPED_TRACE(name);
+    expect_paths_to_be_chains(GetParam(), family, 6);
   }
 }
 

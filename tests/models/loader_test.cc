@@ -68,7 +68,7 @@ TEST_F(Loader, ReportsProgress) {
   EXPECT_EQ(model->max_positions(), spec_.context_length);
   // The embedding table is not read whole; the head, of the same shape, is.
   const ModelConfig& config = model->config();
-  const auto read = config.parameters() - config.vocab_size * config.hidden_size;
+  const auto read = parameter_count(config) - config.vocab_size * config.hidden_size;
   EXPECT_EQ(model->weight_bytes_read(), static_cast<std::size_t>(read) * 4);
   const KvLayout layout = model->kv_layout(33, 16);
   EXPECT_EQ(layout.pages, 3);
@@ -180,9 +180,17 @@ TEST_F(Loader, IgnoresTensorsItDoesNotNeed) {
   auto tensors = tiny_model_tensors(spec_);
   tensors.push_back(
       {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, "\xff\xff\xff\xff"});
+  tensors.push_back({"model.layers.2.mlp.up_proj.weight", "F32", {1}, "\xff\xff\xff\xff"});
   tensors.push_back({"extra", "I64", {1}, "12345678"});
   write_file(dir_ / "model.safetensors", safetensors_bytes(tensors));
   EXPECT_EQ(refusal(), "loaded");
+}
+
+TEST_F(Loader, NamesATensorThatTheGraphWouldNotLookAt) {
+  auto tensors = tiny_model_tensors(spec_);
+  tensors.push_back({"model.layers.1.self_attn.q_norm.weight", "F32", {1}, "1234"});
+  write_file(dir_ / "model.safetensors", safetensors_bytes(tensors));
+  expect(refusal(), {"model.layers.1.self_attn.q_norm.weight", "no part of the LlamaForCausalLM"});
 }
 
 TEST_F(Loader, NamesFilesThatAreMissingOrCut) {

@@ -1,4 +1,4 @@
-// A Llama-family model's logits in double, one plain sequence at a time.
+// A model's logits in double, one plain sequence at a time.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "models/config.h"
 
 namespace coppice::testing {
 
@@ -13,32 +14,39 @@ namespace coppice::testing {
 /// (they belong to the model), all other arithmetic in double. No cache, no tree, no padding.
 class ModelReference {
  public:
-  explicit ModelReference(const std::filesystem::path& dir);
+  /// `positions`: as many as the model is loaded for, which LongRoPE's factors depend on.
+  explicit ModelReference(const std::filesystem::path& dir, std::int32_t positions = 8192);
 
-  std::int64_t vocab_size() const { return vocab_; }
+  std::int64_t vocab_size() const { return config_.vocab_size; }
   /// Logits after each token of the sequence, [tokens.size()][vocab].
   std::vector<std::vector<double>> logits(std::span<const TokenId> tokens) const;
 
  private:
+  using Vector = std::vector<double>;
   struct Linear {
-    std::vector<double> weight, bias;
-    std::vector<double> apply(const std::vector<double>& x) const;
+    Vector weight, bias;
+    Vector apply(const Vector& x) const;
   };
   struct Layer {
-    std::vector<double> attention_norm, ffn_norm;
+    LayerSpec spec;
+    Vector attention_norm, query_norm, key_norm, attended_norm, ffn_norm, fed_norm;
     Linear q, k, v, o, gate, up, down;
   };
 
-  std::vector<double> normed(const std::vector<double>& x, const std::vector<double>& w) const;
-  void rotate(std::vector<double>& x, std::size_t position) const;
+  Vector normed(const Vector& x, const Vector& w) const;
+  /// Each head by itself; an empty w: no norm.
+  Vector heads_normed(const Vector& x, const Vector& w) const;
+  void rotate(Vector& x, std::int32_t rope, std::size_t position) const;
+  /// What each row takes of the values of rows up to it.
+  Vector attend(const Layer& layer, const Vector& q, const std::vector<Vector>& keys,
+                const std::vector<Vector>& values) const;
 
-  std::size_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
-  std::int64_t vocab_ = 0;
-  double epsilon_ = 0.0;
-  std::vector<float> frequencies_;
-  std::vector<std::vector<double>> embedding_;
+  ModelConfig config_;
+  std::vector<std::vector<float>> frequencies_;  ///< of each rotary embedding
+  double embedding_scale_ = 1.0;
+  std::vector<Vector> embedding_;
   std::vector<Layer> layers_;
-  std::vector<double> final_norm_;
+  Vector final_norm_;
   Linear head_;
 };
 

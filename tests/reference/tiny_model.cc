@@ -107,11 +107,16 @@ std::vector<TensorToWrite> tiny_model_tensors(const TinyModel& model) {
   const std::uint64_t hidden = u(model.hidden_size), ffn = u(model.intermediate_size);
   const std::uint64_t q = u(model.heads) * u(model.head_dim);
   const std::uint64_t kv = u(model.kv_heads) * u(model.head_dim);
-  const bool qwen2 = model.architecture == "Qwen2ForCausalLM";
+  const auto is = [&](const char* family) { return model.architecture.rfind(family, 0) == 0; };
+  const bool gemma = is("Gemma"), phi = is("Phi3"), head_norms = is("Qwen3") || is("Gemma3");
+  // Gemma keeps a norm's weight as its difference from one.
+  const auto norm = [&](const std::string& name, std::uint64_t width, double scale = 1.0) {
+    make.add(name + ".weight", {width}, gemma ? scale - 1.0 : scale, 0.1 * scale);
+  };
   // Products keep unit variance; a normed state times rows of deviation 1/sqrt(hidden) does too.
   const double narrow = 1.0 / std::sqrt(static_cast<double>(hidden));
   make.add("model.embed_tokens.weight", {u(model.vocab_size), hidden}, 0.0,
-           model.tie_word_embeddings ? narrow : 1.0);
+           model.tie_word_embeddings || gemma ? narrow : 1.0);
   for (std::int32_t layer = 0; layer < model.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const auto linear = [&](const std::string& name, std::uint64_t out, std::uint64_t in,
@@ -119,60 +124,84 @@ std::vector<TensorToWrite> tiny_model_tensors(const TinyModel& model) {
       make.add(prefix + name + ".weight", {out, in}, 0.0, 1.0 / std::sqrt(static_cast<double>(in)));
       if (bias) make.add(prefix + name + ".bias", {out}, 0.0, 0.25);
     };
-    const bool qkv_bias = qwen2 || model.attention_bias;
-    make.add(prefix + "input_layernorm.weight", {hidden}, 1.0, 0.1);
-    linear("self_attn.q_proj", q, hidden, qkv_bias);
-    linear("self_attn.k_proj", kv, hidden, qkv_bias);
-    linear("self_attn.v_proj", kv, hidden, qkv_bias);
-    linear("self_attn.o_proj", hidden, q, model.attention_bias && !qwen2);
-    make.add(prefix + "post_attention_layernorm.weight", {hidden}, 1.0, 0.1);
-    linear("mlp.gate_proj", ffn, hidden, model.mlp_bias);
-    linear("mlp.up_proj", ffn, hidden, model.mlp_bias);
+    const bool qkv_bias = is("Qwen2") || model.attention_bias;
+    norm(prefix + "input_layernorm", hidden);
+    if (phi) {
+      linear("self_attn.qkv_proj", q + 2 * kv, hidden, false);
+    } else {
+      linear("self_attn.q_proj", q, hidden, qkv_bias);
+      linear("self_attn.k_proj", kv, hidden, qkv_bias);
+      linear("self_attn.v_proj", kv, hidden, qkv_bias);
+    }
+    if (head_norms) {
+      norm(prefix + "self_attn.q_norm", u(model.head_dim), 1.5);
+      norm(prefix + "self_attn.k_norm", u(model.head_dim), 1.5);
+    }
+    linear("self_attn.o_proj", hidden, q, model.attention_bias && !is("Qwen2"));
+    norm(prefix + "post_attention_layernorm", hidden);
+    if (gemma) norm(prefix + "pre_feedforward_layernorm", hidden);
+    if (phi) {
+      linear("mlp.gate_up_proj", 2 * ffn, hidden, false);
+    } else {
+      linear("mlp.gate_proj", ffn, hidden, model.mlp_bias);
+      linear("mlp.up_proj", ffn, hidden, model.mlp_bias);
+    }
     linear("mlp.down_proj", hidden, ffn, model.mlp_bias);
+    if (gemma) norm(prefix + "post_feedforward_layernorm", hidden);
   }
-  make.add("model.norm.weight", {hidden}, model.logit_scale, 0.1 * model.logit_scale);
+  norm("model.norm", hidden, model.logit_scale);
   if (!model.tie_word_embeddings) {
     make.add("lm_head.weight", {u(model.vocab_size), hidden}, 0.0, narrow);
   }
   return std::move(make.tensors);
 }
 
+std::map<std::string, TinyModel> tiny_families() {
+  std::map<std::string, TinyModel> all;
+  const auto add = [&](const char* name, const char* architecture, const char* fields,
+                       const char* rope_scaling = "null") {
+    TinyModel& model = all[name];
+    model.architecture = architecture;
+    model.fields = fields;
+    model.rope_scaling = rope_scaling;
+    model.layers = 3;
+  };
+  add("mistral_window", "MistralForCausalLM", R"("sliding_window": 4)");
+  add("qwen2_windows", "Qwen2ForCausalLM",
+      R"("use_sliding_window": true, "sliding_window": 3, "max_window_layers": 1)");
+  add("qwen3_yarn", "Qwen3ForCausalLM", "",
+      R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})");
+  add("gemma2", "Gemma2ForCausalLM",
+      R"("sliding_window": 4, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0,
+         "final_logit_softcapping": 3.0)");
+  add("gemma3", "Gemma3ForCausalLM",
+      R"("sliding_window": 3, "sliding_window_pattern": 2, "query_pre_attn_scalar": 8,
+         "rope_local_base_freq": 100.0)",
+      R"({"rope_type": "linear", "factor": 8.0})");
+  add("phi3_longrope", "Phi3ForCausalLM",
+      R"("partial_rotary_factor": 0.5, "original_max_position_embeddings": 32,
+         "sliding_window": 5)",
+      R"({"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6],
+          "long_factor": [1.0, 2.0, 5.0, 11.0]})");
+  add("smollm3", "SmolLM3ForCausalLM", R"("no_rope_layers": [1, 0, 1])");
+  return all;
+}
+
 std::string tiny_model_config(const TinyModel& model) {
   std::ostringstream out;
   out.precision(17);
-  const bool qwen2 = model.architecture == "Qwen2ForCausalLM";
-  const bool mistral = model.architecture == "MistralForCausalLM";
-  out << "{\"architectures\": [\"" << model.architecture << "\"],\n \"model_type\": \""
-      << (qwen2     ? "qwen2"
-          : mistral ? "mistral"
-                    : "llama")
-      << "\",\n \"vocab_size\": " << model.vocab_size << ", \"hidden_size\": " << model.hidden_size
+  out << "{\"architectures\": [\"" << model.architecture
+      << "\"],\n \"vocab_size\": " << model.vocab_size << ", \"hidden_size\": " << model.hidden_size
       << ", \"intermediate_size\": " << model.intermediate_size
       << ",\n \"num_hidden_layers\": " << model.layers
       << ", \"num_attention_heads\": " << model.heads
       << ", \"num_key_value_heads\": " << model.kv_heads << ", \"head_dim\": " << model.head_dim
       << ",\n \"max_position_embeddings\": " << model.context_length
       << ", \"rms_norm_eps\": " << model.rms_norm_eps << ", \"rope_theta\": " << model.rope_theta
-      << ",\n \"rope_scaling\": ";
-  const RopeScaling& rope = model.rope_scaling;
-  switch (rope.kind) {
-    case RopeScaling::Kind::none:
-      out << "null";
-      break;
-    case RopeScaling::Kind::linear:
-      out << "{\"type\": \"linear\", \"factor\": " << rope.factor << "}";
-      break;
-    case RopeScaling::Kind::llama3:
-      out << "{\"rope_type\": \"llama3\", \"factor\": " << rope.factor
-          << ", \"low_freq_factor\": " << rope.low_freq_factor
-          << ", \"high_freq_factor\": " << rope.high_freq_factor
-          << ", \"original_max_position_embeddings\": " << rope.original_context << "}";
-      break;
-  }
-  out << std::boolalpha
+      << ",\n \"rope_scaling\": " << model.rope_scaling << std::boolalpha
       << ",\n \"hidden_act\": \"silu\", \"tie_word_embeddings\": " << model.tie_word_embeddings
       << ", \"attention_bias\": " << model.attention_bias << ", \"mlp_bias\": " << model.mlp_bias
-      << ",\n \"bos_token_id\": ";
+      << ",\n " << model.fields << (model.fields.empty() ? "" : ",\n ") << "\"bos_token_id\": ";
   if (model.bos_token < 0) {
     out << "null";
   } else {

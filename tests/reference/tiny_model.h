@@ -3,19 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/types.h"
 #include "kernels/device.h"
-#include "models/config.h"
 
 namespace coppice::testing {
 
 /// Weights depend on (seed, tensor name, place in the tensor) alone: two models with the same
 /// seed and shapes are equal, and one with fewer layers shares the layers it has.
 struct TinyModel {
-  std::string architecture = "LlamaForCausalLM";  ///< or Mistral..., Qwen2ForCausalLM
+  std::string architecture = "LlamaForCausalLM";  ///< of any family that coppice runs
   std::int64_t vocab_size = 96;
   std::int64_t hidden_size = 32;
   std::int64_t intermediate_size = 56;
@@ -26,9 +26,10 @@ struct TinyModel {
   std::int32_t context_length = 256;
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;
-  RopeScaling rope_scaling;
+  std::string rope_scaling = "null";  ///< as in config.json
+  std::string fields;  ///< more of config.json, as "name": value pairs; tensors do not depend on it
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  ///< Llama's: q, k, v and o. Qwen2 has q, k and v always
+  bool attention_bias = false;  ///< q, k, v and o. Qwen2 has q, k and v always
   bool mlp_bias = false;
   TokenId bos_token = 1;
   std::vector<TokenId> eos_tokens = {2};
@@ -45,6 +46,10 @@ struct TinyModel {
   /// Bytes of padding in the header that leave the data unaligned (0 to 7).
   int header_padding = 0;
 };
+
+/// Small models of every family that is no Llama, with the options that matter, by name: windows of
+/// a few tokens, so that they are felt.
+std::map<std::string, TinyModel> tiny_families();
 
 /// A folder below the system's temporary one that is removed with this object.
 class TemporaryFolder {
