@@ -19,6 +19,12 @@ KvLayout checked(const KvLayout& layout) {
     throw_failure(cat("KV pool of ", layout.pages, " pages of ", layout.page_size,
                       " tokens: more than ", INT32_MAX, " slots; ask for a smaller context"));
   }
+  // Attention counts rows of head_dim from a layer's first in 32 bits.
+  if (std::int64_t{layout.pages} * layout.page_size * layout.kv_heads > INT32_MAX) {
+    throw_failure(cat("KV pool of ", layout.slots(), " slots with ", layout.kv_heads,
+                      " heads each: more than ", INT32_MAX,
+                      " keys in a layer; ask for a smaller context"));
+  }
   return layout;
 }
 
