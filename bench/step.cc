@@ -3,6 +3,8 @@
 //
 //   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--rows 1,257]
 //                    [--texts N [--shuffled-slots]] [--products-alone] [--json FILE]
+//   build/bench/step --device cuda --target DIR --draft DIR --prefix 65536 --kv-tokens 70000
+//                    --max-new-tokens 0                     # a long prompt
 //
 // Passes are timed by the host's clock from the call to the result in the host's hands (medians),
 // and back to back (queued, then waited for once), which is the device's own time; on a CPU one by
@@ -12,7 +14,8 @@
 // the rate of large bf16 products. --products-alone also times the matrix products of a pass
 // without the rest, over as many layers' weights as exceed the cache. Prefill's share of the matrix
 // rate is two operations for each of the layers' weights and token, and for each of the head's
-// once, over its time; on a CPU the rate is that of multiply-adds in f32.
+// once, over its time (attention, which long prompts spend theirs on, is not counted); on a CPU the
+// rate is that of multiply-adds in f32.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -276,22 +279,23 @@ struct Bench {
     return seconds;
   }
 
-  // The first token comes with the prompt's prefill.
-  void first_tokens() {
+  // The first token comes with the prompt's prefill. Prompts beyond 2048 tokens run once.
+  void first_tokens(std::int32_t longest) {
     const Model& model = *inside(engine).target.model;
     std::printf("\nplain decoding: medians\n%14s %16s %15s %14s\n", "prompt tokens",
                 "first token, us", "in plain steps", "of matrix rate");
-    for (const std::int32_t length : {128, 512, 2048}) {
-      if (length + 3 > engine.context_length()) break;
+    for (const std::int32_t length : {128, 512, 2048, 8192, 32768, 65536, 131072}) {
+      if (length + 3 > engine.context_length() || length > std::max(2048, longest)) break;
       GenerateOptions options;
       options.speculation = Plain{};
       options.max_new_tokens = 3;
       options.ignore_eos = true;
       const auto prompt = random_prompt(length, engine.vocab_size());
       std::vector<double> prefills, steps;
-      for (int round = 0; round < 8; ++round) {
+      const int rounds = length > 2048 ? 1 : 8;
+      for (int round = 0; round < rounds; ++round) {
         const Seconds s = engine.generate(prompt, options).statistics.seconds;
-        if (round < 3) continue;
+        if (round < 3 && rounds > 3) continue;
         prefills.push_back(s.prefill);
         steps.push_back((s.total - s.load - s.prefill) / 2);
       }
@@ -376,7 +380,7 @@ int main(int argc, char** argv) try {
       "threads", po::value(&load.threads)->default_value(0), "CPU threads")(
       "cpu-dtype", po::value(&dtype)->default_value("f32"), "f32 or bf16")(
       "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
-      "max-new-tokens", po::value(&new_tokens)->default_value(128), "")(
+      "max-new-tokens", po::value(&new_tokens)->default_value(128), "of generations; 0: none")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
       "max-tree-size", po::value(&load.max_tree_size)->default_value(256), "")(
       "rows",
@@ -420,6 +424,12 @@ int main(int argc, char** argv) try {
   std::printf(", reads %.1f GB/s", bandwidth * 1e-9);
   std::printf(", multiplies %.3g TFLOP/s", operations * 1e-12);
   std::printf("\n");
+  for (const MemoryUse& use : impl.device->memory_use()) {
+    if (use.bytes < 16u << 20) continue;
+    std::printf("  %-28s %8.0f MiB\n", use.purpose.c_str(),
+                static_cast<double>(use.bytes) / (1 << 20));
+    bench.json["memory"][use.purpose] = use.bytes;
+  }
   bench.json["device"] = impl.device->description();
   bench.json["read_bandwidth"] = bandwidth;
   bench.json["matrix_rate"] = operations;
@@ -435,10 +445,10 @@ int main(int argc, char** argv) try {
     }
   }
   if (!passes_only) {
-    bench.first_tokens();
+    bench.first_tokens(prefix);
     bench.sampled(prefix, 0.0);
     bench.sampled(prefix, 0.8);
-    bench.generations(prefix, new_tokens);
+    if (new_tokens > 0) bench.generations(prefix, new_tokens);
   }
   if (!json_file.empty()) std::ofstream(json_file) << bench.json.dump(2) << "\n";
   return 0;

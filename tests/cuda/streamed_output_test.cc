@@ -96,6 +96,8 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
                                                                         {3, 1, 48, 192},
                                                                         {12, 12, 64, 768},
                                                                         {32, 8, 128, 512},
+                                                                        {32, 8, 128, 448},
+                                                                        {52, 4, 128, 192},
                                                                         {40, 40, 128, 320}}) {
     for (const std::int32_t rows : {1, 3, 8, 9, 16, 31}) {
       SCOPED_TRACE(::testing::Message() << heads << " heads of " << head_dim << " at " << rows);

@@ -37,13 +37,13 @@ struct Tiling {
   std::int32_t rounds, round_tiles;
   std::int32_t parts;  ///< of a stage
 
-  Tiling(std::int64_t all, std::int32_t blocks)
+  Tiling(Ending ending, std::int64_t all, std::int32_t blocks)
       : tiles(all), grid(std::min<std::int64_t>(blocks, all)) {
     // A block's tiles in as many equal rounds as they need.
     const std::int64_t most_of_block = ceil_div(tiles, grid);
     rounds = static_cast<std::int32_t>(ceil_div(most_of_block, most_tiles));
     round_tiles = static_cast<std::int32_t>(ceil_div(most_of_block, rounds));
-    parts = parts_of_stage(round_tiles);
+    parts = parts_of_stage(ending, round_tiles);
   }
 };
 
@@ -62,7 +62,7 @@ void launch(const StreamedProduct& product, const CUtensorMap& weights, const Ou
   arguments.output.tiles = static_cast<std::int32_t>(tiling.tiles);
   arguments.round_tiles = tiling.round_tiles;
   arguments.parts = tiling.parts;
-  arguments.stage_bytes = stage_bytes(tiling.round_tiles, row_blocks);
+  arguments.stage_bytes = stage_bytes(output.ending, tiling.round_tiles, row_blocks);
   arguments.stage_count =
       static_cast<std::int32_t>(ceil_div(product.in, part_inputs * tiling.parts));
   arguments.rounds = tiling.rounds;
@@ -106,7 +106,7 @@ bool can_rotate(const RopeTensors& tensors) {
 
 void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
                      bool accumulate, cudaStream_t stream) {
-  const Tiling tiling(ceil_div(out_features, tile_outputs), product.blocks);
+  const Tiling tiling(Ending::plain, ceil_div(out_features, tile_outputs), product.blocks);
   const std::uint64_t sizes[] = {64, size(out_features), size(product.in / 64)};
   const std::uint64_t strides[] = {size(product.in) * 2, 128};
   const std::uint32_t boxes[] = {64, box(tiling.round_tiles * tile_outputs), box(tiling.parts)};
@@ -121,7 +121,7 @@ void streamed_linear(const StreamedProduct& product, std::int64_t out_features, 
 
 void streamed_gated_linear(const StreamedProduct& product, Activation activation, std::int64_t n,
                            void* out, cudaStream_t stream) {
-  const Tiling tiling(ceil_div(n, pair_outputs), product.blocks);
+  const Tiling tiling(Ending::gated, ceil_div(n, pair_outputs), product.blocks);
   const std::uint64_t row_bytes = size(product.in) * 2;
   const std::uint64_t sizes[] = {64, size(n), 2, size(product.in / 64)};
   const std::uint64_t strides[] = {row_bytes, size(n) * row_bytes, 128};
@@ -138,7 +138,7 @@ void streamed_gated_linear(const StreamedProduct& product, Activation activation
 void streamed_qkv(const StreamedProduct& product, const RopeTensors& tensors, cudaStream_t stream) {
   const std::int64_t half = tensors.half_dim;
   const std::int64_t heads = all_heads(tensors);
-  const Tiling tiling(heads * (half / pair_outputs), product.blocks);
+  const Tiling tiling(Ending::rotated, heads * (half / pair_outputs), product.blocks);
   const std::uint64_t row_bytes = size(product.in) * 2;
   const std::uint64_t sizes[] = {64, size(half), 2, size(heads), size(product.in / 64)};
   const std::uint64_t strides[] = {row_bytes, size(half) * row_bytes, size(2 * half) * row_bytes,

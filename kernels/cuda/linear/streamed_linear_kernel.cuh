@@ -32,14 +32,18 @@ constexpr int sharing_warps(int round_tiles) {
   while (warps > 1 && consumer_warps / warps < round_tiles) warps /= 2;
   return warps;
 }
-/// Of a stage: one for each warp of a tile, and two where a warp has a tile to itself.
-constexpr int parts_of_stage(int round_tiles) {
-  return sharing_warps(round_tiles) == 1 ? 2 : sharing_warps(round_tiles);
+/// Of a stage: one for each warp of a tile, and two where a warp has a tile to itself. Also two for
+/// each of two warps of a rotated tile: its copies are many, and stages of fewer parts take the one
+/// thread that starts them longer than the memory.
+constexpr int parts_of_stage(Ending ending, int round_tiles) {
+  const int warps = sharing_warps(round_tiles);
+  return warps == 1 ? 2 : warps == 2 && ending == Ending::rotated ? 4 : warps;
 }
-constexpr int stage_bytes(int round_tiles, int row_blocks) {
-  return parts_of_stage(round_tiles) * (round_tiles * tile_bytes + row_blocks * side_bytes);
+constexpr int stage_bytes(Ending ending, int round_tiles, int row_blocks) {
+  return parts_of_stage(ending, round_tiles) * (round_tiles * tile_bytes + row_blocks * side_bytes);
 }
-static_assert(shared_bytes / stage_bytes(most_tiles, 4) >= 2);
+static_assert(shared_bytes / stage_bytes(Ending::plain, most_tiles, 4) >= 2);
+static_assert(shared_bytes / stage_bytes(Ending::rotated, 4, 4) >= 3);
 
 struct Arguments {
   /// x and plain weights as [64 inputs][row][in / 64]; gated weights with [side] before the last,
@@ -144,7 +148,7 @@ class Producer {
   __device__ std::uint32_t place(const Place& at) const {
     return memory_ + static_cast<std::uint32_t>(at.stage * arguments_.stage_bytes);
   }
-  __device__ void copy_weights(const Place& at) const {
+  __device__ void copy_weights(const Place& at) {
     std::uint64_t* filled = &state_.filled[at.stage];
     const std::int32_t tile = share_.begin_of(at.round);
     const int part = at.number * arguments_.parts;
@@ -154,8 +158,11 @@ class Producer {
       const std::int32_t head_tiles = arguments_.output.rope.half_dim / pair_outputs;
       hopper::arrive_expecting(filled,
                                arguments_.stage_bytes - (share_.round_tiles - tiles) * tile_parts_);
-      std::int32_t head = tile / head_tiles;
-      std::int32_t i = tile - head * head_tiles;
+      if (at.number == 0) {  // of a round, whose stages follow each other
+        round_head_ = tile / head_tiles;
+        round_tile_ = tile - round_head_ * head_tiles;
+      }
+      std::int32_t head = round_head_, i = round_tile_;
       for (std::int32_t t = 0; t < tiles; ++t) {
         hopper::copy_box_once(place(at) + static_cast<std::uint32_t>(t * tile_parts_),
                               arguments_.weights, filled, policy_, 0, i * pair_outputs, 0, head,
@@ -186,7 +193,8 @@ class Producer {
   const std::uint32_t memory_;
   SharedState& state_;
   const Share share_;
-  const int tile_parts_;  ///< bytes of a stage and tile
+  const int tile_parts_;                          ///< bytes of a stage and tile
+  std::int32_t round_head_ = 0, round_tile_ = 0;  ///< of rotated ones: where the round begins
   const std::uint64_t policy_;
 };
 
@@ -196,7 +204,7 @@ struct Division {
   int tile_warps, warp;
   int tile;   ///< of this warp
   int tiles;  ///< of this warp: 0, 1 or 2
-  int part;   ///< of every stage, where warps share a tile
+  int part;   ///< where warps share a tile: of every stage this one, and each tile_warps-th on
 
   __device__ explicit Division(int round_tiles)
       : tile_warps(sharing_warps(round_tiles)),
@@ -207,10 +215,11 @@ struct Division {
   __device__ int tiles_at_once() const { return consumer_warps / tile_warps; }
 };
 
-/// A warp that has `tiles` tiles and `own_parts` parts of each stage, 1 or all 2. Fragments: of
+/// A warp that has `tiles` tiles and `own_parts` parts of each stage; `shares`: with other warps,
+/// two if it has two parts. Fragments: of
 /// weights, element g of both sides of a tile, with lane = 4 g + t; of x, row g; of sums, element g
 /// of both sides, rows 2 t and 2 t + 1 of each block of eight.
-template <int row_blocks, int tiles, int own_parts>
+template <int row_blocks, int tiles, int own_parts, bool shares>
 class Consumer {
  public:
   __device__ Consumer(const Arguments& arguments, const Division& division, std::uint8_t* memory,
@@ -262,6 +271,7 @@ class Consumer {
  private:
   static constexpr int own_steps = own_parts * part_steps;
   static constexpr int x_part_bytes = row_blocks * side_bytes;
+  static constexpr int part_stride = shares && own_parts == 2 ? 2 : 1;
   static constexpr int step_registers = 4 * tiles + 2 * row_blocks;
   /// Steps whose fragments are loaded together, while those before are multiplied.
   static constexpr int group_steps() {
@@ -302,7 +312,8 @@ class Consumer {
       const int step = group * group_steps() + i;
       const auto bits = static_cast<std::uint32_t>(step % part_steps * 32);
       const std::uint32_t x =
-          ((base + x_at_) ^ bits) + static_cast<std::uint32_t>(step / part_steps * x_part_bytes);
+          ((base + x_at_) ^ bits) +
+          static_cast<std::uint32_t>(step / part_steps * part_stride * x_part_bytes);
       if constexpr (row_blocks == 1) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(to.x[i][0][0]), "=r"(to.x[i][0][1])
@@ -316,8 +327,9 @@ class Consumer {
                        : "r"(x + static_cast<std::uint32_t>(block * side_bytes)));
         }
       }
-      const std::uint32_t weights = ((base + weights_at_) ^ bits) +
-                                    static_cast<std::uint32_t>(step / part_steps * layout_.part);
+      const std::uint32_t weights =
+          ((base + weights_at_) ^ bits) +
+          static_cast<std::uint32_t>(step / part_steps * part_stride * layout_.part);
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         std::uint32_t(&w)[4] = to.weights[i][tile];
@@ -342,7 +354,7 @@ class Consumer {
   /// Stores the round's sums. What several warps have of a tile is added up first.
   __device__ void finish(std::int32_t round, std::int32_t round_tiles) {
     const std::int32_t begin = share_.begin_of(round);
-    if constexpr (own_parts > 1) {
+    if constexpr (!shares) {
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         const int own = division_.tile + tile * consumer_warps;
@@ -406,13 +418,17 @@ __device__ void consume(const Arguments& arguments, std::uint8_t* memory, Shared
   const Division division(arguments.round_tiles);
   if (division.tile_warps > 1) {
     // All meet in the same code. A warp without a tile does the last one's work for nobody.
-    Consumer<row_blocks, 1, 1>(arguments, division, memory, state).run();
+    if (arguments.parts > division.tile_warps) {
+      Consumer<row_blocks, 1, 2, true>(arguments, division, memory, state).run();
+    } else {
+      Consumer<row_blocks, 1, 1, true>(arguments, division, memory, state).run();
+    }
   } else if (division.tiles == 2) {
-    Consumer<row_blocks, 2, 2>(arguments, division, memory, state).run();
+    Consumer<row_blocks, 2, 2, false>(arguments, division, memory, state).run();
   } else if (division.tiles == 1) {
-    Consumer<row_blocks, 1, 2>(arguments, division, memory, state).run();
+    Consumer<row_blocks, 1, 2, false>(arguments, division, memory, state).run();
   } else {
-    Consumer<row_blocks, 0, 2>(arguments, division, memory, state).run();
+    Consumer<row_blocks, 0, 2, false>(arguments, division, memory, state).run();
   }
 }
 
