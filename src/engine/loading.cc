@@ -59,8 +59,10 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
 }
 
 void check_capacities(const EngineOptions& options) {
-  if (options.kv_tokens < 0) {
-    throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 or more, or 0 for automatic"));
+  constexpr std::int32_t most_kv_tokens = 1 << 30;  // sums with rows and pages stay in range
+  if (options.kv_tokens < 0 || options.kv_tokens > most_kv_tokens) {
+    throw_usage(cat("kv_tokens ", options.kv_tokens, ": use 1 to ", most_kv_tokens,
+                    ", or 0 for automatic"));
   }
   if (options.max_tree_size < 1 || options.max_tree_size > largest_tree_size) {
     throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to ", largest_tree_size));
