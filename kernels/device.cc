@@ -12,6 +12,13 @@ void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const vo
   rope_write_kv(pass, qkv, to);
 }
 
+void Device::add_rms_norm_then_norm(const float* x, const float* weight, const float* next_weight,
+                                    float epsilon, std::int32_t rows, std::int64_t hidden,
+                                    float* into, void* out) {
+  add_rms_norm(x, weight, epsilon, rows, hidden, into);
+  rms_norm(into, next_weight, epsilon, rows, hidden, out);
+}
+
 void Device::gated_linear(Activation activation, const LinearWeights& weights, const void* x,
                           std::int32_t rows, float* gate_up, void* out) {
   linear(weights, x, rows, gate_up, false);

@@ -294,6 +294,10 @@ class Device {
   /// f32; `into` must not overlap x.
   virtual void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                             std::int64_t hidden, float* into) = 0;
+  /// add_rms_norm() and then rms_norm() of `into` with `next_weight`, in one where the device can.
+  virtual void add_rms_norm_then_norm(const float* x, const float* weight, const float* next_weight,
+                                      float epsilon, std::int32_t rows, std::int64_t hidden,
+                                      float* into, void* out);
   /// kernels/cpu/linear.h: out = x W^T + bias, or out += when `accumulate`. x [rows, in]
   /// activation, out [rows, out] f32. 1 <= rows <= max_rows of the weights. Both buffers
   /// must have room for padded_rows(rows) rows: products may run at a padded row count.

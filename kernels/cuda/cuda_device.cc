@@ -186,6 +186,11 @@ class CudaDevice final : public Device {
                     std::int64_t hidden, float* into) override {
     cuda::add_rms_norm(x, weight, epsilon, rows, hidden, into, stream_);
   }
+  void add_rms_norm_then_norm(const float* x, const float* weight, const float* next_weight,
+                              float epsilon, std::int32_t rows, std::int64_t hidden, float* into,
+                              void* out) override {
+    cuda::add_rms_norm_then_norm(x, weight, next_weight, epsilon, rows, hidden, into, out, stream_);
+  }
   void linear(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
               bool accumulate) override {
     linear_.run(weights, x, rows, out, accumulate, stream_);

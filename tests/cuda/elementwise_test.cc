@@ -205,6 +205,29 @@ TEST_F(Elementwise, AddRmsNormAddsTheNorm) {
   }
 }
 
+TEST_F(Elementwise, AddRmsNormThenNormIsTheTwo) {
+  for (const std::int64_t hidden : {4, 63, 64, 1152, 3840, 4096, 5000, 8192, 8196}) {
+    for (const std::int32_t rows : {1, 3, 64, 300}) {
+      if (rows * hidden > 800'000) continue;
+      SCOPED_TRACE(::testing::Message() << rows << " x " << hidden);
+      const auto before = random_floats(rows * hidden, random_, 3.0f);
+      const GuardedArray<float> x(random_floats(rows * hidden, random_, 5.0f));
+      const GuardedArray<float> weight(random_floats(hidden, random_, 2.0f));
+      const GuardedArray<float> next(random_floats(hidden, random_, 2.0f));
+      GuardedArray<float> into(before), fused_into(before);
+      GuardedArray<std::uint16_t> out(before.size()), fused_out(before.size());
+      cuda::add_rms_norm(x.data(), weight.data(), 1e-5f, rows, hidden, into.data(), stream_);
+      cuda::rms_norm(into.data(), next.data(), 1e-5f, rows, hidden, out.data(), stream_);
+      cuda::add_rms_norm_then_norm(x.data(), weight.data(), next.data(), 1e-5f, rows, hidden,
+                                   fused_into.data(), fused_out.data(), stream_);
+      EXPECT_EQ(fused_into.download(), into.download());
+      EXPECT_EQ(fused_out.download(), out.download());
+      EXPECT_NE(fused_into.download(), before);
+      EXPECT_TRUE(fused_into.guards_intact() && fused_out.guards_intact());
+    }
+  }
+}
+
 // --- glu --------------------------------------------------------------------------------------
 
 /// The logistic function's argument: activations are x times it.
@@ -335,6 +358,7 @@ TEST_F(Elementwise, NoRowsIsNoLaunch) {
   cuda::embed(pass, nullptr, DType::bf16, 64, 1.0f, nullptr, 0, stream_);
   cuda::rms_norm(nullptr, nullptr, 1e-5f, 0, 64, nullptr, stream_);
   cuda::add_rms_norm(nullptr, nullptr, 1e-5f, 0, 64, nullptr, stream_);
+  cuda::add_rms_norm_then_norm(nullptr, nullptr, nullptr, 1e-5f, 0, 64, nullptr, nullptr, stream_);
   cuda::glu(Activation::silu, nullptr, 0, 64, nullptr, stream_);
   cuda::soft_cap(nullptr, 0, 64, 30.0f, stream_);
   cuda::gather_logit_rows(pass, nullptr, 64, nullptr, 0, stream_);

@@ -38,6 +38,11 @@ void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t r
 /// into[r, :] += the same, f32; `into` must not overlap x.
 void add_rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                   std::int64_t hidden, float* into, cudaStream_t stream);
+/// add_rms_norm() and then rms_norm() of `into` with `next_weight`: the same bits as the two, in
+/// one kernel where vectors of a row fit into a block's registers (hidden up to 8192).
+void add_rms_norm_then_norm(const float* x, const float* weight, const float* next_weight,
+                            float epsilon, std::int32_t rows, std::int64_t hidden, float* into,
+                            void* out, cudaStream_t stream);
 
 /// Norms and rotates q in place and writes normed and rotated k and plain v into
 /// pass.write_slots[r] of the layer. Rows with no_slot write no KV; their q is rotated like any
