@@ -142,12 +142,12 @@ class GraphModel final : public Model {
     const void* attended = work_.attended.data();
     device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width,
                   weights_.embedding_scale, hidden);
+    normalise(hidden, weights_.layers.front().attention_norm, rows);
     for (std::int32_t index = 0; index < config_.layers; ++index) {
       const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];
       const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
       const bool last = index + 1 == config_.layers;
       float* qkv = work_.qkv.as<float>();
-      normalise(hidden, layer.attention_norm, rows);
       device_.qkv_linear(*pass_, *layer.qkv, work_.normed.data(), rows, qkv,
                          {config_.heads,
                           &rope_of(spec),
@@ -166,10 +166,13 @@ class GraphModel final : public Model {
         attended = work_.kept_attended.data();
         rows = shape.logit_rows;
       }
-      add_product(*layer.output, attended, layer.attended_norm, hidden, rows);
-      feed_forward(spec, layer, hidden, rows);
+      add_product(*layer.output, attended, layer.attended_norm, layer.ffn_norm, hidden, rows);
+      device_.gated_linear(spec.activation, *layer.gate_up, work_.normed.data(), rows,
+                           work_.gate_up.as<float>(), work_.gated.data());
+      const std::size_t next = static_cast<std::size_t>(index) + 1;
+      const float* next_norm = last ? weights_.final_norm : weights_.layers[next].attention_norm;
+      add_product(*layer.down, work_.gated.data(), layer.fed_norm, next_norm, hidden, rows);
     }
-    normalise(hidden, weights_.final_norm, rows);
     float* logits = work_.logits.as<float>();
     device_.linear(*weights_.head, work_.normed.data(), rows, logits, false);
     if (config_.final_soft_cap > 0.0f) {
@@ -183,21 +186,17 @@ class GraphModel final : public Model {
                      work_.normed.data());
   }
 
-  /// hidden += W x, or += norm(W x).
-  void add_product(const LinearWeights& weights, const void* x, const float* norm, float* hidden,
-                   std::int32_t rows) {
-    if (norm == nullptr) return device_.linear(weights, x, rows, hidden, true);
+  /// hidden += W x, or += norm(W x); then its norm by `next_norm`, for the next product.
+  void add_product(const LinearWeights& weights, const void* x, const float* norm,
+                   const float* next_norm, float* hidden, std::int32_t rows) {
+    if (norm == nullptr) {
+      device_.linear(weights, x, rows, hidden, true);
+      return normalise(hidden, next_norm, rows);
+    }
     float* added = work_.gate_up.as<float>();
     device_.linear(weights, x, rows, added, false);
-    device_.add_rms_norm(added, norm, config_.rms_norm_eps, rows, config_.hidden_size, hidden);
-  }
-
-  void feed_forward(const LayerSpec& spec, const LayerWeights& layer, float* hidden,
-                    std::int32_t rows) {
-    normalise(hidden, layer.ffn_norm, rows);
-    device_.gated_linear(spec.activation, *layer.gate_up, work_.normed.data(), rows,
-                         work_.gate_up.as<float>(), work_.gated.data());
-    add_product(*layer.down, work_.gated.data(), layer.fed_norm, hidden, rows);
+    device_.add_rms_norm_then_norm(added, norm, next_norm, config_.rms_norm_eps, rows,
+                                   config_.hidden_size, hidden, work_.normed.data());
   }
 
   void keep_logit_rows() {
