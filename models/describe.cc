@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -80,7 +81,8 @@ const char* name_of(RopeSpec::Kind kind) {
 }
 
 std::string rope_text(const RopeSpec& rope, std::int32_t head_dim) {
-  std::string text = cat("theta ", rope.theta);
+  const bool whole = rope.theta < 1e15 && rope.theta == std::floor(rope.theta);
+  std::string text = cat("theta ", whole ? grouped(std::llround(rope.theta)) : cat(rope.theta));
   if (rope.rotated < head_dim) text += cat(", ", rope.rotated, " of ", head_dim, " elements");
   if (rope.kind == RopeSpec::Kind::plain) return text;
   text += cat(", ", name_of(rope.kind), " scaling");

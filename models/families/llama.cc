@@ -15,6 +15,6 @@ void read_llama(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family llama{"LlamaForCausalLM", "llama", "{}", read_llama};
+const Family llama{"LlamaForCausalLM", "llama", R"({"max_position_embeddings": 2048})", read_llama};
 
 }  // namespace coppice

@@ -13,7 +13,9 @@ void read_mistral(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-// A file without the field has the first Mistral's window; one without a window says null.
-const Family mistral{"MistralForCausalLM", "mistral", R"({"sliding_window": 4096})", read_mistral};
+// A file without sliding_window has the first Mistral's window; one without a window says null.
+const Family mistral{"MistralForCausalLM", "mistral", R"({
+    "sliding_window": 4096, "max_position_embeddings": 131072})",
+                     read_mistral};
 
 }  // namespace coppice

@@ -15,7 +15,8 @@ void read_phi3(const Fields& fields, ModelConfig& config) {
 }  // namespace
 
 const Family phi3{"Phi3ForCausalLM", "phi3", R"({
-    "original_max_position_embeddings": 4096, "partial_rotary_factor": 1.0})",
+    "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 1.0})",
                   read_phi3};
 
 }  // namespace coppice

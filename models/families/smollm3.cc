@@ -30,7 +30,8 @@ void read_smollm3(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family smollm3{"SmolLM3ForCausalLM", "smollm3", R"({"tie_word_embeddings": true})",
+const Family smollm3{"SmolLM3ForCausalLM", "smollm3", R"({
+    "tie_word_embeddings": true, "max_position_embeddings": 32768})",
                      read_smollm3};
 
 }  // namespace coppice
