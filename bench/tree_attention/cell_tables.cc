@@ -165,7 +165,7 @@ void run_forest_table(Bench& bench) {
       "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
       "target us", "error");
   for (const Cell& cell : filtered(forest_cells(), bench.filter)) {
-    const Measured pages = measure(bench, cell), slots = measure(bench, cell, {1, true});
+    const Measured pages = measure(bench, cell), slots = measure(bench, cell, {16, true, true});
     const Workload work = make_workload(cell, workload_seed);
     const InputSets inputs(work, 0.0, bench.stream);
     const double begin_us = LibraryAttention(inputs, bench.blocks, bench.stream).begin_us(101);

@@ -47,19 +47,25 @@ class Pages {
       : page_size_(order.page_size), order_(static_cast<std::size_t>(pages)) {
     std::iota(order_.begin(), order_.end(), 0);
     if (order.shuffled) std::shuffle(order_.begin(), order_.end(), random);
+    if (!order.scattered) return;
+    scattered_.resize(static_cast<std::size_t>(pages * order.page_size));
+    std::iota(scattered_.begin(), scattered_.end(), 0);
+    std::shuffle(scattered_.begin(), scattered_.end(), random);
   }
   /// `count` tokens from the start of a fresh page.
   void place(std::int32_t count, std::vector<KvSlot>& slots) {
     for (std::int32_t t = 0; t < count; ++t) {
       const std::int32_t offset = t % page_size_;
       if (offset == 0) ++used_;
-      slots.push_back(order_.at(used_ - 1) * page_size_ + offset);
+      const KvSlot slot = order_.at(used_ - 1) * page_size_ + offset;
+      slots.push_back(scattered_.empty() ? slot : scattered_[static_cast<std::size_t>(slot)]);
     }
   }
 
  private:
   std::int32_t page_size_;
   std::vector<std::int32_t> order_;
+  std::vector<KvSlot> scattered_;  ///< where a slot lies instead
   std::size_t used_ = 0;
 };
 

@@ -60,10 +60,11 @@ std::int64_t count_blocks(const Visibility& visibility, std::int32_t queries, st
 struct PageOrder {
   std::int32_t page_size = 16;
   bool shuffled = true;
+  bool scattered = false;  ///< no two slots of a text lie side by side but by chance
 };
 
-/// Slots are contiguous inside a page; the tail, every few-shot branch, and of a forest every
-/// text's prefix and tree, begins a page of its own.
+/// Slots are contiguous inside a page unless they are scattered; the tail, every few-shot branch,
+/// and of a forest every text's prefix and tree, begins a page of its own.
 struct Workload {
   Cell cell;
   std::int32_t page_size = 16;

@@ -83,14 +83,19 @@ std::vector<RowTile> room_for_tiles(std::int32_t rows, std::int32_t group) {
 Planned make_planned(std::int32_t rows, std::int32_t group, std::int32_t kv_heads,
                      std::int32_t prefix, const std::vector<VisibleKv>& tail, std::int32_t blocks,
                      RangeTiles tiles = {0, range_tile_tokens}) {
-  Planned planned{{}, room_for_tiles(rows, group), {}, tail};
+  // Kept, as a pass keeps them: there may be room for thousands of row tiles.
+  static RangePlanner planner;
+  static std::vector<RowTile> kept;
+  const auto most = static_cast<std::size_t>(most_range_row_tiles(rows, group));
+  kept.resize(std::max(kept.size(), most));
+  const std::span<RowTile> room = std::span(kept).first(most);
+  Planned planned{{}, {}, {}, tail};
   planned.ranges.resize(static_cast<std::size_t>(blocks));
-  RangePlanner planner;
   const auto segments = testing::segments_of(tail);
   planned.shares =
-      planner.plan({rows, rows, group, kv_heads, prefix, segments}, blocks, tiles, planned.tiles);
-  planned.tiles.resize(static_cast<std::size_t>(planned.plan().row_tiles));
-  planned.shares.write_ranges(planned.ranges);
+      planner.plan({rows, rows, group, kv_heads, prefix, segments}, blocks, tiles, room);
+  planned.tiles.assign(room.begin(), room.begin() + planned.plan().row_tiles);
+  planned.shares.write_ranges(planned.tiles, planned.ranges);
   return planned;
 }
 
@@ -274,10 +279,17 @@ TEST(RangePlan, PiecesCoverEveryTileOnce) {
     // Pieces of a unit follow one another, gang by gang.
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> covered;
     for (const BlockRange& range : planned.ranges) {
-      for (const RangePiece& piece : pieces_of(plan, range)) {
+      const std::vector<RangePiece> pieces = pieces_of(plan, range);
+      for (const RangePiece& piece : pieces) {
         ASSERT_LT(piece.kv_head, plan.kv_heads);
         ASSERT_LT(piece.tile_begin, piece.tile_end);
         if (piece.row_tile >= plan.row_tiles) continue;
+        // Those that are not whole units of a block come with their rows.
+        if (piece.contributors > 1 || &piece == &pieces.front() || &piece == &pieces.back()) {
+          const IndexRange rows = planned.tiles[static_cast<std::size_t>(piece.row_tile)].rows;
+          ASSERT_EQ(piece.rows.begin, rows.begin);
+          ASSERT_EQ(piece.rows.end, rows.end);
+        }
         auto& next = covered[{piece.kv_head, piece.row_tile}];
         ASSERT_EQ(piece.tile_begin, next);
         next = piece.tile_end;

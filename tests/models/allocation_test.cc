@@ -86,7 +86,7 @@ TEST(Allocation, NoneInRangePlanningForSmallerPasses) {
     const auto segments = testing::segments_of(tail);
     const std::int64_t before = allocations;
     planner.plan({rows, rows, group, kv_heads, 4096, segments}, blocks, {}, tiles)
-        .write_ranges(ranges);
+        .write_ranges(tiles, ranges);
     const std::int64_t made = allocations - before;
     EXPECT_EQ(made > 0, rows == most_rows) << made << " for " << rows << " rows";
   }

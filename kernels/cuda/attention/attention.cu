@@ -131,7 +131,7 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
       result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail},
                           blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
-  shares.write_ranges(result.ranges);
+  shares.write_ranges(result.row_tiles, result.ranges);
   return {kernel, shares.plan.tiles};
 }
 

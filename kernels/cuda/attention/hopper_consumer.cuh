@@ -33,23 +33,20 @@ class Consumer {
   float maximum[2], sum[2];  ///< of scores in units of log2, all columns
 
   __device__ int first_row() const { return first_row_; }
-  /// Packed rows of the last piece's row tile.
-  __device__ IndexRange rows() const { return rows_; }
   /// Whether this consumer holds the result of the rows.
   __device__ bool holds_result() const { return !V::shares_rows || index_ == 0; }
 
   template <typename Trace>
   __device__ void compute(const RangePiece& piece, const Trace& trace) {
-    rows_ = rows_of(arguments_, piece);
     std::uint32_t rows[V::head_dim / 16][4];
     load_queries(piece);
     if constexpr (V::keeps_queries) take_queries(rows);
     if (first_piece_) trace.mark(Phase::queries_stored);
 
-    const std::int32_t first_query = query_head(arguments_, 0, rows_.begin).query;
+    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
     const std::int32_t queries[2] = {
-        query_head(arguments_, 0, rows_.begin + first_row_).query - first_query,
-        query_head(arguments_, 0, rows_.begin + first_row_ + 8).query - first_query,
+        query_head(arguments_, 0, piece.rows.begin + first_row_).query - first_query,
+        query_head(arguments_, 0, piece.rows.begin + first_row_ + 8).query - first_query,
     };
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
@@ -159,7 +156,8 @@ class Consumer {
     float4 loaded[steps][2];
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
-      const std::int32_t packed_row = min(rows_.begin + first + i * rows_at_once, rows_.end - 1);
+      const std::int32_t packed_row =
+          min(piece.rows.begin + first + i * rows_at_once, piece.rows.end - 1);
       const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
       const auto* source =
           reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
@@ -352,7 +350,6 @@ class Consumer {
   SharedState<V>& state_;
   const int index_, thread_, lane_, first_row_;
   bool first_piece_ = true;
-  IndexRange rows_;
   StageCursor<V> cursor_;
 };
 

@@ -67,14 +67,14 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x < warpgroup_threads) {
     give_registers_back<producer_registers>();
     Producer<V> producer(arguments, plan, tiles, state);
-    for_each_piece(plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
+    for_each_piece(arguments, plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
     flatten::wait_for_copies();
   } else {
     take_registers<consumer_registers>();
 
     ConsumerOf<V> consumer(arguments, plan, tiles, state);
     Results<V, ConsumerOf<V>> results(arguments, plan);
-    for_each_piece(plan, range, [&](const RangePiece& piece) {
+    for_each_piece(arguments, plan, range, [&](const RangePiece& piece) {
       consumer.compute(piece, trace);
       trace.mark(Phase::computed);
       results.take(piece, range.gang, range.member, consumer);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads, 1)
     });
 
     consumer.finish();
-    for_each_piece(plan, range, [&](const RangePiece& piece) {
+    for_each_piece(arguments, plan, range, [&](const RangePiece& piece) {
       if (piece.contributors > 1) results.join(piece, range.gang, range.member, trace);
     });
     trace.mark(Phase::joined);

@@ -32,21 +32,18 @@ class NarrowConsumer {
   float maximum[2], sum[2];  ///< of scores in units of log2, all columns
 
   __device__ int first_row() const { return lane_ / 4; }
-  /// Packed rows of the last piece's row tile.
-  __device__ IndexRange rows() const { return rows_; }
   /// Whether this thread holds the result of its rows.
   __device__ bool holds_result() const { return warp_ == 0; }
 
   template <typename Trace>
   __device__ void compute(const RangePiece& piece, const Trace& trace) {
-    rows_ = rows_of(arguments_, piece);
     std::uint32_t queries[V::head_dim / 16][4];
     take_queries(piece, queries);
     if (first_piece_) trace.mark(Phase::queries_stored);
-    const std::int32_t first_query = query_head(arguments_, 0, rows_.begin).query;
+    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
     const std::int32_t own[2] = {
-        query_head(arguments_, 0, rows_.begin + first_row()).query - first_query,
-        query_head(arguments_, 0, rows_.begin + first_row() + 8).query - first_query,
+        query_head(arguments_, 0, piece.rows.begin + first_row()).query - first_query,
+        query_head(arguments_, 0, piece.rows.begin + first_row() + 8).query - first_query,
     };
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
@@ -100,7 +97,7 @@ class NarrowConsumer {
       const int row = thread / V::vectors;
       const int vector = thread % V::vectors;
       const auto [query, head] =
-          query_head(arguments_, piece.kv_head, min(rows_.begin + row, rows_.end - 1));
+          query_head(arguments_, piece.kv_head, min(piece.rows.begin + row, piece.rows.end - 1));
       const auto* source =
           reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
                                           std::int64_t{head} * V::head_dim + 8 * vector);
@@ -262,7 +259,6 @@ class NarrowConsumer {
   SharedState<V>& state_;
   const int warp_, lane_;
   bool first_piece_ = true;
-  IndexRange rows_;
   StageCursor<V> cursor_;
 };
 

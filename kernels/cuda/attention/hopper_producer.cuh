@@ -43,7 +43,7 @@ class Producer {
 
   __device__ void copy(const RangePiece& piece) {
     const RowTile& row_tile = arguments_.pass.row_tiles[piece.row_tile];
-    queries_ = plan_.queries_of(rows_of(arguments_, piece));
+    queries_ = plan_.queries_of(piece.rows);
     kv_head_ = piece.kv_head;
     run_begin_ = row_tile.begin[lane_];
     run_first_ = row_tile.first[lane_];

@@ -57,7 +57,7 @@ class Results {
       return;
     }
     if (consumer.holds_result()) {
-      keep(plan_.partial(gang, member, piece.tile_begin == 0), consumer);
+      keep(piece, plan_.partial(gang, member, piece.tile_begin == 0), consumer);
     }
     block_barrier_wait(both_barrier, consumer_threads);
     if (threadIdx.x == warpgroup_threads) add_ticket(tickets_of(piece, member));
@@ -110,8 +110,8 @@ class Results {
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int32_t packed_row = consumer.rows().begin + consumer.first_row() + 8 * half;
-      if (packed_row >= consumer.rows().end) continue;
+      const std::int32_t packed_row = piece.rows.begin + consumer.first_row() + 8 * half;
+      if (packed_row >= piece.rows.end) continue;
       const float sum = consumer.sum[half];
       const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
       __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
@@ -123,8 +123,8 @@ class Results {
     }
   }
 
-  __device__ void keep(std::int32_t partial, const Consumer& consumer) {
-    if (consumer.first_row() >= consumer.rows().end - consumer.rows().begin) return;
+  __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer& consumer) {
+    if (consumer.first_row() >= piece.rows.end - piece.rows.begin) return;
     float inverse[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -165,8 +165,7 @@ class Results {
     const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
     const int holder = thread % holders;
     const int row = holder / 32 * 16 + holder % 32 / 4;
-    const IndexRange tile_rows = rows_of(arguments_, piece);
-    const std::int32_t rows = tile_rows.end - tile_rows.begin;
+    const std::int32_t rows = piece.rows.end - piece.rows.begin;
     if (row >= rows) return;
     const int apart = piece.contributors * threads_per_holder;
 #pragma unroll 1
@@ -239,7 +238,7 @@ class Results {
         if (row + 8 * half >= rows) continue;
         const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
         __nv_bfloat16* out =
-            out_row(piece.kv_head, tile_rows.begin + row + 8 * half) + holder % 4 * 2;
+            out_row(piece.kv_head, piece.rows.begin + row + 8 * half) + holder % 4 * 2;
 #pragma unroll
         for (int k = 0; k < vectors; ++k) {
           const int at = first + k * apart;

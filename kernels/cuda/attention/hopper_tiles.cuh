@@ -124,15 +124,10 @@ __device__ inline void load_range(const Arguments& arguments, BlockRange& range)
       reinterpret_cast<const std::int32_t*>(arguments.pass.ranges + blockIdx.x)[lane];
 }
 
-/// Packed rows of a row tile.
-__device__ inline IndexRange rows_of(const Arguments& arguments, const RangePiece& piece) {
-  const int2 rows = *reinterpret_cast<const int2*>(&arguments.pass.row_tiles[piece.row_tile].rows);
-  return {rows.x, rows.y};
-}
-
 /// Calls visit(piece) for the pieces of this block in order.
 template <typename Visit>
-__device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& range, Visit visit) {
+__device__ inline void for_each_piece(const Arguments& arguments, const RangePlan& plan,
+                                      const BlockRange& range, Visit visit) {
   RangePiece piece = range.first;
 #pragma unroll 1
   for (std::int32_t i = 0; i <= range.steps; ++i) {
@@ -141,6 +136,10 @@ __device__ inline void for_each_piece(const RangePlan& plan, const BlockRange& r
         piece = range.last;
       } else {
         plan.advance(piece, range);
+        if (piece.row_tile >= plan.row_tiles) continue;
+        const int2 rows =
+            *reinterpret_cast<const int2*>(&arguments.pass.row_tiles[piece.row_tile].rows);
+        piece.rows = {rows.x, rows.y};
       }
     }
     if (piece.row_tile < plan.row_tiles) visit(piece);

@@ -13,6 +13,8 @@ constexpr std::int64_t join_tokens = 384;
 // What a piece costs where texts lie apart, and in narrow row tiles.
 constexpr std::int64_t apart_tokens = 128;
 constexpr std::int64_t narrow_tokens = 48;
+// What joining costs there. Reading bounds them: more blocks make it no faster.
+constexpr std::int64_t apart_join_tokens = 1024;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
@@ -79,6 +81,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   const std::int64_t piece_cost = !apart                                 ? piece_tokens
                                   : plan.tiles.rows == range_narrow_tile ? narrow_tokens
                                                                          : apart_tokens;
+  const std::int64_t join_cost = apart ? apart_join_tokens : join_tokens;
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
@@ -87,7 +90,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     // Without gangs keys and values are read from memory for every row tile.
     const std::int64_t reads = gang == 1 && row_tiles > 1 && !apart ? range / shared_reads : 0;
     const std::int64_t cost =
-        (range + reads) * tile_cost + 100 * (pieces * piece_cost + (joins ? join_tokens : 0));
+        (range + reads) * tile_cost + 100 * (pieces * piece_cost + (joins ? join_cost : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
@@ -275,13 +278,14 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   plan.prefix = work.prefix;
   const std::int32_t usual = range_row_tile_for(work.padded_rows, work.group);
   std::int64_t least_cost = -1;
-  tried_.resize(tiles.size());
+  if (tried_.size() < tiles.size()) tried_.resize(tiles.size());
+  const auto room = std::span(tried_).first(tiles.size());
   for (const std::int32_t tile_rows : range_row_tiles) {
     if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
     const bool whole = by_text && work.group <= tile_rows;
-    std::int32_t count = cut_rows(work, tile_rows, whole, tried_);
-    if (count == 0) count = cut_rows(work, tile_rows, false, tried_);
-    const auto cut_tiles = std::span(tried_).first(static_cast<std::size_t>(count));
+    std::int32_t count = cut_rows(work, tile_rows, whole, room);
+    if (count == 0) count = cut_rows(work, tile_rows, false, room);
+    const auto cut_tiles = room.first(static_cast<std::size_t>(count));
     find_tail_runs(work, cut_tiles);
     for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
       if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
@@ -299,7 +303,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   return best_;
 }
 
-void RangeShares::write_ranges(std::span<BlockRange> ranges) const {
+void RangeShares::write_ranges(std::span<const RowTile> tiles, std::span<BlockRange> ranges) const {
   std::fill(ranges.begin(), ranges.end(), BlockRange{});
   // The unit that the next range begins in.
   std::int32_t unit = 0;
@@ -337,8 +341,12 @@ void RangeShares::write_ranges(std::span<BlockRange> ranges) const {
       BlockRange& of_block = ranges[static_cast<std::size_t>(gang * plan.gang + member)];
       of_block = range;
       of_block.member = member;
-      of_block.first.row_tile += member;
-      of_block.last.row_tile += member;
+      for (RangePiece* const ends : {&of_block.first, &of_block.last}) {
+        ends->row_tile += member;
+        if (ends->row_tile < plan.row_tiles) {
+          ends->rows = tiles[static_cast<std::size_t>(ends->row_tile)].rows;
+        }
+      }
     }
     if (unit_begins + length() == end && gang + 1 < plan.gangs) {
       unit_begins = end;

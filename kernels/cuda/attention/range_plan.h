@@ -83,6 +83,7 @@ struct RangePiece {
   std::int32_t tile_end = 0;
   std::int32_t first_gang = 0;  ///< gangs [first_gang, first_gang + contributors) share the unit
   std::int32_t contributors = 1;
+  IndexRange rows;  ///< the row tile's packed rows
 };
 
 /// What a block runs: units [first, last], of which the first and the last may be shared.
@@ -117,7 +118,7 @@ struct RangePlan : RangeCut {
                                                      bool unit_begins) const {
     return 2 * (gang_index * gang + member) + (unit_begins ? 1 : 0);
   }
-  /// Moves `piece` on to the next unit of a block, whole.
+  /// Moves `piece` on to the next unit of a block, whole, whose rows are set by whoever knows them.
   COPPICE_HOST_DEVICE constexpr void advance(RangePiece& piece, const BlockRange& range) const {
     piece.row_tile += gang;
     if (piece.row_tile >= row_groups * gang) {
@@ -146,8 +147,8 @@ struct RangeShares {
   std::int32_t gang_at(std::int64_t tile) const {
     return static_cast<std::int32_t>(((tile + 1) * plan.gangs - 1) / work());
   }
-  /// Writes what each block runs; blocks beyond the gangs have nothing to do.
-  void write_ranges(std::span<BlockRange> ranges) const;
+  /// Writes what each block runs; blocks beyond the gangs have nothing to do. `tiles`: the plan's.
+  void write_ranges(std::span<const RowTile> tiles, std::span<BlockRange> ranges) const;
 };
 
 /// What is to be attended to.
