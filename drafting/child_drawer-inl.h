@@ -18,8 +18,12 @@ namespace coppice {
 
 template <typename Decisions>
 BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise,
-                                              Decisions decide, std::int32_t cells)
-    : decide_(std::move(decide)), noise_(noise), cells_(cells), distributions_(0, vocab_size) {
+                                              Decisions decide, std::int32_t cells,
+                                              std::shared_ptr<SpareRows> spare)
+    : decide_(std::move(decide)),
+      noise_(noise),
+      cells_(cells),
+      distributions_(0, vocab_size, std::move(spare)) {
   // A draw is cheapest with as many blocks as tokens in a block.
   const double root = std::sqrt(static_cast<double>(vocab_size));
   block_ = 64 * std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(root / 64.0)));
@@ -31,6 +35,11 @@ void BasicChildDrawer<Decisions>::begin(const StepKey& key, ChildDraw draw, doub
   key_ = key;
   draw_ = draw;
   sharpness_ = sharpness;
+  end();
+}
+
+template <typename Decisions>
+void BasicChildDrawer<Decisions>::end() {
   distributions_.reset();
   nodes_.clear();
   slots_used_ = 0;

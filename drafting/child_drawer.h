@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -46,13 +47,17 @@ template <typename Decisions>
 class BasicChildDrawer {
  public:
   /// `noise` serves ChildDraw::coupled; share it with the acceptance rule. `cells`: how finely
-  /// DrawnChild::uniform is known, 0 for not at all.
+  /// DrawnChild::uniform is known, 0 for not at all. `spare`: of drawers that share the memory of
+  /// D; null: this one has its own.
   BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {},
-                   std::int32_t cells = acceptance_cells);
+                   std::int32_t cells = acceptance_cells,
+                   std::shared_ptr<SpareRows> spare = nullptr);
 
   /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
   /// (drafting/belief_temperature.h); 0: children come without.
   void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0);
+  /// Ends it: drawers that share memory may have that of D.
+  void end();
 
   /// The row to which D of `node` is to be written, [vocab]. Rows never move.
   std::span<float> prepare(std::int32_t node);

@@ -9,12 +9,13 @@
 namespace coppice {
 namespace {
 
-/// What all samplers use, one at a time.
+/// What all samplers use, one at a time; and rows of those that are in no step.
 struct Shared {
   const std::int64_t vocab_size;
   const std::size_t draft_vocab, common_vocab;
   NoiseCache& noise;
   LogitsScratch scratch;
+  const std::shared_ptr<SpareRows> spare = std::make_shared<SpareRows>();
 };
 
 class HostDraftSampler : public DraftSampler {
@@ -26,9 +27,10 @@ class HostDraftSampler : public DraftSampler {
 template <typename Drawer>
 class SamplerWith final : public HostDraftSampler {
  public:
-  template <typename... Fault>
-  explicit SamplerWith(Shared& shared, Fault... fault)
-      : shared_(shared), drawer_(shared.vocab_size, shared.noise, fault...) {}
+  template <typename... Decisions>
+  explicit SamplerWith(Shared& shared, Decisions... decisions)
+      : shared_(shared),
+        drawer_(shared.vocab_size, shared.noise, decisions..., acceptance_cells, shared.spare) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
              double sharpness) override {
@@ -36,7 +38,7 @@ class SamplerWith final : public HostDraftSampler {
     params_ = params;
     drawer_.begin(key, draw, sharpness);
   }
-  void end() override {}
+  void end() override { drawer_.end(); }
 
   void take(const TokenTree& arena, std::int32_t node, std::span<const float> logits) override {
     const std::span<float> declared = drawer_.prepare(node);
@@ -81,8 +83,12 @@ class HostDraftSampling final : public DraftSampling {
         score_probs_(shared_.common_vocab) {}
 
   std::unique_ptr<DraftSampler> make() override {
-    if (fault_ == DrawingFault::none) return std::make_unique<SamplerWith<ChildDrawer>>(shared_);
-    return std::make_unique<SamplerWith<FaultyChildDrawer<PhiloxDecisions>>>(shared_, fault_);
+    const PhiloxDecisions decide;
+    if (fault_ == DrawingFault::none) {
+      return std::make_unique<SamplerWith<ChildDrawer>>(shared_, decide);
+    }
+    return std::make_unique<SamplerWith<FaultyChildDrawer<PhiloxDecisions>>>(shared_, fault_,
+                                                                             decide);
   }
 
   PassTail* prepare(std::span<const SampledNodes>) override { return nullptr; }

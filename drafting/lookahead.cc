@@ -11,43 +11,93 @@ constexpr std::int32_t last_rank = 7, in_vain_at_most = 2;
 constexpr double least_value = 0.01;
 constexpr std::int32_t furthest = 32;
 
-bool worth_less(const OpenPosition& a, const OpenPosition& b) { return a.value < b.value; }
-
 }  // namespace
 
-void Lookahead::offer(const OpenPosition& position) {
-  if (position.value < least_value) return;
-  heap_.push_back(position);
-  std::push_heap(heap_.begin(), heap_.end(), worth_less);
+void Lookahead::reset() {
+  last_passes_ = 0;
+  for (std::vector<double>& costs : pass_costs_) costs.clear();
 }
 
-bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
-  heap_.clear();
-  more_passes_add_ = false;
-  for (const OpenPosition& position : open_) {
-    if (position.value < least_value) continue;
-    if (position.passes <= passes) {
-      heap_.push_back(position);
-    } else {
-      more_passes_add_ = true;
-    }
+// The same ones are asked for by every number of passes that is tried.
+double Lookahead::pass_cost(std::int32_t rows, std::int32_t pass) {
+  const auto p = static_cast<std::size_t>(pass), r = static_cast<std::size_t>(rows);
+  if (p >= pass_costs_.size()) pass_costs_.resize(p + 1);
+  std::vector<double>& known = pass_costs_[p];
+  while (known.size() < r) {
+    known.push_back(economics_.pass_cost(static_cast<std::int32_t>(known.size()) + 1, pass));
   }
-  std::make_heap(heap_.begin(), heap_.end(), worth_less);
+  return known[r - 1];
+}
+
+// --- positions, best first --------------------------------------------------------------------
+
+void Lookahead::offer(const OpenPosition& position) {
+  if (position.value < least_value || position.passes > most_passes_) return;
+  heap_.push_back({position.value, offered_.size()});
+  std::push_heap(heap_.begin(), heap_.end());
+  offered_.push_back(position);
+}
+
+void Lookahead::begin_taking(std::int32_t most_passes) {
+  most_passes_ = most_passes;
+  taken_.clear();
+  offered_.clear();
+  heap_.clear();
+  for (const OpenPosition& position : open_) offer(position);
+}
+
+// The best one; what it opens is offered.
+void Lookahead::take() {
+  std::pop_heap(heap_.begin(), heap_.end());
+  const OpenPosition at = offered_[heap_.back().at];
+  heap_.pop_back();
+  const bool has_deeper = !at.drawn && at.depth < most_depth_;
+  taken_.push_back({at.value, at.passes, at.passes > 0 && at.rank == 0, has_deeper});
+  if (!at.drawn && at.rank < last_rank) {
+    const double reach = at.reach - at.value;
+    const double value = reach * calibration_.position(at.rank + 1, at.depth);
+    offer({std::min(at.value, value), reach, at.depth, at.rank + 1, at.passes, false});
+  }
+  if (has_deeper) {
+    offer({at.value * calibration_.position(0, at.depth + 1), at.value, at.depth + 1, 0,
+           at.passes + 1, false});
+  }
+}
+
+std::optional<std::size_t> Lookahead::next(std::size_t at, std::int32_t passes, double floor) {
+  for (;; ++at) {
+    if (at == taken_.size()) {
+      if (heap_.empty()) return std::nullopt;
+      take();
+    }
+    if (taken_[at].value <= floor) return std::nullopt;
+    if (taken_[at].passes <= passes) return at;
+  }
+}
+
+// --- growth -----------------------------------------------------------------------------------
+
+bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
+  if (passes > most_passes_) begin_taking(passes + in_vain_at_most);
+  more_passes_add_ = std::any_of(open_.begin(), open_.end(), [&](const OpenPosition& position) {
+    return position.passes > passes && position.value >= least_value;
+  });
   rows_.assign(static_cast<std::size_t>(passes) + 1, 0);
   const double before = economics_.verify_cost(size_);
   double gain = 0.0, drafting = 0.0;
   std::int32_t made = 0;
   bool better = false;
-  for (std::int32_t size = size_ + 1; size <= most_ && !heap_.empty(); ++size) {
-    std::pop_heap(heap_.begin(), heap_.end(), worth_less);
-    const OpenPosition at = heap_.back();
-    heap_.pop_back();
+  // No number of further rows costs less than this for each.
+  const auto floor = [&](std::int32_t size) { return economics_.least_node_cost(size); };
+  std::optional<std::size_t> place = next(0, passes, floor(size_));
+  for (std::int32_t size = size_ + 1; size <= most_ && place; ++size) {
+    const Taken at = taken_[*place];
     gain += at.value;
-    if (at.passes > 0 && at.rank == 0) {  // its parent is a row of that pass
+    if (at.is_row) {
       std::int32_t& rows = rows_[static_cast<std::size_t>(at.passes)];
       const std::int32_t pass = passed_ + at.passes - 1;
-      if (rows > 0) drafting -= economics_.pass_cost(rows, pass);
-      drafting += economics_.pass_cost(++rows, pass);
+      if (rows > 0) drafting -= pass_cost(rows, pass);
+      drafting += pass_cost(++rows, pass);
       made = std::max(made, at.passes);
     }
     const double net = gain - drafting - (economics_.verify_cost(size) - before);
@@ -55,23 +105,8 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
       best = {net, made, size - size_, at.value};
       better = true;
     }
-    if (!at.drawn) {
-      if (at.rank < last_rank) {
-        const double reach = at.reach - at.value;
-        const double value = reach * calibration_.position(at.rank + 1, at.depth);
-        offer({std::min(at.value, value), reach, at.depth, at.rank + 1, at.passes, false});
-      }
-      if (at.depth < most_depth_) {
-        if (at.passes < passes) {
-          offer({at.value * calibration_.position(0, at.depth + 1), at.value, at.depth + 1, 0,
-                 at.passes + 1, false});
-        } else {
-          more_passes_add_ = true;
-        }
-      }
-    }
-    // No number of further rows costs less than this for each.
-    if (!heap_.empty() && heap_.front().value <= economics_.least_node_cost(size)) break;
+    if (at.has_deeper && at.passes == passes) more_passes_add_ = true;
+    place = next(*place + 1, passes, floor(size));
   }
   return better;
 }
@@ -83,10 +118,11 @@ Outlook Lookahead::best(std::span<const OpenPosition> open, std::int32_t size, s
   most_ = most;
   most_depth_ = most_depth;
   passed_ = passed;
+  const std::int32_t begin = std::max(1, last_passes_);
+  begin_taking(begin + in_vain_at_most);
   Outlook best;
   try_passes(0, best);
   if (!more_passes_add_) return best;
-  const std::int32_t begin = std::max(1, last_passes_);
   std::int32_t in_vain = try_passes(begin, best) ? 0 : 1;
   for (std::int32_t passes = begin + 1;
        passes <= furthest && more_passes_add_ && in_vain < in_vain_at_most; ++passes) {

@@ -1,7 +1,9 @@
 // What a tree's further growth would bring, before its tokens are drawn.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,17 +39,40 @@ class Lookahead {
   Lookahead(const AcceptanceCalibration& calibration, const GrowthEconomics& economics)
       : calibration_(calibration), economics_(economics) {}
 
-  /// Before another tree: what one plan began with is no part of the next tree's.
-  void reset() { last_passes_ = 0; }
+  /// Before another tree, for which costs may be others: what one plan began with is no part of the
+  /// next tree's.
+  void reset();
   /// From a tree of `size` nodes on to `most`, no deeper than `most_depth`, after `passed` draft
   /// passes.
   Outlook best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
                std::int32_t most_depth, std::int32_t passed);
 
  private:
+  /// A position in the order of taking.
+  struct Taken {
+    double value;
+    std::int32_t passes;
+    bool is_row;      ///< it is its parent's first: the parent is a row of its last pass
+    bool has_deeper;  ///< positions under it follow
+  };
+  /// By its place in `offered_`.
+  struct Offer {
+    double value;
+    std::size_t at;
+    bool operator<(const Offer& other) const {
+      return value < other.value || (value == other.value && at > other.at);
+    }
+  };
+
   /// The best growth in at most so many passes; whether it is better than `best`, then replaced.
   bool try_passes(std::int32_t passes, Outlook& best);
+  /// Place in `taken_` of the first from `at` on that takes no more passes; none: they are worth
+  /// `floor` at most.
+  std::optional<std::size_t> next(std::size_t at, std::int32_t passes, double floor);
+  void begin_taking(std::int32_t most_passes);
+  void take();
   void offer(const OpenPosition& position);
+  double pass_cost(std::int32_t rows, std::int32_t pass);
 
   const AcceptanceCalibration& calibration_;
   const GrowthEconomics& economics_;
@@ -55,8 +80,14 @@ class Lookahead {
   std::int32_t size_ = 0, most_ = 0, most_depth_ = 0, passed_ = 0;
   std::int32_t last_passes_ = 0;
   bool more_passes_add_ = false;  // whether a position was left out for its passes
-  std::vector<OpenPosition> heap_;
-  std::vector<std::int32_t> rows_;  // of each draft pass
+  // Positions best first, as far as they were asked for: all that take `most_passes_` at most.
+  // Those that take fewer come in the same order by themselves.
+  std::int32_t most_passes_ = 0;
+  std::vector<Taken> taken_;
+  std::vector<OpenPosition> offered_;
+  std::vector<Offer> heap_;                      // of those that are not taken
+  std::vector<std::int32_t> rows_;               // of each draft pass
+  std::vector<std::vector<double>> pass_costs_;  // of a tree, by draft pass and rows
 };
 
 }  // namespace coppice

@@ -52,13 +52,19 @@ template <typename Decisions>
 class FaultyChildDrawer {
  public:
   FaultyChildDrawer(std::int64_t vocab_size, NoiseCache& noise, DrawingFault fault,
-                    Decisions decide = {}, std::int32_t cells = acceptance_cells)
+                    Decisions decide = {}, std::int32_t cells = acceptance_cells,
+                    std::shared_ptr<SpareRows> spare = nullptr)
       : narrows_(fault == DrawingFault::declared_is_not_sampled),
-        drawer_(vocab_size, noise, FaultyDrawing<Decisions>(fault, std::move(decide)), cells),
-        declared_(0, vocab_size) {}
+        drawer_(vocab_size, noise, FaultyDrawing<Decisions>(fault, std::move(decide)), cells,
+                spare),
+        declared_(0, vocab_size, spare) {}
 
   void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0) {
     drawer_.begin(key, draw, sharpness);
+    declared_.reset();
+  }
+  void end() {
+    drawer_.end();
     declared_.reset();
   }
   std::span<float> prepare(std::int32_t node) {

@@ -4,18 +4,52 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace coppice {
+
+/// Rows of equal width that no table has at the moment. Tables that share it keep as many as they
+/// had at a time, all together.
+class SpareRows {
+ public:
+  using Row = std::unique_ptr<float[]>;
+
+  /// With unspecified contents.
+  Row take(std::size_t width) {
+    if (spare_.empty()) {
+      spare_.reserve(made_ + 1);  // so that giving back cannot fail
+      spare_.push_back(std::make_unique_for_overwrite<float[]>(width));
+      ++made_;
+    }
+    Row row = std::move(spare_.back());
+    spare_.pop_back();
+    return row;
+  }
+  void give_back(Row row) noexcept { spare_.push_back(std::move(row)); }
+  /// That there are, taken ones among them.
+  std::size_t made() const { return made_; }
+
+ private:
+  std::vector<Row> spare_;
+  std::size_t made_ = 0;
+};
 
 /// Rows of vocab_size f32 probabilities, addressed by node id. Only nodes whose row was asked
 /// for occupy memory; rows never move, and their memory is kept from step to step.
 class DistributionTable {
  public:
-  DistributionTable() = default;
-  DistributionTable(std::int32_t nodes, std::int64_t vocab_size) : vocab_size_(vocab_size) {
+  DistributionTable() : DistributionTable(0, 0) {}
+  /// `spare`: of tables that share their memory; null: this one's own.
+  DistributionTable(std::int32_t nodes, std::int64_t vocab_size,
+                    std::shared_ptr<SpareRows> spare = nullptr)
+      : vocab_size_(vocab_size),
+        spare_(spare != nullptr ? std::move(spare) : std::make_shared<SpareRows>()) {
     grow_to(nodes);
   }
+  DistributionTable(DistributionTable&&) = default;
+  DistributionTable& operator=(DistributionTable&&) = delete;
+  ~DistributionTable() { give_back(); }
 
   std::int64_t vocab_size() const { return vocab_size_; }
   /// Node ids that can be addressed: [0, rows()).
@@ -26,7 +60,7 @@ class DistributionTable {
   /// Takes the rows of all nodes away again.
   void reset() {
     row_of_node_.assign(row_of_node_.size(), -1);
-    used_ = 0;
+    give_back();
   }
 
   bool has(std::int32_t node) const {
@@ -36,10 +70,8 @@ class DistributionTable {
   std::span<float> row(std::int32_t node) {
     std::int32_t& row = row_of_node_[static_cast<std::size_t>(node)];
     if (row < 0) {
-      row = used_++;
-      if (row == static_cast<std::int32_t>(values_.size())) {
-        values_.push_back(std::make_unique_for_overwrite<float[]>(width()));
-      }
+      values_.push_back(spare_->take(width()));
+      row = static_cast<std::int32_t>(values_.size()) - 1;
     }
     return {values_[static_cast<std::size_t>(row)].get(), width()};
   }
@@ -51,11 +83,15 @@ class DistributionTable {
 
  private:
   std::size_t width() const { return static_cast<std::size_t>(vocab_size_); }
+  void give_back() noexcept {
+    for (SpareRows::Row& row : values_) spare_->give_back(std::move(row));
+    values_.clear();
+  }
 
-  std::int64_t vocab_size_ = 0;
-  std::int32_t used_ = 0;
+  std::int64_t vocab_size_;
   std::vector<std::int32_t> row_of_node_;
-  std::vector<std::unique_ptr<float[]>> values_;
+  std::shared_ptr<SpareRows> spare_;
+  std::vector<SpareRows::Row> values_;  ///< in use
 };
 
 }  // namespace coppice

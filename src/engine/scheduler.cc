@@ -210,6 +210,7 @@ void Scheduler::admit() {
     queue_.erase(queue_.begin());
     running_.push_back(&text);
     text.place.state = State::ready;
+    if (std::exchange(text.place.preempted, false)) ++text.account.preemptions;
     text.place.admitted = ++admitted_;
     text.account.queue_seconds += now_seconds() - text.place.since;
     lacking += lacks;
@@ -288,10 +289,7 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
 // last.
 void Scheduler::preempt() {
   const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
-  if (waiting != queue_.rend()) {
-    ++(*waiting)->account.preemptions;
-    return (*waiting)->release_kv();
-  }
+  if (waiting != queue_.rend()) return take_kv(**waiting);
   const auto earlier = [](const TextRun* a, const TextRun* b) {
     const auto rank = [](const TextPlace& place) {
       return std::pair(place.state == State::at_call && place.slow, place.admitted);
@@ -299,19 +297,21 @@ void Scheduler::preempt() {
     return rank(a->place) < rank(b->place);
   };
   TextRun& text = **std::max_element(running_.begin(), running_.end(), earlier);
-  text.release_kv();
+  take_kv(text);
   std::erase(running_, &text);
   if (text.place.state == State::ready) return put_back(text);
-  // Its call will put it back.
+  give_up_on(text);  // its call will put it back
+}
+
+// Counted when it is let in again: its callback may be ending it meanwhile.
+void Scheduler::take_kv(TextRun& text) {
+  text.release_kv();
   text.place.preempted = true;
-  give_up_on(text);
 }
 
 void Scheduler::put_back(TextRun& text) {
-  text.place.preempted = false;
   text.place.state = State::queued;
   text.place.since = now_seconds();
-  ++text.account.preemptions;
   queue_.insert(queue_.begin(), &text);
 }
 

@@ -89,6 +89,7 @@ class Scheduler {
   bool step(std::span<TextRun* const> texts);
   void begin_drafts(std::span<TextRun* const> texts);
   void preempt();
+  static void take_kv(TextRun& text);
   void put_back(TextRun& text);
   void leave(TextRun& text);
   void departed();

@@ -28,7 +28,7 @@ struct TextPlace {
   double since = 0.0;         ///< queued, or at its call
   std::int64_t admitted = 0;  ///< in which order texts left the queue
   bool slow = false;          ///< its callback took longer than steps wait
-  bool preempted = false;     ///< while at its call
+  bool preempted = false;     ///< its KV was taken, and it was not let in since
 };
 
 class TextRun {

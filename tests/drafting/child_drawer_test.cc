@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -49,6 +50,35 @@ std::vector<TokenId> draw_all(ChildDrawer& drawer, const std::vector<float>& row
   const auto kept = drawer.distributions().row(0);
   EXPECT_TRUE(std::equal(row.begin(), row.end(), kept.begin()));
   return tokens;
+}
+
+// Drawers that share memory have as much as their steps had at a time, not each its largest step's.
+TEST(ChildDrawer, SharesTheMemoryOfStepsThatHaveEnded) {
+  constexpr std::int64_t vocab = 300;
+  NoiseCache noise(vocab);
+  const auto spare = std::make_shared<SpareRows>();
+  std::vector<ChildDrawer> drawers;
+  for (int i = 0; i < 4; ++i) {
+    drawers.emplace_back(vocab, noise, PhiloxDecisions(), acceptance_cells, spare);
+  }
+  std::set<const float*> places;
+  const auto step = [&](ChildDrawer& drawer, std::int32_t nodes) {
+    drawer.begin({}, ChildDraw::sampled);
+    for (std::int32_t node = 0; node < nodes; ++node) places.insert(drawer.prepare(node).data());
+  };
+  for (ChildDrawer& drawer : drawers) {
+    step(drawer, 9);
+    drawer.end();
+  }
+  EXPECT_EQ(spare->made(), 9u);
+  for (ChildDrawer& drawer : drawers) step(drawer, 2);  // side by side
+  EXPECT_EQ(spare->made(), 9u);
+  step(drawers[0], 5);
+  step(drawers[1], 3);
+  EXPECT_EQ(spare->made(), 12u);
+  drawers.clear();
+  EXPECT_EQ(spare->made(), 12u);
+  EXPECT_EQ(places.size(), 12u);
 }
 
 // Every token of positive probability exactly once, in every mode and size.

@@ -40,6 +40,7 @@ class Prices final : public GrowthEconomics {
     return least;
   }
   double pass_cost(std::int32_t, std::int32_t) const override { return pass_; }
+  void set_pass(double cost) { pass_ = cost; }
   double verify_cost(std::int32_t size) const override {
     return row_ * size + (size > bucket_ ? step_ : 0.0);
   }
@@ -142,6 +143,21 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
   EXPECT_GE(far.nodes, 2);
   // No deeper than is allowed, also where only deep trees pay.
   EXPECT_EQ(lookahead.best(open, 0, 60, 1, 0).passes, 0);
+}
+
+// Costs that were asked for are those of one tree.
+TEST(Lookahead, EveryTreeHasItsOwnCosts) {
+  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1, false}};
+  Prices prices(0.005, 0.0, 0.02);
+  Lookahead lookahead(calibration, prices);
+  EXPECT_GT(lookahead.best(open, 0, 60, 100, 0).passes, 0);
+  prices.set_pass(9.0);
+  lookahead.reset();
+  EXPECT_EQ(lookahead.best(open, 0, 60, 100, 0).passes, 0);
+  prices.set_pass(0.02);
+  lookahead.reset();
+  EXPECT_GT(lookahead.best(open, 0, 60, 100, 0).passes, 0);
 }
 
 TEST(Lookahead, CrossesAStepOnlyForWhatItCosts) {

@@ -114,9 +114,6 @@ CudaPass::~CudaPass() {
   transfers_.forget(prefix_);
   // Failures here have nobody to go to; the driver frees what is left with the process.
   cudaStreamSynchronize(stream_);
-  for (auto& [key, graph] : graphs_) {
-    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
-  }
 }
 
 PassShape CudaPass::begin(const PassInputs& inputs) {
@@ -222,24 +219,25 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
   if (!records_) return whole();
   const auto key =
       std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_launch_, in_parts_);
-  const auto found = graphs_.find(key);
-  if (found == graphs_.end()) {
+  Graph* const graph = graphs_.find(key);
+  if (graph == nullptr) {
+    // What makes room may still be running.
+    if (graphs_.full()) check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.
     whole();
-    graphs_.emplace(key, Graph{});
+    graphs_.add(key, {});
     return;
   }
-  Graph& graph = found->second;
-  if (graph.executable == nullptr && !graph.refused) {
-    graph.executable = record(whole);
-    graph.refused = graph.executable == nullptr;
+  if (graph->executable == nullptr && !graph->refused) {
+    graph->executable = record(whole);
+    graph->refused = graph->executable == nullptr;
   }
-  if (graph.refused) return whole();
-  check(cudaGraphLaunch(graph.executable, stream_), "launching a recorded pass");
+  if (graph->refused) return whole();
+  check(cudaGraphLaunch(graph->executable.get(), stream_), "launching a recorded pass");
 }
 
 // Null where there is no memory for it: the pass can still be queued launch by launch.
-cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
+CudaPass::Executable CudaPass::record(const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a pass");
   try {
@@ -250,13 +248,13 @@ cudaGraphExec_t CudaPass::record(const std::function<void()>& body) {
     throw;
   }
   check(cudaStreamEndCapture(stream_, &graph), "ending the recording of a pass");
-  cudaGraphExec_t executable = nullptr;
-  cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphExec_t made = nullptr;
+  cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+  Executable executable(made);
   (void)cudaGraphDestroy(graph);
-  if (status == cudaSuccess) status = cudaGraphUpload(executable, stream_);
+  if (status == cudaSuccess) status = cudaGraphUpload(made, stream_);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    if (executable != nullptr) (void)cudaGraphExecDestroy(executable);
     return nullptr;
   }
   check(status, "preparing a recorded pass");

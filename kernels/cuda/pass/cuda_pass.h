@@ -5,8 +5,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <memory>
 #include <tuple>
+#include <type_traits>
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/flatten_plan.h"
@@ -14,6 +15,7 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pass/expand_tail.h"
 #include "kernels/cuda/pass/pass_view.h"
+#include "kernels/cuda/pass/recently_used.h"
 #include "kernels/cuda/pass/tail_parts.h"
 #include "kernels/cuda/pass/transfers.h"
 #include "kernels/device.h"
@@ -47,19 +49,26 @@ class CudaPass : public Pass {
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
-  /// Row counts, kernels and variants met so far, each recorded from its second time on.
+  /// Row counts, kernels and variants met of late, each recorded from its second time on.
   std::size_t recordings() const { return graphs_.size(); }
+  /// Kept, the last used ones: a row count's, with and without rows that have no logits, and some
+  /// kinds of tails, for all that a model's passes may have.
+  static constexpr std::size_t most_recordings = 128;
 
  private:
+  struct Destroy {
+    void operator()(cudaGraphExec_t executable) const { (void)cudaGraphExecDestroy(executable); }
+  };
+  using Executable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
   struct Graph {
-    cudaGraphExec_t executable = nullptr;  ///< null: ran once, unrecorded
-    bool refused = false;                  ///< there was no memory to record it in
+    Executable executable;  ///< null: ran once, unrecorded
+    bool refused = false;   ///< there was no memory to record it in
   };
   void stage_prefix(std::span<const KvSlot> prefix);
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
   void play(const PassVariant& variant, const std::function<void()>& whole);
-  cudaGraphExec_t record(const std::function<void()>& body);
+  Executable record(const std::function<void()>& body);
 
   const PassLimits limits_;
   const ResidentBlocks blocks_;
@@ -79,8 +88,8 @@ class CudaPass : public Pass {
   RangePlanner planner_;
   PassShape shape_;
   AttentionLaunch attention_launch_;
-  std::map<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionLaunch, bool>, Graph>
-      graphs_;
+  RecentlyUsed<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionLaunch, bool>, Graph>
+      graphs_{most_recordings};
 };
 
 }  // namespace coppice::cuda

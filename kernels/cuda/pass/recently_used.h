@@ -1,0 +1,47 @@
+// A map of bounded size: what was not used for longest makes room.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace coppice {
+
+template <typename Key, typename Value>
+class RecentlyUsed {
+ public:
+  /// At most so many entries, at least one.
+  explicit RecentlyUsed(std::size_t most) : most_(most) {}
+
+  std::size_t size() const { return entries_.size(); }
+  bool full() const { return entries_.size() == most_; }
+  /// Null if it is not there.
+  Value* find(const Key& key) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    found->second.used = ++now_;
+    return &found->second.value;
+  }
+  /// What is not there; of a full map another entry goes.
+  void add(const Key& key, Value value) {
+    if (full()) {
+      entries_.erase(std::min_element(
+          entries_.begin(), entries_.end(),
+          [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+    }
+    entries_.emplace(key, Entry{std::move(value), ++now_});
+  }
+
+ private:
+  struct Entry {
+    Value value;
+    std::uint64_t used;
+  };
+  std::size_t most_;
+  std::map<Key, Entry> entries_;
+  std::uint64_t now_ = 0;
+};
+
+}  // namespace coppice
