@@ -59,6 +59,8 @@ void count(const Generation& generation, std::int32_t new_tokens, bench::BatchRo
   round.judged += steps * s.accepted_length;
   round.drafted += steps * s.tree_size_mean;
   round.shared += steps * s.batch_mean;
+  round.draft_seconds += s.seconds.draft;
+  round.verify_seconds += s.seconds.verify;
 }
 
 std::vector<Request> requests_of(Prompts prompts, const GenerateOptions& options) {

@@ -11,6 +11,7 @@ namespace {
 struct Figures {
   double t_pp, speed_pp, t_tg, speed_tg, t, speed;
   double accepted, tree, shared, over_plain, over_turns;
+  double draft, verify, rest;  ///< parts of t_tg
 };
 
 template <typename Of>
@@ -38,6 +39,13 @@ Figures figures_of(const BatchRow& row) {
   f.shared = by_step(&BatchRound::shared);
   f.over_plain = median_of(row.over_plain);
   f.over_turns = median_of(row.over_turns);
+  const auto part = [&](double BatchRound::*seconds) {
+    return median(row,
+                  [&](const BatchRound& r) { return r.*seconds / (r.seconds - r.prompt_seconds); });
+  };
+  f.draft = part(&BatchRound::draft_seconds);
+  f.verify = part(&BatchRound::verify_seconds);
+  f.rest = 1.0 - f.draft - f.verify;
   return f;
 }
 
@@ -54,22 +62,24 @@ double median_of(std::vector<double> values) {
 }
 
 std::string table_of(const std::vector<BatchRow>& rows) {
-  char line[400];
+  char line[500];
   std::snprintf(line, sizeof line,
                 "| %-30s | %6s | %6s | %4s | %6s | %8s | %8s | %8s | %8s | %8s | %8s | %8s | %6s | "
-                "%6s | %8s | %8s |\n",
+                "%6s | %8s | %8s | %7s | %8s | %6s |\n",
                 "setting", "PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s",
-                "T s", "S t/s", "accepted", "tree", "shared", "x plain", "x turns");
+                "T s", "S t/s", "accepted", "tree", "shared", "x plain", "x turns", "draft %",
+                "verify %", "rest %");
   std::string text = line;
   for (const char c : std::string(line)) text += c == '|' || c == '\n' ? c : '-';
   for (const BatchRow& row : rows) {
     const Figures f = figures_of(row);
     std::snprintf(line, sizeof line,
                   "| %-30s | %6d | %6d | %4d | %6d | %8.3f | %8.2f | %8.3f | %8.2f | %8.3f | %8.2f "
-                  "| %8.2f | %6.1f | %6.1f | %8.3f | %8.3f |\n",
+                  "| %8.2f | %6.1f | %6.1f | %8.3f | %8.3f | %7.1f | %8.1f | %6.1f |\n",
                   row.setting.c_str(), row.prompt_tokens, row.new_tokens, row.texts, kv_tokens(row),
                   f.t_pp, f.speed_pp, f.t_tg, f.speed_tg, f.t, f.speed, f.accepted, f.tree,
-                  f.shared, f.over_plain, f.over_turns);
+                  f.shared, f.over_plain, f.over_turns, 100.0 * f.draft, 100.0 * f.verify,
+                  100.0 * f.rest);
     text += line;
   }
   return text;
@@ -97,6 +107,9 @@ nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows) {
                     {"batch_mean", f.shared},
                     {"over_plain", f.over_plain},
                     {"over_turns", f.over_turns},
+                    {"draft_part", f.draft},
+                    {"verify_part", f.verify},
+                    {"rest_part", f.rest},
                     {"speed_tg_by_round", rates},
                     {"over_plain_by_round", row.over_plain},
                     {"over_turns_by_round", row.over_turns}});

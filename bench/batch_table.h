@@ -13,6 +13,8 @@ struct BatchRound {
   double prompt_seconds = 0.0;  ///< all prompts, with the first token of each
   double seconds = 0.0;         ///< the same with the new tokens
   double steps = 0, judged = 0, drafted = 0, shared = 0;  ///< sums over texts
+  /// Likewise, of the steps that brought new tokens: draft passes and target passes.
+  double draft_seconds = 0, verify_seconds = 0;
 };
 
 /// A row of the table: a setting with a number of texts.

@@ -18,7 +18,15 @@ void Lookahead::reset() {
   for (std::vector<double>& costs : pass_costs_) costs.clear();
 }
 
-// The same ones are asked for by every number of passes that is tried.
+const Lookahead::Price& Lookahead::price(std::int32_t size) {
+  while (size_ + static_cast<std::int32_t>(prices_.size()) <= size) {
+    const std::int32_t next = size_ + static_cast<std::int32_t>(prices_.size());
+    prices_.push_back({economics_.verify_cost(next) - economics_.verify_cost(size_),
+                       economics_.least_node_cost(next)});
+  }
+  return prices_[static_cast<std::size_t>(size - size_)];
+}
+
 double Lookahead::pass_cost(std::int32_t rows, std::int32_t pass) {
   const auto p = static_cast<std::size_t>(pass), r = static_cast<std::size_t>(rows);
   if (p >= pass_costs_.size()) pass_costs_.resize(p + 1);
@@ -83,13 +91,10 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
     return position.passes > passes && position.value >= least_value;
   });
   rows_.assign(static_cast<std::size_t>(passes) + 1, 0);
-  const double before = economics_.verify_cost(size_);
   double gain = 0.0, drafting = 0.0;
   std::int32_t made = 0;
   bool better = false;
-  // No number of further rows costs less than this for each.
-  const auto floor = [&](std::int32_t size) { return economics_.least_node_cost(size); };
-  std::optional<std::size_t> place = next(0, passes, floor(size_));
+  std::optional<std::size_t> place = next(0, passes, price(size_).floor);
   for (std::int32_t size = size_ + 1; size <= most_ && place; ++size) {
     const Taken at = taken_[*place];
     gain += at.value;
@@ -100,13 +105,14 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
       drafting += pass_cost(++rows, pass);
       made = std::max(made, at.passes);
     }
-    const double net = gain - drafting - (economics_.verify_cost(size) - before);
+    const Price& priced = price(size);
+    const double net = gain - drafting - priced.rows;
     if (net > best.net) {
       best = {net, made, size - size_, at.value};
       better = true;
     }
     if (at.has_deeper && at.passes == passes) more_passes_add_ = true;
-    place = next(*place + 1, passes, floor(size));
+    place = next(*place + 1, passes, priced.floor);
   }
   return better;
 }
@@ -119,6 +125,7 @@ Outlook Lookahead::best(std::span<const OpenPosition> open, std::int32_t size, s
   most_depth_ = most_depth;
   passed_ = passed;
   const std::int32_t begin = std::max(1, last_passes_);
+  prices_.clear();
   begin_taking(begin + in_vain_at_most);
   Outlook best;
   try_passes(0, best);

@@ -64,6 +64,12 @@ class Lookahead {
     }
   };
 
+  /// Of a tree's size.
+  struct Price {
+    double rows;   ///< of the target's pass, beyond those of the tree as it is
+    double floor;  ///< no number of further rows costs less for each
+  };
+
   /// The best growth in at most so many passes; whether it is better than `best`, then replaced.
   bool try_passes(std::int32_t passes, Outlook& best);
   /// Place in `taken_` of the first from `at` on that takes no more passes; none: they are worth
@@ -72,6 +78,8 @@ class Lookahead {
   void begin_taking(std::int32_t most_passes);
   void take();
   void offer(const OpenPosition& position);
+  // What is asked for again by every number of passes that is tried:
+  const Price& price(std::int32_t size);
   double pass_cost(std::int32_t rows, std::int32_t pass);
 
   const AcceptanceCalibration& calibration_;
@@ -87,6 +95,7 @@ class Lookahead {
   std::vector<OpenPosition> offered_;
   std::vector<Offer> heap_;                      // of those that are not taken
   std::vector<std::int32_t> rows_;               // of each draft pass
+  std::vector<Price> prices_;                    // by nodes beyond `size_`
   std::vector<std::vector<double>> pass_costs_;  // of a tree, by draft pass and rows
 };
 

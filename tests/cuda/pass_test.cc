@@ -67,5 +67,53 @@ TEST_F(CudaPassInputs, OfManyTextsArriveInParts) { run(40, 250, false); }
 TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true); }
 TEST_F(CudaPassInputs, OfLongTextsArriveInParts) { run(3, 2800, true); }
 
+// More kinds of passes than are kept, each run unrecorded, recorded and played back, without waits
+// in between; then the oldest ones again, whose recordings have gone.
+TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
+  const PassLimits limits{4, 4, 64, {4, 4, 64}};
+  Transfers transfers(stream_);
+  CudaPass pass(limits, prepare_attention(limits.attention.head_dim), allocate, transfers, stream_,
+                true);
+  constexpr std::size_t kinds = CudaPass::most_recordings + 30, times = 4;
+  const DeviceBuffer written = allocate(kinds * times, "what passes write");
+  const std::vector<std::int32_t> zero(1);
+  const std::vector<KvSlot> slot = {0};
+  const std::vector<KvSegment> segments = {{slot, 0, 1, false, 0}};
+  PassInputs inputs;
+  inputs.tokens = inputs.positions = zero;
+  inputs.write_slots = slot;
+  inputs.segments = segments;
+  std::size_t queued = 0;
+  const auto run = [&](std::size_t kind) {
+    PassVariant variant;
+    variant.tail = 1 + kind;
+    const std::function<void()> body = [&] {
+      ++queued;
+      check(cudaMemsetAsync(written.as<char>() + kind * times, static_cast<int>(kind % 251), times,
+                            stream_),
+            "writing");
+    };
+    pass.begin(inputs);
+    pass.run(variant, body);
+  };
+  for (std::size_t kind = 0; kind < kinds; ++kind) {
+    for (std::size_t i = 0; i < times; ++i) run(kind);
+    ASSERT_LE(pass.recordings(), CudaPass::most_recordings);
+  }
+  EXPECT_EQ(queued, 2 * kinds);
+  run(kinds - 1);
+  EXPECT_EQ(queued, 2 * kinds) << "still kept";
+  check(cudaMemsetAsync(written.data(), 255, kinds * times, stream_), "clearing");
+  for (std::size_t kind = 0; kind < kinds; ++kind) run(kind);
+  EXPECT_GT(queued, 2 * kinds);
+  EXPECT_EQ(pass.recordings(), CudaPass::most_recordings);
+  std::vector<unsigned char> read(kinds * times);
+  check(cudaStreamSynchronize(stream_), "the passes");
+  check(cudaMemcpy(read.data(), written.data(), read.size(), cudaMemcpyDeviceToHost), "reading");
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    ASSERT_EQ(read[i], static_cast<unsigned char>(i / times % 251)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace coppice::cuda
