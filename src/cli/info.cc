@@ -75,15 +75,17 @@ std::string describe_cpu_memory(const EngineOptions& options, const Device& devi
                                    std::max<std::int64_t>(0, available - of_target - of_draft));
   const std::int64_t of_kv = kv.target * kv_bytes_per_token(target, kv_type) +
                              (draft ? kv.draft * kv_bytes_per_token(*draft, kv_type) : 0);
+  const std::int64_t of_tables =
+      rope_bytes(target, options) + (draft ? rope_bytes(*draft, options) : 0);
   EngineOptions settled = options;
   settled.max_batch_rows = plan_host_rows(options, available);
   const std::int64_t of_logits = logit_bytes(settled, target, draft ? &*draft : nullptr);
-  return line(
-             "CPU memory",
-             cat(megabytes(of_target + of_draft + of_kv + of_logits), ": weights ",
-                 megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
-                 ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", logits and distributions ",
-                 megabytes(of_logits), "; free now ", megabytes(available))) +
+  return line("CPU memory",
+              cat(megabytes(of_target + of_draft + of_kv + of_logits + of_tables), ": weights ",
+                  megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
+                  ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", rotary tables ",
+                  megabytes(of_tables), ", logits and distributions ", megabytes(of_logits),
+                  "; free now ", megabytes(available))) +
          line("at a time", describe_batch(options.max_sequences, settled.max_batch_rows));
 }
 

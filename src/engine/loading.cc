@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
+#include "models/rope_table.h"
 
 namespace coppice {
 namespace {
@@ -102,23 +103,35 @@ std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, 
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
   limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
   const ModelConfig config = read_config(dir);
-  // A text may be as long as the KV memory; up to 8192 tokens the rotary tables cost nothing. But
-  // LongRoPE's factors go by the length.
-  const bool stretches =
-      std::any_of(config.ropes.begin(), config.ropes.end(),
-                  [](const RopeSpec& rope) { return rope.kind == RopeSpec::Kind::longrope; });
-  limits.max_positions = options.kv_tokens > usual_context || stretches ? options.kv_tokens : 0;
+  limits.max_positions = loaded_positions(config, options);
   if (options.max_sequences > 1 && config.unsupported.empty()) {
     // A pass may see the whole pool, and of one text no less than if it were alone.
-    const std::int32_t positions =
-        std::min(std::max(limits.max_positions, usual_context), config.context_length);
     limits.max_kv_tokens =
         std::max(wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size,
-                 positions + limits.max_rows);
+                 limits.max_positions + limits.max_rows);
   }
   return Model::load(dir, device, limits, [&](double fraction) {
     if (options.progress) options.progress({is_target ? "target" : "draft", fraction});
   });
+}
+
+std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options) {
+  const bool stretches =
+      std::any_of(config.ropes.begin(), config.ropes.end(),
+                  [](const RopeSpec& rope) { return rope.kind == RopeSpec::Kind::longrope; });
+  // Up to 8192 positions the tables cost nothing.
+  const std::int32_t wanted = stretches && options.kv_tokens > 0
+                                  ? options.kv_tokens
+                                  : std::max(options.kv_tokens, usual_context);
+  return std::min(wanted, config.context_length);
+}
+
+std::int64_t rope_bytes(const ModelConfig& config, const EngineOptions& options) {
+  std::int64_t bytes = 0;
+  for (const RopeSpec& rope : config.ropes) {
+    bytes += static_cast<std::int64_t>(rope_table_bytes(rope, loaded_positions(config, options)));
+  }
+  return bytes;
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {

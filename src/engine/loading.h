@@ -41,6 +41,12 @@ std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32
 /// Bytes of one token's keys and values in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
 
+/// Positions that a model is loaded for: its context, of up to 8192 tokens or, if that is more,
+/// kv_tokens. LongRoPE's factors go by the length: there kv_tokens may also make it less.
+std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options);
+/// Bytes of its rotary tables.
+std::int64_t rope_bytes(const ModelConfig& config, const EngineOptions& options);
+
 /// Rows that a tree of options.max_tree_size needs with its root.
 std::int32_t tree_rows(const EngineOptions& options);
 /// Rows that a pass of the target judges at most, of all texts' trees; by default a tree's where
