@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
 #ifdef __linux__
@@ -87,6 +88,66 @@ TEST(CpuDevice, ReservesAlignedZerosThatAreTakenWhenUsed) {
   }
   EXPECT_EQ(device->reserve(0, "nothing").data(), nullptr);
   EXPECT_THROW((void)device->reserve(std::size_t{1} << 50, "test"), Error);
+}
+#endif
+
+#ifdef __linux__
+/// Memory of `bytes` that takes room as it is written to; nullptr: the system gives no addresses.
+DeviceBuffer addresses(std::size_t bytes) {
+  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return {};
+  return {room, bytes,
+          [](void* memory, void* size) {
+            (void)munmap(memory, reinterpret_cast<std::uintptr_t>(size));
+          },
+          reinterpret_cast<void*>(bytes)};
+}
+
+// A long context's memory has more elements than 32 bits count: the last slots of the last layer
+// give what the first ones of a small pool do.
+TEST(CpuDevice, ReachesTheLastSlotsOfLongContexts) {
+  constexpr std::int32_t heads = 8, rows = 5, page_size = 16;
+  const KvLayout small{1, 4, 64, page_size, 1}, large{17, 4, 64, page_size, 1 << 16};
+  const std::int64_t elements =
+      std::int64_t{large.layers} * large.slots() * large.kv_heads * large.head_dim;
+  ASSERT_GT(elements, std::int64_t{1} << 32);
+  const auto device = make_cpu_device({.threads = 2, .kv = DType::bf16});
+  std::mt19937 random(21);
+  auto angles = testing::random_floats(rows * 32, random);
+  const auto borrow = [&] {
+    return DeviceBuffer(
+        angles.data(), angles.size() * sizeof(float), [](void*, void*) {}, nullptr);
+  };
+  const RopeTable rope{borrow(), borrow(), rows, 32};
+  const auto qkv = testing::random_floats(rows * (heads + 8) * 64, random);
+  const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4};
+  const auto pass = device->make_pass({rows, rows, rows, {heads, 4, 64}});
+  const auto attended = [&](const KvLayout& layout, std::int32_t layer, KvSlot first) {
+    const std::size_t bytes = 2u * static_cast<std::size_t>(layout.layers) *
+                              static_cast<std::size_t>(layout.slots()) * 4u * 64u;
+    const DeviceBuffer keys = addresses(bytes), values = addresses(bytes);
+    std::vector<float> out;
+    if (keys.data() == nullptr || values.data() == nullptr) return out;
+    std::vector<KvSlot> slots;
+    for (std::int32_t r = 0; r < rows; ++r) slots.push_back(first + r);
+    std::vector<KvSegment> segments;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      segments.push_back(
+          {std::span(slots).subspan(static_cast<std::size_t>(r), 1), r, rows, false, r});
+    }
+    pass->begin({positions, positions, slots, segments, {}});
+    auto row_values = qkv;
+    device->rope_write_kv(*pass, row_values.data(),
+                          {heads, &rope, layout, keys.data(), values.data(), layer, {}});
+    out.resize(rows * heads * 64);
+    device->tree_attention(*pass, row_values.data(), (heads + 8) * 64, heads, {0.125f}, layout,
+                           keys.data(), values.data(), layer, out.data());
+    return out;
+  };
+  const auto far = attended(large, large.layers - 1, large.slots() - rows);
+  if (far.empty()) GTEST_SKIP() << "no addresses for a large pool";
+  EXPECT_EQ(far, attended(small, 0, page_size - rows));
 }
 #endif
 
