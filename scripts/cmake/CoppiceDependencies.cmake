@@ -10,10 +10,15 @@ if(coppice_missing_libraries)
 endif()
 
 # Instruction sets that Highway need not compile for. The least that coppice names is sse4; what runs
-# under the sanitizers is the processor's best one.
+# under the sanitizers is this processor's best one, and what every processor has.
 set(unused_targets HWY_SSSE3)
 if(COPPICE_SANITIZE)
   set(unused_targets HWY_SSSE3|HWY_SSE4)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
+                  OUTPUT_VARIABLE processor ERROR_QUIET)
+  if(processor MATCHES "__AVX512BW__")
+    string(APPEND unused_targets |HWY_AVX2)
+  endif()
 endif()
 target_compile_definitions(coppice::hwy INTERFACE HWY_DISABLED_TARGETS=${unused_targets})
 

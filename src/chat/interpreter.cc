@@ -28,8 +28,6 @@ class Interpreter::Level {
 
 namespace {
 
-using Kind = Statement::Kind;
-
 // Puts another scope in force while it lives.
 class ScopeChange {
  public:
@@ -162,42 +160,42 @@ Interpreter::Flow Interpreter::execute(const Block& block, Text& out) {
 Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
   const Level level(*this, node.line);
   switch (node.kind) {
-    case Kind::text:
+    case Statement::Kind::text:
       Budget::spend_bytes(node.text.size());
       out.append(node.text);
       return Flow::normal;
-    case Kind::output:
+    case Statement::Kind::output:
       write(evaluate(*node.value), out);
       return Flow::normal;
-    case Kind::conditional:
+    case Statement::Kind::conditional:
       return execute(is_true(evaluate(*node.value)) ? node.body : node.other, out);
-    case Kind::loop:
+    case Statement::Kind::loop:
       return loop(node, evaluate(*node.value), 0, out);
-    case Kind::assign:
+    case Statement::Kind::assign:
       assign(*node.target, evaluate(*node.value));
       return Flow::normal;
-    case Kind::assign_block: {
+    case Statement::Kind::assign_block: {
       Value value(captured(node.body));
       if (node.value != nullptr) value = filtered(*node.value, &value);
       assign(*node.target, value);
       return Flow::normal;
     }
-    case Kind::macro:
+    case Statement::Kind::macro:
       scope_->set(node.macro.name, macro(node.macro));
       return Flow::normal;
-    case Kind::call: {
+    case Statement::Kind::call: {
       const Value callee = evaluate(*node.value->parts[0]);
       Arguments arguments = evaluate(node.value->arguments);
       arguments.named.emplace_back("caller", macro(node.macro));
       write(call(callee, arguments), out);
       return Flow::normal;
     }
-    case Kind::filter: {
+    case Statement::Kind::filter: {
       const Value text(captured(node.body));
       write(filtered(*node.value, &text), out);
       return Flow::normal;
     }
-    case Kind::with: {
+    case Statement::Kind::with: {
       auto inner = inside(scope_);
       for (const auto& [target, value] : node.assignments) {
         inner->set(target->text, evaluate(*value));
@@ -205,13 +203,13 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
       const ScopeChange change(scope_, std::move(inner));
       return execute(node.body, out);
     }
-    case Kind::scope: {
+    case Statement::Kind::scope: {
       const ScopeChange change(scope_, inside(scope_));
       return execute(node.body, out);
     }
-    case Kind::break_loop:
+    case Statement::Kind::break_loop:
       return Flow::broke;
-    case Kind::continue_loop:
+    case Statement::Kind::continue_loop:
       return Flow::continued;
   }
   return Flow::normal;

@@ -6,8 +6,6 @@
 
 namespace coppice::chat {
 
-using Kind = Statement::Kind;
-
 Nesting::Nesting(Parser& parser) : parser_(parser) {
   if (++parser_.nesting_ > 150) {
     --parser_.nesting_;
@@ -60,7 +58,7 @@ Block Parser::parse() {
   return all;
 }
 
-std::unique_ptr<Statement> Parser::make(Kind kind) const {
+std::unique_ptr<Statement> Parser::make(Statement::Kind kind) const {
   auto node = std::make_unique<Statement>();
   node->kind = kind;
   node->line = token().line;
@@ -77,12 +75,12 @@ Block Parser::block(std::initializer_list<std::string_view> ends) {
       fail(cat("the template ends before ", quote(*(ends.end() - 1))));
     }
     if (is(Token::Kind::text)) {
-      auto node = make(Kind::text);
+      auto node = make(Statement::Kind::text);
       node->text = Text(token().text);
       ++at_;
       body.push_back(std::move(node));
     } else if (is(Token::Kind::variable_begin)) {
-      auto node = make(Kind::output);
+      auto node = make(Statement::Kind::output);
       ++at_;
       node->value = tuple(true);
       expect(Token::Kind::variable_end, "the end of the tag");
@@ -116,14 +114,15 @@ std::unique_ptr<Statement> Parser::statement() {
   if (name == "filter") return filter();
   if (name == "with") return with();
   if (name == "generation") {
-    auto node = make(Kind::scope);
+    auto node = make(Statement::Kind::scope);
     ++at_;
     node->body = body_until("endgeneration");
     return node;
   }
   if (name == "break" || name == "continue") {
     if (loops_ == 0) fail(cat(quote(name), " stands outside of a loop"));
-    auto node = make(name == "break" ? Kind::break_loop : Kind::continue_loop);
+    auto node =
+        make(name == "break" ? Statement::Kind::break_loop : Statement::Kind::continue_loop);
     ++at_;
     end_block();
     return node;
@@ -133,7 +132,7 @@ std::unique_ptr<Statement> Parser::statement() {
 
 std::unique_ptr<Statement> Parser::conditional() {
   const Nesting nesting(*this);
-  auto node = make(Kind::conditional);
+  auto node = make(Statement::Kind::conditional);
   ++at_;
   node->value = tuple(false);
   end_block();
@@ -152,7 +151,7 @@ std::unique_ptr<Statement> Parser::conditional() {
 }
 
 std::unique_ptr<Statement> Parser::loop() {
-  auto node = make(Kind::loop);
+  auto node = make(Statement::Kind::loop);
   ++at_;
   node->target = target();
   if (!skip_name("in")) fail("expected \"in\"");
@@ -173,7 +172,7 @@ std::unique_ptr<Statement> Parser::loop() {
 }
 
 std::unique_ptr<Statement> Parser::assignment() {
-  auto node = make(Kind::assign);
+  auto node = make(Statement::Kind::assign);
   ++at_;
   if (is(Token::Kind::name) && token(1).kind == Token::Kind::symbol && token(1).text == ".") {
     auto attribute = make(Expression::Kind::attribute);
@@ -191,7 +190,7 @@ std::unique_ptr<Statement> Parser::assignment() {
     end_block();
     return node;
   }
-  node->kind = Kind::assign_block;
+  node->kind = Statement::Kind::assign_block;
   while (is_symbol("|")) node->value = one_filter(std::move(node->value));
   node->body = body_until("endset");
   return node;
@@ -215,7 +214,7 @@ void Parser::signature(Macro& macro) {
 }
 
 std::unique_ptr<Statement> Parser::macro() {
-  auto node = make(Kind::macro);
+  auto node = make(Statement::Kind::macro);
   ++at_;
   node->macro.name = expect_name("a macro");
   signature(node->macro);
@@ -234,7 +233,7 @@ std::unique_ptr<Statement> Parser::macro() {
 }
 
 std::unique_ptr<Statement> Parser::call() {
-  auto node = make(Kind::call);
+  auto node = make(Statement::Kind::call);
   ++at_;
   node->macro.name = "caller";
   if (is_symbol("(")) signature(node->macro);
@@ -247,7 +246,7 @@ std::unique_ptr<Statement> Parser::call() {
 }
 
 std::unique_ptr<Statement> Parser::filter() {
-  auto node = make(Kind::filter);
+  auto node = make(Statement::Kind::filter);
   ++at_;
   auto first = make(Expression::Kind::filter);
   first->text = expect_name("a filter");
@@ -260,7 +259,7 @@ std::unique_ptr<Statement> Parser::filter() {
 }
 
 std::unique_ptr<Statement> Parser::with() {
-  auto node = make(Kind::with);
+  auto node = make(Statement::Kind::with);
   ++at_;
   while (!is(Token::Kind::block_end)) {
     if (!node->assignments.empty()) expect_symbol(",");

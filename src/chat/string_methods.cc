@@ -10,8 +10,6 @@
 namespace coppice::chat {
 namespace {
 
-constexpr std::size_t none = std::string_view::npos;
-
 constexpr std::array all_methods = {
     "capitalize", "casefold",     "center",       "count",   "endswith",   "expandtabs", "find",
     "format",     "index",        "isalnum",      "isalpha", "isdecimal",  "isdigit",    "islower",
@@ -91,7 +89,7 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
     std::size_t end = self.size();
     for (; most != 0 && end >= sep.size(); --most) {
       const std::size_t at = bytes.rfind(sep, end - sep.size());
-      if (at == none) break;
+      if (at == std::string::npos) break;
       out.emplace_back(self.substr(at + sep.size(), end - at - sep.size()));
       end = at;
     }
@@ -101,7 +99,7 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
     std::size_t from = 0;
     for (; most != 0; --most) {
       const std::size_t at = bytes.find(sep, from);
-      if (at == none) break;
+      if (at == std::string::npos) break;
       out.emplace_back(self.substr(from, at - from));
       from = at + sep.size();
     }
@@ -154,7 +152,7 @@ Value replace(const Text& self, const Arguments& given) {
     return Value(std::move(out));
   }
   std::size_t at = 0;
-  for (std::size_t found = bytes.find(from); found != none && left != 0;
+  for (std::size_t found = bytes.find(from); found != std::string::npos && left != 0;
        found = bytes.find(from, at)) {
     out.append(self, at, found - at);
     Budget::spend_bytes(to.size());
@@ -190,13 +188,13 @@ Value find(const Text& self, std::string_view name, const Arguments& given) {
   given.check(name, 1, 3);
   const std::string& what = needed(given, 0, "the text to find").bytes();
   std::size_t from = 0, to = 0;
-  std::size_t at = none;
+  std::size_t at = std::string::npos;
   if (reach(self, given, from, to)) {
     const std::string_view part = self.view().substr(from, to - from);
     at = name[0] == 'r' ? part.rfind(what) : part.find(what);
   }
-  if (at == none) {
-    if (name.find("index") != none) throw TemplateError("substring not found");
+  if (at == std::string::npos) {
+    if (name.find("index") != std::string::npos) throw TemplateError("substring not found");
     return Value(-1);
   }
   return Value(length(self.view().substr(0, from + at)));
@@ -210,7 +208,8 @@ Value count(const Text& self, const Arguments& given) {
   const std::string_view part = self.view().substr(from, to - from);
   if (what.empty()) return Value(length(part) + 1);
   std::size_t times = 0;
-  for (std::size_t at = part.find(what); at != none; at = part.find(what, at + what.size()))
+  for (std::size_t at = part.find(what); at != std::string::npos;
+       at = part.find(what, at + what.size()))
     ++times;
   return Value(times);
 }
@@ -238,7 +237,7 @@ Value partition(const Text& self, std::string_view name, const Arguments& given)
   if (sep.empty()) throw TemplateError("empty separator");
   const bool from_right = name == "rpartition";
   const std::size_t at = from_right ? self.view().rfind(sep.view()) : self.view().find(sep.view());
-  if (at == none) {
+  if (at == std::string::npos) {
     const Value empty{std::string()};
     return from_right ? Value::tuple({empty, empty, Value(self)})
                       : Value::tuple({Value(self), empty, empty});

@@ -14,7 +14,7 @@ namespace coppice::cli {
 namespace {
 
 // Options of `coppice generate` that were given, in the words they were given in.
-std::string given(const po::variables_map& values) {
+std::string given_options(const po::variables_map& values) {
   std::string words;
   for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-dtype",
                            "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p",
@@ -116,7 +116,8 @@ int advise(const std::vector<std::string>& arguments) {
     tell("interrupted before there was anything to advise");
     return interrupted_exit;
   }
-  const std::string command = "coppice generate " + study::policy_options(advice) + given(values);
+  const std::string command =
+      "coppice generate " + study::policy_options(advice) + given_options(values);
   write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }

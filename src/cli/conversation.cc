@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const chat::Text* text_in(const chat::Value& message, std::string_view name) {
+const chat::Text* text_member(const chat::Value& message, std::string_view name) {
   const chat::Value* value = message.as_dict().named(name);
   return value != nullptr && value->is_string() ? &value->text() : nullptr;
 }
@@ -82,11 +82,11 @@ void Conversation::add_list(const chat::Value& list, const std::string& where) {
     throw_usage(cat(where, ": no list of messages", form));
   }
   for (const chat::Value& message : list.as_list().items) {
-    if (!message.is_dict() || text_in(message, "role") == nullptr) {
+    if (!message.is_dict() || text_member(message, "role") == nullptr) {
       throw_usage(cat(where, ": message ", messages_.size() - (system_.empty() ? 0 : 1) + 1,
                       " has no role", form));
     }
-    if (!system_.empty() && text_in(message, "role")->view() == "system") {
+    if (!system_.empty() && text_member(message, "role")->view() == "system") {
       throw_usage(cat(where, ": it has a system message; leave out --system, or that message"));
     }
     messages_.push_back(message);
@@ -105,11 +105,11 @@ chat::Text Conversation::text() const {
   if (template_) return template_->render(chat::Value::list(messages_), true, template_values_);
   chat::Text out;
   for (const chat::Value& message : messages_) {
-    const chat::Text* content = text_in(message, "content");
+    const chat::Text* content = text_member(message, "content");
     if (content == nullptr) {
       throw_usage("--no-template: a message has no text for its content; give it one");
     }
-    if (!out.empty() && text_in(message, "role")->view() != "assistant") out.append("\n");
+    if (!out.empty() && text_member(message, "role")->view() != "assistant") out.append("\n");
     out.append(*content);
   }
   return out;

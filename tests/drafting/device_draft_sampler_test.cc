@@ -19,7 +19,7 @@
 #include "kernels/noise.h"
 #include "models/sequence_state.h"
 
-namespace coppice {
+namespace coppice::device_draft_sampler_test {
 namespace {
 
 constexpr std::size_t vocab = 300;
@@ -290,4 +290,4 @@ TEST_F(DeviceDrafting, SampledChildrenComeWithTheCellOfTheirNumber) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::device_draft_sampler_test

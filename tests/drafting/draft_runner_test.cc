@@ -17,7 +17,7 @@
 #include "reference/random_tokens.h"
 #include "reference/tiny_model.h"
 
-namespace coppice {
+namespace coppice::draft_runner_test {
 namespace {
 
 using testing::Backend;
@@ -214,4 +214,4 @@ TEST_P(DraftBatches, NeedNotFitOnePass) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::draft_runner_test

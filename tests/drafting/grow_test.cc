@@ -18,7 +18,7 @@
 #include "reference/table_draft.h"
 #include "reference/wrapped_policy.h"
 
-namespace coppice {
+namespace coppice::grow_test {
 namespace {
 
 using testing::TableDraft;
@@ -234,4 +234,4 @@ TEST(GrowTrees, AFailedPassEndsAll) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::grow_test

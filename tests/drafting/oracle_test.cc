@@ -11,7 +11,7 @@
 
 #include "reference/table_draft.h"
 
-namespace coppice {
+namespace coppice::oracle_test {
 namespace {
 
 using testing::TokenPath;
@@ -148,4 +148,4 @@ TEST(Oracle, KeepsToItsLimits) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_test

@@ -16,7 +16,7 @@
 #include "reference/emulated_attention.h"
 #include "reference/growing_texts.h"
 
-namespace coppice {
+namespace coppice::flatten_plan_test {
 namespace {
 
 using testing::FlattenFault;
@@ -362,4 +362,4 @@ TEST(FlattenFaults, AreAllNoticed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::flatten_plan_test

@@ -9,7 +9,7 @@
 #include "shared_machine.h"
 #include "sizing/cost_table.h"
 
-namespace coppice::testing {
+namespace coppice::testing::company_test {
 namespace {
 
 constexpr int batches[] = {1, 4, 8, 16, 32, 64};
@@ -234,4 +234,4 @@ TEST(Company, DraftPassesAreSharedByThoseWhoGoThatDeep) {
 }
 
 }  // namespace
-}  // namespace coppice::testing
+}  // namespace coppice::testing::company_test

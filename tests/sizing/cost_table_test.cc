@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "reference/tiny_model.h"
 
-namespace coppice {
+namespace coppice::cost_table_test {
 namespace {
 
 PassCosts steps(double base, double slope) {
@@ -101,4 +101,4 @@ TEST(CostTable, SurvivesWritingAndReading) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::cost_table_test

@@ -17,7 +17,7 @@
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 
-namespace coppice {
+namespace coppice::joint_law_test {
 namespace {
 
 using testing::compare_exactly;
@@ -209,4 +209,4 @@ TEST(JointLaw, FaultsAreNoticed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::joint_law_test

@@ -27,7 +27,7 @@
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 
-namespace coppice {
+namespace coppice::losslessness_test {
 namespace {
 
 using testing::EnumeratedDecisions;
@@ -348,4 +348,4 @@ TEST(Losslessness, GreedyForEveryPairAndPolicy) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::losslessness_test

@@ -29,7 +29,7 @@
 #include "reference/wrapped_policy.h"
 #include "verify/children.h"
 
-namespace coppice {
+namespace coppice::plain_text_test {
 namespace {
 
 using testing::Fit;
@@ -249,4 +249,4 @@ TEST(CoupledLaw, OneNoiseForAllPositionsIsCaught) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::plain_text_test

@@ -15,7 +15,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "reference/tiny_model.h"
 
-namespace coppice {
+namespace coppice::sentencepiece_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -346,4 +346,4 @@ TEST(Tokenizer, DamageIsReportedQuietly) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sentencepiece_test

@@ -49,16 +49,12 @@ TEST(PolicyName, OtherNamesAreRefused) {
   }
 }
 
-TinyModel peaky() {
-  TinyModel model;
-  model.logit_scale = 2.0;
-  return model;
-}
-
 // A study of names brings what the engine brings when it is asked the same directly.
 TEST(PolicyName, PoliciesAreStudiedByName) {
   const TemporaryFolder folder;
-  const TinyPair pair(peaky(), 0.2);
+  TinyModel peaky;
+  peaky.logit_scale = 2.0;
+  const TinyPair pair(peaky, 0.2);
   GridLists lists;
   lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "chain"};
   lists.tree_sizes = {6};
