@@ -17,7 +17,7 @@
 #include "kernels/window.h"
 #include "reference/attention_reference.h"
 
-namespace coppice {
+namespace coppice::attention_window_test {
 namespace {
 
 struct Case {
@@ -426,4 +426,4 @@ TEST(AttentionWindowFaults, SoftCapLeftOut) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::attention_window_test

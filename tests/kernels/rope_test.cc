@@ -11,7 +11,7 @@
 #include "kernels/random_values.h"
 #include "reference/rope_reference.h"
 
-namespace coppice {
+namespace coppice::rope_test {
 namespace {
 
 using testing::random_floats;
@@ -182,4 +182,4 @@ TEST(Rope, RoundsWhatItWritesTo16Bits) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::rope_test

@@ -7,7 +7,7 @@
 
 #include "reference/naive_device.h"
 
-namespace coppice {
+namespace coppice::rope_table_test {
 namespace {
 
 using Kind = RopeSpec::Kind;
@@ -71,4 +71,4 @@ TEST(RopeTable, LongRopeGoesByWhatTheModelIsLoadedFor) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::rope_table_test
