@@ -6,7 +6,8 @@
 Loads both in float32 on the CPU, runs the same texts through both and prints the largest
 difference of their logits and whether they agree on the likeliest next tokens. Ends with 1 if a
 difference is above the tolerance. Needs torch, transformers and sentencepiece, and memory for
-twice the folder's size. --random-tokens for models without a tokenizer.model.
+twice the folder's size. --random-tokens for models without a tokenizer.model. In Gemma 3's shapes
+the norms' epsilon may be off by a factor of 2 (scales_of in widening.h): --tolerance 2e-3.
 """
 
 import argparse
