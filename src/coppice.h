@@ -40,6 +40,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,7 +93,8 @@ enum class FinishReason {
   stop,       ///< a stop text
   context,    ///< the model's context is full
   memory,     ///< no KV slot was left
-  cancelled,  ///< the callback returned false
+  cancelled,  ///< the callback returned false, or all was to stop
+  failed,     ///< Outcome::error says by what
 };
 
 COPPICE_API const char* name_of(Acceptance acceptance);
@@ -197,6 +199,7 @@ struct Seconds {
 
 struct Statistics {
   std::int32_t prompt_tokens = 0;  ///< BOS included
+  std::int32_t cached_tokens = 0;  ///< of those, whose KV a sequence had kept
   /// Of the tokens returned, those that came with prefill and not from a step: the first one, where
   /// the target had to be run over more of the prompt than its last token, and one after each
   /// preemption.
@@ -275,7 +278,8 @@ struct Request {
 };
 
 struct Outcome {
-  std::vector<Generation> samples;  ///< what was asked for; those that failed are empty
+  /// What was asked for. Those that failed, or were stopped before they began, are empty.
+  std::vector<Generation> samples;
   std::exception_ptr error;         ///< the first failure; nullptr: none
 };
 /// A request has come to its end; its outcome may be moved from.
@@ -301,9 +305,12 @@ class COPPICE_API Engine {
   /// same text where its sizes are fixed or its tokens do not depend on them (temperature 0 and
   /// coupled acceptance), up to rounding. Automatic sizes follow what the passes are shared with.
   /// Returns by request. A request that fails spares the others. `finished` hears of each as it
-  /// ends, on this thread; what it throws ends all.
+  /// ends, on this thread; what it throws ends all. Once `stop` is asked to stop, which is looked
+  /// at whenever a text has news, all texts end where they stand, as FinishReason::cancelled, and no
+  /// other begins.
   std::vector<Outcome> generate(std::span<const Request> requests,
-                                const OutcomeCallback& finished = {});
+                                const OutcomeCallback& finished = {},
+                                const std::stop_token& stop = {});
 
   /// An empty text that keeps its KV between calls. It must not outlive the engine.
   Sequence new_sequence();
@@ -347,6 +354,11 @@ class COPPICE_API Sequence {
                       const PieceCallback& callback = {});
   /// All tokens so far, prompts included.
   std::span<const TokenId> tokens() const;
+  /// Takes all but the first `length` tokens back. Their KV is freed, that of the first ones stays
+  /// (but for the last of them, whose KV comes with the next pass), and what is written next has
+  /// random numbers of its own, with the same seed and stream, too. Throws Error(usage) for a
+  /// length below 0 or beyond tokens(), and while a generate() of it is under way.
+  void truncate(std::int32_t length);
 
   struct Impl;
 

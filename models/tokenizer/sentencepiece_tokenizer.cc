@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_file.h"
 #include "base/utf8.h"
 #include "models/tokenizer/byte_pieces.h"
 #include "models/tokenizer/sentencepiece_file.h"
@@ -29,6 +30,31 @@ std::string with_spaces(std::string_view piece) {
     }
   }
   return out;
+}
+
+/// What tokenizer_config.json asks for around a text. As transformers 5 does, it is read for a
+/// tokenizer.model alone: a tokenizer.json says so itself.
+struct Frame {
+  bool bos = true;
+  bool eos = false;
+};
+
+Frame read_frame(const std::filesystem::path& file) {
+  Frame frame;
+  if (!is_there(file)) return frame;
+  const JsonObject config = read_json_object(file, largest_tokenizer_file);
+  const auto read = [&](const char* key, bool& value) {
+    const auto found = config->find(key);
+    if (found == config->end()) return;
+    if (!found->is_boolean() && !found->is_null()) {
+      throw_failure(cat(file.string(), ": ", key, " ", shown(*found),
+                        " is neither true nor false; correct it"));
+    }
+    value = found->is_boolean() && found->get<bool>();
+  };
+  read("add_bos_token", frame.bos);
+  read("add_eos_token", frame.eos);
+  return frame;
 }
 
 class SentencepieceTokenizer final : public Tokenizer {
@@ -76,6 +102,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     keeps_all_text_ = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
     drops_first_space_ = model.add_dummy_prefix || model.remove_extra_whitespaces;
     pieces_ = std::move(model.pieces);
+    frame_ = read_frame(path.parent_path() / "tokenizer_config.json");
   }
 
   std::string_view file_kind() const override { return "tokenizer.model"; }
@@ -106,7 +133,8 @@ class SentencepieceTokenizer final : public Tokenizer {
   }
 
   std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const override {
-    if (bos >= 0) tokens.insert(tokens.begin(), bos);
+    if (frame_.bos && bos >= 0) tokens.insert(tokens.begin(), bos);
+    if (frame_.eos && processor_.eos_id() >= 0) tokens.push_back(processor_.eos_id());
     return tokens;
   }
 
@@ -187,6 +215,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   std::vector<SentencepieceFile::Piece> pieces_;
   std::vector<std::string> bytes_;  ///< by piece: what it adds to a text
   std::vector<TokenId> control_;
+  Frame frame_;
   bool drops_first_space_ = false;
   std::uint64_t longest_ = 1;    ///< bytes of a piece
   bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens

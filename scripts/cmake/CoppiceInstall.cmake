@@ -1,5 +1,5 @@
-# What cmake --install puts down: library, headers, command, models, CUDA module, and what
-# find_package and pkg-config read.
+# What cmake --install puts down: library, headers, command with its pages, models, CUDA module, and
+# what find_package and pkg-config read.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coppice)
 set(coppice_installed_shared OFF)
@@ -20,6 +20,23 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/coppice/models)
 if(TARGET coppice_cli)
   install(TARGETS coppice_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Manual pages and completion are what the command prints of itself. Who built the command alone
+  # has none.
+  if(NOT CMAKE_CROSSCOMPILING)
+    set(pages ${PROJECT_BINARY_DIR}/pages)
+    add_custom_command(OUTPUT ${pages}/coppice ${pages}/_coppice ${pages}/man1/coppice.1
+      COMMAND ${CMAKE_COMMAND} -E rm -rf ${pages}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}/man1
+      COMMAND coppice_cli completion bash > ${pages}/coppice
+      COMMAND coppice_cli completion zsh > ${pages}/_coppice
+      COMMAND coppice_cli man --out ${pages}/man1
+      DEPENDS coppice_cli VERBATIM)
+    add_custom_target(coppice_pages ALL DEPENDS ${pages}/man1/coppice.1)
+    install(FILES ${pages}/coppice DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+            OPTIONAL)
+    install(FILES ${pages}/_coppice DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
+    install(DIRECTORY ${pages}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
+  endif()
 endif()
 if(TARGET coppice_cuda)
   install(TARGETS coppice_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/coppice)

@@ -35,10 +35,11 @@ std::string given_options(const po::variables_map& values) {
 
 po::options_description kept_drafting_options() {
   po::options_description d("Speculation");
-  d.add_options()("acceptance",
-                  po::value<std::string>()->default_value("rejection")->value_name("A"),
-                  "rejection or coupled")("draft-temperature", po::value<double>()->value_name("F"),
-                                          "if not given, the target's, or 0.45 at temperature 0")(
+  d.add_options()(
+      "acceptance",
+      po::value<std::string>()->default_value("rejection")->value_name(any_of(all_acceptances)),
+      "as for generate")("draft-temperature", po::value<double>()->value_name("F"),
+                         "if not given, the target's, or 0.45 at temperature 0")(
       "acceptance-vector", po::value<std::string>()->value_name("FILE|P,P"),
       "what Sequoia's trees are planned for: a file of coppice plan, or numbers; measured on the "
       "prompts if not given");
@@ -63,7 +64,8 @@ int advise(const std::vector<std::string>& arguments) {
       "rounds", po::value<std::int32_t>()->default_value(3)->value_name("N"),
       "of the check: the best candidates and plain decoding, alternately")(
       "no-check", "advise what is predicted, without a run that confirms it")(
-      "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
+      "format", po::value<std::string>()->default_value("text")->value_name("text|json"),
+      "how results are printed");
   po::options_description all;
   all.add(measuring)
       .add(sampling_options({.seed = "1"}))

@@ -81,7 +81,8 @@ int audit(const std::vector<std::string>& arguments) {
       "compared-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
       "tokens of each prompt and setting compared with plain decoding")(
       "no-self-check", "plant no faults (the tests are then not tested)")(
-      "format", po::value<std::string>()->default_value("text")->value_name("F"), "text or json");
+      "format", po::value<std::string>()->default_value("text")->value_name("text|json"),
+      "how results are printed");
   po::options_description all;
   all.add(tests).add(sampling_options(usual_values)).add(drafting_options(usual_values));
   all.add(model_options());

@@ -1,11 +1,10 @@
 #include "cli/batch.h"
 
 #include <algorithm>
-#include <exception>
 #include <iostream>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "base/error.h"
@@ -29,9 +28,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t largest_batch_mib = 1024;
-
-/// Ends a batch from within: Ctrl-C.
-struct Stopped {};
 
 /// All that is known before the models are loaded.
 struct Batch {
@@ -126,22 +122,6 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
   return batch;
 }
 
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::bad_alloc&) {
-    return "out of memory; use a smaller --parallel, --kv-tokens or --tree-size";
-  } catch (const std::exception& known) {
-    return known.what();
-  }
-}
-
-Json sample_json(const BatchLine& line, std::size_t sample, const Generation& generation) {
-  Json json = {{"stream", line.options.stream + sample}};
-  json.update(to_json(generation, line.options.logprobs));
-  return json;
-}
-
 /// The batch while it is written.
 class Run {
  public:
@@ -149,33 +129,34 @@ class Run {
       : batch_(batch),
         output_(output),
         log_(std::cerr, log_seconds, now_seconds),
-        first_(output.stored().size()),
-        shares_(batch.lines.size() - first_) {
-    for (const StoredText& text : output.stored()) failed_ += text.failed ? 1 : 0;
-  }
+        shares_(batch.lines.size()) {}
 
+  /// Until all is there, or Ctrl-C.
   void write(Engine& engine) {
     std::vector<Request> requests;
     std::vector<std::size_t> place;  // of a request in the batch
-    for (std::size_t i = first_; i < batch_.lines.size(); ++i) {
+    for (std::size_t i = 0; i < batch_.lines.size(); ++i) missing_ += output_.has(i) ? 0.0 : 1.0;
+    for (std::size_t i = 0; i < batch_.lines.size(); ++i) {
+      if (output_.has(i)) continue;
       try {
         requests.push_back(request_of(engine, i));
         place.push_back(i);
       } catch (const Error& error) {
-        fail(i, error.what());
+        put(i, {{"error", error.what()}}, true);
       }
     }
-    const double start = now_seconds();
-    engine.generate(requests, [&](std::size_t request, Outcome& outcome) {
+    totals_.begin(now_seconds(), engine.load_seconds());
+    const auto finished = [&](std::size_t request, Outcome& outcome) {
       const Outcome ended = std::move(outcome);
-      if (InterruptWatch::interrupted()) throw Stopped{};
-      take(place[request], ended);
-      seconds_ = now_seconds() - start;
-    });
+      if (InterruptWatch::interrupted()) stop_.request_stop();
+      take(engine, place[request], ended);
+      totals_.end(now_seconds(), engine.load_seconds());
+    };
+    engine.generate(requests, finished, stop_.get_token());
   }
 
-  std::size_t failed() const { return failed_; }
-  std::string table() const { return totals_.table(seconds_); }
+  bool stopped() const { return stop_.stop_requested(); }
+  std::string table() const { return totals_.table(); }
   ProgressLine& progress() { return progress_; }
 
  private:
@@ -194,54 +175,51 @@ class Run {
     const double all = static_cast<double>(line.options.max_new_tokens) * line.samples;
     request.callback = [this, index, all](std::int32_t, const Piece& piece) {
       advance(index, static_cast<double>(piece.tokens.size()) / all);
-      return !InterruptWatch::interrupted();
+      if (InterruptWatch::interrupted()) stop_.request_stop();
+      return true;
     };
     return request;
   }
 
-  void take(std::size_t index, const Outcome& outcome) {
-    if (outcome.error) return fail(index, message_of(outcome.error));
+  void take(Engine& engine, std::size_t index, const Outcome& outcome) {
     const BatchLine& line = batch_.lines[index];
-    Json json = line_json(index);
-    if (line.samples == 1) {
-      json.update(sample_json(line, 0, outcome.samples.front()));
-    } else {
-      Json list = Json::array();
-      for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
-        list.push_back(sample_json(line, s, outcome.samples[s]));
-      }
-      json["samples"] = std::move(list);
+    for (const Generation& generation : outcome.samples) {
+      if (generation.finish_reason == FinishReason::cancelled) return;  // to be written again
     }
-    for (const Generation& generation : outcome.samples) totals_.add(generation);
-    put(index, std::move(json));
+    Json samples = Json::array();
+    for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
+      const Generation& generation = outcome.samples[s];
+      if (generation.finish_reason == FinishReason::failed) continue;
+      samples.push_back({{"stream", line.options.stream + s}});
+      samples.back().update(to_json(engine, generation, line.options.logprobs));
+      totals_.add(generation);
+    }
+    Json json;
+    if (outcome.error) json["error"] = message_of(outcome.error);
+    if (line.samples > 1 && !samples.empty()) {
+      json["samples"] = std::move(samples);
+    } else if (!samples.empty()) {
+      json.update(samples.front());
+    }
+    put(index, json, outcome.error != nullptr);
   }
 
-  void fail(std::size_t index, const std::string& message) {
-    Json json = line_json(index);
-    json["error"] = message;
-    ++failed_;
-    put(index, std::move(json));
-  }
-
-  Json line_json(std::size_t index) const {
+  void put(std::size_t index, const Json& text, bool failed) {
     Json json = {{"index", index}};
     if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
-    return json;
-  }
-
-  void put(std::size_t index, Json json) {
+    json.update(text);
     json["batch_seed"] = batch_.seed;
     json["request"] = batch_.requests[index];
-    output_.put(index, json_line(json));
+    output_.put(index, json_line(json), failed);
     advance(index, 1.0);
   }
 
   /// A text has come on by `share` of itself.
   void advance(std::size_t index, double share) {
-    double& done = shares_[index - first_];
+    double& done = shares_[index];
     const double before = std::exchange(done, std::min(1.0, done + share));
     done_ += done - before;
-    const double fraction = done_ / static_cast<double>(shares_.size());
+    const double fraction = done_ / missing_;
     progress_.show("writing", fraction);
     log_.show("writing", fraction);
   }
@@ -250,13 +228,23 @@ class Run {
   BatchOutput& output_;
   ProgressLine progress_{true};
   ProgressLog log_;
-  std::size_t first_;           ///< before it all are there
-  std::vector<double> shares_;  ///< of each text that is written now: how much of it is there
+  std::stop_source stop_;
+  std::vector<double> shares_;  ///< of each text: how much of it was written now
   double done_ = 0.0;           ///< sum of shares_
-  double seconds_ = 0.0;
-  std::size_t failed_ = 0;
+  double missing_ = 0.0;        ///< what it comes to
   Totals totals_;
 };
+
+void tell_of_equal_samples(const Batch& batch) {
+  const auto equal =
+      std::count_if(batch.lines.begin(), batch.lines.end(), [](const BatchLine& line) {
+        return line.samples > 1 && line.options.sampling.temperature == 0.0;
+      });
+  if (equal == 0) return;
+  tell(cat(equal, equal == 1 ? " line asks" : " lines ask",
+           " for several samples at temperature 0, which are the same text; a temperature above 0 "
+           "makes them differ"));
+}
 
 void require_batch_alone(const po::variables_map& values) {
   for (const char* name : {"prompt", "prompt-file", "prompt-ids", "messages"}) {
@@ -280,12 +268,13 @@ po::options_description batch_options() {
       "--chat, \"messages\" in place of \"prompt\", and options of their own, written with _ for "
       "-. "
       "Writes JSON lines in the same order. Line i, from 0, has stream --stream + i if it gives "
-      "none, so that equal prompts get different texts")(
+      "none, so that equal prompts get different texts. Blank lines are skipped")(
       "parallel", po::value<std::int32_t>()->default_value(64)->value_name("N"),
       "with --batch or --n: texts that are written side by side at most; memory for keys and "
       "values may allow fewer")(
       "output", po::value<std::string>()->value_name("FILE"),
-      "with --batch: write here. What is there already stays, and the batch goes on behind it")(
+      "with --batch: write here. What is there already stays, and the batch goes on behind it; "
+      "FILE.waiting keeps texts that ended before one in front of them")(
       "progress", po::value<double>()->default_value(30.0, "30")->value_name("SECONDS"),
       "with --batch: between lines of progress where standard error is no terminal; 0: none");
   return d;
@@ -298,6 +287,7 @@ std::int32_t parallel_texts(const po::variables_map& values, std::int64_t texts)
 
 int generate_batch(const po::variables_map& given) {
   require_batch_alone(given);
+  const double every = progress_seconds(given);
   const std::string file = text_in(given, "batch");
   const std::string where = file == "-" ? "standard input" : cat("batch ", quote(file));
   const std::string contents = file == "-" ? read_all(std::cin, where, largest_batch_mib)
@@ -308,15 +298,14 @@ int generate_batch(const po::variables_map& given) {
     batch = read_batch(given, contents, where, output.seed());
   }
   output.require(batch.requests);
-  const std::size_t texts = batch.lines.size(), there = output.stored().size();
+  const std::size_t texts = batch.lines.size(), there = output.lines();
   std::int64_t samples = 0;
-  for (std::size_t i = there; i < texts; ++i) samples += batch.lines[i].samples;
+  for (std::size_t i = 0; i < texts; ++i) samples += output.has(i) ? 0 : batch.lines[i].samples;
   batch.engine.max_sequences = parallel_texts(given, samples);
 
-  const double log_seconds = stderr_is_terminal() ? 0.0 : given["progress"].as<double>();
-  Run run(batch, output, log_seconds);
-  bool stopped = false;
+  Run run(batch, output, stderr_is_terminal() ? 0.0 : every);
   if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
+  tell_of_equal_samples(batch);
   if (there > 0) tell(cat(there, " of ", texts, " texts are there already"));
   if (there < texts) {
     batch.engine.progress = [&](const LoadEvent& event) { run.progress().show(event); };
@@ -326,22 +315,18 @@ int generate_batch(const po::variables_map& given) {
                                          [](const BatchLine& line) { return !line.prompt.ids; });
     if (texts_given && !engine.has_tokenizer()) engine.detokenize({});  // throws, and says why
     const InterruptWatch interrupts;
-    try {
-      run.write(engine);
-    } catch (const Stopped&) {
-      stopped = true;
-    }
+    run.write(engine);
     run.progress().clear();
     output.finish();
   }
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
-  if (stopped) {
-    tell(cat("stopped after ", output.written(), " of ", texts, " texts",
+  if (run.stopped()) {
+    tell(cat("stopped after ", output.lines(), " of ", texts, " texts",
              given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
     return interrupted_exit;
   }
-  if (run.failed() == 0) return 0;
-  tell(cat(run.failed(), " of ", texts, " texts failed; \"error\" in their lines says why"));
+  if (output.failed() == 0) return 0;
+  tell(cat(output.failed(), " of ", texts, " texts failed; \"error\" in their lines says why"));
   return 1;
 }
 

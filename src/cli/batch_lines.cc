@@ -203,6 +203,14 @@ class Reader {
   std::uint64_t samples_ = 0;
 };
 
+// A prompt, too, may begin with a bracket.
+bool is_json_array(std::string_view contents) {
+  const auto first = contents.find_first_not_of(blanks);
+  if (contents[first] != '[') return false;
+  const auto second = contents.find_first_not_of(blanks, first + 1);
+  return (second != contents.npos && contents[second] == '{') || nlohmann::json::accept(contents);
+}
+
 }  // namespace
 
 bool is_json_lines(std::string_view contents) {
@@ -215,7 +223,14 @@ std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::st
                                         const LineDefaults& defaults) {
   const bool json = is_json_lines(contents);
   if (contents.starts_with(byte_order_mark)) contents.remove_prefix(byte_order_mark.size());
-  if (contents.empty()) throw_usage(cat(where, ": it is empty; give a prompt a line"));
+  if (contents.find_first_not_of(blanks) == contents.npos) {
+    throw_usage(cat(where, ": it is empty; give a prompt a line"));
+  }
+  if (is_json_array(contents)) {
+    throw_usage(cat(where,
+                    ": a JSON array; give one JSON object a line instead, as jq -c '.[]' "
+                    "writes them"));
+  }
   Reader reader(defaults);
   std::vector<BatchLine> lines;
   for (std::int64_t number = 1; !contents.empty(); ++number) {
@@ -224,9 +239,7 @@ std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::st
     contents.remove_prefix(end == contents.npos ? contents.size() : end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     try {
-      if (line.find_first_not_of(blanks) == line.npos) {
-        throw_usage("it is empty; give a prompt, or drop the line");
-      }
+      if (line.find_first_not_of(blanks) == line.npos) continue;
       if (!is_valid_utf8(line)) throw_usage("not valid UTF-8; convert the file to UTF-8");
       BatchLine read = json ? reader.object(line) : reader.plain(line);
       read.number = number;

@@ -38,8 +38,9 @@ struct LineDefaults {
 /// and options of their own by the names of the command's, with _ for -: those of length_options(),
 /// sampling_options() and drafting_options() but for files, and no_bos. Samples have streams
 /// of their own: a line that gives no "stream" has the command's plus the number of samples in the
-/// lines before. `contents` must outlive the result. Throws Error(usage) that names `where` and the
-/// line: empty, not UTF-8, no JSON object, an unknown key, a value of another type or out of range.
+/// lines before. Blank lines are skipped. `contents` must outlive the result. Throws Error(usage)
+/// that names `where` and the line: not UTF-8, no JSON object, an unknown key, a value of another
+/// type or out of range; for nothing but blank lines, and for a JSON array.
 std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::string& where,
                                         const LineDefaults& defaults);
 

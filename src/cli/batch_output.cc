@@ -1,7 +1,11 @@
 #include "cli/batch_output.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +25,33 @@ bool may_be_torn(std::string_view tail) {
   return tail.substr(0, line_start.size()) == line_start.substr(0, tail.size());
 }
 
+/// Calls `take` with every whole line; what it throws is told of the file and line. Sets the bytes
+/// of these lines; behind them may be a torn one.
+template <typename Take>
+void read_lines(const std::string& file, const char* what, std::uintmax_t& whole,
+                const Take& take) {
+  const std::string text = read_file(file, what, std::numeric_limits<std::uintmax_t>::max());
+  std::string_view rest = text;
+  std::size_t number = 1;
+  for (auto end = rest.find('\n'); end != rest.npos; end = rest.find('\n'), ++number) {
+    try {
+      take(rest.substr(0, end));
+    } catch (const Error& error) {
+      throw_failure(cat(what, " ", quote(file), " line ", number, error.what()));
+    }
+    rest.remove_prefix(end + 1);
+  }
+  if (!may_be_torn(rest)) {
+    throw_failure(
+        cat(what, " ", quote(file), " line ", number, ": no line of a batch; name another file"));
+  }
+  whole = text.size() - rest.size();
+}
+
+constexpr const char* damaged =
+    ": changed after it was written; restore it, or cut the file off before it, and the texts from "
+    "there on are written again";
+
 }  // namespace
 
 BatchOutput::BatchOutput(const std::string& file) {
@@ -37,36 +68,43 @@ BatchOutput::BatchOutput(const std::string& file) {
     throw_failure(cat("output ", quote(file),
                       ": another process writes it; wait for its end, or name another file"));
   }
-  const std::string text = read_file(file, "output", std::numeric_limits<std::uintmax_t>::max());
-  std::string_view rest = text;
-  for (auto end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
-    try {
-      read(rest.substr(0, end));
-    } catch (const Error& error) {
-      throw_failure(cat("output ", quote(file), " line ", stored_.size() + 1, error.what()));
-    }
-    rest.remove_prefix(end + 1);
+  std::uintmax_t whole = 0;
+  read_lines(file, "output", whole, [&](std::string_view line) {
+    std::uint64_t index = 0;
+    StoredText stored = read(line, index);
+    if (index != written_.size()) throw_failure(damaged);
+    written_.push_back(std::move(stored));
+  });
+  next_ = written_.size();
+  waiting_path_ = file + ".waiting";
+  if (type == std::filesystem::file_type::not_found) {
+    std::filesystem::remove(waiting_path_, ignored);  // of an output that somebody removed
+  } else if (is_there(waiting_path_)) {
+    open_waiting();
   }
-  if (!may_be_torn(rest)) {
-    throw_failure(cat("output ", quote(file), " line ", stored_.size() + 1,
-                      ": no line of a batch; name another file"));
-  }
-  next_ = stored_.size();
-  file_.emplace(file, std::move(handle), text.size() - rest.size());
+  file_.emplace(file, std::move(handle), whole);
 }
 
-void BatchOutput::read(std::string_view line) {
-  constexpr const char* damaged =
-      ": changed after it was written; restore it, or cut the file off before it, and the texts "
-      "from there on are written again";
+void BatchOutput::open_waiting() {
+  FileHandle handle = open_file(waiting_path_, O_RDWR | O_CREAT);
+  std::uintmax_t whole = 0;
+  read_lines(waiting_path_.string(), "output", whole, [&](std::string_view line) {
+    std::uint64_t index = 0;
+    StoredText stored = read(line, index);
+    if (index >= next_) waiting_[index] = {std::string(line) + "\n", std::move(stored)};
+  });
+  waiting_file_.emplace(waiting_path_, std::move(handle), whole);
+}
+
+StoredText BatchOutput::read(std::string_view line, std::uint64_t& index) {
   if (!line.starts_with(line_start)) {
     throw_failure(": no line of a batch; name another file");
   }
   try {
     const JsonObject object = parse_json_object(line, "");
-    if (object->at("index").get<std::uint64_t>() != stored_.size()) throw_failure(damaged);
-    stored_.push_back({object->at("request").get<std::string>(), object->contains("error")});
+    index = object->at("index").get<std::uint64_t>();
     if (!seed_) seed_ = object->at("batch_seed").get<std::uint64_t>();
+    return {object->at("request").get<std::string>(), object->contains("error")};
   } catch (const nlohmann::json::exception&) {
     throw_failure(damaged);
   } catch (const Error&) {
@@ -74,40 +112,81 @@ void BatchOutput::read(std::string_view line) {
   }
 }
 
-void BatchOutput::require(const std::vector<std::string>& requests) const {
-  if (stored_.size() > requests.size()) {
-    throw_usage(cat("output ", quote(file_->path().string()), " holds ", stored_.size(),
+void BatchOutput::require(const std::vector<std::string>& requests) {
+  if (written_.size() > requests.size()) {
+    throw_usage(cat("output ", quote(file_->path().string()), " holds ", written_.size(),
                     " texts, the batch ", requests.size(),
                     "; give the batch that it was made from, or name another --output"));
   }
-  for (std::size_t i = 0; i < stored_.size(); ++i) {
-    if (stored_[i].request == requests[i]) continue;
+  for (std::size_t i = 0; i < written_.size(); ++i) {
+    if (written_[i].request == requests[i]) continue;
     throw_usage(cat("output ", quote(file_->path().string()), " line ", i + 1,
                     ": made from another prompt, or with other options or models; give the same "
                     "ones to go on, or name another --output"));
   }
+  std::erase_if(waiting_, [&](const auto& entry) {
+    return entry.first >= requests.size() || entry.second.stored.request != requests[entry.first];
+  });
+  flush();
 }
 
-void BatchOutput::put(std::size_t index, std::string line) {
-  waiting_.emplace(index, std::move(line));
+std::size_t BatchOutput::failed() const {
+  const auto of_written =
+      std::count_if(written_.begin(), written_.end(), [](const StoredText& t) { return t.failed; });
+  const auto of_waiting = std::count_if(waiting_.begin(), waiting_.end(), [](const auto& entry) {
+    return entry.second.stored.failed;
+  });
+  return static_cast<std::size_t>(of_written + of_waiting);
+}
+
+void BatchOutput::put(std::size_t index, std::string line, bool failed) {
+  if (index != next_ && file_ && waits_on_disk_) {
+    try {
+      if (!waiting_file_) open_waiting();
+      waiting_file_->append(line);
+    } catch (const Error&) {
+      waits_on_disk_ = false;  // it still waits in memory
+    }
+  }
+  waiting_[index] = {std::move(line), {"", failed}};
+  flush();
+}
+
+void BatchOutput::write(std::string_view lines) {
+  if (file_) {
+    file_->append(lines);
+  } else {
+    write_out(lines);
+  }
+}
+
+void BatchOutput::flush() {
   std::string ready;
   auto last = waiting_.begin();
   std::size_t count = 0;
   for (; last != waiting_.end() && last->first == next_ + count; ++last, ++count) {
-    ready += last->second;
+    ready += last->second.text;
   }
   if (count == 0) return;
-  if (file_) {
-    file_->append(ready);
-  } else {
-    write_out(ready);
+  write(ready);
+  for (auto line = waiting_.begin(); line != last; ++line) {
+    written_.push_back(std::move(line->second.stored));
   }
   waiting_.erase(waiting_.begin(), last);
   next_ += count;
+  if (!waiting_.empty() || !waiting_file_) return;
+  waiting_file_.reset();
+  std::error_code ignored;
+  std::filesystem::remove(waiting_path_, ignored);
 }
 
 void BatchOutput::finish() {
-  if (file_) file_->sync();
+  if (file_) {
+    file_->sync();
+    if (waiting_file_) waiting_file_->sync();
+    return;
+  }
+  for (const auto& [index, line] : waiting_) write(line.text);
 }
 
 }  // namespace coppice::cli

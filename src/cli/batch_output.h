@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,34 +23,49 @@ struct StoredText {
 class BatchOutput {
  public:
   /// Standard output if `file` is empty. Else opens or creates the file, keeps other processes out
-  /// and reads what a run that was ended early left; a torn last line is cut off. Throws
-  /// Error(failure), with the file as it was: another process writes it, or it holds what no batch
-  /// wrote.
+  /// and reads what a run that was ended early left, there and in FILE.waiting, where lines are
+  /// that ended before one in front of them; a torn last line is cut off. Throws Error(failure),
+  /// with the files as they were: another process writes them, or they hold what no batch wrote.
   explicit BatchOutput(const std::string& file);
 
-  const std::vector<StoredText>& stored() const { return stored_; }
   /// The common seed of the texts that are there.
   std::optional<std::uint64_t> seed() const { return seed_; }
+  /// Checks that what is there answers the first of `requests`. Throws Error(usage). What waits
+  /// and answers none of them is dropped.
+  void require(const std::vector<std::string>& requests);
 
-  /// Checks that what is there answers the first of `requests`. Throws Error(usage).
-  void require(const std::vector<std::string>& requests) const;
+  /// Whether the line of text `index` is there, written or waiting.
+  bool has(std::size_t index) const { return index < next_ || waiting_.count(index) != 0; }
+  /// Lines that are there.
+  std::size_t lines() const { return next_ + waiting_.size(); }
+  /// Those of texts that failed.
+  std::size_t failed() const;
 
   /// Takes the line of text `index` and writes it as soon as all lines before it are written.
   /// Throws Error(failure), with the lines before as they were, for a full disk and the like;
   /// ClosedPipe.
-  void put(std::size_t index, std::string line);
-  /// Lines that are written, those that were there included.
-  std::size_t written() const { return next_; }
-  /// Waits until all that is written is on the disk.
+  void put(std::size_t index, std::string line, bool failed);
+  /// No more will come. Files: waits until all that is written is on the disk. Standard output has
+  /// nowhere to wait: what does is written, behind a gap.
   void finish();
 
  private:
-  void read(std::string_view line);
+  struct Line {
+    std::string text;
+    StoredText stored;
+  };
+  void open_waiting();
+  StoredText read(std::string_view line, std::uint64_t& index);
+  void write(std::string_view lines);
+  void flush();
 
   std::optional<study::AppendedFile> file_;
-  std::vector<StoredText> stored_;
+  std::filesystem::path waiting_path_;
+  std::optional<study::AppendedFile> waiting_file_;  ///< once something has to wait
+  bool waits_on_disk_ = true;                        ///< until that fails
+  std::vector<StoredText> written_;
   std::optional<std::uint64_t> seed_;
-  std::map<std::size_t, std::string> waiting_;
+  std::map<std::size_t, Line> waiting_;
   std::size_t next_ = 0;
 };
 

@@ -1,6 +1,8 @@
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -11,12 +13,15 @@
 #include "cli/generation_text.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
+#include "cli/streamed_text.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {
 namespace {
 
 constexpr const char* commands =
+    "  /retry      answer the last message again\n"
+    "  /undo       take the last message and its answer back\n"
     "  /reset      forget what was said\n"
     "  /stats      the last answer's statistics\n"
     "  /save FILE  write the conversation as a JSON list, which generate --messages reads\n"
@@ -43,7 +48,16 @@ class Chat {
     std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
     argument.erase(0, argument.find_first_not_of(' '));
     if (name == "/exit" || name == "/quit") return false;
-    if (name == "/reset") {
+    if (name == "/retry") {
+      if (session_.conversation().has_turn()) {
+        show([&](const PieceCallback& callback) { return session_.retry(callback); });
+      } else {
+        tell("nothing was said yet");
+      }
+    } else if (name == "/undo") {
+      const std::optional<std::string> message = session_.undo();
+      tell(message ? cat("taken back: ", quote(*message)) : "nothing was said yet");
+    } else if (name == "/reset") {
       session_.reset();
       tell("everything said is forgotten");
     } else if (name == "/stats") {
@@ -81,26 +95,19 @@ class Chat {
       tell("the message is not valid UTF-8; it was left out");
       return;
     }
+    show([&](const PieceCallback& callback) { return session_.answer(text, callback); });
+  }
+
+  /// What `answer` writes, as it comes.
+  void show(const std::function<Generation(const PieceCallback&)>& answer) {
     const InterruptWatch interrupts;
-    std::size_t shown = 0;
-    bool reader_gone = false;
+    StreamedText shown;
     try {
-      const Generation result = session_.answer(text, [&](const Piece& piece) {
-        try {
-          write_generated(piece.text);
-          shown += piece.text.size();
-        } catch (const ClosedPipe&) {
-          reader_gone = true;
-          return false;
-        }
-        return !InterruptWatch::interrupted();
-      });
-      if (reader_gone) throw ClosedPipe{};
-      write_generated(std::string_view(result.text).substr(shown));
-      write_out("\n");
+      const Generation result = answer([&](const Piece& piece) { return shown.put(piece.text); });
+      shown.finish(result.text);
       after(result);
     } catch (const Error& error) {
-      if (shown > 0) write_out("\n");
+      shown.abandon();
       tell(error.what());
     }
   }

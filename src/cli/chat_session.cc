@@ -1,44 +1,84 @@
 #include "cli/chat_session.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace coppice::cli {
 
 Generation ChatSession::answer(const std::string& text, const PieceCallback& callback) {
   conversation_.add("user", text);
   try {
-    const chat::Text whole = conversation_.text();
-    const bool extends =
-        exact_ && whole.view().size() > kept_.size() && whole.view().starts_with(kept_);
-    const std::int32_t before = extends ? length() : 0;
-    const chat::Text fresh = extends ? whole.substr(kept_.size()) : whole;
-    const std::vector<TokenId> tokens =
-        tokens_of(engine_, fresh, conversation_.raw(), request_.add_bos, before);
-    computed_again_ = 0;
-    if (!extends) {
-      computed_again_ = length();
-      sequence_ = engine_.new_sequence();
-      kept_.clear();
-      exact_ = true;
-    }
-    const Generation result = sequence_.generate(tokens, request_, callback);
-    const auto answered =
-        sequence_.tokens().subspan(static_cast<std::size_t>(before) + tokens.size());
-    kept_ = whole.bytes() + result.text;
-    // A stop text may have cut a token in two.
-    exact_ = engine_.detokenize(answered) == result.text;
-    conversation_.add("assistant", result.text);
-    request_.stream += 1;
-    return result;
+    return go_on(callback);
   } catch (...) {
     conversation_.remove_last();
     throw;
   }
 }
 
+Generation ChatSession::retry(const PieceCallback& callback) {
+  const chat::Value answer = conversation_.remove_last();
+  taken_back_ = true;
+  try {
+    return go_on(callback);
+  } catch (...) {
+    conversation_.add(answer);
+    throw;
+  }
+}
+
+std::optional<std::string> ChatSession::undo() {
+  if (!conversation_.has_turn()) return std::nullopt;
+  taken_back_ = true;
+  conversation_.remove_last();
+  return conversation_.remove_last().as_dict().named("content")->text().bytes();
+}
+
+Generation ChatSession::go_on(const PieceCallback& callback) {
+  const chat::Text whole = conversation_.text();
+  const std::int32_t before = length();
+  const std::vector<TokenId> tokens = cut_back(whole);
+  computed_again_ = taken_back_ ? 0 : before - length();
+  const Mark prompt = {whole.size(), length() + static_cast<std::int32_t>(tokens.size())};
+  const Generation result = sequence_.generate(tokens, request_, callback);
+  taken_back_ = false;
+  kept_ = whole.bytes() + result.text;
+  marks_.push_back(prompt);
+  const auto answered = sequence_.tokens().subspan(static_cast<std::size_t>(prompt.tokens));
+  // If a stop text cut a token in two, the answer's end is no place to go on from.
+  const bool exact = engine_.detokenize(answered) == result.text;
+  if (exact && !result.text.empty()) marks_.push_back({kept_.size(), length()});
+  conversation_.add("assistant", result.text);
+  request_.stream += 1;
+  return result;
+}
+
+// Keeps of the sequence what `whole` begins with; returns the tokens of the rest.
+std::vector<TokenId> ChatSession::cut_back(const chat::Text& whole) {
+  const std::string_view text = whole.view();
+  const auto differs = std::mismatch(kept_.begin(), kept_.end(), text.begin(), text.end()).first;
+  const auto common = static_cast<std::size_t>(differs - kept_.begin());
+  while (!marks_.empty() && marks_.back().bytes > common) marks_.pop_back();
+  if (!marks_.empty() && marks_.back().bytes == text.size()) {
+    // All of it is there. Its last token leads on.
+    const std::int32_t last = marks_.back().tokens - 1;
+    const TokenId token = sequence_.tokens()[static_cast<std::size_t>(last)];
+    marks_.pop_back();
+    sequence_.truncate(last);
+    return {token};
+  }
+  const Mark end = marks_.empty() ? Mark{0, 0} : marks_.back();
+  const chat::Text rest = whole.substr(end.bytes);
+  std::vector<TokenId> tokens =
+      tokens_of(engine_, rest, conversation_.raw(), request_.add_bos, end.tokens);
+  sequence_.truncate(end.tokens);
+  return tokens;
+}
+
 void ChatSession::reset() {
   conversation_.clear();
   sequence_ = engine_.new_sequence();
   kept_.clear();
-  exact_ = true;
+  marks_.clear();
   computed_again_ = 0;
 }
 

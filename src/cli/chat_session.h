@@ -1,7 +1,12 @@
 // A conversation with a model whose KV is kept from turn to turn.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/conversation.h"
 #include "coppice.h"
@@ -16,10 +21,15 @@ class ChatSession {
         request_(request),
         sequence_(engine.new_sequence()) {}
 
-  /// Says `text` and has the model answer. Only what is new since the last answer is computed,
-  /// unless the template changed what was said before; computed_again() then says how much. If it
+  /// Says `text` and has the model answer. Only what is new is computed, and, if the template
+  /// changed what was said before, all from there on; computed_again() then says how much. If it
   /// throws, nothing was said.
   Generation answer(const std::string& text, const PieceCallback& callback);
+  /// Has the model answer the last message once more, by other random numbers, in place of its
+  /// last answer. If it throws, that answer stands. There is a message.
+  Generation retry(const PieceCallback& callback);
+  /// Takes the last message and its answer back, and returns the message; nothing if none is left.
+  std::optional<std::string> undo();
 
   /// Tokens of the last answer's context that had been computed before and were computed again.
   std::int32_t computed_again() const { return computed_again_; }
@@ -29,12 +39,21 @@ class ChatSession {
   void reset();
 
  private:
+  /// Where the text that the sequence holds and its tokens end together.
+  struct Mark {
+    std::size_t bytes;
+    std::int32_t tokens;
+  };
+  Generation go_on(const PieceCallback& callback);
+  std::vector<TokenId> cut_back(const chat::Text& whole);
+
   Engine& engine_;
   Conversation conversation_;
   GenerateOptions request_;
   Sequence sequence_;
-  std::string kept_;   ///< the text whose tokens the sequence holds
-  bool exact_ = true;  ///< kept_ is that text, to the byte
+  std::string kept_;         ///< the text whose tokens the sequence holds
+  std::vector<Mark> marks_;  ///< at the ends of prompts and answers, in order
+  bool taken_back_ = false;  ///< something was, since the last answer
   std::int32_t computed_again_ = 0;
 };
 

@@ -10,8 +10,10 @@ namespace coppice::cli {
 int advise(const std::vector<std::string>& arguments);
 int audit(const std::vector<std::string>& arguments);
 int chat(const std::vector<std::string>& arguments);
+int completion(const std::vector<std::string>& arguments);
 int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
+int man(const std::vector<std::string>& arguments);
 int plan(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);

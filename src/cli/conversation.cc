@@ -72,6 +72,12 @@ void Conversation::add(const std::string& role, const std::string& content) {
   messages_.push_back(chat::message(role, content));
 }
 
+chat::Value Conversation::remove_last() {
+  chat::Value last = std::move(messages_.back());
+  messages_.pop_back();
+  return last;
+}
+
 void Conversation::add_json(std::string_view json, const std::string& where) {
   add_list(chat::parse_json(json, where, true), where);
 }

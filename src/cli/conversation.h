@@ -26,7 +26,11 @@ class Conversation {
   void add_json(std::string_view json, const std::string& where);
   /// The same of a list that is parsed.
   void add_list(const chat::Value& list, const std::string& where);
-  void remove_last() { messages_.pop_back(); }
+  void add(const chat::Value& message) { messages_.push_back(message); }
+  /// Of at least one message.
+  chat::Value remove_last();
+  /// Whether anything was said and answered since clear().
+  bool has_turn() const { return messages_.size() >= (system_.empty() ? 2U : 3U); }
   /// Forgets all messages but --system's.
   void clear();
   /// As a JSON list that add_json() reads, without --system's message.

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/stopwatch.h"
 #include "cli/acceptance_vector.h"
 #include "cli/batch.h"
 #include "cli/command.h"
@@ -16,8 +15,8 @@
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/samples.h"
+#include "cli/streamed_text.h"
 #include "cli/terminal.h"
-#include "cli/totals.h"
 
 namespace coppice::cli {
 namespace {
@@ -25,42 +24,24 @@ namespace {
 /// Writes one text, as it comes or as JSON.
 Generation write_text(Engine& engine, const Prompt& prompt, const GenerateOptions& request,
                       bool json, ProgressLine& progress) {
-  bool reader_gone = false;
+  StreamedText shown;
   std::size_t produced = 0;
-  std::size_t shown = 0;  // bytes of the text
-  const bool shows_tokens = !json && !engine.has_tokenizer();
+  const bool shows_ids = !json && !engine.has_tokenizer();
   const PieceCallback callback = [&](const Piece& piece) {
-    try {
-      produced += piece.tokens.size();
-      if (json) {
-        progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
-      } else if (shows_tokens) {
-        std::string ids;
-        for (const TokenId token : piece.tokens) {
-          ids +=
-              (produced > piece.tokens.size() || !ids.empty() ? "," : "") + std::to_string(token);
-        }
-        write_out(ids);
-      } else {
-        write_generated(piece.text);
-        shown += piece.text.size();
-      }
-    } catch (const ClosedPipe&) {
-      reader_gone = true;
-      return false;
-    }
+    const bool first = produced == 0;
+    produced += piece.tokens.size();
+    if (shows_ids) return shown.put((first ? "" : ",") + id_list(piece.tokens));
+    if (!json) return shown.put(piece.text);
+    progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
     return !InterruptWatch::interrupted();
   };
   Generation result = prompt.ids ? engine.generate(prompt.tokens, request, callback)
                                  : engine.generate(prompt.text, request, callback);
   progress.clear();
-  if (reader_gone) throw ClosedPipe{};
   if (json) {
-    write_out(json_line(to_json(result, request.logprobs)));
+    write_out(json_line(to_json(engine, result, request.logprobs)));
   } else {
-    // What was held back when the text was cut short.
-    if (!shows_tokens) write_generated(std::string_view(result.text).substr(shown));
-    write_out("\n");
+    shown.finish(shows_ids ? id_list(result.tokens) : result.text);
   }
   if (result.finish_reason == FinishReason::context) {
     tell(cat("the context of ", engine.context_length(), " tokens is full"));
@@ -94,8 +75,9 @@ int generate(const std::vector<std::string>& arguments) {
       "messages", po::value<std::string>()->value_name("FILE"),
       "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
   po::options_description output("Output");
-  output.add_options()("format", po::value<std::string>()->default_value("text")->value_name("F"),
-                       "text (streams) or json (one object at the end)")(
+  output.add_options()("format",
+                       po::value<std::string>()->default_value("text")->value_name("text|json"),
+                       "text streams, json is one object at the end")(
       "stats", "print the table of statistics to standard error (on a terminal always)");
   po::options_description all;
   all.add(options)
@@ -167,7 +149,7 @@ int generate(const std::vector<std::string>& arguments) {
   }
 
   const InterruptWatch interrupts;
-  std::string table;
+  std::string table, stopped;
   if (samples > 1) {
     Request many;
     many.prompt = prompt.text;
@@ -175,20 +157,21 @@ int generate(const std::vector<std::string>& arguments) {
     many.tokens = prompt.tokens;
     many.options = request;
     many.n = samples;
-    const double start = now_seconds();
-    Totals totals;
-    for (const Generation& sample : write_samples(engine, std::move(many), json, progress)) {
-      totals.add(sample);
+    if (request.sampling.temperature == 0.0) {
+      tell(cat("at temperature 0 all ", samples,
+               " samples are the same text; --temperature 0.8 "
+               "makes them differ"));
     }
-    table = totals.table(now_seconds() - start);
+    Samples written = write_samples(engine, std::move(many), json, progress);
+    table = std::move(written.table);
+    stopped = std::move(written.stopped);
   } else {
     table = to_table(write_text(engine, prompt, request, json, progress));
   }
   const bool tells = values.count("stats") != 0 || (stderr_is_terminal() && !json);
   if (tells) std::cerr << '\n' << table;
-  // One text's table has its seed.
-  const bool seed_is_told = json || (tells && samples == 1);
-  if (!seed_is_told && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
+  if (!stopped.empty()) tell(stopped);
+  if (!json && !tells && values.count("seed") == 0 && request.sampling.temperature > 0.0) {
     std::cerr << "seed " << request.seed << '\n';
   }
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

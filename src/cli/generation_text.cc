@@ -1,7 +1,13 @@
 #include "cli/generation_text.h"
 
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "engine/access.h"
 
 namespace coppice::cli {
 namespace {
@@ -10,9 +16,44 @@ using Json = nlohmann::ordered_json;
 
 const std::string none = name_of(Plain{});
 
+/// "text", or "bytes" if the token is no text of its own; a special token by its name.
+Json token_json(const Tokenizer* tokenizer, TokenId token, double logprob) {
+  Json json = {{"token", token}};
+  if (tokenizer != nullptr) {
+    const std::string bytes = tokenizer->bytes_of(token);
+    if (bytes.empty() && !tokenizer->piece(token).empty()) {
+      json["text"] = tokenizer->piece(token);
+      json["special"] = true;
+    } else if (is_valid_utf8(bytes)) {
+      json["text"] = bytes;
+    } else {
+      Json list = Json::array();
+      for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+      json["bytes"] = std::move(list);
+    }
+  }
+  json["logprob"] = logprob;
+  return json;
+}
+
+Json logprobs_json(Engine& engine, const std::vector<TokenLogprob>& logprobs) {
+  const Tokenizer* tokenizer = nullptr;
+  if (engine.has_tokenizer()) tokenizer = &EngineAccess(engine).tokenizer();
+  Json list = Json::array();
+  for (const TokenLogprob& entry : logprobs) {
+    Json top = Json::array();
+    for (const auto& [token, logprob] : entry.top) {
+      top.push_back(token_json(tokenizer, token, logprob));
+    }
+    list.push_back(token_json(tokenizer, entry.token, entry.logprob));
+    list.back()["top"] = std::move(top);
+  }
+  return list;
+}
+
 }  // namespace
 
-nlohmann::ordered_json to_json(const Generation& generation, bool with_logprobs) {
+nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, bool with_logprobs) {
   const Statistics& s = generation.statistics;
   const Used& used = generation.used;
   Json json;
@@ -20,6 +61,7 @@ nlohmann::ordered_json to_json(const Generation& generation, bool with_logprobs)
   json["tokens"] = generation.tokens;
   json["new_tokens"] = generation.tokens.size();
   json["prompt_tokens"] = s.prompt_tokens;
+  json["cached_tokens"] = s.cached_tokens;
   json["finish_reason"] = name_of(generation.finish_reason);
   json["prefill_tokens"] = s.prefill_tokens;
   json["steps"] = s.steps;
@@ -41,17 +83,7 @@ nlohmann::ordered_json to_json(const Generation& generation, bool with_logprobs)
                      {"total", s.seconds.total}};
   json["tokens_per_second"] = s.tokens_per_second;
   json["decode_tokens_per_second"] = s.decode_tokens_per_second;
-  if (with_logprobs) {
-    Json list = Json::array();
-    for (const TokenLogprob& entry : generation.logprobs) {
-      Json top = Json::array();
-      for (const auto& [token, logprob] : entry.top) {
-        top.push_back({{"token", token}, {"logprob", logprob}});
-      }
-      list.push_back({{"token", entry.token}, {"logprob", entry.logprob}, {"top", top}});
-    }
-    json["logprobs"] = std::move(list);
-  }
+  if (with_logprobs) json["logprobs"] = logprobs_json(engine, generation.logprobs);
   json["policy"] = used.policy;
   if (!used.planned_for.empty()) json["planned_for"] = used.planned_for;
   json["acceptance"] = name_of(used.acceptance);
@@ -69,19 +101,50 @@ std::string json_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string table_line(const char* name, const std::string& value) {
+  std::string text = cat("  ", name);
+  text.resize(19, ' ');
+  return text + value + "\n";
+}
+
+std::string as_used(const Used& used) {
+  return cat(used.policy, ", ", name_of(used.acceptance), ", temperature ", used.temperature,
+             " (draft ", used.draft_temperature, "), seed ", used.seed, ", ", machine_of(used));
+}
+
+std::string machine_of(const Used& used) {
+  return cat(used.device, " ", used.dtype,
+             used.kv_dtype == used.dtype ? "" : ", KV " + used.kv_dtype);
+}
+
+std::string id_list(std::span<const TokenId> tokens) {
+  std::string ids;
+  for (const TokenId token : tokens) ids += (ids.empty() ? "" : ",") + std::to_string(token);
+  return ids;
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return "out of memory; use a smaller --parallel, --kv-tokens or --tree-size";
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
 std::string to_table(const Generation& generation) {
   const Statistics& s = generation.statistics;
   const Used& used = generation.used;
   std::string text;
-  char line[200];
   const auto add = [&](const char* name, const char* format, auto... values) {
     char value[160];
     std::snprintf(value, sizeof value, format, values...);
-    std::snprintf(line, sizeof line, "  %-16s %s\n", name, value);
-    text += line;
+    text += table_line(name, value);
   };
-  add("tokens", "%zu new after %d of prompt, ended by %s", generation.tokens.size(),
-      s.prompt_tokens, name_of(generation.finish_reason));
+  const std::string kept = s.cached_tokens > 0 ? cat(" (", s.cached_tokens, " kept)") : "";
+  add("tokens", "%zu new after %d of prompt%s, ended by %s", generation.tokens.size(),
+      s.prompt_tokens, kept.c_str(), name_of(generation.finish_reason));
   if (s.steps > 0) {
     add("speed", "%.1f tokens/s, %.1f without prefill", s.tokens_per_second,
         s.decode_tokens_per_second);
@@ -91,21 +154,15 @@ std::string to_table(const Generation& generation) {
     add("speed", "%.1f tokens/s, all prefill", s.tokens_per_second);
   }
   if (used.policy != none) {
-    char requested[16] = "auto";
-    if (used.tree_size > 0) std::snprintf(requested, sizeof requested, "%d", used.tree_size);
-    add("tree size", "%.1f on average (%s), %lld draft passes", s.tree_size_mean, requested,
+    const std::string requested = used.tree_size > 0 ? cat(used.tree_size) : "auto";
+    add("tree size", "%.1f on average (%s), %lld draft passes", s.tree_size_mean, requested.c_str(),
         static_cast<long long>(s.draft_passes));
   }
   add("seconds", "load %.3f, prefill %.3f, draft %.3f, verify %.3f, sampling %.3f, other %.3f",
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
-  if (!used.planned_for.empty()) add("tree planned for", "%s", used.planned_for.c_str());
-  const std::string kv = used.kv_dtype == used.dtype ? "" : ", KV " + used.kv_dtype;
-  add("as used", "%s, %s, temperature %g (draft %g), seed %llu, %s %s%s", used.policy.c_str(),
-      name_of(used.acceptance), used.temperature, used.draft_temperature,
-      static_cast<unsigned long long>(used.seed), used.device.c_str(), used.dtype.c_str(),
-      kv.c_str());
-  return text;
+  if (!used.planned_for.empty()) text += table_line("tree planned for", used.planned_for);
+  return text + table_line("as used", as_used(used));
 }
 
 }  // namespace coppice::cli

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
+#include <nlohmann/json.hpp>
 
-#include "base/memory_limit.h"
 #include "cli/command.h"
+#include "cli/generation_text.h"
+#include "cli/info_report.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -13,9 +14,7 @@
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
-#include "models/checkpoint.h"
 #include "models/model.h"
-#include "models/weights.h"
 #include "study/number_text.h"
 
 namespace coppice::cli {
@@ -23,20 +22,29 @@ namespace {
 
 po::options_description machine_options() {
   po::options_description d("Machine");
-  d.add_options()("cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
-                  "f32 or bf16: the type of activations on the CPU")(
-      "device", po::value<std::string>()->default_value("cpu")->value_name("D"),
+  d.add_options()(
+      "cpu-dtype",
+      po::value<std::string>()->default_value("f32")->value_name(any_of(all_cpu_dtypes)),
+      "the type of activations on the CPU")(
+      "device", po::value<std::string>()->default_value("cpu")->value_name(any_of(all_devices)),
       "whose memory is planned: cpu's or, with cuda, the card's")(
-      "kv-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
-      "auto, f32, bf16 or f16: what keys and values are kept in; a GPU takes the model's type")(
+      "kv-dtype",
+      po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
+      "what keys and values are kept in; a GPU takes the model's type")(
       "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-      "KV slots per model; 0: from the context and the memory")(
-      "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-      "part of the card's memory that may be used")(
+      "tokens whose keys and values (KV) each model keeps, for all texts together; 0: one context "
+      "of up to 8192, or 2048 for each of --parallel texts, within a quarter of the free memory "
+      "(on "
+      "a GPU: what it has)")("gpu-memory-fraction",
+                             po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
+                             "part of the card's memory that may be used")(
       "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree")(
       "parallel", po::value<std::int32_t>()->default_value(1)->value_name("N"),
-      "texts side by side, as `generate --batch` and `--n` write them");
+      "texts side by side, as `generate --batch` and `--n` write them; more of them plan more KV, "
+      "and rows for all of their trees in one pass")(
+      "format", po::value<std::string>()->default_value("text")->value_name("text|json"),
+      "json: one object, whose names src/cli/README.md lists");
   return d;
 }
 
@@ -60,33 +68,39 @@ std::string megabytes(std::int64_t bytes) {
   return cat(study::fixed(static_cast<double>(bytes) / 1e6, 1), " MB");
 }
 
-/// What the pair takes of the host's memory, but for the passes' smaller scratch space. Throws
-/// Error(failure) if the KV memory does not fit.
-std::string describe_cpu_memory(const EngineOptions& options, const Device& device) {
-  const ModelConfig target = read_config(options.target);
-  std::optional<ModelConfig> draft;
-  if (!options.draft.empty()) draft = read_config(options.draft);
-  const DType type = cpu_type(options.cpu_dtype);
-  const std::int64_t of_target = packed_bytes(target, Checkpoint(options.target), type);
-  const std::int64_t of_draft = draft ? packed_bytes(*draft, Checkpoint(options.draft), type) : 0;
-  const std::int64_t available = available_memory();
-  const DType kv_type = device.kv_dtype();
-  const KvTokens kv = plan_host_kv(options, target, draft ? &*draft : nullptr, kv_type,
-                                   std::max<std::int64_t>(0, available - of_target - of_draft));
-  const std::int64_t of_kv = kv.target * kv_bytes_per_token(target, kv_type) +
-                             (draft ? kv.draft * kv_bytes_per_token(*draft, kv_type) : 0);
-  const std::int64_t of_tables =
-      rope_bytes(target, options) + (draft ? rope_bytes(*draft, options) : 0);
-  EngineOptions settled = options;
-  settled.max_batch_rows = plan_host_rows(options, available);
-  const std::int64_t of_logits = logit_bytes(settled, target, draft ? &*draft : nullptr);
+std::string describe(const HostMemory& memory) {
   return line("CPU memory",
-              cat(megabytes(of_target + of_draft + of_kv + of_logits + of_tables), ": weights ",
-                  megabytes(of_target), draft ? cat(" and the draft's ", megabytes(of_draft)) : "",
-                  ", KV of ", kv.target, " tokens ", megabytes(of_kv), ", rotary tables ",
-                  megabytes(of_tables), ", logits and distributions ", megabytes(of_logits),
-                  "; free now ", megabytes(available))) +
-         line("at a time", describe_batch(options.max_sequences, settled.max_batch_rows));
+              cat(megabytes(memory.bytes()), ": weights ", megabytes(memory.target_weights),
+                  memory.draft_weights > 0
+                      ? cat(" and the draft's ", megabytes(memory.draft_weights))
+                      : "",
+                  ", KV of ", memory.kv_tokens.target, " tokens ", megabytes(memory.kv),
+                  ", rotary tables ", megabytes(memory.rotary), ", logits and distributions ",
+                  megabytes(memory.logits), "; free now ", megabytes(memory.available))) +
+         line("at a time", describe_batch(memory.sequences, memory.batch_rows));
+}
+
+int print_json(const EngineOptions& options) {
+  nlohmann::ordered_json json;
+  if (options.target.empty()) {
+    json["machine"] = machine_json();
+    write_out(json_line(json));
+    return 0;
+  }
+  const auto device = make_engine_device(options);
+  json = model_json(options.target, device->kv_dtype());
+  json["machine"] = machine_json();
+  const bool runs = json["runs"];
+  if (runs) {
+    json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
+                                                  : to_json(plan_memory(options, *device));
+  }
+  write_out(json_line(json));
+  if (!runs) {
+    throw_failure(cat("model folder ", quote(options.target.string()),
+                      ": coppice cannot run it; \"cannot_run\" says why"));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -107,7 +121,9 @@ int info(const std::vector<std::string>& arguments) {
           values, hidden, positional)) {
     return 0;
   }
+  const bool json = wants_json(values);
   if (values.count("dir") == 0) {
+    if (json) return print_json({});
     write_out(describe_machine());
     return 0;
   }
@@ -124,6 +140,7 @@ int info(const std::vector<std::string>& arguments) {
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
+  if (json) return print_json(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());
   std::string text = model.text + describe_machine();
@@ -135,7 +152,7 @@ int info(const std::vector<std::string>& arguments) {
   text += line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
           line("--cpu-dtype bf16", describe_cpu_bf16());
   write_out(text);  // whatever the plan says
-  write_out(device->shares_host_memory() ? describe_cpu_memory(options, *device)
+  write_out(device->shares_host_memory() ? describe(plan_host_memory(options, *device))
                                          : describe(plan_memory(options, *device)));
   return 0;
 }

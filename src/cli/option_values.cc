@@ -1,5 +1,7 @@
 #include "cli/option_values.h"
 
+#include "cli/nearest.h"
+
 namespace coppice::cli {
 
 std::vector<std::string> items_in(const std::string& option, const std::string& list) {
@@ -18,6 +20,21 @@ std::vector<std::string> items_in(const std::string& option, const std::string& 
     from = comma + 1;
   }
   return items;
+}
+
+void refuse_value(const std::string& where, const std::string& text,
+                  const std::vector<std::string>& words) {
+  std::string names;
+  for (const std::string& word : words) names += (names.empty() ? "" : ", ") + word;
+  const std::string meant = nearest(text, words);
+  throw_usage(cat(where, " ", quote(text), " is unknown; ",
+                  meant.empty() ? "use" : cat("did you mean ", meant, "? Use"), " one of ", names));
+}
+
+std::string choice_in(const std::string& where, const std::string& text,
+                      const std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), text) == words.end()) refuse_value(where, text, words);
+  return text;
 }
 
 std::string shell_word(const std::string& text) {

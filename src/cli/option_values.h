@@ -46,15 +46,23 @@ std::vector<Number> numbers_in(const std::string& option, const std::string& lis
   return numbers;
 }
 
+/// Throws Error(usage): `text` is none of the `words` that `where` takes, one of which was probably
+/// meant.
+[[noreturn]] void refuse_value(const std::string& where, const std::string& text,
+                               const std::vector<std::string>& words);
+/// `text`, which is one of `words`, or refuse_value().
+std::string choice_in(const std::string& where, const std::string& text,
+                      const std::vector<std::string>& words);
+
 /// The one of `all` that name_of() calls so. Throws Error(usage), which lists their names.
 template <typename Values>
 auto named(const std::string& option, const std::string& text, const Values& all) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto value : all) {
     if (text == name_of(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+    names.emplace_back(name_of(value));
   }
-  throw_usage(cat("--", option, " ", quote(text), " is unknown; use one of ", names));
+  refuse_value(cat("--", option), text, names);
 }
 
 /// What `parse` makes of each item of a list whose repetitions mean nothing: equal ones once.
@@ -68,6 +76,14 @@ auto choices_in(const std::string& option, const std::string& list, Parse parse)
     }
   }
   return choices;
+}
+
+/// The names of `all` as --help shows them for a value: "auto|cpu|cuda".
+template <typename Values>
+std::string any_of(const Values& all) {
+  std::string names;
+  for (const auto value : all) names += (names.empty() ? "" : "|") + std::string(name_of(value));
+  return names;
 }
 
 /// A word as a shell takes it, in quotes if it needs them.

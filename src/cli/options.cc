@@ -1,8 +1,10 @@
 #include "cli/options.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <random>
 #include <sstream>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -79,8 +81,78 @@ std::string range_of(const std::string& option) {
                   option != nullptr ? kind_of(*option) : "number", range_of(name), "; see --help"));
 }
 
+/// What parse() is to leave --help's parts in, instead of printing them.
+CommandHelp* asked_help = nullptr;
+
 // Every word has a place, so that one that belongs to no option can be named.
 constexpr const char* stray = "word without an option";
+
+/// The option of this long name; null if there is none.
+const po::option_description* find(const po::options_description& all, const std::string& name) {
+  return name.empty() ? nullptr : all.find_nothrow(name, false);
+}
+
+[[noreturn]] void refuse_option(const std::string& typed, const po::options_description& all) {
+  std::vector<std::string> known;
+  for (const auto& option : all.options()) {
+    if (option->long_name() != stray) known.push_back("--" + option->long_name());
+  }
+  for (const auto& [alias, option] : option_aliases) {
+    if (std::string_view(alias).starts_with("--") && find(all, option) != nullptr) {
+      known.emplace_back(alias);
+    }
+  }
+  const bool one_dash = !typed.starts_with("--") && typed.size() > 3;
+  const std::string meant = typed.size() < 3 ? "" : nearest((one_dash ? "-" : "") + typed, known);
+  throw_usage(cat("option ", quote(typed), " is unknown",
+                  meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
+}
+
+/// `arguments` with aliases spelt out. Boost would take -prompt for -p with the value rompt, so
+/// that words with one dash are looked at here.
+std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
+                                   const po::options_description& all) {
+  std::vector<std::string> words;
+  for (auto word = arguments.begin(); word != arguments.end(); ++word) {
+    if (*word == "--") {
+      words.insert(words.end(), word, arguments.end());
+      break;
+    }
+    const auto equals = std::min(word->find('='), word->size());
+    const std::string head = word->substr(0, equals);
+    std::string name;
+    for (const auto& [alias, option] : option_aliases) {
+      if (head == alias && find(all, option) != nullptr) name = option;
+    }
+    const bool aliased = !name.empty();
+    const bool one_dash = head.size() > 1 && head[0] == '-' && head[1] != '-';
+    const bool is_number = one_dash && (head[1] == '.' || (head[1] >= '0' && head[1] <= '9'));
+    if (one_dash && !aliased && head != "-h" && !is_number) refuse_option(head, all);
+    if (!aliased && head.starts_with("--")) name = head.substr(2);
+    words.push_back(aliased ? cat("--", name, word->substr(equals)) : *word);
+    const po::option_description* option = find(all, name);
+    const bool takes_next = option != nullptr && option->semantic()->max_tokens() > 0 &&
+                            equals == word->size() && word + 1 != arguments.end();
+    if (takes_next) words.push_back(*++word);
+  }
+  return words;
+}
+
+/// The aliases of options that a command has, as lines of its --help.
+std::string alias_lines(const po::options_description& all) {
+  constexpr std::size_t columns = 80;
+  std::string text, line;
+  for (const auto& [alias, option] : option_aliases) {
+    if (find(all, option) == nullptr) continue;
+    const std::string words = cat(alias, " for --", option);
+    if (line.size() + 2 + words.size() > columns) {
+      text += line + ",\n";
+      line.clear();
+    }
+    line += cat(line.empty() ? (text.empty() ? "Short: " : "  ") : ", ", words);
+  }
+  return line.empty() ? "" : cat("\n", text, line, "\n");
+}
 
 }  // namespace
 
@@ -96,7 +168,7 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
   if (!takes_all) places.add(stray, -1);
   using namespace po::command_line_style;
   try {
-    po::store(po::command_line_parser(arguments)
+    po::store(po::command_line_parser(spelt_out(arguments, all))
                   .options(all)
                   .positional(places)
                   .style(unix_style & ~allow_guessing)
@@ -106,14 +178,7 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
   } catch (const po::invalid_option_value& error) {
     throw_malformed(error, all);
   } catch (const po::unknown_option& error) {
-    std::vector<std::string> known;
-    for (const auto& option : all.options()) {
-      if (option->long_name() != stray) known.push_back("--" + option->long_name());
-    }
-    const std::string typed = error.get_option_name();
-    const std::string meant = nearest(typed, known);
-    throw_usage(cat("option ", quote(typed), " is unknown",
-                    meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
+    refuse_option(error.get_option_name(), all);
   } catch (const po::error& error) {
     throw_usage(cat(error.what(), "; see --help"));
   }
@@ -126,13 +191,24 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
                         : "give values as --option VALUE",
                     " (see --help)"));
   }
-  if (values.count("help") != 0) {
-    std::ostringstream text;
-    text << usage << "\n" << options;
-    write_out(text.str());
+  if (values.count("help") == 0) return true;
+  if (asked_help != nullptr) {
+    asked_help->usage = usage;
+    asked_help->options.add(options);
     return false;
   }
-  return true;
+  std::ostringstream text;
+  text << usage << "\n" << options << alias_lines(options);
+  write_out(text.str());
+  return false;
+}
+
+CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments)) {
+  CommandHelp help;
+  CommandHelp* const before = std::exchange(asked_help, &help);
+  run({"--help"});
+  asked_help = before;
+  return help;
 }
 
 po::options_description cpu_model_options() {
@@ -145,12 +221,14 @@ po::options_description cpu_model_options() {
       "folder of the draft, or none for plain decoding")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
-      "cpu-dtype", po::value<std::string>()->default_value("f32")->value_name("T"),
+      "cpu-dtype",
+      po::value<std::string>()->default_value("f32")->value_name(any_of(all_cpu_dtypes)),
       "type of activations on the CPU: f32 (weights stay in the type they are stored in), or bf16, "
       "which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info DIR "
       "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
       "avx512_bf16 or amx")(
-      "kv-dtype", po::value<std::string>()->default_value("auto")->value_name("T"),
+      "kv-dtype",
+      po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
       "type of keys and values: f32, bf16, f16, or auto: f32 on the CPU, the model's type on a "
       "GPU, which takes no other. 16 bits halve the KV's memory and read long texts faster; their "
       "rounding changes the target's logits a little")(
@@ -163,8 +241,9 @@ po::options_description model_options() {
   po::options_description d("Models and device");
   const po::options_description shared = cpu_model_options();
   for (const auto& option : shared.options()) d.add(option);
-  d.add_options()("device", po::value<std::string>()->default_value("auto")->value_name("D"),
-                  "auto (a GPU if there is one; info says), cpu or cuda")(
+  d.add_options()("device",
+                  po::value<std::string>()->default_value("auto")->value_name(any_of(all_devices)),
+                  "auto: a GPU if there is one; info says")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
       "part of a GPU's memory that may be used")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
@@ -227,11 +306,12 @@ po::options_description drafting_options(const UsualValues& usual) {
       "draft-temperature", po::value<double>()->value_name("F"),
       "rejection: the temperature at which children are drawn; else how far the draft is believed, "
       "its belief temperature; 0.001 to 100. If not given, the target's, and else learned as the "
-      "text is written")(
-      "acceptance",
-      po::value<std::string>()->default_value("auto", usual.acceptance)->value_name("A"),
-      usual.acceptance_help)("sampled-children",
-                             "at temperature 0, draw the children instead of taking the top")(
+      "text is written")("acceptance",
+                         po::value<std::string>()
+                             ->default_value("auto", usual.acceptance)
+                             ->value_name(any_of(acceptances_and_auto)),
+                         usual.acceptance_help)(
+      "sampled-children", "at temperature 0, draw the children instead of taking the top")(
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
       "does, not by what the noise and this text tell of acceptance");
@@ -251,12 +331,14 @@ std::int32_t count_in(const po::variables_map& values, const char* option, std::
                   bounded ? cat(" to ", most) : std::string(" or more")));
 }
 
+double progress_seconds(const po::variables_map& values) {
+  const double seconds = values["progress"].as<double>();
+  if (seconds >= 0.0 && std::isfinite(seconds)) return seconds;
+  throw_usage(cat("--progress ", seconds, ": use seconds between two lines, or 0 for none"));
+}
+
 bool wants_json(const po::variables_map& values) {
-  const std::string& format = values["format"].as<std::string>();
-  if (format != "text" && format != "json") {
-    throw_usage(cat("--format ", quote(format), " is unknown; use text or json"));
-  }
-  return format == "json";
+  return choice_in("--format", values["format"].as<std::string>(), {"text", "json"}) == "json";
 }
 
 std::int64_t count_or_auto(const std::string& option, const std::string& text, std::int64_t most) {
@@ -269,8 +351,7 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
 }
 
 CpuDtype cpu_dtype_in(const std::string& text) {
-  constexpr std::array all = {CpuDtype::f32, CpuDtype::bf16};
-  return text == "auto" ? CpuDtype::f32 : named("cpu-dtype", text, all);
+  return text == "auto" ? CpuDtype::f32 : named("cpu-dtype", text, all_cpu_dtypes);
 }
 
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {

@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,12 +26,13 @@ inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cp
                                            DeviceKind::cuda};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
+inline constexpr std::array all_cpu_dtypes = {CpuDtype::f32, CpuDtype::bf16};
 /// What --cpu-dtype says; "auto" is f32.
 CpuDtype cpu_dtype_in(const std::string& text);
 
-/// Parses `arguments`; an unknown option, a missing or malformed value or a word that belongs to no
-/// option is Error(usage). `--help` prints `usage` and the options to standard output and returns
-/// false.
+/// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
+/// belongs to no option is Error(usage). `--help` prints `usage` and the options to standard output
+/// and returns false.
 bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
            const std::string& usage, po::variables_map& values,
            const po::options_description& hidden = {},
@@ -49,6 +51,25 @@ struct UsualValues {
       "faster one, which is then named: by --tree-size if that or a cost table is given, so that a "
       "seed repeats its text, else also by the speed of earlier texts of the program";
 };
+
+/// What a command's --help prints, in parts.
+struct CommandHelp {
+  std::string usage;
+  po::options_description options;
+};
+/// Of a command that takes the words after its name.
+CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments));
+
+/// Other spellings of options, of every command that has these.
+inline constexpr std::array<std::pair<const char*, const char*>, 8> option_aliases = {
+    {{"-m", "target"},
+     {"-md", "draft"},
+     {"-p", "prompt"},
+     {"-f", "prompt-file"},
+     {"-n", "max-new-tokens"},
+     {"-t", "threads"},
+     {"-s", "seed"},
+     {"--temp", "temperature"}}};
 
 po::options_description model_options();
 /// The same without the choice of a device: the command computes on the CPU.
@@ -81,6 +102,9 @@ std::string text_in(const po::variables_map& values, const char* option);
 /// The value of a count. Error(usage) names the option if it is not from `least` to `most`.
 std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
                       std::int32_t most = std::numeric_limits<std::int32_t>::max());
+
+/// What --progress says. Error(usage) for less than 0, and for what is no number.
+double progress_seconds(const po::variables_map& values);
 
 /// Whether --format says json. Error(usage) where it says neither that nor text.
 bool wants_json(const po::variables_map& values);

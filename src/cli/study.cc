@@ -41,8 +41,8 @@ int study(const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) command.request.command += " " + shell_word(word);
   for (const std::string& note : command.notes) tell(note);
   ProgressLine progress(true);
-  const double every = stderr_is_terminal() ? 0.0 : values["progress"].as<double>();
-  ProgressLog log(std::cerr, every, now_seconds);
+  const double every = progress_seconds(values);
+  ProgressLog log(std::cerr, stderr_is_terminal() ? 0.0 : every, now_seconds);
   const InterruptWatch interrupts;
   study::StudyHooks hooks;
   hooks.progress = [&](const std::string& what, double fraction) {

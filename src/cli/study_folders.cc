@@ -20,8 +20,10 @@ struct Words {
 /// False: help was printed.
 bool read_words(const std::vector<std::string>& arguments, const std::string& usage, Words& words) {
   po::options_description options("Options"), hidden;
-  options.add_options()("format", po::value<std::string>()->default_value("text")->value_name("F"),
-                        "of the tables printed: text, markdown, latex or csv");
+  options.add_options()(
+      "format",
+      po::value<std::string>()->default_value("text")->value_name("text|markdown|latex|csv"),
+      "of the tables printed");
   hidden.add_options()("folder", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
   positional.add("folder", -1);

@@ -19,7 +19,9 @@ study::GridLists grid_lists(const po::variables_map& values) {
   const auto list = [&](const char* option, auto parse) {
     return choices_in(option, values[option].as<std::string>(), parse);
   };
-  lists.policies = list("policies", [](const std::string& text) { return text; });
+  const std::vector<std::string> policies = study::study_policy_names();
+  lists.policies = list(
+      "policies", [&](const std::string& text) { return choice_in("--policies", text, policies); });
   lists.tree_sizes =
       list("tree-sizes", [](const std::string& text) { return tree_size_in("tree-sizes", text); });
   lists.temperatures = list("temperatures", [](const std::string& text) {
@@ -145,8 +147,9 @@ po::options_description study_options() {
       "given, one thread; speeds then compare within the study only")(
       "progress", po::value<double>()->default_value(30.0, "30")->value_name("SECONDS"),
       "between lines of progress where standard error is no terminal; 0: none")(
-      "format", po::value<std::string>()->default_value("text")->value_name("F"),
-      "of the tables printed: text, markdown, latex or csv; DIR/tables holds them in all");
+      "format",
+      po::value<std::string>()->default_value("text")->value_name("text|markdown|latex|csv"),
+      "of the tables printed; DIR/tables holds them in all");
   return d;
 }
 

@@ -3,20 +3,20 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "cli/generation_text.h"
 
 namespace coppice::cli {
 namespace {
-
-std::string line(const char* name, const std::string& value) {
-  std::string text = cat("  ", name);
-  text.resize(19, ' ');
-  return text + value + "\n";
-}
 
 std::string rounded(double number, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, number);
   return text;
+}
+
+void share(std::string& shared, const std::string& value, const char* several) {
+  if (shared.empty()) shared = value;
+  if (shared != value) shared = several;
 }
 
 }  // namespace
@@ -35,28 +35,37 @@ void Totals::add(const Generation& generation) {
   drafted_ += s.tree_size_mean * steps;
   shared_ += s.batch_mean * steps;
   queue_seconds_ += s.queue_seconds;
+  const Used& used = generation.used;
+  share(policy_, used.policy, "several policies");
+  share(acceptance_, name_of(used.acceptance), "several acceptances");
+  share(temperature_, cat("temperature ", used.temperature), "several temperatures");
+  share(seed_, cat("seed ", used.seed), "several seeds");
+  machine_ = machine_of(used);
 }
 
-std::string Totals::table(double seconds) const {
+std::string Totals::table() const {
   if (texts_ == 0) return {};
-  std::string text = line("texts", cat(texts_, without_room_ > 0 ? ", of which " : "",
-                                       without_room_ > 0 ? cat(without_room_,
-                                                               " ended early: no "
-                                                               "room in context or KV memory")
-                                                         : std::string()));
-  text += line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts"));
-  text += line("speed", cat(rounded(static_cast<double>(tokens_) / seconds, 1), " tokens/s (",
-                            rounded(seconds, 3), " s)"));
+  std::string text = table_line("texts", cat(texts_, without_room_ > 0 ? ", of which " : "",
+                                             without_room_ > 0 ? cat(without_room_,
+                                                                     " ended early: no "
+                                                                     "room in context or KV memory")
+                                                               : std::string()));
+  text += table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts"));
+  text += table_line("speed", cat(rounded(static_cast<double>(tokens_) / seconds_, 1),
+                                  " tokens/s (", rounded(seconds_, 3), " s)"));
   if (steps_ > 0) {
     const auto steps = static_cast<double>(steps_);
+    text += table_line("accepted length",
+                       cat(rounded(judged_ / steps, 2),
+                           " tokens per text and target pass, the bonus token included"));
+    text += table_line("tree size", cat(rounded(drafted_ / steps, 1), " on average"));
     text +=
-        line("accepted length", cat(rounded(judged_ / steps, 2),
-                                    " tokens per text and target pass, the bonus token included"));
-    text += line("tree size", cat(rounded(drafted_ / steps, 1), " on average"));
-    text += line("side by side", cat(rounded(shared_ / steps, 1), " texts per pass, on average"));
+        table_line("side by side", cat(rounded(shared_ / steps, 1), " texts per pass, on average"));
   }
-  return text + line("waited", cat(rounded(queue_seconds_ / static_cast<double>(texts_), 3),
+  text += table_line("waited", cat(rounded(queue_seconds_ / static_cast<double>(texts_), 3),
                                    " s for room, on average; ", preemptions_, " preemptions"));
+  return text + table_line("as used", cat(policy_, ", ", acceptance_, ", ", temperature_, ", ",
+                                          seed_, ", ", machine_));
 }
 
 }  // namespace coppice::cli

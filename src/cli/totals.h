@@ -1,4 +1,4 @@
-// What many texts took together.
+// What many texts took together, and what they were made with.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,13 @@ namespace coppice::cli {
 
 class Totals {
  public:
+  /// Texts begin, and have ended so far: the wall clock, and Engine::load_seconds(), to which the
+  /// first text may add the measuring of costs, which is no time of the texts.
+  void begin(double now, double load_seconds) { start_ = now - load_seconds; }
+  void end(double now, double load_seconds) { seconds_ = now - load_seconds - start_; }
   void add(const Generation& generation);
-  /// As lines for a terminal; `seconds` is the wall clock from the first text's beginning.
-  std::string table(double seconds) const;
+  /// As lines for a terminal.
+  std::string table() const;
 
  private:
   std::int64_t texts_ = 0, tokens_ = 0, prompt_tokens_ = 0, steps_ = 0, preemptions_ = 0;
@@ -21,6 +25,10 @@ class Totals {
   double drafted_ = 0.0;           ///< tokens, by steps
   double shared_ = 0.0;            ///< texts in a step, by steps
   double queue_seconds_ = 0.0;
+  double start_ = 0.0, seconds_ = 0.0;
+  // As used: what the texts share, else "several ...".
+  std::string policy_, acceptance_, temperature_, seed_;
+  std::string machine_;
 };
 
 }  // namespace coppice::cli

@@ -7,6 +7,7 @@
 
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
@@ -163,8 +164,9 @@ std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t 
 
 int tree(const std::vector<std::string>& arguments) {
   po::options_description output("Output");
-  output.add_options()("format", po::value<std::string>()->default_value("text")->value_name("F"),
-                       "text, dot (for graphviz) or json");
+  output.add_options()("format",
+                       po::value<std::string>()->default_value("text")->value_name("text|dot|json"),
+                       "dot is for graphviz");
   po::options_description all;
   all.add(output).add(prompt_options()).add(sampling_options()).add(drafting_options());
   all.add(model_options());
@@ -177,10 +179,8 @@ int tree(const std::vector<std::string>& arguments) {
              values)) {
     return 0;
   }
-  const std::string format = values["format"].as<std::string>();
-  if (format != "text" && format != "dot" && format != "json") {
-    throw_usage(cat("--format ", quote(format), " is unknown; use text, dot or json"));
-  }
+  const std::string format =
+      choice_in("--format", values["format"].as<std::string>(), {"text", "dot", "json"});
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);
   request.validate();

@@ -3,6 +3,8 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "base/error.h"
@@ -18,24 +20,29 @@ constexpr std::int32_t most_samples = 1 << 20;
 /// Opens texts as room comes and gathers what becomes of them.
 class Batch {
  public:
-  Batch(Engine::Impl& engine, std::span<const Request> requests, const OutcomeCallback& finished)
+  Batch(Engine::Impl& engine, std::span<const Request> requests, const OutcomeCallback& finished,
+        const std::stop_token& stop)
       : engine_(engine),
         requests_(requests),
         finished_(finished),
+        stop_(stop),
         most_(static_cast<std::size_t>(engine.options.max_sequences)),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
-        call_(*engine.scheduler) {}
+        call_(std::in_place, *engine.scheduler) {}
 
   std::vector<Outcome> write() {
     open_more();
-    while (TextRun* const run = call_.next()) {
-      if (call_.hand_on(*run)) continue;
+    while (!stop_.stop_requested()) {
+      TextRun* const run = call_->next();
+      if (run == nullptr) break;
+      if (call_->hand_on(*run)) continue;
       const auto text = std::find_if(texts_.begin(), texts_.end(),
                                      [&](const Text& t) { return &t.open->run() == run; });
       finish(text);
       open_more();
     }
+    if (stop_.stop_requested()) stop_all();
     return std::move(outcomes_);
   }
 
@@ -68,7 +75,7 @@ class Batch {
       const auto [used, fresh] = used_.emplace(request.sequence, index);
       if (!fresh) {
         throw_usage(cat("sequence: request ", used->second,
-                        " of this call goes on with it too; use it once in a call"));
+                        " of this call names it, too; use it once in a call"));
       }
     }
     if (!request.prompt.empty() && !request.tokens.empty()) {
@@ -78,7 +85,7 @@ class Batch {
 
   // Until as many are open as may run, or none is left.
   void open_more() {
-    while (texts_.size() < most_ && next_ < requests_.size()) {
+    while (texts_.size() < most_ && next_ < requests_.size() && !stop_.stop_requested()) {
       if (sample_ == 0 && !begin(next_)) {
         ++next_;
         continue;
@@ -104,7 +111,9 @@ class Batch {
     bool good = false;
     try {
       check_samples(request);
-      outcomes_[index].samples.resize(static_cast<std::size_t>(request.n));
+      Generation none;
+      none.finish_reason = FinishReason::failed;
+      outcomes_[index].samples.assign(static_cast<std::size_t>(request.n), none);
       check(index);
       left_[index] = request.n;
       good = true;
@@ -141,7 +150,7 @@ class Batch {
     TextRun& run = texts_.back().open->run();
     if (run.ended()) return true;
     try {
-      call_.add(run);
+      call_->add(run);
     } catch (...) {
       texts_.pop_back();
       throw;
@@ -160,6 +169,27 @@ class Batch {
     done(request);
   }
 
+  // Ends what is open where it stands, and what has not begun.
+  void stop_all() {
+    call_.reset();  // waits for the step at hand
+    while (!texts_.empty()) {
+      TextRun& run = texts_.front().open->run();
+      if (!run.ended()) run.end_between_steps(FinishReason::cancelled);
+      finish(texts_.begin());
+    }
+    while (next_ < requests_.size()) {
+      if (sample_ == 0 && !begin(next_)) {
+        ++next_;
+        continue;
+      }
+      const std::size_t request = next_;
+      Generation& sample = outcomes_[request].samples[static_cast<std::size_t>(sample_)];
+      sample.finish_reason = FinishReason::cancelled;
+      advance();
+      done(request);
+    }
+  }
+
   // Of the failure that is being handled.
   void fail(std::size_t request) {
     Outcome& outcome = outcomes_[request];
@@ -173,6 +203,7 @@ class Batch {
   Engine::Impl& engine_;  ///< a callback may move its owner
   const std::span<const Request> requests_;
   const OutcomeCallback& finished_;
+  const std::stop_token& stop_;
   const std::size_t most_;  ///< texts open
   std::vector<Outcome> outcomes_;
   std::vector<std::int32_t> left_;               ///< samples of each request that have not ended
@@ -180,14 +211,15 @@ class Batch {
   std::size_t next_ = 0;                         ///< request to be opened,
   std::int32_t sample_ = 0;                      ///< and its sample
   std::list<Text> texts_;                        ///< open
-  Call call_;                                    ///< ends before its texts
+  std::optional<Call> call_;                     ///< ends before its texts
 };
 
 }  // namespace
 
 std::vector<Outcome> Engine::generate(std::span<const Request> requests,
-                                      const OutcomeCallback& finished) {
-  return Batch(*impl_, requests, finished).write();
+                                      const OutcomeCallback& finished,
+                                      const std::stop_token& stop) {
+  return Batch(*impl_, requests, finished, stop).write();
 }
 
 }  // namespace coppice

@@ -63,7 +63,7 @@ const char* name_of(KvDtype dtype) {
   return names[static_cast<std::size_t>(dtype)];
 }
 const char* name_of(FinishReason reason) {
-  constexpr std::array names = {"length", "eos", "stop", "context", "memory", "cancelled"};
+  constexpr std::array names = {"length", "eos", "stop", "context", "memory", "cancelled", "failed"};
   return names[static_cast<std::size_t>(reason)];
 }
 

@@ -8,8 +8,8 @@
 
 namespace coppice {
 
-OpenText::Claim::Claim(std::atomic<bool>& flag) : taken(flag) {
-  if (taken.exchange(true)) {
+SequenceClaim::SequenceClaim(Sequence::Impl& sequence) : taken_(sequence.generating) {
+  if (taken_.exchange(true)) {
     throw_usage("sequence: its generate() is under way; wait for its end or use another sequence");
   }
 }
@@ -17,7 +17,7 @@ OpenText::Claim::Claim(std::atomic<bool>& flag) : taken(flag) {
 OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
                    const GenerateOptions& options, PieceCallback callback)
     : sequence_(std::move(sequence)),
-      claim_(sequence_->generating),
+      claim_(*sequence_),
       kept_{sequence_->state, sequence_->state.length()},
       callback_(std::move(callback)),
       state_(with_prompt(prompt, options)),

@@ -1,6 +1,7 @@
 // A generate() of a sequence while it is under way.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -12,6 +13,18 @@
 #include "engine/text_run.h"
 
 namespace coppice {
+
+/// The one use of a sequence at a time. Throws Error(usage) if another is under way.
+class SequenceClaim {
+ public:
+  explicit SequenceClaim(Sequence::Impl& sequence);
+  ~SequenceClaim() { taken_ = false; }
+  SequenceClaim(const SequenceClaim&) = delete;
+  SequenceClaim& operator=(const SequenceClaim&) = delete;
+
+ private:
+  std::atomic<bool>& taken_;
+};
 
 /// Until it is finished, its end leaves the sequence as it was before.
 class OpenText {
@@ -26,17 +39,11 @@ class OpenText {
   Generation finish();
 
  private:
-  /// One at a time.
-  struct Claim {
-    explicit Claim(std::atomic<bool>& flag);
-    ~Claim() { taken = false; }
-    std::atomic<bool>& taken;
-  };
   SequenceState& with_prompt(std::span<const TokenId> prompt, const GenerateOptions& options);
 
   Departure departure_;                             ///< ends last
   const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
-  const Claim claim_;
+  const SequenceClaim claim_;
   CutBack<SequenceState> kept_;
   const PieceCallback callback_;
   SequenceState& state_;

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/error.h"
 #include "engine/open_text.h"
 #include "engine/sequence_impl.h"
 
@@ -20,6 +21,19 @@ Generation Sequence::generate(std::string_view prompt, const GenerateOptions& op
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
   return write_sequence(impl_, prompt, options, callback);
+}
+
+void Sequence::truncate(std::int32_t length) {
+  const std::shared_ptr<Impl> impl = impl_;
+  const SequenceClaim claim(*impl);
+  SequenceState& state = impl->state;
+  if (length < 0 || length > state.length()) {
+    throw_usage(cat("truncate ", length, ": use 0 to ", state.length(),
+                    ", the tokens that the sequence has"));
+  }
+  if (length == state.length()) return;
+  state.cut(length);
+  ++state.taken_back;
 }
 
 }  // namespace coppice

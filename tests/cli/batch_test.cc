@@ -142,8 +142,6 @@ TEST_F(Batch, ABadLineIsNamed) {
     std::string second, says;
   };
   const std::vector<Bad> all = {
-      {"", "line 2: it is empty"},
-      {"  ", "line 2: it is empty"},
       {R"({"prompt": "x", "temprature": 1})", "did you mean temperature?"},
       {R"({"prompt": "x", "max-new-tokens": 1})", "did you mean max_new_tokens?"},
       {R"({"prompt": "x", "tree": "f.json"})", "key 'tree' is unknown"},
@@ -177,15 +175,27 @@ TEST_F(Batch, ABadLineIsNamed) {
     const std::string file =
         write("bad.jsonl", "{\"prompt\": \"It was\"}\n" + bad.second + "\n{\"prompt\": \"x\"}\n");
     expect_error("generate --batch " + file, 2, bad.says);
-    EXPECT_NE(slurp(folder("err")).find("bad.jsonl' line 2: "), std::string::npos) << bad.second;
+    EXPECT_NE(slurp(folder("stderr")).find("bad.jsonl' line 2: "), std::string::npos) << bad.second;
   }
-  expect_error("generate --batch " + write("bad.txt", "one\n\ntwo\n"), 2, "line 2: it is empty");
   expect_error("generate --batch " + write("bad.txt", ""), 2, "it is empty");
+  expect_error("generate --batch " + write("bad.txt", "\n \n\r\n"), 2, "it is empty");
+  // Blank lines are skipped, and counted.
+  expect_error(
+      "generate --batch " + write("bad.jsonl", "\n{\"prompt\": \"x\"}\n \n\n{\"prompt\": 5}"), 2,
+      "bad.jsonl' line 5: \"prompt\" is 5");
+  for (const char* array : {"[\"one\", \"two\"]", "[\n  {\"prompt\": \"one\"},\n", " [\n]\n"}) {
+    expect_error("generate --batch " + write("bad.json", array), 2,
+                 "bad.json': a JSON array; give one JSON object a line instead");
+  }
   expect_error("generate --batch '" + folder("missing") + "'", 1, "cannot be read");
   const std::string good = write("good.txt", "It was\n");
   expect_error("generate --batch " + good + " --prompt x", 2, "only one of --batch and --prompt");
   expect_error("generate --batch " + good + " --format text", 2, "JSON lines");
   expect_error("generate --batch " + good + " --parallel 0", 2, "--parallel 0: use 1");
+  for (const char* seconds : {"nan", "inf", "-1"}) {
+    expect_error("generate --batch " + good + " --progress " + seconds, 2,
+                 cat("--progress ", seconds, ": use seconds"));
+  }
   expect_error("generate --prompt x --output " + good, 2, "needs --batch");
   expect_error("generate --prompt x --parallel 2", 2, "needs --batch or --n");
   expect_error("generate --prompt x --stream -1", 2, "--stream '-1'");

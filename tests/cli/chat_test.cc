@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
+#include "cli/command_runs.h"
 #include "cli/screen.h"
 #include "engine/pair.h"
 
@@ -18,19 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-class ChatCommand : public ::testing::Test {
+class ChatCommand : public Cli {
  protected:
-  struct Result {
-    int code = -1;
-    std::string out, err;
-  };
-
-  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
-  static std::string slurp(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(name, std::ios::binary).rdbuf();
-    return text.str();
-  }
+  std::string file(const std::string& name) const { return folder(name.c_str()); }
   std::string written(const std::string& name, const std::string& text) const {
     std::ofstream(file(name), std::ios::binary) << text;
     return file(name);
@@ -39,12 +27,8 @@ class ChatCommand : public ::testing::Test {
     return "COPPICE_MODELS='" + stories().parent_path().string() + "' TERM=xterm '" +
            COPPICE_BINARY + "' " + tail;
   }
-  Result run(const std::string& tail, const std::string& input = "") {
-    const std::string typed = written("in", input);
-    const int status = std::system(
-        (command(tail) + " <'" + typed + "' >'" + file("out") + "' 2>'" + file("err") + "'")
-            .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(file("out")), slurp(file("err"))};
+  Result talk(const std::string& tail, const std::string& input) const {
+    return run(tail + " <'" + written("in", input) + "'");
   }
   Json generated(const std::string& tail) {
     const Result r =
@@ -54,14 +38,6 @@ class ChatCommand : public ::testing::Test {
     EXPECT_EQ(r.code, 0) << r.err;
     return Json::parse(r.out);
   }
-  void expect_error(const std::string& tail, int code, const std::string& says) {
-    const Result r = run(tail);
-    EXPECT_EQ(r.code, code) << tail << r.err;
-    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
-    EXPECT_NE(r.err.find(says), std::string::npos) << tail << "\n" << r.err;
-  }
-
-  TemporaryFolder folder_;
 };
 
 // The shipped template writes BOS, the message in quotes, and opens the answer's.
@@ -119,8 +95,9 @@ TEST_F(ChatCommand, TalksOverAPipeAndComputesNothingTwice) {
   const std::string options =
       "--device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --temperature 0 "
       "--max-new-tokens 12 --stop '~' ";
-  const Result r = run("chat " + options, "/stats\nWho are you?\n\nAnd why?\n/stats\n/save " +
-                                              saved + "\n/reset\n//slash\n/nosuch\n/exit\nnever\n");
+  const Result r =
+      talk("chat " + options, "/stats\nWho are you?\n\nAnd why?\n/stats\n/save " + saved +
+                                  "\n/reset\n//slash\n/nosuch\n/exit\nnever\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("no answer yet"), std::string::npos);
   EXPECT_NE(r.err.find("'/nosuch' is no command"), std::string::npos);
@@ -149,17 +126,84 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
   std::filesystem::remove(target / "chat_template.jinja");
   written("target/chat_template.jinja",
           "{% for m in messages %}{{ loop.revindex }}{{ m.content }}\n{% endfor %}");
-  const Result r = run("chat --target '" + target.string() +
-                           "' --device cpu --threads 1 --policy none --max-new-tokens 4",
-                       "one\ntwo\n");
+  const std::string options = "chat --target '" + target.string() +
+                              "' --device cpu --threads 1 --policy none --max-new-tokens 4";
+  const Result r = talk(options, "one\ntwo\n/stats\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("tokens were computed again"), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(" kept)"), std::string::npos) << r.err;
+
+  // One that drops what an answer began with, as those do that drop reasoning: the message before
+  // that stays computed.
+  written("target/chat_template.jinja",
+          "{% for m in messages %}{{ m.role }}: {{ m.content[3:] if m.role == 'assistant' else "
+          "m.content }}\n{% endfor %}assistant: ");
+  const Result dropped = talk(options, "one two three four five\nsix\n/stats\n");
+  ASSERT_EQ(dropped.code, 0) << dropped.err;
+  EXPECT_NE(dropped.err.find("4 tokens were computed again"), std::string::npos) << dropped.err;
+  EXPECT_NE(dropped.err.find(" kept)"), std::string::npos) << dropped.err;
+}
+
+TEST_F(ChatCommand, TurnsAreTakenBackAndAnsweredAgain) {
+  const std::string options =
+      "chat --device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --acceptance coupled "
+      "--temperature 1 --seed 2 --max-new-tokens 12 --stop '~' ";
+  const auto kept = [](const std::string& statistics) {
+    const auto at = statistics.find(" kept)");
+    return at == statistics.npos ? -1 : std::stoi(statistics.substr(statistics.rfind('(', at) + 1));
+  };
+  const auto prompt = [](const std::string& statistics) {
+    return std::stoi(statistics.substr(statistics.find("new after ") + 10));
+  };
+  const Result first = talk(options, "Who are you?\n/stats\n");
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(kept(first.err), -1);
+
+  // All of the prompt is there, but for its last token and the one whose KV comes with the next.
+  const std::string list = file("again.json");
+  const Result again = talk(options, "Who are you?\n/retry\n/stats\n/save " + list + "\n");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(kept(again.err), prompt(first.err) - 2) << again.err;
+  EXPECT_EQ(prompt(again.err), prompt(first.err));
+  EXPECT_EQ(again.err.find("computed again"), std::string::npos) << again.err;
+  const Json said = Json::parse(slurp(list));
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(first.out.rfind(std::string(said[1]["content"]), 0), std::string::npos)
+      << "another answer";
+
+  const std::string other = file("other.json");
+  const Result undone =
+      talk(options, "Who are you?\nAnd why was that?\n/undo\nWhere is he?\n/stats\n/save " + other +
+                        "\n/undo\n/undo\n/undo\n/retry\n");
+  ASSERT_EQ(undone.code, 0) << undone.err;
+  EXPECT_NE(undone.err.find("coppice: taken back: 'And why was that?'"), std::string::npos);
+  EXPECT_NE(
+      undone.err.find("coppice: taken back: 'Where is he?'\ncoppice: taken back: 'Who are "
+                      "you?'\ncoppice: nothing was said yet\ncoppice: nothing was said yet\n"),
+      std::string::npos)
+      << undone.err;
+  EXPECT_EQ(undone.err.find("computed again"), std::string::npos) << undone.err;
+  EXPECT_GE(kept(undone.err), prompt(first.err)) << undone.err;
+  const Json rest = Json::parse(slurp(other));
+  ASSERT_EQ(rest.size(), 4u);
+  EXPECT_EQ(rest[2]["content"], "Where is he?");
+
+  // What is there after /undo leads to the text that the whole leads to.
+  const std::string greedy =
+      "chat --device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --temperature 0 "
+      "--max-new-tokens 12 --stop '~' ";
+  const Result straight = talk(greedy, "Who are you?\nWhere is he?\n/save " + list + "\n");
+  const Result around =
+      talk(greedy, "Who are you?\nAnd why?\n/undo\nWhere is he?\n/retry\n/save " + other + "\n");
+  EXPECT_EQ(straight.code, 0);
+  EXPECT_EQ(around.code, 0);
+  EXPECT_EQ(slurp(other), slurp(list));
 }
 
 TEST_F(ChatCommand, ShowsAndOverridesRecommendedSampling) {
   const std::string options = "chat --device cpu --threads 1 --tree-size 4 --seed 1 ";
-  EXPECT_NE(run(options, "").err.find("temperature 0.7"), std::string::npos);
-  const Result r = run(options + "--temperature 0.25 --max-new-tokens 3", "Hello\n/stats\n");
+  EXPECT_NE(run(options).err.find("temperature 0.7"), std::string::npos);
+  const Result r = talk(options + "--temperature 0.25 --max-new-tokens 3", "Hello\n/stats\n");
   EXPECT_EQ(r.err.find("temperature 0.7"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("temperature 0.25"), std::string::npos) << r.err;
 }
@@ -168,7 +212,7 @@ TEST_F(ChatCommand, CtrlCStopsTheAnswerAndNotTheProgram) {
   const std::string options =
       "chat --device cpu --threads 1 --policy none --temperature 0 --stop '~~~' ";
   const std::string answer =
-      run(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
+      talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
   ASSERT_EQ(answer.size(), 12u);
   int status = -1;
   // The shell in between would die of the Ctrl-C that the program survives.

@@ -28,7 +28,7 @@ TEST_F(Cli, HelpAndVersion) {
   }
   for (const char* option : {"--temperature", "--tree-size", "--acceptance", "--cost-table",
                              "--prompt-ids", "--stop", "--logprobs", "--cpu-dtype", "--kv-dtype",
-                             "--widths", "--tree", "--tree-depth", "--beam-width", "0.79 0.073"}) {
+                             "--widths", "--tree", "--tree-depth", "--beam-width", "0.79"}) {
     EXPECT_NE(run("generate --help").out.find(option), std::string::npos) << option;
   }
 }
@@ -77,6 +77,41 @@ TEST_F(Cli, JsonKeepsItsContract) {
 }
 
 // SpecInfer's widths may hold fewer nodes than were asked for.
+TEST_F(Cli, LogprobsTellWhatTokensSpell) {
+  const std::string common =
+      "generate --device cpu --threads 1 --tree-size 4 --format json --logprobs --seed 1 ";
+  const auto json =
+      nlohmann::json::parse(run(common + "--prompt 'The captain' --max-new-tokens 20").out);
+  std::string text;
+  for (const auto& entry : json["logprobs"]) {
+    text += entry.at("text").get<std::string>();
+    EXPECT_EQ(entry["top"].size(), 5u);
+    for (const auto& other : entry["top"]) {
+      EXPECT_EQ(other["token"] == entry["token"], other["text"] == entry["text"]) << other;
+    }
+  }
+  EXPECT_EQ(text, json["text"]);
+  // Anything: bytes that are no character, too.
+  const auto wild = nlohmann::json::parse(
+      run(common + "--prompt x --temperature 100 --max-new-tokens 200 --ignore-eos").out);
+  std::size_t of_bytes = 0;
+  for (const auto& entry : wild["logprobs"]) {
+    EXPECT_NE(entry.contains("text"), entry.contains("bytes")) << entry;
+    if (!entry.contains("bytes")) continue;
+    ++of_bytes;
+    ASSERT_EQ(entry["bytes"].size(), 1u);
+    EXPECT_GE(entry["bytes"][0], 0x80) << entry;
+  }
+  EXPECT_GT(of_bytes, 0u);
+  TinyModel model;
+  write_tiny_model(folder("tiny"), model);
+  const auto ids = nlohmann::json::parse(
+      run(common + "--prompt-ids 1,2 --max-new-tokens 2 --draft none --target '" + folder("tiny") +
+          "'")
+          .out);
+  for (const auto& entry : ids["logprobs"]) EXPECT_FALSE(entry.contains("text")) << entry;
+}
+
 TEST_F(Cli, SpecinferTakesAnySize) {
   const auto json = nlohmann::json::parse(
       run("generate --prompt 'It was late' --max-new-tokens 3 --format json --policy specinfer "
@@ -373,7 +408,7 @@ TEST_F(Cli, UsageErrors) {
   expect_error("", 2, "no command");
   expect_error("dance", 2, "dance");
   expect_error("generate --prompt x --wings", 2, "wings");
-  expect_error("generate --prompt x --temp 1", 2, "temp");  // no guessing
+  expect_error("generate --prompt x --tempera 1", 2, "tempera");  // no guessing
   expect_error("generate --prompt", 2, "prompt");
   expect_error("generate --prompt x y", 2, "");
   expect_error("generate --prompt ''", 2, "empty");

@@ -29,12 +29,12 @@ inline std::string slurp(const std::filesystem::path& file) {
 
 class Cli : public ::testing::Test {
  protected:
-  // `tail` is shell text after the binary's name.
-  Result run(const std::string& tail) {
-    const auto out = folder_.path() / "out", err = folder_.path() / "err";
-    const std::string command = "COPPICE_MODELS=" + (stories().parent_path()).string() + " '" +
-                                std::string(COPPICE_BINARY) + "' " + tail + " >'" + out.string() +
-                                "' 2>'" + err.string() + "'";
+  // `tail` is shell text after the binary's name, `before` in front, such as a limit.
+  Result run(const std::string& tail, const std::string& before = "") const {
+    const std::string out = folder("stdout"), err = folder("stderr");
+    const std::string command = before + "COPPICE_MODELS='" + stories().parent_path().string() +
+                                "' '" + std::string(COPPICE_BINARY) + "' </dev/null " + tail +
+                                " >'" + out + "' 2>'" + err + "'";
     const int status = std::system(command.c_str());
     Result result;
     result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -43,7 +43,7 @@ class Cli : public ::testing::Test {
     return result;
   }
 
-  void expect_error(const std::string& tail, int code, const std::string& says) {
+  void expect_error(const std::string& tail, int code, const std::string& says) const {
     const Result r = run(tail);
     EXPECT_EQ(r.code, code) << tail << "\n" << r.err;
     EXPECT_EQ(r.out, "") << tail;

@@ -195,7 +195,10 @@ TEST_F(BatchCalls, AFailingRequestSparesTheOthers) {
       EXPECT_EQ(told.size(), 4u);
       const std::string error = error_of(outcomes[guilty]);
       EXPECT_NE(error.find(failure.says), std::string::npos) << error;
-      for (const Generation& g : outcomes[guilty].samples) EXPECT_TRUE(g.tokens.empty());
+      for (const Generation& g : outcomes[guilty].samples) {
+        EXPECT_TRUE(g.tokens.empty());
+        EXPECT_EQ(g.finish_reason, FinishReason::failed);
+      }
       const std::int32_t n = requests[guilty].n;
       EXPECT_EQ(outcomes[guilty].samples.size(), n > 0 ? static_cast<std::size_t>(n) : 0u);
       expect_right(outcomes, requests, guilty);
@@ -216,6 +219,8 @@ TEST_F(BatchCalls, AFailingSampleSparesTheOthers) {
   ASSERT_EQ(outcomes[0].samples.size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(outcomes[0].samples[i].tokens.size(), i == 1 ? 0u : 20u) << i;
+    EXPECT_EQ(outcomes[0].samples[i].finish_reason,
+              i == 1 ? FinishReason::failed : FinishReason::length);
   }
   expect_right(outcomes, requests, 0);
 }

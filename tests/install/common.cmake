@@ -20,8 +20,8 @@ endfunction()
 set(common -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX})
 set(stories ${SCRATCH}/prefix/share/coppice/models/stories)
 
-# Builds the example by find_package, and again by pkg-config alone, against SCRATCH/prefix, and
-# runs both. ARGN: what the program is run with.
+# Builds the examples by find_package, and one again by pkg-config alone, against SCRATCH/prefix,
+# and runs them. ARGN: what the programs are run with.
 function(build_examples)
   run(${CMAKE_COMMAND} -S ${SOURCE}/tests/install -B ${SCRATCH}/example ${common}
       -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
@@ -34,6 +34,10 @@ function(build_examples)
         ${stories}/draft "Once upon a time")
     expect("tokens per target pass by policy sure-chain")
   endforeach()
+  run(${CMAKE_COMMAND} -E env ${ARGN} ${SCRATCH}/example/many_texts ${stories}/target
+      ${stories}/draft "Once upon a time")
+  expect("request 2 has ended")
+  expect("-- [2-5][.0-9]* texts in a pass")
 endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})

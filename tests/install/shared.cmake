@@ -37,7 +37,7 @@ set(functions
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize
   Engine::has_tokenizer Engine::has_draft Engine::context_length Engine::vocab_size
   Engine::load_seconds
-  Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens)
+  Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::truncate)
 run(${NM} -D -C --defined-only ${library})
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(seen "")

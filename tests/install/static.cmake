@@ -3,7 +3,9 @@
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 build_examples()
-foreach(file ${LIBDIR}/libcoppice.a share/doc/coppice/LICENSE include/coppice/coppice.h)
+foreach(file ${LIBDIR}/libcoppice.a share/doc/coppice/LICENSE include/coppice/coppice.h
+        share/man/man1/coppice.1 share/man/man1/coppice-generate.1
+        share/bash-completion/completions/coppice share/zsh/site-functions/_coppice)
   if(NOT EXISTS ${SCRATCH}/prefix/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()

@@ -79,6 +79,35 @@ std::unique_ptr<Tokenizer> load(const std::string& bytes) {
   return Tokenizer::load(folder.path());
 }
 
+// As transformers 5.23 does for a tokenizer.model, but that BOS is what it does not ask for there.
+TEST(Sentencepiece, TokenizerConfigSaysWhatIsPutAround) {
+  const auto framed = [](const char* config, TokenId bos = 1) {
+    const TemporaryFolder folder;
+    write_file(folder.path() / "tokenizer.model", letters().file());
+    if (*config != '\0') write_file(folder.path() / "tokenizer_config.json", config);
+    const auto tokenizer = Tokenizer::load(folder.path());
+    return tokenizer->framed({3, 4}, bos);
+  };
+  using Tokens = std::vector<TokenId>;
+  EXPECT_EQ(framed(""), (Tokens{1, 3, 4}));
+  EXPECT_EQ(framed("{}"), (Tokens{1, 3, 4}));
+  EXPECT_EQ(framed("{}", -1), (Tokens{3, 4}));
+  EXPECT_EQ(framed(R"({"add_bos_token": true})"), (Tokens{1, 3, 4}));
+  EXPECT_EQ(framed(R"({"add_bos_token": false})"), (Tokens{3, 4}));
+  EXPECT_EQ(framed(R"({"add_bos_token": null})"), (Tokens{3, 4}));
+  EXPECT_EQ(framed(R"({"add_eos_token": true})"), (Tokens{1, 3, 4, 2}));
+  EXPECT_EQ(framed(R"({"add_bos_token": false, "add_eos_token": true})"), (Tokens{3, 4, 2}));
+  for (const char* wrong : {R"({"add_bos_token": 1})", R"({"add_eos_token": "yes"})", "{"}) {
+    try {
+      framed(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("tokenizer_config.json"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 std::string refusal(const std::string& bytes) {
   try {
     load(bytes);

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <string>
 
-#include "base/utf8.h"
+#include "cli/command_runs.h"
 #include "engine/pair.h"
 #include "reference/files.h"
 #include "study/grid/study_folder.h"
@@ -19,12 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-class StudyCommand : public ::testing::Test {
+class StudyCommand : public Cli {
  protected:
   StudyCommand() {
     std::ofstream prompts(folder_.path() / "prompts.jsonl");
@@ -33,34 +27,12 @@ class StudyCommand : public ::testing::Test {
               << ", 9]}\n";
     }
   }
-  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+  std::string path(const char* name) const { return folder(name); }
   std::string common() const {
     return " study --device cpu --threads 1 --target '" + (pair_.path() / "target").string() +
            "' --draft '" + (pair_.path() / "draft").string() + "' --prompts '" +
            path("prompts.jsonl") + "' ";
   }
-  // `before`: shell text in front, such as a limit.
-  Result shell(const std::string& tail, const std::string& before = "") const {
-    const std::string command = before + "'" + std::string(COPPICE_BINARY) + "'" + tail + " >'" +
-                                path("stdout") + "' 2>'" + path("stderr") + "'";
-    const int status = std::system(command.c_str());
-    Result result;
-    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    result.out = testing::bytes_of(path("stdout"));
-    result.err = testing::bytes_of(path("stderr"));
-    return result;
-  }
-  void expect_error(const std::string& tail, int code, const std::string& says) const {
-    const Result r = shell(tail);
-    EXPECT_EQ(r.code, code) << tail << "\n" << r.err;
-    EXPECT_EQ(r.out, "") << tail;
-    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << tail << "\n" << r.err;
-    EXPECT_EQ(r.err.rfind("coppice: ", 0), 0u) << r.err;
-    EXPECT_NE(r.err.find(says), std::string::npos) << tail << "\n" << r.err;
-    EXPECT_TRUE(is_valid_utf8(r.err));
-  }
-
-  TemporaryFolder folder_;
   TinyPair pair_;
 };
 
@@ -68,7 +40,7 @@ const std::string grid =
     "--policies dyspec,chain --tree-sizes 4 --temperatures 0,0.7 --max-new-tokens 12 ";
 
 TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
-  const Result r = shell(common() + grid + "--limit 4 --out '" + path("out") + "'");
+  const Result r = run(common() + grid + "--limit 4 --out '" + path("out") + "'");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err, "");
   for (const char* said : {"accepted length [95%]", "speed-up [95%]", "plain", "dyspec", "chain",
@@ -79,7 +51,7 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
   EXPECT_TRUE(fs::exists(path("out") + "/report.html"));
   // Once more: nothing is run again.
   const std::string results = testing::bytes_of(path("out") + "/results.jsonl");
-  const Result again = shell(common() + grid + "--limit 4 --out '" + path("out") + "'");
+  const Result again = run(common() + grid + "--limit 4 --out '" + path("out") + "'");
   EXPECT_EQ(again.out, r.out);
   EXPECT_EQ(testing::bytes_of(path("out") + "/results.jsonl"), results);
   expect_error(common() + grid + "--limit 4 --top-k 3 --top-p 0.5 --out '" + path("out") + "'", 2,
@@ -89,7 +61,7 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
 TEST_F(StudyCommand, ComparesMergesAndFormats) {
   const auto study = [&](const char* name, const std::string& tail) {
     const Result r =
-        shell(common() + grid + tail + "--oracle-positions 0 --out '" + path(name) + "'");
+        run(common() + grid + tail + "--oracle-positions 0 --out '" + path(name) + "'");
     EXPECT_EQ(r.code, 0) << r.err;
     return r.out;
   };
@@ -97,19 +69,19 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
   const std::string csv = study("b", "--seeds 0,1 --format csv ");
   EXPECT_EQ(csv.rfind("# results\npolicy,", 0), 0u) << csv;
   const std::string folders = "'" + path("a") + "' '" + path("b") + "'";
-  const Result both = shell(" study compare " + folders);
+  const Result both = run(" study compare " + folders);
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_NE(both.out.find("paired on 6 common prompts"), std::string::npos) << both.out;
-  EXPECT_NE(shell(" study compare --format latex " + folders).out.find("tabular"),
+  EXPECT_NE(run(" study compare --format latex " + folders).out.find("tabular"),
             std::string::npos);
-  const Result merged = shell(" study merge '" + path("new") + "' " + folders);
+  const Result merged = run(" study merge '" + path("new") + "' " + folders);
   ASSERT_EQ(merged.code, 0) << merged.err;
   EXPECT_NE(merged.err.find("36 results stand in several studies"), std::string::npos)
       << merged.err;
   EXPECT_NE(merged.out.find("results are missing"), std::string::npos) << "seed 1 ran one round";
   // A policy that comes later is timed in another run than plain decoding was.
   EXPECT_EQ(csv.find('*'), std::string::npos);
-  const Result later = shell(common() +
+  const Result later = run(common() +
                              "--policies chain,dyspec --tree-sizes 4,6 --temperatures 0 "
                              "--max-new-tokens 12 --oracle-positions 0 --out '" +
                              path("a") + "'");
@@ -126,7 +98,7 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
     }
   }
   expect_error(" study merge '" + path("new") + "' " + folders, 2, "holds a study already");
-  const Result pairs = shell(
+  const Result pairs = run(
       " study --device cpu --threads 1 --prompts '" + path("prompts.jsonl") + "' " + grid +
       "--pair one='" + (pair_.path() / "target").string() + "','" +
       (pair_.path() / "draft").string() + "' --pair two='" + (pair_.path() / "target").string() +
@@ -138,7 +110,7 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
 TEST_F(StudyCommand, AutomaticSizesAndTreesOfFiles) {
   std::ofstream(path("shape.json")) << R"({"paths": [[0], [1], [0, 0]]})";
   const Result r =
-      shell(common() + "--policies dyspec,static,expand-rerank --tree-sizes auto,6 --tree '" +
+      run(common() + "--policies dyspec,static,expand-rerank --tree-sizes auto,6 --tree '" +
             path("shape.json") +
             "' --temperatures 0,0.7 --acceptance rejection,coupled --seeds 1,2 "
             "--max-new-tokens 6 --oracle-positions 1 --limit 2 --out '" +
@@ -156,7 +128,7 @@ TEST_F(StudyCommand, PlainValues) {
       "--policies dyspec,dyspec-plain,dyspec-threshold-plain --tree-sizes 6,auto "
       "--temperatures 0,0.7 --max-new-tokens 6 --oracle-positions 0 --limit 2 --out '" +
       path("out") + "'";
-  const Result r = shell(tail);
+  const Result r = run(tail);
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err,
             "coppice: left out: dyspec-plain of automatic size: plain-values: automatic sizes "
@@ -198,6 +170,7 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(common() + out + "--seeds -1", 2, "--seeds '-1'");
   expect_error(common() + out + "--jobs 0", 2, "--jobs 0");
   expect_error(common() + out + "--limit -1", 2, "--limit -1");
+  expect_error(common() + out + "--progress nan", 2, "--progress nan: use seconds");
   expect_error(common() + out + "--rounds 0", 2, "--rounds 0");
   expect_error(common() + out + "--format word", 2, "--format 'word'");
   expect_error(common() + out + "--pair a=b,c", 2, "give the one or the other");
@@ -260,7 +233,7 @@ TEST_F(StudyCommand, KilledOrInterruptedItGoesOn) {
     before = now.size();
   }
   const std::string kept = testing::bytes_of(results);
-  const Result r = shell(tail);
+  const Result r = run(tail);
   ASSERT_EQ(r.code, 0) << r.err;
   const std::string whole = testing::bytes_of(results);
   EXPECT_EQ(whole.substr(0, kept.rfind('\n') + 1), kept.substr(0, kept.rfind('\n') + 1));
@@ -270,7 +243,7 @@ TEST_F(StudyCommand, KilledOrInterruptedItGoesOn) {
 TEST_F(StudyCommand, AFullDiskIsAnErrorAndNoLoss) {
   const std::string tail = common() + grid + "--out '" + path("out") + "'";
   // Blocks of 512 or 1024 bytes.
-  const Result full = shell(tail, "ulimit -f 12; ");
+  const Result full = run(tail, "ulimit -f 12; ");
   EXPECT_EQ(full.code, 1) << full.err;
   EXPECT_NE(full.err.find("results.jsonl: "), std::string::npos) << full.err;
   EXPECT_NE(full.err.find("free some space"), std::string::npos) << full.err;
@@ -278,7 +251,7 @@ TEST_F(StudyCommand, AFullDiskIsAnErrorAndNoLoss) {
   const std::string kept = testing::bytes_of(path("out") + "/results.jsonl");
   EXPECT_GT(kept.size(), 1000u);
   EXPECT_EQ(kept.back(), '\n');
-  const Result r = shell(tail);
+  const Result r = run(tail);
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(testing::bytes_of(path("out") + "/results.jsonl").substr(0, kept.size()), kept);
 }

@@ -1,0 +1,96 @@
+#include "cli/commands.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/nearest.h"
+#include "cli/study_folders.h"
+#include "engine/policy_options.h"
+
+namespace coppice::cli {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> all = {
+      {"generate", "", "continue a text", generate},
+      {"chat", "", "talk with a model", chat},
+      {"tree", "", "draw one judged token tree", tree},
+      {"study", "", "measure policies on prompts, side by side", study},
+      {"study compare", "DIR DIR", "settings that two studies have", study_compare},
+      {"study merge", "NEW DIR...", "one study of several", study_merge},
+      {"record", "", "keep what draft and target say around texts", record},
+      {"replay", "FILE", "judge policies anew over a recording", replay},
+      {"audit", "", "test whether speculation is lossless here", audit},
+      {"advise", "", "measure which policy and tree size pay here", advise},
+      {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", plan},
+      {"info", "[DIR]", "describe this machine and a model folder", info},
+      {"completion", "bash|zsh", "print a shell's completion of all this", completion},
+      {"man", "[COMMAND]", "print a manual page", man},
+  };
+  return all;
+}
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (command.name.find(' ') == std::string::npos) names.push_back(command.name);
+  }
+  return names;
+}
+
+const Command& command_named(const std::string& name) {
+  for (const Command& command : commands()) {
+    if (name == command.name) return command;
+  }
+  std::string names;
+  for (const std::string& known : command_names()) names += (names.empty() ? "" : ", ") + known;
+  const std::string meant = nearest(name, command_names());
+  const std::string advice = meant.empty() ? "" : cat("did you mean ", quote(meant), "? Or ");
+  throw_usage(cat(quote(name), " is no command; ", advice, "use one of ", names, " (see --help)"));
+}
+
+std::string overview() {
+  std::string text = "coppice: lossless speculative decoding with dynamic token trees\n\n";
+  for (const Command& command : commands()) {
+    std::string call = command.name + " " + command.argument;
+    call.resize(25, ' ');
+    text += "  coppice " + call + command.what + "\n";
+  }
+  return text + "\n  coppice COMMAND --help, coppice --version\n";
+}
+
+Values values_named(const std::string& name) {
+  constexpr const char* between = "| [].";
+  Values values;
+  for (auto from = name.find_first_not_of(between); from != name.npos;) {
+    const auto end = std::min(name.find_first_of(between, from), name.size());
+    const std::string part = name.substr(from, end - from);
+    from = name.find_first_not_of(between, end);
+    if (part == "DIR") {
+      values.folders = true;
+    } else if (part == "FILE") {
+      values.files = true;
+    } else if (part == "COMMAND") {
+      for (const std::string& command : command_names()) values.words.push_back(command);
+    } else if (std::islower(static_cast<unsigned char>(part[0])) != 0) {
+      values.words.push_back(part);
+    }
+  }
+  return values;
+}
+
+Values values_of(const po::option_description& option) {
+  if (option.long_name() != "policy") return values_named(value_name(option));
+  Values values;  // too many for the name
+  for (const Policy policy : all_policies()) values.words.emplace_back(name_of(policy));
+  return values;
+}
+
+std::string value_name(const po::option_description& option) {
+  if (option.semantic()->max_tokens() == 0) return "";
+  const std::string name = option.semantic()->name();
+  return name.substr(0, name.find(" (="));
+}
+
+}  // namespace coppice::cli

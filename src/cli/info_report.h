@@ -1,0 +1,30 @@
+// What `coppice info --format json` prints.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "coppice.h"
+#include "engine/memory_plan.h"
+#include "kernels/device.h"
+
+namespace coppice::cli {
+
+/// Of the host's memory, but for the passes' smaller scratch space.
+struct HostMemory {
+  std::int64_t target_weights = 0, draft_weights = 0, kv = 0, rotary = 0, logits = 0;  ///< bytes
+  std::int64_t available = 0;
+  KvTokens kv_tokens;
+  std::int32_t sequences = 1, batch_rows = 0;
+
+  std::int64_t bytes() const { return target_weights + draft_weights + kv + rotary + logits; }
+};
+/// Throws Error(failure) if the KV memory does not fit.
+HostMemory plan_host_memory(const EngineOptions& options, const Device& device);
+
+nlohmann::ordered_json machine_json();
+nlohmann::ordered_json model_json(const std::filesystem::path& dir, DType kv_dtype);
+nlohmann::ordered_json to_json(const HostMemory& memory);
+nlohmann::ordered_json to_json(const MemoryPlan& plan);
+
+}  // namespace coppice::cli

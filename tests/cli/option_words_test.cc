@@ -1,0 +1,136 @@
+// How options may be spelt, and what is said of those that are not.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command_runs.h"
+
+namespace coppice::testing {
+namespace {
+
+class OptionWords : public Cli {};
+
+TEST_F(OptionWords, LlamaCppsShortOnesMeanTheSame) {
+  const std::string target = "'" + (stories() / "target").string() + "'",
+                    draft = "'" + (stories() / "draft").string() + "'";
+  std::ofstream(folder("prompt")) << "It was late\n";
+  const auto tokens = [&](const std::string& tail) {
+    const Result r =
+        run("generate --device cpu --tree-size 4 --acceptance coupled --format json " + tail);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.code == 0 ? nlohmann::json::parse(r.out)["tokens"] : nlohmann::json();
+  };
+  const auto expected = tokens("--target " + target + " --draft " + draft +
+                               " --prompt 'It was late' --max-new-tokens 7 --threads 1 --seed 5 "
+                               "--temperature 0.9");
+  EXPECT_EQ(expected.size(), 7u);
+  EXPECT_EQ(
+      tokens("-m " + target + " -md " + draft + " -p 'It was late' -n 7 -t 1 -s 5 --temp 0.9"),
+      expected);
+  EXPECT_EQ(tokens("-m=" + target + " -md=" + draft + " -f '" + folder("prompt") +
+                   "' -n=7 -t=1 -s=5 --temp=0.9"),
+            expected);
+  EXPECT_NE(run("generate --help").out.find("\nShort: -m for --target, -md for --draft, "),
+            std::string::npos);
+  EXPECT_EQ(run("completion --help").out.find("Short:"), std::string::npos);
+}
+
+// A value may look like any of that.
+TEST_F(OptionWords, ValuesAreLeftAlone) {
+  const std::string fixed = "generate --device cpu --max-new-tokens 2 --format json ";
+  for (const char* prompt : {"-m", "-zebra", "-5"}) {
+    const Result r = run(fixed + "--prompt '" + prompt + "'");
+    EXPECT_EQ(r.code, 0) << r.err;
+  }
+  expect_error(fixed + "--prompt x --top-k -3", 2, "top-k -3");
+  expect_error(fixed + "--prompt x --temp -1", 2, "temperature -1");
+  expect_error(fixed + "-p", 2, "--prompt");
+}
+
+TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
+  expect_error("generate -prompt x", 2, "option '-prompt' is unknown; did you mean --prompt?");
+  expect_error("generate --prompt x -sed 1", 2, "option '-sed' is unknown; did you mean --seed?");
+  expect_error("generate -p x -c 4096", 2, "option '-c' is unknown; see --help");
+  expect_error("generate -p x -n7", 2, "option '-n7' is unknown");
+  expect_error("info -p x", 2, "option '-p' is unknown");
+  expect_error("generate -p x --tepm 1", 2, "did you mean --temp?");
+  expect_error("generate -p x --tempratur 1", 2, "did you mean --temperature?");
+  expect_error("generate -p x --policy dyspac", 2,
+               "--policy 'dyspac' is unknown; did you mean dyspec? Use one of dyspec, ");
+  expect_error("generate -p x --device gpu", 2, "--device 'gpu' is unknown; did you mean cpu?");
+  expect_error("generate -p x --acceptance coupld", 2, "did you mean coupled?");
+  expect_error("generate -p x --kv-dtype fp16", 2, "did you mean f16?");
+  expect_error("generate -p x --format jsno", 2, "--format 'jsno' is unknown; did you mean json?");
+  expect_error("tree -p x --format dto", 2, "did you mean dot?");
+  expect_error("study --out x --prompts y --format makrdown", 2, "did you mean markdown?");
+  expect_error("study --out x --prompts y --policies chian", 2, "did you mean chain?");
+  expect_error("genrate", 2, "did you mean 'generate'?");
+}
+
+TEST_F(OptionWords, InfoAsJsonSaysWhatTheTextSays) {
+  using Json = nlohmann::json;
+  const std::string options = "info '" + (stories() / "target").string() + "' --draft '" +
+                              (stories() / "draft").string() + "' --kv-tokens 512 --parallel 3 ";
+  const Result text = run(options), json_text = run(options + "--format json");
+  ASSERT_EQ(json_text.code, 0) << json_text.err;
+  const Json json = Json::parse(json_text.out);
+  const auto says = [&](const std::string& line) {
+    EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
+  };
+  const auto number = [&](const char* name) {
+    return std::to_string(json.at(name).get<std::int64_t>());
+  };
+  says("folder          " + json.at("folder").get<std::string>() + "\n");
+  says("architecture    " + json.at("architecture").get<std::string>() + " (" +
+       json.at("model_type").get<std::string>() + ")\n");
+  says("layers          " + number("layers") + ", hidden " + number("hidden_size"));
+  says("attention       " + number("heads") + " heads of " + number("head_dim") + ", " +
+       number("kv_heads") + " KV head");
+  EXPECT_EQ(json.at("context_length"), 512);
+  says("context         512 tokens");
+  EXPECT_EQ(json.at("vocab_size"), 4096);
+  EXPECT_TRUE(json.at("runs"));
+  EXPECT_TRUE(json.at("cannot_run").empty());
+  says("runs this model");
+  says(json.at("tokenizer").at("file").get<std::string>() + " of 4,096 pieces");
+  says("bos " + number("bos_token") + ", eos " +
+       std::to_string(json.at("eos_tokens").at(0).get<int>()));
+  says(std::to_string(json.at("weights").at("tensors").get<int>()) + " tensors, BF16");
+  EXPECT_EQ(json.at("weights").at("elements").size(), 1u);
+  EXPECT_GE(json.at("weights").at("elements").at("BF16"), json.at("parameters"));
+  says("processor       " + json.at("machine").at("processor").get<std::string>() + ", " +
+       std::to_string(json.at("machine").at("threads").get<int>()) + " threads");
+  const Json& memory = json.at("memory");
+  std::int64_t sum = 0;
+  for (const Json& use : memory.at("uses")) sum += use.at("bytes").get<std::int64_t>();
+  EXPECT_EQ(memory.at("bytes"), sum);
+  EXPECT_EQ(memory.at("kv_tokens"), 512);
+  says("KV of 512 tokens");
+  says("up to 3 texts, " + std::to_string(memory.at("batch_rows").get<int>()) + " rows");
+  EXPECT_EQ(memory.at("sequences"), 3);
+  EXPECT_EQ(memory.at("uses").at(2).at("bytes").get<std::int64_t>() % (512 * 2), 0);
+
+  const Json machine = Json::parse(run("info --format json").out);
+  EXPECT_EQ(machine.size(), 1u);
+  EXPECT_EQ(machine.at("machine").at("processor"), json.at("machine").at("processor"));
+  EXPECT_EQ(machine.at("machine").contains("gpu_not_used"), !machine.at("machine").at("gpu"));
+
+  // A folder that cannot be run.
+  TinyModel model;
+  write_tiny_model(folder("tiny"), model);
+  std::ofstream(folder("tiny") + "/config.json") << R"({"architectures": ["MambaForCausalLM"]})";
+  const Result refused = run("info '" + folder("tiny") + "' --format json");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("\"cannot_run\" says why"), std::string::npos) << refused.err;
+  const Json why = Json::parse(refused.out);
+  EXPECT_FALSE(why.at("runs"));
+  EXPECT_FALSE(why.at("cannot_run").empty());
+  EXPECT_TRUE(why.at("tokenizer").contains("error"));
+  EXPECT_FALSE(why.contains("memory"));
+}
+
+}  // namespace
+}  // namespace coppice::testing
