@@ -19,7 +19,7 @@
 namespace coppice::cli {
 namespace {
 
-constexpr const char* commands =
+constexpr const char* chat_commands =
     "  /retry      answer the last message again\n"
     "  /undo       take the last message and its answer back\n"
     "  /reset      forget what was said\n"
@@ -69,7 +69,7 @@ class Chat {
     } else if (name == "/save") {
       save(argument);
     } else if (name == "/help") {
-      std::cerr << commands << std::flush;
+      std::cerr << chat_commands << std::flush;
     } else {
       tell(cat(quote(name), " is no command; /help lists them"));
     }
@@ -158,7 +158,7 @@ int chat(const std::vector<std::string>& arguments) {
                  "  echo 'Hello' | coppice chat --target DIR\n\n"
                  "Sampling is as generation_config.json of the target says, unless options say "
                  "otherwise.\nLines are messages, but for:\n",
-                 commands),
+                 chat_commands),
              values)) {
     return 0;
   }
@@ -182,7 +182,7 @@ int chat(const std::vector<std::string>& arguments) {
     tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
   }
   if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
-  if (stderr_is_terminal()) std::cerr << commands << std::flush;
+  if (stderr_is_terminal()) std::cerr << chat_commands << std::flush;
 
   Chat talk(engine, std::move(conversation), request);
   LineReader lines("> ");

@@ -80,7 +80,7 @@ std::string describe(const HostMemory& memory) {
          line("at a time", describe_batch(memory.sequences, memory.batch_rows));
 }
 
-int print_json(const EngineOptions& options) {
+int print_object(const EngineOptions& options) {
   nlohmann::ordered_json json;
   if (options.target.empty()) {
     json["machine"] = machine_json();
@@ -123,7 +123,7 @@ int info(const std::vector<std::string>& arguments) {
   }
   const bool json = wants_json(values);
   if (values.count("dir") == 0) {
-    if (json) return print_json({});
+    if (json) return print_object({});
     write_out(describe_machine());
     return 0;
   }
@@ -140,7 +140,7 @@ int info(const std::vector<std::string>& arguments) {
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
-  if (json) return print_json(options);
+  if (json) return print_object(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());
   std::string text = model.text + describe_machine();

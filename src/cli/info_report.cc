@@ -108,7 +108,7 @@ Json model_json(const std::filesystem::path& dir, DType kv_dtype) {
                {"context_length", config.context_length},
                {"vocab_size", config.vocab_size}};
   if (config.unsupported.empty()) {
-    json["parameters"] = config.parameters();
+    json["parameters"] = parameter_count(config);
     json["tied_embeddings"] = config.tie_word_embeddings;
     json["kv_dtype"] = name_of(kv_dtype);
     json["kv_bytes_per_token"] = kv_bytes_per_token(config, kv_dtype);
