@@ -24,11 +24,15 @@ std::vector<std::string> items_in(const std::string& option, const std::string& 
 
 void refuse_value(const std::string& where, const std::string& text,
                   const std::vector<std::string>& words) {
+  const bool two = words.size() == 2;
   std::string names;
-  for (const std::string& word : words) names += (names.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) {
+    names += (names.empty() ? "" : two ? " or " : ", ") + word;
+  }
   const std::string meant = nearest(text, words);
   throw_usage(cat(where, " ", quote(text), " is unknown; ",
-                  meant.empty() ? "use" : cat("did you mean ", meant, "? Use"), " one of ", names));
+                  meant.empty() ? "use " : cat("did you mean ", meant, "? Use "),
+                  two ? "" : "one of ", names));
 }
 
 std::string choice_in(const std::string& where, const std::string& text,

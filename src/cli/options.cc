@@ -149,7 +149,7 @@ std::string alias_lines(const po::options_description& all) {
       text += line + ",\n";
       line.clear();
     }
-    line += cat(line.empty() ? (text.empty() ? "Short: " : "  ") : ", ", words);
+    line += cat(line.empty() ? (text.empty() ? "Short: " : "       ") : ", ", words);
   }
   return line.empty() ? "" : cat("\n", text, line, "\n");
 }

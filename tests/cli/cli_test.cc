@@ -630,7 +630,7 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   expect_error("advise --max-new-tokens 3", 2, "or more");
   expect_error("advise --draft none --target x", 2, "needs a draft");
   expect_error("advise --policy chain", 2, "policy");
-  expect_error("advise --acceptance never", 2, "rejection, coupled");
+  expect_error("advise --acceptance never", 2, "rejection or coupled");
   expect_error("advise --format xml", 2, "text or json");
 }
 
