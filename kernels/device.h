@@ -169,6 +169,7 @@ struct PassLimits {
   AttentionShape attention;
   /// Those of the layers' rules, each once, 0 for layers without one: a pass is planned for each.
   std::vector<std::int32_t> windows = {0};
+  bool soft_caps = false;  ///< some of the rules have one
 };
 
 /// Rows of one pass, of one text or of several, in host memory. They need not outlive Pass::begin.

@@ -85,12 +85,17 @@ class GraphModel final : public Model {
     work_.kept_attended = device_.allocate(sizes.kept_attended, "kept attention output");
     work_.logits = device_.allocate(sizes.logits, "logits");
     std::set<std::int32_t> windows;
-    for (const LayerSpec& layer : config_.layer_specs) windows.insert(layer.attention.window);
+    bool soft_caps = false;
+    for (const LayerSpec& layer : config_.layer_specs) {
+      windows.insert(layer.attention.window);
+      soft_caps = soft_caps || layer.attention.soft_cap > 0.0f;
+    }
     pass_ = device_.make_pass({options_.max_rows,
                                options_.max_logit_rows,
                                kv_capacity(),
                                {config_.heads, config_.kv_heads, config_.head_dim},
-                               {windows.begin(), windows.end()}});
+                               {windows.begin(), windows.end()},
+                               soft_caps});
   }
 
   const ModelConfig& config() const override { return config_; }

@@ -35,7 +35,7 @@ void ItemAttention::queue(std::int32_t set) const {
       partials_begin_.data(), partials_.data(), static_cast<std::int32_t>(plan_.items.size()),
       plan_.tile_rows,        plan_.rows,       plan_.direct};
   const cuda::Operands operands =
-      cuda::make_operands(inputs_.q(set), inputs_.q_stride(), plan_.shape, inputs_.scale(),
+      cuda::make_operands(inputs_.q(set), inputs_.q_stride(), plan_.shape, {inputs_.scale()},
                           inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
                           {partial_out_.data(), partial_lse_.data(), nullptr});
   item_attention(view, operands, stream_);

@@ -29,6 +29,7 @@ class ListedItem {
  public:
   using SeenBy = std::uint64_t;
   using Queries = std::uint64_t;
+  using Mark = std::int32_t;
 
   __device__ explicit ListedItem(const Arguments& arguments)
       : view_(arguments.view),

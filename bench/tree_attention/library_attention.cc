@@ -79,9 +79,9 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 
 void LibraryAttention::queue(std::int32_t set) {
   const bool forced = forced_scalars_.size() > 0;  // into chunks that have to be joined
-  cuda::tree_attention(forced ? AttentionLaunch{} : pass_->attention_launch(), view_,
+  cuda::tree_attention(forced ? AttentionLaunch{} : pass_->window(0).launch, view_,
                        pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
-                       inputs_.work().cell.shape(), inputs_.scale(), inputs_.layout(),
+                       inputs_.work().cell.shape(), {inputs_.scale()}, inputs_.layout(),
                        inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
                        stream_);
 }

@@ -35,12 +35,12 @@ class LibraryAttention {
   void queue(std::int32_t set);
 
   /// Whether the kernel is the one that takes ranges.
-  bool takes_ranges() const { return pass_->attention_launch().takes_ranges(); }
+  bool takes_ranges() const { return pass_->window(0).launch.takes_ranges(); }
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 
   /// The tiles of the ranges.
-  RangeTiles tiles() const { return pass_->attention_launch().tiles; }
+  RangeTiles tiles() const { return pass_->window(0).launch.tiles; }
 
   HostPlanning host_planning(std::int32_t samples);
   /// CudaPass::begin() alone, where the pass is not of one tree.

@@ -15,7 +15,7 @@
 //   out = sum_c exp(lse_c - m) o_c / sum_c exp(lse_c - m),  m = max_c lse_c
 // By a window, T(c, q) are those of them that it leaves (AttentionRule); blocks of tokens that no
 // row of a tile sees are neither read nor computed. A plan need not, but should, be one of the
-// segments that trim_to_window() leaves.
+// segments that trim_to_window() leaves. KV beyond windows is kept in the pool all the same.
 // What a partial result is does not depend on the worker that computes it, so equal plans
 // give equal bits at any number of threads.
 #pragma once

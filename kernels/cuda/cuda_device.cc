@@ -219,9 +219,9 @@ class CudaDevice final : public Device {
                       const void* values, std::int32_t layer, void* out) override {
     const CudaPass& p = cuda_pass(pass);
     const AttentionShape shape = {heads, layout.kv_heads, layout.head_dim};
-    cuda::tree_attention(p.attention_launch(), p.view(), p.padded_rows(), q, q_stride, shape,
-                         rule.scale, layout, keys, values, layer, out, p.scratch(), p.blocks(),
-                         stream_);
+    const CudaPass::Window window = p.window(rule.window);
+    cuda::tree_attention(window.launch, window.view, p.padded_rows(), q, q_stride, shape, rule,
+                         layout, keys, values, layer, out, p.scratch(), p.blocks(), stream_);
   }
   void gather_logit_rows(const Pass& pass, const float* x, std::int64_t width,
                          float* out) override {

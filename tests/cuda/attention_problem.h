@@ -17,6 +17,7 @@
 #include "cuda/late_writer.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/random_values.h"
+#include "kernels/window.h"
 #include "reference/segments.h"
 
 namespace coppice::testing {
@@ -32,10 +33,13 @@ struct AttentionCase {
   std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
+  std::int32_t window = 0;
+  float soft_cap = 0.0f;
 };
 
 /// One layer's attention with random operands in shuffled slots. All other memory is NaN: slots
-/// that nobody sees, the other layers, padding rows, columns of q rows that hold keys and values.
+/// that nobody sees, those before all rows' windows, the other layers, padding rows, columns of q
+/// rows that hold keys and values.
 struct AttentionProblem {
   /// NaN, which memory that nobody wrote holds.
   static constexpr std::uint16_t unwritten = 0xffff;
@@ -45,7 +49,8 @@ struct AttentionProblem {
   KvLayout layout;
   std::int32_t layer = 1;
   std::int64_t q_stride;
-  float scale;
+  AttentionRule rule;
+  std::vector<std::int32_t> positions;  ///< of the padded rows
   std::vector<KvSlot> prefix;
   std::vector<VisibleKv> tail;
   std::vector<IndexRange> former;  ///< of the tail: what each text has from before
@@ -57,7 +62,11 @@ struct AttentionProblem {
     if (c.padded_rows == 0) c.padded_rows = c.rows + static_cast<std::int32_t>(random() % 4);
     shape = {c.kv_heads * c.group, c.kv_heads, c.head_dim};
     q_stride = (shape.heads + 2 * c.kv_heads) * c.head_dim;
-    scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    rule = {1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap, c.window};
+    positions.assign(static_cast<std::size_t>(c.padded_rows), 0);
+    const auto put = [&](std::int32_t row, std::int32_t position) {
+      return positions[static_cast<std::size_t>(row)] = position;
+    };
     const std::int32_t tokens = c.prefix + c.rows * std::max(c.branch_tokens, 1);
     layout = {3, c.kv_heads, c.head_dim, c.page_size, tokens / c.page_size + 3};
 
@@ -82,29 +91,43 @@ struct AttentionProblem {
     }
     for (std::int32_t text = 0; text < c.texts && c.texts > 1; ++text) {
       const std::int32_t first = c.rows * text / c.texts, end = c.rows * (text + 1) / c.texts;
-      const auto begin = static_cast<std::int32_t>(tail.size());
-      for (std::int32_t t = c.prefix * text / c.texts; t < c.prefix * (text + 1) / c.texts; ++t) {
-        tail.push_back({hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end});
+      const auto before = static_cast<std::int32_t>(tail.size());
+      const std::int32_t begin = c.prefix * text / c.texts, here = c.prefix * (text + 1) / c.texts;
+      for (std::int32_t t = begin; t < here; ++t) {
+        tail.push_back(
+            {hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end, t - begin});
       }
-      former.push_back({begin, static_cast<std::int32_t>(tail.size())});
+      former.push_back({before, static_cast<std::int32_t>(tail.size())});
+      const TokenTree tree = random_tree(end - first, c.reach, random);
       TreeOrder order;
-      order.assign(random_tree(end - first, c.reach, random));
+      order.assign(tree);
       for (std::int32_t row = 0; row < order.rows(); ++row) {
+        const auto at = static_cast<std::size_t>(row);
+        const auto node = static_cast<std::size_t>(order.node_of_row[at]);
         tail.push_back({slots[static_cast<std::size_t>(c.prefix + first + row)], first + row,
-                        first + row + order.subtree_rows[static_cast<std::size_t>(row)]});
+                        first + row + order.subtree_rows[at],
+                        put(first + row, here - begin + tree.depth[node])});
       }
     }
     for (std::int32_t t = 0; t < c.rows * c.branch_tokens; ++t) {
       const std::int32_t row = t / c.branch_tokens;
-      tail.push_back({slots[static_cast<std::size_t>(c.prefix + t)], row, row + 1});
+      tail.push_back({slots[static_cast<std::size_t>(c.prefix + t)], row, row + 1,
+                      put(row, c.prefix + t % c.branch_tokens)});
     }
+    TokenTree tree;
     TreeOrder order;
-    if (c.branch_tokens == 0 && c.texts == 1) order.assign(random_tree(c.rows, c.reach, random));
+    if (c.branch_tokens == 0 && c.texts == 1) {
+      tree = random_tree(c.rows, c.reach, random);
+      order.assign(tree);
+    }
     for (std::int32_t row = 0; row < order.rows(); ++row) {
-      if (row % 19 == 7) tail.push_back({unseen_slot, row, row});
-      if (row % 23 == 11) tail.push_back({no_slot, 0, c.rows});
+      const auto at = static_cast<std::size_t>(row);
+      const auto node = static_cast<std::size_t>(order.node_of_row[at]);
+      const std::int32_t position = put(row, c.prefix + tree.depth[node]);
+      if (row % 19 == 7) tail.push_back({unseen_slot, row, row, position});
+      if (row % 23 == 11) tail.push_back({no_slot, 0, c.rows, position});
       tail.push_back({slots[static_cast<std::size_t>(c.prefix + row)], row,
-                      row + order.subtree_rows[static_cast<std::size_t>(row)]});
+                      row + order.subtree_rows[at], position});
     }
 
     q.assign(static_cast<std::size_t>(c.padded_rows * q_stride), NAN);
@@ -130,9 +153,10 @@ struct AttentionProblem {
         }
       }
     };
-    for (const KvSlot slot : prefix) fill(slot);
-    for (const VisibleKv& token : tail) {
-      if (token.q_begin < token.q_end) fill(token.slot);
+    const std::int32_t nearest = *std::min_element(positions.begin(), positions.begin() + c.rows);
+    for (const VisibleKv& token : this->tokens()) {
+      const bool far = c.window > 0 && window_end(token.position, c.window) <= nearest;
+      if (token.q_begin < token.q_end && !far) fill(token.slot);
     }
   }
 
@@ -149,7 +173,9 @@ struct AttentionProblem {
   /// Prefix and tail as one list.
   std::vector<VisibleKv> tokens() const {
     std::vector<VisibleKv> all;
-    for (const KvSlot slot : prefix) all.push_back({slot, 0, c.rows});
+    for (const KvSlot slot : prefix) {
+      all.push_back({slot, 0, c.rows, static_cast<std::int32_t>(all.size())});
+    }
     all.insert(all.end(), tail.begin(), tail.end());
     return all;
   }
@@ -178,10 +204,17 @@ struct AttentionProblem {
       if (before) ++next;
       if (count == 0) continue;
       segments.push_back({std::span<const KvSlot>(slots).subspan(at, count), tail[at].q_begin,
-                          tail[at].q_end, before, 0});
+                          tail[at].q_end, before, tail[at].position});
     }
-    plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows,
-                                       static_cast<std::int32_t>(prefix.size()), segments, blocks,
+    segments.push_back({prefix, 0, c.rows, true, 0});
+    std::vector<KvSegment> near;
+    trim_to_window(segments, positions, c.window, near);
+    const auto near_tokens = static_cast<std::int32_t>(near.back().slots.size());
+    const std::size_t tail_segments = segments.size() - 1;
+    const cuda::WindowedKv kv{near_tokens, static_cast<std::int32_t>(prefix.size()) - near_tokens,
+                              near.back().first_position, std::span(segments).first(tail_segments),
+                              c.window > 0 || c.soft_cap > 0};
+    plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows, kv, blocks,
                                        {planner, plan.scalars, plan.ranges, plan.row_tiles});
     return plan;
   }
@@ -206,6 +239,7 @@ class DeviceAttention {
         scalars_(1),
         ranges_(AttentionProblem::most_blocks),
         row_tiles_(cuda::row_tile_capacity(problem.shape, problem.c.padded_rows, blocks) + 1),
+        positions_(problem.positions),
         prefix_(problem.prefix),
         tail_(problem.tail),
         q_(problem.q),
@@ -225,6 +259,8 @@ class DeviceAttention {
     ranges_.upload(plan.ranges);
     row_tiles_.upload(plan.row_tiles);
   }
+  void set_rule(const AttentionRule& rule) { rule_ = rule; }
+  void set_positions(const std::vector<std::int32_t>& positions) { positions_.upload(positions); }
   void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
 
   void poison_results() {
@@ -238,11 +274,12 @@ class DeviceAttention {
     view.scalars = scalars_.data();
     view.ranges = ranges_.data();
     view.row_tiles = row_tiles_.data();
+    view.positions = positions_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
     cuda::tree_attention(launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
-                         problem_.shape, problem_.scale, problem_.layout, keys_.data(),
-                         values_.data(), problem_.layer, out_.data(),
+                         problem_.shape, rule_, problem_.layout, keys_.data(), values_.data(),
+                         problem_.layer, out_.data(),
                          {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
@@ -293,6 +330,8 @@ class DeviceAttention {
   GuardedArray<cuda::PassScalars> scalars_;
   GuardedArray<BlockRange> ranges_;
   GuardedArray<RowTile> row_tiles_;
+  AttentionRule rule_ = problem_.rule;
+  GuardedArray<std::int32_t> positions_;
   GuardedArray<KvSlot> prefix_;
   GuardedArray<VisibleKv> tail_;
   GuardedArray<float> q_;
@@ -309,6 +348,7 @@ class DeviceAttention {
 /// addition, D = head_dim, T tokens and scores s_t in units of log2:
 ///  - a score has D additions, a product with the scale and the maximum subtracted:
 ///    e_s = u (4 D + 2) log2(e) scale max_t sum_i |q_i k_ti| + 4 u max_t |s_t|
+///    the soft cap c makes errors smaller, and adds 2^-20 c
 ///  - a weight has relative error ln(2) 2 e_s (its own score and the maximum, which log-sum-exp
 ///    carries from chunk to chunk) + 16 u for 2^x, and as factor of v_t another b
 ///  - sums over T tokens, rescaled with every tile, and their join: 4 (T + 64) u
@@ -320,9 +360,12 @@ class DeviceAttention {
 /// rounding of the output adds b (|out| + that error).
 inline double row_error(const AttentionProblem& problem, const std::vector<VisibleKv>& tokens,
                         const AttentionOutputs& out, std::int32_t query, std::int32_t head) {
+  const std::int32_t position = problem.positions[static_cast<std::size_t>(query)];
+  const double cap = problem.rule.soft_cap;
   const double u = std::ldexp(1.0, -24);
   const double b = std::ldexp(1.0, -8);
-  const double to_log2 = std::log2(std::exp(1.0)) * problem.scale;
+  const double log2_e = std::log2(std::exp(1.0));
+  const double to_log2 = log2_e * problem.rule.scale;
   const std::size_t dim = problem.dim();
   const std::int32_t kv_head = head / problem.c.group;
   std::vector<double> q_row;
@@ -335,6 +378,7 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
   double largest_products = 0, largest_score = 0, maximum = -INFINITY;
   for (const VisibleKv& token : tokens) {
     if (token.slot < 0 || query < token.q_begin || query >= token.q_end) continue;
+    if (problem.rule.window > 0 && token.position <= position - problem.rule.window) continue;
     const std::size_t row = problem.pool_row(token.slot, kv_head);
     double score = 0, products = 0;
     for (std::size_t i = 0; i < dim; ++i) {
@@ -343,6 +387,7 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
       products += std::abs(product);
     }
     score *= to_log2;
+    if (cap > 0) score = log2_e * cap * std::tanh(score / (log2_e * cap));
     seen.emplace_back(score, row);
     largest_products = std::max(largest_products, std::abs(to_log2) * products);
     largest_score = std::max(largest_score, std::abs(score));
@@ -362,8 +407,8 @@ inline double row_error(const AttentionProblem& problem, const std::vector<Visib
     }
     largest_values += largest;
   }
-  const double score_error =
-      u * (4.0 * static_cast<double>(dim) + 2) * largest_products + 4 * u * largest_score;
+  const double score_error = u * (4.0 * static_cast<double>(dim) + 2) * largest_products +
+                             4 * u * largest_score + 16 * u * log2_e * cap;
   const double relative = 2 * (2 * std::log(2.0) * score_error + 16 * u +
                                4 * (static_cast<double>(seen.size()) + 64) * u) +
                           b;

@@ -82,7 +82,7 @@ TEST_P(CudaAttentionShapes, RandomTrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaAttentionShapes,
-                         ::testing::Combine(::testing::Values(64, 80, 96, 128),
+                         ::testing::Combine(::testing::Values(64, 80, 96, 128, 192, 256),
                                             ::testing::Values(1, 2, 3, 4, 7, 8, 16)));
 
 TEST_F(CudaAttention, EveryRowCountUpTo40) {

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "cuda/guarded_array.h"
 #include "kernels/cuda/pass/cuda_pass.h"
 #include "reference/growing_texts.h"
@@ -54,7 +57,7 @@ class CudaPassInputs : public testing::KernelTest {
       ASSERT_TRUE(std::equal(tail.begin(), tail.end(), expected.begin(),
                              [](const VisibleKv& a, const VisibleKv& b) {
                                return a.slot == b.slot && a.q_begin == b.q_begin &&
-                                      a.q_end == b.q_end;
+                                      a.q_end == b.q_end && a.position == b.position;
                              }))
           << "step " << step;
     }
@@ -62,6 +65,42 @@ class CudaPassInputs : public testing::KernelTest {
     EXPECT_GT(whole, 20);
   }
 };
+
+TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
+  PassLimits limits{16, 16, 600, {4, 4, 64}};
+  limits.windows = {0, 40};
+  const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
+  Transfers transfers(stream_);
+  CudaPass pass(limits, blocks, allocate, transfers, stream_, false);
+  std::vector<KvSlot> slots(504);
+  std::iota(slots.begin(), slots.end(), 0);
+  const std::span<const KvSlot> all = slots;
+  const std::vector<std::int32_t> zeros(4, 0), positions = {500, 501, 502, 503};
+  std::vector<KvSegment> segments = {{all.first(500), 0, 4, true, 0}};
+  for (std::int32_t row = 0; row < 4; ++row) {
+    segments.push_back(
+        {all.subspan(static_cast<std::size_t>(500 + row), 1), row, 4, false, 500 + row});
+  }
+  pass.begin({zeros, positions, zeros, segments, {}});
+  pass.send();
+  check(cudaStreamSynchronize(stream_), "the pass");
+  const auto scalars = [&](std::int32_t window) {
+    PassScalars of_window;
+    check(cudaMemcpy(&of_window, pass.window(window).view.scalars, sizeof(of_window),
+                     cudaMemcpyDeviceToHost),
+          "reading a plan");
+    return of_window;
+  };
+  EXPECT_EQ(scalars(0).prefix, 500);
+  EXPECT_EQ(scalars(0).prefix_begin, 0);
+  // The first row sees position 461 and later ones.
+  EXPECT_EQ(scalars(40).prefix, 39);
+  EXPECT_EQ(scalars(40).prefix_begin, 461);
+  EXPECT_EQ(scalars(40).prefix_position, 461);
+  EXPECT_EQ(scalars(40).tail, 4);
+  EXPECT_LT(scalars(40).chunks * scalars(40).chunk_tokens, 500);
+  EXPECT_THROW(pass.window(7), Error);
+}
 
 TEST_F(CudaPassInputs, OfManyTextsArriveInParts) { run(40, 250, false); }
 TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true); }

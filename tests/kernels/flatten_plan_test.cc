@@ -224,6 +224,27 @@ TEST(FlattenPlan, TextsApartAreNotCutIntoChunksThatFewSee) {
   EXPECT_GT(make_flatten_plan({4, 4, 128}, 256, 256, 0, 64 * 256, blocks, longest).chunks, 1);
 }
 
+// A window's plan begins where some row sees the prefix.
+TEST(FlattenPlan, TokensOfAPrefixThatAWindowCuts) {
+  const std::vector<KvSlot> slots = {9, 8, 7, 6, 5};
+  const std::vector<VisibleKv> tail = {{3, 0, 1, 12}};
+  FlattenPlan plan;
+  plan.rows = 2;
+  plan.prefix = 3;
+  plan.prefix_begin = 2;
+  plan.prefix_position = 9;
+  plan.tail = 1;
+  plan.chunk_tokens = 64;
+  EXPECT_EQ(plan.tokens_of(0).end, 4);
+  for (std::int32_t at = 0; at < 3; ++at) {
+    const VisibleKv token = plan.token(slots.data(), tail.data(), at);
+    EXPECT_EQ(token.slot, 7 - at);
+    EXPECT_EQ(token.position, 9 + at);
+    EXPECT_EQ(token.q_end, 2);
+  }
+  EXPECT_EQ(plan.token(slots.data(), tail.data(), 3).position, 12);
+}
+
 TEST(FlattenPlan, ShortPassesAreNotCut) {
   EXPECT_EQ(make_flatten_plan({32, 8, 128}, 1, 1, 60, 1, {792, 396}).chunks, 1);
   // More row tiles than resident blocks: the device is busy as it is.

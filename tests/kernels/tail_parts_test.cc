@@ -13,7 +13,8 @@ namespace coppice {
 namespace {
 
 bool same(const VisibleKv& a, const VisibleKv& b) {
-  return a.slot == b.slot && a.q_begin == b.q_begin && a.q_end == b.q_end;
+  return a.slot == b.slot && a.q_begin == b.q_begin && a.q_end == b.q_end &&
+         a.position == b.position;
 }
 
 /// The device's side, which runs tokens in any order.
@@ -119,8 +120,9 @@ TEST(TailParts, EqualSegmentsAreBothRight) {
   Receiver receiver(400);
   std::vector<VisibleKv> list(100), expected;
   for (const KvSegment& segment : segments) {
+    std::int32_t position = segment.first_position;
     for (const KvSlot slot : segment.slots) {
-      expected.push_back({slot, segment.q_begin, segment.q_end});
+      expected.push_back({slot, segment.q_begin, segment.q_end, position++});
     }
   }
   for (int pass = 0; pass < 3; ++pass) {

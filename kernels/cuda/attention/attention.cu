@@ -14,57 +14,62 @@ namespace {
 constexpr int narrow_warps = narrow_row_tile / 16;
 constexpr int wide_warps = wide_row_tile / 16;
 
-template <int value>
-struct Constant {
-  static constexpr int head_dim = value;
+template <int head_dim_, bool ruled_>
+struct Head {
+  static constexpr int head_dim = head_dim_;
+  static constexpr bool ruled = ruled_;
 };
 
-/// Calls visit(Constant<head_dim>).
+/// Calls visit(Head<head_dim, ruled>), where heads of the usual sizes alone have kernels that are
+/// not ruled: others obey a rule without window and soft cap as well.
 template <typename Visit>
-void with_head_dim(std::int32_t head_dim, Visit visit) {
+void with_head(std::int32_t head_dim, bool ruled, Visit visit) {
   switch (head_dim) {
     case 8:
-      return visit(Constant<8>());
+      return visit(Head<8, true>());
     case 16:
-      return visit(Constant<16>());
+      return visit(Head<16, true>());
     case 32:
-      return visit(Constant<32>());
+      return visit(Head<32, true>());
     case 64:
-      return visit(Constant<64>());
+      return ruled ? visit(Head<64, true>()) : visit(Head<64, false>());
     case 80:
-      return visit(Constant<80>());
+      return visit(Head<80, true>());
     case 96:
-      return visit(Constant<96>());
+      return visit(Head<96, true>());
     case 128:
-      return visit(Constant<128>());
+      return ruled ? visit(Head<128, true>()) : visit(Head<128, false>());
+    case 192:
+      return visit(Head<192, true>());
+    case 256:
+      return visit(Head<256, true>());
     default:
       throw_usage(
-          cat("the CUDA backend has attention for heads of 8, 16, 32, 64, 80, 96 and "
-              "128 elements, "
-              "this model's have ",
+          cat("the CUDA backend has attention for heads of 8, 16, 32, 64, 80, 96, 128, 192 and 256 "
+              "elements, this model's have ",
               head_dim, "; use --device cpu"));
   }
 }
 
-template <int head_dim, int warps>
+template <typename V>
 constexpr int shared_bytes() {
-  return static_cast<int>(sizeof(flatten::BlockMemory<flatten::Variant<head_dim, warps>>));
+  return static_cast<int>(sizeof(flatten::BlockMemory<V>));
 }
 
 /// Sets the kernel's attributes and returns how many of its blocks the device holds.
-template <int head_dim, int warps>
+template <typename V>
 std::int32_t prepare() {
-  constexpr auto kernel = flatten::attend<head_dim, warps>;
-  static_assert(shared_bytes<head_dim, warps>() <= 99 * 1024);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes<head_dim, warps>()),
-        "shared memory of attention");
+  constexpr auto kernel = flatten::attend<V>;
+  static_assert(shared_bytes<V>() <= 99 * 1024);
+  check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
+      "shared memory of attention");
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "shared memory carveout of attention");
   int per_multiprocessor = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, 32 * warps,
-                                                      shared_bytes<head_dim, warps>()),
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, V::threads,
+                                                      shared_bytes<V>()),
         "occupancy of attention");
   int device = 0;
   int multiprocessors = 0;
@@ -74,10 +79,10 @@ std::int32_t prepare() {
   return std::max(1, per_multiprocessor * multiprocessors);
 }
 
-template <int head_dim, int warps>
+template <typename V>
 void launch_items(const flatten::Arguments& arguments, std::int32_t blocks, cudaStream_t stream) {
-  launch_early(flatten::attend<head_dim, warps>, dim3(static_cast<unsigned>(blocks)), 32 * warps,
-               shared_bytes<head_dim, warps>(), stream, arguments);
+  launch_early(flatten::attend<V>, dim3(static_cast<unsigned>(blocks)), V::threads,
+               shared_bytes<V>(), stream, arguments);
   check_launch("tree attention");
 }
 
@@ -85,11 +90,12 @@ void launch_items(const flatten::Arguments& arguments, std::int32_t blocks, cuda
 
 ResidentBlocks prepare_attention(std::int32_t head_dim) {
   ResidentBlocks blocks;
-  with_head_dim(head_dim, [&](auto constant) {
-    constexpr int dim = decltype(constant)::head_dim;
-    blocks.narrow = prepare<dim, narrow_warps>();
-    blocks.wide = prepare<dim, wide_warps>();
-  });
+  for (const bool ruled : {true, false}) {
+    with_head(head_dim, ruled, [&]<typename H>(H) {
+      blocks.narrow = prepare<flatten::Variant<H::head_dim, narrow_warps, H::ruled>>();
+      blocks.wide = prepare<flatten::Variant<H::head_dim, wide_warps, H::ruled>>();
+    });
+  }
   blocks.ranges = prepare_hopper_attention(head_dim);
   return blocks;
 }
@@ -101,15 +107,18 @@ std::size_t row_tile_capacity(const AttentionShape& shape, std::int32_t padded_r
 }
 
 AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
-                               std::int32_t padded_rows, std::int32_t prefix,
-                               std::span<const KvSegment> tail, const ResidentBlocks& blocks,
-                               const AttentionPlan& result) {
+                               std::int32_t padded_rows, const WindowedKv& kv,
+                               const ResidentBlocks& blocks, const AttentionPlan& result) {
+  const std::span<const KvSegment> tail = kv.tail;
+  const std::int32_t prefix = kv.prefix;
   std::int32_t tail_tokens = 0;
   for (const KvSegment& segment : tail) {
     tail_tokens += static_cast<std::int32_t>(segment.slots.size());
   }
+  // Kernels that take ranges obey neither windows nor soft caps.
   const AttentionKernel kernel =
-      attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
+      kv.ruled ? AttentionKernel::items
+               : attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
   const std::int32_t group = shape.heads / shape.kv_heads;
   const std::int32_t item_rows = row_tile_for(padded_rows, group);
   const std::int32_t longest =
@@ -121,6 +130,8 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;
+  scalars.prefix_begin = kv.prefix_begin;
+  scalars.prefix_position = kv.prefix_position;
   scalars.tail = tail_tokens;
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
@@ -136,27 +147,31 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
 }
 
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
-                    const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
-                    const KvLayout& layout, const void* keys, const void* values,
-                    std::int32_t layer, void* out, const AttentionScratch& scratch,
-                    const ResidentBlocks& blocks, cudaStream_t stream) {
-  if (launch.takes_ranges()) {
-    return hopper_attention(launch.tiles, pass, q, q_stride, shape, scale, layout, keys, values,
-                            layer, out, scratch, blocks.ranges, stream);
+                    const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                    const AttentionRule& rule, const KvLayout& layout, const void* keys,
+                    const void* values, std::int32_t layer, void* out,
+                    const AttentionScratch& scratch, const ResidentBlocks& blocks,
+                    cudaStream_t stream) {
+  const bool ruled = has_rule(rule);
+  // Every plan is one of items, too.
+  if (launch.takes_ranges() && !ruled) {
+    return hopper_attention(launch.tiles, pass, q, q_stride, shape, rule.scale, layout, keys,
+                            values, layer, out, scratch, blocks.ranges, stream);
   }
   const flatten::Arguments arguments{
-      make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch), pass};
+      make_operands(q, q_stride, shape, rule, layout, keys, values, layer, out, scratch), pass};
   const std::int32_t row_tile = row_tile_for(padded_rows, arguments.group);
   const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
-  with_head_dim(shape.head_dim, [&](auto constant) {
-    constexpr int dim = decltype(constant)::head_dim;
+  with_head(shape.head_dim, ruled, [&]<typename H>(H) {
     if (row_tile == narrow_row_tile) {
-      launch_items<dim, narrow_warps>(arguments, blocks.narrow, stream);
+      launch_items<flatten::Variant<H::head_dim, narrow_warps, H::ruled>>(arguments, blocks.narrow,
+                                                                          stream);
     } else {
-      launch_items<dim, wide_warps>(arguments, blocks.wide, stream);
+      launch_items<flatten::Variant<H::head_dim, wide_warps, H::ruled>>(arguments, blocks.wide,
+                                                                        stream);
     }
     if (launch.kernel == AttentionKernel::whole_items) return;
-    launch_early(flatten::join_partials<dim>, dim3(static_cast<unsigned>(join_blocks)),
+    launch_early(flatten::join_partials<H::head_dim>, dim3(static_cast<unsigned>(join_blocks)),
                  flatten::join_threads, 0, stream, arguments);
     check_launch("join of attention's partial results");
   });

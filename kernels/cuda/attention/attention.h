@@ -10,12 +10,12 @@
 //   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
 //   partial_lse   [partial_capacity()] f32, log-sum-exp to base 2
 //   tickets       [attention_tickets()] u32, 0 before the first launch; launches leave them 0
-//   head_dim 64, 80, 96 or 128, and 8, 16 or 32 for small models; any number of heads that kv_heads
-//   divides
+//   head_dim 64, 80, 96, 128, 192 or 256, and 8, 16 or 32 for small models; any number of heads
+//   that kv_heads divides
 //
 // A partial result holds, over the tokens T that a query sees in a chunk,
 //   lse = log2 sum_{t in T} 2^(s_t),  o = sum_{t in T} 2^(s_t - lse) v_t,
-//   s_t = log2(e) scale q k_t
+//   s_t = log2(e) cap(scale q k_t)
 // with lse = -inf and o left out where T is empty. They are joined exactly (DeFT, eq. 1) and in
 // chunk order:
 //   out = sum_c 2^(lse_c - m) o_c / sum_c 2^(lse_c - m),  m = max_c lse_c
@@ -52,6 +52,21 @@ inline std::size_t attention_tickets(const ResidentBlocks& blocks) {
 /// head_dim without a kernel.
 ResidentBlocks prepare_attention(std::int32_t head_dim);
 
+/// Whether kernels that obey windows and soft caps have to run it.
+inline bool has_rule(const AttentionRule& rule) { return rule.window > 0 || rule.soft_cap > 0; }
+
+/// Kernels that obey windows have queries in 16 bits.
+inline constexpr std::int32_t most_windowed_rows = (1 << 16) - 1;
+
+/// What the rows of a pass see by a window.
+struct WindowedKv {
+  std::int32_t prefix = 0;           ///< tokens that every row may see; the tail's come behind them
+  std::int32_t prefix_begin = 0;     ///< tokens before them that no row sees
+  std::int32_t prefix_position = 0;  ///< of the first of them
+  std::span<const KvSegment> tail = {};
+  bool ruled = false;  ///< some layer that the plan is for has a window or a soft cap
+};
+
 /// What makes a plan, and what a pass's launches read of it; as in PassView, in host memory.
 struct AttentionPlan {
   RangePlanner& planner;
@@ -64,18 +79,19 @@ std::size_t row_tile_capacity(const AttentionShape& shape, std::int32_t padded_r
                               const ResidentBlocks& blocks);
 
 /// Writes a pass's sizes and its plan, in time that grows with the tail's segments, and says which
-/// launch the plan is for. `prefix` tokens are seen by every row; the tail's come behind them.
+/// launch the plan is for.
 AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
-                               std::int32_t padded_rows, std::int32_t prefix,
-                               std::span<const KvSegment> tail, const ResidentBlocks& blocks,
-                               const AttentionPlan& result);
+                               std::int32_t padded_rows, const WindowedKv& kv,
+                               const ResidentBlocks& blocks, const AttentionPlan& result);
 
 /// Attention of one layer. The pass carries plan_attention()'s plan, made with equal
-/// shape, padded_rows and blocks, and its launch, which depends on these alone.
+/// shape, padded_rows and blocks, and its launch, which depends on these and the rule alone. A
+/// window has to be that which the plan's KV is of.
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
-                    const float* q, std::int64_t q_stride, const AttentionShape& shape, float scale,
-                    const KvLayout& layout, const void* keys, const void* values,
-                    std::int32_t layer, void* out, const AttentionScratch& scratch,
-                    const ResidentBlocks& blocks, cudaStream_t stream);
+                    const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                    const AttentionRule& rule, const KvLayout& layout, const void* keys,
+                    const void* values, std::int32_t layer, void* out,
+                    const AttentionScratch& scratch, const ResidentBlocks& blocks,
+                    cudaStream_t stream);
 
 }  // namespace coppice::cuda

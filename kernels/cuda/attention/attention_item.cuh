@@ -12,7 +12,7 @@
 //   former_end()           tokens before this place were written by former passes
 //   queries_of(row, count) those of count packed rows from `row` on
 //   any_sees(seen_by, queries), all_see(seen_by, queries)
-//   mark_of(row)           of the row's query, for sees(seen_by, mark)
+//   Mark, mark_of(row)     of the row's query, for sees(seen_by, mark)
 //   direct()               the item's results are the output: there is nothing to join
 //   partial(query, head)   otherwise, the place of its partial result
 #pragma once
@@ -60,7 +60,7 @@ __device__ void start_copies(const Operands& operands, SharedTiles<V, SeenBy>& s
 /// A warp's 16 packed rows: this thread has rows g and g + 8 of them.
 template <typename V>
 struct WarpRows {
-  std::uint32_t q[V::padded_dim / 16][4];
+  std::uint32_t q[V::kept_queries][4];
   float out[V::padded_dim / 8][4] = {};
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.0f, 0.0f};  ///< this thread's columns only
@@ -69,7 +69,7 @@ struct WarpRows {
 /// Queries as fragments, straight from global memory: the four lanes of a row read 32 bytes.
 template <typename V, typename Item>
 __device__ void load_queries(const Operands& operands, const Item& item, std::int32_t packed_row,
-                             WarpRows<V>& rows) {
+                             SharedTiles<V, typename Item::SeenBy>& shared, WarpRows<V>& rows) {
   const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -81,15 +81,21 @@ __device__ void load_queries(const Operands& operands, const Item& item, std::in
                 std::int64_t{item.head_of(row)} * V::head_dim + column;
     }
 #pragma unroll
-    for (int k = 0; k < V::padded_dim / 16; ++k) {
+    for (int k = 0; k < V::products; ++k) {
       float2 low{0.0f, 0.0f};
       float2 high{0.0f, 0.0f};
       if (real) {
         low = *reinterpret_cast<const float2*>(source + 16 * k);
         if (16 * k + 8 < V::head_dim) high = *reinterpret_cast<const float2*>(source + 16 * k + 8);
       }
-      rows.q[k][half] = pack(low.x, low.y);
-      rows.q[k][half + 2] = pack(high.x, high.y);
+      if (k < V::kept_queries) {
+        rows.q[k][half] = pack(low.x, low.y);
+        rows.q[k][half + 2] = pack(high.x, high.y);
+      } else if constexpr (V::kept_queries < V::products) {
+        auto& stored = shared.queries[k - V::kept_queries][threadIdx.x];
+        (half == 0 ? stored.x : stored.y) = pack(low.x, low.y);
+        (half == 0 ? stored.z : stored.w) = pack(high.x, high.y);
+      }
     }
   }
 }
@@ -98,23 +104,33 @@ __device__ void load_queries(const Operands& operands, const Item& item, std::in
 /// `first_mark` and `second_mark` are those of the thread's two rows.
 template <typename Item, typename V>
 __device__ void attend_to_tokens(const SharedTiles<V, typename Item::SeenBy>& shared, int stage,
-                                 int entries, int first_token, bool masked, std::int32_t first_mark,
-                                 std::int32_t second_mark, float score_scale, WarpRows<V>& rows) {
+                                 int entries, int first_token, bool masked,
+                                 const typename Item::Mark& first_mark,
+                                 const typename Item::Mark& second_mark, const Operands& operands,
+                                 WarpRows<V>& rows) {
   constexpr int token_groups = step_tokens / 8;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto& tile_keys = shared.keys[stage];
   const auto& tile_values = shared.values[stage];
 
   float scores[token_groups][4] = {};
-#pragma unroll
-  for (int k = 0; k < V::padded_dim / 16; ++k) {
+  const auto multiply_keys = [&](int k, const std::uint32_t(&queries)[4]) {
 #pragma unroll
     for (int n = 0; n < token_groups / 2; ++n) {
       std::uint32_t keys[4];
       load_rows(keys,
                 &tile_keys[first_token + n * 16 + lane / 16 * 8 + lane % 8][k * 2 + lane / 8 % 2]);
-      multiply_add(scores[2 * n], rows.q[k], keys[0], keys[1]);
-      multiply_add(scores[2 * n + 1], rows.q[k], keys[2], keys[3]);
+      multiply_add(scores[2 * n], queries, keys[0], keys[1]);
+      multiply_add(scores[2 * n + 1], queries, keys[2], keys[3]);
+    }
+  };
+#pragma unroll
+  for (int k = 0; k < V::kept_queries; ++k) multiply_keys(k, rows.q[k]);
+  if constexpr (V::kept_queries < V::products) {
+#pragma unroll
+    for (int k = V::kept_queries; k < V::products; ++k) {
+      const uint4 stored = shared.queries[k - V::kept_queries][threadIdx.x];
+      multiply_keys(k, {stored.x, stored.y, stored.z, stored.w});
     }
   }
 
@@ -122,7 +138,13 @@ __device__ void attend_to_tokens(const SharedTiles<V, typename Item::SeenBy>& sh
 #pragma unroll
   for (int n = 0; n < token_groups; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] *= score_scale;
+    for (int i = 0; i < 4; ++i) scores[n][i] *= operands.score_scale;
+    if (V::ruled && operands.soft_cap > 0.0f) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = soft_capped(scores[n][i], operands.soft_cap, operands.cap_exponent);
+      }
+    }
     if (masked) {
       const auto two = *reinterpret_cast<const Neighbours<typename Item::SeenBy>*>(
           &shared.seen_by[entries][first_token + n * 8 + lane % 4 * 2]);
@@ -226,8 +248,8 @@ __device__ void run_item(const Operands& operands, const Item& item,
   const std::int32_t warp_row = item.first_row() + thread / 32 * 16;
   const std::int32_t packed_row = warp_row + lane / 4;  // the first of this thread's two
   const auto warp_queries = item.queries_of(warp_row, 16);
-  const std::int32_t first_mark = item.mark_of(packed_row);
-  const std::int32_t second_mark = item.mark_of(packed_row + 8);
+  const auto first_mark = item.mark_of(packed_row);
+  const auto second_mark = item.mark_of(packed_row + 8);
   WarpRows<V> rows;
 
   __syncthreads();  // the block may still be reading the last item's tiles
@@ -252,7 +274,7 @@ __device__ void run_item(const Operands& operands, const Item& item,
     if (span.begin + V::tile_tokens > item.former_end()) wait_for_former_kernels();
     start_copies(operands, shared, 0, 0);
     wait_for_former_kernels();
-    load_queries(operands, item, packed_row, rows);
+    load_queries(operands, item, packed_row, shared, rows);
 
     for (int tile = 0; tile < tiles; ++tile) {
       wait_for_copies();
@@ -270,7 +292,7 @@ __device__ void run_item(const Operands& operands, const Item& item,
         if (!__any_sync(all_lanes, Item::any_sees(seen_by, warp_queries))) continue;
         const bool masked = __any_sync(all_lanes, !Item::all_see(seen_by, warp_queries));
         attend_to_tokens<Item>(shared, tile % 2, tile % 3, first, masked, first_mark, second_mark,
-                               operands.score_scale, rows);
+                               operands, rows);
       }
     }
   }

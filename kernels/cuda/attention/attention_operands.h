@@ -4,11 +4,15 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention.h"
 
 namespace coppice::cuda {
+
+/// Wider than any text. Positions stay below it, so that both add up in 32 bits.
+inline constexpr std::int32_t without_window = 1 << 30;
 
 struct Operands {
   const float* q;
@@ -19,6 +23,10 @@ struct Operands {
   std::int32_t kv_heads;
   std::int32_t group;
   float score_scale;  ///< log2(e) * scale
+  // What kernels of ruled variants obey besides.
+  float soft_cap;       ///< log2(e) * that of the rule; 0: none
+  float cap_exponent;   ///< 2 / that of the rule: 2^(this s) = e^(2 s / soft_cap)
+  std::int32_t window;  ///< without_window for none
   __nv_bfloat16* out;
   float* partial_out;
   float* partial_lse;
@@ -28,7 +36,7 @@ struct Operands {
 
 /// Arguments as for tree_attention().
 inline Operands make_operands(const float* q, std::int64_t q_stride, const AttentionShape& shape,
-                              float scale, const KvLayout& layout, const void* keys,
+                              const AttentionRule& rule, const KvLayout& layout, const void* keys,
                               const void* values, std::int32_t layer, void* out,
                               const AttentionScratch& scratch) {
   constexpr double log2_e = 1.4426950408889634;
@@ -41,7 +49,10 @@ inline Operands make_operands(const float* q, std::int64_t q_stride, const Atten
           layout.page_size,
           shape.kv_heads,
           shape.heads / shape.kv_heads,
-          static_cast<float>(log2_e * static_cast<double>(scale)),
+          static_cast<float>(log2_e * static_cast<double>(rule.scale)),
+          static_cast<float>(log2_e * static_cast<double>(rule.soft_cap)),
+          rule.soft_cap > 0 ? 2.0f / rule.soft_cap : 0.0f,
+          rule.window > 0 ? std::min(rule.window, without_window) : without_window,
           static_cast<__nv_bfloat16*>(out),
           scratch.partial_out,
           scratch.partial_lse};

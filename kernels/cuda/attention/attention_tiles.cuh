@@ -67,6 +67,11 @@ __device__ inline float power_of_two(float x) {
   return result;
 }
 
+/// cap tanh(s / cap), in units of log2, by `exponent` of Operands: absolute error below 2^-20 cap.
+__device__ inline float soft_capped(float score, float cap, float exponent) {
+  return cap - 2.0f * cap * __frcp_rn(1.0f + power_of_two(exponent * score));
+}
+
 /// Two values as bf16, the first in the lower half.
 __device__ inline std::uint32_t pack(float first, float second) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
@@ -74,30 +79,44 @@ __device__ inline std::uint32_t pack(float first, float second) {
          (std::uint32_t{__bfloat16_as_ushort(both.y)} << 16);
 }
 
-/// One variant of the kernel: a warp has 16 packed rows.
-template <int head_dim_, int warps_>
+/// One variant of the kernel: a warp has 16 packed rows. `ruled`: it obeys windows and soft caps.
+template <int head_dim_, int warps_, bool ruled_ = false>
 struct Variant {
   static constexpr int head_dim = head_dim_;
+  static constexpr bool ruled = ruled_;
   /// Products take 16 elements at a time; what lies past the head is 0.
   static constexpr int padded_dim = (head_dim + 15) / 16 * 16;
   static constexpr int warps = warps_;
   static constexpr int threads = 32 * warps;
   static constexpr int tile_rows = 16 * warps;
-  /// Tokens of a KV tile. A block of one warp takes fewer, so that more blocks fit.
-  static constexpr int tile_tokens = warps == 1 ? step_tokens : 2 * step_tokens;
+  /// Tokens of a KV tile. A block of one warp takes fewer, so that more blocks fit; larger heads
+  /// leave shared memory for no more.
+  static constexpr int tile_tokens = warps == 1 || head_dim > 128 ? step_tokens : 2 * step_tokens;
   /// Registers are kept to what this many allow: an SM of 9.0 has shared memory for as many at
-  /// head_dim 128.
-  static constexpr int blocks_per_sm = warps == 1 ? 6 : 3;
+  /// head_dim 128. Queries and sums of larger heads need the registers of two.
+  static constexpr int blocks_per_sm = warps == 1 ? 6 : head_dim > 128 ? 2 : 3;
+  /// Products of 16 elements, whose queries stay in registers; those of the others come from shared
+  /// memory.
+  static constexpr int products = padded_dim / 16;
+  static constexpr int kept_queries = products <= 12 ? products : 12;
   /// 16-byte vectors of a token's key.
   static constexpr int vectors = padded_dim / 8;
   static_assert(head_dim % 8 == 0 && tile_tokens * vectors % threads == 0 &&
                 tile_tokens <= threads);
 };
 
+/// By thread, what it has of the queries that are not kept in registers.
+template <typename V, int count = V::products - V::kept_queries>
+struct StoredQueries {
+  uint4 queries[count][V::threads];
+};
+template <typename V>
+struct StoredQueries<V, 0> {};
+
 /// Two KV tiles, one read while the other is filled, and three tiles' worth of token descriptions,
 /// which run one tile ahead of the copies.
 template <typename V, typename SeenBy>
-struct SharedTiles {
+struct SharedTiles : StoredQueries<V> {
   /// With an odd number of vectors, eight rows of a matrix lie in different banks.
   uint4 keys[2][V::tile_tokens][V::vectors + 1];
   uint4 values[2][V::tile_tokens][V::vectors + 1];

@@ -65,7 +65,9 @@ struct FlattenPlan {
   std::int32_t kv_heads = 1;
   std::int32_t tile_rows = narrow_row_tile;  ///< packed rows of a row tile
   std::int32_t prefix = 0;                   ///< KV tokens that every row sees
-  std::int32_t tail = 0;                     ///< further KV tokens
+  std::int32_t prefix_begin = 0;     ///< of the prefix's slots, those before that no row sees
+  std::int32_t prefix_position = 0;  ///< of the prefix's first token
+  std::int32_t tail = 0;             ///< further KV tokens
   std::int32_t chunk_tokens = 1;
   std::int32_t chunks = 1;  ///< chunks * chunk_tokens >= prefix + tail
 
@@ -95,7 +97,8 @@ struct FlattenPlan {
   COPPICE_HOST_DEVICE constexpr VisibleKv token(const KvSlot* prefix_slots,
                                                 const VisibleKv* tail_tokens,
                                                 std::int32_t at) const {
-    return at < prefix ? VisibleKv{prefix_slots[at], 0, rows} : tail_tokens[at - prefix];
+    return at < prefix ? VisibleKv{prefix_slots[prefix_begin + at], 0, rows, prefix_position + at}
+                       : tail_tokens[at - prefix];
   }
 
   COPPICE_HOST_DEVICE constexpr std::int32_t query_of(std::int32_t packed_row) const {

@@ -50,7 +50,7 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
                          const AttentionScratch& scratch) {
   Arguments arguments{};
   static_cast<Operands&>(arguments) =
-      make_operands(q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
+      make_operands(q, q_stride, shape, {scale}, layout, keys, values, layer, out, scratch);
   const std::int64_t layer_rows = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size;
   const std::int64_t pool_rows = layer_rows * layout.layers;
   arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/window.h"
 
 namespace coppice::cuda {
 namespace {
@@ -30,28 +32,8 @@ std::size_t row_room(std::int32_t rows) {
   return room(padded_row_count(std::max(rows, 1)), sizeof(std::int32_t));
 }
 
-std::size_t range_room(const ResidentBlocks& blocks) {
-  return aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
-}
-
 std::size_t tile_capacity(const PassLimits& limits, const ResidentBlocks& blocks) {
   return row_tile_capacity(limits.attention, padded_row_count(std::max(limits.rows, 1)), blocks);
-}
-
-// Behind what every pass has in full.
-std::size_t row_tiles_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return aligned(sizeof(PassScalars)) + range_room(blocks) + 3 * row_room(limits.rows) +
-         row_room(limits.logit_rows);
-}
-
-std::size_t tail_begin(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return row_tiles_begin(limits, blocks) + aligned(tile_capacity(limits, blocks) * sizeof(RowTile));
-}
-
-std::size_t input_bytes(const PassLimits& limits, const ResidentBlocks& blocks) {
-  return tail_begin(limits, blocks) + sizeof(TailMessage) +
-         room(limits.kv_tokens, sizeof(VisibleKv)) +
-         room(TailParts::most_parts(limits.kv_tokens), sizeof(TailPart));
 }
 
 std::size_t prefix_bytes(const PassLimits& limits) {
@@ -68,17 +50,43 @@ void fill(char* place, std::span<const std::int32_t> list, std::int32_t padded,
 
 }  // namespace
 
+// Row tiles come behind what every pass has in full.
+CudaPass::Places::Places(const PassLimits& limits, const ResidentBlocks& blocks) {
+  const std::size_t windows = limits.windows.size();
+  scalars_step = aligned(sizeof(PassScalars));
+  ranges = windows * scalars_step;
+  ranges_step = aligned(static_cast<std::size_t>(blocks.ranges) * sizeof(BlockRange));
+  tokens = ranges + windows * ranges_step;
+  positions = tokens + row_room(limits.rows);
+  slots = positions + row_room(limits.rows);
+  logit_rows = slots + row_room(limits.rows);
+  row_tiles = logit_rows + row_room(limits.logit_rows);
+  row_tiles_step = aligned(tile_capacity(limits, blocks) * sizeof(RowTile));
+  tail = row_tiles + windows * row_tiles_step;
+  end = tail + sizeof(TailMessage) + room(limits.kv_tokens, sizeof(VisibleKv)) +
+        room(TailParts::most_parts(limits.kv_tokens), sizeof(TailPart));
+}
+
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
                    Transfers& transfers, cudaStream_t stream, bool records)
     : limits_(limits),
       blocks_(blocks),
+      at_(limits, blocks),
       transfers_(transfers),
       stream_(stream),
       records_(records),
-      staged_(input_bytes(limits, blocks), inputs_purpose),
+      staged_(at_.end, inputs_purpose),
       staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose),
       tail_parts_(TailParts::table_capacity(limits.kv_tokens)) {
-  inputs_ = allocate(input_bytes(limits, blocks), inputs_purpose);
+  if (limits.windows.empty() || limits.windows.size() > most_windows) {
+    throw_failure(cat("attention of ", limits.windows.size(), " different windows; the CUDA ",
+                      "backend has room for 1 to ", most_windows));
+  }
+  if (limits.rows > most_windowed_rows && limits.windows != std::vector<std::int32_t>{0}) {
+    throw_failure(cat("attention by windows of passes of ", limits.rows, " rows; at most ",
+                      most_windowed_rows));
+  }
+  inputs_ = allocate(at_.end, inputs_purpose);
   slot_table_ =
       allocate(room(TailParts::table_capacity(limits.kv_tokens), sizeof(KvSlot)), inputs_purpose);
   whole_tail_ = allocate(room(limits.kv_tokens, sizeof(VisibleKv)), inputs_purpose);
@@ -90,22 +98,15 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
   partial_lse_ =
       allocate(static_cast<std::size_t>(partials.lse) * sizeof(float), attention_purpose);
   tickets_ = allocate(attention_tickets(blocks) * sizeof(std::uint32_t), attention_purpose);
-  ranges_at_ = aligned(sizeof(PassScalars));
-  tokens_at_ = ranges_at_ + range_room(blocks);
-  positions_at_ = tokens_at_ + row_room(limits.rows);
-  slots_at_ = positions_at_ + row_room(limits.rows);
-  logit_rows_at_ = slots_at_ + row_room(limits.rows);
-  row_tiles_at_ = row_tiles_begin(limits, blocks);
-  tail_at_ = tail_begin(limits, blocks);
   const char* base = inputs_.as<char>();
   view_.scalars = reinterpret_cast<const PassScalars*>(base);
-  view_.ranges = reinterpret_cast<const BlockRange*>(base + ranges_at_);
-  view_.row_tiles = reinterpret_cast<const RowTile*>(base + row_tiles_at_);
-  view_.tokens = reinterpret_cast<const std::int32_t*>(base + tokens_at_);
-  view_.positions = reinterpret_cast<const std::int32_t*>(base + positions_at_);
-  view_.write_slots = reinterpret_cast<const std::int32_t*>(base + slots_at_);
-  view_.logit_rows = reinterpret_cast<const std::int32_t*>(base + logit_rows_at_);
-  view_.tail = reinterpret_cast<const VisibleKv*>(base + tail_at_);
+  view_.ranges = reinterpret_cast<const BlockRange*>(base + at_.ranges);
+  view_.row_tiles = reinterpret_cast<const RowTile*>(base + at_.row_tiles);
+  view_.tokens = reinterpret_cast<const std::int32_t*>(base + at_.tokens);
+  view_.positions = reinterpret_cast<const std::int32_t*>(base + at_.positions);
+  view_.write_slots = reinterpret_cast<const std::int32_t*>(base + at_.slots);
+  view_.logit_rows = reinterpret_cast<const std::int32_t*>(base + at_.logit_rows);
+  view_.tail = reinterpret_cast<const VisibleKv*>(base + at_.tail);
   view_.prefix_slots = prefix_.as<std::int32_t>();
 }
 
@@ -120,8 +121,6 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
   const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
   shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
-  PassScalars scalars;
-  scalars.logit_rows = logit_rows;
   // What one text has from former passes all its rows see. Of several, everything is tail.
   std::span<const KvSegment> tail = inputs.segments;
   std::span<const KvSlot> prefix;
@@ -132,33 +131,73 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
 
   transfers_.wait();
   stage_prefix(prefix);
-  attention_launch_ = plan_attention(limits_.attention, rows, shape_.rows,
-                                     static_cast<std::int32_t>(prefix.size()), tail, blocks_,
-                                     {planner_,
-                                      scalars,
-                                      {reinterpret_cast<BlockRange*>(staged_.data() + ranges_at_),
-                                       static_cast<std::size_t>(blocks_.ranges)},
-                                      {reinterpret_cast<RowTile*>(staged_.data() + row_tiles_at_),
-                                       tile_capacity(limits_, blocks_)}});
-  std::memcpy(staged_.data(), &scalars, sizeof(scalars));
-  fill(staged_.data() + tokens_at_, inputs.tokens, shape_.rows, 0);
-  fill(staged_.data() + positions_at_, inputs.positions, shape_.rows, 0);
-  fill(staged_.data() + slots_at_, inputs.write_slots, shape_.rows, no_slot);
-  fill(staged_.data() + logit_rows_at_, inputs.logit_rows, shape_.logit_rows, 0);
-  in_parts_ = scalars.tail >= least_in_parts && prefix.empty();
+  std::int32_t tail_tokens = 0;
+  for (std::size_t i = 0; i < limits_.windows.size(); ++i) {
+    trim_to_window(inputs.segments, inputs.positions, limits_.windows[i], near_);
+    WindowedKv kv;
+    kv.tail = tail;
+    if (tail.size() < near_.size()) {
+      kv.prefix = static_cast<std::int32_t>(near_[0].slots.size());
+      kv.prefix_begin = static_cast<std::int32_t>(prefix.size()) - kv.prefix;
+      kv.prefix_position = near_[0].first_position;
+    }
+    kv.ruled = limits_.windows[i] > 0 || limits_.soft_caps;
+    tail_tokens = plan(i, kv, rows, logit_rows);
+  }
+  fill(staged_.data() + at_.tokens, inputs.tokens, shape_.rows, 0);
+  fill(staged_.data() + at_.positions, inputs.positions, shape_.rows, 0);
+  fill(staged_.data() + at_.slots, inputs.write_slots, shape_.rows, no_slot);
+  fill(staged_.data() + at_.logit_rows, inputs.logit_rows, shape_.logit_rows, 0);
+  in_parts_ = tail_tokens >= least_in_parts && prefix.empty();
   view_.tail = in_parts_ ? whole_tail_.as<VisibleKv>()
-                         : reinterpret_cast<const VisibleKv*>(inputs_.as<char>() + tail_at_);
-  const std::size_t row_tiles =
-      attention_launch_.takes_ranges() ? static_cast<std::size_t>(scalars.cut.row_tiles) : 0;
-  transfers_.add(inputs_.data(), staged_.data(), row_tiles_at_ + row_tiles * sizeof(RowTile));
-  const auto tail_bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data()) - tail_at_;
-  transfers_.add(inputs_.as<char>() + tail_at_, staged_.data() + tail_at_, tail_bytes);
+                         : reinterpret_cast<const VisibleKv*>(inputs_.as<char>() + at_.tail);
+  transfers_.add(inputs_.data(), staged_.data(), at_.row_tiles);
+  const auto tail_bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data()) - at_.tail;
+  transfers_.add(inputs_.as<char>() + at_.tail, staged_.data() + at_.tail, tail_bytes);
   return shape_;
+}
+
+// By one window. Returns how many tokens the tail has.
+std::int32_t CudaPass::plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
+                            std::int32_t logit_rows) {
+  PassScalars scalars;
+  scalars.logit_rows = logit_rows;
+  const std::size_t row_tiles_at = at_.row_tiles + window * at_.row_tiles_step;
+  launches_[window] = plan_attention(
+      limits_.attention, rows, shape_.rows, kv, blocks_,
+      {planner_,
+       scalars,
+       {reinterpret_cast<BlockRange*>(staged_.data() + at_.ranges + window * at_.ranges_step),
+        static_cast<std::size_t>(blocks_.ranges)},
+       {reinterpret_cast<RowTile*>(staged_.data() + row_tiles_at),
+        tile_capacity(limits_, blocks_)}});
+  std::memcpy(staged_.data() + window * at_.scalars_step, &scalars, sizeof(scalars));
+  if (launches_[window].takes_ranges()) {
+    transfers_.add(inputs_.as<char>() + row_tiles_at, staged_.data() + row_tiles_at,
+                   static_cast<std::size_t>(scalars.cut.row_tiles) * sizeof(RowTile));
+  }
+  return scalars.tail;
+}
+
+CudaPass::Window CudaPass::window(std::int32_t tokens) const {
+  const auto found = std::find(limits_.windows.begin(), limits_.windows.end(), tokens);
+  if (found == limits_.windows.end()) {
+    throw_failure(cat("attention: a window of ", tokens, " tokens is none of the pass's"));
+  }
+  const auto index = static_cast<std::size_t>(found - limits_.windows.begin());
+  const auto later = [&]<typename T>(const T* first, std::size_t step) {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + index * step);
+  };
+  Window result{view_, launches_[index]};
+  result.view.scalars = later(view_.scalars, at_.scalars_step);
+  result.view.ranges = later(view_.ranges, at_.ranges_step);
+  result.view.row_tiles = later(view_.row_tiles, at_.row_tiles_step);
+  return result;
 }
 
 // Returns where it ends.
 char* CudaPass::stage_tail(std::span<const KvSegment> tail) {
-  char* const begin = staged_.data() + tail_at_;
+  char* const begin = staged_.data() + at_.tail;
   if (in_parts_) {
     tail_parts_.divide(tail, reinterpret_cast<VisibleKv*>(begin + sizeof(TailMessage)));
     const std::span<const TailPart> parts = tail_parts_.parts();
@@ -169,7 +208,10 @@ char* CudaPass::stage_tail(std::span<const KvSegment> tail) {
   }
   auto* token = reinterpret_cast<VisibleKv*>(begin);
   for (const KvSegment& segment : tail) {
-    for (const KvSlot slot : segment.slots) *token++ = {slot, segment.q_begin, segment.q_end};
+    std::int32_t position = segment.first_position;
+    for (const KvSlot slot : segment.slots) {
+      *token++ = {slot, segment.q_begin, segment.q_end, position++};
+    }
   }
   return reinterpret_cast<char*>(token);
 }
@@ -194,7 +236,7 @@ void CudaPass::stage_prefix(std::span<const KvSlot> prefix) {
 void CudaPass::queue_inputs() {
   transfers_.queue();
   if (!in_parts_) return;
-  expand_tail(reinterpret_cast<const TailMessage*>(inputs_.as<char>() + tail_at_),
+  expand_tail(reinterpret_cast<const TailMessage*>(inputs_.as<char>() + at_.tail),
               slot_table_.as<KvSlot>(), whole_tail_.as<VisibleKv>(), stream_);
 }
 
@@ -217,8 +259,7 @@ void CudaPass::run(const PassVariant& variant, const std::function<void()>& body
 
 void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
   if (!records_) return whole();
-  const auto key =
-      std::make_tuple(variant, shape_.rows, shape_.logit_rows, attention_launch_, in_parts_);
+  const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, launches_, in_parts_);
   Graph* const graph = graphs_.find(key);
   if (graph == nullptr) {
     // What makes room may still be running.

@@ -3,11 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/flatten_plan.h"
@@ -24,7 +27,8 @@ namespace coppice::cuda {
 
 /// See kernels/device.h. One block of pinned memory is filled on the host and sent as a whole;
 /// the slots of the prefix, which change little from pass to pass, are sent from where they first
-/// differ. So are those of several texts (tail_parts.h), where they are many.
+/// differ. So are those of several texts (tail_parts.h), where they are many. Attention is planned
+/// for each window of the limits; the plans have slots and tail in common.
 class CudaPass : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
@@ -40,12 +44,17 @@ class CudaPass : public Pass {
   void send();
 
   const PassView& view() const { return view_; }
+  /// What attention by one of the limits' windows takes; view() is the first one's.
+  struct Window {
+    PassView view;
+    AttentionLaunch launch;
+  };
+  Window window(std::int32_t tokens) const;
   const PassLimits& limits() const { return limits_; }
   const ResidentBlocks& blocks() const { return blocks_; }
   AttentionScratch scratch() const {
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
-  AttentionLaunch attention_launch() const { return attention_launch_; }
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
@@ -64,6 +73,8 @@ class CudaPass : public Pass {
     Executable executable;  ///< null: ran once, unrecorded
     bool refused = false;   ///< there was no memory to record it in
   };
+  std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
+                    std::int32_t logit_rows);
   void stage_prefix(std::span<const KvSlot> prefix);
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
@@ -72,6 +83,13 @@ class CudaPass : public Pass {
 
   const PassLimits limits_;
   const ResidentBlocks blocks_;
+  /// Places in inputs_; of windows' own parts the first one's, and how far the next one's is.
+  struct Places {
+    std::size_t scalars_step, ranges, ranges_step, tokens, positions, slots, logit_rows, row_tiles,
+        row_tiles_step, tail, end;
+    Places(const PassLimits& limits, const ResidentBlocks& blocks);
+  };
+  const Places at_;
   Transfers& transfers_;
   cudaStream_t stream_;
   const bool records_;
@@ -81,15 +99,16 @@ class CudaPass : public Pass {
   std::int32_t prefix_tokens_ = 0;     ///< of staged_prefix_ that prefix_ is known to hold
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
-  std::size_t ranges_at_ = 0, row_tiles_at_ = 0, tokens_at_ = 0, positions_at_ = 0, slots_at_ = 0,
-              logit_rows_at_ = 0, tail_at_ = 0;
   TailParts tail_parts_;
   bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;
-  AttentionLaunch attention_launch_;
-  RecentlyUsed<std::tuple<PassVariant, std::int32_t, std::int32_t, AttentionLaunch, bool>, Graph>
-      graphs_{most_recordings};
+  std::vector<KvSegment> near_;  ///< the segments that a window leaves
+  static constexpr std::size_t most_windows = 4;
+  using Launches = std::array<AttentionLaunch, most_windows>;
+  Launches launches_{};  ///< of attention, by window
+  RecentlyUsed<std::tuple<PassVariant, std::int32_t, std::int32_t, Launches, bool>, Graph> graphs_{
+      most_recordings};
 };
 
 }  // namespace coppice::cuda

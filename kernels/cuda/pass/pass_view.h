@@ -12,6 +12,7 @@ struct PassScalars {
   std::int32_t rows = 0;        ///< real rows; further rows of a launch are padding
   std::int32_t logit_rows = 0;  ///< likewise
   std::int32_t prefix = 0;      ///< KV tokens before the tail
+  std::int32_t prefix_begin = 0, prefix_position = 0;  ///< kernels/cuda/attention/flatten_plan.h
   std::int32_t tail = 0;
   std::int32_t chunk_tokens = 0;  ///< kernels/cuda/attention/flatten_plan.h
   std::int32_t chunks = 0;

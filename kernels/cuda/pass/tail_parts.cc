@@ -65,7 +65,7 @@ void TailParts::divide(std::span<const KvSegment> tail, VisibleKv* list) {
     if (place == nullptr) {
       // Neighbours in the list and in the tail are one part.
       if (parts_.empty() || parts_.back().table >= 0)
-        parts_.push_back({at, at, 0, -1, listed_, 0, 0});
+        parts_.push_back({at, at, 0, -1, listed_, 0, 0, 0});
       list_tokens(segment, 0, list);
       parts_.back().end = at += size;
       continue;
@@ -73,7 +73,8 @@ void TailParts::divide(std::span<const KvSegment> tail, VisibleKv* list) {
     KvSlot* const mirror = mirror_.data() + place->begin;
     const auto kept = static_cast<std::int32_t>(
         equal_slots(segment.slots.data(), mirror, to_size(std::min(size, place->known))));
-    parts_.push_back({at, at + size, kept, place->begin, listed_, segment.q_begin, segment.q_end});
+    parts_.push_back({at, at + size, kept, place->begin, listed_, segment.q_begin, segment.q_end,
+                      segment.first_position});
     list_tokens(segment, kept, list);
     std::copy(segment.slots.begin() + kept, segment.slots.end(), mirror + kept);
     // What lies behind a shorter text is still there: it may come back to that.
@@ -83,8 +84,9 @@ void TailParts::divide(std::span<const KvSegment> tail, VisibleKv* list) {
 }
 
 void TailParts::list_tokens(const KvSegment& segment, std::int32_t from, VisibleKv* list) {
+  std::int32_t position = segment.first_position + from;
   for (const KvSlot slot : segment.slots.subspan(to_size(from))) {
-    list[listed_++] = {slot, segment.q_begin, segment.q_end};
+    list[listed_++] = {slot, segment.q_begin, segment.q_end, position++};
   }
 }
 

@@ -23,13 +23,13 @@ struct TailPart {
   std::int32_t table;           ///< place in the table of the first token; -1: none is kept there
   std::int32_t list;            ///< place in the list of the first token that is there
   std::int32_t q_begin, q_end;  ///< of those in the table
-  std::int32_t unused = 0;      ///< for a size of 32 bytes
+  std::int32_t position = 0;    ///< of the first of those in the table
 
   /// A token of the tail, of this part. Where the table lacks it, it is put there.
   COPPICE_HOST_DEVICE VisibleKv token(std::int32_t at, KvSlot* slots,
                                       const VisibleKv* tokens) const {
     const std::int32_t i = at - begin;
-    if (i < kept) return {slots[table + i], q_begin, q_end};
+    if (i < kept) return {slots[table + i], q_begin, q_end, position + i};
     const VisibleKv token = tokens[list + i - kept];
     if (table >= 0) slots[table + i] = token.slot;
     return token;
