@@ -1,15 +1,12 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <random>
-#include <sstream>
-#include <string_view>
-#include <typeinfo>
 #include <utility>
 
 #include "base/error.h"
-#include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
@@ -46,170 +43,7 @@ fs::path find_stories() {
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
 }
 
-// What options of this type take.
-std::string kind_of(const po::option_description& option) {
-  const auto* typed = dynamic_cast<const po::typed_value_base*>(option.semantic().get());
-  if (typed == nullptr) return "another value";
-  return typed->value_type() == typeid(double) ? "number" : "whole number";
-}
-
-// Ranges of numbers, as the checks behind the options have them.
-std::string range_of(const std::string& option) {
-  constexpr std::pair<const char*, const char*> ranges[] = {
-      {"temperature", "from 0 (always the most probable token) to 100"},
-      {"draft-temperature", "from 0.001 to 100"},
-      {"top-p", "above 0, up to 1"},
-      {"min-p", "from 0 to 1"},
-      {"repetition-penalty", "above 0 (1 is off), up to 100"},
-      {"threshold", "from 0 (automatic) to 1"},
-      {"gpu-memory-fraction", "above 0, up to 1"},
-      {"threads", "from 0 (all) to 1024"}};
-  for (const auto& [name, range] : ranges) {
-    if (option == name) return cat(" ", range);
-  }
-  return "";
-}
-
-[[noreturn]] void throw_malformed(const po::invalid_option_value& error,
-                                  const po::options_description& all) {
-  const std::string name = error.get_option_name().substr(2);
-  std::string typed = error.what();  // the argument ('abc') for option '--name' is invalid
-  const auto from = typed.find("('"), to = typed.rfind("') for option");
-  typed = from < to && to != typed.npos ? typed.substr(from + 2, to - from - 2) : "";
-  const po::option_description* option = all.find_nothrow(name, false);
-  throw_usage(cat("--", name, " ", quote(typed), ": use a ",
-                  option != nullptr ? kind_of(*option) : "number", range_of(name), "; see --help"));
-}
-
-/// What parse() is to leave --help's parts in, instead of printing them.
-CommandHelp* asked_help = nullptr;
-
-// Every word has a place, so that one that belongs to no option can be named.
-constexpr const char* stray = "word without an option";
-
-/// The option of this long name; null if there is none.
-const po::option_description* find(const po::options_description& all, const std::string& name) {
-  return name.empty() ? nullptr : all.find_nothrow(name, false);
-}
-
-[[noreturn]] void refuse_option(const std::string& typed, const po::options_description& all) {
-  std::vector<std::string> known;
-  for (const auto& option : all.options()) {
-    if (option->long_name() != stray) known.push_back("--" + option->long_name());
-  }
-  for (const auto& [alias, option] : option_aliases) {
-    if (std::string_view(alias).starts_with("--") && find(all, option) != nullptr) {
-      known.emplace_back(alias);
-    }
-  }
-  const bool one_dash = !typed.starts_with("--") && typed.size() > 3;
-  const std::string meant = typed.size() < 3 ? "" : nearest((one_dash ? "-" : "") + typed, known);
-  throw_usage(cat("option ", quote(typed), " is unknown",
-                  meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
-}
-
-/// `arguments` with aliases spelt out. Boost would take -prompt for -p with the value rompt, so
-/// that words with one dash are looked at here.
-std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
-                                   const po::options_description& all) {
-  std::vector<std::string> words;
-  for (auto word = arguments.begin(); word != arguments.end(); ++word) {
-    if (*word == "--") {
-      words.insert(words.end(), word, arguments.end());
-      break;
-    }
-    const auto equals = std::min(word->find('='), word->size());
-    const std::string head = word->substr(0, equals);
-    std::string name;
-    for (const auto& [alias, option] : option_aliases) {
-      if (head == alias && find(all, option) != nullptr) name = option;
-    }
-    const bool aliased = !name.empty();
-    const bool one_dash = head.size() > 1 && head[0] == '-' && head[1] != '-';
-    const bool is_number = one_dash && (head[1] == '.' || (head[1] >= '0' && head[1] <= '9'));
-    if (one_dash && !aliased && head != "-h" && !is_number) refuse_option(head, all);
-    if (!aliased && head.starts_with("--")) name = head.substr(2);
-    words.push_back(aliased ? cat("--", name, word->substr(equals)) : *word);
-    const po::option_description* option = find(all, name);
-    const bool takes_next = option != nullptr && option->semantic()->max_tokens() > 0 &&
-                            equals == word->size() && word + 1 != arguments.end();
-    if (takes_next) words.push_back(*++word);
-  }
-  return words;
-}
-
-/// The aliases of options that a command has, as lines of its --help.
-std::string alias_lines(const po::options_description& all) {
-  constexpr std::size_t columns = 80;
-  std::string text, line;
-  for (const auto& [alias, option] : option_aliases) {
-    if (find(all, option) == nullptr) continue;
-    const std::string words = cat(alias, " for --", option);
-    if (line.size() + 2 + words.size() > columns) {
-      text += line + ",\n";
-      line.clear();
-    }
-    line += cat(line.empty() ? (text.empty() ? "Short: " : "       ") : ", ", words);
-  }
-  return line.empty() ? "" : cat("\n", text, line, "\n");
-}
-
 }  // namespace
-
-bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
-           const std::string& usage, po::variables_map& values,
-           const po::options_description& hidden,
-           const po::positional_options_description& positional) {
-  po::options_description all;
-  all.add(options).add(hidden);
-  all.add_options()("help,h", "print this and exit")(stray, po::value<std::vector<std::string>>());
-  po::positional_options_description places = positional;
-  const bool takes_all = positional.max_total_count() == std::numeric_limits<unsigned>::max();
-  if (!takes_all) places.add(stray, -1);
-  using namespace po::command_line_style;
-  try {
-    po::store(po::command_line_parser(spelt_out(arguments, all))
-                  .options(all)
-                  .positional(places)
-                  .style(unix_style & ~allow_guessing)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::invalid_option_value& error) {
-    throw_malformed(error, all);
-  } catch (const po::unknown_option& error) {
-    refuse_option(error.get_option_name(), all);
-  } catch (const po::error& error) {
-    throw_usage(cat(error.what(), "; see --help"));
-  }
-  if (values.count("help") == 0 && values.count(stray) != 0) {
-    const std::string word = values[stray].as<std::vector<std::string>>().front();
-    throw_usage(cat(quote(word), " belongs to no option; ",
-                    all.find_nothrow("prompt", false) != nullptr
-                        ? "give a text to continue in quotes, as --prompt \"TEXT\", and other "
-                          "values as --option VALUE"
-                        : "give values as --option VALUE",
-                    " (see --help)"));
-  }
-  if (values.count("help") == 0) return true;
-  if (asked_help != nullptr) {
-    asked_help->usage = usage;
-    asked_help->options.add(options);
-    return false;
-  }
-  std::ostringstream text;
-  text << usage << "\n" << options << alias_lines(options);
-  write_out(text.str());
-  return false;
-}
-
-CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments)) {
-  CommandHelp help;
-  CommandHelp* const before = std::exchange(asked_help, &help);
-  run({"--help"});
-  asked_help = before;
-  return help;
-}
 
 po::options_description cpu_model_options() {
   po::options_description d("Models");
