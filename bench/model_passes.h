@@ -13,6 +13,7 @@
 #include "kernels/device.h"
 #include "models/kv_slots.h"
 #include "models/loaded_model.h"
+#include "sizing/probe_rows.h"
 
 namespace coppice::bench {
 
@@ -30,16 +31,20 @@ inline double head_weights(const ModelConfig& m) {
 class Passes {
  public:
   Passes(Model& model, KvPool& pool, std::int32_t prefix, std::int32_t texts = 1)
-      : model_(model), pool_(pool), prefix_(prefix), texts_(texts), taken_(&pool) {
+      : model_(model),
+        pool_(pool),
+        prefix_(prefix),
+        texts_(texts),
+        taken_(&pool),
+        rows_(model.config()) {
     if (!taken_.take(texts * prefix + model.options().max_logit_rows))
       throw_failure("step: too few KV slots; raise --kv-tokens");
     slots_.assign(taken_.all().begin(), taken_.all().end());
     for (std::int32_t text = 0; text < texts; ++text) {
       for (std::int32_t begin = 0; begin < prefix; begin += 128) {
-        clear();
-        const std::int32_t rows = std::min(128, prefix - begin);
-        add(rows, slots().subspan(at(text * prefix), at(begin)),
-            slots().subspan(at(text * prefix + begin), at(rows)), false);
+        rows_.clear();
+        rows_.add(slots().subspan(at(text * prefix), at(begin)),
+                  slots().subspan(at(text * prefix + begin), at(std::min(128, prefix - begin))), 0);
         queue();
       }
     }
@@ -49,52 +54,26 @@ class Passes {
   void shuffle_slots() { std::shuffle(slots_.begin(), slots_.end(), std::mt19937(5)); }
 
   void set(std::int32_t rows) {
-    clear();
+    rows_.clear();
     const std::int32_t texts = std::min(texts_, rows);
     for (std::int32_t text = 0; text < texts; ++text) {
       const std::int32_t first = rows * text / texts, end = rows * (text + 1) / texts;
-      add(end - first, slots().subspan(at(text * prefix_), at(prefix_)),
-          slots().subspan(at(texts_ * prefix_ + first), at(end - first)), true);
+      rows_.add(slots().subspan(at(text * prefix_), at(prefix_)),
+                slots().subspan(at(texts_ * prefix_ + first), at(end - first)), end - first);
     }
   }
-  void queue() {
-    model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_);
-  }
+  void queue() { model_.forward(rows_.batch(), pool_); }
 
  private:
   static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
   std::span<const KvSlot> slots() const { return slots_; }
-  void clear() {
-    tokens_.clear();
-    positions_.clear();
-    write_slots_.clear();
-    segments_.clear();
-    logit_rows_.clear();
-  }
-  /// A text's rows behind those of others.
-  void add(std::int32_t rows, std::span<const KvSlot> prefix, std::span<const KvSlot> slots,
-           bool logits) {
-    const auto first = static_cast<std::int32_t>(tokens_.size());
-    segments_.push_back({prefix, first, first + rows, true, 0});
-    write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
-    for (std::int32_t r = 0; r < rows; ++r) {
-      const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      positions_.push_back(static_cast<std::int32_t>(prefix.size()) + std::min(r, rows / 2));
-      segments_.push_back(
-          {slots.subspan(at(r), 1), first + r, first + until, false, positions_.back()});
-      tokens_.push_back(static_cast<TokenId>(((first + r) * 37 + 11) % model_.config().vocab_size));
-      if (logits) logit_rows_.push_back(first + r);
-    }
-  }
 
   Model& model_;
   KvPool& pool_;
   const std::int32_t prefix_, texts_;
   KvSlots taken_;
-  std::vector<KvSlot> slots_, write_slots_;
-  std::vector<TokenId> tokens_;
-  std::vector<std::int32_t> positions_, logit_rows_;
-  std::vector<KvSegment> segments_;
+  std::vector<KvSlot> slots_;
+  ProbeRows rows_;
 };
 
 /// The products of a pass one after the other, over random weights of the model's shapes: as many

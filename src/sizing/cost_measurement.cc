@@ -12,6 +12,7 @@
 #include "base/stopwatch.h"
 #include "models/kv_slots.h"
 #include "sizing/constants.h"
+#include "sizing/probe_rows.h"
 #include "sizing/probe_sampling.h"
 
 namespace coppice {
@@ -42,7 +43,11 @@ class ProbePasses {
   /// `sampling` may be null.
   ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
               std::int32_t most_rows)
-      : model_(model), pool_(pool), sampling_(std::move(sampling)), slots_(&pool) {
+      : model_(model),
+        pool_(pool),
+        sampling_(std::move(sampling)),
+        slots_(&pool),
+        rows_(model.config()) {
     const Extent extent(model, pool.free_slots(), most_rows);
     if (extent.context < C::least_context) {
       throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
@@ -70,24 +75,12 @@ class ProbePasses {
 
  private:
   double pass(std::int32_t rows, std::int32_t prefix, std::int32_t logit_rows) {
-    positions_.clear();
-    logit_rows_.clear();
-    tokens_.clear();
     const std::span<const KvSlot> slots = slots_.all();
-    segments_.assign(1, {slots.first(static_cast<std::size_t>(prefix)), 0, rows, true, 0});
-    for (std::int32_t r = 0; r < rows; ++r) {
-      // A bush over one stem: half of the rows see each other in a chain, as trees do.
-      const std::int32_t until = r < rows / 2 ? rows : r + 1;
-      segments_.push_back({slots.subspan(static_cast<std::size_t>(prefix + r), 1), r, until, false,
-                           prefix + std::min(r, rows / 2)});
-      positions_.push_back(prefix + std::min(r, rows / 2));
-      if (r >= rows - logit_rows) logit_rows_.push_back(r);
-      tokens_.push_back(static_cast<TokenId>((r * 37 + 11) % model_.config().vocab_size));
-    }
-    const ForwardBatch batch{
-        tokens_, positions_,
-        slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)), segments_,
-        logit_rows_};
+    rows_.clear();
+    rows_.add(slots.first(static_cast<std::size_t>(prefix)),
+              slots.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(rows)),
+              logit_rows);
+    const ForwardBatch batch = rows_.batch();
     const double start = now_seconds();
     PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
     model_.forward(batch, pool_, tail);
@@ -101,9 +94,7 @@ class ProbePasses {
   std::unique_ptr<ProbeSampling> sampling_;
   std::int32_t most_rows_ = 0, far_ = 0;
   KvSlots slots_;
-  std::vector<KvSegment> segments_;
-  std::vector<std::int32_t> positions_, logit_rows_;
-  std::vector<TokenId> tokens_;
+  ProbeRows rows_;
 };
 
 // In the order of what is most worth knowing: small trees, which most are, then the sides of the
