@@ -8,5 +8,4 @@ target_link_libraries(bench_kernels PRIVATE
   coppice_kernels coppice::dnnl coppice::hwy OpenMP::OpenMP_CXX coppice_cuda_build coppice_cuda_loader
   coppice_base coppice_settings Boost::program_options)
 target_include_directories(bench_kernels PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
-target_precompile_headers(bench_kernels REUSE_FROM bench_common)
 coppice_together(bench_kernels)

@@ -10,7 +10,7 @@
 #include "kernels/random_values.h"
 #include "reference/rope_reference.h"
 
-namespace coppice {
+namespace coppice::cuda_rope_test {
 namespace {
 
 using testing::GuardedArray;
@@ -176,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(
                       RopeCase{2, 1, 320, 16, 9, 16, 0, true, true}));
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::cuda_rope_test
