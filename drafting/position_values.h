@@ -75,8 +75,10 @@ class PositionValues {
   }
 
   /// The tree's last node was added: the child of its parent with the next rank.
-  void added(const TokenTree& tree) {
-    const auto n = tree.token.size() - 1;
+  void added(const TokenTree& tree) { added(tree, tree.size()); }
+  /// The same of a node of a larger tree; those before it have been added.
+  void added(const TokenTree& tree, std::int32_t node) {
+    const auto n = static_cast<std::size_t>(node);
     const std::int32_t parent = tree.parent[n];
     Node& above = nodes_[static_cast<std::size_t>(parent)];
     double estimate = 0.0;

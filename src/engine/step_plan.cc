@@ -104,6 +104,7 @@ class Planner {
     for (const TextPlan& text : plan_.texts) {
       if (text.judged) text.text->speculator.join(company, text.text->state);
     }
+    if (engine_.costs) company.settle(engine_.costs->draft);
     return company;
   }
   // Beside the roots' and what prompts need.

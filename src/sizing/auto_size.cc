@@ -60,7 +60,8 @@ AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw
     : costs_(costs),
       correction_(correction),
       most_(std::min(most, C::most_priced)),
-      calibration_(draw) {}
+      calibration_(draw),
+      values_(&calibration_, false) {}
 
 double AutoSize::plain_seconds(std::int32_t texts, std::int32_t prompt_rows,
                                std::int64_t kv_tokens) const {
@@ -129,11 +130,11 @@ void AutoSize::fix_prices(bool hope) {
 }
 
 double AutoSize::node_cost(std::int32_t size) const {
-  return rate_ * hull_[std::min(static_cast<std::size_t>(size), hull_.size() - 1)];
+  return worth_ * hull_[std::min(static_cast<std::size_t>(size), hull_.size() - 1)];
 }
 
 double AutoSize::least_node_cost(std::int32_t size) const {
-  return rate_ * least_[std::min(static_cast<std::size_t>(size), least_.size() - 1)];
+  return worth_ * least_[std::min(static_cast<std::size_t>(size), least_.size() - 1)];
 }
 
 double AutoSize::pass_cost(std::int32_t rows, std::int32_t pass) const {
@@ -141,14 +142,14 @@ double AutoSize::pass_cost(std::int32_t rows, std::int32_t pass) const {
     return std::min(static_cast<std::size_t>(i), all.size() - 1);
   };
   const double texts = together_[last(together_, pass)];
-  if (texts <= 1.0) return rate_ * pass_[last(pass_, rows)];
-  return rate_ * draft_factor_ * draft_seconds(rows * texts, texts) / texts;
+  if (texts <= 1.0) return worth_ * pass_[last(pass_, rows)];
+  return worth_ * draft_factor_ * draft_seconds(rows * texts, texts) / texts;
 }
 
 double AutoSize::verify_cost(std::int32_t size) const {
   const auto n = static_cast<std::size_t>(size);
-  if (n < verify_.size()) return rate_ * verify_[n];
-  return rate_ * (verify_.back() + static_cast<double>(n + 1 - verify_.size()) * hull_.back());
+  if (n < verify_.size()) return worth_ * verify_[n];
+  return worth_ * (verify_.back() + static_cast<double>(n + 1 - verify_.size()) * hull_.back());
 }
 
 void AutoSize::begin_text(double fit) {
@@ -164,7 +165,7 @@ void AutoSize::begin_text(double fit) {
 
 void AutoSize::join(Company& company) const {
   if (is_due(company)) {
-    company.join_adapting(usual_, won_ - won_before_);
+    company.join_adapting(usual_, won_ - won_before_, tokens_of_a_chain());
   } else {
     company.join_waiting();
   }
@@ -218,6 +219,23 @@ bool AutoSize::goes_along() {
   return true;
 }
 
+// What a token of this text is worth: the less, the more a step brings it. A batch is a mix in
+// which slow texts stay longest: if texts of r_i tokens a step take S seconds together, it ends as
+// many texts a second as 1 / (S times the mean of 1 / r_i), whose logarithm rises by dr_i / r_i. By
+// trees alike: sizes that follow what they bring would swing.
+double AutoSize::haste() const {
+  if (company_.adapting < C::many_texts) return 1.0;
+  return tokens_of_a_chain() / company_.tokens_of_a_chain();
+}
+
+double AutoSize::tokens_of_a_chain() const {
+  double tokens = 1.0, reach = 1.0;
+  for (std::int32_t depth = 1; depth <= C::usual_chain; ++depth) {
+    tokens += reach *= calibration_.position(0, depth);
+  }
+  return tokens;
+}
+
 bool AutoSize::begin_step(const Company& company) {
   company_ = company;
   const bool alone = company_.texts == 1;
@@ -225,7 +243,8 @@ bool AutoSize::begin_step(const Company& company) {
   const bool speculate = alone ? wait_ == 0 : goes_along();
   if (speculate) has_waited_ = false;
   for (std::size_t k = 0; k < together_.size(); ++k) {
-    together_[k] = alone ? 1.0 : 1.0 + std::max(0.0, company_.drafts[k] - usual_.drafts(k));
+    const double others = alone ? 0.0 : std::max(0.0, company_.drafts[k] - usual_.drafts(k));
+    together_[k] = std::max(1.0 + others, static_cast<double>(company_.sharing[k]));
   }
   // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
   // this price leaves the rate unchanged (Dinkelbach, 1967).
@@ -237,6 +256,7 @@ bool AutoSize::begin_step(const Company& company) {
     steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
   }
   const double rate = std::exchange(rate_, std::max(1.0, rate_));
+  worth_ = rate_ * haste();
   // Nor is a plain step that may be cheaper than it is taken for ever seen else.
   if (hope && spent_ > 0.0) {
     const Work work = alone ? Work::plain : Work::plain_texts;
@@ -268,12 +288,47 @@ double AutoSize::step_cost(std::int32_t size, std::int64_t passes, const StepWor
   return seconds / plain_seconds(work.texts, work.prompt_rows, work.kv_tokens) + (1.0 - of_rows);
 }
 
+// What each draft pass would have brought, in the draft's seconds, less what its rows cost in the
+// target's pass, as far as it is known from the pass before it: from the first children of nodes,
+// and of their first children beyond the tree; and from what passes behind it bring at their price.
+UsualStep::ByPass AutoSize::worth_of_passes(const TokenTree& tree) {
+  UsualStep::ByPass worth{}, rows{};
+  const double row = node_cost(tree.size());
+  const std::int32_t height = tree.height();
+  values_.reset();
+  for (std::int32_t node = 1; node < tree.nodes(); ++node) {
+    values_.added(tree, node);
+    auto pass = static_cast<std::size_t>(tree.depth[static_cast<std::size_t>(node)]);
+    double value = values_.expected_first_child(tree, node);
+    while (value > row && pass < worth.size()) {
+      worth[pass] += value - row;
+      rows[pass] += 1.0;
+      if (static_cast<std::int32_t>(pass) < height) break;  // the tree has what is below
+      value *= calibration_.position(0, static_cast<std::int32_t>(++pass) + 1);
+    }
+  }
+  for (std::size_t k = worth.size() - 1; k > 0; --k) {
+    if (rows[k] == 0.0) continue;
+    const auto pass = static_cast<std::int32_t>(k);
+    const auto own = static_cast<std::int32_t>(rows[k]);
+    worth[k] -= pass_cost(own, pass) - pass_cost(1, pass);
+    if (k + 1 < worth.size() && rows[k + 1] > 0.0) {
+      worth[k] += std::max(0.0, worth[k + 1] * worth_ * draft_factor_ - pass_cost(1, pass + 1));
+    }
+    worth[k] /= worth_ * draft_factor_;
+  }
+  return worth;
+}
+
 void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                       std::int64_t passes, const StepWork& work) {
+  const double tokens = static_cast<double>(path.size()) + 1.0;
+  if (work.texts > 1) {
+    usual_.record_demand(worth_of_passes(tree), company_.turns);
+  }
+  usual_.record(tree.size(), tokens, passes);
   calibration_.record(tree, path);
   const double cost = step_cost(tree.size(), passes, work);
-  const double tokens = static_cast<double>(path.size()) + 1.0;
-  usual_.record(tree.size(), tokens, passes);
   tokens_ = C::discount * tokens_ + tokens;
   spent_ = C::discount * spent_ + cost;
   surplus_ = C::discount * surplus_ + tokens - cost;
@@ -281,14 +336,16 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   largest_tree_ = std::max(largest_tree_, tree.size());
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;
+  // Among others that may be their doing: who has won goes on as long as it pays for its part.
+  const bool barren = barren_ >= C::most_barren && (work.texts == 1 || surplus_ < C::first_credit);
   const bool bleeds = work.texts > 1 && won_ < -C::tolerated_loss - C::first_credit;
-  if (surplus_ > -C::tolerated_loss && barren_ < C::most_barren && !bleeds) {
+  if (surplus_ > -C::tolerated_loss && !barren && !bleeds) {
     if (tree.size() > 0) next_wait_ = C::first_wait;
   } else {
     give_up();
   }
 }
 
-double AutoSize::threshold() const { return std::clamp(rate_ * hull_[8], 1e-3, 0.5); }
+double AutoSize::threshold() const { return std::clamp(worth_ * hull_[8], 1e-3, 0.5); }
 
 }  // namespace coppice

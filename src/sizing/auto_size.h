@@ -1,6 +1,7 @@
 // When to speculate, and how far: measured costs against observed acceptance.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/token_tree.h"
 #include "drafting/calibration.h"
 #include "drafting/growth_economics.h"
+#include "drafting/position_values.h"
 #include "sizing/company.h"
 #include "sizing/constants.h"
 #include "sizing/cost_correction.h"
@@ -56,6 +58,7 @@ class AutoSize : public GrowthEconomics {
   CostCorrection* correction_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
+  PositionValues values_;
   Company company_;  ///< of the step at hand
   UsualStep usual_;
   std::int32_t steps_to_prices_ = 0, priced_ = 0, steps_ = 0;
@@ -67,6 +70,9 @@ class AutoSize : public GrowthEconomics {
   double step_cost(std::int32_t size, std::int64_t passes, const StepWork& work) const;
   double draft_seconds(double rows, double texts) const;
   double tokens_per_unit() const;
+  double haste() const;
+  double tokens_of_a_chain() const;
+  UsualStep::ByPass worth_of_passes(const TokenTree& tree);
   void fix_prices(bool hope);
   void meet();
   bool is_due(const Company& company) const;
@@ -77,12 +83,13 @@ class AutoSize : public GrowthEconomics {
   // busy machine changes as much as what is measured in it.
   std::vector<double> verify_, pass_;  ///< of a tree of n nodes; of a draft pass over r rows
   double draft_factor_ = 1.0;          ///< by which the draft's seconds become pass_
-  UsualStep::ByPass together_{};       ///< texts, this one among them, by draft pass
+  DraftDemand::ByPass together_{};     ///< texts, this one among them, by draft pass
   std::vector<double> hull_;           ///< of one node more than n, steps of the costs smoothed
   std::vector<double> least_;  ///< of one node more than n, if so many follow that it is least
   std::vector<std::size_t> corners_;  ///< of that hull
 
-  double rate_ = 1.0;                  ///< tokens per that unit: what a second is worth
+  double rate_ = 1.0;                  ///< tokens per that unit
+  double worth_ = 1.0;                 ///< of this text's tokens: what the unit is worth to it
   double tokens_ = 0.0, spent_ = 0.0;  ///< of speculative steps, discounted
   double surplus_ = 0.0;               ///< tokens won against plain decoding, discounted
   double won_ = 0.0;                   ///< the same, undiscounted, of the last that count

@@ -46,6 +46,12 @@ struct SizingConstants {
   static constexpr std::int32_t hope_every = 32;
   static constexpr double hope = 3.0;
 
+  /// Depth of the chain by which the speeds of texts are compared.
+  static constexpr std::int32_t usual_chain = 3;
+  /// From this many on, draft passes are planned for all, and texts priced by their speed. Among
+  /// fewer, one text's luck moves the others, who open a bucket of rows and close it again.
+  static constexpr std::int32_t many_texts = 16;
+
   // When to stop, and to try again.
 
   /// Tokens that speculation may lose against plain decoding before it is given up: the cost of

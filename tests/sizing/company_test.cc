@@ -208,6 +208,7 @@ TEST(Company, OneTextOfACompanyOfOneIsAlone) {
   company.texts = 1;
   company.kv_tokens = 50;
   joined.join(company);
+  company.settle(costs.draft);
   ASSERT_TRUE(alone.begin_step(Company::alone(50)));
   ASSERT_TRUE(joined.begin_step(company));
   for (std::int32_t n = 0; n < 64; ++n) {
@@ -225,12 +226,93 @@ TEST(Company, DraftPassesAreSharedByThoseWhoGoThatDeep) {
   Company company;
   company.texts = 8;
   company.kv_tokens = 8 * 50;
-  for (int i = 0; i < 7; ++i) company.join_adapting(shallow, 0.0);
+  for (int i = 0; i < 7; ++i) company.join_adapting(shallow, 0.0, 2.0);
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
   size.join(company);
+  company.settle(costs.draft);
   ASSERT_TRUE(size.begin_step(company));
   EXPECT_NEAR(size.pass_cost(1, 1) / size.pass_cost(1, 2),
               costs.draft.seconds(8, 50) / 8.0 / costs.draft.seconds(1, 50), 1e-9);
+}
+
+Company company_of(int texts, const std::vector<UsualStep>& steps) {
+  Company company;
+  company.texts = texts;
+  company.kv_tokens = std::int64_t{50} * texts;
+  for (int i = 0; i < texts; ++i) {
+    company.join_adapting(steps[static_cast<std::size_t>(i) % steps.size()], 0.0, 2.0);
+  }
+  company.settle(h200().draft);
+  return company;
+}
+
+// Of a text that has never made a second draft pass, which would be worth so much to it.
+UsualStep stopped_after_one_pass(int texts, double worth) {
+  UsualStep usual;
+  usual.record(1, 1.8, 1);
+  DraftDemand::ByPass of_passes{};
+  of_passes[1] = worth;
+  usual.record_demand(of_passes, company_of(texts, {UsualStep{}}).turns);
+  return usual;
+}
+
+// A pass that no text could pay for is begun if all can.
+TEST(Company, WhatNobodyHasBegunIsBegunIfItPaysTogether) {
+  const PassCosts draft = h200().draft;
+  for (const int texts : {16, 64}) {
+    const double part = draft.seconds(texts, 50) / texts;
+    const Company company = company_of(texts, {stopped_after_one_pass(texts, 1.5 * part)});
+    EXPECT_EQ(company.sharing[1], texts);
+    EXPECT_EQ(company.sharing[2], 0) << "is worth nothing";
+    EXPECT_EQ(company_of(texts, {stopped_after_one_pass(texts, 0.9 * part)}).sharing[1], 0);
+  }
+  // If one in four wants it, these share it.
+  const UsualStep content = stopped_after_one_pass(64, 0.0),
+                  keen = stopped_after_one_pass(64, 2.0 * draft.seconds(16, 50) / 16);
+  EXPECT_GE(company_of(64, {keen, content, content, content}).sharing[1], 16);
+}
+
+// Of a batch, slow texts stay longest: their tokens are worth more.
+TEST(Company, SlowTextsPayLess) {
+  const CostTable costs = h200();
+  SharedMachine machine(costs, costs, nullptr);
+  machine.add(32, {0.55, 0.1});
+  machine.add(32, {0.85, 0.1});
+  machine.run(200);
+  const auto cost = [&](std::size_t i) { return machine.texts()[i]->size.pass_cost(1, 0); };
+  EXPECT_LT(cost(0), 0.9 * cost(63));
+}
+
+// Prices that are for the moment too high for a text that has won do not end its speculation.
+TEST(Company, WhoHasWonGoesOnThroughBarrenSteps) {
+  const CostTable costs = h200();
+  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  size.begin_text(1.0);
+  UsualStep others;
+  others.record(2, 2.5, 2);
+  TokenTree tree;
+  const auto step = [&](int nodes) {
+    Company company;
+    company.texts = 64;
+    company.kv_tokens = 64 * 50;
+    for (int i = 0; i < 63; ++i) company.join_adapting(others, 1.0, 2.5);
+    size.join(company);
+    company.settle(costs.draft);
+    if (!size.begin_step(company)) return false;
+    StepWork work;
+    for (int i = 0; i < 63; ++i) work.add(2, 2, 50);
+    work.add(nodes, 1, 50);
+    tree.reset(0);
+    std::vector<std::int32_t> path;
+    for (int n = 0; n < nodes; ++n) {
+      tree.add(n, n, 0, 0.9f, tree.path_prob.back());
+      path.push_back(n + 1);
+    }
+    size.record(tree, path, 1, work);
+    return true;
+  };
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(step(4));
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(step(0)) << i;
 }
 
 }  // namespace

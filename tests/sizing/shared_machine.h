@@ -148,6 +148,7 @@ class SharedMachine {
     company.texts = static_cast<std::int32_t>(texts_.size());
     company.kv_tokens = std::int64_t{length} * company.texts;
     for (auto& text : texts_) text->size.join(company);
+    company.settle(believed_.draft);
     StepWork work;
     std::vector<std::int32_t> rows;  // by draft pass
     for (auto& text : texts_) {
