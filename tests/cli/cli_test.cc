@@ -90,7 +90,7 @@ TEST_F(Cli, LogprobsTellWhatTokensSpell) {
       EXPECT_EQ(other["token"] == entry["token"], other["text"] == entry["text"]) << other;
     }
   }
-  EXPECT_EQ(text, json["text"]);
+  EXPECT_EQ(text, json["text"].get<std::string>());
   // Anything: bytes that are no character, too.
   const auto wild = nlohmann::json::parse(
       run(common + "--prompt x --temperature 100 --max-new-tokens 200 --ignore-eos").out);
