@@ -324,7 +324,9 @@ TEST(Engine, SequencesOfSeveralThreadsDoNotDisturbEachOther) {
   // On a GPU candidates of a random model nearly tie in bf16: ShippedBatch and BatchLaw look there.
   for (std::size_t i = 0; i < alone.size(); ++i) {
     EXPECT_EQ(together[i].size(), alone[i].size());
-    if (!on_cuda()) EXPECT_EQ(together[i], alone[i]);
+    if (!on_cuda()) {
+      EXPECT_EQ(together[i], alone[i]);
+    }
   }
   expect_nothing_leaked(engine);
 }
