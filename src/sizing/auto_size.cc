@@ -53,6 +53,9 @@ void least_increments(std::span<const double> costs, std::vector<std::size_t>& h
   if (costs.size() > 1) least.back() = least[costs.size() - 2];
 }
 
+// What a pass with trees is.
+Work judging(std::int32_t texts) { return texts == 1 ? Work::verify : Work::joint; }
+
 }  // namespace
 
 AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
@@ -66,7 +69,7 @@ AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw
 double AutoSize::plain_seconds(std::int32_t texts, std::int32_t prompt_rows,
                                std::int64_t kv_tokens) const {
   const std::int32_t rows = texts + prompt_rows;
-  return corrected(rows == 1 ? Work::plain : Work::plain_texts,
+  return corrected(rows == 1 ? Work::plain : Work::joint,
                    costs_.target.seconds(rows, texts, kv_tokens), rows);
 }
 
@@ -85,7 +88,7 @@ double AutoSize::tokens_per_unit() const {
   work.drafting = c.adapting + c.given;
   work.prompt_rows = c.prompt_rows;
   work.kv_tokens = c.kv_tokens;
-  double seconds = corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
+  double seconds = corrected(judging(work.texts), costs_.target_seconds(work), work.rows()) +
                    corrected(Work::host, CostTable::host_seconds(work)) +
                    corrected(Work::first_draft, costs_.first_draft_seconds(work));
   const double turns = std::accumulate(c.drafts.begin(), c.drafts.end(), 0.0);
@@ -117,8 +120,8 @@ void AutoSize::fix_prices(bool hope) {
     const auto rows =
         alone ? n + 1
               : std::max(c.texts, static_cast<std::int32_t>(std::lround(others + moving * n)));
-    const double factor =
-        hope ? correction_->hopeful_factor(Work::verify, rows) : corrected(Work::verify, 1.0, rows);
+    const double factor = hope ? correction_->hopeful_factor(judging(c.texts), rows)
+                               : corrected(judging(c.texts), 1.0, rows);
     const auto i = static_cast<std::size_t>(n);
     verify_[i] = factor / plain * costs_.target.seconds(rows, c.texts, c.kv_tokens) / moving +
                  host * (C::step_overhead_seconds + C::node_seconds * n);
@@ -255,11 +258,16 @@ bool AutoSize::begin_step(const Company& company) {
     fix_prices(hope);
     steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
   }
+  if (speculate && !alone && correction_ != nullptr &&
+      correction_->spread(Work::joint, company_.texts) > C::unseen) {
+    steps_to_prices_ = 0;
+    return false;
+  }
   const double rate = std::exchange(rate_, std::max(1.0, rate_));
   worth_ = rate_ * haste();
   // Nor is a plain step that may be cheaper than it is taken for ever seen else.
   if (hope && spent_ > 0.0) {
-    const Work work = alone ? Work::plain : Work::plain_texts;
+    const Work work = alone ? Work::plain : Work::joint;
     return rate * correction_->hopeful_factor(work, company_.texts) /
                correction_->factor(work, company_.texts) >=
            1.0;
@@ -277,8 +285,9 @@ double AutoSize::step_cost(std::int32_t size, std::int64_t passes, const StepWor
   const double texts = work.texts;
   const double of_rows =
       work.nodes > 0 ? texts * size / work.nodes : texts / std::max(1, work.drafting);
-  double seconds = of_rows * (corrected(Work::verify, costs_.target_seconds(work), work.rows()) +
-                              corrected(Work::host, CostTable::host_seconds(work)));
+  double seconds =
+      of_rows * (corrected(judging(work.texts), costs_.target_seconds(work), work.rows()) +
+                 corrected(Work::host, CostTable::host_seconds(work)));
   if (passes > 0) {
     const double of_passes = texts * static_cast<double>(passes) / static_cast<double>(work.turns);
     seconds += of_passes * (corrected(Work::first_draft, costs_.first_draft_seconds(work)) +

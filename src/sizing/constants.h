@@ -46,6 +46,10 @@ struct SizingConstants {
   static constexpr std::int32_t hope_every = 32;
   static constexpr double hope = 3.0;
 
+  /// Several texts decode plainly for a step if what that costs may be further off than this: all
+  /// that speculation wins or loses is held against it, and one step says enough.
+  static constexpr double unseen = 0.2;
+
   /// Depth of the chain by which the speeds of texts are compared.
   static constexpr std::int32_t usual_chain = 3;
   /// From this many on, draft passes are planned for all, and texts priced by their speed. Among

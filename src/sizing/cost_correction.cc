@@ -38,7 +38,7 @@ CostCorrection::CostCorrection() {
 
 CostCorrection::Terms CostCorrection::terms(Work work, std::int32_t rows) {
   Terms terms{{0, 1 + index(work), 0, 0}, {1.0, 1.0, 0.0, 0.0}, 2};
-  if (work != Work::verify && work != Work::plain_texts) return terms;
+  if (work != Work::verify && work != Work::joint) return terms;
   const auto upper = std::lower_bound(knots.begin(), knots.end(), rows);
   const auto above =
       std::min<std::size_t>(static_cast<std::size_t>(upper - knots.begin()), knots.size() - 1);
@@ -65,7 +65,7 @@ double CostCorrection::factor(Work work, std::int32_t rows) const {
   return std::exp(sum(terms(work, rows)) + 0.5 * noise_[index(work)]);
 }
 
-double CostCorrection::hopeful_factor(Work work, std::int32_t rows) const {
+double CostCorrection::spread(Work work, std::int32_t rows) const {
   const Terms all = terms(work, rows);
   double variance = 0.0;
   for (std::size_t i = 0; i < all.count; ++i) {
@@ -73,7 +73,11 @@ double CostCorrection::hopeful_factor(Work work, std::int32_t rows) const {
       variance += all.weight[i] * all.weight[j] * covariance_[all.place[i]][all.place[j]];
     }
   }
-  return factor(work, rows) * std::exp(-C::hope * std::sqrt(std::max(0.0, variance)));
+  return std::sqrt(std::max(0.0, variance));
+}
+
+double CostCorrection::hopeful_factor(Work work, std::int32_t rows) const {
+  return factor(work, rows) * std::exp(-C::hope * spread(work, rows));
 }
 
 void CostCorrection::observe(Work work, std::int32_t rows, double seconds, double by_table) {
@@ -108,10 +112,8 @@ void CostCorrection::observe_step(const CostTable& costs, const StepWork& work,
   disturbed_ = disturbed ? disturbed_ + 1 : 0;
   if (disturbed_ > 0 && disturbed_ <= C::most_disturbed) return;
   if (work.prompt_rows > 0) return;
-  Work judged = Work::verify;
-  if (work.passes == 0 && work.nodes == 0) {
-    judged = work.texts == 1 ? Work::plain : Work::plain_texts;
-  }
+  Work judged = Work::joint;
+  if (work.texts == 1) judged = work.passes == 0 && work.nodes == 0 ? Work::plain : Work::verify;
   observe(judged, work.rows(), seconds.verify, costs.target_seconds(work));
   if (work.passes > 0) {
     observe(Work::first_draft, 1, seconds.first_draft, costs.first_draft_seconds(work));

@@ -11,21 +11,25 @@
 
 namespace coppice {
 
-/// Parts of a step whose costs the clock follows apart from one another. `plain_texts`: of several
-/// texts, a row each.
-enum class Work { plain, verify, first_draft, draft, host, plain_texts };
+/// Parts of a step whose costs the clock follows apart from one another. `joint`: a target's pass
+/// over several texts, with trees or without. Apart, a batch in which some text always speculates
+/// would never learn what plain decoding costs it, and hold what is dear in all such passes against
+/// speculation.
+enum class Work { plain, verify, first_draft, draft, host, joint };
 
 /// Learns clock / table from steps. The logarithm of that ratio is a sum: one term for the whole
-/// machine, which others may use as well; one for each kind of work; and for verify passes one for
-/// their number of rows, alike for near ones. A Kalman filter follows these terms. What has not
-/// been seen for long becomes uncertain again, the machine's term soon, the others in the course of
-/// many steps.
+/// machine, which others may use as well; one for each kind of work; and for verify and joint
+/// passes one for their number of rows, alike for near ones. A Kalman filter follows these terms.
+/// What has not been seen for long becomes uncertain again, the machine's term soon, the others in
+/// the course of many steps.
 class CostCorrection {
  public:
   CostCorrection();
 
   /// Of the table's seconds, what the clock takes on average.
   double factor(Work work, std::int32_t rows = 1) const;
+  /// How far the factor may be off, as a logarithm's standard deviation.
+  double spread(Work work, std::int32_t rows = 1) const;
   /// The same, less what one may hope for if such work has not been seen lately: a price that is
   /// too high would else never be found out.
   double hopeful_factor(Work work, std::int32_t rows = 1) const;

@@ -187,6 +187,23 @@ TEST(Company, AWrongTableIsFoundOut) {
   }
 }
 
+// The table was measured with one text. That a pass over several costs more, plain or not, says
+// nothing against speculation, from a batch's first steps on.
+TEST(Company, WhatAllJointPassesCostIsNotHeldAgainstSpeculation) {
+  const CostTable believed = h200();
+  for (const int texts : {8, 16, 64}) {
+    const CostTable truth{"dearer", scaled(believed.target, 1.4, 2), believed.draft};
+    SharedMachine right(truth, truth, nullptr);
+    right.add(texts, {0.65, 0.2});
+    const double best = right.run(60);
+    ASSERT_GE(best, 1.2 * right.plain()) << texts;
+    CostCorrection correction;
+    SharedMachine machine(truth, believed, &correction);
+    machine.add(texts, {0.65, 0.2});
+    EXPECT_GE(machine.run(60), 0.9 * best) << texts << " texts";
+  }
+}
+
 // One text of a batch that stays behind goes on as if it had always been alone.
 TEST(Company, WhoIsLeftAloneSpeculatesAgain) {
   const CostTable costs = dear_beyond_64_rows(1e-3, 0.05);

@@ -116,15 +116,15 @@ TEST(CostCorrection, StepsOfSeveralTexts) {
     alone.verify = table.target.seconds(1, 50);
     correction.observe_step(table, StepWork::alone(0, 0, 50), alone);
   }
-  EXPECT_NEAR(correction.factor(Work::plain_texts, 8), 2.0, 0.2);
+  EXPECT_NEAR(correction.factor(Work::joint, 8), 2.0, 0.2);
   EXPECT_NEAR(correction.factor(Work::plain), 1.0, 0.1);
   // Rows of prompts are not what the table's are.
   StepWork with_prompt = plain;
   with_prompt.prompt_rows = 200;
   took.verify = 1.0;
-  const double before = correction.factor(Work::plain_texts, 8);
+  const double before = correction.factor(Work::joint, 8);
   for (int i = 0; i < 50; ++i) correction.observe_step(table, with_prompt, took);
-  EXPECT_EQ(correction.factor(Work::plain_texts, 8), before);
+  EXPECT_EQ(correction.factor(Work::joint, 8), before);
 }
 
 }  // namespace
