@@ -65,13 +65,17 @@ struct ChainRunner {
 /// over many independent terms errs by about `unit` times the size of what it adds to. f32 sums
 /// of K terms in sequence add sqrt(K) / 2 roundings of their own; weights that were rounded to
 /// bf16 double the variance. The errors of P = 4 layers + 1 products add in squares, so a logit
-/// errs by sqrt(P) * unit * rms (one deviation). Attention and SwiGLU magnify: scores of size s
+/// errs by sqrt(P) * unit * rms (one deviation). Norms behind products, of heads and of what a layer
+/// adds, round what they bring once more: they count as products. Attention and SwiGLU magnify: scores of size s
 /// turn a relative error e into s e, with s about 2. Six deviations leave one in 1e9 logits.
 /// Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for f16) are inputs of
 /// products that are rounded once more.
 inline double logit_tolerance(const ModelConfig& config, DType compute, double rms,
                               DType kv = DType::f32) {
-  const double products = 4.0 * config.layers + 1.0;
+  double products = 4.0 * config.layers + 1.0;
+  for (const LayerSpec& layer : config.layer_specs) {
+    products += (layer.head_norms ? 2.0 : 0.0) + (layer.output_norms ? 2.0 : 0.0);
+  }
   const auto widest = static_cast<double>(std::max({config.hidden_size, config.intermediate_size,
                                                     std::int64_t{config.heads} * config.head_dim}));
   const double f32 = 0x1.0p-24 * (1.0 + std::sqrt(widest) / 2.0);
