@@ -113,7 +113,8 @@ struct EngineOptions {
   std::filesystem::path target;  ///< Hugging Face model folder
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
 
-  // Performance only: none of these changes what the text is distributed as.
+  // Performance only: none of these changes what the text is distributed as, but for kv_tokens of a
+  // LongRoPE model, whose factors go by the positions it is loaded for.
   DeviceKind device = DeviceKind::automatic;
   int threads = 0;  ///< CPU threads; 0: as many as the process may use
   CpuDtype cpu_dtype = CpuDtype::f32;

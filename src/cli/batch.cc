@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "cli/totals.h"
 #include "engine/loading.h"
+#include "models/config.h"
 #include "study/files/fingerprint.h"
 
 namespace coppice::cli {
@@ -60,6 +61,13 @@ study::Fingerprint fingerprint_of(const po::variables_map& values, const EngineO
     print.add(cat(name, '=', text_of(value), '\n'));
   }
   print.add(study::fingerprint_of_folder(engine.target));
+  // LongRoPE is another model beyond its original context.
+  const ModelConfig config = read_config(engine.target);
+  for (const RopeSpec& rope : config.ropes) {
+    if (rope.kind != RopeSpec::Kind::longrope) continue;
+    const bool long_factors = loaded_positions(config, engine) > rope.original_context;
+    print.add(cat("long factors=", long_factors, '\n'));
+  }
   if (!engine.draft.empty()) print.add(study::fingerprint_of_folder(engine.draft));
   return print;
 }

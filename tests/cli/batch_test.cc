@@ -286,6 +286,19 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
               "not a regular file");
 }
 
+// LongRoPE's factors go by the positions that are loaded: other factors write other texts.
+TEST_F(Batch, GoesOnWithTheFactorsItBeganWith) {
+  const std::string file = write("prompts.jsonl", R"({"tokens": [1, 40, 30]})"
+                                                  "\n");
+  const std::string command = "generate --batch " + file + " --output '" + folder("texts") +
+                              "' --policy none --temperature 0 --max-new-tokens 4 --device cpu" +
+                              " --target '" COPPICE_SOURCE_DIR "/tests/golden/data/phi3_short'";
+  const Result first = run(command + " --kv-tokens 48");
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(run(command + " --kv-tokens 64").code, 0);
+  expect_error(command + " --kv-tokens 200", 2, "line 1: made from another prompt");
+}
+
 TEST_F(Batch, AFullDiskLosesNothing) {
   std::string prompts;
   for (int i = 0; i < 6; ++i) prompts += "It was late\n";
