@@ -97,16 +97,6 @@ struct Problem {
   }
 };
 
-/// Largest error as a multiple of what the arithmetic allows: correct is at most 1.
-double worst(const std::vector<float>& out, const testing::AttentionReference& reference) {
-  double worst_ratio = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const double ratio = std::abs(out[i] - reference.out[i]) / reference.tolerance[i];
-    if (!(ratio <= worst_ratio)) worst_ratio = std::isnan(ratio) ? INFINITY : ratio;
-  }
-  return worst_ratio;
-}
-
 void check(const Case& c, std::uint32_t seed) {
   SCOPED_TRACE(::testing::Message()
                << c.kv_heads << " KV heads, group " << c.group << ", head_dim " << c.head_dim
@@ -114,7 +104,7 @@ void check(const Case& c, std::uint32_t seed) {
                << ", reach " << c.reach << ", chunks of " << c.chunk_tokens << ", KV "
                << name_of(c.kv_dtype));
   const Problem problem(c, seed);
-  EXPECT_LE(worst(problem.run(c.threads), problem.reference()), 1.0);
+  EXPECT_LE(testing::worst_error(problem.run(c.threads), problem.reference()), 1.0);
 }
 
 TEST(Attention, RandomTreesOfAllShapes) {
@@ -183,7 +173,7 @@ TEST(Attention, PrefillChains) {
 TEST(Attention, LargeScoresDoNotOverflow) {
   Problem problem({.prefix = 70, .rows = 12}, 5);
   for (float& v : problem.q) v *= 1000.0f;
-  EXPECT_LE(worst(problem.run(2), problem.reference()), 1.0);
+  EXPECT_LE(testing::worst_error(problem.run(2), problem.reference()), 1.0);
 }
 
 TEST(Attention, SameBitsAtAnyNumberOfThreads) {
@@ -247,7 +237,7 @@ TEST(Attention, WidensEveryNumberOf16BitsExactly) {
 TEST(AttentionFaults, MaskIgnored) {
   Problem problem({.prefix = 30, .rows = 20}, 31);
   for (AttentionPlan::Chunk& chunk : problem.plan.chunks) chunk.full = true;
-  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(2), problem.reference()), 10.0);
 }
 
 TEST(AttentionFaults, IntervalOneTooLong) {
@@ -258,7 +248,7 @@ TEST(AttentionFaults, IntervalOneTooLong) {
       break;
     }
   }
-  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(2), problem.reference()), 10.0);
 }
 
 TEST(AttentionFaults, ChunkDroppedFromTheReduction) {
@@ -268,7 +258,7 @@ TEST(AttentionFaults, ChunkDroppedFromTheReduction) {
   const auto first = static_cast<std::size_t>(plan.reduce_begin[3]);
   ASSERT_GT(plan.reduce_begin[4] - plan.reduce_begin[3], 1);
   plan.partial_of[first + 1] = plan.partial_of[first];
-  EXPECT_GT(worst(problem.run(2), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(2), problem.reference()), 10.0);
 }
 
 TEST(AttentionFaults, LogSumExpLeftOut) {
@@ -304,10 +294,10 @@ TEST(AttentionFaults, LogSumExpLeftOut) {
     }
   }
   cpu::join_partials(call, 0, 4);
-  EXPECT_LE(worst(out, problem.reference()), 1.0);
+  EXPECT_LE(testing::worst_error(out, problem.reference()), 1.0);
   std::fill(partial_lse.begin(), partial_lse.end(), 0.0f);
   cpu::join_partials(call, 0, 4);
-  EXPECT_GT(worst(out, problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(out, problem.reference()), 10.0);
 }
 
 }  // namespace

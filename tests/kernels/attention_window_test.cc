@@ -180,16 +180,6 @@ struct Problem {
   }
 };
 
-/// Largest error as a multiple of what the arithmetic allows: correct is at most 1.
-double worst(const std::vector<float>& out, const testing::AttentionReference& reference) {
-  double worst_ratio = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const double ratio = std::abs(out[i] - reference.out[i]) / reference.tolerance[i];
-    if (!(ratio <= worst_ratio)) worst_ratio = std::isnan(ratio) ? INFINITY : ratio;
-  }
-  return worst_ratio;
-}
-
 void check(const Case& c, std::uint32_t seed) {
   SCOPED_TRACE(::testing::Message()
                << c.texts << " texts, prefix " << c.prefix << ", rows " << c.rows << ", reach "
@@ -198,7 +188,7 @@ void check(const Case& c, std::uint32_t seed) {
                << c.group << " heads of " << c.head_dim << ", KV " << name_of(c.kv_dtype)
                << ", seed " << seed);
   const Problem problem(c, seed);
-  EXPECT_LE(worst(problem.run(), problem.reference()), 1.0);
+  EXPECT_LE(testing::worst_error(problem.run(), problem.reference()), 1.0);
 }
 
 TEST(AttentionWindow, RandomPassesOfAllKinds) {
@@ -295,7 +285,7 @@ TEST(AttentionWindow, TokensBeforeAllWindowsAreNotRead) {
     }
   }
   EXPECT_GT(unread, 300);
-  EXPECT_LE(worst(problem.run(), expected), 1.0);
+  EXPECT_LE(testing::worst_error(problem.run(), expected), 1.0);
 }
 
 // In a long prefill pass a row's window leaves most of the others out: their blocks are skipped.
@@ -378,7 +368,8 @@ TEST(AttentionWindowFaults, WindowOffByOne) {
     for (const std::int32_t by : {-1, 1}) {
       AttentionRule rule = problem.rule;
       rule.window += by;
-      EXPECT_GT(worst(problem.run(rule, problem.positions), expected), 10.0) << window << by;
+      EXPECT_GT(testing::worst_error(problem.run(rule, problem.positions), expected), 10.0)
+          << window << by;
     }
   }
 }
@@ -387,7 +378,7 @@ TEST(AttentionWindowFaults, WindowByRowInsteadOfPosition) {
   const Problem problem({.prefix = 30, .rows = 20, .window = 9}, 22);
   std::vector<std::int32_t> by_row(static_cast<std::size_t>(problem.rows));
   std::iota(by_row.begin(), by_row.end(), 30);
-  EXPECT_GT(worst(problem.run(problem.rule, by_row), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(problem.rule, by_row), problem.reference()), 10.0);
 }
 
 TEST(AttentionWindowFaults, KeysPlacedByRowInsteadOfPosition) {
@@ -396,7 +387,7 @@ TEST(AttentionWindowFaults, KeysPlacedByRowInsteadOfPosition) {
   for (KvSegment& segment : problem.segments) {
     if (!segment.former) segment.first_position = 30 + segment.q_begin;
   }
-  EXPECT_GT(worst(problem.run(), expected), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(), expected), 10.0);
 }
 
 TEST(AttentionWindowFaults, TrimmedByTheFirstRowAlone) {
@@ -410,19 +401,21 @@ TEST(AttentionWindowFaults, TrimmedByTheFirstRowAlone) {
   const auto wrong = static_cast<std::size_t>(problem.positions.front() - problem.rule.window + 1);
   prefix.slots = prefix.slots.subspan(std::min(wrong, prefix.slots.size()));
   prefix.first_position = static_cast<std::int32_t>(wrong);
-  EXPECT_GT(worst(problem.run(), expected), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(), expected), 10.0);
 }
 
 TEST(AttentionWindowFaults, SoftCapBeforeTheScale) {
   const Problem problem({.rows = 20, .window = 0, .soft_cap = 2.0f}, 25);
-  EXPECT_GT(worst(problem.run(), problem.reference(testing::ScoreOrder::cap_then_scale)), 10.0);
+  EXPECT_GT(
+      testing::worst_error(problem.run(), problem.reference(testing::ScoreOrder::cap_then_scale)),
+      10.0);
 }
 
 TEST(AttentionWindowFaults, SoftCapLeftOut) {
   const Problem problem({.rows = 20, .window = 0, .soft_cap = 50.0f}, 26);
   AttentionRule rule = problem.rule;
   rule.soft_cap = 0.0f;
-  EXPECT_GT(worst(problem.run(rule, problem.positions), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(rule, problem.positions), problem.reference()), 10.0);
 }
 
 }  // namespace

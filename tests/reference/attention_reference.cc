@@ -5,6 +5,15 @@
 
 namespace coppice::testing {
 
+double worst_error(std::span<const float> out, const AttentionReference& reference) {
+  double worst = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double ratio = std::abs(out[i] - reference.out[i]) / reference.tolerance[i];
+    if (!(ratio <= worst)) worst = std::isnan(ratio) ? INFINITY : ratio;
+  }
+  return worst;
+}
+
 AttentionReference attention_reference(std::span<const VisibleKv> kv, std::int32_t queries,
                                        const float* q, std::int64_t q_stride, std::int32_t heads,
                                        const AttentionRule& rule, const KvLayout& layout,

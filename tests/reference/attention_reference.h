@@ -16,6 +16,10 @@ struct AttentionReference {
   std::vector<double> tolerance;
 };
 
+/// Largest error as a multiple of what the arithmetic allows: correct is at most 1, what is no
+/// number infinite. `out` as in the reference.
+double worst_error(std::span<const float> out, const AttentionReference& reference);
+
 /// What comes first, the scale or the soft cap: planted faults ask for the other order.
 enum class ScoreOrder { scale_then_cap, cap_then_scale };
 
