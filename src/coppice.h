@@ -281,7 +281,7 @@ struct Request {
 struct Outcome {
   /// What was asked for. Those that failed, or were stopped before they began, are empty.
   std::vector<Generation> samples;
-  std::exception_ptr error;         ///< the first failure; nullptr: none
+  std::exception_ptr error;  ///< the first failure; nullptr: none
 };
 /// A request has come to its end; its outcome may be moved from.
 using OutcomeCallback = std::function<void(std::size_t index, Outcome& outcome)>;
@@ -306,9 +306,9 @@ class COPPICE_API Engine {
   /// same text where its sizes are fixed or its tokens do not depend on them (temperature 0 and
   /// coupled acceptance), up to rounding. Automatic sizes follow what the passes are shared with.
   /// Returns by request. A request that fails spares the others. `finished` hears of each as it
-  /// ends, on this thread; what it throws ends all. Once `stop` is asked to stop, which is looked
-  /// at whenever a text has news, all texts end where they stand, as FinishReason::cancelled, and no
-  /// other begins.
+  /// ends, on this thread; what it throws ends all. Once `stop` is asked to stop, from any thread
+  /// and in callbacks, too, all texts end where the step at hand leaves them, as
+  /// FinishReason::cancelled, and no other begins.
   std::vector<Outcome> generate(std::span<const Request> requests,
                                 const OutcomeCallback& finished = {},
                                 const std::stop_token& stop = {});
@@ -339,10 +339,11 @@ class COPPICE_API Engine {
 
 /// A text that grows call by call: each generate() appends the prompt to what is there, then
 /// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
-/// computed twice. A call that throws leaves it as it was. Statistics::prompt_tokens counts all
-/// tokens before the new ones. Move-only, as Engine; frees its KV when destroyed. A callback of its
-/// own generate() may not call generate() on it, which throws Error(usage), but may move or destroy
-/// it: the call goes on to its end.
+/// computed twice, unless texts lacked memory: they take KV of idle sequences, the least recently
+/// used first, whose next generate() computes it again. A call that throws leaves it as it was.
+/// Statistics::prompt_tokens counts all tokens before the new ones. Move-only, as Engine; frees its
+/// KV when destroyed. A callback of its own generate() may not call generate() on it, which throws
+/// Error(usage), but may move or destroy it: the call goes on to its end.
 class COPPICE_API Sequence {
  public:
   Sequence(Sequence&&) noexcept;

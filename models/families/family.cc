@@ -72,7 +72,9 @@ void set_windows(const Fields& fields, bool windowed, ModelConfig& config) {
 }
 
 void set_windows_of_qwen(const Fields& fields, ModelConfig& config) {
-  if (!fields.boolean("use_sliding_window", false)) return set_windows(fields, false, config);
+  // Null says no windows, as in transformers.
+  const bool windows = fields.boolean("use_sliding_window", false) && fields.has("sliding_window");
+  if (!windows) return set_windows(fields, false, config);
   const std::int64_t first = fields.integer("max_window_layers", 0, most_layers);
   set_windows(fields,
               windowed_layers(fields, config, [&](std::int32_t layer) { return layer >= first; }),

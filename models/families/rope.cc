@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/families/family.h"
+#include "models/rope_table.h"
 
 namespace coppice {
 namespace {
@@ -62,6 +63,24 @@ void read_longrope(const Fields& settings, const ModelConfig& config, RopeSpec& 
   rope.attention_factor = settings.positive("attention_factor", usual);
 }
 
+/// Tables of frequencies are in float: what is a number in the file may be none there.
+void require_frequencies(const Fields& settings, const RopeSpec& rope) {
+  const auto is_positive = [](double number) {
+    const auto value = static_cast<float>(number);
+    return std::isfinite(value) && value > 0.0f;
+  };
+  bool good = is_positive(rope.attention_factor);
+  for (const std::int64_t positions : {std::int64_t{1}, rope.original_context + 1}) {  // LongRoPE's
+    for (const float frequency : rope_frequencies(rope, static_cast<std::int32_t>(positions))) {
+      good = good && is_positive(double{frequency});
+    }
+  }
+  if (good) return;
+  throw_failure(cat(settings.where(), ": with rope_theta ", rope.theta,
+                    " and these factors rotary frequencies are too large or too small for F32; "
+                    "correct the file or fetch it again"));
+}
+
 }  // namespace
 
 void add_rope(const Fields& settings, const Fields& fields, ModelConfig& config, double theta) {
@@ -105,6 +124,7 @@ void add_rope(const Fields& settings, const Fields& fields, ModelConfig& config,
     config.unsupported.push_back(cat("rotary scaling of type ", quote(kind),
                                      " (coppice knows linear, llama3, yarn and longrope)"));
   }
+  require_frequencies(settings, rope);
   config.ropes.push_back(std::move(rope));
 }
 

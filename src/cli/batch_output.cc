@@ -1,6 +1,7 @@
 #include "cli/batch_output.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -28,8 +29,8 @@ bool may_be_torn(std::string_view tail) {
 /// Calls `take` with every whole line; what it throws is told of the file and line. Sets the bytes
 /// of these lines; behind them may be a torn one.
 template <typename Take>
-void read_lines(const std::string& file, const char* what, std::uintmax_t& whole,
-                const Take& take) {
+void read_lines(const std::string& file, const char* what, const char* remedy,
+                std::uintmax_t& whole, const Take& take) {
   const std::string text = read_file(file, what, std::numeric_limits<std::uintmax_t>::max());
   std::string_view rest = text;
   std::size_t number = 1;
@@ -42,8 +43,7 @@ void read_lines(const std::string& file, const char* what, std::uintmax_t& whole
     rest.remove_prefix(end + 1);
   }
   if (!may_be_torn(rest)) {
-    throw_failure(
-        cat(what, " ", quote(file), " line ", number, ": no line of a batch; name another file"));
+    throw_failure(cat(what, " ", quote(file), " line ", number, ": no line of a batch; ", remedy));
   }
   whole = text.size() - rest.size();
 }
@@ -51,6 +51,9 @@ void read_lines(const std::string& file, const char* what, std::uintmax_t& whole
 constexpr const char* damaged =
     ": changed after it was written; restore it, or cut the file off before it, and the texts from "
     "there on are written again";
+
+constexpr const char* remove_waiting =
+    "move it away or remove it (texts that only it holds are written again)";
 
 }  // namespace
 
@@ -69,9 +72,10 @@ BatchOutput::BatchOutput(const std::string& file) {
                       ": another process writes it; wait for its end, or name another file"));
   }
   std::uintmax_t whole = 0;
-  read_lines(file, "output", whole, [&](std::string_view line) {
+  constexpr const char* remedy = "name another file";
+  read_lines(file, "output", remedy, whole, [&](std::string_view line) {
     std::uint64_t index = 0;
-    StoredText stored = read(line, index);
+    StoredText stored = read(line, index, remedy);
     if (index != written_.size()) throw_failure(damaged);
     written_.push_back(std::move(stored));
   });
@@ -86,20 +90,27 @@ BatchOutput::BatchOutput(const std::string& file) {
 }
 
 void BatchOutput::open_waiting() {
+  std::error_code ignored;
+  const auto type = std::filesystem::status(waiting_path_, ignored).type();
+  const bool writable = ::faccessat(AT_FDCWD, waiting_path_.c_str(), R_OK | W_OK, AT_EACCESS) == 0;
+  if (type != std::filesystem::file_type::not_found &&
+      (type != std::filesystem::file_type::regular || !writable)) {
+    throw_failure(cat("output ", quote(waiting_path_.string()),
+                      writable ? ": not a regular file; " : ": cannot be read and written; ",
+                      remove_waiting));
+  }
   FileHandle handle = open_file(waiting_path_, O_RDWR | O_CREAT);
   std::uintmax_t whole = 0;
-  read_lines(waiting_path_.string(), "output", whole, [&](std::string_view line) {
+  read_lines(waiting_path_.string(), "output", remove_waiting, whole, [&](std::string_view line) {
     std::uint64_t index = 0;
-    StoredText stored = read(line, index);
+    StoredText stored = read(line, index, remove_waiting);
     if (index >= next_) waiting_[index] = {std::string(line) + "\n", std::move(stored)};
   });
   waiting_file_.emplace(waiting_path_, std::move(handle), whole);
 }
 
-StoredText BatchOutput::read(std::string_view line, std::uint64_t& index) {
-  if (!line.starts_with(line_start)) {
-    throw_failure(": no line of a batch; name another file");
-  }
+StoredText BatchOutput::read(std::string_view line, std::uint64_t& index, const char* remedy) {
+  if (!line.starts_with(line_start)) throw_failure(cat(": no line of a batch; ", remedy));
   try {
     const JsonObject object = parse_json_object(line, "");
     index = object->at("index").get<std::uint64_t>();

@@ -55,7 +55,7 @@ class BatchOutput {
     StoredText stored;
   };
   void open_waiting();
-  StoredText read(std::string_view line, std::uint64_t& index);
+  StoredText read(std::string_view line, std::uint64_t& index, const char* remedy);
   void write(std::string_view lines);
   void flush();
 

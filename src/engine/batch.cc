@@ -29,7 +29,8 @@ class Batch {
         most_(static_cast<std::size_t>(engine.options.max_sequences)),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
-        call_(std::in_place, *engine.scheduler) {}
+        call_(std::in_place, *engine.scheduler),
+        on_stop_(std::in_place, stop, StopCall{*call_}) {}
 
   std::vector<Outcome> write() {
     open_more();
@@ -47,6 +48,11 @@ class Batch {
   }
 
  private:
+  struct StopCall {
+    Call& call;
+    void operator()() const { call.stop(); }
+  };
+
   struct Text {
     std::size_t request;
     std::int32_t sample;
@@ -74,8 +80,8 @@ class Batch {
       }
       const auto [used, fresh] = used_.emplace(request.sequence, index);
       if (!fresh) {
-        throw_usage(cat("sequence: request ", used->second,
-                        " of this call names it, too; use it once in a call"));
+        throw_usage(cat("sequence: requests ", used->second, " and ", index,
+                        " of this call name the same; give each its own"));
       }
     }
     if (!request.prompt.empty() && !request.tokens.empty()) {
@@ -171,6 +177,7 @@ class Batch {
 
   // Ends what is open where it stands, and what has not begun.
   void stop_all() {
+    on_stop_.reset();
     call_.reset();  // waits for the step at hand
     while (!texts_.empty()) {
       TextRun& run = texts_.front().open->run();
@@ -212,6 +219,7 @@ class Batch {
   std::int32_t sample_ = 0;                      ///< and its sample
   std::list<Text> texts_;                        ///< open
   std::optional<Call> call_;                     ///< ends before its texts
+  std::optional<std::stop_callback<StopCall>> on_stop_;
 };
 
 }  // namespace

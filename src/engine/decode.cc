@@ -29,6 +29,8 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   TextRun text(engine, state, request, no_callback);
   const std::lock_guard lock(engine.mutex);
   const DeviceScope scope(*engine.device);
+  const std::int32_t wanted = state.length() + engine.options.max_tree_size;
+  engine.idle_kv.make_room({wanted, wanted});
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   }

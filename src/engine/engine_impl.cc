@@ -39,6 +39,9 @@ const CostTable* Engine::Impl::find_costs() {
     return costs && !(costs->cut && can_measure_all(target, draft, rows));
   };
   if (are_found()) return &*costs;
+  if (!costs) {
+    idle_kv.make_room({slots_to_measure_all(target, rows), slots_to_measure_all(draft, rows)});
+  }
   const double start = now_seconds();
   std::optional<CostTable> found;
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);

@@ -16,6 +16,7 @@
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "engine/access.h"
+#include "engine/idle_kv.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
@@ -63,6 +64,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
+  IdleKv idle_kv{target, draft};
   std::unique_ptr<Scheduler> scheduler;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 

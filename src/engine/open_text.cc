@@ -18,14 +18,14 @@ OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const Tok
                    const GenerateOptions& options, PieceCallback callback)
     : sequence_(std::move(sequence)),
       claim_(*sequence_),
-      kept_{sequence_->state, sequence_->state.length()},
+      kept_{sequence_->idle_kv, sequence_->state.length()},
       callback_(std::move(callback)),
       state_(with_prompt(prompt, options)),
       prompt_tokens_(state_.length()),
       request_(sequence_->engine, options),
       start_(now_seconds()),
       run_(sequence_->engine, state_, request_, callback_) {
-  run_.departure = &departure_;
+  run_.idle_kv = &sequence_->idle_kv;
 }
 
 SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,

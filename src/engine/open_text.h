@@ -41,10 +41,9 @@ class OpenText {
  private:
   SequenceState& with_prompt(std::span<const TokenId> prompt, const GenerateOptions& options);
 
-  Departure departure_;                             ///< ends last
   const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
   const SequenceClaim claim_;
-  CutBack<SequenceState> kept_;
+  CutBack<IdleKv::Place> kept_;
   const PieceCallback callback_;
   SequenceState& state_;
   const std::int32_t prompt_tokens_;

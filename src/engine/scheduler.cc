@@ -10,7 +10,8 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what a text lacks, without which it is not let in: of a few steps.
+/// Slots beside those of what a text lacks, without which it is not let in: of a few steps. Also
+/// those of a tree whose size is not known.
 constexpr std::int32_t headroom = 64;
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.
@@ -58,24 +59,33 @@ void Call::add(TextRun& text) {
   texts_.push_back(&text);
   text.place.state = TextPlace::State::queued;
   text.place.call = this;
+  if (text.idle_kv != nullptr) text.idle_kv->leave();
   text.place.since = now_seconds();
   s.queue_.push_back(&text);
 }
 
 TextRun* Call::next() {
   std::unique_lock lock(scheduler_.mutex_);
-  while (news_.empty()) {
+  while (news_.empty() && !stopped_) {
     if (texts_.empty()) return nullptr;
     if (scheduler_.leader_ == nullptr && scheduler_.lead(lock, *this)) continue;
+    if (stopped_) break;  // while it led
     asleep_ = true;
     wake_.wait(lock);
     asleep_ = false;
   }
   // Those who have nothing to hand on need not wait for this one.
   if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  if (stopped_) return nullptr;
   TextRun* const text = news_.front();
   news_.erase(news_.begin());
   return text;
+}
+
+void Call::stop() {
+  const std::lock_guard lock(scheduler_.mutex_);
+  stopped_ = true;
+  wake_.notify_one();
 }
 
 bool Call::hand_on(TextRun& text) {
@@ -96,10 +106,6 @@ bool Call::hand_on(TextRun& text) {
     text.place.state = TextPlace::State::ready;
   }
   return true;
-}
-
-Departure::~Departure() {
-  if (scheduler_ != nullptr) scheduler_->departed();
 }
 
 void write_to_end(Scheduler& scheduler, TextRun& text) {
@@ -129,8 +135,8 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     leader_ = nullptr;
     return false;
   }
-  const bool departing = departing_ > 0;
-  alone_ = running_.size() == 1 && !departing && std::none_of(queue_.begin(), queue_.end(), has_kv);
+  take_from_idle();
+  alone_ = running_.size() == 1 && std::none_of(queue_.begin(), queue_.end(), has_kv);
   lock.unlock();
   const double start = now_seconds();
   const bool had_slots = take_step();
@@ -157,12 +163,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
       if (std::erase(running_, plan.text) > 0) running_.push_back(plan.text);
     }
   }
-  if (!had_slots && departing) {
-    leader.wake_.wait_for(lock, std::chrono::duration<double>(patience()),
-                          [&] { return departing_ == 0; });
-  } else if (!had_slots) {
-    preempt();
-  }
+  if (!had_slots) preempt();
   leader_ = nullptr;
   // A call may be waiting for its texts to leave the step.
   for (Call* const call : calls_) {
@@ -205,17 +206,41 @@ void Scheduler::admit() {
   while (!queue_.empty() && running < engine_.options.max_sequences) {
     TextRun& text = *queue_.front();
     const std::int32_t lacks = TargetRunner::late_rows(text.state);
-    const bool fits = lacking + lacks + headroom <= engine_.target_runner->free_slots();
-    if (running > 0 && !fits) return;
+    const std::int32_t wanted = lacking + lacks + headroom;
+    const std::int32_t room = engine_.target_runner->free_slots() + engine_.idle_kv.target_slots();
+    if (running > 0 && wanted > room) return;
+    engine_.idle_kv.make_room({wanted, 0});
     queue_.erase(queue_.begin());
     running_.push_back(&text);
     text.place.state = State::ready;
     if (std::exchange(text.place.preempted, false)) ++text.account.preemptions;
+    if (text.place.admitted == 0) text.note_cached();
     text.place.admitted = ++admitted_;
     text.account.queue_seconds += now_seconds() - text.place.since;
     lacking += lacks;
     ++running;
   }
+}
+
+// What the next step may want, prompts in full, before its trees have to shrink. False: nothing was
+// taken.
+bool Scheduler::take_from_idle() {
+  IdleKv::Slots late, step;
+  for (const TextRun* const text : running_) {
+    if (text->place.state == State::at_call) continue;
+    const SequenceState& state = text->state;
+    late.target += TargetRunner::late_rows(state);
+    ++step.target;
+    // A tree is for two tokens at least.
+    if (!text->speculator.can_follow(state) || text->tokens_left() < 2) continue;
+    const std::int32_t size = text->request.plan.size, nodes = size > 0 ? size : headroom;
+    step.target += nodes;
+    step.draft += nodes;
+    late.draft += state.length() - state.draft_slots.size();
+  }
+  const std::int32_t most = engine_.target.model->options().max_rows;
+  return engine_.idle_kv.make_room(
+      {late.target + std::min(step.target, most), late.draft + std::min(step.draft, most)});
 }
 
 // Of all texts that are ready. False: too few KV slots, and nothing was done.
@@ -284,10 +309,11 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
 
 // --- the queue --------------------------------------------------------------------------------
 
-// Who waits in the queue with slots of earlier calls gives them up first, then a text at a slow
-// callback, which may itself be waiting for those that want them, then the text that was let in
-// last.
+// Sequences that are idle by now give slots up first, then who waits in the queue with slots of
+// earlier calls, then a text at a slow callback, which may itself be waiting for those that want
+// them, then the text that was let in last.
 void Scheduler::preempt() {
+  if (take_from_idle()) return;
   const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
   if (waiting != queue_.rend()) return take_kv(**waiting);
   const auto earlier = [](const TextRun* a, const TextRun* b) {
@@ -323,16 +349,8 @@ void Scheduler::leave(TextRun& text) {
   std::erase(text.place.call->news_, &text);
   text.place = {};
   --texts_;
-  if (text.departure != nullptr) {
-    text.departure->scheduler_ = this;
-    ++departing_;
-  }
+  if (text.idle_kv != nullptr) text.idle_kv->enter();
   if (running_.empty()) judge_ = nullptr;
-}
-
-void Scheduler::departed() {
-  const std::lock_guard lock(mutex_);
-  if (--departing_ == 0 && leader_ != nullptr) leader_->wake_.notify_one();
 }
 
 void Scheduler::stop_awaiting(TextRun& text) {

@@ -34,9 +34,11 @@ class Call {
 
   /// A text that has not ended. It is to live until it is the call's own again, or as long as this.
   void add(TextRun& text);
-  /// Waits for a text that has something to hand on, or has ended or failed. Null without texts.
-  /// hand_on() is to follow.
+  /// Waits for a text that has something to hand on, or has ended or failed. Null without texts,
+  /// and once stop() was called. hand_on() is to follow.
   TextRun* next();
+  /// From any thread, in a callback, too: next() returns after the step at hand.
+  void stop();
   /// Calls the text's callback, outside all locks. True: the text goes on. False: it has ended or
   /// failed, perhaps by its callback, and is the call's own again.
   bool hand_on(TextRun& text);
@@ -48,43 +50,29 @@ class Call {
   const std::thread::id thread_ = std::this_thread::get_id();
   std::vector<TextRun*> texts_, news_;
   std::condition_variable wake_;
-  bool asleep_ = false, leaving_ = false;
-};
-
-/// Of a text that has left the scheduler: until this ends, its slots are about to be given back,
-/// and steps that are short of slots wait for them.
-class Departure {
- public:
-  Departure() = default;
-  ~Departure();
-  Departure(const Departure&) = delete;
-  Departure& operator=(const Departure&) = delete;
-
- private:
-  friend class Scheduler;
-  Scheduler* scheduler_ = nullptr;
+  bool asleep_ = false, leaving_ = false, stopped_ = false;
 };
 
 /// Writes one text until it has ended or failed.
 void write_to_end(Scheduler& scheduler, TextRun& text);
 
 /// Texts run, or wait in a queue until fewer than EngineOptions::max_sequences run and the target's
-/// pool has slots for what they lack. Short of slots trees shrink, nobody is let in, and at last
-/// the text that was let in last gives its KV up and goes back to the front of the queue. Only a
-/// text that nobody runs beside ends for lack of memory.
+/// pool has slots for what they lack. Short of slots idle sequences give KV up, trees shrink,
+/// nobody is let in, and at last the text that was let in last gives its KV up and goes back to the
+/// front of the queue. Only a text that nobody runs beside ends for lack of memory.
 class Scheduler {
  public:
   explicit Scheduler(Engine::Impl& engine) : engine_(engine) {}
 
  private:
   friend class Call;
-  friend class Departure;
   using Lock = std::unique_lock<std::mutex>;
   using State = TextPlace::State;
 
   bool lead(Lock& lock, Call& leader);
   void await_calls(Lock& lock, const Call& leader);
   void admit();
+  bool take_from_idle();
   bool take_step();
   bool step(std::span<TextRun* const> texts);
   void begin_drafts(std::span<TextRun* const> texts);
@@ -92,7 +80,6 @@ class Scheduler {
   static void take_kv(TextRun& text);
   void put_back(TextRun& text);
   void leave(TextRun& text);
-  void departed();
   void stop_awaiting(TextRun& text);
   void give_up_on(TextRun& text);
   void wake_heir();
@@ -105,8 +92,7 @@ class Scheduler {
   std::vector<TextRun*> queue_;
   std::vector<TextRun*> running_;  ///< in the order of their turns
   Call* leader_ = nullptr;
-  std::int32_t awaited_ = 0;    ///< texts at their calls that are not slow
-  std::int32_t departing_ = 0;  ///< texts that have left and may still hold slots
+  std::int32_t awaited_ = 0;  ///< texts at their calls that are not slow
   std::int64_t admitted_ = 0;
   std::size_t texts_ = 0;
   double step_seconds_ = 0.0;

@@ -32,7 +32,7 @@ void Sequence::truncate(std::int32_t length) {
                     ", the tokens that the sequence has"));
   }
   if (length == state.length()) return;
-  state.cut(length);
+  impl->idle_kv.cut(length);
   ++state.taken_back;
 }
 

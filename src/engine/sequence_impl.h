@@ -11,10 +11,12 @@
 namespace coppice {
 
 struct __attribute__((visibility("hidden"))) Sequence::Impl {
-  explicit Impl(Engine::Impl& owner) : engine(owner), state(owner.new_text()) {}
+  explicit Impl(Engine::Impl& owner)
+      : engine(owner), state(owner.new_text()), idle_kv(owner.idle_kv, state) {}
 
   Engine::Impl& engine;
   SequenceState state;
+  IdleKv::Place idle_kv;
   std::atomic<bool> generating = false;
 };
 

@@ -16,7 +16,6 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& as
       callback_(callback),
       prompt_length_(text.length()),
       stream_(asked.options.stop) {
-  result_.statistics.cached_tokens = state.target_slots.size();
   tree.reserve(engine.options.max_tree_size + 1);
   if (state.length() >= engine.target.model->max_positions()) {
     end(FinishReason::context);

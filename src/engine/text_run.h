@@ -13,7 +13,6 @@
 namespace coppice {
 
 class Call;
-class Departure;
 
 /// Where the scheduler (scheduler.h) has a text.
 struct TextPlace {
@@ -42,8 +41,10 @@ class TextRun {
   SequenceState& state;
   Speculator speculator;
 
-  TextPlace place;                 ///< the scheduler's; nobody else reads or writes it
-  Departure* departure = nullptr;  ///< outlives the text's KV; null: nobody waits for that
+  TextPlace place;  ///< the scheduler's; nobody else reads or writes it
+  /// The sequence's, whose KV others may take while the scheduler does not have the text; null: the
+  /// caller keeps it.
+  IdleKv::Place* idle_kv = nullptr;
 
   // Of the step at hand, in memory that all steps use.
   TokenTree tree;
@@ -90,6 +91,8 @@ class TextRun {
   bool has_piece() const;
   /// Hands it on.
   void call_back();
+  /// The text is let in for the first time, with what KV its sequence has.
+  void note_cached() { result_.statistics.cached_tokens = state.target_slots.size(); }
   /// Gives all KV up, which is computed again before the next step.
   void release_kv();
   /// The result, after `seconds` in all. Once.

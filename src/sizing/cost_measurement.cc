@@ -268,6 +268,11 @@ bool can_measure(const LoadedModel& target, const LoadedModel& draft) {
   return has_room(target) && has_room(draft);
 }
 
+std::int32_t slots_to_measure_all(const LoadedModel& loaded, const MeasuredRows& rows) {
+  const Extent empty(*loaded.model, loaded.pool->layout().slots(), rows.pass);
+  return std::max({C::least_context, empty.rows + empty.far, 2 * empty.rows});
+}
+
 bool can_measure_all(const LoadedModel& target, const LoadedModel& draft,
                      const MeasuredRows& rows) {
   return can_measure(target, draft) && !is_cut(target, rows.pass) && !is_cut(draft, rows.pass);

@@ -34,6 +34,8 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
 /// Whether the pools have free slots enough to measure in; and for all that is to be measured:
 /// else the table is cut (CostTable::cut).
 bool can_measure(const LoadedModel& target, const LoadedModel& draft);
+/// How many slots of its pool that takes for this model.
+std::int32_t slots_to_measure_all(const LoadedModel& loaded, const MeasuredRows& rows);
 bool can_measure_all(const LoadedModel& target, const LoadedModel& draft, const MeasuredRows& rows);
 
 }  // namespace coppice

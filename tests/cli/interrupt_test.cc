@@ -152,8 +152,14 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
 
   write("texts", lines[0]);
   write("texts.waiting", "a letter\nto keep");
-  expect_error(command, 1, "texts.waiting' line 1: no line of a batch");
+  const std::string remedy = "move it away or remove it";
+  expect_error(command, 1, "texts.waiting' line 1: no line of a batch; " + remedy);
   EXPECT_EQ(slurp(folder("texts.waiting")), "a letter\nto keep");
+  write("texts.waiting", "a letter without an end");
+  expect_error(command, 1, "texts.waiting' line 1: no line of a batch; " + remedy);
+  std::filesystem::remove(folder("texts.waiting"));
+  std::filesystem::create_directory(folder("texts.waiting"));
+  expect_error(command, 1, "texts.waiting': not a regular file; " + remedy);
 }
 
 TEST_F(InterruptedTexts, SamplesAtTemperatureZeroAreTold) {

@@ -289,11 +289,19 @@ TEST_F(BatchCalls, ASequenceIsUsedOnceInACall) {
   Sequence sequence = engine.new_sequence();
   std::vector<Request> requests = texts(3);
   requests[0].sequence = requests[2].sequence = &sequence;
+  const char* const both = "requests 0 and 2 of this call name the same; give each its own";
   {
     const std::vector<Outcome> outcomes = engine.generate(requests);
     EXPECT_EQ(only(outcomes[0]).tokens.size(), 12u);
     EXPECT_EQ(error_of(outcomes[1]), "");
-    EXPECT_NE(error_of(outcomes[2]).find("request 0"), std::string::npos) << error_of(outcomes[2]);
+    EXPECT_NE(error_of(outcomes[2]).find(both), std::string::npos) << error_of(outcomes[2]);
+  }
+  // Also if the first of them does not begin.
+  requests[0].tokens = {-1};
+  {
+    const std::vector<Outcome> outcomes = engine.generate(requests);
+    EXPECT_NE(error_of(outcomes[0]).find("token -1"), std::string::npos) << error_of(outcomes[0]);
+    EXPECT_NE(error_of(outcomes[2]).find(both), std::string::npos) << error_of(outcomes[2]);
   }
   EXPECT_EQ(sequence.generate(prompt, greedy(2)).tokens.size(), 2u) << "free again";
   requests = texts(1);

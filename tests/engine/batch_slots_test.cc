@@ -4,6 +4,7 @@
 // enough for every run of the tests; 1000000 take some minutes).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +45,7 @@ TinyModel smallest() {
   model.heads = 2;
   model.kv_heads = 1;
   model.head_dim = 8;
-  model.context_length = 64;
+  model.context_length = 160;  // a sequence may outgrow all memory
   return model;
 }
 
@@ -87,6 +88,7 @@ class RandomOperations {
     for (auto& one : sequences_) one.reset();
   }
   std::int64_t written = 0, cancelled = 0, failed = 0, out_of_memory = 0, preempted = 0;
+  std::int64_t taken = 0;  ///< times that idle sequences' KV was
 
  private:
   void expect_owned_once(const KvPool& pool, KvSlots SequenceState::*slots) const {
@@ -175,6 +177,7 @@ class RandomOperations {
       };
     }
     const std::size_t thrown_at = below(30);
+    const std::vector<std::int32_t> before = kv_of_idle(sequence_of);
     try {
       engine_.generate(requests, [&](std::size_t index, Outcome& outcome) {
         take_note(outcome);
@@ -183,6 +186,19 @@ class RandomOperations {
     } catch (const Planned&) {
       ++failed;
     }
+    const std::vector<std::int32_t> after = kv_of_idle(sequence_of);
+    for (std::size_t i = 0; i < before.size(); ++i) taken += after[i] < before[i] ? 1 : 0;
+  }
+
+  // By sequence, of those that are not in use.
+  std::vector<std::int32_t> kv_of_idle(const std::vector<std::size_t>& in_use) const {
+    std::vector<std::int32_t> kv(sequences_.size(), 0);
+    for (std::size_t i = 0; i < kv.size(); ++i) {
+      const bool idle = std::find(in_use.begin(), in_use.end(), i) == in_use.end();
+      if (!idle || !sequences_[i]) continue;
+      kv[i] = SequenceAccess::impl(*sequences_[i])->state.target_slots.size();
+    }
+    return kv;
   }
 
   // A call in a callback of another, with sequences of its own: those there may be under way.
@@ -276,13 +292,15 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
   expect_nothing_leaked(engine);
   std::cout << count << " operations: " << random.written << " tokens, " << random.cancelled
             << " cancelled, " << random.failed << " failed, " << random.out_of_memory
-            << " out of memory, " << random.preempted << " preempted\n";
+            << " out of memory, " << random.preempted << " preempted, " << random.taken
+            << " times KV of idle sequences taken\n";
   EXPECT_GT(random.written, count);
   EXPECT_GT(watch.views, count);
   EXPECT_GT(random.cancelled, 0);
   EXPECT_GT(random.failed, 0);
   EXPECT_GT(random.out_of_memory, 0);
   EXPECT_GT(random.preempted, 0);
+  EXPECT_GT(random.taken, count / 100);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <future>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/batch_requests.h"
@@ -85,6 +87,88 @@ TEST_F(BatchStops, BeforeTheFirstText) {
   const std::vector<Outcome> outcomes = engine_.generate({&request, 1}, {}, stop_.get_token());
   EXPECT_EQ(only(outcomes[0]).finish_reason, FinishReason::cancelled);
   EXPECT_TRUE(only(outcomes[0]).tokens.empty());
+}
+
+// Nobody is told of these texts until they end, which they do not by themselves: 1900 tokens, and
+// an observer that asks to stop early. What is queued ends, too.
+TEST_F(BatchStops, TextsWithoutCallbacks) {
+  TinyModel model = endless();
+  model.context_length = 2048;
+  const TinyPair pair(model);
+  for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{4}}) {
+    Engine engine = Engine::load(two_at_a_time(pair));
+    stop_ = {};
+    int steps = 0;
+    inside(engine).observer = [&](const StepView&) {
+      if (++steps == 6) stop_.request_stop();
+    };
+    std::vector<Request> requests(4, request_of(prompt, greedy(1900)));
+    for (Request& request : requests) request.options.speculation = speculation;
+    const std::vector<Outcome> outcomes = engine.generate(requests, {}, stop_.get_token());
+    EXPECT_LE(steps, 7) << "the step at hand has two texts";
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Generation& g = only(outcomes[i]);
+      EXPECT_EQ(g.finish_reason, FinishReason::cancelled);
+      EXPECT_EQ(g.tokens.empty(), i >= 2) << i;
+      EXPECT_LT(g.tokens.size(), 100u);
+    }
+    expect_nothing_leaked(engine);
+  }
+}
+
+// From another thread, while a call of others has all the room: one that waits in the queue ends,
+// and those go on.
+TEST_F(BatchStops, WhileQueued) {
+  Request queued = request_of(prompt, greedy(40));
+  std::promise<void> ended;
+  std::vector<Outcome> outcomes;
+  std::thread other;
+  std::vector<Request> others(2, request_of(prompt, greedy(60)));
+  int pieces = 0;
+  others[0].callback = [&](std::int32_t, const Piece&) {
+    ++pieces;
+    if (pieces == 1) {
+      other = std::thread([&] {
+        outcomes = engine_.generate({&queued, 1}, {}, stop_.get_token());
+        ended.set_value();
+      });
+    } else if (pieces == 4) {
+      stop_.request_stop();
+      ended.get_future().wait();  // before these have ended
+    }
+    return true;
+  };
+  for (const Outcome& outcome : engine_.generate(others)) {
+    EXPECT_EQ(only(outcome).tokens.size(), 60u);
+  }
+  other.join();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(only(outcomes[0]).finish_reason, FinishReason::cancelled);
+}
+
+// A prompt of many passes: the one at hand is the last.
+TEST_F(BatchStops, DuringPrefill) {
+  TinyModel model = endless();
+  model.context_length = 8192;
+  const TinyPair pair(model);
+  EngineOptions load = pair.options();
+  load.max_sequences = 2;
+  load.max_tree_size = 8;
+  Engine engine = Engine::load(load);
+  const std::int32_t rows = inside(engine).target.model->options().max_rows;
+  std::vector<Request> requests(2, request_of(prompt, greedy(1000)));
+  requests[0].tokens = random_tokens(static_cast<std::size_t>(6 * rows), 96, 3);
+  requests[1].options.speculation = Plain{};
+  int steps = 0;  // of the other, beside whose roots the prompt goes on
+  inside(engine).observer = [&](const StepView&) {
+    if (++steps == 3) stop_.request_stop();
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests, {}, stop_.get_token());
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(only(outcomes[0]).finish_reason, FinishReason::cancelled);
+  EXPECT_TRUE(only(outcomes[0]).tokens.empty());
+  EXPECT_EQ(only(outcomes[1]).tokens.size(), 3u);
+  expect_nothing_leaked(engine);
 }
 
 // A sequence keeps what was written when all was to stop, as after a callback's false.

@@ -258,13 +258,6 @@ TEST(Engine, KvMemoryToTheLastSlot) {
   plain.speculation = Plain{};
   EXPECT_EQ(engine.generate(prompt, plain).tokens, g.tokens);
   expect_nothing_leaked(engine);
-  // A sequence that holds memory leaves less for others; freed, it is there again.
-  {
-    Sequence holder = engine.new_sequence();
-    EXPECT_EQ(holder.generate(prompt, greedy(30)).tokens.size(), 30u);
-    EXPECT_EQ(engine.generate(prompt, greedy(200)).finish_reason, FinishReason::memory);
-  }
-  expect_nothing_leaked(engine);
   const std::vector<TokenId> too_long(60, 3);
   EXPECT_THROW(engine.generate(too_long, greedy(5)), Error);
   expect_nothing_leaked(engine);

@@ -474,8 +474,7 @@ TEST_F(FirstToken, NeedsTheWholePromptsMemory) {
   EXPECT_EQ(last.tokens.size(), 1u);
   expect_nothing_leaked(engine);
   {
-    Sequence holder = engine.new_sequence();
-    holder.generate(some_tokens(9), request(Plain{}, 0.0));
+    const KeptPrompt holder(engine, some_tokens(25));  // whose memory is not an idle sequence's
     Sequence other = engine.new_sequence();
     const Generation none = other.generate(some_tokens(30), request(Dyspec{8}, 0.0));
     EXPECT_EQ(none.finish_reason, FinishReason::memory);

@@ -237,6 +237,8 @@ TEST(Config, WindowsStandWhereTheyAct) {
   const std::pair<std::string, std::string> used{"use_sliding_window", "true"};
   EXPECT_EQ(windows(qwen2, {window, {"use_sliding_window", "false"}}), none);
   EXPECT_EQ(windows(qwen2, {window, used}), none);  // only from layer 28 on
+  const std::pair<std::string, std::string> first{"max_window_layers", "0"};
+  EXPECT_EQ(windows(qwen2, {used, first, {"sliding_window", "null"}}), none);
   EXPECT_EQ(windows(qwen2, {window, used, {"max_window_layers", "1"}}), (Windows{0, 64, 64}));
   EXPECT_EQ(
       windows("Qwen3ForCausalLM",
@@ -345,6 +347,16 @@ TEST(Config, RefusesNonsense) {
   refusal(with("rope_scaling", R"({"type": "linear", "factor": -2})"));
   refusal(with("rope_scaling", R"({"type": 3})"));
   refusal(with("rope_scaling", R"({"type": "yarn", "factor": 4, "rope_theta": 1})"));
+  // Numbers that are none in F32.
+  refusal(with("rope_theta", "1e-300"));
+  refusal(with("rope_theta", "1e300"));
+  refusal(with("rope_scaling", R"({"type": "linear", "factor": 1e-300})"));
+  refusal(with("rope_scaling", R"({"type": "linear", "factor": 1e300})"));
+  refusal(with("rope_scaling", R"({"type": "linear", "factor": 1e-38, "rope_theta": 0.01})"));
+  refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 1e-300, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"));
+  refusal(with("rope_scaling", R"({"type": "yarn", "factor": 1e-300})"));
+  refusal(with("rope_scaling", R"({"type": "yarn", "factor": 4, "attention_factor": 1e-300})"));
   refusal(with("layer_types", R"(["full_attention"])"));
   refusal(with("layer_types", "3"));
   refusal(with("rope_scaling", R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
