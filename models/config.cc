@@ -204,13 +204,26 @@ ModelConfig config_of(const Json& object, const std::string& where) {
   return config;
 }
 
+void require_folder(const std::filesystem::path& dir) {
+  std::error_code status;
+  if (std::filesystem::is_directory(dir, status)) return;
+  if (!std::filesystem::exists(dir, status)) {
+    throw_failure(cat(dir.string(), ": no such folder; name a Hugging Face model folder"));
+  }
+  const std::string type = dir.extension().string();
+  const char* const remedy =
+      type == ".gguf" ? "; coppice reads no GGUF: name the Hugging Face folder, with config.json "
+                        "and safetensors, that it was made from"
+      : type == ".safetensors" || type == ".json"
+          ? "; name the folder that it lies in"
+          : "; name a Hugging Face model folder, with config.json and safetensors";
+  throw_failure(cat(dir.string(), ": a file, not a folder", remedy));
+}
+
 }  // namespace
 
 ModelConfig read_config(const std::filesystem::path& dir) {
-  std::error_code status;
-  if (!std::filesystem::is_directory(dir, status)) {
-    throw_failure(cat(dir.string(), ": no such folder; name a Hugging Face model folder"));
-  }
+  require_folder(dir);
   const auto path = dir / "config.json";
   ModelConfig config = config_of(*read_json_object(path, largest_config), path.string());
   const auto generation = dir / "generation_config.json";

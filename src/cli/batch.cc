@@ -150,7 +150,7 @@ class Run {
         requests.push_back(request_of(engine, i));
         place.push_back(i);
       } catch (const Error& error) {
-        put(i, {{"error", error.what()}}, true);
+        put(i, {{"error", error.what()}, {"stream", batch_.lines[i].options.stream}}, true);
       }
     }
     totals_.begin(now_seconds(), engine.load_seconds());
@@ -208,6 +208,8 @@ class Run {
       json["samples"] = std::move(samples);
     } else if (!samples.empty()) {
       json.update(samples.front());
+    } else {
+      json["stream"] = line.options.stream;
     }
     put(index, json, outcome.error != nullptr);
   }

@@ -69,6 +69,10 @@ boost::any value_of(const po::option_description& option, const std::string& key
     const bool fits = value.is_number_integer() &&
                       value >= std::numeric_limits<std::int32_t>::min() &&
                       value <= std::numeric_limits<std::int32_t>::max();
+    if (!fits && value.is_number_integer()) {
+      refuse(value < 0 ? "a whole number of at least -2147483648"
+                       : "a whole number of at most 2147483647");
+    }
     if (!fits) refuse("a whole number");
     return value.get<std::int32_t>();
   }
@@ -143,6 +147,9 @@ class Reader {
       }
       out.prompt.text = value.get<std::string>();
     } else if (key == "tokens") {
+      if (value.is_array() && value.empty()) {
+        throw_usage("\"tokens\" is empty; give at least one token id");
+      }
       if (!all_of(value, &nlohmann::json::is_number_unsigned)) {
         throw_usage(R"("tokens" must be a list of token ids like [1, 2])");
       }
@@ -224,7 +231,8 @@ std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::st
   const bool json = is_json_lines(contents);
   if (contents.starts_with(byte_order_mark)) contents.remove_prefix(byte_order_mark.size());
   if (contents.find_first_not_of(blanks) == contents.npos) {
-    throw_usage(cat(where, ": it is empty; give a prompt a line"));
+    throw_usage(cat(where, contents.empty() ? ": it is empty" : ": it has blank lines only",
+                    "; give a prompt a line"));
   }
   if (is_json_array(contents)) {
     throw_usage(cat(where,

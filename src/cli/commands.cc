@@ -57,7 +57,7 @@ std::string overview() {
     call.resize(25, ' ');
     text += "  coppice " + call + command.what + "\n";
   }
-  return text + "\n  coppice COMMAND --help, coppice --version\n";
+  return text + "\n  coppice COMMAND --help (or coppice help COMMAND), coppice --version\n";
 }
 
 Values values_named(const std::string& name) {

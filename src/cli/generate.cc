@@ -72,7 +72,7 @@ void check_prompt_options(const po::variables_map& values) {
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
   options.add_options()("chat", "put the prompt, as one message, into the target's chat template")(
-      "messages", po::value<std::string>()->value_name("FILE"),
+      "messages", po::value<std::string>()->value_name("FILE|-"),
       "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
   po::options_description output("Output");
   output.add_options()("format",
@@ -124,8 +124,12 @@ int generate(const std::vector<std::string>& arguments) {
   if (chats) {
     conversation.emplace(engine_request.target, values);
     if (messages) {
-      const std::string& file = values["messages"].as<std::string>();
-      conversation->add_json(read_file(file, "messages", std::uintmax_t{64} << 20), file);
+      constexpr std::size_t most_mib = 64;
+      const std::string file = text_in(values, "messages");
+      const bool piped = file == "-";
+      conversation->add_json(piped ? read_all(std::cin, "standard input", most_mib)
+                                   : read_file(file, "messages", most_mib << 20),
+                             piped ? "standard input" : file);
     } else {
       conversation->add("user", prompt.text);
     }

@@ -108,8 +108,12 @@ std::string table_line(const char* name, const std::string& value) {
 }
 
 std::string as_used(const Used& used) {
-  return cat(used.policy, ", ", name_of(used.acceptance), ", temperature ", used.temperature,
-             " (draft ", used.draft_temperature, "), seed ", used.seed, ", ", machine_of(used));
+  const bool plain = used.policy == none;
+  // Nothing is accepted or drafted then, but noise may be that of coupled texts.
+  const bool names_rule = !plain || used.acceptance == Acceptance::coupled;
+  return cat(used.policy, names_rule ? cat(", ", name_of(used.acceptance)) : "", ", temperature ",
+             used.temperature, plain ? "" : cat(" (draft ", used.draft_temperature, ")"), ", seed ",
+             used.seed, ", ", machine_of(used));
 }
 
 std::string machine_of(const Used& used) {

@@ -22,7 +22,8 @@ namespace {
 
 po::options_description machine_options() {
   po::options_description d("Machine");
-  d.add_options()(
+  d.add_options()("target", po::value<std::string>()->value_name("DIR"),
+                  "the model folder, if it is not the first word")(
       "cpu-dtype",
       po::value<std::string>()->default_value("f32")->value_name(any_of(all_cpu_dtypes)),
       "the type of activations on the CPU")(
@@ -31,14 +32,14 @@ po::options_description machine_options() {
       "kv-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
       "what keys and values are kept in; a GPU takes the model's type")(
-      "draft", po::value<std::string>()->value_name("DIR"), "with this draft beside it")(
+      "draft", po::value<std::string>()->value_name("DIR|none"),
+      "with this draft beside it; says whether it fits the target")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "tokens whose keys and values (KV) each model keeps, for all texts together; 0: one context "
-      "of up to 8192, or 2048 for each of --parallel texts, within a quarter of the free memory "
-      "(on "
-      "a GPU: what it has)")("gpu-memory-fraction",
-                             po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-                             "part of the card's memory that may be used")(
+      "of up to 8192, up to four in 256 MiB, or 2048 for each of --parallel texts, within a "
+      "quarter of the free memory (on a GPU: what it has)")(
+      "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
+      "part of the card's memory that may be used")(
       "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree")(
       "parallel", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "texts side by side, as `generate --batch` and `--n` write them; more of them plan more KV, "
@@ -80,6 +81,11 @@ std::string describe(const HostMemory& memory) {
          line("at a time", describe_batch(memory.sequences, memory.batch_rows));
 }
 
+[[noreturn]] void refuse_pair(const EngineOptions& options, const std::string& problem) {
+  throw_failure(
+      cat("draft ", quote(options.draft.string()), " does not fit the target: ", problem));
+}
+
 int print_object(const EngineOptions& options) {
   nlohmann::ordered_json json;
   if (options.target.empty()) {
@@ -91,7 +97,13 @@ int print_object(const EngineOptions& options) {
   json = model_json(options.target, device->kv_dtype());
   json["machine"] = machine_json();
   const bool runs = json["runs"];
-  if (runs) {
+  std::string problem;
+  if (!options.draft.empty()) {
+    problem = pair_problem(options);
+    json["pair"] = {{"fits", problem.empty()}};
+    if (!problem.empty()) json["pair"]["error"] = problem;
+  }
+  if (runs && problem.empty()) {
     json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
                                                   : to_json(plan_memory(options, *device));
   }
@@ -100,6 +112,7 @@ int print_object(const EngineOptions& options) {
     throw_failure(cat("model folder ", quote(options.target.string()),
                       ": coppice cannot run it; \"cannot_run\" says why"));
   }
+  if (!problem.empty()) refuse_pair(options, problem);
   return 0;
 }
 
@@ -122,16 +135,19 @@ int info(const std::vector<std::string>& arguments) {
     return 0;
   }
   const bool json = wants_json(values);
-  if (values.count("dir") == 0) {
+  std::vector<std::string> folders;
+  if (values.count("dir") != 0) folders = values["dir"].as<std::vector<std::string>>();
+  if (values.count("target") != 0) folders.push_back(text_in(values, "target"));
+  const std::string draft = text_in(values, "draft");
+  if (folders.empty()) {
+    if (values.count("draft") != 0) throw_usage("info --draft needs a target: coppice info DIR");
     if (json) return print_object({});
     write_out(describe_machine());
     return 0;
   }
-  if (values["dir"].as<std::vector<std::string>>().size() != 1) {
-    throw_usage("info takes one model folder: coppice info DIR");
-  }
+  if (folders.size() != 1) throw_usage("info takes one model folder: coppice info DIR");
   EngineOptions options;
-  options.target = values["dir"].as<std::vector<std::string>>()[0];
+  options.target = folders.front();
   options.device = named("device", text_in(values, "device"), all_devices);
   options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
   options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
@@ -139,7 +155,7 @@ int info(const std::vector<std::string>& arguments) {
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
-  if (values.count("draft") != 0) options.draft = values["draft"].as<std::string>();
+  if (draft != "none") options.draft = draft;
   if (json) return print_object(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());
@@ -149,9 +165,15 @@ int info(const std::vector<std::string>& arguments) {
     throw_failure(cat("model folder ", quote(options.target.string()),
                       ": coppice cannot run it; the lines \"cannot run\" say why"));
   }
+  const std::string problem = options.draft.empty() ? "" : pair_problem(options);
+  if (!options.draft.empty()) {
+    text += line("pair", problem.empty() ? "token ids mean the same to draft and target"
+                                         : cat("does not fit: ", printable(problem)));
+  }
   text += line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
           line("--cpu-dtype bf16", describe_cpu_bf16());
   write_out(text);  // whatever the plan says
+  if (!problem.empty()) refuse_pair(options, problem);
   write_out(device->shares_host_memory() ? describe(plan_host_memory(options, *device))
                                          : describe(plan_memory(options, *device)));
   return 0;

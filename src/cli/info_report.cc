@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/memory_limit.h"
 #include "engine/cpu_type.h"
 #include "engine/loading.h"
+#include "engine/shared_vocabulary.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
 #include "models/checkpoint.h"
@@ -72,6 +74,24 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device) 
   memory.sequences = options.max_sequences;
   memory.batch_rows = settled.max_batch_rows;
   return memory;
+}
+
+std::string pair_problem(const EngineOptions& options) {
+  const ModelConfig target = read_config(options.target), draft = read_config(options.draft);
+  if (!draft.unsupported.empty()) {
+    return cat("coppice cannot run the draft: ", draft.unsupported.front());
+  }
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = Tokenizer::load(options.target);
+  } catch (const Error&) {  // is reported with the target
+  }
+  try {
+    require_shared_vocabulary(options, tokenizer.get(), target.vocab_size, draft.vocab_size);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 Json machine_json() {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "coppice.h"
 #include "engine/memory_plan.h"
@@ -21,6 +23,10 @@ struct HostMemory {
 };
 /// Throws Error(failure) if the KV memory does not fit.
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device);
+
+/// Why the options' draft cannot help their target, "" if it can. Throws Error(failure) if one of
+/// the configs cannot be read.
+std::string pair_problem(const EngineOptions& options);
 
 nlohmann::ordered_json machine_json();
 nlohmann::ordered_json model_json(const std::filesystem::path& dir, DType kv_dtype);

@@ -21,9 +21,15 @@ int run(const std::vector<std::string>& words) {
     throw_usage(cat("no command; use one of ", names, " (see --help)"));
   }
   const std::string& name = words[0];
-  if (name == "--help" || name == "-h" || name == "help") {
+  const bool named = name == "help" && words.size() > 1;
+  if (!named && (name == "--help" || name == "-h" || name == "help")) {
     cli::write_out(cli::overview());
     return 0;
+  }
+  if (named) {
+    std::string command = words[1];
+    for (std::size_t i = 2; i < words.size(); ++i) command += " " + words[i];
+    return cli::command_named(command).run({"--help"});
   }
   if (name == "--version") {
     cli::write_out(cat("coppice ", version(), "\n"));

@@ -1,5 +1,9 @@
 #include "cli/option_values.h"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
 #include "cli/nearest.h"
 
 namespace coppice::cli {
@@ -29,7 +33,15 @@ void refuse_value(const std::string& where, const std::string& text,
   for (const std::string& word : words) {
     names += (names.empty() ? "" : two ? " or " : ", ") + word;
   }
-  const std::string meant = nearest(text, words);
+  // As other programs call them.
+  constexpr std::pair<std::string_view, const char*> others[] = {
+      {"gpu", "cuda"},    {"nvidia", "cuda"}, {"half", "f16"},     {"float16", "f16"},
+      {"float32", "f32"}, {"float", "f32"},   {"bfloat16", "bf16"}};
+  std::string meant;
+  for (const auto& [other, ours] : others) {
+    if (text == other && std::find(words.begin(), words.end(), ours) != words.end()) meant = ours;
+  }
+  if (meant.empty()) meant = nearest(text, words);
   throw_usage(cat(where, " ", quote(text), " is unknown; ",
                   meant.empty() ? "use " : cat("did you mean ", meant, "? Use "),
                   two ? "" : "one of ", names));

@@ -67,7 +67,9 @@ po::options_description cpu_model_options() {
       "GPU, which takes no other. 16 bits halve the KV's memory and read long texts faster; their "
       "rounding changes the target's logits a little")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
-      "KV slots per model, in pages of 16; 0: from the context");
+      "KV slots per model, in pages of 16, for all texts together; 0: one context of up to 8192 "
+      "tokens, up to four in 256 MiB, or 2048 for each of --parallel texts; less if memory is "
+      "short");
   return d;
 }
 
@@ -181,6 +183,10 @@ std::int64_t count_or_auto(const std::string& option, const std::string& text, s
 }
 
 std::int32_t tree_size_in(const std::string& option, const std::string& text) {
+  if (text == "0") {
+    throw_usage(cat("--", option, " 0: use 1 to ", largest_tree_size,
+                    ", or auto; plain decoding is --draft none, or policy none"));
+  }
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 

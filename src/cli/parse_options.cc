@@ -1,5 +1,9 @@
 // Words of a command line as values of options; --help.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
 #include <sstream>
 #include <string_view>
 #include <typeinfo>
@@ -37,6 +41,20 @@ std::string range_of(const std::string& option) {
   return "";
 }
 
+/// The bound that a number, well written, is beyond; "" for other words.
+std::string limit_of(const po::option_description& option, const std::string& typed) {
+  char* end = nullptr;
+  const double number = std::strtod(typed.c_str(), &end);
+  if (typed.empty() || *end != '\0' || std::isnan(number)) return "";
+  const bool below = number < 0.0;
+  if (kind_of(option) == "number") {
+    return std::isinf(number) ? cat(" of at ", below ? "least -" : "most ", "1.7e308") : "";
+  }
+  if (typed.find_first_not_of("0123456789", below ? 1 : 0) != typed.npos) return "";
+  return below ? cat(" of at least ", std::numeric_limits<std::int32_t>::min())
+               : cat(" of at most ", std::numeric_limits<std::int32_t>::max());
+}
+
 [[noreturn]] void throw_malformed(const po::invalid_option_value& error,
                                   const po::options_description& all) {
   const std::string name = error.get_option_name().substr(2);
@@ -44,8 +62,10 @@ std::string range_of(const std::string& option) {
   const auto from = typed.find("('"), to = typed.rfind("') for option");
   typed = from < to && to != typed.npos ? typed.substr(from + 2, to - from - 2) : "";
   const po::option_description* option = all.find_nothrow(name, false);
+  std::string range = range_of(name);
+  if (range.empty() && option != nullptr) range = limit_of(*option, typed);
   throw_usage(cat("--", name, " ", quote(typed), ": use a ",
-                  option != nullptr ? kind_of(*option) : "number", range_of(name), "; see --help"));
+                  option != nullptr ? kind_of(*option) : "number", range, "; see --help"));
 }
 
 /// What parse() is to leave --help's parts in, instead of printing them.
@@ -59,7 +79,56 @@ const po::option_description* find(const po::options_description& all, const std
   return name.empty() ? nullptr : all.find_nothrow(name, false);
 }
 
-[[noreturn]] void refuse_option(const std::string& typed, const po::options_description& all) {
+/// What llama.cpp, vLLM and others call our options.
+struct OtherName {
+  const char* typed;
+  const char* option;
+  const char* note = "";
+};
+constexpr OtherName other_names[] = {{"--model", "target"},
+                                     {"--model-draft", "draft"},
+                                     {"--draft-model", "draft"},
+                                     {"--speculative-model", "draft"},
+                                     {"--n-predict", "max-new-tokens"},
+                                     {"--predict", "max-new-tokens"},
+                                     {"--num-predict", "max-new-tokens"},
+                                     {"--max-tokens", "max-new-tokens"},
+                                     {"--max-length", "max-new-tokens"},
+                                     {"--tokens", "max-new-tokens"},
+                                     {"-c", "kv-tokens"},
+                                     {"--ctx-size", "kv-tokens"},
+                                     {"--n-ctx", "kv-tokens"},
+                                     {"--max-model-len", "kv-tokens"},
+                                     {"-ngl", "device", ", which takes all layers"},
+                                     {"--gpu-layers", "device", ", which takes all layers"},
+                                     {"--n-gpu-layers", "device", ", which takes all layers"},
+                                     {"--file", "prompt-file"},
+                                     {"--repeat-penalty", "repetition-penalty"},
+                                     {"--draft-max", "tree-size"},
+                                     {"--draft-n", "tree-size"},
+                                     {"--num-speculative-tokens", "tree-size"},
+                                     {"-r", "stop"},
+                                     {"--reverse-prompt", "stop"},
+                                     {"-np", "parallel"},
+                                     {"--max-num-seqs", "parallel"},
+                                     {"-sys", "system"},
+                                     {"--system-prompt", "system"},
+                                     {"-cnv", "chat", ", or use coppice chat"},
+                                     {"--conversation", "chat", ", or use coppice chat"},
+                                     {"-ctk", "kv-dtype"},
+                                     {"--cache-type-k", "kv-dtype"},
+                                     {"--cache-type-v", "kv-dtype"},
+                                     {"--kv-cache-dtype", "kv-dtype"},
+                                     {"--dtype", "cpu-dtype"},
+                                     {"--gpu-memory-utilization", "gpu-memory-fraction"}};
+
+[[noreturn]] void refuse_option(std::string typed, const po::options_description& all) {
+  typed = typed.substr(0, typed.find('='));
+  for (const OtherName& other : other_names) {
+    if (typed != other.typed || find(all, other.option) == nullptr) continue;
+    throw_usage(cat("option ", quote(typed), " is unknown; coppice calls it --", other.option,
+                    other.note, "; see --help"));
+  }
   std::vector<std::string> known;
   for (const auto& option : all.options()) {
     if (option->long_name() != stray) known.push_back("--" + option->long_name());

@@ -49,8 +49,8 @@ po::options_description prompt_options() {
   po::options_description d(
       "Prompt (standard input if none of these is given, less one newline at its end)");
   d.add_options()("prompt", po::value<std::string>()->value_name("TEXT"), "the text to continue")(
-      "prompt-file", po::value<std::string>()->value_name("FILE"),
-      "a file that holds it; one newline at its end is dropped")(
+      "prompt-file", po::value<std::string>()->value_name("FILE|-"),
+      "a file that holds it; one newline at its end is dropped; -: standard input")(
       "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
       "no-bos",
       "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
@@ -70,12 +70,12 @@ Prompt read_prompt(const po::variables_map& values) {
   }
   if (values.count("prompt") != 0) {
     prompt.text = values["prompt"].as<std::string>();
-  } else if (values.count("prompt-file") != 0) {
-    const auto& file = values["prompt-file"].as<std::string>();
+  } else if (const std::string file = text_in(values, "prompt-file");
+             values.count("prompt-file") != 0 && file != "-") {
     where = cat("prompt file ", quote(file));
     prompt.text = read_all_of(file, where, longest_prompt_mib);
   } else {
-    if (isatty(STDIN_FILENO) != 0) {
+    if (values.count("prompt-file") == 0 && isatty(STDIN_FILENO) != 0) {
       throw_usage(
           "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
           "in");

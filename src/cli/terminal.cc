@@ -52,9 +52,8 @@ void write_out(std::string_view text) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) throw ClosedPipe{};
     if (n < 0) {
-      throw_failure(
-          cat("standard output: ", std::strerror(errno),
-              "; the text up to here was written, free some space or redirect elsewhere"));
+      throw_failure(cat("standard output: ", std::strerror(errno),
+                        "; free some space or redirect elsewhere"));
     }
     text.remove_prefix(static_cast<std::size_t>(n));
   }

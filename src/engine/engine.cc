@@ -14,39 +14,10 @@
 #include "engine/memory_plan.h"
 #include "engine/open_text.h"
 #include "engine/sequence_impl.h"
+#include "engine/shared_vocabulary.h"
 #include "engine/text_stream.h"
 
 namespace coppice {
-namespace {
-
-// The same ids must mean the same pieces. Vocabularies that differ only by padded rows are
-// fine: ids past the tokenizer's pieces mean nothing in either.
-void check_vocabularies(Engine::Impl& engine) {
-  const std::int64_t target_rows = engine.target.model->config().vocab_size;
-  const std::int64_t draft_rows = engine.draft.model->config().vocab_size;
-  if (engine.tokenizer != nullptr && Tokenizer::is_in(engine.options.draft)) {
-    if (!Tokenizer::same_file(engine.options.target, engine.options.draft)) {
-      const auto draft_tokenizer = Tokenizer::load(engine.options.draft);
-      engine.tokenizer->require_same_pieces(*draft_tokenizer, "target", "draft");
-    }
-    const std::int64_t pieces = engine.tokenizer->vocabulary_pieces();
-    if (std::min(target_rows, draft_rows) >= pieces) return;
-    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": the tokenizer has ",
-                      pieces, " pieces, the models have ", target_rows, " (target) and ",
-                      draft_rows,
-                      " (draft) vocabulary rows; use a draft made for the target's tokenizer"));
-  }
-  // Without tokenizers to compare, sizes must agree up to padding to a multiple of 1024.
-  const std::int64_t difference = std::abs(target_rows - draft_rows);
-  if (difference >= 1024) {
-    throw_failure(cat("draft ", quote(engine.options.draft.string()), ": its vocabulary has ",
-                      draft_rows, " rows, the target's has ", target_rows,
-                      "; use a draft made for the target's tokenizer"));
-  }
-}
-
-}  // namespace
-
 const char* version() { return COPPICE_VERSION; }
 
 const char* name_of(Acceptance acceptance) {
@@ -63,7 +34,8 @@ const char* name_of(KvDtype dtype) {
   return names[static_cast<std::size_t>(dtype)];
 }
 const char* name_of(FinishReason reason) {
-  constexpr std::array names = {"length", "eos", "stop", "context", "memory", "cancelled", "failed"};
+  constexpr std::array names = {"length", "eos",       "stop",  "context",
+                                "memory", "cancelled", "failed"};
   return names[static_cast<std::size_t>(reason)];
 }
 
@@ -133,7 +105,8 @@ Engine Engine::load(const EngineOptions& asked) {
   }
   if (!options.draft.empty()) {
     impl->draft.model = load_model(options, ModelRole::draft, device);
-    check_vocabularies(*impl);
+    require_shared_vocabulary(options, impl->tokenizer.get(), config.vocab_size,
+                              impl->draft.model->config().vocab_size);
   }
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
   if (device.shares_host_memory()) {

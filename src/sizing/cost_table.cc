@@ -161,8 +161,9 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
                       "; name another file, or delete it to have the costs measured again"));
   };
   CostTable table;
-  const JsonObject json = read_json_object(file, largest_file);
+  const std::string text = read_file(file, "cost table", largest_file);
   try {
+    const JsonObject json = parse_json_object(text, "");
     table.fingerprint = json->at("fingerprint").get<std::string>();
     table.target = from_json(json->at("target"));
     table.draft = from_json(json->at("draft"));

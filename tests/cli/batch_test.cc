@@ -149,7 +149,7 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "temperature": "hot"})", "\"temperature\" is 'hot'; give a number"},
       {R"({"prompt": "x", "temperature": 200})", "line 2: temperature 200"},
       {R"({"prompt": "x", "top_k": 1.5})", "\"top_k\" is 1.5; give a whole number"},
-      {R"({"prompt": "x", "top_k": 4294967296})", "give a whole number"},
+      {R"({"prompt": "x", "top_k": 4294967296})", "give a whole number of at most 2147483647"},
       {R"({"prompt": "x", "seed": -1})", "'-1': use a whole number from 0"},
       {R"({"prompt": "x", "ignore_eos": 1})", "give true or false"},
       {R"({"prompt": "x", "stop": [1]})", "give a text or a list of texts"},
@@ -160,7 +160,7 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},
       {R"({"prompt": 5})", "\"prompt\" is 5; give a text"},
       {R"({"prompt": ""})", "give a text"},
-      {R"({"tokens": []})", "list of token ids"},
+      {R"({"tokens": []})", "line 2: \"tokens\" is empty; give at least one token id"},
       {R"({"tokens": [1, -2]})", "list of token ids"},
       {R"({"tokens": [1, 99999999999]})", "no token id"},
       {R"({"prompt": "x", "tokens": [1]})", "more than one prompt"},
@@ -178,7 +178,8 @@ TEST_F(Batch, ABadLineIsNamed) {
     EXPECT_NE(slurp(folder("stderr")).find("bad.jsonl' line 2: "), std::string::npos) << bad.second;
   }
   expect_error("generate --batch " + write("bad.txt", ""), 2, "it is empty");
-  expect_error("generate --batch " + write("bad.txt", "\n \n\r\n"), 2, "it is empty");
+  expect_error("generate --batch " + write("bad.txt", "\n \n\r\n"), 2,
+               "it has blank lines only; give a prompt a line");
   // Blank lines are skipped, and counted.
   expect_error(
       "generate --batch " + write("bad.jsonl", "\n{\"prompt\": \"x\"}\n \n\n{\"prompt\": 5}"), 2,
@@ -217,6 +218,7 @@ TEST_F(Batch, WhatFailsInOneLineSparesTheOthers) {
   EXPECT_EQ(lines[1]["id"], "far");
   EXPECT_NE(lines[1]["error"].get<std::string>().find("1000000"), std::string::npos) << lines[1];
   EXPECT_FALSE(lines[1].contains("text"));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(lines[i]["stream"], i);
   EXPECT_EQ(lines[0]["new_tokens"], 4);
   EXPECT_EQ(lines[2]["new_tokens"], 4);
 }

@@ -179,8 +179,12 @@ TEST_F(Cli, CostTableIsSavedAndReused) {
   const auto second = nlohmann::json::parse(run(command).out);
   EXPECT_EQ(first["tokens"], second["tokens"]) << "automatic sizes repeat with a saved table";
   EXPECT_EQ(first["steps"], second["steps"]);
-  std::ofstream(folder("costs.json")) << "{}";
-  expect_error(command, 1, "cost table");
+  for (const char* other : {"{}", "no table", "{\"fingerprint\": "}) {
+    std::ofstream(folder("costs.json")) << other;
+    expect_error(command, 1,
+                 "costs.json': not a cost table as this program writes them; name another file, or "
+                 "delete it");
+  }
 }
 
 TEST_F(Cli, EightProcessesShareACostTable) {
@@ -501,6 +505,26 @@ TEST_F(Cli, FullDiskIsOneLine) {
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_NE(slurp(folder("err")).find("standard output"), std::string::npos);
+  // Pages, too, of which nothing is to be kept.
+  for (const char* page : {"man", "help", "generate --help"}) {
+    const std::string full =
+        cat("'", COPPICE_BINARY, "' ", page, " >/dev/full 2>'", folder("err"), "'");
+    EXPECT_EQ(WEXITSTATUS(std::system(full.c_str())), 1) << page;
+    EXPECT_EQ(slurp(folder("err")),
+              "coppice: standard output: No space left on device; free some space or redirect "
+              "elsewhere\n");
+  }
+}
+
+TEST_F(Cli, PlainDecodingNamesNoDraftAndNoRule) {
+  const std::string plain =
+      "generate --prompt 'One day' --max-new-tokens 3 --policy none --seed 4 "
+      "--temperature 0.5 --device cpu --stats ";
+  EXPECT_NE(run(plain).err.find("  as used          none, temperature 0.5, seed 4, cpu f32\n"),
+            std::string::npos);
+  EXPECT_NE(
+      run(plain + "--acceptance coupled").err.find("none, coupled, temperature 0.5, seed 4, cpu"),
+      std::string::npos);
 }
 
 TEST_F(Cli, ClosedPipeEndsQuietly) {

@@ -148,7 +148,7 @@ std::string to_text(const Advice& advice, const std::string& command) {
   }
   text +=
       "\nPredicted; times are those of a step, prefill is left out, accepted counts the bonus "
-      "token.\n\n";
+      "token.\nThe line with < is advised.\n\n";
   if (advice.check) text += check_text(advice) + "\n";
   return text + verdict_text(advice) + "  " + printable(command) + "\n";
 }
