@@ -278,6 +278,9 @@ class Device {
 
   // --- passes -----------------------------------------------------------------------------
   virtual std::unique_ptr<Pass> make_pass(const PassLimits& limits) = 0;
+  /// Passes so far that also prepared later ones like them: were recorded, or timed products to
+  /// choose their code. They take many times as long as those will, which says nothing of costs.
+  virtual std::int64_t preparations() const { return 0; }
   /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
   /// whose logits the host reads.
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);

@@ -30,7 +30,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
       zeros_(static_cast<std::size_t>(inputs.work().cell.rows), 0),
       transfers_(std::make_unique<cuda::Transfers>(stream)),
       pass_(std::make_unique<cuda::CudaPass>(limits_of(inputs), blocks, allocate, *transfers_,
-                                             stream, false)) {
+                                             stream, false, preparations_)) {
   const Workload& work = inputs.work();
   pass_inputs_.tokens = zeros_;
   pass_inputs_.positions = zeros_;

@@ -164,11 +164,12 @@ class CudaDevice final : public Device {
     const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
     const auto make = [&]<typename Made>(std::type_identity<Made>) {
       return std::make_unique<Made>(limits, blocks, allocator(), transfers_, stream_,
-                                    options_.record);
+                                    options_.record, preparations_);
     };
     if (plans_) return make(std::type_identity<PlannedPass>());
     return make(std::type_identity<CudaPass>());
   }
+  std::int64_t preparations() const override { return preparations_; }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
   }
@@ -250,6 +251,7 @@ class CudaDevice final : public Device {
   }
 
   const CudaOptions options_;
+  std::int64_t preparations_ = 0;
   const bool plans_;
   std::uintptr_t next_ = std::uintptr_t{1} << 44;
   const Card card_;

@@ -64,9 +64,10 @@ class Step {
   Engine::Impl& engine_;
   TreeJudge& judge_;
   std::vector<Part> parts_;
-  double texts_ = 0.0;         ///< that are judged
-  double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
-  std::int64_t taken_before_;  ///< times that others had taken a processor from this process
+  double texts_ = 0.0;            ///< that are judged
+  double began_, began_cpu_;      ///< on the clock, and of this thread's processor time
+  std::int64_t taken_before_;     ///< times that others had taken a processor from this process
+  std::int64_t prepared_before_;  ///< Device::preparations()
   TargetRunner::Pass pass_;
 };
 

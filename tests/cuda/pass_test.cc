@@ -31,7 +31,7 @@ class CudaPassInputs : public testing::KernelTest {
     const PassLimits limits{4 * texts, 4 * texts, texts * (longest + 10), {4, 4, 64}};
     const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
     Transfers transfers(stream_);
-    CudaPass pass(limits, blocks, allocate, transfers, stream_, records);
+    CudaPass pass(limits, blocks, allocate, transfers, stream_, records, preparations_);
     testing::GrowingTexts growing(texts, longest, 7);
     std::vector<std::int32_t> zeros;
     int in_parts = 0, whole = 0;
@@ -64,6 +64,7 @@ class CudaPassInputs : public testing::KernelTest {
     EXPECT_GT(in_parts, 20);
     EXPECT_GT(whole, 20);
   }
+  std::int64_t preparations_ = 0;
 };
 
 TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
@@ -71,7 +72,7 @@ TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
   limits.windows = {0, 40};
   const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
   Transfers transfers(stream_);
-  CudaPass pass(limits, blocks, allocate, transfers, stream_, false);
+  CudaPass pass(limits, blocks, allocate, transfers, stream_, false, preparations_);
   std::vector<KvSlot> slots(504);
   std::iota(slots.begin(), slots.end(), 0);
   const std::span<const KvSlot> all = slots;
@@ -112,7 +113,7 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
   const PassLimits limits{4, 4, 64, {4, 4, 64}};
   Transfers transfers(stream_);
   CudaPass pass(limits, prepare_attention(limits.attention.head_dim), allocate, transfers, stream_,
-                true);
+                true, preparations_);
   constexpr std::size_t kinds = CudaPass::most_recordings + 30, times = 4;
   const DeviceBuffer written = allocate(kinds * times, "what passes write");
   const std::vector<std::int32_t> zero(1);
@@ -140,7 +141,9 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
     ASSERT_LE(pass.recordings(), CudaPass::most_recordings);
   }
   EXPECT_EQ(queued, 2 * kinds);
+  EXPECT_EQ(preparations_, static_cast<std::int64_t>(2 * kinds));
   run(kinds - 1);
+  EXPECT_EQ(preparations_, static_cast<std::int64_t>(2 * kinds));
   EXPECT_EQ(queued, 2 * kinds) << "still kept";
   check(cudaMemsetAsync(written.data(), 255, kinds * times, stream_), "clearing");
   for (std::size_t kind = 0; kind < kinds; ++kind) run(kind);

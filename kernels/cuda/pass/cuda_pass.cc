@@ -68,13 +68,15 @@ CudaPass::Places::Places(const PassLimits& limits, const ResidentBlocks& blocks)
 }
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
-                   Transfers& transfers, cudaStream_t stream, bool records)
+                   Transfers& transfers, cudaStream_t stream, bool records,
+                   std::int64_t& preparations)
     : limits_(limits),
       blocks_(blocks),
       at_(limits, blocks),
       transfers_(transfers),
       stream_(stream),
       records_(records),
+      preparations_(preparations),
       staged_(at_.end, inputs_purpose),
       staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose),
       tail_parts_(TailParts::table_capacity(limits.kv_tokens)) {
@@ -264,12 +266,14 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
   if (graph == nullptr) {
     // What makes room may still be running.
     if (graphs_.full()) check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
+    ++preparations_;
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.
     whole();
     graphs_.add(key, {});
     return;
   }
   if (graph->executable == nullptr && !graph->refused) {
+    ++preparations_;
     graph->executable = record(whole);
     graph->refused = graph->executable == nullptr;
   }
