@@ -139,8 +139,8 @@ class Run {
         log_(std::cerr, log_seconds, now_seconds),
         shares_(batch.lines.size()) {}
 
-  /// Until all is there, or Ctrl-C.
-  void write(Engine& engine) {
+  /// Until all is there, or `stop` is asked for.
+  void write(Engine& engine, const std::stop_token& stop) {
     std::vector<Request> requests;
     std::vector<std::size_t> place;  // of a request in the batch
     for (std::size_t i = 0; i < batch_.lines.size(); ++i) missing_ += output_.has(i) ? 0.0 : 1.0;
@@ -156,14 +156,12 @@ class Run {
     totals_.begin(now_seconds(), engine.load_seconds());
     const auto finished = [&](std::size_t request, Outcome& outcome) {
       const Outcome ended = std::move(outcome);
-      if (InterruptWatch::interrupted()) stop_.request_stop();
       take(engine, place[request], ended);
       totals_.end(now_seconds(), engine.load_seconds());
     };
-    engine.generate(requests, finished, stop_.get_token());
+    engine.generate(requests, finished, stop);
   }
 
-  bool stopped() const { return stop_.stop_requested(); }
   std::string table() const { return totals_.table(); }
   ProgressLine& progress() { return progress_; }
 
@@ -183,7 +181,6 @@ class Run {
     const double all = static_cast<double>(line.options.max_new_tokens) * line.samples;
     request.callback = [this, index, all](std::int32_t, const Piece& piece) {
       advance(index, static_cast<double>(piece.tokens.size()) / all);
-      if (InterruptWatch::interrupted()) stop_.request_stop();
       return true;
     };
     return request;
@@ -238,7 +235,6 @@ class Run {
   BatchOutput& output_;
   ProgressLine progress_{true};
   ProgressLog log_;
-  std::stop_source stop_;
   std::vector<double> shares_;  ///< of each text: how much of it was written now
   double done_ = 0.0;           ///< sum of shares_
   double missing_ = 0.0;        ///< what it comes to
@@ -325,12 +321,12 @@ int generate_batch(const po::variables_map& given) {
                                          [](const BatchLine& line) { return !line.prompt.ids; });
     if (texts_given && !engine.has_tokenizer()) engine.detokenize({});  // throws, and says why
     const InterruptWatch interrupts;
-    run.write(engine);
+    run.write(engine, interrupts.token());
     run.progress().clear();
     output.finish();
   }
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
-  if (run.stopped()) {
+  if (output.lines() < texts) {
     tell(cat("stopped after ", output.lines(), " of ", texts, " texts",
              given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
     return interrupted_exit;

@@ -1,8 +1,7 @@
-#include <csignal>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <optional>
+#include <stop_token>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -50,7 +49,9 @@ class Chat {
     if (name == "/exit" || name == "/quit") return false;
     if (name == "/retry") {
       if (session_.conversation().has_turn()) {
-        show([&](const PieceCallback& callback) { return session_.retry(callback); });
+        show([&](const PieceCallback& callback, const std::stop_token& stop) {
+          return session_.retry(callback, stop);
+        });
       } else {
         tell("nothing was said yet");
       }
@@ -95,15 +96,19 @@ class Chat {
       tell("the message is not valid UTF-8; it was left out");
       return;
     }
-    show([&](const PieceCallback& callback) { return session_.answer(text, callback); });
+    show([&](const PieceCallback& callback, const std::stop_token& stop) {
+      return session_.answer(text, callback, stop);
+    });
   }
 
   /// What `answer` writes, as it comes.
-  void show(const std::function<Generation(const PieceCallback&)>& answer) {
+  template <typename Answer>
+  void show(const Answer& answer) {
     const InterruptWatch interrupts;
     StreamedText shown;
     try {
-      const Generation result = answer([&](const Piece& piece) { return shown.put(piece.text); });
+      const Generation result =
+          answer([&](const Piece& piece) { return shown.put(piece.text); }, interrupts.token());
       shown.finish(result.text);
       after(result);
     } catch (const Error& error) {

@@ -1,25 +1,28 @@
 #include "cli/chat_session.h"
 
 #include <algorithm>
+#include <exception>
 #include <string_view>
+#include <utility>
 
 namespace coppice::cli {
 
-Generation ChatSession::answer(const std::string& text, const PieceCallback& callback) {
+Generation ChatSession::answer(const std::string& text, const PieceCallback& callback,
+                               const std::stop_token& stop) {
   conversation_.add("user", text);
   try {
-    return go_on(callback);
+    return go_on(callback, stop);
   } catch (...) {
     conversation_.remove_last();
     throw;
   }
 }
 
-Generation ChatSession::retry(const PieceCallback& callback) {
+Generation ChatSession::retry(const PieceCallback& callback, const std::stop_token& stop) {
   const chat::Value answer = conversation_.remove_last();
   taken_back_ = true;
   try {
-    return go_on(callback);
+    return go_on(callback, stop);
   } catch (...) {
     conversation_.add(answer);
     throw;
@@ -33,13 +36,19 @@ std::optional<std::string> ChatSession::undo() {
   return conversation_.remove_last().as_dict().named("content")->text().bytes();
 }
 
-Generation ChatSession::go_on(const PieceCallback& callback) {
+Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_token& stop) {
   const chat::Text whole = conversation_.text();
   const std::int32_t before = length();
-  const std::vector<TokenId> tokens = cut_back(whole);
+  Request request;
+  request.tokens = cut_back(whole);
+  request.options = request_;
+  request.sequence = &sequence_;
+  request.callback = [&](std::int32_t, const Piece& piece) { return callback(piece); };
   computed_again_ = taken_back_ ? 0 : before - length();
-  const Mark prompt = {whole.size(), length() + static_cast<std::int32_t>(tokens.size())};
-  const Generation result = sequence_.generate(tokens, request_, callback);
+  const Mark prompt = {whole.size(), length() + static_cast<std::int32_t>(request.tokens.size())};
+  const Outcome outcome = std::move(engine_.generate({&request, 1}, {}, stop).front());
+  if (outcome.error) std::rethrow_exception(outcome.error);
+  const Generation& result = outcome.samples.front();
   taken_back_ = false;
   kept_ = whole.bytes() + result.text;
   marks_.push_back(prompt);

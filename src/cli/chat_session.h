@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +24,12 @@ class ChatSession {
 
   /// Says `text` and has the model answer. Only what is new is computed, and, if the template
   /// changed what was said before, all from there on; computed_again() then says how much. If it
-  /// throws, nothing was said.
-  Generation answer(const std::string& text, const PieceCallback& callback);
+  /// throws, nothing was said. Once `stop` is asked for, the answer ends where it is.
+  Generation answer(const std::string& text, const PieceCallback& callback,
+                    const std::stop_token& stop);
   /// Has the model answer the last message once more, by other random numbers, in place of its
   /// last answer. If it throws, that answer stands. There is a message.
-  Generation retry(const PieceCallback& callback);
+  Generation retry(const PieceCallback& callback, const std::stop_token& stop);
   /// Takes the last message and its answer back, and returns the message; nothing if none is left.
   std::optional<std::string> undo();
 
@@ -44,7 +46,7 @@ class ChatSession {
     std::size_t bytes;
     std::int32_t tokens;
   };
-  Generation go_on(const PieceCallback& callback);
+  Generation go_on(const PieceCallback& callback, const std::stop_token& stop);
   std::vector<TokenId> cut_back(const chat::Text& whole);
 
   Engine& engine_;

@@ -1,7 +1,9 @@
-#include <csignal>
+#include <cstdint>
+#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "base/error.h"
@@ -21,25 +23,26 @@
 namespace coppice::cli {
 namespace {
 
-/// Writes one text, as it comes or as JSON.
-Generation write_text(Engine& engine, const Prompt& prompt, const GenerateOptions& request,
-                      bool json, ProgressLine& progress) {
+/// Writes one text, as it comes or as JSON, until `stop` is asked for.
+Generation write_text(Engine& engine, Request request, bool json, ProgressLine& progress,
+                      const std::stop_token& stop) {
   StreamedText shown;
   std::size_t produced = 0;
   const bool shows_ids = !json && !engine.has_tokenizer();
-  const PieceCallback callback = [&](const Piece& piece) {
+  request.callback = [&](std::int32_t, const Piece& piece) {
     const bool first = produced == 0;
     produced += piece.tokens.size();
     if (shows_ids) return shown.put((first ? "" : ",") + id_list(piece.tokens));
     if (!json) return shown.put(piece.text);
-    progress.show("generating", static_cast<double>(produced) / request.max_new_tokens);
-    return !InterruptWatch::interrupted();
+    progress.show("generating", static_cast<double>(produced) / request.options.max_new_tokens);
+    return true;
   };
-  Generation result = prompt.ids ? engine.generate(prompt.tokens, request, callback)
-                                 : engine.generate(prompt.text, request, callback);
+  Outcome outcome = std::move(engine.generate({&request, 1}, {}, stop).front());
+  if (outcome.error) std::rethrow_exception(outcome.error);
+  Generation result = std::move(outcome.samples.front());
   progress.clear();
   if (json) {
-    write_out(json_line(to_json(engine, result, request.logprobs)));
+    write_out(json_line(to_json(engine, result, request.options.logprobs)));
   } else {
     shown.finish(shows_ids ? id_list(result.tokens) : result.text);
   }
@@ -154,23 +157,22 @@ int generate(const std::vector<std::string>& arguments) {
 
   const InterruptWatch interrupts;
   std::string table, stopped;
+  Request asked;
+  if (!prompt.ids) asked.prompt = prompt.text;
+  asked.tokens = prompt.tokens;
+  asked.options = request;
+  asked.n = samples;
   if (samples > 1) {
-    Request many;
-    many.prompt = prompt.text;
-    if (prompt.ids) many.prompt.clear();
-    many.tokens = prompt.tokens;
-    many.options = request;
-    many.n = samples;
     if (request.sampling.temperature == 0.0) {
       tell(cat("at temperature 0 all ", samples,
                " samples are the same text; --temperature 0.8 "
                "makes them differ"));
     }
-    Samples written = write_samples(engine, std::move(many), json, progress);
+    Samples written = write_samples(engine, std::move(asked), json, progress, interrupts.token());
     table = std::move(written.table);
     stopped = std::move(written.stopped);
   } else {
-    table = to_table(write_text(engine, prompt, request, json, progress));
+    table = to_table(write_text(engine, std::move(asked), json, progress, interrupts.token()));
   }
   const bool tells = values.count("stats") != 0 || (stderr_is_terminal() && !json);
   if (tells) std::cerr << '\n' << table;

@@ -53,19 +53,18 @@ void print_text(Engine& engine, const Request& request, const Outcome& outcome,
 
 }  // namespace
 
-Samples write_samples(Engine& engine, Request request, bool json, ProgressLine& progress) {
+Samples write_samples(Engine& engine, Request request, bool json, ProgressLine& progress,
+                      const std::stop_token& stop) {
   const double all = static_cast<double>(request.options.max_new_tokens) * request.n;
   std::size_t produced = 0;
-  std::stop_source stop;
   request.callback = [&](std::int32_t, const Piece& piece) {
     produced += piece.tokens.size();
     progress.show("generating", static_cast<double>(produced) / all);
-    if (InterruptWatch::interrupted()) stop.request_stop();
     return true;
   };
   Totals totals;
   totals.begin(now_seconds(), engine.load_seconds());
-  const Outcome outcome = std::move(engine.generate({&request, 1}, {}, stop.get_token()).front());
+  const Outcome outcome = std::move(engine.generate({&request, 1}, {}, stop).front());
   totals.end(now_seconds(), engine.load_seconds());
   progress.clear();
   const std::vector<std::size_t> written = written_of(outcome);
@@ -85,7 +84,7 @@ Samples write_samples(Engine& engine, Request request, bool json, ProgressLine& 
   }
   Samples samples;
   samples.table = totals.table();
-  if (stop.stop_requested()) {
+  if (whole < outcome.samples.size()) {
     samples.stopped = cat("stopped after ", whole, " of ", request.n, " samples");
     if (written.size() > whole) {
       samples.stopped += cat("; ", written.size() - whole, " more had begun");

@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,14 +22,23 @@ namespace coppice::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_seen = 0;
+volatile std::sig_atomic_t interrupt_event = -1;  // of the watch that lives
+
+void wake(int event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event, &one, sizeof one);
+}
 
 // What is on the terminal, which standard output and standard error share.
 ProgressLine* progress_on_screen = nullptr;
 bool text_within_line = false;
 
 extern "C" void on_interrupt(int) {
+  const int error = errno;
   interrupt_seen = 1;
   std::signal(SIGINT, SIG_DFL);
+  wake(interrupt_event);
+  errno = error;
 }
 
 }  // namespace
@@ -103,11 +114,26 @@ void ProgressLine::clear() {
   progress_on_screen = nullptr;
 }
 
-InterruptWatch::InterruptWatch() {
+InterruptWatch::InterruptWatch() : event_(::eventfd(0, EFD_CLOEXEC)) {
+  if (event_.get() < 0) {
+    throw_failure(cat("Ctrl-C cannot be watched: ", std::strerror(errno), "; close some files"));
+  }
   interrupt_seen = 0;
+  interrupt_event = event_.get();
+  thread_ = std::thread([this] {
+    std::uint64_t count = 0;
+    while (::read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) {
+    }
+    if (interrupted()) source_.request_stop();
+  });
   std::signal(SIGINT, on_interrupt);
 }
-InterruptWatch::~InterruptWatch() { std::signal(SIGINT, SIG_DFL); }
+InterruptWatch::~InterruptWatch() {
+  std::signal(SIGINT, SIG_DFL);
+  interrupt_event = -1;
+  wake(event_.get());
+  thread_.join();
+}
 bool InterruptWatch::interrupted() { return interrupt_seen != 0; }
 
 void tell(std::string_view message) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 
+#include "base/files.h"
 #include "coppice.h"
 
 namespace coppice::cli {
@@ -43,12 +46,23 @@ class ProgressLine {
   double last_ = 0.0;
 };
 
-/// While it lives, Ctrl-C sets a flag instead of ending the program; a second one ends it.
+/// While it lives, Ctrl-C asks for an end instead of ending the program; a second one ends it. One
+/// at a time.
 class InterruptWatch {
  public:
   InterruptWatch();
   ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
   static bool interrupted();
+  /// Asked to stop by Ctrl-C, whatever the program waits for.
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  FileHandle event_;  ///< wakes the thread: a signal's handler may ask nobody to stop
+  std::stop_source source_;
+  std::thread thread_;
 };
 /// Of a command that Ctrl-C ended early.
 inline constexpr int interrupted_exit = 130;

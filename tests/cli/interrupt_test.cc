@@ -70,6 +70,37 @@ TEST_F(InterruptedTexts, SamplesThatHaveNotBegunAreLeftOut) {
   EXPECT_EQ(cancelled, 2u) << json;
 }
 
+// Of a prompt that takes long, which nothing is heard of.
+TEST_F(InterruptedTexts, WithinAPrompt) {
+  std::string ids = "1";
+  for (int i = 0; i < 59999; ++i) ids += ",2";
+  write("ids", ids);
+  const std::string command = "'" + std::string(COPPICE_BINARY) + "' generate " + endless_model() +
+                              "--prompt-ids \"$(cat '" + folder("ids") +
+                              "')\" --max-new-tokens 100000 --format json >'" + folder("text") +
+                              "' 2>'" + folder("child") + "'";
+  int status = 0;
+  // Before it is watched for, Ctrl-C ends the program.
+  for (unsigned wait = 50000; wait < 10000000; wait *= 2) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), static_cast<char*>(nullptr));
+      _exit(98);
+    }
+    usleep(wait);
+    kill(child, SIGINT);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) break;
+  }
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << slurp(folder("child"));
+  const Json text = Json::parse(slurp(folder("text")));
+  EXPECT_EQ(text["finish_reason"], "cancelled");
+  EXPECT_EQ(text["prompt_tokens"], 60000);
+  EXPECT_EQ(text["tokens"].size(), 0u);
+}
+
 TEST_F(InterruptedTexts, WhatEndedBeforeItsTurnIsKept) {
   write("lines.jsonl", R"({"tokens": [1, 2], "max_new_tokens": 100000})"
                        "\n"
