@@ -3,7 +3,6 @@
 // stand in distribution_test.cc, the shipped pair's texts in identity_test.cc.)
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -345,44 +344,6 @@ TEST_F(TreePolicies, NarrowFiltersLeavePlacesEmpty) {
     const JudgedTree tree = engine.judge_tree(prompt, options);
     for (const TreeNode& node : tree.nodes) EXPECT_EQ(node.rank, 0) << name_of(options.speculation);
     EXPECT_GT(tree.nodes.size(), 2u);
-  }
-}
-
-// The numbers of usual_acceptance, measured anew at fewer nodes: each within five standard
-// deviations of a relative frequency.
-TEST(UsualAcceptance, IsTheShippedPairs) {
-  Engine engine = Engine::load(shipped_options());
-  std::vector<RankPath> star(24);
-  for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
-  GenerateOptions options;
-  options.sampling.temperature = 0.8;
-  options.ignore_eos = true;
-  std::vector<std::int64_t> accepted(star.size(), 0);
-  std::int64_t nodes = 0;
-  for (const std::string& text : prompts()) {
-    const std::vector<TokenId> beginning = engine.tokenize(text);
-    options.speculation = Plain{};
-    options.max_new_tokens = 64;
-    const std::vector<TokenId> written = engine.generate(beginning, options).tokens;
-    options.speculation = StaticTree{star};
-    options.max_new_tokens = 128;
-    for (std::ptrdiff_t length = 8; length <= 64; length += 8) {
-      std::vector<TokenId> tokens = beginning;
-      tokens.insert(tokens.end(), written.begin(), written.begin() + length);
-      ++options.seed;
-      const JudgedTree tree = engine.judge_tree(tokens, options);
-      ++nodes;
-      for (const TreeNode& node : tree.nodes) {
-        if (node.depth == 1 && node.accepted) ++accepted[static_cast<std::size_t>(node.rank)];
-      }
-    }
-  }
-  const std::vector<double> measured = estimate_acceptance(accepted, nodes);
-  for (std::size_t rank = 0; rank < usual_acceptance.size(); ++rank) {
-    const double usual = usual_acceptance[rank];
-    const double deviation = std::sqrt(usual * (1.0 - usual) / static_cast<double>(nodes));
-    std::cout << "rank " << rank << ": " << measured[rank] << " measured, " << usual << " used\n";
-    EXPECT_NEAR(measured[rank], usual, 5.0 * deviation);
   }
 }
 
