@@ -15,6 +15,8 @@ constexpr double rounding_slack = 1e-9;  // of one tick: 0.3 / 0.1 counts as 3
 double round_down(double ticks) { return std::floor(ticks + rounding_slack); }
 double round_up(double ticks) { return std::ceil(ticks - rounding_slack); }
 
+constexpr double longest_name = 260;  // pixels
+
 // The smallest of 1, 2 and 5 times a power of ten that is not below.
 double nice_step(double least) {
   const double decade = std::pow(10, std::floor(std::log10(least)));
@@ -56,7 +58,22 @@ void DataRange::include(double value) {
 Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pixel_low,
            double pixel_high)
     : spec_(spec), pixel_low_(pixel_low), pixel_high_(pixel_high) {
-  const bool is_log = scale() == Scale::log2;
+  if (!spec.names.empty()) {
+    high_ = static_cast<double>(spec.names.size());
+    for (std::size_t stride = 1; ticks_.empty() || !labels_fit(side); ++stride) {
+      choose_names(stride);
+    }
+  } else {
+    choose_numbers(data, side);
+  }
+  for (const Tick& tick : ticks_) {
+    label_width_ = std::max(label_width_, text_width(tick.label, tick_font));
+  }
+}
+
+void Axis::choose_numbers(const DataRange& data, AxisSide side) {
+  const AxisSpec& spec = spec_;
+  const bool is_log = spec.scale == Scale::log2;
   double low = spec.low.value_or(!data.empty() ? data.low() : is_log ? 1 : 0);
   double high = spec.high.value_or(!data.empty() ? data.high() : is_log ? 2 : 1);
   if (low == high && !is_log) {
@@ -71,21 +88,18 @@ Axis::Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pi
     }
   } else {
     const double wanted =
-        std::abs(pixel_high - pixel_low) / (side == AxisSide::horizontal ? 50 : 32);
+        std::abs(pixel_high_ - pixel_low_) / (side == AxisSide::horizontal ? 50 : 32);
     for (int n = static_cast<int>(std::clamp(wanted, 1.0, 10.0)); n >= 1; --n) {
       choose_linear(low, high, n);
       if (labels_fit(side)) break;
     }
   }
   if (ticks_.empty()) ticks_ = {{low_, compact_number(low_)}, {high_, compact_number(high_)}};
-  for (const Tick& tick : ticks_) {
-    label_width_ = std::max(label_width_, text_width(tick.label, tick_font));
-  }
 }
 
 double Axis::at(double value) const {
-  if (!can_show(scale(), value)) return std::numeric_limits<double>::quiet_NaN();
-  const auto warped = [&](double v) { return scale() == Scale::linear ? v : std::log2(v); };
+  if (!can_show(spec_.scale, value)) return std::numeric_limits<double>::quiet_NaN();
+  const auto warped = [&](double v) { return spec_.scale == Scale::linear ? v : std::log2(v); };
   const double share = (warped(value) - warped(low_)) / (warped(high_) - warped(low_));
   return pixel_low_ + share * (pixel_high_ - pixel_low_);
 }
@@ -109,6 +123,14 @@ bool Axis::labels_fit(AxisSide side) const {
     last_width = width;
   }
   return true;
+}
+
+void Axis::choose_names(std::size_t stride) {
+  ticks_.clear();
+  for (std::size_t i = 0; i < spec_.names.size(); i += stride) {
+    ticks_.push_back({static_cast<double>(i) + 0.5,
+                      fit_text(spec_.names[i], tick_font, longest_name)});
+  }
 }
 
 void Axis::choose_linear(double low, double high, int intervals) {

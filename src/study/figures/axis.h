@@ -1,6 +1,7 @@
 // Axes: which range of values is shown, where its ticks stand, and which pixel a value falls on.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ struct AxisSpec {
   std::optional<double> high = {};  ///< above low
   bool per_cent = false;            ///< values are shares of 1, ticks say per cent (linear axes)
   bool whole = false;               ///< ticks at whole numbers only (linear axes)
+  /// Not empty: an axis of names, the first one leftmost or at the top. Name i has the values from
+  /// i to i + 1.
+  std::vector<std::string> names = {};
 };
 
 /// Whether a scale has a place for a value: finite, and on a log axis positive.
@@ -47,8 +51,8 @@ enum class AxisSide { horizontal, vertical };
 
 class Axis {
  public:
-  /// The low end of the axis lies at pixel_low, the high end at pixel_high (less than pixel_low on
-  /// a vertical axis, for pixels count downwards). Labels of ticks keep apart.
+  /// The low end of the axis lies at pixel_low, the high end at pixel_high; on a vertical axis of
+  /// numbers that is less, for pixels count downwards. Labels of ticks keep apart.
   Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pixel_low,
        double pixel_high);
 
@@ -59,12 +63,9 @@ class Axis {
   /// Whether a value lies between the ends, but for rounding.
   bool covers(double value) const;
 
-  Scale scale() const { return spec_.scale; }
+  const AxisSpec& spec() const { return spec_; }
   double low() const { return low_; }
   double high() const { return high_; }
-  double pixel_low() const { return pixel_low_; }
-  double pixel_high() const { return pixel_high_; }
-  const std::string& label() const { return spec_.label; }
   /// Ascending, all within [low, high].
   const std::vector<Tick>& ticks() const { return ticks_; }
   /// Width of the widest tick label.
@@ -72,6 +73,8 @@ class Axis {
 
  private:
   bool labels_fit(AxisSide side) const;
+  void choose_numbers(const DataRange& data, AxisSide side);
+  void choose_names(std::size_t stride);
   void choose_linear(double low, double high, int intervals);
   void choose_binary(double low, double high, int stride);
 

@@ -5,8 +5,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
+#include <cstdio>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "study/figures/svg.h"
 
@@ -32,20 +34,6 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 9> known_policies
      {"static", 7},
      {"dyspec-threshold-plain", 11}}};
 constexpr std::size_t first_unknown = 12;
-
-// Relative luminance of WCAG 2, of "#rrggbb".
-double luminance(std::string_view colour) {
-  constexpr std::array<double, 3> weights = {0.2126, 0.7152, 0.0722};
-  double sum = 0;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    int channel = 0;
-    const char* first = colour.data() + 1 + 2 * i;
-    std::from_chars(first, first + 2, channel, 16);
-    const double c = channel / 255.0;
-    sum += weights[i] * (c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
-  }
-  return sum;
-}
 
 // A marker's corners, in radii; none of a circle.
 std::vector<Xy> corners_of(Marker marker) {
@@ -79,62 +67,51 @@ constexpr std::array palette = {
     PaletteColour{"series4", "#e69f00", "#f2b63f"}, PaletteColour{"series5", "#56b4e9", "#a6d8f7"},
 };
 
-using Triple = std::array<double, 3>;
+// Stops of the scales, at equal distances in OKLab (Ottosson 2020) along a path within sRGB: of the
+// first one lightness falls evenly from 0.945 to 0.32 while the hue turns from yellow to blue; the
+// arms of the second darken alike from 0.96 to 0.52.
+constexpr std::array<std::string_view, 17> heat_stops = {
+    "#f2f0c0", "#dde6b0", "#c5dda3", "#abd39b", "#90ca96", "#73c094", "#55b594", "#33aa95", "#009e96",
+    "#009196", "#008395", "#007593", "#00668e", "#005887", "#07497d", "#193b71", "#202d64"};
+constexpr std::array<std::string_view, 9> diverging_stops = {
+    "#a05000", "#b7794d", "#cca184", "#dfc9ba", "#f2f2f2", "#bed0e3", "#8cafd3", "#598dc2", "#1f6cb0"};
 
-// A path through OKLab: lightness falls evenly, hue turns from yellow by teal to blue, and chroma
-// is what the sRGB gamut has room for along the way.
-Triple lab_at(double t) {
-  const double lightness = 0.945 - 0.625 * t;
-  const double chroma = 0.062 + 0.125 * t * (1 - t) + 0.035 * t;
-  const double hue = (105 + 165 * t) * std::numbers::pi / 180;
-  return {lightness, chroma * std::cos(hue), chroma * std::sin(hue)};
-}
-
-double distance(const Triple& a, const Triple& b) {
-  return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
-}
-
-// Matrices of Ottosson's definition.
-Triple to_linear_srgb(const Triple& lab) {
-  const auto cube = [](double v) { return v * v * v; };
-  const double l = cube(lab[0] + 0.3963377774 * lab[1] + 0.2158037573 * lab[2]);
-  const double m = cube(lab[0] - 0.1055613458 * lab[1] - 0.0638541728 * lab[2]);
-  const double s = cube(lab[0] - 0.0894841775 * lab[1] - 1.2914855480 * lab[2]);
-  return {4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
-          -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-          -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s};
-}
-
-constexpr std::size_t samples = 256;
-
-// The path's parameter at equal shares of its length.
-std::array<double, samples + 1> even_parameters() {
-  constexpr std::size_t fine = 16 * samples;
-  std::array<double, fine + 1> length = {};
-  for (std::size_t i = 1; i <= fine; ++i) {
-    const auto at = [](std::size_t k) { return lab_at(static_cast<double>(k) / fine); };
-    length[i] = length[i - 1] + distance(at(i - 1), at(i));
+/// Channels of "#rrggbb".
+std::array<int, 3> channels_of(std::string_view colour) {
+  std::array<int, 3> channels{};
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    const char* first = colour.data() + 1 + 2 * i;
+    std::from_chars(first, first + 2, channels[i], 16);
   }
-  std::array<double, samples + 1> parameters = {};
-  for (std::size_t i = 0; i <= samples; ++i) {
-    const double wanted = length[fine] * static_cast<double>(i) / samples;
-    const auto found = std::lower_bound(length.begin(), length.end(), wanted) - length.begin();
-    parameters[i] = static_cast<double>(std::min<std::ptrdiff_t>(found, fine)) / fine;
-  }
-  return parameters;
+  return channels;
 }
 
-std::string to_hex(const Triple& lab) {
-  std::string out = "#";
-  for (const double linear : to_linear_srgb(lab)) {
-    const double c = std::clamp(linear, 0.0, 1.0);
-    const double coded = c <= 0.0031308 ? 12.92 * c : 1.055 * std::pow(c, 1 / 2.4) - 0.055;
-    const auto byte = static_cast<std::size_t>(std::lround(255 * coded));
-    static constexpr std::string_view digits = "0123456789abcdef";
-    out += digits[byte / 16];
-    out += digits[byte % 16];
+// Relative luminance of WCAG 2, of "#rrggbb".
+double luminance(std::string_view colour) {
+  constexpr std::array<double, 3> weights = {0.2126, 0.7152, 0.0722};
+  double sum = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double c = channels_of(colour)[i] / 255.0;
+    sum += weights[i] * (c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
   }
-  return out;
+  return sum;
+}
+
+/// The colour at a share in [0, 1] (clamped) of the way along the stops.
+std::string along(std::span<const std::string_view> stops, double share) {
+  const double place =
+      std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
+  const auto before = static_cast<std::size_t>(place);
+  const auto a = channels_of(stops[before]);
+  const auto b = channels_of(stops[std::min(before + 1, stops.size() - 1)]);
+  std::array<char, 8> out{};
+  const auto mixed = [&](std::size_t i) {
+    return static_cast<unsigned>(
+        std::lround(a[i] + (place - static_cast<double>(before)) * (b[i] - a[i])));
+  };
+  std::snprintf(out.data(), out.size(), "#%02x%02x%02x", mixed(0) & 255, mixed(1) & 255,
+                mixed(2) & 255);
+  return out.data();
 }
 
 }  // namespace
@@ -171,7 +148,7 @@ void draw_marker(Svg& svg, const SeriesStyle& style, Xy at) {
   if (style.marker == Marker::circle) svg.circle(at, radius, fill, rim);
   std::vector<Xy> corners = corners_of(style.marker);
   for (Xy& corner : corners) corner = {at.x + corner.x * radius, at.y + corner.y * radius};
-  if (!corners.empty()) svg.polygon(corners, fill, 1, rim);
+  if (!corners.empty()) svg.polygon(corners, fill, rim);
 }
 
 std::string_view area_colour(std::size_t number) {
@@ -200,17 +177,8 @@ std::string dark_rules() {
   return rules + "  .turned { filter: invert(1) hue-rotate(180deg); }\n}\n";
 }
 
-std::string heat_colour(double share) {
-  static const auto parameters = even_parameters();
-  const double place = std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * samples;
-  return to_hex(lab_at(parameters[std::lround(place)]));
-}
+std::string heat_colour(double share) { return along(heat_stops, share); }
 
-std::string diverging_colour(double share) {
-  const double s = std::isnan(share) ? 0 : std::clamp(share, -1.0, 1.0);
-  const double hue = (s < 0 ? 55 : 250) * std::numbers::pi / 180;
-  const double chroma = 0.13 * std::abs(s);
-  return to_hex({0.96 - 0.44 * std::abs(s), chroma * std::cos(hue), chroma * std::sin(hue)});
-}
+std::string diverging_colour(double share) { return along(diverging_stops, (share + 1) / 2); }
 
 }  // namespace coppice::study

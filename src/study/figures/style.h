@@ -13,7 +13,6 @@ struct Xy;
 
 inline constexpr double tick_font = 12;
 inline constexpr double label_font = 13;
-inline constexpr double chart_width = 640;    ///< of charts of rows and of steps
 inline constexpr double picture_margin = 14;  ///< pixels around what is drawn
 inline constexpr double axis_width = 0.8;
 inline constexpr double line_width = 1.6;
@@ -71,9 +70,8 @@ const PaletteColour* find_role(std::string_view name);
 std::string dark_rules();
 
 /// Colour "#rrggbb" of a share in [0, 1] (clamped): from pale yellow by teal to dark blue. Equal
-/// steps of the share are equal distances in OKLab (Ottosson, "A perceptual color space for image
-/// processing", 2020); lightness falls all the way, so that the scale reads in grey and with any
-/// colour vision.
+/// steps of the share are equal distances to the eye; lightness falls all the way, so that the scale
+/// reads in grey and with any colour vision.
 std::string heat_colour(double share);
 
 /// Colour "#rrggbb" of a share in [-1, 1] (clamped): orange below 0, nearly white at 0, blue above.

@@ -43,11 +43,9 @@ void Svg::polyline(std::span<const Xy> corners, const Stroke& look) {
   out_ += attribute("stroke-linejoin", "round") + "/>\n";
 }
 
-void Svg::polygon(std::span<const Xy> corners, std::string_view colour, double opacity,
-                  const Stroke& look) {
+void Svg::polygon(std::span<const Xy> corners, std::string_view colour, const Stroke& look) {
   open("polygon", {});
   points(corners);
-  if (opacity < 1) out_ += attribute("fill-opacity", coordinate(opacity));
   paint(colour, look);
   out_ += "/>\n";
 }

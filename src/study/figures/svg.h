@@ -49,8 +49,7 @@ class Svg {
 
   void line(Xy from, Xy to, const Stroke& stroke);
   void polyline(std::span<const Xy> points, const Stroke& stroke);
-  void polygon(std::span<const Xy> points, std::string_view fill, double opacity = 1,
-               const Stroke& stroke = {});
+  void polygon(std::span<const Xy> points, std::string_view fill, const Stroke& stroke = {});
   void rect(const Box& box, std::string_view fill, const Stroke& stroke = {});
   void circle(Xy centre, double radius, std::string_view fill, const Stroke& stroke = {});
   /// `at.y` is the baseline.

@@ -35,8 +35,7 @@ std::string Cell::key() const { return cat(row_key(), " seed=", seed); }
 
 std::string Cell::size_text() const {
   if (plain()) return {};
-  const std::int32_t size = tree_size > 0 ? tree_size : given_size;
-  return size > 0 ? std::to_string(size) : "auto";
+  return asked_size() > 0 ? std::to_string(asked_size()) : "auto";
 }
 
 std::string Cell::label() const { return plain() ? "plain" : cat(name(), " ", size_text()); }

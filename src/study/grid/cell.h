@@ -31,7 +31,9 @@ struct Cell : PolicyOptions {
   std::string row_key() const;
   /// Names the cell.
   std::string key() const;
-  /// Draft tokens asked for, "auto" where they are chosen from costs, "" for plain decoding.
+  /// Draft tokens asked for, or of the tree that is given; 0: chosen from costs.
+  std::int32_t asked_size() const { return tree_size > 0 ? tree_size : given_size; }
+  /// The same, "auto" where they are chosen from costs, "" for plain decoding.
   std::string size_text() const;
   /// Short, for legends: "dyspec 16", "chain auto".
   std::string label() const;

@@ -7,15 +7,15 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/figures/charts.h"
+#include "study/figures/text.h"
 #include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {
 
-double share(double part, double whole) {
-  return whole > 0.0 ? part / whole : std::numeric_limits<double>::quiet_NaN();
-}
+constexpr double missing = std::numeric_limits<double>::quiet_NaN();
+
+double share(double part, double whole) { return whole > 0.0 ? part / whole : missing; }
 
 double rate_of(const Examined& e) {
   return share(static_cast<double>(e.accepted), static_cast<double>(e.examined));
@@ -42,18 +42,26 @@ NodeCounts counts_of(const FigureGroup& group, const std::string& policy = {}) {
   return counts;
 }
 
-HeatMap over_draft_probability(const char* y_label) {
-  HeatMap map;
-  map.x_label = "draft probability";
-  map.y_label = y_label;
-  for (std::size_t b = 0; b <= probability_bins; ++b) {
-    map.edges.push_back(static_cast<double>(b) / static_cast<double>(probability_bins));
+/// Weights by bins of some probability (rows) and of the draft's (columns), each column normalised;
+/// and their mean by column.
+Chart over_draft_probability(const char* y_label, std::vector<double> weights,
+                             std::vector<Point> means) {
+  constexpr std::size_t bins = probability_bins;
+  for (std::size_t d = 0; d < bins; ++d) {
+    double sum = 0.0;
+    for (std::size_t row = 0; row < bins; ++row) sum += weights[row * bins + d];
+    for (std::size_t row = 0; row < bins; ++row) {
+      double& weight = weights[row * bins + d];
+      weight = weight > 0.0 ? weight / sum : missing;  // where nothing fell stays white
+    }
   }
-  map.cells.assign(probability_bins * probability_bins, 0.0);
-  map.zero_is_empty = true;
-  map.value = {"share of the column"};
-  map.line_name = "mean";
-  return map;
+  Chart chart;
+  chart.x = {.label = "draft probability", .low = 0.0, .high = 1.0};
+  chart.y = {.label = y_label, .low = 0.0, .high = 1.0};
+  chart.tiles = tiles_of(weights, bins, 1.0 / static_cast<double>(bins));
+  chart.colours = {{.label = "share of the column"}};
+  chart.series = {{"mean", std::move(means), SeriesStyle{strong_ink, "", Marker::circle, true}}};
+  return chart;
 }
 
 /// A prompt's acceptance rate in each column, with the weight of the tokens behind it.
@@ -65,37 +73,41 @@ Figure acceptance_by_draft_probability(const FigureGroup& group, const NodeCount
     };
     if (std::ranges::any_of(group.rows, is_of)) by_prompt[record.prompt] += record.nodes;
   }
-  HeatMap map = over_draft_probability("acceptance rate");
+  std::vector<double> weights(probability_bins * probability_bins, 0.0);
+  std::vector<Point> means;
   for (std::size_t d = 0; d < probability_bins; ++d) {
     for (const auto& [prompt, nodes] : by_prompt) {
       const Examined& e = nodes.by_draft_prob[d];
       if (e.examined == 0) continue;
-      map.cells[probability_bin(rate_of(e)) * probability_bins + d] +=
+      weights[probability_bin(rate_of(e)) * probability_bins + d] +=
           static_cast<double>(e.examined);
     }
-    map.line.push_back({bin_middle(d, probability_bins), rate_of(counts.by_draft_prob[d])});
+    means.push_back({bin_middle(d, probability_bins), rate_of(counts.by_draft_prob[d])});
   }
   return group.named(
-      "acceptance_by_draft_probability", to_svg(map),
+      "acceptance_by_draft_probability",
+      over_draft_probability("acceptance rate", std::move(weights), std::move(means)),
       "Acceptance rate of a prompt's draft tokens against the draft's probability of them, after "
       "DySpec's figure 2 (left): each prompt's rate, weighted by its tokens, each column "
       "normalised; all policies and sizes together. Only tokens that the judge came to count.");
 }
 
 Figure target_by_draft_probability(const FigureGroup& group, const NodeCounts& counts) {
-  HeatMap map = over_draft_probability("target probability");
+  std::vector<double> weights(probability_bins * probability_bins, 0.0);
+  std::vector<Point> means;
   for (std::size_t d = 0; d < probability_bins; ++d) {
     double tokens = 0.0, sum = 0.0;
     for (std::size_t t = 0; t < probability_bins; ++t) {
       const auto count = static_cast<double>(counts.joint[d][t]);
-      map.cells[t * probability_bins + d] = count;
+      weights[t * probability_bins + d] = count;
       tokens += count;
       sum += count * bin_middle(t, probability_bins);
     }
-    map.line.push_back({bin_middle(d, probability_bins), share(sum, tokens)});
+    means.push_back({bin_middle(d, probability_bins), share(sum, tokens)});
   }
   return group.named(
-      "target_by_draft_probability", to_svg(map),
+      "target_by_draft_probability",
+      over_draft_probability("target probability", std::move(weights), std::move(means)),
       cat("The target's probability of drafted tokens against the draft's, after DySpec's figure "
           "2 (right), each column normalised; all nodes of all trees.",
           group.temperature == 0.0 ? " The target's is taken at temperature 1." : ""));
@@ -103,10 +115,9 @@ Figure target_by_draft_probability(const FigureGroup& group, const NodeCounts& c
 
 /// Adds a line for each policy of which points_of() its counts makes some.
 template <typename PointsOf>
-void add_policies(const FigureGroup& group, LineChart& chart, const PointsOf& points_of) {
+void add_policies(const FigureGroup& group, Chart& chart, const PointsOf& points_of) {
   for (const std::string& policy : group.policies) {
-    Series series{policy, points_of(counts_of(group, policy)), SeriesKind::measured,
-                  group.style(policy)};
+    Series series{policy, points_of(counts_of(group, policy)), group.style(policy)};
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
 }
@@ -124,9 +135,9 @@ std::vector<Point> rates(std::span<const Examined> bins) {
 }
 
 Figure calibration(const FigureGroup& group) {
-  LineChart chart;
-  chart.x = {"estimated chance of acceptance", Scale::log2, {}, 1.0};
-  chart.y = {"acceptance rate", Scale::log2, {}, 1.0};
+  Chart chart;
+  chart.x = {.label = "estimated chance of acceptance", .scale = Scale::log2, .high = 1.0};
+  chart.y = {.label = "acceptance rate", .scale = Scale::log2, .high = 1.0};
   chart.side_by_side = true;
   chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as estimated"}};
   add_policies(group, chart, [](const NodeCounts& counts) {
@@ -134,12 +145,11 @@ Figure calibration(const FigureGroup& group) {
     std::ranges::reverse(points);  // the bins' estimates fall
     return points;
   });
-  if (chart.series.empty()) return {};
   const bool learned = std::ranges::any_of(group.rows, [](const SummaryRow* row) {
     return row->cell.policy == Policy::dyspec && !row->cell.plain_values;
   });
   return group.named(
-      "calibration", to_svg(chart),
+      "calibration", chart,
       cat("Calibration of the draft: acceptance rate against the chance that DySpec reckons "
           "with, the draft's probability of the token over what its earlier siblings left "
           "(equations 9 to 11). Bins halve; those of fewer than ",
@@ -150,15 +160,14 @@ Figure calibration(const FigureGroup& group) {
 }
 
 Figure chances_of_growth(const FigureGroup& group) {
-  LineChart chart;
-  chart.x = {"chance that growth reckoned with", Scale::linear, 0.0, 1.0};
-  chart.y = {"acceptance rate", Scale::linear, 0.0, 1.0};
+  Chart chart;
+  chart.x = {.label = "chance that growth reckoned with", .low = 0.0, .high = 1.0};
+  chart.y = {.label = "acceptance rate", .low = 0.0, .high = 1.0};
   chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as reckoned"}};
   add_policies(group, chart, [](const NodeCounts& counts) { return rates(counts.by_chance); });
-  if (chart.series.empty()) return {};
   const bool by_number = group.acceptance == Acceptance::rejection && group.temperature > 0.0;
   return group.named(
-      "calibration_of_growth", to_svg(chart),
+      "calibration_of_growth", chart,
       cat("Calibration of what trees grow by: acceptance rate of judged children against their "
           "chance by what the text had taught until then, from ",
           by_number ? "the draft's probability and the number that judged them"
@@ -168,9 +177,9 @@ Figure chances_of_growth(const FigureGroup& group) {
 }
 
 Figure length_by_number(const FigureGroup& group) {
-  LineChart chart;
-  chart.x = {"number u that judged the root's first child", Scale::linear, 0.0, 1.0};
-  chart.y = {"accepted length (tokens per target pass)"};
+  Chart chart;
+  chart.x = {.label = "number u that judged the root's first child", .low = 0.0, .high = 1.0};
+  chart.y = {.label = "accepted length (tokens per target pass)"};
   add_policies(group, chart, [](const NodeCounts& counts) {
     std::vector<Point> points;
     for (std::size_t b = 0; b < number_bins; ++b) {
@@ -181,71 +190,73 @@ Figure length_by_number(const FigureGroup& group) {
     }
     return points;
   });
-  if (chart.series.empty()) return {};
   return group.named(
-      "length_by_number", to_svg(chart),
+      "length_by_number", chart,
       cat("Accepted length of a step against the number u that judged the first child of its "
           "root, all sizes together: the child is refused where u is large, and a tree that knows "
           "this has others there. Bins of fewer than ",
           least_counted, " steps are left out."));
 }
 
-/// Acceptance rate by depth and rank, and over its estimate.
-std::vector<Figure> by_place(const FigureGroup& group, const NodeCounts& counts) {
+/// What `value_of` makes of the counts by depth and rank; empty where they are few.
+template <typename ValueOf>
+Chart by_place(const NodeCounts& counts, ColourScale colours, const ValueOf& value_of) {
   constexpr std::int32_t depths_shown = 12, ranks_shown = 8;
   std::int32_t depths = 0, ranks = 0;
+  const auto is_shown = [&](const std::pair<std::int32_t, std::int32_t>& place, const Examined& e) {
+    return e.examined >= least_counted && place.first <= depths_shown && place.second < ranks_shown;
+  };
   for (const auto& [place, e] : counts.by_position) {
-    if (e.examined < least_counted) continue;
-    depths = std::max(depths, std::min(place.first, depths_shown));
-    ranks = std::max(ranks, std::min(place.second + 1, ranks_shown));
+    if (!is_shown(place, e)) continue;
+    depths = std::max(depths, place.first);
+    ranks = std::max(ranks, place.second + 1);
   }
-  if (depths == 0) return {};
-  HeatMap rate;
-  rate.x_label = "depth";
-  rate.y_label = "sibling rank";
-  rate.value = {"acceptance rate", Scale::linear, 0.0, 1.0};
-  rate.print_values = true;
-  rate.height = 160.0 + 30.0 * static_cast<double>(ranks);
-  for (std::int32_t d = 1; d <= depths; ++d) rate.x_names.push_back(cat(d));
-  for (std::int32_t r = 1; r <= ranks; ++r) rate.y_names.push_back(cat(r));
-  rate.cells.assign(static_cast<std::size_t>(depths * ranks), share(0.0, 0.0));
-  HeatMap ratio = rate;
-  ratio.value = {"acceptance rate / estimate"};
-  ratio.centre = 1.0;
+  std::vector<double> values(static_cast<std::size_t>(depths * ranks), missing);
   for (const auto& [place, e] : counts.by_position) {
-    const auto [depth, rank] = place;
-    if (depth > depths || rank >= ranks || e.examined < least_counted) continue;
-    const auto at = static_cast<std::size_t>(rank * depths + depth - 1);
-    rate.cells[at] = rate_of(e);
-    ratio.cells[at] = share(static_cast<double>(e.accepted), e.estimate);
+    if (!is_shown(place, e)) continue;
+    values[static_cast<std::size_t>(place.second * depths + place.first - 1)] = value_of(e);
   }
-  return {group.named("acceptance_by_place", to_svg(rate),
-                      cat("Acceptance rate by depth and sibling rank (1: drawn first), all "
-                          "policies and sizes together; places that the judge came to fewer than ",
-                          least_counted, " times are empty.")),
-          group.named("calibration_by_place", to_svg(ratio),
-                      "Calibration by depth and sibling rank: accepted tokens over those expected "
-                      "from the estimate. Above 1 the draft is too modest there, below 1 too "
-                      "sure.")};
+  Chart chart;
+  chart.x.label = "depth";
+  chart.y.label = "sibling rank";
+  for (std::int32_t d = 1; d <= depths; ++d) chart.x.names.push_back(cat(d));
+  for (std::int32_t r = 1; r <= ranks; ++r) chart.y.names.push_back(cat(r));
+  chart.tiles = tiles_of(values, static_cast<std::size_t>(depths));
+  for (Tile& tile : chart.tiles) tile.words = fixed_number(tile.value, 2);
+  chart.colours = std::move(colours);
+  return chart;
+}
+
+Figure acceptance_by_place(const FigureGroup& group, const NodeCounts& counts) {
+  return group.named(
+      "acceptance_by_place",
+      by_place(counts, {{.label = "acceptance rate", .low = 0.0, .high = 1.0}}, rate_of),
+      cat("Acceptance rate by depth and sibling rank (1: drawn first), all policies and sizes "
+          "together; places that the judge came to fewer than ",
+          least_counted, " times are empty."));
+}
+
+Figure calibration_by_place(const FigureGroup& group, const NodeCounts& counts) {
+  return group.named("calibration_by_place",
+                     by_place(counts, {{.label = "acceptance rate / estimate"}, 1.0},
+                              [](const Examined& e) {
+                                return share(static_cast<double>(e.accepted), e.estimate);
+                              }),
+                     "Calibration by depth and sibling rank: accepted tokens over those expected "
+                     "from the estimate. Above 1 the draft is too modest there, below 1 too sure.");
 }
 
 }  // namespace
 
 std::vector<Figure> figures_of_draft(const FigureGroup& group) {
   const NodeCounts counts = counts_of(group);
-  std::vector<Figure> figures;
-  if (counts.total().examined > 0) {
-    figures = {acceptance_by_draft_probability(group, counts),
-               target_by_draft_probability(group, counts)};
-  }
-  figures.push_back(calibration(group));
-  if (!figures.back().svg.empty()) {
-    for (Figure& one : by_place(group, counts)) figures.push_back(std::move(one));
-  }
-  figures.push_back(chances_of_growth(group));
-  figures.push_back(length_by_number(group));
-  std::erase_if(figures, [](const Figure& one) { return one.svg.empty(); });
-  return figures;
+  return {acceptance_by_draft_probability(group, counts),
+          target_by_draft_probability(group, counts),
+          calibration(group),
+          acceptance_by_place(group, counts),
+          calibration_by_place(group, counts),
+          chances_of_growth(group),
+          length_by_number(group)};
 }
 
 }  // namespace coppice::study

@@ -5,49 +5,43 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/figures/charts.h"
+#include "study/figures/text.h"
 #include "study/number_text.h"
 #include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {
 
-/// Lines over fixed tree sizes; sizes that are chosen from costs stand alone, at their mean.
-std::vector<Series> series_of(const FigureGroup& group, Estimate SummaryRow::*figure) {
-  std::vector<Series> series;
+/// An estimate of every row against its tree size: lines over fixed sizes; sizes that are chosen
+/// from costs stand alone, at their mean.
+Chart over_sizes(const FigureGroup& group, const char* y_label, Estimate SummaryRow::*figure) {
+  Chart chart;
+  chart.x = {.label = "tree size (draft tokens)", .scale = Scale::log2};
+  chart.y = {.label = y_label};
+  chart.side_by_side = true;
   for (const std::string& policy : group.policies) {
-    const std::size_t style = group.style(policy);
-    Series fixed{policy, {}, SeriesKind::measured, style};
-    Series chosen{cat(policy, " auto"), {}, SeriesKind::measured, style, true};
+    Series fixed{policy, {}, group.style(policy)};
+    Series chosen{cat(policy, " auto"), {}, group.style(policy)};
+    chosen.style->open = true;
     for (const SummaryRow* row : group.rows) {
       if (row->cell.name() != policy) continue;
       const Estimate& e = row->*figure;
-      const std::int32_t asked =
-          row->cell.tree_size > 0 ? row->cell.tree_size : row->cell.given_size;
+      const std::int32_t asked = row->cell.asked_size();
       const double x = asked > 0 ? asked : row->tree_size;
       (asked > 0 ? fixed : chosen).points.push_back({x, e.value, e.low, e.high});
     }
     for (Series* one : {&fixed, &chosen}) {
-      std::ranges::sort(one->points, [](const Point& a, const Point& b) { return a.x < b.x; });
-      if (!one->points.empty()) series.push_back(std::move(*one));
+      std::ranges::sort(one->points, {}, &Point::x);
+      if (!one->points.empty()) chart.series.push_back(std::move(*one));
     }
   }
-  return series;
-}
-
-LineChart chart_of(const FigureGroup& group, const char* y, Estimate SummaryRow::*figure) {
-  LineChart chart;
-  chart.x = {"tree size (draft tokens)", Scale::log2};
-  chart.y = {y};
-  chart.side_by_side = true;
-  chart.series = series_of(group, figure);
   return chart;
 }
 
 Figure accepted_length(const FigureGroup& group) {
-  LineChart chart =
-      chart_of(group, "accepted length (tokens per target pass)", &SummaryRow::accepted_length);
-  Series oracle{"oracle", {}, SeriesKind::ceiling};
+  Chart chart =
+      over_sizes(group, "accepted length (tokens per target pass)", &SummaryRow::accepted_length);
+  Series oracle{"oracle", {}, ceiling_style()};
   for (const OracleRow& row : group.summary->oracle) {
     if (row.temperature != group.temperature || row.pair != group.pair) continue;
     oracle.points.push_back({static_cast<double>(row.size), row.accepted_length.value});
@@ -66,14 +60,14 @@ Figure accepted_length(const FigureGroup& group) {
   } else if (group.temperature == 0.0) {
     caption += " At temperature 0 the ceiling is the tree size plus one.";
   }
-  return group.named("accepted_length", to_svg(chart), std::move(caption));
+  return group.named("accepted_length", chart, std::move(caption));
 }
 
 Figure speedup(const FigureGroup& group) {
-  LineChart chart = chart_of(group, "speed-up over plain decoding", &SummaryRow::speedup);
+  Chart chart = over_sizes(group, "speed-up over plain decoding", &SummaryRow::speedup);
   chart.references = {{ReferenceLine::Kind::horizontal, 1.0, "plain decoding"}};
   return group.named(
-      "speedup", to_svg(chart),
+      "speedup", chart,
       cat("Speed-up over plain decoding of the same prompts in the same run against tree size: "
           "ratio of sums, prefill left out; ",
           group.prompts(), ", 95% intervals over prompts."));
@@ -88,16 +82,18 @@ const Cell& cell_at(const FigureGroup& group, std::size_t place) {
   return group.summary->rows[place].cell;
 }
 
+bool is_alike(const FigureGroup& group, const Comparison& one) {
+  return cell_at(group, one.first).size_text() == cell_at(group, one.second).size_text();
+}
+
 /// Of the group, with an interval: policies at equal sizes, or all where there are none.
 Comparisons comparisons_shown(const FigureGroup& group) {
   Comparisons all, alike;
   for (const Comparison& one : group.summary->comparisons) {
-    const Cell& first = cell_at(group, one.first);
-    const bool in_group = first.pair == group.pair && first.temperature == group.temperature &&
-                          first.acceptance == group.acceptance;
-    if (!in_group || !std::isfinite(one.accepted_length.estimate.low)) continue;
+    if (!group.holds(cell_at(group, one.first))) continue;
+    if (!std::isfinite(one.accepted_length.estimate.low)) continue;
     all.push_back(&one);
-    if (first.size_text() == cell_at(group, one.second).size_text()) alike.push_back(&one);
+    if (is_alike(group, one)) alike.push_back(&one);
   }
   Comparisons chosen = alike.empty() ? all : alike;
   if (chosen.size() > most_rows) {
@@ -108,39 +104,42 @@ Comparisons comparisons_shown(const FigureGroup& group) {
     });
   }
   if (chosen.size() > most_rows) chosen.resize(most_rows);
-  std::ranges::stable_sort(chosen, [&](const Comparison* a, const Comparison* b) {
-    const auto size = [&](const Comparison* one) {
-      const Cell& cell = cell_at(group, one->first);
-      return cell.tree_size > 0 ? cell.tree_size : cell.given_size;
-    };
-    return size(a) < size(b);
+  std::ranges::stable_sort(chosen, {}, [&](const Comparison* one) {
+    return cell_at(group, one->first).asked_size();
   });
   return chosen;
 }
 
-std::vector<IntervalRow> rows_of(const FigureGroup& group, const Comparisons& comparisons,
-                                 Tested Comparison::*what, bool is_difference) {
-  std::vector<IntervalRow> rows;
+/// A row for each comparison, those of one size below its name.
+Chart paired(const FigureGroup& group, const Comparisons& comparisons, const char* label,
+             Tested Comparison::*what, double none) {
+  Chart chart;
+  chart.x.label = label;
+  chart.references = {{ReferenceLine::Kind::vertical, none}};
+  Series clear{"", {}, series_style(0), false}, open = clear;
+  open.style->open = true;
+  std::string size;
+  const auto add_row = [&](std::string name, std::string note) {
+    chart.y.names.push_back(std::move(name));
+    chart.notes.push_back(std::move(note));
+  };
   for (const Comparison* one : comparisons) {
-    const Cell& first = cell_at(group, one->first);
-    const Cell& second = cell_at(group, one->second);
-    const Tested& tested = one->*what;
-    const bool alike = first.size_text() == second.size_text();
-    IntervalRow row;
-    const std::string size = first.size_text();
-    if (alike) row.group = size == "auto" ? "automatic trees" : cat("trees of ", size);
-    row.label =
-        alike ? cat(first.name(), " / ", second.name()) : cat(first.label(), " / ", second.label());
-    row.value = tested.estimate.value;
-    row.low = tested.estimate.low;
-    row.high = tested.estimate.high;
-    row.clear = tested.p_holm < significance;
-    row.note =
-        cat(is_difference ? signed_interval(tested.estimate, 2) : with_interval(tested.estimate, 2),
-            "  p ", p_text(tested.p_holm));
-    rows.push_back(std::move(row));
+    const Cell &first = cell_at(group, one->first), &second = cell_at(group, one->second);
+    const Estimate& e = (one->*what).estimate;
+    const double p = (one->*what).p_holm;
+    const bool alike = is_alike(group, *one);
+    if (alike && size != first.size_text()) {
+      size = first.size_text();
+      add_row(size == "auto" ? "automatic trees" : cat("trees of ", size), "");
+    }
+    add_row(alike ? cat(first.name(), " / ", second.name())
+                  : cat(first.label(), " / ", second.label()),
+            cat(none == 0.0 ? signed_interval(e, 2) : with_interval(e, 2), "  p ", p_text(p)));
+    const double y = static_cast<double>(chart.y.names.size()) - 0.5;
+    (p < significance ? clear : open).points.push_back({e.value, y, e.low, e.high});
   }
-  return rows;
+  chart.series = {std::move(clear), std::move(open)};
+  return chart;
 }
 
 constexpr std::size_t most_lengths = 16;
@@ -148,46 +147,42 @@ constexpr std::int32_t most_depths = 16;
 
 /// A row for each setting, a column for each accepted length.
 Figure accepted_lengths(const FigureGroup& group) {
-  std::size_t longest = 0;
+  std::size_t longest = 1;
   for (const SummaryRow* row : group.rows) longest = std::max(longest, row->lengths.size());
-  const std::size_t columns = std::min(longest > 0 ? longest - 1 : 0, most_lengths);
-  if (columns == 0) return {};
-  HeatMap map;
-  map.x_label = "tokens that a step brought";
-  map.value = {"share of steps", Scale::linear, 0.0};
-  map.value.per_cent = true;
-  map.print_values = true;
-  map.zero_is_empty = true;
-  map.width = 190.0 + 40.0 * static_cast<double>(std::max<std::size_t>(columns, 6)) + 90.0;
-  map.height = std::max(160.0, 70.0 + 22.0 * static_cast<double>(group.rows.size()));
+  const std::size_t columns = std::min(longest - 1, most_lengths);
+  Chart chart;
+  chart.x.label = "tokens that a step brought";
   for (std::size_t c = 1; c <= columns; ++c) {
-    map.x_names.push_back(c == columns && longest - 1 > columns ? cat("≥", c) : cat(c));
+    chart.x.names.push_back(c == columns && longest - 1 > columns ? cat("≥", c) : cat(c));
   }
+  std::vector<double> shares;
   for (const SummaryRow* row : group.rows) {
-    map.y_names.push_back(cat(row->cell.label(), ": ", fixed(row->accepted_length.value, 2)));
+    chart.y.names.push_back(cat(row->cell.label(), ": ", fixed(row->accepted_length.value, 2)));
     for (const double count : row->steps_by_length(columns)) {
-      map.cells.push_back(row->steps > 0 ? count / static_cast<double>(row->steps) : 0.0);
+      shares.push_back(count > 0.0 ? count / static_cast<double>(row->steps)
+                                   : std::numeric_limits<double>::quiet_NaN());
     }
   }
-  return group.named("accepted_lengths", to_svg(map),
+  chart.tiles = tiles_of(shares, columns);
+  for (Tile& tile : chart.tiles) tile.words = fixed_number(100 * tile.value, 0);
+  chart.colours = {{.label = "share of steps", .low = 0.0, .per_cent = true}};
+  return group.named("accepted_lengths", chart,
                      cat("Distribution of accepted lengths, the bonus token included: of all steps "
                          "on ",
                          group.prompts(),
-                         ", the share that brought so long a piece of text. Behind each setting's "
-                         "name its mean."));
+                         ", the share that brought so long a piece of text, in per cent. Behind each "
+                         "setting's name its mean."));
 }
 
 Figure acceptance_by_depth(const FigureGroup& group) {
-  LineChart chart;
-  chart.x = {"depth in the tree"};
-  chart.x.whole = true;
-  chart.x.low = 1.0;
-  chart.y = {"acceptance rate", Scale::linear, {}, 1.0};
+  Chart chart;
+  chart.x = {.label = "depth in the tree", .low = 1.0, .whole = true};
+  chart.y = {.label = "acceptance rate", .high = 1.0};
   chart.side_by_side = true;
   for (const std::string& policy : group.policies) {
     const SummaryRow* row = group.largest(policy);
     if (row == nullptr) continue;
-    Series series{row->cell.label(), {}, SeriesKind::measured, group.style(policy)};
+    Series series{row->cell.label(), {}, group.style(policy)};
     for (const DepthRate& depth : row->depths) {
       if (depth.reached < least_counted || depth.depth > most_depths) continue;
       series.points.push_back(
@@ -195,9 +190,8 @@ Figure acceptance_by_depth(const FigureGroup& group) {
     }
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
-  if (chart.series.empty()) return {};
   return group.named(
-      "acceptance_by_depth", to_svg(chart),
+      "acceptance_by_depth", chart,
       cat("Acceptance by depth, each policy with its largest trees: of the steps whose judge came "
           "to tokens at this depth, the share that accepted one. Depths that were reached fewer "
           "than ",
@@ -206,23 +200,47 @@ Figure acceptance_by_depth(const FigureGroup& group) {
 }
 
 Figure time_by_component(const FigureGroup& group) {
-  StackedBars bars;
-  bars.value_label = "share of time after prefill";
-  bars.parts = {"draft", "drawing children", "tree construction", "target", "judging", "other"};
-  const auto add_bar = [&](const SummaryRow& row, std::string policy, std::string size) {
-    Bar& bar = bars.bars.emplace_back(Bar{std::move(policy), std::move(size)});
-    for (const auto& [name, part] : Components::of_step()) bar.parts.push_back(row.seconds.*part);
-    bar.note = cat(std::llround(row.microseconds_per_step(row.seconds.decode())), " us/step");
-  };
-  if (group.plain != nullptr) add_bar(*group.plain, "plain", "");
-  for (const SummaryRow* row : group.rows) {
-    add_bar(*row, row->cell.name(), row->cell.size_text());
+  constexpr std::array parts = {"draft",  "drawing children", "tree construction",
+                                "target", "judging",          "other"};
+  Chart chart;
+  chart.x = {.label = "share of time after prefill", .low = 0.0, .high = 1.0, .per_cent = true};
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    chart.legend.push_back({parts[p], {}, area_colour(p)});
+  }
+  std::vector<const SummaryRow*> rows = group.rows;
+  if (group.plain != nullptr) rows.insert(rows.begin(), group.plain);
+  for (const SummaryRow* row : rows) {
+    const double whole = row->seconds.decode(), y = static_cast<double>(chart.y.names.size());
+    double end = 0.0;
+    for (std::size_t p = 0; p < parts.size() && whole > 0.0; ++p) {
+      const double part = row->seconds.*Components::of_step()[p].second / whole, start = end;
+      if (part == 0.0) continue;
+      end += part;
+      chart.tiles.push_back({start, end, y, y + 1, part, area_colour(p),
+                              fixed_number(100 * part, 0) + "%",
+                              cat(parts[p], ": ", fixed_number(100 * part, 1), "%")});
+    }
+    chart.y.names.push_back(row->cell.label());
+    chart.notes.push_back(cat(std::llround(row->microseconds_per_step(whole)), " us/step"));
   }
   return group.named(
-      "time", to_svg(bars),
+      "time", chart,
       "Where the time of a step goes, after DySpec's figure 4; behind the bars, a step's whole "
       "time. Where a device draws children and judges behind the models' passes, that counts as "
       "theirs.");
+}
+
+/// What each step brought, as stairs.
+Series stairs(std::string name, const std::vector<std::int32_t>& values, SeriesStyle style) {
+  style.marker = Marker::none;
+  Series series{std::move(name), {}, style};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double step = static_cast<double>(i) + 1.0;
+    for (const double x : {step - 0.5, step + 0.5}) {
+      series.points.push_back({x, static_cast<double>(values[i])});
+    }
+  }
+  return series;
 }
 
 /// The first prompt's text with each policy's largest trees.
@@ -237,15 +255,13 @@ std::vector<Figure> step_by_step(const FigureGroup& group) {
       if (first && one.cell == row->cell.key()) shown = &one;
     }
     if (shown == nullptr) continue;
-    const auto values = [](const std::vector<std::int32_t>& list) {
-      return std::vector<double>(list.begin(), list.end());
-    };
-    StepChart chart;
-    const std::size_t style = group.style(policy);
-    chart.panels = {{"tree size", values(shown->tree_sizes), style},
-                    {"accepted tokens", values(shown->accepted), style}};
+    Chart chart;
+    chart.x = {.label = "step", .whole = true};
+    chart.y = {.label = "tokens", .low = 0.0};
+    chart.series = {stairs("tree size", shown->tree_sizes, group.style(policy)),
+                    stairs("accepted tokens", shown->accepted, {strong_ink, "", Marker::none})};
     figures.push_back(group.named(
-        cat("steps_", row->cell.label()), to_svg(chart),
+        cat("steps_", row->cell.label()), chart,
         cat("Draft tokens of the tree and those accepted (the bonus token not counted) in each "
             "step of the first prompt's text: ",
             row->cell.label(), ", after DySpec's figure 5.")));
@@ -266,26 +282,21 @@ std::vector<Figure> figures_of_pairs(const FigureGroup& group) {
       cat(" 95% intervals and two-sided p of a paired bootstrap over the same ", group.prompts(),
           "; p after Holm over all pairs of settings of the study (their table has every one). "
           "Filled: p below 0.05.");
-  IntervalPlot length;
-  length.x = {"difference in accepted length (tokens)"};
-  length.rows = rows_of(group, comparisons, &Comparison::accepted_length, true);
-  IntervalPlot speed;
-  speed.x = {"ratio of speeds"};
-  speed.none = 1.0;
-  speed.rows = rows_of(group, comparisons, &Comparison::speed, false);
-  return {group.named("paired_length", to_svg(length),
+  return {group.named("paired_length",
+                      paired(group, comparisons, "difference in accepted length (tokens)",
+                             &Comparison::accepted_length, 0.0),
                       "Accepted length of the first policy less that of the second." + how),
-          group.named("paired_speed", to_svg(speed),
-                      "Tokens per second of the first policy over those of the second, prefill "
-                      "left out." +
-                          how)};
+          group.named(
+              "paired_speed",
+              paired(group, comparisons, "ratio of speeds", &Comparison::speed, 1.0),
+              "Tokens per second of the first policy over those of the second, prefill left out." +
+                  how)};
 }
 
 std::vector<Figure> figures_of_steps(const FigureGroup& group) {
   std::vector<Figure> figures = {accepted_lengths(group), acceptance_by_depth(group),
                                  time_by_component(group)};
   for (Figure& one : step_by_step(group)) figures.push_back(std::move(one));
-  std::erase_if(figures, [](const Figure& one) { return one.svg.empty(); });
   return figures;
 }
 

@@ -26,11 +26,7 @@ std::vector<FigureGroup> groups_of(const Summary& summary, const Results& result
   const std::vector<std::string> policies = policies_of(summary);
   for (const SummaryRow& row : summary.rows) {
     const Cell& cell = row.cell;
-    const auto same = [&](const FigureGroup& g) {
-      return g.pair == cell.pair && g.temperature == cell.temperature &&
-             g.acceptance == cell.acceptance;
-    };
-    auto group = std::ranges::find_if(groups, same);
+    auto group = std::ranges::find_if(groups, [&](const FigureGroup& g) { return g.holds(cell); });
     if (group == groups.end()) {
       groups.push_back({.summary = &summary,
                         .results = &results,
@@ -48,12 +44,9 @@ std::vector<FigureGroup> groups_of(const Summary& summary, const Results& result
   }
   // Policy by policy, automatic sizes first, then ascending.
   for (FigureGroup& group : groups) {
-    const auto key = [&](const SummaryRow* row) {
-      const auto place = std::ranges::find(policies, row->cell.name());
-      return std::pair(place, row->cell.tree_size > 0 ? row->cell.tree_size : row->cell.given_size);
-    };
-    std::ranges::stable_sort(
-        group.rows, [&](const SummaryRow* a, const SummaryRow* b) { return key(a) < key(b); });
+    std::ranges::stable_sort(group.rows, {}, [&](const SummaryRow* row) {
+      return std::pair(std::ranges::find(policies, row->cell.name()), row->cell.asked_size());
+    });
   }
   return groups;
 }
@@ -65,7 +58,12 @@ std::string FigureGroup::heading() const {
              number_text(temperature), ", ", name_of(acceptance), " acceptance");
 }
 
-Figure FigureGroup::named(const std::string& what, std::string svg, std::string caption) const {
+bool FigureGroup::holds(const Cell& cell) const {
+  return cell.pair == pair && cell.temperature == temperature && cell.acceptance == acceptance;
+}
+
+Figure FigureGroup::named(const std::string& what, const Chart& chart, std::string caption) const {
+  if (chart.series.empty() && chart.tiles.empty()) return {};
   std::string file = cat(what, pair.empty() ? "" : "_" + pair, "_t", number_text(temperature), "_",
                          name_of(acceptance));
   // Names of pairs and policies are the user's, and may hold anything.
@@ -74,11 +72,11 @@ Figure FigureGroup::named(const std::string& what, std::string svg, std::string 
                               (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
     if (!plain_letter) c = '_';
   }
-  return {std::move(file), std::move(svg), std::move(caption)};
+  return {std::move(file), to_svg(chart), std::move(caption)};
 }
 
-std::size_t FigureGroup::style(const std::string& policy) const {
-  return style_number(policy, policies);
+SeriesStyle FigureGroup::style(const std::string& policy) const {
+  return series_style(style_number(policy, policies));
 }
 
 const SummaryRow* FigureGroup::largest(const std::string& policy) const {
@@ -102,7 +100,9 @@ std::vector<Section> report_sections(const Summary& summary, const Results& resu
     Section section{group.heading(), {}};
     for (const auto make :
          {figures_by_size, figures_of_pairs, figures_of_steps, figures_of_draft}) {
-      for (Figure& figure : make(group)) section.blocks.push_back(std::move(figure));
+      for (Figure& figure : make(group)) {
+        if (!figure.svg.empty()) section.blocks.push_back(std::move(figure));
+      }
     }
     sections.push_back(std::move(section));
   }

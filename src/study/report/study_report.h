@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "study/figures/chart.h"
 #include "study/figures/report_page.h"
 #include "study/grid/results.h"
 #include "study/grid/study_file.h"
@@ -71,16 +72,18 @@ struct FigureGroup {
   std::vector<std::string> policies = {};  ///< of the whole study, in its order
 
   std::string heading() const;
-  Figure named(const std::string& what, std::string svg, std::string caption) const;
-  /// The number of a policy's style, the same in every group.
-  std::size_t style(const std::string& policy) const;
+  bool holds(const Cell& cell) const;
+  /// Without a picture if the chart has no data.
+  Figure named(const std::string& what, const Chart& chart, std::string caption) const;
+  /// A policy's style, the same in every group.
+  SeriesStyle style(const std::string& policy) const;
   /// The policy's row of the largest trees; nullptr where the group has none of it.
   const SummaryRow* largest(const std::string& policy) const;
   /// "24 prompts".
   std::string prompts() const;
 };
 
-// Each leaves out what there is no data for.
+// Those that there is no data for have no picture, or are left out.
 
 /// Accepted length and speed-up against tree size.
 std::vector<Figure> figures_by_size(const FigureGroup& group);

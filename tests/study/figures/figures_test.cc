@@ -12,9 +12,8 @@
 
 #include "base/error.h"
 #include "study/figures/axis.h"
-#include "study/figures/charts.h"
+#include "study/figures/chart.h"
 #include "study/figures/figure_elements.h"
-#include "study/figures/frame.h"
 #include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
@@ -26,8 +25,8 @@ using namespace test;
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
-LineChart sizes_chart() {
-  LineChart chart;
+Chart sizes_chart() {
+  Chart chart;
   chart.x = {.label = "tree size", .scale = Scale::log2};
   chart.y = {.label = "accepted length", .low = 0};
   chart.series = {{.name = "dyspec", .points = {{4, 2, 1.5, 2.75}, {16, 3}, {64, 4, 3, 5}}}};
@@ -181,15 +180,6 @@ TEST(Axis, PassesOverWhatItCannotShow) {
 
 // --- charts
 
-TEST(Legend, LabelsSpreadAsLittleAsPossible) {
-  EXPECT_EQ(spread_labels({50, 10}, 10, 0, 100), (std::vector<double>{50, 10}));
-  EXPECT_EQ(spread_labels({50, 50}, 10, 0, 100), (std::vector<double>{45, 55}));
-  EXPECT_EQ(spread_labels({52, 50, 20}, 10, 0, 100), (std::vector<double>{56, 46, 20}));
-  EXPECT_EQ(spread_labels({2, 2}, 10, 0, 100), (std::vector<double>{0, 10}));
-  EXPECT_EQ(spread_labels({99, 99, 0}, 10, 0, 100), (std::vector<double>{90, 100, 0}));
-  EXPECT_TRUE(spread_labels({}, 10, 0, 100).empty());
-}
-
 TEST(LineChart, PointsLieWhereTicksSay) {
   const Elements elements = read_xml(to_svg(sizes_chart()));
   Elements circles = named(elements, "circle");
@@ -205,7 +195,7 @@ TEST(LineChart, PointsLieWhereTicksSay) {
 }
 
 TEST(LineChart, IntervalsAreDrawn) {
-  LineChart chart = sizes_chart();
+  Chart chart = sizes_chart();
   const Elements elements = read_xml(to_svg(chart));
   const double x = tick_x(elements, "4");
   const double zero = tick_y(elements, "0"), one = tick_y(elements, "1");
@@ -222,7 +212,7 @@ TEST(LineChart, IntervalsAreDrawn) {
 }
 
 TEST(LineChart, GapsInterruptTheLine) {
-  LineChart chart = sizes_chart();
+  Chart chart = sizes_chart();
   chart.y.low.reset();
   chart.series[0].points = {{4, 2}, {8, 3}, {16, nan}, {0, 4}, {32, 3}, {64, infinity}, {64, 4}};
   const Elements elements = read_xml(to_svg(chart));
@@ -231,10 +221,10 @@ TEST(LineChart, GapsInterruptTheLine) {
 }
 
 TEST(LineChart, ReferencesAndCeilings) {
-  LineChart chart = sizes_chart();
+  Chart chart = sizes_chart();
   chart.references = {{ReferenceLine::Kind::horizontal, 1, "plain"}};
   chart.series.push_back(
-      {.name = "oracle", .points = {{4, 5}, {64, 6}}, .kind = SeriesKind::ceiling});
+      {.name = "oracle", .points = {{4, 5}, {64, 6}}, .style = ceiling_style()});
   const Elements elements = read_xml(to_svg(chart));
   const double wanted = tick_y(elements, "1");
   const Elements lines = named(elements, "line");
@@ -251,20 +241,19 @@ TEST(LineChart, ReferencesAndCeilings) {
 }
 
 TEST(LineChart, DiagonalJoinsEqualValues) {
-  LineChart chart;
+  Chart chart;
   chart.x = {.low = 0, .high = 1};
   chart.y = {.low = 0, .high = 1};
   chart.references = {{ReferenceLine::Kind::diagonal, 0, ""}};
   const Elements elements = read_xml(to_svg(chart));
-  const Elements polylines = named(elements, "polyline");
-  ASSERT_EQ(polylines.size(), 1u);
-  const std::string& points = polylines[0].attributes.at("points");
-  EXPECT_TRUE(points.starts_with(coordinate(tick_x(elements, "0.0")) + "," +
-                                 coordinate(tick_y(elements, "0.0")) + " "))
-      << points;
-  EXPECT_TRUE(points.ends_with(" " + coordinate(tick_x(elements, "1.0")) + "," +
-                               coordinate(tick_y(elements, "1.0"))))
-      << points;
+  const Elements lines = named(elements, "line");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const XmlElement& e) {
+    return e.has("stroke-dasharray", "2 3") &&
+           std::abs(e.number("x1") - tick_x(elements, "0.0")) < print_error &&
+           std::abs(e.number("y1") - tick_y(elements, "0.0")) < print_error &&
+           std::abs(e.number("x2") - tick_x(elements, "1.0")) < print_error &&
+           std::abs(e.number("y2") - tick_y(elements, "1.0")) < print_error;
+  }));
 }
 
 // Boxes of the names in a chart, by their starts.
@@ -299,7 +288,7 @@ TEST(LineChart, TwelveNamesNeverOverlap) {
         " of a name that no picture of this width could ever hold, so that "
         "it has to be cut somewhere before its end, with all its options"}) {
     for (const double spread : {0.0, 0.05, 1.0}) {
-      LineChart chart;
+      Chart chart;
       for (int p = 0; p < 12; ++p) {
         const std::string name = "policy " + std::to_string(p) + tail;
         chart.series.push_back({.name = name, .points = {{1, 2}, {2, 3 + spread * p}}});
@@ -321,7 +310,7 @@ TEST(LineChart, OddDataIsDrawnAllTheSame) {
                                                               {{1e-300, 1e300}, {1e300, 1e-300}},
                                                               {{1, 2, -infinity, infinity}},
                                                               {{1, 2, 3, 1}}}) {
-      LineChart chart;
+      Chart chart;
       chart.x.scale = chart.y.scale = scale;
       chart.series = {{.name = "<&\"'>", .points = points}};
       const std::string svg = to_svg(chart);
@@ -336,67 +325,57 @@ TEST(LineChart, OddDataIsDrawnAllTheSame) {
   }
 }
 
-HeatMap counts_map() {
-  HeatMap map;
-  map.edges = {0, 0.2, 1};
-  map.cells = {3, 0, 1, 4};
-  map.zero_is_empty = true;
-  map.value.label = "share";
-  return map;
+// A histogram of two by two bins.
+Chart shares_map() {
+  Chart chart;
+  chart.x = {.low = 0, .high = 1};
+  chart.y = {.low = 0, .high = 1};
+  chart.tiles = tiles_of(std::vector<double>{0.75, nan, 0.25, 1}, 2, 0.5);
+  chart.colours = {{.label = "share", .low = 0, .high = 1}};
+  return chart;
 }
 
-TEST(HeatMap, CellsLieBetweenTheirEdges) {
-  const Elements elements = read_xml(to_svg(counts_map()));
+TEST(HeatMap, TilesLieBetweenTheirEdges) {
+  const Elements elements = read_xml(to_svg(shares_map()));
   const Elements boxes = cell_boxes(elements);
   ASSERT_EQ(boxes.size(), 3u);  // one is empty
   const double left = tick_x(elements, "0.0"), right = tick_x(elements, "1.0");
   const double bottom = tick_y(elements, "0.0"), top = tick_y(elements, "1.0");
-  const double inner = bottom + 0.2 * (top - bottom), middle = left + 0.2 * (right - left);
   EXPECT_NEAR(boxes[0].number("x"), left, print_error);
-  EXPECT_NEAR(boxes[0].number("y"), inner, 2 * print_error);
-  EXPECT_NEAR(boxes[0].number("width"), middle - left, 2 * print_error);
-  EXPECT_NEAR(boxes[2].number("x"), middle, 2 * print_error);
+  EXPECT_NEAR(boxes[0].number("y"), (top + bottom) / 2, 2 * print_error);
+  EXPECT_NEAR(boxes[0].number("width"), (right - left) / 2, 2 * print_error);
+  EXPECT_NEAR(boxes[2].number("x"), (left + right) / 2, 2 * print_error);
   EXPECT_NEAR(boxes[2].number("y"), top, print_error);
-  EXPECT_NEAR(boxes[2].number("height"), inner - top, 2 * print_error);
-}
-
-TEST(HeatMap, ColumnsSumToOne) {
-  HeatMap map = counts_map();
-  map.value.low = 0;
-  map.value.high = 1;
-  const Elements boxes = cell_boxes(read_xml(to_svg(map)));
-  ASSERT_EQ(boxes.size(), 3u);
+  EXPECT_NEAR(boxes[2].number("height"), (bottom - top) / 2, 2 * print_error);
   EXPECT_TRUE(boxes[0].has("fill", heat_colour(0.75)));
   EXPECT_TRUE(boxes[1].has("fill", heat_colour(0.25)));
   EXPECT_TRUE(boxes[2].has("fill", heat_colour(1)));
 }
 
-TEST(HeatMap, PrintsValuesWhereTheyFit) {
-  HeatMap map;
-  map.x_names = {"1", "2"};
-  map.y_names = {"first", "second"};
-  map.cells = {0.8, 0.257, nan, 0.1};
-  map.print_values = true;
+TEST(HeatMap, PrintsWordsWhereTheyFit) {
+  Chart map;
+  map.x.names = {"1", "2"};
+  map.y.names = {"first", "second"};
+  map.tiles = tiles_of(std::vector<double>{0.8, 0.257, nan, 0.1}, 2);
+  map.colours.emplace();
+  for (Tile& tile : map.tiles) tile.words = fixed_number(tile.value, 3);
   Elements elements = read_xml(to_svg(map));
-  EXPECT_TRUE(has_text(elements, "0.80"));
-  EXPECT_TRUE(has_text(elements, "0.26"));
+  EXPECT_TRUE(has_text(elements, "0.800"));
+  EXPECT_TRUE(has_text(elements, "0.257"));
   // The first row is on top.
   EXPECT_LT(tick_y(elements, "first"), tick_y(elements, "second"));
   const Elements boxes = cell_boxes(elements);
   ASSERT_EQ(boxes.size(), 3u);
   EXPECT_LT(boxes[0].number("y"), tick_y(elements, "first"));
-  map.x_names.assign(60, "1");
-  map.cells.assign(120, 0.5);
-  elements = read_xml(to_svg(map));
-  for (const XmlElement& e : elements) {
-    EXPECT_FALSE(e.text == "0.50" && e.has("text-anchor", "middle"));  // but for the colours' ticks
-  }
+  map.x.names.assign(60, "1");
+  map.tiles = tiles_of(std::vector<double>(120, 0.5), 60);
+  for (Tile& tile : map.tiles) tile.words = "0.500";
+  EXPECT_FALSE(has_text(read_xml(to_svg(map)), "0.500"));
 }
 
-TEST(HeatMap, LineLiesOverTheCells) {
-  HeatMap map = counts_map();
-  map.line = {{0, 0}, {nan, 1}, {1, 1}};
-  map.line_name = "mean";
+TEST(HeatMap, LineLiesOverTheTiles) {
+  Chart map = shares_map();
+  map.series = {{"mean", {{0, 0}, {nan, 1}, {1, 1}}}};
   const Elements elements = read_xml(to_svg(map));
   const Elements circles = named(elements, "circle");
   ASSERT_EQ(circles.size(), 3u);
@@ -406,80 +385,61 @@ TEST(HeatMap, LineLiesOverTheCells) {
 }
 
 TEST(HeatMap, EmptyAndEqual) {
-  EXPECT_TRUE(has_text(read_xml(to_svg(HeatMap{})), "no data"));
-  HeatMap map = counts_map();
-  map.cells.assign(4, nan);
+  Chart map = shares_map();
+  map.tiles.clear();
   EXPECT_TRUE(has_text(read_xml(to_svg(map)), "no data"));
-  map.cells.assign(4, 7);
+  EXPECT_TRUE(has_text(read_xml(to_svg(Chart{})), "no data"));
+  map.tiles = tiles_of(std::vector<double>(4, 7.0), 2, 0.5);
+  map.colours.emplace();
   EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 4u);
 }
 
-TEST(StepChart, StepsLieWhereTicksSay) {
-  StepChart chart;
-  chart.panels = {{"tree size", {4, 8, 3, 2}}, {"accepted", {1, 2, 3, 2}}};
+TEST(Stairs, StepsLieWhereTicksSay) {
+  Chart chart;
+  chart.x = {.label = "step", .whole = true};
+  chart.y = {.low = 0};
+  SeriesStyle plain = series_style(0);
+  plain.marker = Marker::none;
+  chart.series = {{"tree size", {{0.5, 4}, {1.5, 4}, {1.5, 8}, {2.5, 8}}, plain}};
   const Elements elements = read_xml(to_svg(chart));
+  EXPECT_TRUE(named(elements, "circle").empty());
   const Elements stairs = named(elements, "polyline");
-  ASSERT_EQ(stairs.size(), 2u);
-  const auto first = points_of(stairs[0]);
-  ASSERT_EQ(first.size(), 8u);
-  EXPECT_NEAR((first[2].x + first[3].x) / 2, tick_x(elements, "2"), print_error);
-  EXPECT_NEAR(first[2].y, tick_y(elements, "8"), print_error);
-  // Both panels share the steps.
-  EXPECT_NEAR(points_of(stairs[1])[0].x, first[0].x, print_error);
-  EXPECT_TRUE(has_text(elements, "mean 4.25"));
-  EXPECT_TRUE(has_text(elements, "mean 2"));
+  ASSERT_EQ(stairs.size(), 1u);
+  const auto points = points_of(stairs[0]);
+  ASSERT_EQ(points.size(), 4u);
+  EXPECT_NEAR((points[2].x + points[3].x) / 2, tick_x(elements, "2"), print_error);
+  EXPECT_NEAR(points[2].y, tick_y(elements, "8"), print_error);
 }
 
-TEST(StepChart, ManyStepsKeepTheirRange) {
-  StepChart chart;
-  std::vector<double> values(5000, 10);
-  values[1234] = 50;
-  chart.panels = {{"tree size", values}};
-  const Elements elements = read_xml(to_svg(chart));
-  const auto polygons = named(elements, "polygon");
-  ASSERT_EQ(polygons.size(), 1u);
-  double highest = 1e9;
-  for (const Xy& point : points_of(polygons[0])) highest = std::min(highest, point.y);
-  const double zero = tick_y(elements, "0"), twenty = tick_y(elements, "20");
-  EXPECT_NEAR(highest, zero + (twenty - zero) * 50 / 20, 3 * print_error);
-  EXPECT_LT(points_of(named(elements, "polyline")[0]).size(), 2000u);
-}
-
-TEST(StepChart, OddDataIsDrawnAllTheSame) {
-  for (const auto& values : std::vector<std::vector<double>>{{}, {3}, {0, 0}, {1e300, 1}}) {
-    StepChart chart;
-    chart.panels = {{"a", values}, {"b", {}}};
-    EXPECT_NO_THROW(read_xml(to_svg(chart)));
-  }
-}
-
-StackedBars time_bars() {
-  StackedBars chart;
-  chart.value_label = "share of time";
-  chart.parts = {"draft", "target", "other"};
-  chart.bars = {
-      {"dyspec", "16", {100, 300, 0}}, {"dyspec", "64", {200, 600}}, {"chain", "", {0, 0, 400}}};
+Chart time_bars() {
+  Chart chart;
+  chart.x = {.label = "share of time", .low = 0, .high = 1, .per_cent = true};
+  chart.y.names = {"dyspec 16", "chain"};
+  chart.notes = {"812 us", std::string(30, 'w')};
+  chart.tiles = {{0, 0.25, 0, 1, nan, area_colour(0), "25%", "draft: 25%"},
+                 {0.25, 1, 0, 1, nan, area_colour(1), "75%", "target: 75%"},
+                 {0, 1, 1, 2, nan, area_colour(2), "100%", "other: 100%"}};
+  chart.legend = {{"draft", {}, area_colour(0)}, {"target", {}, area_colour(1)}};
   return chart;
 }
 
 TEST(StackedBars, SharesAreOfTheWholeBar) {
   const Elements elements = read_xml(to_svg(time_bars()));
   const Elements boxes = cell_boxes(elements);
-  ASSERT_EQ(boxes.size(), 5u);
+  ASSERT_EQ(boxes.size(), 3u);
   const double zero = tick_x(elements, "0%"), whole = tick_x(elements, "100%");
   EXPECT_NEAR(boxes[0].number("x"), zero, print_error);
   EXPECT_NEAR(boxes[0].number("width"), (whole - zero) / 4, 2 * print_error);
   EXPECT_NEAR(boxes[1].number("x") + boxes[1].number("width"), whole, 2 * print_error);
-  EXPECT_NEAR(boxes[2].number("width"), boxes[0].number("width"), 2 * print_error);
-  EXPECT_NEAR(boxes[4].number("width"), whole - zero, 2 * print_error);
-  EXPECT_TRUE(has_text(elements, "75%"));
-}
-
-TEST(StackedBars, OddDataIsDrawnAllTheSame) {
-  StackedBars chart = time_bars();
-  chart.bars = {
-      {std::string(500, 'w'), std::string(500, 'w'), {}}, {"", "", {0, 0}}, {"a", "b", {1e300}}};
-  EXPECT_NO_THROW(read_xml(to_svg(chart)));
+  EXPECT_NEAR(boxes[2].number("width"), whole - zero, 2 * print_error);
+  EXPECT_NEAR(boxes[0].number("y") + boxes[0].number("height") / 2, tick_y(elements, "dyspec 16"),
+              2 * print_error);
+  for (const char* text : {"75%", "812 us", "draft", "target"}) {
+    EXPECT_TRUE(has_text(elements, text)) << text;
+  }
+  for (const XmlElement& e : named(elements, "text")) {
+    EXPECT_LE(e.number("x"), elements[0].number("width"));
+  }
 }
 
 TEST(XmlReader, RefusesWhatIsNotWellFormed) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "study/figures/charts.h"
+#include "study/figures/chart.h"
 #include "study/figures/report_page.h"
 #include "study/figures/table.h"
 #include "study/figures/xml_reader.h"
@@ -144,7 +144,7 @@ TEST(Table, NoRowsAndNoColumns) {
 }
 
 ReportPage sample_page() {
-  LineChart chart;
+  Chart chart;
   chart.series = {{.name = "dyspec", .points = {{4, 2}, {8, 3}}}};
   const Figure figure = {"a", to_svg(chart), "A & B"};
   return {.title = "Study <1>",

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "reference/files.h"
 #include "study/number_text.h"
 #include "study/report/study_report.h"
 
@@ -178,6 +179,11 @@ std::map<std::string, std::string> figures_of(std::vector<Figure> figures) {
   return by_name;
 }
 
+Results no_results() {
+  const coppice::testing::TemporaryFolder folder;
+  return Results(folder.path() / "results.jsonl", {}, Access::append);
+}
+
 FigureGroup group_of(const Summary& summary) {
   FigureGroup group;
   group.summary = &summary;
@@ -209,7 +215,26 @@ TEST(StudyFigures, PairsOfEqualSizeThatHaveIntervals) {
 TEST(StudyFigures, NamesOfUsersMakeNoPaths) {
   FigureGroup group;
   group.pair = "../a b/ü";
-  EXPECT_EQ(group.named("speedup", "", "").name, "speedup_.._a_b____t0_rejection");
+  Chart chart;
+  EXPECT_TRUE(group.named("speedup", chart, "").svg.empty()) << "without data";
+  chart.series = {{"a", {{1, 1}}}};
+  EXPECT_EQ(group.named("speedup", chart, "").name, "speedup_.._a_b____t0_rejection");
+}
+
+// Whatever the number of tokens behind a column, its shares sum to 1.
+TEST(StudyFigures, ColumnsOfHistogramsAreNormalised) {
+  Summary summary = sample();
+  summary.rows[2].nodes.joint[3][0] = 30;
+  summary.rows[2].nodes.joint[3][1] = 10;
+  summary.rows[3].nodes.joint[4][5] = 4;
+  const Results results = no_results();
+  FigureGroup group = group_of(summary);
+  group.results = &results;
+  const std::string svg =
+      figures_of(figures_of_draft(group)).at("target_by_draft_probability_t0_rejection");
+  for (const char* share : {"0.75", "0.25", "1"}) {
+    EXPECT_NE(svg.find(std::string("<title>") + share + "</title>"), std::string::npos) << share;
+  }
 }
 
 }  // namespace

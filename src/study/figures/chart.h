@@ -1,0 +1,86 @@
+// Charts: one description of axes and of what lies between them, and one way to draw it.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "study/figures/axis.h"
+#include "study/figures/style.h"
+
+namespace coppice::study {
+
+/// A measured value and its interval, NaN for none: of y, or of x where the y axis has names. A
+/// point that the axes cannot show (not finite, or not positive on a log axis) is left out and
+/// interrupts its line.
+struct Point {
+  double x = 0;
+  double y = 0;
+  double low = std::numeric_limits<double>::quiet_NaN();
+  double high = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct Series {
+  std::string name = {};           ///< for the legend; may be empty
+  std::vector<Point> points = {};  ///< in the order in which they are joined
+  /// Not given: by the series' place. Give it where one policy is to look alike in several figures.
+  std::optional<SeriesStyle> style = {};
+  bool joined = true;  ///< by a line
+};
+
+struct ReferenceLine {
+  enum class Kind { horizontal, vertical, diagonal } kind = Kind::horizontal;
+  double at = 0;           ///< the value that the line stands for; a diagonal is y = x
+  std::string label = {};  ///< "plain decoding"; may be empty
+};
+
+/// A rectangle between values of the axes.
+struct Tile {
+  double left = 0, right = 0, low = 0, high = 0;
+  double value = std::numeric_limits<double>::quiet_NaN();  ///< on the scale of colours
+  std::string_view fill = {};  ///< not empty: this colour, whatever the value
+  std::string words = {};      ///< printed where they fit
+  std::string tooltip = {};
+};
+
+/// Values by colour, with a bar at the right that says which.
+struct ColourScale {
+  AxisSpec axis = {};  ///< label, limits (not given: those of the tiles)
+  /// Colours part around this value, as for ratios around 1: as far above as below, but not below
+  /// 0 where it is above.
+  std::optional<double> centre = {};
+};
+
+/// A name in the legend, beside those of series and references.
+struct LegendEntry {
+  std::string name = {};
+  SeriesStyle style = {};
+  std::string_view fill = {};  ///< not empty: a box of this colour instead of a line
+};
+
+struct Chart {
+  AxisSpec x = {};
+  AxisSpec y = {};
+  std::vector<Series> series = {};
+  std::vector<ReferenceLine> references = {};
+  std::vector<Tile> tiles = {};
+  std::optional<ColourScale> colours = {};
+  std::vector<LegendEntry> legend = {};
+  std::vector<std::string> notes = {};  ///< by name of the y axis, written right of the plot
+  /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
+  /// another's interval.
+  bool side_by_side = false;
+};
+
+/// The tiles of a table of values, [rows][columns]; NaN: none. Each is `side` wide and high, the
+/// first at 0.
+std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns, double side = 1);
+
+/// The chart as an SVG document. Names stand beside the plot where they leave it most of the width,
+/// else below; they never lie over data.
+std::string to_svg(const Chart& chart);
+
+}  // namespace coppice::study
