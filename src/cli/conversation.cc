@@ -1,11 +1,14 @@
 #include "cli/conversation.h"
 
+#include <system_error>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/json.h"
 #include "engine/access.h"
+#include "models/config.h"
 
 namespace coppice::cli {
 namespace {
@@ -57,6 +60,9 @@ Conversation::Conversation(const fs::path& target, const po::variables_map& valu
       template_values_.push_back(template_value(option));
     }
   }
+  std::error_code ignored;
+  if (!fs::is_directory(target, ignored))
+    static_cast<void>(read_config(target));  // says what it is
   if (values.count("no-template") == 0) {
     template_ = chat::ModelTemplate::load(target, text("template-name"));
   }

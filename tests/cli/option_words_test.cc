@@ -136,9 +136,12 @@ TEST_F(OptionWords, AFileIsNoModelFolder) {
     std::ofstream(folder(name)) << "GGUF";
     expect_error("info '" + folder(name) + "'", 1, says);
     expect_error("generate -p x --draft none -m '" + folder(name) + "'", 1, says);
+    expect_error("chat --draft none -m '" + folder(name) + "'", 1, says);
   };
   refused("model.gguf", "model.gguf: a file, not a folder; coppice reads no GGUF: name the");
   refused("model.safetensors", "a file, not a folder; name the folder that it lies in");
+  expect_error("generate --chat -p x --draft none -m '" + folder("none") + "'", 1,
+               "no such folder");
   refused("model.bin", "a file, not a folder; name a Hugging Face model folder");
 }
 
