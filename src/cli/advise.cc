@@ -60,10 +60,10 @@ int advise(const std::vector<std::string>& arguments) {
       "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
       "first tokens of each prompt that are used")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(96)->value_name("N"),
-      "tokens written behind each prompt, by each kind of tree and in each round")(
+      "tokens written behind each prompt, by each setting that is tried on it and in each round")(
       "rounds", po::value<std::int32_t>()->default_value(3)->value_name("N"),
       "of the check: the best candidates and plain decoding, alternately")(
-      "no-check", "advise what is predicted, without a run that confirms it")(
+      "no-check", "advise by short runs alone, without rounds that confirm it")(
       "format", po::value<std::string>()->default_value("text")->value_name("text|json"),
       "how results are printed");
   po::options_description all;
@@ -75,9 +75,9 @@ int advise(const std::vector<std::string>& arguments) {
   if (!parse(
           arguments, all,
           "coppice advise: which policy and tree size pay on this pair and this device\n\n"
-          "Times both models, samples acceptance on a few texts and predicts tokens per second of\n"
-          "plain decoding and of each policy and size. Then it runs the best of these, automatic\n"
-          "sizes and plain decoding alternately: what that confirms is advised. Ctrl-C ends it.\n",
+          "Tries plain decoding and each policy and size in short runs, leaving out the slower half\n"
+          "after each prompt. Then it runs the best of these, automatic sizes and plain decoding\n"
+          "alternately: what that confirms is advised. Ctrl-C ends it.\n",
           values)) {
     return 0;
   }

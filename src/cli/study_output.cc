@@ -54,7 +54,7 @@ std::string pairs_text(const study::Summary& summary) {
 
 std::string notes_text(const study::StudyOutcome& outcome) {
   const auto fixed = [&](const char* name) {
-    return outcome.file.fixed.value(name, nlohmann::ordered_json()).dump();
+    return outcome.file.fixed.value(name, nlohmann::json()).dump();
   };
   std::string text = cat(
       "\nAccepted length: tokens judged good per target pass, the bonus token included. ",
@@ -132,7 +132,7 @@ std::string lines_text(const char* what, const std::vector<std::string>& lines) 
 
 std::string divergence_text(const study::Divergence& d) {
   const auto token = [](TokenId id) { return id < 0 ? std::string("its end") : cat("token ", id); };
-  return cat("  ", d.cell, ", prompt ", d.prompt_id, ", turn ", d.turn + 1, ", new token ",
+  return cat("  ", d.cell, ", prompt ", d.prompt, ", turn ", d.turn + 1, ", new token ",
              d.position + 1, ": ", token(d.expected), " in the first, ", token(d.found),
              " in the second\n");
 }

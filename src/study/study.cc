@@ -66,20 +66,16 @@ void check_device(const Results& results, const Provenance& now) {
   }
 }
 
-std::optional<TraceWriter> trace_of(const StudyRequest& request, const Results& results) {
-  if (request.trace.empty()) return std::nullopt;
+void open_trace(const StudyRequest& request, const Results& results,
+                std::optional<TraceWriter>& trace) {
+  if (request.trace.empty()) return;
   if (!results.results().empty() && !std::filesystem::exists(request.trace)) {
     throw_usage(cat("--trace ", quote(request.trace.string()),
                     ": no such file, and --out holds results already: a trace begins with its "
                     "study. Leave --trace out, study in a new folder, or name the trace that this "
                     "study was begun with"));
   }
-  std::vector<std::string> runs, prompts;
-  for (const Cell& cell : results.plan().cells) runs.push_back(cell.key());
-  for (const PromptName& prompt : results.plan().prompts) prompts.push_back(prompt.id);
-  return std::make_optional<TraceWriter>(
-      request.trace, runs, prompts,
-      [&](const std::string& run, const std::string& prompt) { return results.has(run, prompt); });
+  trace.emplace(request.trace);
 }
 
 void check_trace_name(const StudyRequest& request, const std::filesystem::path& out) {
@@ -106,7 +102,8 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   write_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
   // Read before the models are loaded: damage is told at once.
   Results results(folder.file(results_name), file.plan, Access::append);
-  std::optional<TraceWriter> trace = trace_of(request, results);
+  std::optional<TraceWriter> trace;
+  open_trace(request, results, trace);
   double units = 0.0, units_done = 0.0;  // of all pairs
   for (const ModelPair& pair : pairs) units += static_cast<double>(units_left(results, pair.name));
   const auto note_done = [&] {
@@ -126,11 +123,11 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
     StudyWork work = work_of(request, pair, engines.front());
     file.runs.push_back(provenance_of(engines.front(), request.command, pair.name, request.jobs));
     check_device(results, file.runs.back());
+    if (!acceptance.give(engines.front(), hooks)) return unfinished;
+    work.requests = acceptance.requests();
     // Two may begin within a second.
     work.run = cat(file.runs.back().date, ' ', std::random_device()());
     if (trace) work.trace = &*trace;
-    if (!acceptance.give(engines.front(), hooks)) return unfinished;
-    work.acceptance_vectors = acceptance.vectors();
     acceptance.add_notes(file.notes);
     folder.write(file);
     if (!run_study(engines, work, results, run_hooks)) return unfinished;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <set>
 #include <system_error>
@@ -43,42 +44,29 @@ void check_together(const StoredStudy& first, const StoredStudy& other) {
                   "study compare"));
 }
 
+/// Adds what `all` lacks, told apart by `key_of`.
+template <typename One, typename KeyOf>
+void add_missing(std::vector<One>& all, const std::vector<One>& more, const KeyOf& key_of) {
+  for (const One& one : more) {
+    const auto is_like = [&](const One& other) { return key_of(other) == key_of(one); };
+    if (std::ranges::none_of(all, is_like)) all.push_back(one);
+  }
+}
+
 void add_plan(StudyPlan& plan, const StudyPlan& other) {
-  for (const Cell& cell : other.cells) {
-    const auto same = [&](const Cell& one) { return one.key() == cell.key(); };
-    if (std::ranges::none_of(plan.cells, same)) plan.cells.push_back(cell);
-  }
-  for (const PromptName& prompt : other.prompts) {
-    const auto same = [&](const PromptName& one) { return one.id == prompt.id; };
-    if (std::ranges::none_of(plan.prompts, same)) {
-      plan.prompts.push_back(prompt);
-    }
-  }
+  const auto key_of = [](const auto& cell) { return cell.key(); };
+  add_missing(plan.cells, other.cells, key_of);
+  add_missing(plan.oracle, other.oracle, key_of);
+  add_missing(plan.prompts, other.prompts, [](const PromptName& prompt) { return prompt.id; });
   plan.rounds = std::max(plan.rounds, other.rounds);
-  for (const OraclePlan& oracle : other.oracle) {
-    const auto place = std::ranges::find_if(plan.oracle, [&](const auto& one) {
-      return one.pair == oracle.pair && one.temperature == oracle.temperature;
-    });
-    if (place == plan.oracle.end()) {
-      plan.oracle.push_back(oracle);
-      continue;
-    }
-    std::set<std::int32_t> sizes(place->sizes.begin(), place->sizes.end());
-    sizes.insert(oracle.sizes.begin(), oracle.sizes.end());
-    place->sizes.assign(sizes.begin(), sizes.end());
-  }
 }
 
 /// What a line is the result of, as its members say.
 std::string name_of_result(const StoredLine& line) {
   const JsonObject json = parse_json_object(line.text, "the line");
   nlohmann::json name = nlohmann::json::array();
-  for (const char* member : {"cell", "prompt", "round"})
+  for (const char* member : {"cell", "prompt", "round"}) {
     name.push_back(json->value(member, nlohmann::json()));
-  if (json->contains("oracle")) {
-    for (const char* member : {"pair", "temperature", "size"}) {
-      name.push_back((*json)["oracle"].value(member, nlohmann::json()));
-    }
   }
   return name.dump();
 }
@@ -96,23 +84,13 @@ void add_prompts(std::string& text, std::set<std::string>& known, const fs::path
   }
 }
 
-/// Places of the common prompts in either study's plan.
-struct CommonPrompts {
-  std::vector<std::int32_t> first, second;
-};
-
-CommonPrompts common_prompts(const StoredStudy& a, const StoredStudy& b) {
-  std::map<std::string, std::int32_t> of_b;
-  for (const std::int32_t p : complete_prompts(b.results)) {
-    of_b[b.file.plan.prompts[p].id] = p;
-  }
-  CommonPrompts common;
-  for (const std::int32_t p : complete_prompts(a.results)) {
-    const auto found = of_b.find(a.file.plan.prompts[p].id);
-    if (found == of_b.end()) continue;
-    common.first.push_back(p);
-    common.second.push_back(found->second);
-  }
+/// Those that are complete in both, in the first one's order.
+std::vector<std::string> common_prompts(const StoredStudy& a, const StoredStudy& b) {
+  std::vector<std::string> common = complete_prompts(a.results);
+  const std::vector<std::string> others = complete_prompts(b.results);
+  std::erase_if(common, [&](const std::string& id) {
+    return std::ranges::find(others, id) == others.end();
+  });
   return common;
 }
 
@@ -140,38 +118,32 @@ std::string values_of(const std::string& difference) {
 bool is_same_text(const StoredStudy& a, const StoredStudy& b, const std::string& pair) {
   for (const char* name : {"prompt_tokens", "max_new_tokens", "ignore_eos", "repetition_penalty",
                            "top_k", "top_p", "min_p"}) {
-    if (a.file.fixed.value(name, nlohmann::ordered_json()) !=
-        b.file.fixed.value(name, nlohmann::ordered_json())) {
+    if (a.file.fixed.value(name, nlohmann::json()) !=
+        b.file.fixed.value(name, nlohmann::json())) {
       return false;
     }
   }
-  const auto target = [&](const StoredStudy& study) {
-    return study.file.pairs.at(pair).at("target").at("fingerprint");
-  };
-  return target(a) == target(b);
+  const std::string target = model_name("target", pair);
+  return a.file.inputs.at(target).fingerprint == b.file.inputs.at(target).fingerprint;
 }
 
 void compare_texts(StudyComparison& comparison, const StoredStudy& a, const StoredStudy& b) {
   std::map<std::string, const Cell*> bound;
   for (const Cell& cell : a.file.plan.cells) {
-    if (is_bound(cell) && b.file.pairs.contains(cell.pair) && is_same_text(a, b, cell.pair)) {
-      bound[cell.key()] = &cell;
-    }
+    const bool in_both = b.file.inputs.contains(model_name("target", cell.pair));
+    if (is_bound(cell) && in_both && is_same_text(a, b, cell.pair)) bound[cell.key()] = &cell;
   }
   std::map<std::pair<std::string, std::string>, const Result*> expected;
   for (const Result& result : a.results.results()) {
-    if (result.round != 0 || !bound.contains(result.cell)) continue;
-    expected[{result.cell, a.file.plan.prompts[result.prompt].id}] = &result;
+    const bool counts = result.round == 0 && bound.contains(result.cell);
+    if (counts) expected[{result.cell, result.prompt}] = &result;
   }
   for (const Result& result : b.results.results()) {
-    if (result.round != 0) continue;
-    const std::string& id = b.file.plan.prompts[result.prompt].id;
-    const auto found = expected.find({result.cell, id});
-    if (found == expected.end()) continue;
+    const auto found = expected.find({result.cell, result.prompt});
+    if (result.round != 0 || found == expected.end()) continue;
     ++comparison.texts;
-    if (auto divergence = first_divergence(*found->second, result)) {
-      divergence->prompt_id = id;
-      comparison.divergences.push_back(std::move(*divergence));
+    if (const auto divergence = first_divergence(*found->second, result)) {
+      comparison.divergences.push_back(*divergence);
     }
   }
 }
@@ -198,10 +170,7 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   std::set<std::string> known, known_prompts;
   for (const StoredStudy& study : all) {
     add_missing(file, study.file);
-    for (const std::string& note : study.file.notes) {
-      auto& notes = file.notes;
-      if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
-    }
+    add_missing(file.notes, study.file.notes, std::identity());
     add_plan(file.plan, study.file.plan);
     add_prompts(prompts, known_prompts, study.path / prompts_name);
     for (const StoredLine& line : read_results(study.path / results_name)) {
@@ -220,16 +189,16 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
 }
 
 StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& second) {
-  const CommonPrompts prompts = common_prompts(first, second);
+  const std::vector<std::string> prompts = common_prompts(first, second);
   const auto both = [&] {
     return cat(quote(first.path.string()), " and ", quote(second.path.string()));
   };
-  if (prompts.first.empty()) {
+  if (prompts.empty()) {
     throw_usage(cat("study compare: ", both(), " have no finished prompt in common; study the ",
                     "same prompts"));
   }
   StudyComparison comparison;
-  comparison.prompts = static_cast<std::int32_t>(prompts.first.size());
+  comparison.prompts = static_cast<std::int32_t>(prompts.size());
   std::set<std::string> of_second;
   for (const Cell* cell : rows_of(second.file.plan)) of_second.insert(cell->row_key());
   std::vector<PromptColumns> columns;
@@ -240,8 +209,8 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
       comparison.only_first.push_back(key);
       continue;
     }
-    columns.push_back(columns_of(first.results, key, prompts.first));
-    columns.push_back(columns_of(second.results, key, prompts.second));
+    columns.push_back(columns_of(first.results, key, prompts));
+    columns.push_back(columns_of(second.results, key, prompts));
     which.emplace_back(columns.size() - 2, columns.size() - 1);
     const PromptColumns &a = columns[columns.size() - 2], &b = columns.back();
     comparison.rows.push_back({*cell,

@@ -9,28 +9,24 @@
 
 #include "coppice.h"
 #include "study/advise/check.h"
-#include "study/advise/prediction.h"
 
 namespace coppice::study {
 
-/// Fewest new tokens of a prompt: the last of them are left out, where trees are cut short.
+/// Fewest new tokens of a prompt: where texts end trees are cut short.
 inline constexpr std::int32_t fewest_new_tokens = 24;
 
 struct AdviceRequest {
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
   GenerateOptions sampling;
-  std::int32_t new_tokens = 96;  ///< of each prompt and sampled policy, and of each checked one
-  bool check = true;             ///< let runs against plain decoding decide
+  std::int32_t new_tokens = 96;  ///< of each prompt, by each setting that is tried on it
+  bool check = true;             ///< let rounds against plain decoding decide
   std::int32_t rounds = 3;       ///< of the check
   /// What Sequoia's trees are planned for; empty: it is measured on the prompts.
   std::vector<double> acceptance_vector;
-  /// Whether what the sampled steps took by the clock scales the cost table and adds what steps
-  /// cost beside the models. Without, the advice depends on the table and the texts alone.
-  bool follow_clock = true;
   std::function<void(const std::string& what, double fraction)> progress;
   std::function<bool()> stop;  ///< asked between steps; true ends it, Advice::stopped being set
-  /// In the place of the check's runs, for tests: a machine of any speed and noise.
+  /// In the place of all runs, for tests: a machine of any speed and noise.
   std::function<Trial(const GenerateOptions& options, std::size_t prompt)> run;
 };
 
@@ -38,16 +34,14 @@ struct Advice {
   std::string device, dtype;
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
-  std::int32_t prefix = 0;                                 ///< text length that is priced
-  double target_seconds = 0.0, target_wide_seconds = 0.0;  ///< table: 1 row, 17 rows
-  double draft_seconds = 0.0;                              ///< table: 1 row
-  ClockCalibration calibration;
+  /// By the cost table, of passes of 1 and 17 rows, at the usual length of the texts.
+  double target_seconds = 0.0, target_wide_seconds = 0.0, draft_seconds = 0.0;
   std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
-  Prediction plain;
-  std::vector<Prediction> candidates;  ///< by policy and size; equal trees have equal figures
-  /// The verdict: of the check if there was one, else of the predictions. Plain if nothing pays;
-  /// tree_size 0 with a policy: automatic sizes, of which nothing is predicted.
-  Prediction advised;
+  Candidate plain;
+  std::vector<Candidate> candidates;  ///< by policy and size
+  /// The verdict: of the check if there was one, else of the short runs. Plain if nothing pays;
+  /// tree_size 0 with a policy: automatic sizes.
+  Candidate advised;
   bool pays = false;
   std::optional<Check> check;
   bool stopped = false;  ///< nothing else holds then
@@ -59,7 +53,7 @@ void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_t
 
 /// Throws Error: usage without prompts or draft, for sampling options out of range, or as
 /// require_room(), before anything is measured; failure where there is too little free KV memory to
-/// measure in, where measured costs are not positive, or where memory or context ends a text.
+/// measure in, or where memory or context ends a text.
 Advice advise(Engine& engine, const AdviceRequest& request);
 
 /// Largest tree of a candidate: what engines must be loaded for.

@@ -7,15 +7,6 @@
 namespace coppice::study {
 namespace {
 
-double rate(const Trial& sum) { return sum.tokens / sum.seconds; }
-
-void add(const Trial& trial, Trial& sum) {
-  sum.tokens += trial.tokens;
-  sum.seconds += trial.seconds;
-  sum.steps += trial.steps;
-  sum.judged += trial.judged;
-}
-
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
@@ -24,7 +15,7 @@ double median(std::vector<double> values) {
 
 void choose(Check& check) {
   for (std::size_t s = 1; s < check.settings.size(); ++s) {
-    const CheckedPrediction& one = check.settings[s];
+    const Candidate& one = check.settings[s];
     if (one.speedup < least_speedup) continue;
     if (one.lowest <= 1.0) {
       check.undecided = true;
@@ -37,8 +28,19 @@ void choose(Check& check) {
 
 }  // namespace
 
+Trial& Trial::operator+=(const Trial& other) {
+  tokens += other.tokens;
+  seconds += other.seconds;
+  steps += other.steps;
+  judged += other.judged;
+  drafted += other.drafted;
+  draft_seconds += other.draft_seconds;
+  verify_seconds += other.verify_seconds;
+  return *this;
+}
+
 std::optional<Check> confirm(
-    std::vector<CheckedPrediction> settings, std::size_t prompts, std::int32_t rounds,
+    std::vector<Candidate> settings, std::size_t prompts, std::int32_t rounds,
     const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
                                              std::int32_t round)>& run) {
   Check check;
@@ -46,7 +48,6 @@ std::optional<Check> confirm(
   check.rounds = rounds;
   const std::size_t count = check.settings.size();
   std::vector<std::vector<double>> rates(count);  // by setting, by round
-  std::vector<Trial> all(count);
   for (std::int32_t round = 0; round < rounds; ++round) {
     std::vector<Trial> sums(count);
     for (std::size_t prompt = 0; prompt < prompts; ++prompt) {
@@ -55,21 +56,19 @@ std::optional<Check> confirm(
         const std::size_t s = (turn + prompt + static_cast<std::size_t>(round)) % count;
         const std::optional<Trial> trial = run(s, prompt, round);
         if (!trial) return std::nullopt;
-        add(*trial, sums[s]);
+        sums[s] += *trial;
       }
     }
     for (std::size_t s = 0; s < count; ++s) {
       if (!(sums[s].seconds > 0.0)) {
         throw_failure("advise: a run took no time by the clock; raise --max-new-tokens");
       }
-      rates[s].push_back(rate(sums[s]));
-      add(sums[s], all[s]);
+      rates[s].push_back(sums[s].tokens_per_second());
+      check.settings[s].measured += sums[s];
     }
   }
   for (std::size_t s = 0; s < count; ++s) {
-    CheckedPrediction& one = check.settings[s];
-    one.measured = rate(all[s]);
-    one.measured_length = all[s].steps > 0.0 ? all[s].judged / all[s].steps : 0.0;
+    Candidate& one = check.settings[s];
     std::vector<double> ratios;
     for (std::size_t r = 0; r < rates[s].size(); ++r) ratios.push_back(rates[s][r] / rates[0][r]);
     one.speedup = median(ratios);

@@ -1,4 +1,4 @@
-// Runs that confirm a prediction or refute it: candidates against plain decoding, alternately.
+// Settings run alternately: which of them is faster than plain decoding, and how surely.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coppice.h"
-#include "study/advise/prediction.h"
+#include "engine/policy_options.h"
 
 namespace coppice::study {
 
@@ -18,24 +18,36 @@ inline constexpr double least_speedup = 1.02;
 /// machine.
 inline constexpr double noisy_ratio = 1.2;
 
-/// What a run brought, prefill left out.
+/// What runs brought, prefill left out.
 struct Trial {
   double tokens = 0.0, seconds = 0.0;
-  double steps = 0.0, judged = 0.0;  ///< tokens judged good, bonus tokens included
+  double steps = 0.0, judged = 0.0;  ///< judged: tokens judged good, bonus tokens included
+  double drafted = 0.0;              ///< draft tokens
+  double draft_seconds = 0.0, verify_seconds = 0.0;
+
+  Trial& operator+=(const Trial& other);
+  double tokens_per_second() const { return seconds > 0.0 ? tokens / seconds : 0.0; }
+  double accepted_length() const { return steps > 0.0 ? judged / steps : 1.0; }
 };
 
-/// What was foretold of a setting, and what its runs made.
-struct CheckedPrediction {
-  Prediction foretold;  ///< of automatic sizes (a policy without tree_size) no figures
-  double measured = 0.0, measured_length = 0.0;  ///< tokens per second, over all rounds
+/// A setting, what it made in short runs, and what it made in the rounds of a check.
+struct Candidate {
+  Policy policy = Policy::none;
+  std::int32_t tree_size = 0;   ///< 0: automatic, or plain
+  std::int32_t tree_depth = 0;  ///< sequoia's bound
+  Trial sampled = {};           ///< of automatic sizes nothing is sampled
+  double sampled_speedup = 1.0;  ///< over plain decoding on the same prompts
+  // Of the check:
+  Trial measured = {};  ///< over all rounds
   /// Over plain decoding of the same round: the median of the rounds, the least, the greatest.
   double speedup = 1.0, lowest = 1.0, highest = 1.0;
 
-  bool is_predicted() const { return foretold.tokens_per_second > 0.0; }
+  bool plain() const { return policy == Policy::none; }
+  bool is_sampled() const { return sampled.seconds > 0.0; }
 };
 
 struct Check {
-  std::vector<CheckedPrediction> settings;  ///< the first is plain decoding
+  std::vector<Candidate> settings;  ///< the first is plain decoding
   std::int32_t rounds = 0;
   double plain_slowest = 0.0, plain_fastest = 0.0;  ///< tokens per second by round
   /// The setting of greatest speed-up among those that were faster than plain decoding in every
@@ -51,7 +63,7 @@ struct Check {
 /// setting's place, the prompt's and the round; nullopt from it ends the check, and so this.
 /// Throws Error(failure) for a run that took no time.
 std::optional<Check> confirm(
-    std::vector<CheckedPrediction> settings, std::size_t prompts, std::int32_t rounds,
+    std::vector<Candidate> settings, std::size_t prompts, std::int32_t rounds,
     const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
                                              std::int32_t round)>& run);
 

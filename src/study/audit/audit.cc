@@ -142,7 +142,7 @@ class Audit {
       finding.setting = setting.name;
       finding.samples = sampling.samples();
       finding.accepted_length = sampling.statistics().accepted_length();
-      finding.tree_size = sampling.statistics().tree_size();
+      finding.tree_size_mean = sampling.statistics().tree_size();
       finding.events = sampling.test(report_.significance);
       finding.not_tested = why_untested(finding.events);
       report_.all_tested = report_.all_tested && finding.not_tested.empty();
@@ -153,7 +153,7 @@ class Audit {
     const std::vector<double> adjusted = holm_adjusted(p_values);
     auto next = adjusted.begin();
     for (LawFinding& finding : report_.laws) {
-      finding.holds = finding.largest_variation <= finding.variation_bound;
+      finding.holds = finding.pass_variation_largest <= finding.pass_variation_bound;
       for (EventFinding& event : finding.events) {
         event.biased = *next++ <= familywise_error;
         finding.holds = finding.holds && !event.biased;
@@ -196,7 +196,7 @@ class Audit {
       const AuditSetting* chosen = nullptr;
       for (std::size_t s = 0; s < request_.settings.size(); ++s) {
         if (request_.settings[s].options.acceptance != acceptance) continue;
-        if (largest != nullptr && report_.laws[s].tree_size <= largest->tree_size) continue;
+        if (largest != nullptr && report_.laws[s].tree_size_mean <= largest->tree_size_mean) continue;
         largest = &report_.laws[s];
         chosen = &request_.settings[s];
       }
@@ -231,7 +231,7 @@ class Audit {
           *std::ranges::min_element(events, {}, [](const auto& e) { return e.fit.p_value; });
       finding.event = worst.event;
       finding.fit = worst.fit;
-      finding.samples = sampling.samples();
+      finding.drawn = sampling.samples();
       finding.caught = worst.fit.p_value <= report_.significance;
       if (finding.caught) break;
     }

@@ -54,30 +54,50 @@ struct EventFinding {
   bool biased = false;         ///< Holm over all tests of the audit
   /// Whether some bias was sure to be seen.
   bool tested() const { return smallest_bias < 1.0; }
+
+  static void members(auto& self, auto visit) {
+    visit("event", self.event);
+    Fit::members(self.fit, visit);
+    visit("smallest_bias", self.smallest_bias);
+    visit("biased", self.biased);
+  }
 };
 
 struct LawFinding {
   std::string setting;
   std::int64_t samples = 0;
   double accepted_length = 0.0;
-  double tree_size = 0.0;
+  double tree_size_mean = 0.0;
   std::vector<EventFinding> events;
   // The target's law at a tree's nodes against the one by a plain pass, no sampling involved:
-  std::int64_t nodes = 0;
-  double mean_variation = 0.0, largest_variation = 0.0;
-  double variation_bound = 1.0;  ///< what rounding allows; 1 where a filter may cut elsewhere
+  std::int64_t pass_nodes = 0;
+  double pass_variation_mean = 0.0, pass_variation_largest = 0.0;
+  double pass_variation_bound = 1.0;  ///< what rounding allows; 1 where a filter may cut elsewhere
   bool holds = true;
   /// Why nothing is shown where nothing was seen: no event is tested. Empty: some are.
   std::string not_tested;
+
+  COPPICE_MEMBERS(setting, samples, accepted_length, tree_size_mean, events, pass_nodes,
+                  pass_variation_mean, pass_variation_largest, pass_variation_bound, holds,
+                  not_tested)
 };
 
 struct FaultFinding {
   std::string setting;
   std::string fault;
-  std::int64_t samples = 0;  ///< drawn until it was caught
-  std::string event;         ///< the test of the smallest p-value
-  Fit fit;
   bool caught = false;
+  std::int64_t drawn = 0;  ///< samples until it was caught
+  std::string event;       ///< the test of the smallest p-value
+  Fit fit;
+
+  static void members(auto& self, auto visit) {
+    visit("setting", self.setting);
+    visit("fault", self.fault);
+    visit("caught", self.caught);
+    visit("drawn", self.drawn);
+    visit("event", self.event);
+    Fit::members(self.fit, visit);
+  }
 };
 
 struct AuditDivergence {
@@ -96,13 +116,16 @@ struct AuditDivergence {
 /// One setting's texts against plain decoding, token for token.
 struct TextFinding {
   std::string setting;
-  std::int64_t asked = 0;   ///< tokens of all prompts
-  std::int64_t tokens = 0;  ///< compared: fewer where context or KV memory ended texts
+  std::int64_t asked_tokens = 0;  ///< of all prompts
+  std::int64_t tokens = 0;        ///< compared: fewer where context or KV memory ended texts
   double accepted_length = 0.0;
   std::vector<AuditDivergence> divergences;
   bool holds = true;        ///< all are near-ties
   std::string not_tested;   ///< why nothing was compared; empty: something was
   std::string ended_early;  ///< what ended texts before all asked tokens; empty: nothing
+
+  COPPICE_MEMBERS(setting, asked_tokens, tokens, accepted_length, divergences, holds, not_tested,
+                  ended_early)
 };
 
 struct AuditReport {

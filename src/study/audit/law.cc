@@ -226,8 +226,8 @@ void LawSampling::check_passes(LawFinding& finding) {
       if (const TokenLaw* law = laws_.find(text)) {
         const double apart = variation(view.target.distribution(node), law->probability);
         sum += apart;
-        finding.largest_variation = std::max(finding.largest_variation, apart);
-        ++finding.nodes;
+        finding.pass_variation_largest = std::max(finding.pass_variation_largest, apart);
+        ++finding.pass_nodes;
       }
       if (i == view.verdict.path.size()) break;
       node = view.verdict.path[i];
@@ -239,13 +239,15 @@ void LawSampling::check_passes(LawFinding& finding) {
       draw_text(p, i * prompts_.size() + p);
     }
   }
-  if (finding.nodes > 0) finding.mean_variation = sum / static_cast<double>(finding.nodes);
+  if (finding.pass_nodes > 0) {
+    finding.pass_variation_mean = sum / static_cast<double>(finding.pass_nodes);
+  }
   const bool filters = options_.sampling.filters();
   if (!filters) {
     // Logits that move by up to r against each other multiply odds by up to exp(r / temperature):
     // no event's probability p moves by more than between the logistic of -x and of x, x half that.
     const double x = 0.5 * laws_.rounding() / options_.sampling.temperature;
-    finding.variation_bound = std::tanh(0.5 * x);
+    finding.pass_variation_bound = std::tanh(0.5 * x);
   }
 }
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "study/audit/audit.h"
@@ -34,7 +34,7 @@ std::string law_section(const AuditReport& report) {
       report.significance, stated_power);
   for (const LawFinding& law : report.laws) {
     text += line("%s: %lld texts, accepted length %.2f, tree size %.1f: %s\n", law.setting.c_str(),
-                 static_cast<long long>(law.samples), law.accepted_length, law.tree_size,
+                 static_cast<long long>(law.samples), law.accepted_length, law.tree_size_mean,
                  state_of(law).c_str());
     text += line("  %-16s %8s %5s %10s %5s %9s  %-15s %s\n", "event", "samples", "laws",
                  "chi-square", "df", "p", "TV", "smallest bias");
@@ -52,9 +52,9 @@ std::string law_section(const AuditReport& report) {
     text += line(
         "  passes: the target's law at %lld tree nodes against plain passes: TV %.2g on "
         "average, at most %.2g",
-        static_cast<long long>(law.nodes), law.mean_variation, law.largest_variation);
-    if (law.variation_bound < 1.0) text += line(" (rounding allows %.2g)", law.variation_bound);
-    if (law.largest_variation > law.variation_bound) text += "  WRONG";
+        static_cast<long long>(law.pass_nodes), law.pass_variation_mean, law.pass_variation_largest);
+    if (law.pass_variation_bound < 1.0) text += line(" (rounding allows %.2g)", law.pass_variation_bound);
+    if (law.pass_variation_largest > law.pass_variation_bound) text += "  WRONG";
     text += "\n\n";
   }
   return text;
@@ -73,7 +73,7 @@ std::string fault_section(const AuditReport& report) {
                    "p", "TV", "event");
     }
     text += line("  %-52s %-17s %8lld %9.2g %7.4f  %s\n", f.fault.c_str(),
-                 f.caught ? "caught" : "not visible here", static_cast<long long>(f.samples),
+                 f.caught ? "caught" : "not visible here", static_cast<long long>(f.drawn),
                  f.fit.p_value, f.fit.total_variation, f.event.c_str());
   }
   return text + '\n';
@@ -95,9 +95,9 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
         line("%s: %lld tokens, accepted length %.2f, %zu divergences, %lld of them near-ties%s\n",
              t.setting.c_str(), static_cast<long long>(t.tokens), t.accepted_length,
              t.divergences.size(), static_cast<long long>(ties), t.holds ? "" : ": WRONG");
-    if (t.tokens < t.asked) {
+    if (t.tokens < t.asked_tokens) {
       text += line("  only %lld of %lld tokens were compared: %s ended texts\n",
-                   static_cast<long long>(t.tokens), static_cast<long long>(t.asked),
+                   static_cast<long long>(t.tokens), static_cast<long long>(t.asked_tokens),
                    t.ended_early.c_str());
     }
     for (const AuditDivergence& d : t.divergences) {
@@ -135,16 +135,15 @@ std::string verdict(const AuditReport& report) {
   return text + '\n';
 }
 
-// JSON has no infinity.
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(x > 0 ? "inf" : "-inf"); }
-
-// null for none.
-Json reason(const std::string& why) { return why.empty() ? Json() : Json(why); }
-
-Json json_of(const Fit& fit) {
-  Json json = fit;
-  json["chi_square"] = number(fit.chi_square);
-  return json;
+/// Findings as JSON, with null for reasons that there are none of.
+Json json_of(const auto& findings, std::initializer_list<const char*> reasons) {
+  Json list = findings;
+  for (Json& one : list) {
+    for (const char* reason : reasons) {
+      if (one[reason] == "") one[reason] = nullptr;
+    }
+  }
+  return list;
 }
 
 }  // namespace
@@ -157,52 +156,6 @@ std::string to_text(const AuditReport& report, const Engine& engine) {
 }
 
 std::string to_json(const AuditReport& report) {
-  Json laws = Json::array(), faults = Json::array(), texts = Json::array();
-  for (const LawFinding& law : report.laws) {
-    Json events = Json::array();
-    for (const EventFinding& e : law.events) {
-      Json event = {{"event", e.event}};
-      event.update(json_of(e.fit));
-      event["smallest_bias"] = e.smallest_bias;
-      event["biased"] = e.biased;
-      events.push_back(std::move(event));
-    }
-    laws.push_back({{"setting", law.setting},
-                    {"samples", law.samples},
-                    {"accepted_length", law.accepted_length},
-                    {"tree_size_mean", law.tree_size},
-                    {"events", std::move(events)},
-                    {"pass_nodes", law.nodes},
-                    {"pass_variation_mean", law.mean_variation},
-                    {"pass_variation_largest", law.largest_variation},
-                    {"pass_variation_bound", law.variation_bound},
-                    {"holds", law.holds},
-                    {"not_tested", reason(law.not_tested)}});
-  }
-  for (const FaultFinding& f : report.faults) {
-    Json fault = {{"setting", f.setting},
-                  {"fault", f.fault},
-                  {"caught", f.caught},
-                  {"drawn", f.samples},
-                  {"event", f.event}};
-    fault.update(json_of(f.fit));
-    faults.push_back(std::move(fault));
-  }
-  for (const TextFinding& t : report.texts) {
-    Json divergences = Json::array();
-    for (const AuditDivergence& d : t.divergences) {
-      divergences.push_back(d);
-      divergences.back()["gap"] = number(d.gap);
-    }
-    texts.push_back({{"setting", t.setting},
-                     {"asked_tokens", t.asked},
-                     {"tokens", t.tokens},
-                     {"accepted_length", t.accepted_length},
-                     {"divergences", std::move(divergences)},
-                     {"holds", t.holds},
-                     {"not_tested", reason(t.not_tested)},
-                     {"ended_early", reason(t.ended_early)}});
-  }
   return Json{{"lossless", report.lossless()},
               {"law_holds", report.law_holds},
               {"texts_hold", report.texts_hold},
@@ -216,9 +169,9 @@ std::string to_json(const AuditReport& report) {
               {"familywise_error", familywise_error},
               {"significance", report.significance},
               {"power", stated_power},
-              {"laws", std::move(laws)},
-              {"texts", std::move(texts)},
-              {"faults", std::move(faults)},
+              {"laws", json_of(report.laws, {"not_tested"})},
+              {"texts", json_of(report.texts, {"not_tested", "ended_early"})},
+              {"faults", report.faults},
               {"version", version()}}
              .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";

@@ -51,7 +51,7 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
     request.max_new_tokens = tokens;
     const Generation plain = engine.generate(text, request);
     request.speculation = options.speculation;
-    finding.asked += tokens;
+    finding.asked_tokens += tokens;
     if (plain.finish_reason != FinishReason::length) {
       finding.ended_early = name_of(plain.finish_reason);
     }

@@ -110,14 +110,16 @@ bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
   return true;
 }
 
-std::map<std::string, std::vector<double>> CellAcceptance::vectors() const {
-  std::map<std::string, std::vector<double>> vectors;
+std::map<std::string, GenerateOptions> CellAcceptance::requests() const {
+  std::map<std::string, GenerateOptions> requests;
   for (const Cell& cell : request_.cells) {
-    if (!needs_acceptance(cell) || cell.pair != name_) continue;
-    vectors[cell.key()] =
-        vector_to_plan_for(setting_for(file_, *pair_, cell.request(request_.shared)));
+    if (cell.pair != name_) continue;
+    GenerateOptions& request = requests[cell.key()] = cell.request(request_.shared);
+    if (!needs_acceptance(cell)) continue;
+    std::get<Sequoia>(request.speculation).acceptance =
+        vector_to_plan_for(setting_for(file_, *pair_, request));
   }
-  return vectors;
+  return requests;
 }
 
 // What the vectors were measured on.

@@ -17,8 +17,10 @@ Group group_of(const Cell& cell) {
   return {cell.pair, cell.temperature, acceptance};
 }
 
+using Reference = std::tuple<Group, std::uint64_t, std::string>;
+
 /// The text that a cell's must repeat: where it is drawn, that of its own seed.
-std::tuple<Group, std::uint64_t, std::int32_t> reference_of(const Cell& cell, std::int32_t prompt) {
+Reference reference_of(const Cell& cell, const std::string& prompt) {
   return {group_of(cell), cell.temperature == 0.0 ? 0 : cell.seed, prompt};
 }
 
@@ -45,15 +47,13 @@ std::optional<Divergence> first_divergence(const Result& expected, const Result&
       const TokenId at_a = i < a.tokens.size() ? a.tokens[i] : -1;
       const TokenId at_b = i < b.tokens.size() ? b.tokens[i] : -1;
       if (at_a == at_b) continue;
-      Divergence divergence;
-      divergence.cell = found.cell;
-      divergence.prompt = found.prompt;
-      divergence.round = found.round;
-      divergence.turn = static_cast<std::int32_t>(t);
-      divergence.position = static_cast<std::int32_t>(i);
-      divergence.expected = at_a;
-      divergence.found = at_b;
-      return divergence;
+      return Divergence{found.cell,
+                        found.prompt,
+                        found.round,
+                        static_cast<std::int32_t>(t),
+                        static_cast<std::int32_t>(i),
+                        at_a,
+                        at_b};
     }
     // Later turns follow another text.
     if (is_cut(a) || is_cut(b)) return std::nullopt;
@@ -83,7 +83,7 @@ std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results&
   std::ranges::sort(ordered, [](const Result* a, const Result* b) {
     return std::tie(a->prompt, a->round, a->cell) < std::tie(b->prompt, b->round, b->cell);
   });
-  decltype(std::map<decltype(reference_of({}, 0)), const Result*>()) references;
+  std::map<Reference, const Result*> references;
   for (const Result* result : ordered) {
     const Cell& cell = *cell_of.at(result->cell);
     if (cell.plain()) references.emplace(reference_of(cell, result->prompt), result);
@@ -95,7 +95,6 @@ std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results&
     Agreement& agreement = agreements[place.at(group_of(cell))];
     ++agreement.texts;
     if (auto divergence = first_divergence(*reference->second, *result)) {
-      divergence->prompt_id = results.plan().prompts[result->prompt].id;
       agreement.divergences.push_back(std::move(*divergence));
     }
   }

@@ -15,9 +15,8 @@ namespace coppice::study {
 
 /// Where a text first departs from the one it must repeat.
 struct Divergence {
-  std::string cell;       ///< Cell::key() of the text that departs
-  std::string prompt_id;  ///< StudyPrompt::id
-  std::int32_t prompt = 0, round = 0;
+  std::string cell, prompt;           ///< of the text that departs, as in Result
+  std::int32_t round = 0;
   std::int32_t turn = 0;              ///< from 0
   std::int32_t position = 0;          ///< of the turn's new tokens, from 0
   TokenId expected = -1, found = -1;  ///< -1: the text had ended
@@ -26,8 +25,8 @@ struct Divergence {
 /// Whether a cell's texts are bound to repeat those of plain decoding.
 bool is_bound(const Cell& cell);
 
-/// Where `found` departs from `expected`; the prompt's id is left to the caller. nullopt: nowhere,
-/// or not before one of them was ended by the context or the KV memory.
+/// Where `found` departs from `expected`. nullopt: nowhere, or not before one of them was ended by
+/// the context or the KV memory.
 std::optional<Divergence> first_divergence(const Result& expected, const Result& found);
 
 /// The texts of a temperature and a model pair that must agree with those of plain decoding.

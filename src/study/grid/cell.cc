@@ -7,6 +7,16 @@
 #include "study/number_text.h"
 
 namespace coppice::study {
+
+std::string option_text(std::int32_t count) { return count > 0 ? std::to_string(count) : ""; }
+std::string option_text(double number) { return number > 0.0 ? number_text(number) : ""; }
+std::string option_text(const std::vector<std::int32_t>& widths) {
+  std::string text;
+  for (const std::int32_t width : widths) text += cat(text.empty() ? "" : " ", width);
+  return text;
+}
+std::string option_text(const std::filesystem::path& file) { return file.string(); }
+
 std::string Cell::name() const { return policy_name(policy, plain_values); }
 
 std::string Cell::row_key() const {
@@ -15,13 +25,10 @@ std::string Cell::row_key() const {
     if (widths.empty() && tree.empty()) {
       key += cat(" size=", tree_size > 0 ? std::to_string(tree_size) : "auto");
     }
-    if (tree_depth > 0) key += cat(" depth=", tree_depth);
-    if (beam_width > 0) key += cat(" beam=", beam_width);
-    if (threshold > 0.0) key += cat(" threshold=", number_text(threshold));
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      key += cat(i == 0 ? " widths=" : ",", widths[i]);
-    }
-    if (!tree.empty()) key += cat(" tree=", quote(tree.string()));
+    for_each_option([&](PolicyOption, const char* option, auto member) {
+      const std::string text = option_text(this->*member);
+      if (!text.empty()) key += cat(' ', option, '=', text);
+    });
   }
   key += cat(" temperature=", number_text(temperature));
   if (!plain() && draft_temperature >= 0.0) {
@@ -103,23 +110,19 @@ std::string policy_name(Policy policy, bool plain_values) {
 PolicyOptions taken_by(Policy policy, const PolicyOptions& given) {
   PolicyOptions taken;
   taken.policy = policy;
-  if (takes(policy, PolicyOption::widths)) taken.widths = given.widths;
-  if (takes(policy, PolicyOption::tree)) taken.tree = given.tree;
-  if (takes(policy, PolicyOption::beam_width)) taken.beam_width = given.beam_width;
-  if (takes(policy, PolicyOption::threshold)) taken.threshold = given.threshold;
-  const bool shaped = !taken.widths.empty() || !taken.tree.empty();
-  if (takes(policy, PolicyOption::tree_depth) && !shaped) taken.tree_depth = given.tree_depth;
+  Cell::for_each_option([&](PolicyOption option, const char*, auto member) {
+    if (takes(policy, option)) taken.*member = given.*member;
+  });
+  if (!taken.widths.empty() || !taken.tree.empty()) taken.tree_depth = 0;
   return taken;
 }
 
 void require_takers(const PolicyOptions& given, const std::vector<Policy>& chosen) {
-  for (const auto& [option, is_given] : {std::pair{PolicyOption::threshold, given.threshold != 0.0},
-                                         {PolicyOption::widths, !given.widths.empty()},
-                                         {PolicyOption::tree, !given.tree.empty()},
-                                         {PolicyOption::tree_depth, given.tree_depth != 0},
-                                         {PolicyOption::beam_width, given.beam_width != 0}}) {
-    if (is_given) require_any(name_of(option), takers_of(option), chosen);
-  }
+  Cell::for_each_option([&](PolicyOption option, const char*, auto member) {
+    if (given.*member != PolicyOptions().*member) {
+      require_any(name_of(option), takers_of(option), chosen);
+    }
+  });
 }
 
 void require_any(const std::string& option, const std::vector<Policy>& takers,

@@ -41,10 +41,26 @@ struct Cell : PolicyOptions {
   std::string plain_row_key() const;
   /// `shared`: what all requests of a study share, which are length, filters and penalty.
   GenerateOptions request(GenerateOptions shared) const;
+  /// Visits each option that some policies take, with its name as files have it and the member:
+  /// visit(PolicyOption::tree_depth, "tree_depth", &PolicyOptions::tree_depth).
+  static void for_each_option(auto visit) {
+    visit(PolicyOption::tree_depth, "tree_depth", &PolicyOptions::tree_depth);
+    visit(PolicyOption::beam_width, "beam_width", &PolicyOptions::beam_width);
+    visit(PolicyOption::threshold, "threshold", &PolicyOptions::threshold);
+    visit(PolicyOption::widths, "widths", &PolicyOptions::widths);
+    visit(PolicyOption::tree, "tree", &PolicyOptions::tree);
+  }
+
   /// All but the policy, which stands first in a file.
   COPPICE_MEMBERS(tree_size, given_size, temperature, draft_temperature, acceptance, seed,
                   tree_depth, beam_width, threshold, widths, tree, pair)
 };
+
+// Values of options as texts, empty for those that are not given.
+std::string option_text(std::int32_t count);
+std::string option_text(double number);
+std::string option_text(const std::vector<std::int32_t>& widths);
+std::string option_text(const std::filesystem::path& file);
 
 void to_json(nlohmann::ordered_json& json, const Cell& cell);
 /// Throws what nlohmann::json throws, or Error, for anything that to_json() does not make.

@@ -4,55 +4,17 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
-#include "base/error.h"
 #include "verify/children.h"
 
 namespace coppice::study {
 namespace {
 
-nlohmann::json json_of(const Examined& e) {
-  return nlohmann::json::array({e.examined, e.accepted, e.draft_prob, e.estimate});
-}
-
-[[noreturn]] void refuse(const char* what) { throw_failure(cat(what, " are out of range")); }
-
-Examined examined_from(const nlohmann::json& list, std::size_t first) {
-  Examined e;
-  e.examined = list.at(first).get<std::int64_t>();
-  e.accepted = list.at(first + 1).get<std::int64_t>();
-  e.draft_prob = list.at(first + 2).get<double>();
-  e.estimate = list.at(first + 3).get<double>();
-  const auto most = static_cast<double>(e.examined) * (1.0 + 1e-6);
-  const bool sound = e.examined > 0 && e.accepted >= 0 && e.accepted <= e.examined &&
-                     e.draft_prob >= 0.0 && e.draft_prob <= most && e.estimate >= 0.0 &&
-                     e.estimate <= most && list.size() == first + 4;
-  if (!sound) refuse("counts of examined tokens");
-  return e;
-}
-
-template <std::size_t n>
-nlohmann::json json_of(const std::array<Examined, n>& bins) {
-  nlohmann::json list = nlohmann::json::array();
-  for (std::size_t b = 0; b < n; ++b) {
-    if (bins[b].examined == 0) continue;
-    nlohmann::json entry = json_of(bins[b]);
-    entry.insert(entry.begin(), b);
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
-template <std::size_t n>
-void read_bins(const nlohmann::json& list, std::array<Examined, n>& bins) {
-  for (const nlohmann::json& entry : list) {
-    const auto bin = entry.at(0).get<std::size_t>();
-    if (bin >= n) refuse("bins");
-    bins[bin] += examined_from(entry, 1);
-  }
+template <typename Key, typename Count>
+void add_all(std::map<Key, Count>& sums, const std::map<Key, Count>& more) {
+  for (const auto& [key, count] : more) sums[key] += count;
 }
 
 std::size_t number_bin(float number) {
@@ -113,7 +75,7 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
          child = links.next_sibling(child)) {
       const auto c = static_cast<std::size_t>(child);
       const auto draft_prob = static_cast<double>(tree.draft_prob[c]);
-      ++joint[probability_bin(draft_prob)][probability_bin(static_cast<double>(target_prob[c]))];
+      ++joint[{probability_bin(draft_prob), probability_bin(static_cast<double>(target_prob[c]))}];
       if (!examined) continue;
       const bool accepted = walked[c] != 0;
       const double left = 1.0 - earlier;
@@ -139,78 +101,46 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
 }
 
 NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
-  const auto add_bins = [](auto& bins, const auto& others) {
-    for (std::size_t b = 0; b < bins.size(); ++b) bins[b] += others[b];
-  };
-  add_bins(by_draft_prob, other.by_draft_prob);
-  add_bins(by_estimate, other.by_estimate);
-  add_bins(by_chance, other.by_chance);
-  add_bins(by_number, other.by_number);
-  for (std::size_t b = 0; b < probability_bins; ++b) add_bins(joint[b], other.joint[b]);
-  for (const auto& [position, counts] : other.by_position) by_position[position] += counts;
+  add_all(by_draft_prob, other.by_draft_prob);
+  add_all(by_estimate, other.by_estimate);
+  add_all(by_position, other.by_position);
+  add_all(joint, other.joint);
+  add_all(by_chance, other.by_chance);
+  add_all(by_number, other.by_number);
   return *this;
 }
 
 Examined NodeCounts::total() const {
   Examined sum;
-  for (const Examined& bin : by_draft_prob) sum += bin;
+  for (const auto& [bin, examined] : by_draft_prob) sum += examined;
   return sum;
 }
 
-nlohmann::json to_json(const NodeCounts& counts) {
-  nlohmann::json positions = nlohmann::json::array();
-  for (const auto& [position, examined] : counts.by_position) {
-    nlohmann::json entry = json_of(examined);
-    entry.insert(entry.begin(), position.second);
-    entry.insert(entry.begin(), position.first);
-    positions.push_back(std::move(entry));
-  }
-  nlohmann::json joint = nlohmann::json::array();
-  for (std::size_t d = 0; d < probability_bins; ++d) {
-    for (std::size_t t = 0; t < probability_bins; ++t) {
-      if (counts.joint[d][t] > 0)
-        joint.push_back(nlohmann::json::array({d, t, counts.joint[d][t]}));
-    }
-  }
-  nlohmann::json numbers = nlohmann::json::array();
-  for (std::size_t b = 0; b < number_bins; ++b) {
-    const StepCount& one = counts.by_number[b];
-    if (one.steps > 0) numbers.push_back(nlohmann::json::array({b, one.steps, one.tokens}));
-  }
-  return {{"by_draft_prob", json_of(counts.by_draft_prob)},
-          {"by_chance", json_of(counts.by_chance)},
-          {"by_number", std::move(numbers)},
-          {"by_estimate", json_of(counts.by_estimate)},
-          {"by_position", std::move(positions)},
-          {"joint", std::move(joint)}};
-}
-
-NodeCounts node_counts_from(const nlohmann::json& json) {
-  NodeCounts counts;
-  read_bins(json.at("by_draft_prob"), counts.by_draft_prob);
-  read_bins(json.at("by_estimate"), counts.by_estimate);
-  // Results of earlier versions lack these two.
-  if (json.contains("by_chance")) read_bins(json.at("by_chance"), counts.by_chance);
-  for (const nlohmann::json& entry : json.value("by_number", nlohmann::json::array())) {
-    const auto bin = entry.at(0).get<std::size_t>();
-    const auto steps = entry.at(1).get<std::int64_t>(), tokens = entry.at(2).get<std::int64_t>();
-    if (bin >= number_bins || steps < 0 || tokens < steps) refuse("bins");
-    counts.by_number[bin] = {steps, tokens};
-  }
-  for (const nlohmann::json& entry : json.at("by_position")) {
-    const auto depth = entry.at(0).get<std::int32_t>(), rank = entry.at(1).get<std::int32_t>();
-    if (depth < 1 || depth > deepest_counted || rank < 0 || rank > last_rank_counted) {
-      refuse("depth and rank");
-    }
-    counts.by_position[{depth, rank}] += examined_from(entry, 2);
-  }
-  for (const nlohmann::json& entry : json.at("joint")) {
-    const auto d = entry.at(0).get<std::size_t>(), t = entry.at(1).get<std::size_t>();
-    const auto count = entry.at(2).get<std::int64_t>();
-    if (d >= probability_bins || t >= probability_bins || count < 0) refuse("bins");
-    counts.joint[d][t] += count;
-  }
-  return counts;
+bool NodeCounts::is_sound() const {
+  const auto is_count = [](const Examined& e) {
+    return 0 <= e.accepted && e.accepted <= e.examined && e.draft_prob >= 0.0 && e.estimate >= 0.0;
+  };
+  const auto are_bins = [&](const Bins& bins, std::size_t most) {
+    return std::ranges::all_of(
+        bins, [&](const auto& one) { return one.first < most && is_count(one.second); });
+  };
+  return are_bins(by_draft_prob, probability_bins) && are_bins(by_chance, probability_bins) &&
+         are_bins(by_estimate, octave_bins) &&
+         std::ranges::all_of(by_number,
+                             [](const auto& one) {
+                               return one.first < number_bins && 0 <= one.second.steps &&
+                                      one.second.steps <= one.second.tokens;
+                             }) &&
+         std::ranges::all_of(by_position,
+                             [&](const auto& one) {
+                               const auto& [depth, rank] = one.first;
+                               return depth >= 1 && depth <= deepest_counted && rank >= 0 &&
+                                      rank <= last_rank_counted && is_count(one.second);
+                             }) &&
+         std::ranges::all_of(joint, [](const auto& one) {
+           return one.first.first < probability_bins && one.first.second < probability_bins &&
+                  one.second >= 0;
+         });
 }
 
 std::vector<float> token_probs(const StepView& step, const SamplingParams& params) {

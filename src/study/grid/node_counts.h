@@ -2,11 +2,10 @@
 // probability, by the target's, and by place in the tree.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/token_tree.h"
 #include "drafting/calibration.h"
 #include "engine/step_view.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
@@ -54,22 +54,45 @@ struct StepCount {
   StepCount& operator+=(const StepCount& other);
 };
 
+// In files a count is the list of its members.
+
+template <typename Json>
+void to_json(Json& json, const Examined& e) {
+  json = Json::array({e.examined, e.accepted, e.draft_prob, e.estimate});
+}
+template <typename Json>
+void from_json(const Json& json, Examined& e) {
+  e = {json.at(0), json.at(1), json.at(2), json.at(3)};
+}
+template <typename Json>
+void to_json(Json& json, const StepCount& count) {
+  json = Json::array({count.steps, count.tokens});
+}
+template <typename Json>
+void from_json(const Json& json, StepCount& count) {
+  count = {json.at(0), json.at(1)};
+}
+
 /// What T is taken under where a step was judged by `target`.
 SamplingParams counted_params(const SamplingParams& target);
 
+/// By bin; those where nothing was counted are missing.
+using Bins = std::map<std::size_t, Examined>;
+
 struct NodeCounts {
-  std::array<Examined, probability_bins> by_draft_prob;  ///< linear bins of D
-  std::array<Examined, octave_bins> by_estimate;         ///< halving bins of the estimate
+  Bins by_draft_prob;                                               ///< linear bins of D
+  Bins by_estimate;                                                 ///< halving bins of the estimate
   std::map<std::pair<std::int32_t, std::int32_t>, Examined> by_position;  ///< (depth, rank)
   /// Drafted tokens, examined or not, by linear bins of D and of T(token | path). At target
   /// temperature 0, where T is all or nothing, T is taken at temperature 1 instead.
-  std::array<std::array<std::int64_t, probability_bins>, probability_bins> joint{};
-
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> joint;
   /// Linear bins of the chance of acceptance that growth reckoned with, the sum of which is
   /// `estimate` here; empty where growth reckoned with none.
-  std::array<Examined, probability_bins> by_chance;
+  Bins by_chance;
   /// Linear bins of the number that judged the root's first child, where growth was told of it.
-  std::array<StepCount, number_bins> by_number{};
+  std::map<std::size_t, StepCount> by_number;
+
+  COPPICE_MEMBERS(by_draft_prob, by_chance, by_number, by_estimate, by_position, joint)
 
   /// A judged tree, its accepted path, and T(token | path) of every node, [nodes]; `calibration`:
   /// by which it grew, or null.
@@ -77,13 +100,9 @@ struct NodeCounts {
            std::span<const float> target_prob, const AcceptanceCalibration* calibration = nullptr);
   NodeCounts& operator+=(const NodeCounts& other);
   Examined total() const;
+  /// Whether add() can have made it: bins and places that there are, no more accepted than examined.
+  bool is_sound() const;
 };
-
-/// Compact: only what was counted.
-nlohmann::json to_json(const NodeCounts& counts);
-/// Throws what nlohmann::json throws, or Error(failure), for anything that to_json() does not
-/// write.
-NodeCounts node_counts_from(const nlohmann::json& json);
 
 /// T(token | path) of every node, [nodes], 1 for the root: the logits of the step's pass, processed
 /// by `params`. On a GPU a row of logits is downloaded for every node that has children.

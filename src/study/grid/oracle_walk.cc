@@ -8,6 +8,7 @@
 #include "drafting/oracle.h"
 #include "engine/access.h"
 #include "engine/step_view.h"
+#include "study/number_text.h"
 #include "verify/children.h"
 
 namespace coppice::study {
@@ -42,6 +43,11 @@ class TargetAfter {
 
 }  // namespace
 
+std::string OracleCell::key() const {
+  return cat("oracle size=", size, " temperature=", number_text(temperature),
+             pair.empty() ? "" : " pair=", pair);
+}
+
 OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
                        std::span<const TokenId> text, const GenerateOptions& request,
                        std::int32_t size, std::int32_t positions) {
@@ -49,7 +55,6 @@ OracleWalk walk_oracle(Engine& engine, std::span<const TokenId> prompt,
   const SamplingParams& params = request.sampling;
   SequenceState state = access.new_text(prompt);
   OracleWalk walk;
-  walk.size = size;
   const auto with_prefill = static_cast<std::size_t>(tokens_with_prefill(prompt.size()));
   for (const TokenId token : text.first(std::min(with_prefill, text.size()))) state.append(token);
   text = text.subspan(std::min(with_prefill, text.size()));

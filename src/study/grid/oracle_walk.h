@@ -2,19 +2,33 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <string>
 
 #include "coppice.h"
-#include "study/grid/cell.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
+/// Walks of a study along every prompt of a pair at a temperature above 0.
+struct OracleCell {
+  std::string pair;  ///< Cell::pair
+  double temperature = 0.0;
+  std::int32_t size = 0;  ///< draft tokens of a tree
+
+  std::string key() const;  ///< as Cell::key()
+  COPPICE_MEMBERS(pair, temperature, size)
+};
+
+/// Such a walk along the text of one prompt: a line of results.jsonl.
 struct OracleWalk {
-  std::int32_t size = 0;       ///< draft tokens of a tree
+  std::string cell;            ///< OracleCell::key()
+  std::string prompt;          ///< PromptName::id
   std::int32_t positions = 0;  ///< steps walked
   /// Sum over the steps of the expected accepted length, the bonus token included.
   double expected = 0.0;
+
+  COPPICE_MEMBERS(cell, prompt, positions, expected)
 };
 
 /// Walks along `text`, which the target wrote after `prompt` at a temperature above 0, in steps of
@@ -22,7 +36,7 @@ struct OracleWalk {
 /// worth most by the target's own probabilities; the step ends where the text leaves it. The text's
 /// first token comes before, with the prompt, unless that is a single token. So steps begin where a
 /// decoder with these trees would begin them. At most `positions` steps are walked,
-/// for each costs about `size` target passes.
+/// for each costs about `size` target passes. Names are left to the caller.
 ///
 /// It bounds trees that are chosen without knowing the randomness of the target's choice. Sampled
 /// rejection and coupled noise share randomness between draft and target (a draft equal to the

@@ -5,29 +5,12 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 void require_count(const char* name, std::int64_t count) {
   if (count < 0) throw_failure(cat(name, " is no count"));
-}
-
-void check(const Result& result) {
-  require_count("round", result.round);
-  require_count("draft_passes", result.draft_passes);
-  for (const Turn& turn : result.turns) {
-    require_count("prompt_tokens", turn.prompt_tokens);
-    require_count("prefill_tokens", turn.prefill_tokens);
-  }
-  for (const auto& [name, part] : Components::parts) {
-    const double seconds = result.seconds.*part;
-    if (seconds >= 0.0 && std::isfinite(seconds)) continue;
-    throw_failure(cat("seconds of ", name, " are out of range"));
-  }
 }
 
 bool is_consistent(const Result& result) {
@@ -38,7 +21,7 @@ bool is_consistent(const Result& result) {
   for (std::size_t i = 0; i < result.accepted.size(); ++i) {
     if (result.accepted[i] < 0 || result.accepted[i] > result.tree_sizes[i]) return false;
   }
-  return true;
+  return result.nodes.is_sound();
 }
 
 std::int64_t sum_of(const std::vector<std::int32_t>& counts) {
@@ -73,39 +56,19 @@ std::int64_t Result::decoded() const {
 std::int64_t Result::drafted() const { return sum_of(tree_sizes); }
 std::int64_t Result::accepted_drafts() const { return sum_of(accepted); }
 
-Json to_json(const Result& result, const std::string& prompt_id) {
-  return {{"cell", result.cell},
-          {"prompt", prompt_id},
-          {"round", result.round},
-          {"turns", result.turns},
-          {"draft_passes", result.draft_passes},
-          {"seconds", result.seconds},
-          {"nodes", to_json(result.nodes)},
-          {"tree_sizes", result.tree_sizes},
-          {"accepted", result.accepted},
-          {"device", result.device},
-          {"dtype", result.dtype},
-          {"run", result.run}};
-}
-
-Result result_from(const nlohmann::json& json) try {
-  Result result;
-  json.at("cell").get_to(result.cell);
-  json.at("round").get_to(result.round);
-  json.at("turns").get_to(result.turns);
-  json.at("draft_passes").get_to(result.draft_passes);
-  json.at("seconds").get_to(result.seconds);
-  result.nodes = node_counts_from(json.at("nodes"));
-  json.at("tree_sizes").get_to(result.tree_sizes);
-  json.at("accepted").get_to(result.accepted);
-  json.at("device").get_to(result.device);
-  json.at("dtype").get_to(result.dtype);
-  result.run = json.value("run", "");  // results of coppice 0.1 do not say
-  check(result);
+void check(const Result& result) {
+  require_count("round", result.round);
+  require_count("draft_passes", result.draft_passes);
+  for (const Turn& turn : result.turns) {
+    require_count("prompt_tokens", turn.prompt_tokens);
+    require_count("prefill_tokens", turn.prefill_tokens);
+  }
+  for (const auto& [name, part] : Components::parts) {
+    const double seconds = result.seconds.*part;
+    if (seconds >= 0.0 && std::isfinite(seconds)) continue;
+    throw_failure(cat("seconds of ", name, " are out of range"));
+  }
   if (!is_consistent(result)) throw_failure("its counts contradict each other");
-  return result;
-} catch (const nlohmann::json::exception&) {
-  throw_failure("a value is missing or of another type");
 }
 
 }  // namespace coppice::study

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -45,8 +44,8 @@ inline constexpr std::pair<const char*, double Components::*> Components::parts[
 
 /// One turn of a conversation; most prompts have one.
 struct Turn {
-  std::int32_t prompt_tokens =
-      0;  ///< all tokens before the new ones, BOS and earlier turns included
+  /// All tokens before the new ones, BOS and earlier turns included.
+  std::int32_t prompt_tokens = 0;
   std::int32_t prefill_tokens = 0;  ///< of the new ones, those that came with prefill
   std::vector<TokenId> tokens;      ///< new ones
   std::string text;                 ///< theirs
@@ -56,9 +55,8 @@ struct Turn {
 };
 
 struct Result {
-  std::string cell;  ///< Cell::key()
-  std::int32_t prompt =
-      0;  ///< place in the study's prompts, from 0; files name it by StudyPrompt::id
+  std::string cell;         ///< Cell::key()
+  std::string prompt;       ///< PromptName::id
   std::int32_t round = 0;   ///< from 0
   std::vector<Turn> turns;  ///< at least one; fewer than the prompt's if the memory ended one
   std::int64_t draft_passes = 0;
@@ -68,7 +66,10 @@ struct Result {
   std::vector<std::int32_t> tree_sizes;  ///< draft tokens
   std::vector<std::int32_t> accepted;    ///< draft tokens, the bonus token not counted
   std::string device, dtype;
-  std::string run;  ///< names the run that made it, by its Provenance::date; empty: not known
+  std::string run;  ///< names the run that made it, by its Provenance::date
+
+  COPPICE_MEMBERS(cell, prompt, round, turns, draft_passes, seconds, nodes, tree_sizes, accepted,
+                  device, dtype, run)
 
   std::int64_t tokens() const;  ///< new ones of all turns
   /// Of these, what decoding brought and not prefill.
@@ -80,10 +81,7 @@ struct Result {
   std::int64_t judged_good() const { return accepted_drafts() + steps(); }
 };
 
-/// The line's object; `prompt_id` is the name of its prompt.
-nlohmann::ordered_json to_json(const Result& result, const std::string& prompt_id);
-/// All but the prompt's place. Throws Error(failure), one line without a place, for anything but
-/// what to_json() makes.
-Result result_from(const nlohmann::json& json);
+/// Throws Error(failure), one line without a place, for what no run brings.
+void check(const Result& result);
 
 }  // namespace coppice::study

@@ -15,7 +15,6 @@
 #include "base/json_file.h"
 #include "study/files/fingerprint.h"
 #include "study/files/members.h"
-#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
@@ -40,21 +39,8 @@ std::optional<std::string> checked(std::string_view line) {
   return object;
 }
 
-std::string oracle_name(const std::string& pair, double temperature, std::int32_t size) {
-  return cat("oracle size=", size, " temperature=", number_text(temperature),
-             pair.empty() ? "" : " pair=", pair);
-}
-
-OracleResult oracle_from(const nlohmann::json& json) try {
-  const auto result = json.at("oracle").get<OracleResult>();
-  const OracleWalk& walk = result.walk;
-  if (walk.size < 1 || walk.positions < 0 || !(walk.expected >= 0.0) ||
-      !std::isfinite(walk.expected)) {
-    throw_failure("the oracle's walk is out of range");
-  }
-  return result;
-} catch (const nlohmann::json::exception&) {
-  throw_failure("a value is missing or of another type");
+bool has_key(const auto& cells, const std::string& key) {
+  return std::ranges::any_of(cells, [&](const auto& cell) { return cell.key() == key; });
 }
 
 }  // namespace
@@ -110,68 +96,46 @@ Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Acces
 }
 
 void Results::read(const StoredLine& line) {
-  const JsonObject parsed = parse_json_object(line.text, "the line");
-  const nlohmann::json& json = *parsed;
-  if (!json.contains("prompt") || !json["prompt"].is_string()) throw_failure("it names no prompt");
-  const auto id = json["prompt"].get<std::string>();
-  const auto prompt = std::ranges::find(plan_.prompts, id, &PromptName::id);
-  const auto place = static_cast<std::int32_t>(prompt - plan_.prompts.begin());
-  // Keeps a result that the plan asks for.
-  const auto note = [&](auto& kept, auto result, const std::string& name, std::int32_t round,
-                        const auto& is_planned) {
-    if (!done_.emplace(name, id, round).second) throw_failure("it stands there twice");
-    if (prompt == plan_.prompts.end() || !is_planned(result)) {
+  const JsonObject json = parse_json_object(line.text, "the line");
+  // Keeps what the plan asks for.
+  const auto keep = [&](auto& kept, auto one, std::int32_t round, const auto& cells) {
+    if (!done_.emplace(one.cell, one.prompt, round).second) throw_failure("it stands there twice");
+    const bool planned =
+        round < plan_.rounds && has_key(cells, one.cell) &&
+        std::ranges::find(plan_.prompts, one.prompt, &PromptName::id) != plan_.prompts.end();
+    if (planned) {
+      kept.push_back(std::move(one));
+    } else {
       ++others_;
-      return;
     }
-    result.prompt = place;
-    kept.push_back(std::move(result));
   };
-  if (json.contains("oracle")) {
-    OracleResult result = oracle_from(json);
-    const std::string name = oracle_name(result.pair, result.temperature, result.walk.size);
-    note(oracle_, std::move(result), name, 0, [&](const OracleResult& one) {
-      return std::ranges::any_of(plan_.oracle, [&](const OraclePlan& o) {
-        return o.pair == one.pair && o.temperature == one.temperature &&
-               std::ranges::find(o.sizes, one.walk.size) != o.sizes.end();
-      });
-    });
+  if (json->contains("expected")) {
+    auto walk = json->get<OracleWalk>();
+    if (walk.positions < 0 || !(walk.expected >= 0.0) || !std::isfinite(walk.expected)) {
+      throw_failure("the oracle's walk is out of range");
+    }
+    keep(oracle_, std::move(walk), 0, plan_.oracle);
     return;
   }
-  Result result = result_from(json);
-  const std::string name = result.cell;
+  auto result = json->get<Result>();
+  check(result);
   const std::int32_t round = result.round;
-  note(results_, std::move(result), name, round, [&](const Result& one) {
-    return one.round < plan_.rounds && std::ranges::any_of(plan_.cells, [&](const Cell& cell) {
-             return cell.key() == one.cell;
-           });
-  });
+  keep(results_, std::move(result), round, plan_.cells);
 }
 
-bool Results::has(const Cell& cell, std::int32_t prompt, std::int32_t round) const {
-  return done_.contains({cell.key(), prompt_id(prompt), round});
-}
-bool Results::has_oracle(const std::string& pair, double temperature, std::int32_t size,
-                         std::int32_t prompt) const {
-  return done_.contains({oracle_name(pair, temperature, size), prompt_id(prompt), 0});
-}
-
-void Results::append(std::string_view object) {
-  file_->append(with_checksum(object) + '\n');
+template <typename One>
+void Results::append(std::vector<One>& all, One one, std::int32_t round) {
+  file_->append(with_checksum(nlohmann::ordered_json(one).dump()) + '\n');
   file_->sync();
+  done_.emplace(one.cell, one.prompt, round);
+  all.push_back(std::move(one));
 }
 
 void Results::add(Result result) {
-  append(to_json(result, prompt_id(result.prompt)).dump());
-  done_.emplace(result.cell, prompt_id(result.prompt), result.round);
-  results_.push_back(std::move(result));
+  const std::int32_t round = result.round;
+  append(results_, std::move(result), round);
 }
 
-void Results::add(OracleResult result) {
-  const std::string& id = prompt_id(result.prompt);
-  append(nlohmann::ordered_json{{"oracle", result}, {"prompt", id}}.dump());
-  done_.emplace(oracle_name(result.pair, result.temperature, result.walk.size), id, 0);
-  oracle_.push_back(std::move(result));
-}
+void Results::add(OracleWalk walk) { append(oracle_, std::move(walk), 0); }
 
 }  // namespace coppice::study

@@ -36,37 +36,12 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
 /// The line that read_results() takes for `object`, a JSON object's text; without its end.
 std::string with_checksum(std::string_view object);
 
-/// The oracle's walk along one prompt's text, with trees of one size.
-struct OracleResult {
-  std::string pair;  ///< Cell::pair
-  double temperature = 0.0;
-  std::int32_t prompt = 0;  ///< as Result::prompt
-  OracleWalk walk;
-
-  static void members(auto& self, auto visit) {
-    visit("pair", self.pair);
-    visit("temperature", self.temperature);
-    visit("size", self.walk.size);
-    visit("positions", self.walk.positions);
-    visit("expected", self.walk.expected);
-  }
-};
-
-/// The oracle's walks along every prompt of a pair at a temperature.
-struct OraclePlan {
-  std::string pair;
-  double temperature = 0.0;
-  std::vector<std::int32_t> sizes;
-
-  COPPICE_MEMBERS(pair, temperature, sizes)
-};
-
 /// What a study consists of: every cell on every prompt in every round, and the oracle's walks.
 struct StudyPlan {
   std::vector<Cell> cells;
   std::vector<PromptName> prompts;
   std::int32_t rounds = 1;
-  std::vector<OraclePlan> oracle;
+  std::vector<OracleCell> oracle;
 
   COPPICE_MEMBERS(rounds, cells, oracle, prompts)
 };
@@ -82,37 +57,32 @@ class Results {
   /// one that stands there twice; with the file as it was.
   Results(const std::filesystem::path& file, const StudyPlan& plan, Access access = Access::read);
 
-  bool has(const Cell& cell, std::int32_t prompt, std::int32_t round) const;
-  /// In round 0, by names.
-  bool has(const std::string& cell_key, const std::string& prompt_id) const {
-    return done_.contains({cell_key, prompt_id, 0});
+  /// By names: of a cell or of the oracle's, and of a prompt.
+  bool has(const std::string& cell, const std::string& prompt, std::int32_t round = 0) const {
+    return done_.contains({cell, prompt, round});
   }
-  bool has_oracle(const std::string& pair, double temperature, std::int32_t size,
-                  std::int32_t prompt) const;
 
   /// To the disk first, which is waited for. Throws Error(failure) for a full disk and the like,
   /// with nothing added and the lines before as they were.
   void add(Result result);
-  void add(OracleResult result);
+  void add(OracleWalk walk);
 
   const StudyPlan& plan() const { return plan_; }
   const std::vector<Result>& results() const { return results_; }
-  const std::vector<OracleResult>& oracle() const { return oracle_; }
+  const std::vector<OracleWalk>& oracle() const { return oracle_; }
   /// Results in the file of other settings, prompts or rounds.
   std::int64_t others() const { return others_; }
 
  private:
-  using Name = std::tuple<std::string, std::string, std::int32_t>;  ///< cell, prompt's id, round
-
-  const std::string& prompt_id(std::int32_t prompt) const { return plan_.prompts[prompt].id; }
   void read(const StoredLine& line);
-  void append(std::string_view object);
+  template <typename One>
+  void append(std::vector<One>& all, One one, std::int32_t round);
 
   std::optional<AppendedFile> file_;
   StudyPlan plan_;
   std::vector<Result> results_;
-  std::vector<OracleResult> oracle_;
-  std::set<Name> done_;
+  std::vector<OracleWalk> oracle_;
+  std::set<std::tuple<std::string, std::string, std::int32_t>> done_;  ///< cell, prompt, round
   std::int64_t others_ = 0;
 };
 

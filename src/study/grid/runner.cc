@@ -18,7 +18,7 @@
 namespace coppice::study {
 namespace {
 
-void note_nodes(const StepView& step, NodeCounts& counts, TraceRun* trace) {
+void note_nodes(const StepView& step, NodeCounts& counts, TracedText* trace) {
   std::vector<float> target_prob = token_probs(step, counted_params(step.target_params));
   counts.add(step.tree, step.verdict.path, target_prob, step.calibration);
   if (trace == nullptr) return;
@@ -31,9 +31,11 @@ constexpr std::int32_t warm_up_tokens = 8;
 
 /// What is left to do for one prompt in one round.
 struct PromptWork {
-  std::int32_t prompt, round;
-  std::vector<const Cell*> cells;
-  std::vector<OraclePlan> oracle;  ///< with the sizes that are missing
+  const std::string& id;
+  std::size_t prompt;  ///< its place
+  std::int32_t round;
+  std::vector<const Cell*> cells = {};
+  std::vector<const OracleCell*> oracle = {};
 
   std::size_t units() const { return cells.size() + oracle.size(); }
 };
@@ -51,20 +53,17 @@ std::vector<PromptWork> left_to_do(const Results& results, const std::string& pa
   std::vector<PromptWork> all;
   for (std::int32_t round = 0; round < plan.rounds; ++round) {
     for (std::size_t p = 0; p < plan.prompts.size(); ++p) {
-      PromptWork left{static_cast<std::int32_t>(p), round, {}, {}};
+      PromptWork left{plan.prompts[p].id, p, round};
       for (const Cell& cell : plan.cells) {
         if (cell.pair == pair) left.cells.push_back(&cell);
       }
       // Before those that are done are left out, so that an interruption changes no order.
-      shuffle(left.cells, stream_of(cat(plan.prompts[p].id, ' ', round)));
+      shuffle(left.cells, stream_of(cat(left.id, ' ', round)));
       std::erase_if(left.cells,
-                    [&](const Cell* cell) { return results.has(*cell, left.prompt, round); });
-      for (OraclePlan oracle : plan.oracle) {
-        std::erase_if(oracle.sizes, [&](std::int32_t size) {
-          return results.has_oracle(pair, oracle.temperature, size, left.prompt);
-        });
-        const bool wanted = oracle.pair == pair && round == 0 && !oracle.sizes.empty();
-        if (wanted) left.oracle.push_back(std::move(oracle));
+                    [&](const Cell* cell) { return results.has(cell->key(), left.id, round); });
+      for (const OracleCell& oracle : plan.oracle) {
+        const bool wanted = oracle.pair == pair && round == 0;
+        if (wanted && !results.has(oracle.key(), left.id)) left.oracle.push_back(&oracle);
       }
       if (left.units() > 0) all.push_back(std::move(left));
     }
@@ -106,28 +105,19 @@ class Runner {
  private:
   bool stopped() const { return failed_ || (hooks_.stop && hooks_.stop()); }
 
-  const std::vector<double>* vector_of(const Cell& cell) const {
-    const auto found = work_.acceptance_vectors.find(cell.key());
-    return found == work_.acceptance_vectors.end() ? nullptr : &found->second;
+  std::optional<Result> run_text(Engine& engine, GenerateOptions request, const PromptWork& work,
+                            TracedText* trace = nullptr) const {
+    request.stream = stream_of(work.id);
+    return run_cell(engine, request, work_.prompts[work.prompt], [this] { return stopped(); },
+                    trace);
   }
 
-  CellRun run_of(const Cell& cell, const GenerateOptions& shared, std::int32_t prompt) const {
-    const auto at = static_cast<std::size_t>(prompt);
-    return {cell,
-            shared,
-            work_.prompts[at],
-            stream_of(results_.plan().prompts[at].id),
-            [this] { return stopped(); },
-            nullptr,
-            vector_of(cell)};
-  }
-
-  void warm_up(Engine& engine) {
-    GenerateOptions few = work_.shared;
-    few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
-    for (const Cell& cell : results_.plan().cells) {
-      if (cell.pair != work_.pair || stopped()) continue;
-      run_cell(engine, run_of(cell, few, left_.front().prompt));
+  void warm_up(Engine& engine) const {
+    for (const auto& [key, request] : work_.requests) {
+      if (stopped()) return;
+      GenerateOptions few = request;
+      few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
+      run_text(engine, few, left_.front());
     }
   }
 
@@ -146,49 +136,40 @@ class Runner {
   void work_on(Engine& engine, const PromptWork& work) {
     for (const Cell* cell : work.cells) {
       if (stopped()) return;
-      CellRun run = run_of(*cell, work_.shared, work.prompt);
-      std::optional<TraceRun> trace;
-      if (work_.trace != nullptr && work.round == 0) {
-        const PromptName& prompt = results_.plan().prompts[work.prompt];
-        trace.emplace(work_.trace->run_of(cell->key()), work_.trace->prompt_of(prompt.id));
-        run.trace = &*trace;
-      }
-      std::optional<Result> result = run_cell(engine, run);
+      const std::string key = cell->key();
+      TracedText trace{key, work.id, {}};
+      const bool traced = work_.trace != nullptr && work.round == 0;
+      std::optional<Result> result =
+          run_text(engine, work_.requests.at(key), work, traced ? &trace : nullptr);
       if (!result) return;
-      result->prompt = work.prompt;
+      result->cell = key;
+      result->prompt = work.id;
       result->round = work.round;
       result->run = work_.run;
       // First: what the results lack is run, and traced, again.
-      if (trace) work_.trace->append(*trace);
+      if (traced) work_.trace->append(trace);
       note([&] { results_.add(std::move(*result)); });
     }
-    for (const OraclePlan& oracle : work.oracle) {
-      std::vector<OracleResult> walks = walk(engine, oracle, work.prompt);
-      if (walks.empty()) return;
-      note([&] {
-        for (OracleResult& one : walks) results_.add(std::move(one));
-      });
+    // Along the text that plain decoding writes in the first turn with seed 0, whatever seeds a
+    // study has now.
+    const std::vector<TokenId>& prompt = work_.prompts[work.prompt].front();
+    GenerateOptions request = work_.shared;
+    std::vector<TokenId> text;
+    for (const OracleCell* oracle : work.oracle) {
+      if (stopped()) return;
+      if (text.empty() || request.sampling.temperature != oracle->temperature) {
+        Cell plain;
+        plain.temperature = oracle->temperature;
+        request = plain.request(work_.shared);
+        request.stream = stream_of(work.id);
+        text = engine.generate(prompt, request).tokens;
+      }
+      OracleWalk walk =
+          walk_oracle(engine, prompt, text, request, oracle->size, work_.oracle_positions);
+      walk.cell = oracle->key();
+      walk.prompt = work.id;
+      note([&] { results_.add(std::move(walk)); });
     }
-  }
-
-  // Along the text that plain decoding writes in the first turn with seed 0, whatever seeds a study
-  // has now. Empty: stopped.
-  std::vector<OracleResult> walk(Engine& engine, const OraclePlan& oracle, std::int32_t prompt) {
-    const auto at = static_cast<std::size_t>(prompt);
-    const std::vector<TokenId>& tokens = work_.prompts[at].front();
-    Cell plain;
-    plain.temperature = oracle.temperature;
-    GenerateOptions request = plain.request(work_.shared);
-    request.stream = stream_of(results_.plan().prompts[at].id);
-    const Generation text = engine.generate(tokens, request);
-    std::vector<OracleResult> walks;
-    for (const std::int32_t size : oracle.sizes) {
-      if (stopped()) return {};
-      walks.push_back(
-          {oracle.pair, oracle.temperature, prompt,
-           walk_oracle(engine, tokens, text.tokens, request, size, work_.oracle_positions)});
-    }
-    return walks;
   }
 
   template <typename Add>
@@ -213,13 +194,13 @@ class Runner {
 
 }  // namespace
 
-std::optional<Result> run_cell(Engine& engine, const CellRun& run) {
+std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, const Turns& turns,
+                               const std::function<bool()>& stop, TracedText* trace) {
   Result result;
-  result.cell = run.cell.key();
   Components& seconds = result.seconds;
   const auto note_step = [&](const StepView& step) {
     if (!step.is_step()) return;
-    note_nodes(step, result.nodes, run.trace);
+    note_nodes(step, result.nodes, trace);
     seconds.draft += step.seconds.draft;
     seconds.drawing += step.seconds.drawing;
     seconds.construction += step.seconds.construction;
@@ -228,16 +209,11 @@ std::optional<Result> run_cell(Engine& engine, const CellRun& run) {
     result.tree_sizes.push_back(step.tree.size());
     result.accepted.push_back(static_cast<std::int32_t>(step.verdict.path.size()));
   };
-  GenerateOptions request = run.cell.request(run.shared);
-  if (run.acceptance_vector != nullptr) {
-    std::get<Sequoia>(request.speculation).acceptance = *run.acceptance_vector;
-  }
-  request.stream = run.stream;
-  const PieceCallback callback = [&](const Piece&) { return !run.stop || !run.stop(); };
+  const PieceCallback callback = [&](const Piece&) { return !stop || !stop(); };
   const Observed observed(engine, note_step);
   Sequence sequence = engine.new_sequence();
   double decode = 0.0;
-  for (const std::vector<TokenId>& tokens : run.turns) {
+  for (const std::vector<TokenId>& tokens : turns) {
     Generation generation = sequence.generate(tokens, request, callback);
     const FinishReason reason = generation.finish_reason;
     if (reason == FinishReason::cancelled) return std::nullopt;

@@ -10,41 +10,31 @@
 #include <vector>
 
 #include "coppice.h"
-#include "study/grid/cell.h"
 #include "study/grid/result.h"
 #include "study/grid/results.h"
 #include "study/grid/trace.h"
 
 namespace coppice::study {
 
-struct CellRun {
-  const Cell& cell;
-  const GenerateOptions& shared;
-  const std::vector<std::vector<TokenId>>& turns;  ///< of the prompt, at least one; none is empty
-  std::uint64_t stream = 0;  ///< of randomness, so that prompts do not share noise
-  std::function<bool()> stop;
-  TraceRun* trace = nullptr;  ///< receives every step
-  /// GenerateOptions::acceptance_vector; may be null.
-  const std::vector<double>* acceptance_vector = nullptr;
-};
+/// The turns of a prompt, at least one; none is empty.
+using Turns = std::vector<std::vector<TokenId>>;
 
 /// Generates and observes, turn by turn, each after the answers to those before it; a turn that
-/// the context or the KV memory ended is the last one. nullopt if `stop` ended it. The result's
-/// prompt and round are left to the caller. No other generation may run on the engine meanwhile.
-std::optional<Result> run_cell(Engine& engine, const CellRun& run);
+/// the context or the KV memory ended is the last one. nullopt if `stop` ended it. The names of the
+/// result are left to the caller. `trace` receives every step; may be null. No other generation may
+/// run on the engine meanwhile.
+std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, const Turns& turns,
+                               const std::function<bool()>& stop, TracedText* trace = nullptr);
 
 /// What one pair of models does of a study.
 struct StudyWork {
-  std::string pair;  ///< Cell::pair of the plan's cells that are run
-  std::string run;   ///< Result::run
-  GenerateOptions shared;
-  /// By prompt and turn; none is empty. [plan.prompts][turns]
-  std::vector<std::vector<std::vector<TokenId>>> prompts;
-  std::map<std::string, std::vector<double>>
-      acceptance_vectors;             ///< by Cell::key(), if planned for
-  std::int32_t oracle_positions = 0;  ///< most steps of a walk
-  /// Receives the generations of round 0; may be null.
-  TraceWriter* trace = nullptr;
+  std::string pair;                                 ///< Cell::pair of the plan's cells that are run
+  std::string run;                                  ///< Result::run
+  GenerateOptions shared;                           ///< of all cells
+  std::map<std::string, GenerateOptions> requests;  ///< by Cell::key(), of every cell that is run
+  std::vector<Turns> prompts;                       ///< [plan.prompts]
+  std::int32_t oracle_positions = 0;                ///< most steps of a walk
+  TraceWriter* trace = nullptr;  ///< receives the texts of round 0; may be null
 };
 
 struct RunHooks {

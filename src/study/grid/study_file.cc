@@ -8,6 +8,8 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -43,46 +45,29 @@ std::string cpu_model() {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 3;
+constexpr int format_version = 4;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
-Json model(const std::filesystem::path& folder) {
-  if (folder.empty()) return nullptr;
-  return {{"path", std::filesystem::absolute(folder).lexically_normal().string()},
-          {"fingerprint", fingerprint_of_folder(folder)}};
+StudyInput model(const std::filesystem::path& folder) {
+  if (folder.empty()) return {"none", "none", true};
+  return {std::filesystem::absolute(folder).lexically_normal().string(),
+          fingerprint_of_folder(folder), true};
 }
 
-std::string fingerprint_in(const nlohmann::ordered_json& model) {
-  return model.is_null() ? "none" : model.value("fingerprint", "");
-}
-
-// What sequoia's trees are planned for.
-std::string acceptance_of(const StudyRequest& request) {
-  if (request.acceptance_file.empty()) return "measured";
+std::string fingerprint_of_file(const std::filesystem::path& file, const char* what) {
   Fingerprint fingerprint;
-  fingerprint.add(read_file(request.acceptance_file, "acceptance vector", largest_tree_file));
+  fingerprint.add(read_file(file, what, largest_tree_file));
   return fingerprint.text();
 }
 
-/// A model for messages, told apart by its contents.
-std::string described(const Json& model) {
-  if (model.is_null()) return "none";
-  return cat(quote(model.value("path", "")), " (fingerprint ", fingerprint_in(model), ")");
-}
-
-std::string changed(const std::string& name, const std::string& before, const std::string& now) {
-  return cat(name, ": it was ", before, ", now ", now);
-}
-
-std::vector<OraclePlan> oracle_of(const StudyRequest& request) {
-  std::vector<OraclePlan> all;
-  if (request.oracle_positions == 0 || request.oracle_sizes.empty()) return all;
+std::vector<OracleCell> oracle_of(const StudyRequest& request) {
+  std::vector<OracleCell> all;
+  if (request.oracle_positions == 0) return all;
+  std::set<std::pair<std::string, double>> known;
   for (const Cell& cell : request.cells) {
-    const bool known = std::ranges::any_of(all, [&](const OraclePlan& one) {
-      return one.pair == cell.pair && one.temperature == cell.temperature;
-    });
-    if (cell.temperature > 0.0 && !known) {
-      all.push_back({cell.pair, cell.temperature, request.oracle_sizes});
+    if (cell.temperature == 0.0 || !known.emplace(cell.pair, cell.temperature).second) continue;
+    for (const std::int32_t size : request.oracle_sizes) {
+      all.push_back({cell.pair, cell.temperature, size});
     }
   }
   return all;
@@ -171,114 +156,90 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"kv_dtype", name_of(engine.kv_dtype)},
                 {"kv_tokens", engine.kv_tokens},
                 {"jobs", request.jobs},
-                {"acceptance_vector", acceptance_of(request)}};
+                // What sequoia's trees are planned for.
+                {"acceptance_vector",
+                 request.acceptance_file.empty()
+                     ? "measured"
+                     : fingerprint_of_file(request.acceptance_file, "acceptance vector")}};
   for (const ModelPair& pair : request.all_pairs()) {
-    file.pairs[pair.name] = {{"target", model(pair.target)}, {"draft", model(pair.draft)}};
+    file.inputs[model_name("target", pair.name)] = model(pair.target);
+    file.inputs[model_name("draft", pair.name)] = model(pair.draft);
   }
   for (const Cell& cell : request.cells) {
-    if (cell.tree.empty() || file.trees.contains(cell.tree.string())) continue;
-    // Its contents are the policy.
-    Fingerprint fingerprint;
-    fingerprint.add(read_file(cell.tree, "tree", largest_tree_file));
-    file.trees[cell.tree.string()] = fingerprint.text();
+    if (cell.tree.empty()) continue;
+    StudyInput& tree = file.inputs[cat("tree ", quote(cell.tree.string()))];
+    if (tree.path.empty()) tree = {cell.tree.string(), fingerprint_of_file(cell.tree, "tree")};
   }
   file.prompts_file = request.prompts_file.string();
   file.plan = {request.cells, names_of(request.prompts), request.rounds, oracle_of(request)};
   return file;
 }
 
+std::string model_name(const char* role, const std::string& pair) {
+  return pair.empty() ? role : cat(role, " of pair ", pair);
+}
+
 std::string to_text(const StudyFile& file) {
-  const Json json = {{"format", format_version},
-                     {"fixed", file.fixed},
-                     {"pairs", file.pairs},
-                     {"trees", file.trees},
-                     {"prompts_file", file.prompts_file},
-                     {"notes", file.notes},
-                     {"plan", file.plan},
-                     {"runs", file.runs}};
+  Json json = {{"format", format_version}};
+  to_json(json, file);
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 StudyFile study_file_from(const std::string& text, const std::string& where) {
-  const JsonObject parsed = parse_json_object(text, where);
-  const nlohmann::json& json = *parsed;
-  const nlohmann::json format = json.value("format", nlohmann::json());
+  const JsonObject json = parse_json_object(text, where);
+  const nlohmann::json format = json->value("format", nlohmann::json());
   if (format != format_version) {
     throw_failure(cat(where, ": a study of format ", shown(format), ", this version reads ",
                       format_version,
                       "; continue it with the version that began it, or study in another folder"));
   }
   try {
-    StudyFile file;
-    // In the order of the file, which messages follow.
-    const Json ordered = Json::parse(text);
-    file.fixed = ordered.at("fixed");
-    file.pairs = ordered.at("pairs");
-    file.trees = ordered.at("trees");
-    json.at("prompts_file").get_to(file.prompts_file);
-    file.notes = json.value("notes", file.notes);
-    json.at("plan").get_to(file.plan);
-    json.at("runs").get_to(file.runs);
-    return file;
-  } catch (const nlohmann::json::exception&) {
-    throw_failure(cat(where, ": a value is missing or of another type; restore the file, or study ",
-                      "in another folder"));
+    return json->get<StudyFile>();
+  } catch (const Error& error) {
+    throw_failure(cat(where, ": ", error.what(),
+                      "; restore the file, or study in another folder"));
   }
 }
 
 std::vector<std::string> differences(const StudyFile& before, const StudyFile& now) {
   std::vector<std::string> all;
-  const auto value_in = [](const Json& object, const std::string& name) -> std::string {
+  const auto compare = [&](const std::string& name, const std::string& a, const std::string& b) {
+    if (a != b) all.push_back(cat(name, ": it was ", a, ", now ", b));
+  };
+  const auto value_in = [](const nlohmann::json& object, const std::string& name) -> std::string {
     return object.contains(name) ? object[name].dump() : "not set";
   };
-  for (const auto& [name, value] : now.fixed.items()) {
-    if (before.fixed.contains(name) && before.fixed[name] == value) continue;
-    all.push_back(changed(name, value_in(before.fixed, name), value.dump()));
+  nlohmann::json names = now.fixed;
+  names.update(before.fixed);
+  for (const auto& [name, value] : names.items()) {
+    compare(name, value_in(before.fixed, name), value_in(now.fixed, name));
   }
-  for (const auto& [name, value] : before.fixed.items()) {
-    if (!now.fixed.contains(name)) all.push_back(changed(name, value.dump(), "not set"));
-  }
-  for (const auto& [name, models] : now.pairs.items()) {
-    if (!before.pairs.contains(name)) continue;
-    for (const char* role : {"target", "draft"}) {
-      const Json old = before.pairs[name].value(role, Json()), model = models.value(role, Json());
-      if (fingerprint_in(old) == fingerprint_in(model)) continue;
-      const std::string of = name.empty() ? "" : cat(" of pair ", name);
-      all.push_back(changed(cat(role, of), described(old), described(model)));
-    }
-  }
-  for (const auto& [path, fingerprint] : now.trees.items()) {
-    if (!before.trees.contains(path) || before.trees[path] == fingerprint) continue;
-    all.push_back(changed(cat("contents of tree ", quote(path)), before.trees[path].dump(),
-                          fingerprint.dump()));
+  for (const auto& [name, input] : now.inputs) {
+    const auto old = before.inputs.find(name);
+    if (old == before.inputs.end() || old->second.fingerprint == input.fingerprint) continue;
+    // What a message shortens must not hide the difference.
+    const auto described = [](const StudyInput& one) {
+      if (one.path == "none") return one.path;
+      return cat(quote(one.path), " (fingerprint ", one.fingerprint, ")");
+    };
+    compare(name, described(old->second), described(input));
   }
   return all;
 }
 
 void add_missing(StudyFile& file, const StudyFile& other) {
-  for (const auto& [name, models] : other.pairs.items()) {
-    if (!file.pairs.contains(name)) file.pairs[name] = models;
-  }
-  for (const auto& [path, fingerprint] : other.trees.items()) {
-    if (!file.trees.contains(path)) file.trees[path] = fingerprint;
-  }
+  file.inputs.insert(other.inputs.begin(), other.inputs.end());
   for (const Provenance& run : other.runs) {
-    if (std::ranges::find(file.runs, run) == file.runs.end()) {
-      file.runs.push_back(run);
-    }
+    if (std::ranges::find(file.runs, run) == file.runs.end()) file.runs.push_back(run);
   }
 }
 
 Facts facts_of(const StudyFile& file) {
   Facts facts;
-  for (const auto& [name, models] : file.pairs.items()) {
-    for (const char* role : {"target", "draft"}) {
-      const Json model = models.value(role, Json());
-      facts.emplace_back(name.empty() ? role : cat(name, ": ", role),
-                         model.is_null() ? "none" : model.value("path", ""));
-    }
+  for (const auto& [name, input] : file.inputs) {
+    if (input.is_model) facts.emplace_back(name, input.path);
   }
-  const auto fixed = [&](const char* name) { return file.fixed.value(name, Json()); };
+  const auto fixed = [&](const char* name) { return file.fixed.value(name, nlohmann::json()); };
   const StudyPlan& plan = file.plan;
   facts.emplace_back("prompts", cat(plan.prompts.size(), " of ", file.prompts_file));
   if (fixed("prompt_tokens") != 0) {

@@ -2,6 +2,7 @@
 // made.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -44,21 +45,32 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// What the runs have in common once, what differs with each of its values.
 Facts facts_of(const std::vector<Provenance>& runs);
 
+/// A model folder or a tree's file, known by its contents.
+struct StudyInput {
+  std::string path;         ///< "none" for a draft that a pair does not have
+  std::string fingerprint;  ///< likewise
+  bool is_model = false;
+
+  COPPICE_MEMBERS(path, fingerprint, is_model)
+};
+
+/// "target" or "draft", of a pair that has a name with that.
+std::string model_name(const char* role, const std::string& pair);
+
 struct StudyFile {
   /// What all results of a folder share, by name: the options that change a figure, and the
   /// program's version.
-  nlohmann::ordered_json fixed = nlohmann::ordered_json::object();
-  /// By name of the pair, "" included: {"target": {"path", "fingerprint"}, "draft": the same or
-  /// null}. More may be added; paths may change where fingerprints do not.
-  nlohmann::ordered_json pairs = nlohmann::ordered_json::object();
-  /// Tree files by path, with fingerprints. More may be added.
-  nlohmann::ordered_json trees = nlohmann::ordered_json::object();
+  nlohmann::json fixed = nlohmann::json::object();
+  /// By model_name(), or "tree FILE". More may be added; paths may change where fingerprints do not.
+  std::map<std::string, StudyInput> inputs;
   std::string prompts_file;      ///< for people
   StudyPlan plan;                ///< what was asked for last; the folder may hold results of more
   std::vector<Provenance> runs;  ///< oldest first
   /// What sequoia's trees were planned for, a line each; for people. acceptance.json has the
   /// vectors.
   std::vector<std::string> notes;
+
+  COPPICE_MEMBERS(fixed, inputs, prompts_file, notes, plan, runs)
 };
 
 /// Reads model folders and tree files; throws Error(failure) if it cannot. Without runs.
@@ -70,11 +82,11 @@ std::string to_text(const StudyFile& file);
 StudyFile study_file_from(const std::string& text, const std::string& where);
 
 /// What results of `before` and `now` may not differ in and do, by name and with both values:
-/// "max_new_tokens: it was 64, now 128"; empty if nothing. Pairs and trees that only one of them
-/// has are no difference.
+/// "max_new_tokens: it was 64, now 128"; empty if nothing. Inputs that only one of them has are no
+/// difference.
 std::vector<std::string> differences(const StudyFile& before, const StudyFile& now);
 
-/// Pairs, trees and runs of `other` that `file` lacks are added to it.
+/// Inputs and runs of `other` that `file` lacks are added to it.
 void add_missing(StudyFile& file, const StudyFile& other);
 
 /// For the head of a report: models, prompts, options, and where and when the runs were made.

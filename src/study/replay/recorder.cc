@@ -147,8 +147,8 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
   if (options_.nodes < 1 || options_.nodes > most) {
     throw_usage(cat("nodes ", options_.nodes, ": use 1 to ", most, " for this engine"));
   }
-  if (options_.top_k < 1 || options_.top_k > 1024) {
-    throw_usage(cat("entries ", options_.top_k, ": use 1 to 1024"));
+  if (options_.top_k < 1 || options_.top_k > most_top_k) {
+    throw_usage(cat("entries ", options_.top_k, ": use 1 to ", most_top_k));
   }
   target_params_ = draft_params_ = g.sampling;
   draft_params_.temperature = first_draft_temperature(g);
@@ -161,8 +161,8 @@ RecordingHeader Recorder::header(std::int32_t prompts) const {
   h.nodes = options_.nodes;
   h.vocab_size = engine_.vocab_size();
   h.draft_context = access.draft().model->max_positions();
-  h.target_params = target_params_;
-  h.draft_params = draft_params_;
+  h.target_params = {target_params_};
+  h.draft_params = {draft_params_};
   h.seed = options_.generate.seed;
   h.max_new_tokens = options_.generate.max_new_tokens;
   h.prompts = prompts;

@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <bit>
 
 #include "base/error.h"
-#include "study/files/bytes.h"
+#include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
@@ -19,53 +18,34 @@ using Json = nlohmann::ordered_json;
 // Recordings are not continued.
 constexpr const char* when_full = "free some space and start again with another --out";
 
-// What ends a first line that begins with `members`.
-std::string line_end(std::string_view members) {
-  char digits[16];
-  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(recording_checksum(members)));
-  return cat(R"(,"checksum":")", digits, R"("})");
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+void put(std::string& out, const auto* values, std::size_t count) {
+  out.append(reinterpret_cast<const char*>(values), count * sizeof *values);
 }
 
-void put_block(std::string& out, std::uint32_t kind, const std::string& payload) {
-  put(out, kind);
-  put(out, static_cast<std::uint32_t>(payload.size()));
-  put(out, recording_checksum(payload));
-  out += payload;
-}
-
-template <typename T>
-void put_all(std::string& out, const std::vector<T>& values) {
-  for (const T value : values) put(out, value);
+void put(std::string& out, std::size_t number) {
+  const auto value = static_cast<std::uint32_t>(number);
+  put(out, &value, 1);
 }
 
 std::string payload_of(const RecordedText& text) {
   std::string out;
-  put(out, static_cast<std::uint32_t>(text.prompt));
-  put(out, static_cast<std::uint32_t>(text.prompt_tokens));
-  put(out, static_cast<std::uint32_t>(text.tokens.size()));
-  put_all(out, text.tokens);
+  put(out, static_cast<std::size_t>(text.prompt));
+  put(out, static_cast<std::size_t>(text.prompt_tokens));
+  put(out, text.tokens.size());
+  put(out, text.tokens.data(), text.tokens.size());
   return out;
 }
 
 std::string payload_of(const RecordedPosition& position) {
   std::string out;
-  put(out, static_cast<std::uint32_t>(position.nodes()));
-  const auto put_column = [&](const auto& column) { put_all(out, column); };
-  const auto put_entries = [&] {
-    for (std::int32_t node = 0; node < position.nodes(); ++node) {
-      put(out, static_cast<std::uint16_t>(position.entries(node)));
-    }
-  };
-  RecordedPosition::columns(position, put_column, put_entries, put_column);
+  put(out, position.parent.size());
+  put(out, position.token.size());
+  RecordedPosition::columns(
+      position, position.parent.size(), position.token.size(),
+      [&](const auto& column, std::size_t count) { put(out, column.data(), count); });
   return out;
-}
-
-Json params_json(const SamplingParams& p) {
-  return {{"temperature", p.temperature},
-          {"top_k", p.top_k},
-          {"top_p", p.top_p},
-          {"min_p", p.min_p},
-          {"repetition_penalty", p.repetition_penalty}};
 }
 
 }  // namespace
@@ -76,9 +56,11 @@ std::uint32_t recording_checksum(std::string_view bytes) {
   return hash;
 }
 
-bool fits_its_checksum(std::string_view line) {
-  const std::size_t length = line_end({}).size();
-  return line.size() >= length && line.ends_with(line_end(line.substr(0, line.size() - length)));
+void put_block(std::string& out, RecordingBlock kind, std::string_view payload) {
+  put(out, static_cast<std::size_t>(kind));
+  put(out, payload.size());
+  put(out, recording_checksum(payload));
+  out += payload;
 }
 
 ChildTable::ChildTable(std::span<const std::uint32_t> first_entry,
@@ -121,30 +103,6 @@ std::string Recording::missing() const {
              early > 0 ? cat(", ", early, " of them ended early") : std::string());
 }
 
-std::string first_line(const Json& header) {
-  std::string line = header.dump(-1, ' ', false, Json::error_handler_t::replace);
-  line.pop_back();  // the brace that line_end() closes
-  return line + line_end(line) + "\n";
-}
-
-Json to_json(const RecordingHeader& h) {
-  Json json = header_of(recording_format);
-  json.update({{"top_k", h.top_k},
-               {"nodes", h.nodes},
-               {"vocab_size", h.vocab_size},
-               {"draft_context", h.draft_context},
-               {"target_params", params_json(h.target_params)},
-               {"draft_params", params_json(h.draft_params)},
-               {"seed", h.seed},
-               {"max_new_tokens", h.max_new_tokens},
-               {"prompts", h.prompts},
-               {"target", h.target},
-               {"draft", h.draft},
-               {"dtype", h.dtype},
-               {"kv_dtype", h.kv_dtype}});
-  return json;
-}
-
 RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& header) {
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored))) {
@@ -154,7 +112,10 @@ RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& he
   FileHandle handle = open_file(path, O_WRONLY | O_CREAT | O_EXCL, when_full);
   try {
     file_.emplace(path, std::move(handle), 0, when_full);
-    file_->append(first_line(to_json(header)));
+    std::string start(recording_start);
+    put_block(start, RecordingBlock::header,
+              Json(header).dump(-1, ' ', false, Json::error_handler_t::replace));
+    file_->append(start);
     file_->sync();
   } catch (const Error&) {
     ::unlink(path.c_str());
@@ -168,9 +129,9 @@ RecordingWriter::~RecordingWriter() {
 
 void RecordingWriter::append(const RecordedText& text) {
   std::string blocks;
-  put_block(blocks, text_block, payload_of(text));
+  put_block(blocks, RecordingBlock::text, payload_of(text));
   for (const RecordedPosition& position : text.positions) {
-    put_block(blocks, position_block, payload_of(position));
+    put_block(blocks, RecordingBlock::position, payload_of(position));
   }
   file_->append(blocks);
   file_->sync();

@@ -15,16 +15,17 @@
 // and of largest product of acceptance by sibling rank, whichever is larger, on paths that are
 // drawn in one order throughout.
 //
-// The file: a line of JSON (the members of RecordingHeader; the last one is "checksum", FNV-1a in 8
-// hexadecimal digits of the line's bytes before `,"checksum"`), then blocks
-//   u32 kind (1: text, 2: position)   u32 bytes of payload   u32 FNV-1a of payload   payload
+// The file: the line "coppice-recording 2", then blocks
+//   u32 kind (0: header, 1: text, 2: position)   u32 bytes of payload   u32 FNV-1a of payload
+//   payload
 // little-endian throughout.
+//   header    JSON, the members of RecordingHeader
 //   text      u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n]
-//   position  u32 nodes, then their columns one after the other:
+//   position  u32 nodes, u32 m, then columns one after the other:
 //             u32 parent[nodes] (node; the root's is 0), u16 parent_entry[nodes] (which of the
-//             parent's entries it is), u16 entries[nodes], i32 target_token[nodes],
-//             f32 draft_rest[nodes], target_rest[nodes], overlap[nodes];
-//             then, with m the sum of entries: i32 token[m], f32 draft[m], f32 target[m],
+//             parent's entries it is), u32 first_entry[nodes + 1] (offsets into the m entries),
+//             i32 target_token[nodes], f32 draft_rest[nodes], target_rest[nodes], overlap[nodes],
+//             i32 token[m], f32 draft[m], f32 target[m],
 //             u16 settled_rank[m], u16 sampled_rank[m] (65535: not among the first K)
 // Positions follow their text in order. A block cut short at the end is left out; a text is then as
 // long as its positions are.
@@ -42,7 +43,7 @@
 #include "base/sampling_params.h"
 #include "base/types.h"
 #include "study/files/appended_file.h"
-#include "study/files/file_header.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
@@ -77,31 +78,31 @@ class ChildTable {
 };
 
 struct RecordingHeader {
-  std::int32_t top_k = 0;  ///< K, up to 1024; from vocab_size on everything is recorded
-  std::int32_t nodes = 0;  ///< most per position, the root included; up to 1025
+  std::int32_t top_k = 0;  ///< K, up to most_top_k; from vocab_size on everything is recorded
+  std::int32_t nodes = 0;  ///< most per position, the root included; up to most_nodes
   std::int64_t vocab_size = 0;
   std::int32_t draft_context = 0;  ///< most tokens that the draft can follow
-  SamplingParams target_params, draft_params;
+  StoredSampling target_params, draft_params;
   std::uint64_t seed = 0;  ///< of all noise; the stream is the prompt's number
   std::int32_t max_new_tokens = 0;
   std::int32_t prompts = 0;
   std::string target, draft;  ///< folders
-  std::string dtype;          ///< that the target computed in; empty in older files
-  std::string kv_dtype;       ///< of keys and values; likewise
+  std::string dtype;          ///< that the target computed in
+  std::string kv_dtype;       ///< of keys and values
+
+  COPPICE_MEMBERS(top_k, nodes, vocab_size, draft_context, target_params, draft_params, seed,
+                  max_new_tokens, prompts, target, draft, dtype, kv_dtype)
 };
 
-nlohmann::ordered_json to_json(const RecordingHeader& header);
+inline constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
-/// The file's first line: `header`, the checksum and a newline.
-std::string first_line(const nlohmann::ordered_json& header);
-/// Whether a first line's checksum, the last of its members, is that of those before it.
-bool fits_its_checksum(std::string_view line);
+/// What a file begins with.
+inline constexpr std::string_view recording_start = "coppice-recording 2\n";
+enum class RecordingBlock : std::uint32_t { header, text, position };
+/// Adds a block to a file's text.
+void put_block(std::string& out, RecordingBlock kind, std::string_view payload);
 /// FNV-1a of 32 bits.
 std::uint32_t recording_checksum(std::string_view bytes);
-
-inline constexpr FileFormat recording_format = {"recording", "coppice-recording", 1,
-                                                "coppice record"};
-inline constexpr std::uint32_t text_block = 1, position_block = 2;
 
 /// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
 struct RecordedPosition {
@@ -117,12 +118,13 @@ struct RecordedPosition {
   // Not in the file, made in reading:
   ChildTable settled, sampled;
 
-  /// Visits the columns in the file's order; `entries`: where those of each node are counted.
-  static void columns(auto& self, auto by_node, auto entries, auto by_entry) {
-    by_node(self.parent), by_node(self.parent_entry), entries(), by_node(self.target_token);
-    by_node(self.draft_rest), by_node(self.target_rest), by_node(self.overlap);
-    by_entry(self.token), by_entry(self.draft), by_entry(self.target);
-    by_entry(self.settled_rank), by_entry(self.sampled_rank);
+  /// Visits the columns in the file's order: visit(column, length).
+  static void columns(auto& self, std::size_t nodes, std::size_t entries, auto visit) {
+    visit(self.parent, nodes), visit(self.parent_entry, nodes);
+    visit(self.first_entry, nodes + 1), visit(self.target_token, nodes);
+    visit(self.draft_rest, nodes), visit(self.target_rest, nodes), visit(self.overlap, nodes);
+    visit(self.token, entries), visit(self.draft, entries), visit(self.target, entries);
+    visit(self.settled_rank, entries), visit(self.sampled_rank, entries);
   }
 
   std::int32_t nodes() const { return static_cast<std::int32_t>(parent.size()); }

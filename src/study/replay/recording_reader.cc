@@ -1,23 +1,18 @@
 // Reads recordings: everything that is wrong with one is said with its place.
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
-#include <type_traits>
 
 #include "base/error.h"
 #include "base/json_file.h"
-#include "study/files/bytes.h"
-#include "study/files/file_header.h"
+#include "study/files/members.h"
 #include "study/replay/recording.h"
 
 namespace coppice::study {
 namespace {
 
 constexpr std::uintmax_t largest_recording = std::uintmax_t{1} << 36;
-constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
 /// The payload of one block.
 class BlockReader {
@@ -32,21 +27,15 @@ class BlockReader {
                       "; the file is damaged, record anew or copy it again"));
   }
   std::uint32_t number() {
-    require(bytes_.size() >= sizeof(std::uint32_t), "the block is shorter than it says");
-    ByteReader in(bytes_);
-    bytes_.remove_prefix(sizeof(std::uint32_t));
-    return in.take<std::uint32_t>();
+    std::vector<std::uint32_t> one;
+    take(1, one);
+    return one[0];
   }
   template <typename T>
   void take(std::size_t count, std::vector<T>& values) {
     require(bytes_.size() / sizeof(T) >= count, "the block is shorter than it says");
     values.resize(count);
-    if constexpr (std::endian::native == std::endian::little) {
-      if (count > 0) std::memcpy(values.data(), bytes_.data(), count * sizeof(T));
-    } else {
-      ByteReader in(bytes_);
-      for (T& value : values) value = in.take<T>();
-    }
+    if (count > 0) std::memcpy(values.data(), bytes_.data(), count * sizeof(T));
     bytes_.remove_prefix(count * sizeof(T));
   }
   bool at_end() const { return bytes_.empty(); }
@@ -86,6 +75,7 @@ void check(const BlockReader& in, const RecordedPosition& p, std::int64_t vocab_
   for (std::int32_t node = 0; node < p.nodes(); ++node) {
     const std::size_t first = p.first_entry[node];
     const auto entries = static_cast<std::size_t>(p.entries(node));
+    in.require(p.entries(node) <= 3 * most_top_k, "too many entries");
     require_order(in, std::span(p.settled_rank).subspan(first, entries), seen);
     require_order(in, std::span(p.sampled_rank).subspan(first, entries), seen);
     for (std::size_t e = 1; e < entries; ++e) {
@@ -117,85 +107,43 @@ RecordedPosition position_from(BlockReader in, std::int64_t vocab_size, TokenId 
   RecordedPosition p;
   const std::size_t nodes = in.number();
   in.require(nodes >= 1 && nodes <= most_nodes, "too many nodes or none");
-  std::vector<std::uint16_t> entries;
-  RecordedPosition::columns(
-      p, [&](auto& column) { in.take(nodes, column); },
-      [&] {
-        in.take(nodes, entries);
-        p.first_entry.assign(1, 0);
-        for (const std::uint16_t count : entries) {
-          in.require(count <= 3 * most_top_k, "too many entries");
-          p.first_entry.push_back(p.first_entry.back() + count);
-        }
-      },
-      [&](auto& column) { in.take(p.first_entry.back(), column); });
+  const std::size_t entries = in.number();
+  RecordedPosition::columns(p, nodes, entries,
+                            [&](auto& column, std::size_t count) { in.take(count, column); });
+  in.require(p.first_entry[0] == 0 && p.first_entry[nodes] == entries &&
+                 std::ranges::is_sorted(p.first_entry),
+             "nodes whose entries are not there");
   in.require(in.at_end(), "a position of another length than it says");
   check(in, p, vocab_size);
   link(in, p, next);
   return p;
 }
 
-/// What a recording's first line says.
-class HeaderReader {
- public:
-  HeaderReader(const nlohmann::json& json, const std::string& where) : json_(json), where_(where) {}
-
-  RecordingHeader read() const {
-    RecordingHeader h;
-    take("top_k", h.top_k, 1, most_top_k);
-    take("nodes", h.nodes, 1, most_nodes);
-    take("vocab_size", h.vocab_size, 1, INT32_MAX);
-    take("draft_context", h.draft_context, 1, INT32_MAX);
-    for (const auto& [name, params] :
-         {std::pair{"target_params", &h.target_params}, {"draft_params", &h.draft_params}}) {
-      HeaderReader(at(name, &nlohmann::json::is_object), where_).take(*params);
-    }
-    take("seed", h.seed, 0, UINT64_MAX);
-    take("max_new_tokens", h.max_new_tokens, 1, INT32_MAX);
-    take("prompts", h.prompts, 1, INT32_MAX);
-    h.target = at("target", &nlohmann::json::is_string);
-    h.draft = at("draft", &nlohmann::json::is_string);
-    // Recordings of earlier versions lack these two.
-    if (json_.contains("dtype")) h.dtype = at("dtype", &nlohmann::json::is_string);
-    if (json_.contains("kv_dtype")) h.kv_dtype = at("kv_dtype", &nlohmann::json::is_string);
-    return h;
+RecordingHeader header_from(std::string_view text, const std::string& where) {
+  const JsonObject json = parse_json_object(text, where);
+  RecordingHeader h;
+  try {
+    json->get_to(h);
+  } catch (const Error& error) {
+    throw_failure(cat(where, ": its header: ", error.what(), "; record anew"));
   }
-
- private:
-  using Kind = bool (nlohmann::json::*)() const;
-
-  const nlohmann::json& at(const char* key, Kind is_kind) const {
-    const auto found = json_.find(key);
-    if (found != json_.end() && ((*found).*is_kind)()) return *found;
-    throw_failure(cat(where_, ": \"", key, "\" in its first line is ",
-                      found == json_.end() ? "missing" : shown(*found), "; record anew"));
-  }
-  template <typename T>
-  void take(const char* key, T& value, double least, double most) const {
-    const nlohmann::json& number =
-        at(key, std::is_floating_point_v<T> ? &nlohmann::json::is_number
-                                            : &nlohmann::json::is_number_integer);
-    if (!(number.get<double>() >= least && number.get<double>() <= most)) {
-      throw_failure(cat(where_, ": \"", key, "\" in its first line is ", shown(number),
-                        "; it must be from ", least, " to ", most));
-    }
-    number.get_to(value);
-  }
-  void take(SamplingParams& p) const {
-    take("temperature", p.temperature, 0.0, 100.0);
-    take("top_k", p.top_k, 0, INT32_MAX);
-    take("top_p", p.top_p, 0.0, 1.0);
-    take("min_p", p.min_p, 0.0, 1.0);
-    take("repetition_penalty", p.repetition_penalty, 0.0, 100.0);
-  }
-
-  const nlohmann::json& json_;
-  const std::string& where_;
-};
+  const auto check = [&](const char* name, std::int64_t number, std::int64_t most) {
+    if (number >= 1 && number <= most) return;
+    throw_failure(cat(where, ": \"", name, "\" in its header is ", number,
+                      "; it must be from 1 to ", most, "; record anew"));
+  };
+  check("top_k", h.top_k, most_top_k);
+  check("nodes", h.nodes, most_nodes);
+  check("vocab_size", h.vocab_size, INT32_MAX);
+  check("draft_context", h.draft_context, INT32_MAX);
+  check("max_new_tokens", h.max_new_tokens, INT32_MAX);
+  check("prompts", h.prompts, INT32_MAX);
+  return h;
+}
 
 // Adds a block to what the blocks before it made.
-void add_block(BlockReader in, bool is_text, Recording& recording) {
-  if (!is_text) {
+void add_block(BlockReader in, RecordingBlock kind, Recording& recording) {
+  if (kind == RecordingBlock::position) {
     in.require(!recording.texts.empty(), "a position without a text");
     RecordedText& text = recording.texts.back();
     in.require(text.positions.size() < text.tokens.size(), "more positions than tokens");
@@ -217,31 +165,38 @@ void add_block(BlockReader in, bool is_text, Recording& recording) {
 Recording read_recording(const std::filesystem::path& path) {
   const std::string where = cat("recording ", quote(path.string()));
   const std::string file = read_file(path, "recording", largest_recording);
-  std::string_view rest = file;
-  const JsonObject header = read_header(recording_format, file, where);
-  const std::string_view line = *header_line(file);
-  if (!fits_its_checksum(line)) {
+  if (!file.starts_with(recording_start)) {
+    const bool old = file.starts_with(R"({"format":"coppice-recording")");
     throw_failure(cat(where,
-                      ": its first line does not fit its checksum, or has none; the file "
-                      "is damaged, record anew or copy it again"));
+                      old ? ": an earlier version of coppice wrote it; record anew"
+                          : ": it is no recording; name a file that coppice record wrote"));
   }
+  std::string_view rest = std::string_view(file).substr(recording_start.size());
   Recording recording;
-  recording.header = HeaderReader(*header, where).read();
-  rest.remove_prefix(line.size() + 1);
+  bool has_header = false;
   constexpr std::size_t block_header = 12;
   while (rest.size() >= block_header) {
-    ByteReader in(rest);
-    const auto kind = in.take<std::uint32_t>();
-    const std::size_t bytes = in.take<std::uint32_t>();
-    const auto sum = in.take<std::uint32_t>();
+    const std::size_t place = file.size() - rest.size();
+    BlockReader start(where, place, rest.substr(0, block_header));
+    const auto kind = static_cast<RecordingBlock>(start.number());
+    const std::size_t bytes = start.number();
+    const std::uint32_t sum = start.number();
     const std::string_view payload = rest.substr(block_header, bytes);
-    const BlockReader block(where, file.size() - rest.size(), payload);
-    block.require(kind == text_block || kind == position_block, "no block begins here");
+    const BlockReader block(where, place, payload);
+    block.require(has_header ? kind == RecordingBlock::text || kind == RecordingBlock::position
+                             : kind == RecordingBlock::header,
+                  "no block begins here");
     if (payload.size() < bytes) break;
     block.require(recording_checksum(payload) == sum, "the block's checksum does not fit it");
-    add_block(block, kind == text_block, recording);
+    if (has_header) {
+      add_block(block, kind, recording);
+    } else {
+      recording.header = header_from(payload, where);
+      has_header = true;
+    }
     rest.remove_prefix(block_header + bytes);
   }
+  if (!has_header) throw_failure(cat(where, ": it is cut off within its header; record anew"));
   recording.torn = !rest.empty();
   return recording;
 }

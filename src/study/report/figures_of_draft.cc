@@ -66,7 +66,7 @@ Chart over_draft_probability(const char* y_label, std::vector<double> weights,
 
 /// A prompt's acceptance rate in each column, with the weight of the tokens behind it.
 Figure acceptance_by_draft_probability(const FigureGroup& group, const NodeCounts& counts) {
-  std::map<std::int32_t, NodeCounts> by_prompt;
+  std::map<std::string, NodeCounts> by_prompt;
   for (const Result& record : group.results->results()) {
     const auto is_of = [&](const SummaryRow* row) {
       return record.cell.starts_with(row->cell.row_key() + " seed=");
@@ -77,12 +77,14 @@ Figure acceptance_by_draft_probability(const FigureGroup& group, const NodeCount
   std::vector<Point> means;
   for (std::size_t d = 0; d < probability_bins; ++d) {
     for (const auto& [prompt, nodes] : by_prompt) {
-      const Examined& e = nodes.by_draft_prob[d];
-      if (e.examined == 0) continue;
+      if (!nodes.by_draft_prob.contains(d)) continue;
+      const Examined& e = nodes.by_draft_prob.at(d);
       weights[probability_bin(rate_of(e)) * probability_bins + d] +=
           static_cast<double>(e.examined);
     }
-    means.push_back({bin_middle(d, probability_bins), rate_of(counts.by_draft_prob[d])});
+  }
+  for (const auto& [bin, e] : counts.by_draft_prob) {
+    means.push_back({bin_middle(bin, probability_bins), rate_of(e)});
   }
   return group.named(
       "acceptance_by_draft_probability",
@@ -95,15 +97,16 @@ Figure acceptance_by_draft_probability(const FigureGroup& group, const NodeCount
 Figure target_by_draft_probability(const FigureGroup& group, const NodeCounts& counts) {
   std::vector<double> weights(probability_bins * probability_bins, 0.0);
   std::vector<Point> means;
-  for (std::size_t d = 0; d < probability_bins; ++d) {
-    double tokens = 0.0, sum = 0.0;
-    for (std::size_t t = 0; t < probability_bins; ++t) {
-      const auto count = static_cast<double>(counts.joint[d][t]);
-      weights[t * probability_bins + d] = count;
-      tokens += count;
-      sum += count * bin_middle(t, probability_bins);
-    }
-    means.push_back({bin_middle(d, probability_bins), share(sum, tokens)});
+  std::map<std::size_t, std::pair<double, double>> sums;  // by column: of probabilities, of tokens
+  for (const auto& [place, tokens] : counts.joint) {
+    const auto [d, t] = place;
+    const auto count = static_cast<double>(tokens);
+    weights[t * probability_bins + d] = count;
+    sums[d].first += count * bin_middle(t, probability_bins);
+    sums[d].second += count;
+  }
+  for (const auto& [d, sum] : sums) {
+    means.push_back({bin_middle(d, probability_bins), sum.first / sum.second});
   }
   return group.named(
       "target_by_draft_probability",
@@ -123,9 +126,9 @@ void add_policies(const FigureGroup& group, Chart& chart, const PointsOf& points
 }
 
 /// Acceptance rates of bins at their mean estimates, but for those of too few cases.
-std::vector<Point> rates(std::span<const Examined> bins) {
+std::vector<Point> rates(const Bins& bins) {
   std::vector<Point> points;
-  for (const Examined& e : bins) {
+  for (const auto& [bin, e] : bins) {
     if (e.examined < least_counted) continue;
     const auto count = static_cast<double>(e.examined);
     const auto [low, high] = wilson(rate_of(e), count);
@@ -182,8 +185,7 @@ Figure length_by_number(const FigureGroup& group) {
   chart.y = {.label = "accepted length (tokens per target pass)"};
   add_policies(group, chart, [](const NodeCounts& counts) {
     std::vector<Point> points;
-    for (std::size_t b = 0; b < number_bins; ++b) {
-      const StepCount& one = counts.by_number[b];
+    for (const auto& [b, one] : counts.by_number) {
       if (one.steps < least_counted) continue;
       points.push_back({bin_middle(b, number_bins),
                         static_cast<double>(one.tokens) / static_cast<double>(one.steps)});

@@ -251,7 +251,7 @@ std::vector<Figure> step_by_step(const FigureGroup& group) {
     if (row == nullptr) continue;
     const Result* shown = nullptr;
     for (const Result& one : group.results->results()) {
-      const bool first = one.prompt == 0 && one.round == 0;
+      const bool first = one.prompt == group.results->plan().prompts[0].id && one.round == 0;
       if (first && one.cell == row->cell.key()) shown = &one;
     }
     if (shown == nullptr) continue;

@@ -61,14 +61,6 @@ Table kinds_table(const Summary& summary) {
   return summary_table(kinds);
 }
 
-std::string widths_text(const std::vector<std::int32_t>& widths) {
-  std::string text;
-  for (const std::int32_t width : widths) text += cat(text.empty() ? "" : " ", width);
-  return text;
-}
-
-std::string if_set(bool set, const std::string& text) { return set ? text : std::string(); }
-
 /// A column of summary.csv. An estimate's are followed by NAME_low and NAME_high.
 struct CsvColumn {
   std::string name;
@@ -81,20 +73,8 @@ std::vector<CsvColumn> csv_figures() {
   std::vector<CsvColumn> all = {
       {"policy", [](Summed s) { return s.cell.name(); }},
       {"tree_size", [](Summed s) { return s.cell.plain() ? "0" : s.cell.size_text(); }},
-      {"tree_depth",
-       [](Summed s) { return if_set(s.cell.tree_depth > 0, cat(s.cell.tree_depth)); }},
-      {"beam_width",
-       [](Summed s) { return if_set(s.cell.beam_width > 0, cat(s.cell.beam_width)); }},
-      {"threshold",
-       [](Summed s) { return if_set(s.cell.threshold > 0.0, number_text(s.cell.threshold)); }},
-      {"widths", [](Summed s) { return widths_text(s.cell.widths); }},
-      {"tree", [](Summed s) { return s.cell.tree.string(); }},
       {"temperature", [](Summed s) { return number_text(s.cell.temperature); }},
-      {"draft_temperature",
-       [](Summed s) {
-         const double own = s.cell.draft_temperature;
-         return if_set(own >= 0.0, number_text(own));
-       }},
+      {"draft_temperature", [](Summed s) { return option_text(s.cell.draft_temperature); }},
       {"acceptance", [](Summed s) -> std::string { return name_of(s.cell.acceptance); }},
       {"pair", [](Summed s) { return s.cell.pair; }},
       {"kind", [](Summed s) { return s.kind.empty() ? "all" : s.kind; }},
@@ -117,6 +97,11 @@ std::vector<CsvColumn> csv_figures() {
       {"draft_passes_per_step", [](Summed s) { return exact(s.draft_passes); }},
       {"tree_size_mean", [](Summed s) { return exact(s.tree_size); }},
       {"prefill_seconds", [](Summed s) { return exact(s.seconds.prefill); }}};
+  // Behind the tree's size.
+  auto place = all.begin() + 2;
+  Cell::for_each_option([&](PolicyOption, const char* name, auto member) {
+    place = 1 + all.insert(place, {name, [member](Summed s) { return option_text(s.cell.*member); }});
+  });
   for (const auto& [name, part] : Components::of_step()) {
     all.push_back({cat(name, "_us_per_step"),
                    [part](Summed s) { return exact(s.microseconds_per_step(s.seconds.*part)); }});
@@ -260,7 +245,7 @@ Table divergence_table(const Summary& summary) {
   const auto id = [](TokenId token) { return token < 0 ? std::string("end") : cat(token); };
   for (const Agreement& one : summary.agreements) {
     for (const Divergence& d : one.divergences) {
-      table.rows.push_back({d.cell, d.prompt_id, cat(d.round + 1), cat(d.turn + 1),
+      table.rows.push_back({d.cell, d.prompt, cat(d.round + 1), cat(d.turn + 1),
                             cat(d.position + 1), id(d.expected), id(d.found)});
     }
   }

@@ -48,14 +48,11 @@ struct Row {
 };
 
 /// The sums of `row` over `prompts`, in their order.
-std::vector<PromptSums> sums_of(const Row& row, std::span<const std::int32_t> prompts) {
-  std::map<std::int32_t, std::size_t> place;
-  for (std::size_t p = 0; p < prompts.size(); ++p) place[prompts[p]] = p;
-  std::vector<PromptSums> sums(prompts.size());
-  for (const Result* result : row.results) {
-    const auto at = place.find(result->prompt);
-    if (at != place.end()) sums[at->second].add(*result);
-  }
+std::vector<PromptSums> sums_of(const Row& row, std::span<const std::string> prompts) {
+  std::map<std::string, PromptSums> by_prompt;
+  for (const Result* result : row.results) by_prompt[result->prompt].add(*result);
+  std::vector<PromptSums> sums;
+  for (const std::string& prompt : prompts) sums.push_back(by_prompt[prompt]);
   return sums;
 }
 
@@ -68,7 +65,7 @@ Values column(const std::vector<PromptSums>& sums, double PromptSums::*member) {
 /// Everything of one kind of prompt, or of all.
 class Summariser {
  public:
-  Summariser(std::string kind, std::vector<std::int32_t> prompts)
+  Summariser(std::string kind, std::vector<std::string> prompts)
       : kind_(std::move(kind)), prompts_(std::move(prompts)), resampling_(prompts_.size()) {}
 
   SummaryRow operator()(const Row& row, const Row& plain, std::int32_t rounds) const {
@@ -181,7 +178,7 @@ class Summariser {
   }
 
   void add_runs(SummaryRow& s, const Row& row, const Row& plain) const {
-    std::set<std::tuple<std::int32_t, std::int32_t, std::string>> of_plain;
+    std::set<std::tuple<std::string, std::int32_t, std::string>> of_plain;
     for (const Result* result : plain.results) {
       of_plain.emplace(result->prompt, result->round, result->run);
     }
@@ -191,11 +188,11 @@ class Summariser {
   }
 
   bool counts(const Result& result) const {
-    return std::binary_search(prompts_.begin(), prompts_.end(), result.prompt);
+    return std::ranges::find(prompts_, result.prompt) != prompts_.end();
   }
 
   std::string kind_;
-  std::vector<std::int32_t> prompts_;
+  std::vector<std::string> prompts_;
   Resampling resampling_;
 };
 
@@ -220,35 +217,36 @@ std::map<std::string, Row> rows_of(const Results& results) {
   return rows;
 }
 
-PromptColumns columns_of(const Row& row, std::span<const std::int32_t> prompts) {
+PromptColumns columns_of(const Row& row, std::span<const std::string> prompts) {
   const std::vector<PromptSums> sums = sums_of(row, prompts);
   return {column(sums, &PromptSums::judged_good), column(sums, &PromptSums::steps),
           column(sums, &PromptSums::decoded), column(sums, &PromptSums::decode_seconds)};
 }
 
-std::vector<OracleRow> oracle_rows(const Results& results, std::span<const std::int32_t> prompts) {
-  std::map<std::tuple<std::string, double, std::int32_t>, std::map<std::int32_t, OracleWalk>>
-      groups;
-  for (const OracleResult& one : results.oracle()) {
-    if (!std::binary_search(prompts.begin(), prompts.end(), one.prompt)) continue;
-    groups[{one.pair, one.temperature, one.walk.size}][one.prompt] = one.walk;
-  }
+std::vector<OracleRow> oracle_rows(const Results& results, std::span<const std::string> prompts) {
   std::vector<OracleRow> rows;
-  for (const auto& [of, walks] : groups) {
-    Values expected, positions;
-    for (const auto& [prompt, walk] : walks) {
-      expected.push_back(walk.expected);
-      positions.push_back(static_cast<double>(walk.positions));
+  for (const OracleCell& cell : results.plan().oracle) {
+    const std::string key = cell.key();
+    std::map<std::string, const OracleWalk*> walks;
+    for (const OracleWalk& walk : results.oracle()) {
+      if (walk.cell == key) walks[walk.prompt] = &walk;
     }
-    rows.push_back({std::get<0>(of), std::get<1>(of), std::get<2>(of),
-                    static_cast<std::int32_t>(walks.size()), bootstrap(expected, positions)});
+    Values expected, positions;
+    for (const std::string& prompt : prompts) {
+      if (!walks.contains(prompt)) continue;
+      expected.push_back(walks[prompt]->expected);
+      positions.push_back(static_cast<double>(walks[prompt]->positions));
+    }
+    if (expected.empty()) continue;
+    rows.push_back({cell.pair, cell.temperature, cell.size,
+                    static_cast<std::int32_t>(expected.size()), bootstrap(expected, positions)});
   }
   return rows;
 }
 
 std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
                                        const std::map<std::string, Row>& by_key,
-                                       std::span<const std::int32_t> prompts) {
+                                       std::span<const std::string> prompts) {
   std::vector<PromptColumns> columns;
   std::vector<std::pair<std::size_t, std::size_t>> which;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -277,21 +275,21 @@ std::vector<double> SummaryRow::steps_by_length(std::size_t most) const {
   return counts;
 }
 
-std::vector<std::int32_t> complete_prompts(const Results& results) {
+std::vector<std::string> complete_prompts(const Results& results) {
   const StudyPlan& plan = results.plan();
-  std::vector<std::size_t> runs(plan.prompts.size(), 0);
+  std::map<std::string, std::size_t> runs;
   for (const Result& result : results.results()) ++runs[result.prompt];
-  std::vector<std::int32_t> complete;
-  for (std::size_t p = 0; p < runs.size(); ++p) {
-    if (runs[p] == plan.cells.size() * static_cast<std::size_t>(plan.rounds)) {
-      complete.push_back(static_cast<std::int32_t>(p));
+  std::vector<std::string> complete;
+  for (const PromptName& prompt : plan.prompts) {
+    if (runs[prompt.id] == plan.cells.size() * static_cast<std::size_t>(plan.rounds)) {
+      complete.push_back(prompt.id);
     }
   }
   return complete;
 }
 
 PromptColumns columns_of(const Results& results, const std::string& row_key,
-                         std::span<const std::int32_t> prompts) {
+                         std::span<const std::string> prompts) {
   return columns_of(rows_of(results).at(row_key), prompts);
 }
 
@@ -304,10 +302,10 @@ Summary summarise(const Results& results) {
       order.push_back(cell.row_key());
     }
   }
-  const std::vector<std::int32_t> complete = complete_prompts(results);
-  std::map<std::string, std::vector<std::int32_t>> of_kind;
-  for (const std::int32_t prompt : complete) {
-    of_kind[plan.prompts[prompt].kind].push_back(prompt);
+  const std::vector<std::string> complete = complete_prompts(results);
+  std::map<std::string, std::vector<std::string>> of_kind;
+  for (const std::string& id : complete) {
+    of_kind[std::ranges::find(plan.prompts, id, &PromptName::id)->kind].push_back(id);
   }
   const Summariser all("", complete);
   std::vector<Summariser> by_kind;

@@ -96,12 +96,12 @@ struct Summary {
 /// results' order.
 Summary summarise(const Results& results);
 
-/// The prompts of `results` that summarise() counts, by place, ascending.
-std::vector<std::int32_t> complete_prompts(const Results& results);
+/// The prompts of `results` that summarise() counts, in the plan's order.
+std::vector<std::string> complete_prompts(const Results& results);
 
 /// What the row of that key brought on those prompts, for compare_rows(). All of its seeds and
 /// rounds together. Every one of the prompts must be complete.
 PromptColumns columns_of(const Results& results, const std::string& row_key,
-                         std::span<const std::int32_t> prompts);
+                         std::span<const std::string> prompts);
 
 }  // namespace coppice::study

@@ -328,5 +328,19 @@ TEST_F(AcceptanceVector, TheCommandWritesVectorsAndGrowMaps) {
   EXPECT_NE(bytes_of(file("err")).find("--out FILE"), std::string::npos);
 }
 
+// The root's first child, then that one's second.
+TEST(RankCounts, AnAcceptedChildHasOthersJudgedBefore) {
+  TokenTree tree;
+  tree.reset(0);
+  const std::int32_t a = tree.add(0, 5, 0, 0.5f, 1.0);
+  tree.add(0, 6, 1, 0.2f, 0.5);
+  tree.add(a, 7, 0, 0.5f, 0.5);
+  const std::int32_t second = tree.add(a, 8, 1, 0.2f, 0.2);
+  RankCounts ranks;
+  ranks.add(tree, std::vector<std::int32_t>{a, second});
+  EXPECT_EQ(ranks.judged, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(ranks.accepted, (std::vector<std::int64_t>{1, 1}));
+}
+
 }  // namespace
 }  // namespace coppice::study

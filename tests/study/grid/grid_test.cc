@@ -105,11 +105,11 @@ TEST(Grid, OptionsGoToTheirPolicies) {
   const auto all = keys(make_grid(lists, {}));
   EXPECT_EQ(all,
             (std::vector<std::string>{"none temperature=0 acceptance=rejection seed=0",
-                                      "specinfer widths=3,2 temperature=0 draft-temperature=0.5 "
+                                      "specinfer widths=3 2 temperature=0 draft-temperature=0.5 "
                                       "acceptance=rejection seed=0",
-                                      "sequoia size=16 depth=4 temperature=0 draft-temperature=0.5 "
+                                      "sequoia size=16 tree_depth=4 temperature=0 draft-temperature=0.5 "
                                       "acceptance=rejection seed=0",
-                                      "sequoia size=64 depth=4 temperature=0 draft-temperature=0.5 "
+                                      "sequoia size=64 tree_depth=4 temperature=0 draft-temperature=0.5 "
                                       "acceptance=rejection seed=0",
                                       "dyspec-threshold size=16 threshold=0.01 temperature=0 "
                                       "draft-temperature=0.5 acceptance=rejection seed=0",

@@ -14,13 +14,14 @@
 #include "base/error.h"
 #include "reference/files.h"
 #include "reference/tiny_model.h"
+#include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
 
 namespace fs = std::filesystem;
 
-Result some_result(std::int32_t prompt, std::int32_t round = 0) {
+Result some_result(const std::string& prompt, std::int32_t round = 0) {
   Result result;
   result.cell = Cell{}.key();
   result.prompt = prompt;
@@ -29,7 +30,8 @@ Result some_result(std::int32_t prompt, std::int32_t round = 0) {
   result.draft_passes = 30;
   result.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
   result.nodes.by_draft_prob[3] = {20, 14, 3.5, 4.25};
-  result.nodes.joint[3][4] = 56;
+  result.nodes.joint[{3, 4}] = 56;
+  result.nodes.by_position[{1, 0}] = {20, 14, 3.5, 4.25};
   result.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
   result.accepted = {2, 8, 1, 1, 1, 1, 0};
   result.device = "cpu";
@@ -41,8 +43,7 @@ class ResultsFile : public ::testing::Test {
  protected:
   Results open() { return Results(file_, plan_, Access::append); }
   std::string line_of(const Result& result) const {
-    const std::string& id = plan_.prompts.at(static_cast<std::size_t>(result.prompt)).id;
-    return with_checksum(to_json(result, id).dump()) + "\n";
+    return with_checksum(nlohmann::ordered_json(result).dump()) + "\n";
   }
   void write(const std::string& contents) const {
     std::ofstream(file_, std::ios::binary | std::ios::trunc) << contents;
@@ -58,53 +59,55 @@ class ResultsFile : public ::testing::Test {
 
   coppice::testing::TemporaryFolder folder_;
   fs::path file_ = folder_.path() / "results.jsonl";
-  StudyPlan plan_{{Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, {16, 64}}}};
+  StudyPlan plan_{{Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, 16}, {"", 0.6, 64}}};
 };
 
 TEST_F(ResultsFile, ComesBackAsItWas) {
-  const Result result = some_result(2, 1);
-  const OracleResult oracle{"", 0.6, 1, {16, 8, 29.125}};
+  const Result result = some_result("c", 1);
+  const OracleWalk oracle{plan_.oracle[0].key(), "b", 8, 29.125};
+  const std::string cell = plan_.cells[0].key();
   {
     Results results = open();
     results.add(result);
     results.add(oracle);
-    EXPECT_TRUE(results.has(plan_.cells[0], 2, 1));
+    EXPECT_TRUE(results.has(cell, "c", 1));
   }
   const Results results = open();
   ASSERT_EQ(results.results().size(), 1u);
   const Result& back = results.results()[0];
   EXPECT_EQ(line_of(back), line_of(result));
   EXPECT_EQ(back.seconds.other, 1.0 / 3.0) << "to the last bit";
-  EXPECT_EQ(back.prompt, 2);
+  EXPECT_EQ(back.prompt, "c");
+  EXPECT_EQ(back.nodes.total().accepted, 14);
   EXPECT_EQ(back.tokens(), 4);
   EXPECT_EQ(back.decoded(), 2);
   EXPECT_EQ(back.steps(), 7);
   EXPECT_EQ(back.drafted(), 56);
   EXPECT_EQ(back.judged_good(), 21);
   ASSERT_EQ(results.oracle().size(), 1u);
-  EXPECT_EQ(results.oracle()[0].walk.expected, 29.125);
-  EXPECT_TRUE(results.has(plan_.cells[0], 2, 1));
-  EXPECT_FALSE(results.has(plan_.cells[0], 2, 0));
-  EXPECT_FALSE(results.has(plan_.cells[0], 1, 1));
-  EXPECT_TRUE(results.has_oracle("", 0.6, 16, 1));
-  EXPECT_FALSE(results.has_oracle("", 0.6, 64, 1));
-  EXPECT_FALSE(results.has_oracle("", 0.6, 16, 2));
+  EXPECT_EQ(results.oracle()[0].expected, 29.125);
+  EXPECT_TRUE(results.has(cell, "c", 1));
+  EXPECT_FALSE(results.has(cell, "c", 0));
+  EXPECT_FALSE(results.has(cell, "b", 1));
+  EXPECT_TRUE(results.has(plan_.oracle[0].key(), "b"));
+  EXPECT_FALSE(results.has(plan_.oracle[1].key(), "b"));
+  EXPECT_FALSE(results.has(plan_.oracle[0].key(), "c"));
 }
 
 TEST_F(ResultsFile, WhatIsNotAskedForStaysAndIsCounted) {
   {
     Results results = open();
-    results.add(some_result(0, 0));
-    results.add(some_result(0, 1));
-    results.add(some_result(2, 0));
-    results.add({"", 0.6, 1, {64, 8, 29.125}});
+    results.add(some_result("a", 0));
+    results.add(some_result("a", 1));
+    results.add(some_result("c", 0));
+    results.add(OracleWalk{plan_.oracle[1].key(), "b", 8, 29.125});
   }
   const std::string before = testing::bytes_of(file_);
   // One round, prompts in another order and one of them gone, one size of the oracle's.
-  plan_ = {{Cell{}}, {{"b", "x"}, {"a", "x"}}, 1, {{"", 0.6, {16}}}};
+  plan_ = {{Cell{}}, {{"b", "x"}, {"a", "x"}}, 1, {{"", 0.6, 16}}};
   const Results results = open();
   ASSERT_EQ(results.results().size(), 1u);
-  EXPECT_EQ(results.results()[0].prompt, 1) << "prompts are named, not counted";
+  EXPECT_EQ(results.results()[0].prompt, "a");
   EXPECT_TRUE(results.oracle().empty());
   EXPECT_EQ(results.others(), 3);
   EXPECT_EQ(testing::bytes_of(file_), before);
@@ -113,7 +116,7 @@ TEST_F(ResultsFile, WhatIsNotAskedForStaysAndIsCounted) {
 TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
   {
     Results results = open();
-    for (const std::int32_t prompt : {0, 1}) results.add(some_result(prompt));
+    for (const char* prompt : {"a", "b"}) results.add(some_result(prompt));
   }
   const std::string whole = testing::bytes_of(file_);
   const std::size_t first_line = whole.find('\n') + 1;
@@ -125,13 +128,14 @@ TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
     const std::int32_t lines = bytes < first_line ? 0 : bytes < whole.size() ? 1 : 2;
     Results results = open();
     ASSERT_EQ(static_cast<std::int32_t>(results.results().size()), lines) << bytes;
-    for (std::int32_t prompt = lines; prompt < 2; ++prompt) results.add(some_result(prompt));
+    if (lines == 0) results.add(some_result("a"));
+    if (lines < 2) results.add(some_result("b"));
     ASSERT_EQ(testing::bytes_of(file_), whole) << "cut at byte " << bytes;
   }
 }
 
 TEST_F(ResultsFile, EveryChangedByteIsFound) {
-  const std::string whole = line_of(some_result(0)) + line_of(some_result(1));
+  const std::string whole = line_of(some_result("a")) + line_of(some_result("b"));
   const auto first_line = whole.find('\n');
   for (std::size_t at = 0; at < whole.size(); ++at) {
     // Every byte around the checksums and the ends of lines, where the format is.
@@ -151,32 +155,36 @@ TEST_F(ResultsFile, EveryChangedByteIsFound) {
 }
 
 TEST_F(ResultsFile, OtherDamageIsToldByLine) {
-  const std::string good = line_of(some_result(0)), next = line_of(some_result(1));
+  const std::string good = line_of(some_result("a")), next = line_of(some_result("b"));
   expect_damage(good + good, "line 2: no result: it stands there twice");
   expect_damage(good + "\n" + next, "line 2");
   expect_damage(good + next.substr(0, 40) + "\n" + next, "line 2");
   // As versions before checksums wrote them.
-  expect_damage(good + to_json(some_result(1), "b").dump() + "\n", "line 2: its checksum");
+  expect_damage(good + nlohmann::ordered_json(some_result("b")).dump() + "\n",
+                "line 2: its checksum");
   const auto checked = [](const std::string& object) { return with_checksum(object) + "\n"; };
-  expect_damage(checked("{\"a\":1}"), "line 1: no result: it names no prompt");
-  expect_damage(checked("{\"prompt\":\"a\"}"), "line 1: no result: a value is missing");
-  Result other = some_result(0);
+  expect_damage(checked("{\"a\":1}"), "line 1: no result: \"cell\" is missing");
+  expect_damage(checked("{\"prompt\":\"a\"}"), "line 1: no result: \"cell\" is missing");
+  Result other = some_result("a");
   other.accepted[1] = 17;
   expect_damage(line_of(other), "its counts contradict each other");
-  other = some_result(0);
+  other = some_result("a");
   other.accepted.pop_back();
   expect_damage(line_of(other), "its counts contradict each other");
-  other = some_result(0);
+  other = some_result("a");
+  other.nodes.joint[{20, 0}] = 1;
+  expect_damage(line_of(other), "its counts contradict each other");
+  other = some_result("a");
   other.seconds.verify = -1.0;
   expect_damage(line_of(other), "seconds of verify are out of range");
-  other = some_result(0);
+  other = some_result("a");
   other.round = -1;
   expect_damage(line_of(other), "round is no count");
 }
 
 // A file at its size limit behaves like a full disk; the limit holds for a child process only.
 TEST_F(ResultsFile, AFullDiskLosesNothing) {
-  const std::string first = line_of(some_result(0));
+  const std::string first = line_of(some_result("a"));
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -185,13 +193,13 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(9);
     try {
       Results results = open();
-      results.add(some_result(0));
+      results.add(some_result("a"));
       try {
-        results.add(some_result(1));
+        results.add(some_result("b"));
         _exit(8);
       } catch (const Error& error) {
         const bool told = std::string(error.what()).find("free some space") != std::string::npos;
-        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0], 1, 0) ? 0 : 7);
+        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0].key(), "b") ? 0 : 7);
       }
     } catch (...) {
       _exit(6);
@@ -203,7 +211,7 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(testing::bytes_of(file_), first) << "the part of a line that fitted is taken back";
   Results results = open();
-  EXPECT_NO_THROW(results.add(some_result(1)));
+  EXPECT_NO_THROW(results.add(some_result("b")));
 }
 
 }  // namespace

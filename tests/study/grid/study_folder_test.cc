@@ -42,8 +42,9 @@ TEST(StudyFolder, TwoRunsNeverShareIt) {
 StudyFile some_file() {
   StudyFile file;
   file.fixed = {{"max_new_tokens", 64}, {"device", "cpu"}, {"top_p", 1.0}};
-  file.pairs[""] = {{"target", {{"path", "/models/a"}, {"fingerprint", "01"}}}, {"draft", nullptr}};
-  file.trees["tree.json"] = "aa";
+  file.inputs = {{"target", {"/models/a", "01", true}},
+                 {"draft", {"none", "none", true}},
+                 {"tree 'tree.json'", {"tree.json", "aa"}}};
   Cell cell;
   cell.policy = Policy::dyspec;
   cell.plain_values = true;
@@ -54,7 +55,7 @@ StudyFile some_file() {
   Cell chain = cell;
   chain.policy = Policy::chain;
   chain.plain_values = false;
-  file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, {4, 8}}}};
+  file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, 4}, {"large", 0.6, 8}}};
   file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
                        "f32", "", "a CPU", "AVX2", 2, 1});
   return file;
@@ -76,9 +77,9 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   const auto error = [](const std::string& damaged) {
     return testing::error_of([&] { study_file_from(damaged, "study.json"); });
   };
-  EXPECT_NE(error("{\"format\": 2}").find("format 2"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 2}").find("another folder"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 3}").find("a value is missing"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 3}").find("format 3"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 3}").find("another folder"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 4}").find("\"fixed\" is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
 }
 
@@ -122,25 +123,25 @@ TEST(StudyFolder, OtherSettingsAreRefusedByName) {
 TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
   const std::string deep = "/models/" + std::string(300, 'x') + "/";
   StudyFile before = some_file(), now = some_file();
-  before.pairs[""]["target"]["path"] = deep + "a";
-  now.pairs[""]["target"]["path"] = deep + "a";
+  before.inputs["target"].path = now.inputs["target"].path = deep + "a";
   EXPECT_TRUE(differences(before, now).empty());
-  now.pairs[""]["target"]["path"] = "/moved";
+  now.inputs["target"].path = "/moved";
   EXPECT_TRUE(differences(before, now).empty()) << "the same models elsewhere";
-  now.pairs[""]["target"] = {{"path", deep + "a"}, {"fingerprint", "02"}};
-  now.pairs[""]["draft"] = {{"path", "/d"}, {"fingerprint", "03"}};
-  now.pairs["more"] = now.pairs[""];
-  now.trees["tree.json"] = "bb";
-  now.trees["more.json"] = "cc";
+  now.inputs["target"] = {deep + "a", "02", true};
+  now.inputs["draft"] = {"/d", "03", true};
+  now.inputs["draft of pair more"] = {"/more", "04", true};
+  now.inputs["tree 'tree.json'"].fingerprint = "bb";
+  now.inputs["tree 'more.json'"] = {"more.json", "cc"};
   const std::vector<std::string> found = differences(before, now);
   ASSERT_EQ(found.size(), 3u);
-  EXPECT_NE(found[0].find("(fingerprint 01), now "), std::string::npos) << found[0];
-  EXPECT_TRUE(found[0].ends_with("(fingerprint 02)")) << found[0];
-  EXPECT_EQ(found[1], "draft: it was none, now '/d' (fingerprint 03)");
-  EXPECT_EQ(found[2], "contents of tree 'tree.json': it was \"aa\", now \"bb\"");
+  EXPECT_EQ(found[0], "draft: it was none, now '/d' (fingerprint 03)");
+  EXPECT_NE(found[1].find("(fingerprint 01), now "), std::string::npos) << found[1];
+  EXPECT_TRUE(found[1].ends_with("(fingerprint 02)")) << found[1];
+  EXPECT_EQ(found[2], "tree 'tree.json': it was 'tree.json' (fingerprint aa), now 'tree.json' "
+                      "(fingerprint bb)");
 }
 
-TEST(StudyFolder, PairsTreesAndRunsAreAddedTo) {
+TEST(StudyFolder, InputsAndRunsAreAddedTo) {
   const coppice::testing::TemporaryFolder scratch;
   const fs::path path = scratch.path() / "study";
   {
@@ -150,15 +151,13 @@ TEST(StudyFolder, PairsTreesAndRunsAreAddedTo) {
     add_results(folder);
   }
   StudyFile more = some_file();
-  more.pairs = {{"large", {{"target", nullptr}, {"draft", nullptr}}}};
-  more.trees = {{"other.json", "bb"}};
+  more.inputs = {{"target of pair large", {"/l", "05", true}}};
   more.runs.clear();
   more.plan.rounds = 1;
   StudyFolder folder(path);
   folder.settle(more);
   const StudyFile kept = study_file_from(testing::bytes_of(folder.file(study_name)), "study.json");
-  EXPECT_EQ(kept.pairs.size(), 2u);
-  EXPECT_EQ(kept.trees.size(), 2u);
+  EXPECT_EQ(kept.inputs.size(), 4u);
   EXPECT_EQ(kept.runs, some_file().runs);
   EXPECT_EQ(kept.plan.rounds, 1) << "what was asked for last";
 }

@@ -165,12 +165,12 @@ TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
       std::int64_t together = 0;
       Replayer replayer(recording, cell.request(shared));
       for (std::size_t p = 0; p < prompts.size(); ++p) {
-        const auto result = study::run_cell(engine, {cell, shared, {prompts[p]}, p, {}, nullptr});
+        GenerateOptions options = cell.request(shared);
+        options.stream = p;
+        const auto result = study::run_cell(engine, options, {prompts[p]}, {});
         steps += static_cast<double>(result->steps());
         drafted += static_cast<double>(result->drafted());
         passes += static_cast<double>(result->draft_passes) - 1.0;  // the prompt's is no step's
-        GenerateOptions options = cell.request(shared);
-        options.stream = p;
         std::map<std::int32_t, RealStep> real;
         for (const RealStep& step : real_steps(engine, prompts[p], options)) {
           real[step.position] = step;

@@ -135,7 +135,7 @@ TEST(StudyTables, BothConventionsAreNamed) {
 TEST(StudyTables, AgreementIsCountedAndPlaced) {
   Summary summary = sample();
   summary.agreements = {{"", 0.0, Acceptance::rejection, 24, {}},
-                        {"", 0.8, Acceptance::coupled, 12, {{"a cell", "0f", 2, 1, 0, 6, 5, -1}}}};
+                        {"", 0.8, Acceptance::coupled, 12, {{"a cell", "0f", 1, 0, 6, 5, -1}}}};
   const Table counts = agreement_table(summary);
   EXPECT_EQ(at(counts, 0, "rule"), "any");
   EXPECT_EQ(at(counts, 0, "texts that depart"), "0");
@@ -224,9 +224,9 @@ TEST(StudyFigures, NamesOfUsersMakeNoPaths) {
 // Whatever the number of tokens behind a column, its shares sum to 1.
 TEST(StudyFigures, ColumnsOfHistogramsAreNormalised) {
   Summary summary = sample();
-  summary.rows[2].nodes.joint[3][0] = 30;
-  summary.rows[2].nodes.joint[3][1] = 10;
-  summary.rows[3].nodes.joint[4][5] = 4;
+  summary.rows[2].nodes.joint[{3, 0}] = 30;
+  summary.rows[2].nodes.joint[{3, 1}] = 10;
+  summary.rows[3].nodes.joint[{4, 5}] = 4;
   const Results results = no_results();
   FigureGroup group = group_of(summary);
   group.results = &results;
