@@ -636,7 +636,7 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   for (const char* name : {"pays", "command", "plain", "candidates", "checks", "advised"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json["checks"].size(), 4u);  // plain, two predicted ones, automatic
+  EXPECT_EQ(json["checks"].size(), 4u);  // plain, two sampled ones, automatic
   const std::string advised = json["command"];
   EXPECT_EQ(advised.rfind("coppice generate --policy ", 0), 0u) << advised;
   EXPECT_NE(advised.find("--temperature 0.9"), std::string::npos) << advised;

@@ -169,7 +169,8 @@ Recording read_recording(const std::filesystem::path& path) {
     const bool old = file.starts_with(R"({"format":"coppice-recording")");
     throw_failure(cat(where,
                       old ? ": an earlier version of coppice wrote it; record anew"
-                          : ": it is no recording; name a file that coppice record wrote"));
+                          : ": it is no recording; name a file that coppice record wrote, or make one "
+                            "with it"));
   }
   std::string_view rest = std::string_view(file).substr(recording_start.size());
   Recording recording;
