@@ -13,7 +13,7 @@
 #include "engine/access.h"
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
-#include "study/grid/study_folder.h"
+#include "study/grid/study_file.h"
 #include "study/prompts/prompts.h"
 #include "study/report/study_report.h"
 

@@ -9,7 +9,6 @@
 #include "study/grid/agreement.h"
 #include "study/grid/settings.h"
 #include "study/grid/study_file.h"
-#include "study/grid/study_folder.h"
 #include "study/report/summary.h"
 #include "study/statistics.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_file.h"
-#include "study/grid/study_folder.h"
+#include "study/grid/study_file.h"
 #include "study/report/summary.h"
 #include "study/study.h"
 
@@ -88,9 +88,8 @@ void add_prompts(std::string& text, std::set<std::string>& known, const fs::path
 std::vector<std::string> common_prompts(const StoredStudy& a, const StoredStudy& b) {
   std::vector<std::string> common = complete_prompts(a.results);
   const std::vector<std::string> others = complete_prompts(b.results);
-  std::erase_if(common, [&](const std::string& id) {
-    return std::ranges::find(others, id) == others.end();
-  });
+  std::erase_if(
+      common, [&](const std::string& id) { return std::ranges::find(others, id) == others.end(); });
   return common;
 }
 
@@ -118,8 +117,7 @@ std::string values_of(const std::string& difference) {
 bool is_same_text(const StoredStudy& a, const StoredStudy& b, const std::string& pair) {
   for (const char* name : {"prompt_tokens", "max_new_tokens", "ignore_eos", "repetition_penalty",
                            "top_k", "top_p", "min_p"}) {
-    if (a.file.fixed.value(name, nlohmann::json()) !=
-        b.file.fixed.value(name, nlohmann::json())) {
+    if (a.file.fixed.value(name, nlohmann::json()) != b.file.fixed.value(name, nlohmann::json())) {
       return false;
     }
   }

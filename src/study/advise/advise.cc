@@ -272,16 +272,16 @@ class Adviser {
     const std::size_t prompts = request_.prompts.size();
     const std::size_t all = settings.size() * prompts * static_cast<std::size_t>(request_.rounds);
     std::size_t done = 0;
-    advice_.check = confirm(
-        settings, prompts, request_.rounds,
-        [&](std::size_t s, std::size_t prompt, std::int32_t round) -> std::optional<Trial> {
-          // Other texts than those that were sampled.
-          const std::size_t stream = prompts * static_cast<std::size_t>(1 + round) + prompt;
-          const Trial trial = run(request_of(settings[s]), prompt, stream);
-          if (stopped_) return std::nullopt;
-          tell("checking against plain decoding", ++done, all);
-          return trial;
-        });
+    advice_.check =
+        confirm(settings, prompts, request_.rounds,
+                [&](std::size_t s, std::size_t prompt, std::int32_t round) -> std::optional<Trial> {
+                  // Other texts than those that were sampled.
+                  const std::size_t stream = prompts * static_cast<std::size_t>(1 + round) + prompt;
+                  const Trial trial = run(request_of(settings[s]), prompt, stream);
+                  if (stopped_) return std::nullopt;
+                  tell("checking against plain decoding", ++done, all);
+                  return trial;
+                });
     if (!advice_.check) return;
     const Check& check = *advice_.check;
     advice_.pays = check.best.has_value();

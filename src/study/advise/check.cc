@@ -1,8 +1,7 @@
-#include "study/advise/check.h"
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "study/advise/advise.h"
 
 namespace coppice::study {
 namespace {

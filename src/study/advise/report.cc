@@ -35,10 +35,9 @@ std::array<double, 3> step_seconds(const Trial& trial) {
 
 std::string row(const Advice& advice, const Candidate& one) {
   const auto [draft, verify, other] = step_seconds(one.sampled);
-  return name_text(one) + line(" %9.2f %9.1f %9.1f %9.1f %10.1f %9.2f",
-                               one.sampled.accepted_length(), 1e6 * draft, 1e6 * verify,
-                               1e6 * other, one.sampled.tokens_per_second(),
-                               one.sampled_speedup) +
+  return name_text(one) +
+         line(" %9.2f %9.1f %9.1f %9.1f %10.1f %9.2f", one.sampled.accepted_length(), 1e6 * draft,
+              1e6 * verify, 1e6 * other, one.sampled.tokens_per_second(), one.sampled_speedup) +
          mark(advice, one);
 }
 
@@ -62,9 +61,8 @@ std::string rounds_text(std::int32_t rounds) {
 std::string verdict_text(const Advice& advice) {
   if (!advice.check) {
     if (advice.pays) {
-      return line(
-          "Advised, by short runs and not confirmed: %.2f times plain decoding's speed:\n",
-          advice.advised.sampled_speedup);
+      return line("Advised, by short runs and not confirmed: %.2f times plain decoding's speed:\n",
+                  advice.advised.sampled_speedup);
     }
     return line(
         "Speculation is not expected to pay here (not confirmed): in short runs nothing made\n"
@@ -95,8 +93,8 @@ std::string check_text(const Advice& advice) {
   std::string text = line(
       "Run alternately with plain decoding, on other texts, %s; speed-up: median, least\n"
       "and greatest round\n\n  %-8s %5s %20s %20s %21s\n",
-      rounds_text(check.rounds).c_str(), "policy", "size", "accepted, sampled",
-      "tokens/s, sampled", "speed-up");
+      rounds_text(check.rounds).c_str(), "policy", "size", "accepted, sampled", "tokens/s, sampled",
+      "speed-up");
   for (const Candidate& one : check.settings) {
     const auto sampled = [&](const char* format, double value) {
       return one.is_sampled() ? line(format, value) : std::string();

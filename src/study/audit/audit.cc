@@ -196,7 +196,8 @@ class Audit {
       const AuditSetting* chosen = nullptr;
       for (std::size_t s = 0; s < request_.settings.size(); ++s) {
         if (request_.settings[s].options.acceptance != acceptance) continue;
-        if (largest != nullptr && report_.laws[s].tree_size_mean <= largest->tree_size_mean) continue;
+        if (largest != nullptr && report_.laws[s].tree_size_mean <= largest->tree_size_mean)
+          continue;
         largest = &report_.laws[s];
         chosen = &request_.settings[s];
       }

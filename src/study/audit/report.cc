@@ -52,8 +52,10 @@ std::string law_section(const AuditReport& report) {
     text += line(
         "  passes: the target's law at %lld tree nodes against plain passes: TV %.2g on "
         "average, at most %.2g",
-        static_cast<long long>(law.pass_nodes), law.pass_variation_mean, law.pass_variation_largest);
-    if (law.pass_variation_bound < 1.0) text += line(" (rounding allows %.2g)", law.pass_variation_bound);
+        static_cast<long long>(law.pass_nodes), law.pass_variation_mean,
+        law.pass_variation_largest);
+    if (law.pass_variation_bound < 1.0)
+      text += line(" (rounding allows %.2g)", law.pass_variation_bound);
     if (law.pass_variation_largest > law.pass_variation_bound) text += "  WRONG";
     text += "\n\n";
   }

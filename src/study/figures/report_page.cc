@@ -1,7 +1,6 @@
 #include "study/figures/report_page.h"
 
 #include <cstddef>
-#include <cstdlib>
 #include <string_view>
 
 #include "study/figures/style.h"
@@ -34,7 +33,6 @@ figure { margin: 1.5rem 0 2rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 33rem), 1fr));
            gap: 1.5rem; margin: 1.5rem 0 2rem; align-items: start; }
 .figures > figure { margin: 0; min-width: 0; }
-.figures > .wide { grid-column: 1 / -1; }
 .picture > svg { display: block; max-width: 100%; height: auto; }
 figcaption, summary { font-size: .9rem; color: var(--soft); max-width: 46rem; }
 figcaption { margin-top: .5rem; }
@@ -68,7 +66,7 @@ thead tr { background: var(--paper); }
   figure:not(.tabular), tr { break-inside: avoid; }
   .figures { display: block; margin-top: 0; }
   .figures > figure { display: inline-block; width: 100%; margin: 0 0 1.25rem; }
-  .figures > figure:not(.wide) .picture { max-width: 30rem; }
+  .figures > figure .picture { max-width: 30rem; }
   thead { display: table-header-group; }
   .scroll { overflow: visible; }
   table { font-size: 7.5pt; }
@@ -79,16 +77,6 @@ thead tr { background: var(--paper); }
 
 std::string paragraph(const std::string& text) { return "<p>" + escape_markup(text) + "</p>\n"; }
 
-// Whether a figure's letters would become too small in half the page's width.
-bool is_wide(std::string_view svg) {
-  constexpr double half_a_page = 660;  // pixels
-  constexpr std::string_view attribute = "width=\"";
-  const std::size_t at = svg.find(attribute);
-  if (at == std::string_view::npos) return false;
-  return std::strtod(std::string(svg.substr(at + attribute.size(), 16)).c_str(), nullptr) >
-         half_a_page;
-}
-
 // Figures and tables are numbered in the order in which they are written.
 class Writer {
  public:
@@ -96,8 +84,7 @@ class Writer {
 
  private:
   void write_block(const Figure& block) {
-    out_ += std::string("<figure") + (is_wide(block.svg) ? " class=\"wide\"" : "") +
-            ">\n<div class=\"picture\">" + block.svg + "</div>\n<figcaption>" +
+    out_ += "<figure>\n<div class=\"picture\">" + block.svg + "</div>\n<figcaption>" +
             caption("Figure", ++figures_, block.caption) + "</figcaption>\n</figure>\n";
   }
   void write_block(const CaptionedTable& block) {

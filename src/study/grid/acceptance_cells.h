@@ -29,7 +29,8 @@ class CellAcceptance {
 
   /// Measures what is needed and not there, and writes it. False: stopped.
   bool give(Engine& engine, const StudyHooks& hooks);
-  /// What each cell of the pair asks for, by Cell::key(), with the vectors of those that plan trees.
+  /// What each cell of the pair asks for, by Cell::key(), with the vectors of those that plan
+  /// trees.
   std::map<std::string, GenerateOptions> requests() const;
   /// Adds a line for each vector that is used, for people.
   void add_notes(std::vector<std::string>& notes) const;

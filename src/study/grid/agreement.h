@@ -15,7 +15,7 @@ namespace coppice::study {
 
 /// Where a text first departs from the one it must repeat.
 struct Divergence {
-  std::string cell, prompt;           ///< of the text that departs, as in Result
+  std::string cell, prompt;  ///< of the text that departs, as in Result
   std::int32_t round = 0;
   std::int32_t turn = 0;              ///< from 0
   std::int32_t position = 0;          ///< of the turn's new tokens, from 0

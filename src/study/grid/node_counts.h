@@ -80,8 +80,8 @@ SamplingParams counted_params(const SamplingParams& target);
 using Bins = std::map<std::size_t, Examined>;
 
 struct NodeCounts {
-  Bins by_draft_prob;                                               ///< linear bins of D
-  Bins by_estimate;                                                 ///< halving bins of the estimate
+  Bins by_draft_prob;  ///< linear bins of D
+  Bins by_estimate;    ///< halving bins of the estimate
   std::map<std::pair<std::int32_t, std::int32_t>, Examined> by_position;  ///< (depth, rank)
   /// Drafted tokens, examined or not, by linear bins of D and of T(token | path). At target
   /// temperature 0, where T is all or nothing, T is taken at temperature 1 instead.
@@ -100,7 +100,8 @@ struct NodeCounts {
            std::span<const float> target_prob, const AcceptanceCalibration* calibration = nullptr);
   NodeCounts& operator+=(const NodeCounts& other);
   Examined total() const;
-  /// Whether add() can have made it: bins and places that there are, no more accepted than examined.
+  /// Whether add() can have made it: bins and places that there are, no more accepted than
+  /// examined.
   bool is_sound() const;
 };
 

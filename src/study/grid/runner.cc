@@ -106,10 +106,10 @@ class Runner {
   bool stopped() const { return failed_ || (hooks_.stop && hooks_.stop()); }
 
   std::optional<Result> run_text(Engine& engine, GenerateOptions request, const PromptWork& work,
-                            TracedText* trace = nullptr) const {
+                                 TracedText* trace = nullptr) const {
     request.stream = stream_of(work.id);
-    return run_cell(engine, request, work_.prompts[work.prompt], [this] { return stopped(); },
-                    trace);
+    return run_cell(
+        engine, request, work_.prompts[work.prompt], [this] { return stopped(); }, trace);
   }
 
   void warm_up(Engine& engine) const {

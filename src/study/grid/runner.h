@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "coppice.h"
-#include "study/grid/result.h"
 #include "study/grid/results.h"
 #include "study/grid/trace.h"
 
@@ -34,7 +33,7 @@ struct StudyWork {
   std::map<std::string, GenerateOptions> requests;  ///< by Cell::key(), of every cell that is run
   std::vector<Turns> prompts;                       ///< [plan.prompts]
   std::int32_t oracle_positions = 0;                ///< most steps of a walk
-  TraceWriter* trace = nullptr;  ///< receives the texts of round 0; may be null
+  TraceWriter* trace = nullptr;                     ///< receives the texts of round 0; may be null
 };
 
 struct RunHooks {

@@ -83,7 +83,8 @@ TraceWriter::TraceWriter(const fs::path& path) {
 }
 
 void TraceWriter::append(const TracedText& text) {
-  const std::string line = FloatJson(text).dump(-1, ' ', false, FloatJson::error_handler_t::replace);
+  const std::string line =
+      FloatJson(text).dump(-1, ' ', false, FloatJson::error_handler_t::replace);
   const std::lock_guard lock(mutex_);
   file_->append(line + "\n");
   file_->sync();

@@ -63,15 +63,14 @@ StudyPrompt prompt_in(std::string_view line, const std::string& where) {
     if (!turns.is_array() || turns.empty()) {
       throw_failure(cat(where, ": \"turns\" is ", shown(turns), "; give a list of texts"));
     }
-    prompt.text = text_in(turns[0], "turns", where);
-    for (std::size_t t = 1; t < turns.size(); ++t) {
-      prompt.later_turns.push_back(text_in(turns[t], "turns", where));
+    for (const nlohmann::json& turn : turns) {
+      prompt.turns.push_back(text_in(turn, "turns", where));
     }
     return prompt;
   }
   for (const char* key : {"prompt", "question", "text"}) {
     if (!object.contains(key)) continue;
-    prompt.text = text_in(object[key], key, where);
+    prompt.turns = {text_in(object[key], key, where)};
     return prompt;
   }
   if (!object.contains("tokens")) {
@@ -91,12 +90,10 @@ bool is_json(const std::filesystem::path& file, std::string_view text) {
 
 std::string id_of(const StudyPrompt& prompt) {
   Fingerprint fingerprint;
-  const auto add = [&](const std::string& text) {
-    fingerprint.add_number(text.size());
-    fingerprint.add(text);
-  };
-  add(prompt.text);
-  for (const std::string& turn : prompt.later_turns) add(turn);
+  for (const std::string& turn : prompt.turns) {
+    fingerprint.add_number(turn.size());
+    fingerprint.add(turn);
+  }
   for (const TokenId token : prompt.tokens) {
     fingerprint.add_number(static_cast<std::uint64_t>(token));
   }
@@ -142,7 +139,7 @@ std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
     if (json) {
       prompts.push_back(prompt_in(line, where));
     } else {
-      prompts.push_back({"", std::string(line), {}, 0, {}});
+      prompts.push_back({"", {std::string(line)}, {}, 0});
     }
     prompts.back().line = number;
   }
@@ -159,11 +156,10 @@ std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
     const StudyPrompt& prompt = prompts[p];
     nlohmann::ordered_json line = {{"id", names[p].id}};
     if (!prompt.kind.empty()) line["kind"] = prompt.kind;
-    if (!prompt.tokens.empty()) {
+    if (prompt.turns.empty()) {
       line["tokens"] = prompt.tokens;
     } else {
-      line["turns"] = {prompt.text};
-      for (const std::string& turn : prompt.later_turns) line["turns"].push_back(turn);
+      line["turns"] = prompt.turns;
     }
     text += line.dump() + "\n";
   }
@@ -172,8 +168,7 @@ std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
 
 std::string print_of(const StudyPrompt& prompt) {
   Fingerprint print;
-  print.add(prompt.text);
-  for (const std::string& turn : prompt.later_turns) print.add(turn);
+  for (const std::string& turn : prompt.turns) print.add(turn);
   for (const TokenId token : prompt.tokens) print.add_number(static_cast<std::uint64_t>(token));
   return print.text();
 }
@@ -209,7 +204,7 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
   for (const StudyPrompt& prompt : prompts) {
     const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
     std::vector<TokenId> tokens =
-        prompt.tokens.empty() ? engine.tokenize(prompt.text, use.add_bos) : prompt.tokens;
+        prompt.tokens.empty() ? engine.tokenize(prompt.turns[0], use.add_bos) : prompt.tokens;
     const auto most = static_cast<std::size_t>(use.most);
     if (most > 0 && tokens.size() > most) tokens.resize(most);
     if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
@@ -236,8 +231,9 @@ std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
   std::vector<std::vector<std::vector<TokenId>>> all;
   for (std::vector<TokenId>& first : to_tokens(engine, file, prompts, use)) {
     all.push_back({std::move(first)});
-    for (const std::string& turn : prompts[all.size() - 1].later_turns) {
-      std::vector<TokenId> tokens = engine.tokenize(cat("\n\n", turn, "\n\n"), false);
+    const std::vector<std::string>& turns = prompts[all.size() - 1].turns;
+    for (std::size_t t = 1; t < turns.size(); ++t) {
+      std::vector<TokenId> tokens = engine.tokenize(cat("\n\n", turns[t], "\n\n"), false);
       const auto most = static_cast<std::size_t>(use.most);
       if (most > 0 && tokens.size() > most) tokens.resize(most);
       all.back().push_back(std::move(tokens));

@@ -13,12 +13,11 @@
 namespace coppice::study {
 
 struct StudyPrompt {
-  std::string kind;             ///< its group; empty: none is named
-  std::string text;             ///< empty if `tokens` are given
+  std::string kind;  ///< its group; empty: none is named
+  /// What is said, each after the answer to those before. Empty if `tokens` are given.
+  std::vector<std::string> turns;
   std::vector<TokenId> tokens;  ///< BOS included
   std::int64_t line = 0;        ///< of its file, from 1
-  std::vector<std::string> later_turns =
-      {};  ///< what is said after the answer to `text`, and so on
 };
 
 /// A prompt as results name it.

@@ -224,8 +224,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   const std::int32_t deepest =
       std::min(access.draft().model->max_positions(), access.target().model->max_positions()) -
       state.length();
-  const auto most = static_cast<std::size_t>(
-      std::min({options_.nodes, draft.room(DraftRunner::lag(state), 1) / 2 + 1, target.free_slots()}));
+  const auto most = static_cast<std::size_t>(std::min(
+      {options_.nodes, draft.room(DraftRunner::lag(state), 1) / 2 + 1, target.free_slots()}));
 
   TokenTree arena;
   arena.reset(state.tokens.back());

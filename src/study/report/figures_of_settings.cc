@@ -104,9 +104,8 @@ Comparisons comparisons_shown(const FigureGroup& group) {
     });
   }
   if (chosen.size() > most_rows) chosen.resize(most_rows);
-  std::ranges::stable_sort(chosen, {}, [&](const Comparison* one) {
-    return cell_at(group, one->first).asked_size();
-  });
+  std::ranges::stable_sort(
+      chosen, {}, [&](const Comparison* one) { return cell_at(group, one->first).asked_size(); });
   return chosen;
 }
 
@@ -132,9 +131,9 @@ Chart paired(const FigureGroup& group, const Comparisons& comparisons, const cha
       size = first.size_text();
       add_row(size == "auto" ? "automatic trees" : cat("trees of ", size), "");
     }
-    add_row(alike ? cat(first.name(), " / ", second.name())
-                  : cat(first.label(), " / ", second.label()),
-            cat(none == 0.0 ? signed_interval(e, 2) : with_interval(e, 2), "  p ", p_text(p)));
+    add_row(
+        alike ? cat(first.name(), " / ", second.name()) : cat(first.label(), " / ", second.label()),
+        cat(none == 0.0 ? signed_interval(e, 2) : with_interval(e, 2), "  p ", p_text(p)));
     const double y = static_cast<double>(chart.y.names.size()) - 0.5;
     (p < significance ? clear : open).points.push_back({e.value, y, e.low, e.high});
   }
@@ -166,12 +165,13 @@ Figure accepted_lengths(const FigureGroup& group) {
   chart.tiles = tiles_of(shares, columns);
   for (Tile& tile : chart.tiles) tile.words = fixed_number(100 * tile.value, 0);
   chart.colours = {{.label = "share of steps", .low = 0.0, .per_cent = true}};
-  return group.named("accepted_lengths", chart,
-                     cat("Distribution of accepted lengths, the bonus token included: of all steps "
-                         "on ",
-                         group.prompts(),
-                         ", the share that brought so long a piece of text, in per cent. Behind each "
-                         "setting's name its mean."));
+  return group.named(
+      "accepted_lengths", chart,
+      cat("Distribution of accepted lengths, the bonus token included: of all steps "
+          "on ",
+          group.prompts(),
+          ", the share that brought so long a piece of text, in per cent. Behind each "
+          "setting's name its mean."));
 }
 
 Figure acceptance_by_depth(const FigureGroup& group) {
@@ -217,8 +217,8 @@ Figure time_by_component(const FigureGroup& group) {
       if (part == 0.0) continue;
       end += part;
       chart.tiles.push_back({start, end, y, y + 1, part, area_colour(p),
-                              fixed_number(100 * part, 0) + "%",
-                              cat(parts[p], ": ", fixed_number(100 * part, 1), "%")});
+                             fixed_number(100 * part, 0) + "%",
+                             cat(parts[p], ": ", fixed_number(100 * part, 1), "%")});
     }
     chart.y.names.push_back(row->cell.label());
     chart.notes.push_back(cat(std::llround(row->microseconds_per_step(whole)), " us/step"));
@@ -282,15 +282,15 @@ std::vector<Figure> figures_of_pairs(const FigureGroup& group) {
       cat(" 95% intervals and two-sided p of a paired bootstrap over the same ", group.prompts(),
           "; p after Holm over all pairs of settings of the study (their table has every one). "
           "Filled: p below 0.05.");
-  return {group.named("paired_length",
-                      paired(group, comparisons, "difference in accepted length (tokens)",
-                             &Comparison::accepted_length, 0.0),
-                      "Accepted length of the first policy less that of the second." + how),
-          group.named(
-              "paired_speed",
-              paired(group, comparisons, "ratio of speeds", &Comparison::speed, 1.0),
-              "Tokens per second of the first policy over those of the second, prefill left out." +
-                  how)};
+  return {
+      group.named("paired_length",
+                  paired(group, comparisons, "difference in accepted length (tokens)",
+                         &Comparison::accepted_length, 0.0),
+                  "Accepted length of the first policy less that of the second." + how),
+      group.named(
+          "paired_speed", paired(group, comparisons, "ratio of speeds", &Comparison::speed, 1.0),
+          "Tokens per second of the first policy over those of the second, prefill left out." +
+              how)};
 }
 
 std::vector<Figure> figures_of_steps(const FigureGroup& group) {

@@ -100,7 +100,8 @@ std::vector<CsvColumn> csv_figures() {
   // Behind the tree's size.
   auto place = all.begin() + 2;
   Cell::for_each_option([&](PolicyOption, const char* name, auto member) {
-    place = 1 + all.insert(place, {name, [member](Summed s) { return option_text(s.cell.*member); }});
+    place =
+        1 + all.insert(place, {name, [member](Summed s) { return option_text(s.cell.*member); }});
   });
   for (const auto& [name, part] : Components::of_step()) {
     all.push_back({cat(name, "_us_per_step"),

@@ -87,7 +87,7 @@ TEST_F(AcceptanceVector, StopsWhenAsked) {
 TEST_F(AcceptanceVector, AFileIsReadBackAndKnowsWhatItBelongsTo) {
   Engine engine = Engine::load(pair_.options());
   MeasuredPair pair = measured(engine, {0.0, 0.6});
-  pair.prompt_prints = {print_of({"", "one text", {}, 1}), print_of({"", "", {1, 2}, 2})};
+  pair.prompt_prints = {print_of({"", {"one text"}, {}, 1}), print_of({"", {}, {1, 2}, 2})};
   write_measured_pair(file(), pair);
   const MeasuredPair read = read_measured_pair(file());
   ASSERT_EQ(read.settings.size(), 2u);
@@ -119,8 +119,8 @@ TEST_F(AcceptanceVector, AFileIsReadBackAndKnowsWhatItBelongsTo) {
   EXPECT_NE(error_of([&] { require_pair(file(), read, other.options()); }, ErrorKind::usage)
                 .find("the draft"),
             std::string::npos);
-  EXPECT_NO_THROW(require_other_prompts(file(), read, {{"", "another", {}, 1}}));
-  const std::vector<StudyPrompt> prompts = {{"", "another", {}, 1}, {"", "", {1, 2}, 7}};
+  EXPECT_NO_THROW(require_other_prompts(file(), read, {{"", {"another"}, {}, 1}}));
+  const std::vector<StudyPrompt> prompts = {{"", {"another"}, {}, 1}, {"", {}, {1, 2}, 7}};
   EXPECT_NE(error_of([&] { require_other_prompts(file(), read, prompts); }, ErrorKind::usage)
                 .find("1 of the 2 prompts that are studied"),
             std::string::npos);
@@ -188,7 +188,7 @@ TEST_F(AcceptanceVector, PlansTheTree) {
 TEST_F(AcceptanceVector, StudiesMeasureTheirOwnPair) {
   StudyRequest request;
   request.prompts_file = "made up";
-  for (const TokenId token : {5, 9}) request.prompts.push_back({"", "", {1, token, 7}, token});
+  for (const TokenId token : {5, 9}) request.prompts.push_back({"", {}, {1, token, 7}, token});
   request.shared.max_new_tokens = 12;
   GridLists lists;
   lists.policies = {"sequoia", "chain"};
@@ -227,7 +227,7 @@ TEST_F(AcceptanceVector, StudiesMeasureTheirOwnPair) {
 // writes flatter a draft less or more.
 TEST_F(AcceptanceVector, StudiesMeasureOnPromptsThatAreLeftOut) {
   std::vector<StudyPrompt> all;
-  for (TokenId token = 2; token < 22; ++token) all.push_back({"", "", {1, token, 7}, token});
+  for (TokenId token = 2; token < 22; ++token) all.push_back({"", {}, {1, token, 7}, token});
   StudyRequest request;
   request.prompts_file = "made up";
   request.prompts = {all.begin(), all.begin() + 4};

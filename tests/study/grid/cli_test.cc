@@ -11,7 +11,7 @@
 #include "cli/command_runs.h"
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/grid/study_folder.h"
+#include "study/grid/study_file.h"
 
 namespace coppice::testing {
 namespace {
@@ -72,8 +72,7 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
   const Result both = run(" study compare " + folders);
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_NE(both.out.find("paired on 6 common prompts"), std::string::npos) << both.out;
-  EXPECT_NE(run(" study compare --format latex " + folders).out.find("tabular"),
-            std::string::npos);
+  EXPECT_NE(run(" study compare --format latex " + folders).out.find("tabular"), std::string::npos);
   const Result merged = run(" study merge '" + path("new") + "' " + folders);
   ASSERT_EQ(merged.code, 0) << merged.err;
   EXPECT_NE(merged.err.find("36 results stand in several studies"), std::string::npos)
@@ -82,9 +81,9 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
   // A policy that comes later is timed in another run than plain decoding was.
   EXPECT_EQ(csv.find('*'), std::string::npos);
   const Result later = run(common() +
-                             "--policies chain,dyspec --tree-sizes 4,6 --temperatures 0 "
-                             "--max-new-tokens 12 --oracle-positions 0 --out '" +
-                             path("a") + "'");
+                           "--policies chain,dyspec --tree-sizes 4,6 --temperatures 0 "
+                           "--max-new-tokens 12 --oracle-positions 0 --out '" +
+                           path("a") + "'");
   ASSERT_EQ(later.code, 0) << later.err;
   EXPECT_NE(later.out.find("A star marks speeds of 12 of 30 texts"), std::string::npos)
       << later.out;
@@ -98,11 +97,11 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
     }
   }
   expect_error(" study merge '" + path("new") + "' " + folders, 2, "holds a study already");
-  const Result pairs = run(
-      " study --device cpu --threads 1 --prompts '" + path("prompts.jsonl") + "' " + grid +
-      "--pair one='" + (pair_.path() / "target").string() + "','" +
-      (pair_.path() / "draft").string() + "' --pair two='" + (pair_.path() / "target").string() +
-      "','" + (pair_.path() / "target").string() + "' --out '" + path("pairs") + "'");
+  const Result pairs = run(" study --device cpu --threads 1 --prompts '" + path("prompts.jsonl") +
+                           "' " + grid + "--pair one='" + (pair_.path() / "target").string() +
+                           "','" + (pair_.path() / "draft").string() + "' --pair two='" +
+                           (pair_.path() / "target").string() + "','" +
+                           (pair_.path() / "target").string() + "' --out '" + path("pairs") + "'");
   ASSERT_EQ(pairs.code, 0) << pairs.err;
   EXPECT_NE(pairs.out.find("two"), std::string::npos) << pairs.out;
 }
@@ -111,10 +110,10 @@ TEST_F(StudyCommand, AutomaticSizesAndTreesOfFiles) {
   std::ofstream(path("shape.json")) << R"({"paths": [[0], [1], [0, 0]]})";
   const Result r =
       run(common() + "--policies dyspec,static,expand-rerank --tree-sizes auto,6 --tree '" +
-            path("shape.json") +
-            "' --temperatures 0,0.7 --acceptance rejection,coupled --seeds 1,2 "
-            "--max-new-tokens 6 --oracle-positions 1 --limit 2 --out '" +
-            path("out") + "'");
+          path("shape.json") +
+          "' --temperatures 0,0.7 --acceptance rejection,coupled --seeds 1,2 "
+          "--max-new-tokens 6 --oracle-positions 1 --limit 2 --out '" +
+          path("out") + "'");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("left out: expand-rerank at temperature 0.7, rejection"), std::string::npos);
   EXPECT_NE(r.err.find("left out: coupled acceptance at temperature 0"), std::string::npos);

@@ -103,22 +103,22 @@ TEST(Grid, OptionsGoToTheirPolicies) {
   lists.options.threshold = 0.01;
   lists.draft_temperature = 0.5;
   const auto all = keys(make_grid(lists, {}));
-  EXPECT_EQ(all,
-            (std::vector<std::string>{"none temperature=0 acceptance=rejection seed=0",
-                                      "specinfer widths=3 2 temperature=0 draft-temperature=0.5 "
-                                      "acceptance=rejection seed=0",
-                                      "sequoia size=16 tree_depth=4 temperature=0 draft-temperature=0.5 "
-                                      "acceptance=rejection seed=0",
-                                      "sequoia size=64 tree_depth=4 temperature=0 draft-temperature=0.5 "
-                                      "acceptance=rejection seed=0",
-                                      "dyspec-threshold size=16 threshold=0.01 temperature=0 "
-                                      "draft-temperature=0.5 acceptance=rejection seed=0",
-                                      "dyspec-threshold size=64 threshold=0.01 temperature=0 "
-                                      "draft-temperature=0.5 acceptance=rejection seed=0",
-                                      "dyspec size=16 temperature=0 draft-temperature=0.5 "
-                                      "acceptance=rejection seed=0",
-                                      "dyspec size=64 temperature=0 draft-temperature=0.5 "
-                                      "acceptance=rejection seed=0"}))
+  EXPECT_EQ(all, (std::vector<std::string>{
+                     "none temperature=0 acceptance=rejection seed=0",
+                     "specinfer widths=3 2 temperature=0 draft-temperature=0.5 "
+                     "acceptance=rejection seed=0",
+                     "sequoia size=16 tree_depth=4 temperature=0 draft-temperature=0.5 "
+                     "acceptance=rejection seed=0",
+                     "sequoia size=64 tree_depth=4 temperature=0 draft-temperature=0.5 "
+                     "acceptance=rejection seed=0",
+                     "dyspec-threshold size=16 threshold=0.01 temperature=0 "
+                     "draft-temperature=0.5 acceptance=rejection seed=0",
+                     "dyspec-threshold size=64 threshold=0.01 temperature=0 "
+                     "draft-temperature=0.5 acceptance=rejection seed=0",
+                     "dyspec size=16 temperature=0 draft-temperature=0.5 "
+                     "acceptance=rejection seed=0",
+                     "dyspec size=64 temperature=0 draft-temperature=0.5 "
+                     "acceptance=rejection seed=0"}))
       << "given widths make one tree, not two";
 }
 

@@ -55,7 +55,9 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
   std::int64_t nodes = 0;
   for (const auto& [place, count] : counts.joint) nodes += count;
   EXPECT_EQ(nodes, 6) << "all drafted tokens";
-  const auto bin = [](float probability) { return probability_bin(static_cast<double>(probability)); };
+  const auto bin = [](float probability) {
+    return probability_bin(static_cast<double>(probability));
+  };
   EXPECT_EQ(counts.joint.at({bin(0.9f), bin(0.95f)}), 1);
 }
 

@@ -63,7 +63,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   StudyRequest request;
   request.prompts_file = "made up";
   for (const TokenId token : {5, 9, 31}) {
-    request.prompts.push_back({"", "", {1, token, 7}, token, {}});
+    request.prompts.push_back({"", {}, {1, token, 7}, token});
   }
   const std::vector<PromptName> names = names_of(request.prompts);
   request.shared.max_new_tokens = 40;

@@ -59,7 +59,8 @@ class ResultsFile : public ::testing::Test {
 
   coppice::testing::TemporaryFolder folder_;
   fs::path file_ = folder_.path() / "results.jsonl";
-  StudyPlan plan_{{Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, 16}, {"", 0.6, 64}}};
+  StudyPlan plan_{
+      {Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, 16}, {"", 0.6, 64}}};
 };
 
 TEST_F(ResultsFile, ComesBackAsItWas) {
@@ -199,7 +200,8 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
         _exit(8);
       } catch (const Error& error) {
         const bool told = std::string(error.what()).find("free some space") != std::string::npos;
-        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0].key(), "b") ? 0 : 7);
+        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0].key(), "b") ? 0
+                                                                                               : 7);
       }
     } catch (...) {
       _exit(6);

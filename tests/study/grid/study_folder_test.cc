@@ -1,5 +1,3 @@
-#include "study/grid/study_folder.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -10,6 +8,7 @@
 #include "reference/files.h"
 #include "reference/tiny_model.h"
 #include "study/files/fingerprint.h"
+#include "study/grid/study_file.h"
 
 namespace coppice::study {
 namespace {
@@ -55,7 +54,8 @@ StudyFile some_file() {
   Cell chain = cell;
   chain.policy = Policy::chain;
   chain.plain_values = false;
-  file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, 4}, {"large", 0.6, 8}}};
+  file.plan = {
+      {cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, 4}, {"large", 0.6, 8}}};
   file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
                        "f32", "", "a CPU", "AVX2", 2, 1});
   return file;
@@ -137,8 +137,9 @@ TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
   EXPECT_EQ(found[0], "draft: it was none, now '/d' (fingerprint 03)");
   EXPECT_NE(found[1].find("(fingerprint 01), now "), std::string::npos) << found[1];
   EXPECT_TRUE(found[1].ends_with("(fingerprint 02)")) << found[1];
-  EXPECT_EQ(found[2], "tree 'tree.json': it was 'tree.json' (fingerprint aa), now 'tree.json' "
-                      "(fingerprint bb)");
+  EXPECT_EQ(found[2],
+            "tree 'tree.json': it was 'tree.json' (fingerprint aa), now 'tree.json' "
+            "(fingerprint bb)");
 }
 
 TEST(StudyFolder, InputsAndRunsAreAddedTo) {

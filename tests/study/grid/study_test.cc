@@ -17,7 +17,7 @@
 #include "reference/files.h"
 #include "study/grid/runner.h"
 #include "study/grid/settings.h"
-#include "study/grid/study_folder.h"
+#include "study/grid/study_file.h"
 #include "study/grid/trace.h"
 #include "study/report/study_report.h"
 
@@ -62,7 +62,7 @@ class Study : public ::testing::Test {
   Study() {
     request_.prompts_file = "made up";
     for (const TokenId token : {5, 9, 12, 31, 44, 50}) {
-      request_.prompts.push_back({token < 20 ? "low" : "high", "", {1, token, 7}, token, {}});
+      request_.prompts.push_back({token < 20 ? "low" : "high", {}, {1, token, 7}, token});
     }
     request_.shared.max_new_tokens = 14;
     lists_.policies = {"dyspec", "chain", "specinfer"};

@@ -97,7 +97,7 @@ TEST_F(PromptTokens, KvMemoryIsNamedIfItIsShort) {
 
 TEST_F(PromptTokens, TextsNeedATokenizer) {
   StudyPrompt text;
-  text.text = "Once";
+  text.turns = {"Once"};
   EXPECT_NE(error_of([&] { tokens({text}); }).find("tokenizer"), std::string::npos);
 }
 

@@ -45,17 +45,17 @@ TEST_F(Prompts, EveryFormat) {
       "\n"
       R"({"kind": "ids", "tokens": [1, 5, 7]})");  // no end of line
   ASSERT_EQ(all.size(), 6u);
-  EXPECT_EQ(all[0].text, "Once\nupon");
+  EXPECT_EQ(all[0].turns.at(0), "Once\nupon");
   EXPECT_EQ(all[0].kind, "tales");
   EXPECT_EQ(all[0].line, 1);
-  EXPECT_EQ(all[1].text, "First turn");
+  EXPECT_EQ(all[1].turns.at(0), "First turn");
   EXPECT_EQ(all[1].kind, "writing");
   EXPECT_EQ(all[1].line, 3) << "blank lines count";
-  EXPECT_EQ(all[2].text, "How many?");
+  EXPECT_EQ(all[2].turns.at(0), "How many?");
   EXPECT_EQ(all[2].kind, "");
-  EXPECT_EQ(all[3].text, "def f():\n");
-  EXPECT_EQ(all[4].text, "Some text");
-  EXPECT_EQ(all[5].text, "");
+  EXPECT_EQ(all[3].turns.at(0), "def f():\n");
+  EXPECT_EQ(all[4].turns.at(0), "Some text");
+  EXPECT_TRUE(all[5].turns.empty());
   EXPECT_EQ(all[5].tokens, (std::vector<TokenId>{1, 5, 7}));
 }
 
@@ -65,9 +65,10 @@ TEST_F(Prompts, PlainText) {
       "The captain\r\n\n  Two spaces before\n",
       "p.txt");
   ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all[0].text, "The captain");
-  EXPECT_EQ(all[1].text, "  Two spaces before");
-  EXPECT_EQ(read("{\"text\": \"x\"}\n", "p.txt")[0].text, "x") << "JSON is known by its brace";
+  EXPECT_EQ(all[0].turns.at(0), "The captain");
+  EXPECT_EQ(all[1].turns.at(0), "  Two spaces before");
+  EXPECT_EQ(read("{\"text\": \"x\"}\n", "p.txt")[0].turns.at(0), "x")
+      << "JSON is known by its brace";
 }
 
 TEST_F(Prompts, ErrorsNameFileAndLine) {
@@ -96,7 +97,7 @@ TEST_F(Prompts, ALimitSpreadsOverTheFile) {
   const auto all = read(text, "p.txt");
   const auto texts = [&](std::int32_t count) {
     std::string joined;
-    for (const StudyPrompt& p : spread(all, count)) joined += p.text;
+    for (const StudyPrompt& p : spread(all, count)) joined += p.turns[0];
     return joined;
   };
   EXPECT_EQ(texts(0), "0123456789");
