@@ -30,13 +30,6 @@ std::size_t columns_wide(std::string_view text) {
   return count;
 }
 
-void append_padded(std::string& out, std::string_view text, std::size_t width, Align align) {
-  const std::string padding(width - columns_wide(text), ' ');
-  if (align == Align::right) out += padding;
-  out += text;
-  if (align == Align::left) out += padding;
-}
-
 std::string escape_markdown(std::string_view text) {
   // Brackets mean something only where a link could follow.
   const bool may_link = text.find("](") != std::string_view::npos;
@@ -101,36 +94,42 @@ Lines lines_of(const Table& table, const Make& made) {
   return lines;
 }
 
-std::vector<std::size_t> widths_of(const Lines& lines, std::size_t least) {
-  std::vector<std::size_t> widths(lines[0].size(), least);
+/// What stands around the cells of a line, which are padded to columns.
+struct Layout {
+  std::string (*escaped)(std::string_view text);
+  std::size_t least_width;
+  const char *start, *between, *end;
+};
+
+/// The lines of a table; `rule` makes what stands below the names of their widths.
+template <typename Rule>
+std::string laid_out(const Table& table, const Layout& layout, const Rule& rule) {
+  const Lines lines = lines_of(table, layout.escaped);
+  std::vector<std::size_t> widths(table.columns.size(), layout.least_width);
   for (const auto& line : lines) {
     for (std::size_t c = 0; c < line.size(); ++c) {
       widths[c] = std::max(widths[c], columns_wide(line[c]));
     }
   }
-  return widths;
-}
-
-std::string aligned(const Table& table, bool with_rule) {
-  const auto lines = lines_of(table, on_one_line);
-  const auto widths = widths_of(lines, 0);
   std::string out;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::string line;
+    std::string text = layout.start;
     for (std::size_t c = 0; c < widths.size(); ++c) {
-      if (c > 0) line += "  ";
-      append_padded(line, lines[i][c], widths[c], table.columns[c].align);
+      const std::string padding(widths[c] - columns_wide(lines[i][c]), ' ');
+      const bool right = table.columns[c].align == Align::right;
+      text +=
+          (c > 0 ? layout.between : "") + (right ? padding + lines[i][c] : lines[i][c] + padding);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-    if (i > 0 || !with_rule) continue;
-    for (std::size_t c = 0; c < widths.size(); ++c) {
-      out += (c > 0 ? "  " : "") + std::string(widths[c], '-');
-    }
-    out += "\n";
+    text += layout.end;
+    text.erase(text.find_last_not_of(' ') + 1);
+    out += text + "\n" + (i == 0 ? rule(widths) : "");
   }
   return out;
 }
+
+std::string no_rule(const std::vector<std::size_t>&) { return {}; }
+
+constexpr Layout plain_layout = {on_one_line, 0, "", "  ", ""};
 
 }  // namespace
 
@@ -150,28 +149,28 @@ Table without_empty(Table table, std::initializer_list<const char*> names) {
   return table;
 }
 
-std::string to_text(const Table& table) { return aligned(table, true); }
-std::string to_plain_text(const Table& table) { return aligned(table, false); }
+std::string to_text(const Table& table) {
+  return laid_out(table, plain_layout, [](const std::vector<std::size_t>& widths) {
+    std::string rule;
+    for (const std::size_t width : widths) {
+      rule += (rule.empty() ? "" : "  ") + std::string(width, '-');
+    }
+    return rule + "\n";
+  });
+}
+
+std::string to_plain_text(const Table& table) { return laid_out(table, plain_layout, no_rule); }
 
 std::string to_markdown(const Table& table) {
-  const auto lines = lines_of(table, escape_markdown);
-  const auto widths = widths_of(lines, 3);
-  std::string out;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    for (std::size_t c = 0; c < widths.size(); ++c) {
-      out += "| ";
-      append_padded(out, lines[i][c], widths[c], table.columns[c].align);
-      out += ' ';
-    }
-    out += "|\n";
-    if (i > 0) continue;
+  const Layout layout = {escape_markdown, 3, "| ", " | ", " |"};
+  return laid_out(table, layout, [&](const std::vector<std::size_t>& widths) {
+    std::string rule;
     for (std::size_t c = 0; c < widths.size(); ++c) {
       const bool right = table.columns[c].align == Align::right;
-      out += "| " + std::string(widths[c] - (right ? 1 : 0), '-') + (right ? ": " : " ");
+      rule += "| " + std::string(widths[c] - (right ? 1 : 0), '-') + (right ? ": " : " ");
     }
-    out += "|\n";
-  }
-  return out;
+    return rule + "|\n";
+  });
 }
 
 std::string to_csv(const Table& table) {
@@ -184,20 +183,12 @@ std::string to_csv(const Table& table) {
 }
 
 std::string to_latex(const Table& table) {
-  const auto lines = lines_of(table, escape_latex);
-  const auto widths = widths_of(lines, 0);
   std::string out = "\\begin{tabular}{@{}";
   for (const Column& column : table.columns) out += column.align == Align::right ? 'r' : 'l';
-  out += "@{}}\n\\toprule\n";
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    for (std::size_t c = 0; c < widths.size(); ++c) {
-      if (c > 0) out += " & ";
-      append_padded(out, lines[i][c], widths[c], table.columns[c].align);
-    }
-    out += " \\\\\n";
-    if (i == 0) out += "\\midrule\n";
-  }
-  return out + "\\bottomrule\n\\end{tabular}\n";
+  const Layout layout = {escape_latex, 0, "", " & ", " \\\\"};
+  const auto rule = [](const std::vector<std::size_t>&) { return std::string("\\midrule\n"); };
+  return out + "@{}}\n\\toprule\n" + laid_out(table, layout, rule) +
+         "\\bottomrule\n\\end{tabular}\n";
 }
 
 std::string to_html(const Table& table) {
