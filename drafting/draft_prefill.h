@@ -1,6 +1,7 @@
 // The draft's passes over prompts, of one text or of several.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,7 +23,10 @@ struct DraftPrompt {
   std::int32_t rows = 0;      ///< of the pass made, none for a text that had no room in it
   bool out_of_slots = false;  ///< the pool has too few; what was computed stays
 
-  bool done() const { return out_of_slots || state->draft_slots.size() >= state->length() - 1; }
+  static std::int32_t missing(const SequenceState& text) {
+    return std::max(0, text.length() - 1 - text.draft_slots.size());
+  }
+  bool done() const { return out_of_slots || missing(*state) == 0; }
 };
 
 class DraftPrefill {

@@ -11,6 +11,8 @@ namespace {
 
 /// Most tokens that a step's first pass catches up with.
 constexpr std::int32_t longest_lag = 64;
+/// Of more, it catches up with the last ones alone.
+constexpr std::int32_t caught_up = 32;
 
 [[noreturn]] void throw_no_room() {
   throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
@@ -118,6 +120,10 @@ std::int32_t DraftRunner::lag(const SequenceState& state) {
   return std::min(missing(state), longest_lag);
 }
 
+std::int32_t DraftRunner::after_long_lag(const SequenceState& state) {
+  return missing(state) > longest_lag ? caught_up : missing(state);
+}
+
 std::int32_t DraftRunner::room(std::int32_t lag, std::int32_t texts) const {
   return std::min((pool_.free_slots() - lag) / texts, model_.options().max_rows - 1);
 }
@@ -163,12 +169,11 @@ void DraftRunner::evaluate(std::span<const GrowingText> texts) {
   evaluate(wanted_);
 }
 
-// After a long stretch of plain decoding only its end is caught up with: a trial of speculation
+// Of a long stretch of plain decoding only the end is caught up with: a trial of speculation
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag(SequenceState& state) {
-  constexpr std::int32_t caught_up = 32;
-  if (state.length() - state.draft_slots.size() > longest_lag) {
+  if (missing(state) > longest_lag) {
     state.draft_slots.skip_to(state.length() - caught_up);
   }
 }

@@ -102,6 +102,10 @@ class DraftRunner final : public DraftPasses {
 
   /// Tokens that a step's first pass catches up with.
   static std::int32_t lag(const SequenceState& state);
+  /// After a long stretch without the draft only its end is caught up with.
+  static void skip_long_lag(SequenceState& state);
+  /// Tokens that are missing then.
+  static std::int32_t after_long_lag(const SequenceState& state);
   /// Most nodes that each of `texts` steps may evaluate beside the root, with the slots that are
   /// free now; `lag`: of all together.
   std::int32_t room(std::int32_t lag, std::int32_t texts) const;
@@ -118,7 +122,6 @@ class DraftRunner final : public DraftPasses {
 
   void end(DraftStep* step);
   static std::int32_t missing(const SequenceState& state);
-  static void skip_long_lag(SequenceState& state);
   void catch_up(DraftStep& step);
   void queue_root(const StepNodes& wanted);
   void queue_nodes(const StepNodes& wanted);

@@ -34,9 +34,12 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
   }
-  while (std::optional<DraftPrompt> prompt = text.draft_prompt()) {
+  DraftOutlook::Batch alone;
+  text.join(alone);
+  while (std::optional<DraftPrompt> prompt = text.draft_prompt(alone)) {
+    const double start = now_seconds();
     engine.draft_runner->prefill({&*prompt, 1});
-    text.take_pass(*prompt, 0.0);
+    text.take_pass(*prompt, now_seconds() - start, prompt->rows);
   }
   const std::int64_t passes_of_prompt = text.account.draft_passes;
   TextRun* const texts = &text;

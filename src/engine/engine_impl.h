@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -27,6 +28,7 @@
 #include "sizing/cost_correction.h"
 #include "sizing/cost_measurement.h"
 #include "sizing/cost_table.h"
+#include "sizing/draft_outlook.h"
 #include "sizing/rule_choice.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
@@ -56,6 +58,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairSharpness> sharpness;
+  /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
+  std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
   SequoiaTrees sequoia_trees;
   bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
   std::atomic<double> load_seconds = 0.0;

@@ -119,7 +119,7 @@ void write_to_end(Scheduler& scheduler, TextRun& text) {
 
 // False: there is no text that could take one.
 bool Scheduler::lead(Lock& lock, Call& leader) {
-  for (auto* const list : {&ready_, &with_draft_}) list->reserve(texts_);
+  for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
   plan_.texts.reserve(texts_);
   prompts_.reserve(texts_);
   leader_ = &leader;
@@ -265,7 +265,7 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
   const DeviceScope scope(*engine_.device);
   if (judge_ == nullptr) judge_ = engine_.make_judge();
   begin_drafts(texts);
-  plan_step(engine_, with_draft_, plan_);
+  plan_step(engine_, stepping_, plan_);
   if (plan_.short_of_slots) {
     if (alone_) texts[0]->end_between_steps(FinishReason::memory);
     return alone_;
@@ -283,26 +283,32 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
 }
 
 // The draft's prefills come after the target's, one pass in a step. Who needs no more of them goes
-// on.
+// on, and so does who began without.
 void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
   const double start = now_seconds();
-  with_draft_.clear();
+  stepping_.clear();
   prompts_.clear();
+  DraftOutlook::Batch batch;
+  batch.step = steps_++;
+  for (const TextRun* const text : texts) text->join(batch);
   for (TextRun* const text : texts) {
-    if (const std::optional<DraftPrompt> prompt = text->draft_prompt()) prompts_.push_back(*prompt);
+    if (const auto prompt = text->draft_prompt(batch)) prompts_.push_back(*prompt);
   }
+  const auto prepared_before = engine_.device->preparations();
   if (!prompts_.empty()) engine_.draft_runner->prefill(prompts_);
+  const bool as_later_ones = engine_.device->preparations() == prepared_before;
   double rows = 0.0;
   for (const DraftPrompt& prompt : prompts_) rows += prompt.rows;
   const double seconds = now_seconds() - start;
   auto prompt = prompts_.begin();
   for (TextRun* const text : texts) {
     if (prompt == prompts_.end() || prompt->state != &text->state) {
-      with_draft_.push_back(text);
+      stepping_.push_back(text);
       continue;
     }
-    text->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0);
-    if (prompt->done()) with_draft_.push_back(text);
+    text->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0,
+                    as_later_ones ? rows : 0.0);
+    if (text->goes_on_without_draft()) stepping_.push_back(text);
     ++prompt;
   }
 }

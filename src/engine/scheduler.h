@@ -98,9 +98,10 @@ class Scheduler {
   double step_seconds_ = 0.0;
   // The leader's, during a step:
   std::unique_ptr<TreeJudge> judge_;
-  std::vector<TextRun*> ready_, with_draft_;
+  std::vector<TextRun*> ready_, stepping_;
   std::vector<DraftPrompt> prompts_;
   StepPlan plan_;
+  std::int64_t steps_ = 0;
   bool alone_ = false;  ///< nobody's KV could be taken
 };
 

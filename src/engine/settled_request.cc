@@ -41,6 +41,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   settle_rule(engine);
   settle_draft(engine);
   settle_sharpness(engine);
+  settle_outlook(engine);
 }
 
 DeviceNoise SettledRequest::rule() const {
@@ -99,6 +100,16 @@ void SettledRequest::settle_sharpness(Engine::Impl& engine) {
   const std::lock_guard lock(engine.mutex);
   sharpness = &engine.sharpness[std::lround(10.0 * options.sampling.temperature)];
   draft.sharpness = sharpness->start(draft.sharpness);
+}
+
+void SettledRequest::settle_outlook(Engine::Impl& engine) {
+  if (costs == nullptr) return;
+  const std::lock_guard lock(engine.mutex);
+  outlook = &engine.outlooks
+                 .try_emplace({options.speculation.index(), draft.draw,
+                               std::lround(10.0 * options.sampling.temperature)},
+                              draft.draw)
+                 .first->second;
 }
 
 }  // namespace coppice

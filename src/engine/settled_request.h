@@ -28,6 +28,8 @@ struct SettledRequest {
   bool learns_belief = false;  ///< else its sharpness is fixed
   /// Of the engine, to be told where this text's sharpness ended; null if it is not.
   PairSharpness* sharpness = nullptr;
+  /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
+  DraftOutlook* outlook = nullptr;
 
   bool greedy() const { return options.sampling.temperature == 0.0; }
   DeviceNoise rule() const;
@@ -36,6 +38,7 @@ struct SettledRequest {
   void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
   void settle_sharpness(Engine::Impl& engine);
+  void settle_outlook(Engine::Impl& engine);
 };
 
 }  // namespace coppice

@@ -15,7 +15,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   if (request.costs != nullptr) {
     const bool by_node = std::holds_alternative<Dyspec>(asked);
     auto_size_ = std::make_unique<AutoSize>(
-        *request.costs, engine.costs_are_saved ? nullptr : &engine.correction, setting_.draw,
+        *request.costs, follows_the_clock() ? &engine.correction : nullptr, setting_.draw,
         by_node ? engine.options.max_tree_size : 0);
   } else if (request.learns_values) {
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
@@ -26,6 +26,45 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
 bool Speculator::can_follow(const SequenceState& state) const {
   return policy_ != nullptr && state.largest_token < engine_.draft.model->config().vocab_size &&
          state.length() < engine_.draft.model->max_positions();
+}
+
+void Speculator::join(DraftOutlook::Batch& batch, const SequenceState& state,
+                      std::int32_t tokens_left, bool ready) const {
+  ++batch.texts;
+  batch.kv_tokens += state.length();
+  batch.tokens_left += tokens_left;
+  if (begin_ == DraftOutlook::Begin::as_scout) ++batch.scouts;
+  if (!ready && request_.outlook != nullptr) batch.missing_rows += DraftPrompt::missing(state);
+}
+
+bool Speculator::begins(DraftOutlook::Batch& batch, SequenceState& state,
+                        std::int32_t tokens_left) {
+  using Begin = DraftOutlook::Begin;
+  if (begin_ != Begin::later) return true;
+  const std::int32_t missing = DraftPrompt::missing(state);
+  // Who is alone from the start waits for nothing.
+  if (request_.outlook == nullptr || missing == 0 || (batch.texts == 1 && !put_off_)) {
+    begin_ = Begin::now;
+    return true;
+  }
+  const std::int32_t as_scout = std::min(missing, DraftRunner::after_long_lag(state));
+  begin_ = request_.outlook->decide(batch, {tokens_left, missing, as_scout}, *request_.costs,
+                                    follows_the_clock() ? &engine_.correction : nullptr);
+  if (begin_ == Begin::as_scout) {
+    ++batch.scouts;
+    DraftRunner::skip_long_lag(state);
+  }
+  put_off_ |= begin_ == Begin::later;
+  return begin_ != Begin::later;
+}
+
+// Others have no result for the host to wait for.
+void Speculator::note_prefill(const DraftPrompt& prompt, double seconds, double pass_rows) {
+  if (request_.outlook == nullptr || !follows_the_clock()) return;
+  if (pass_rows == 0.0 || prompt.rows == 0 || !prompt.done() || prompt.out_of_slots) return;
+  const double by_table =
+      DraftOutlook::prefill_seconds(*request_.costs, pass_rows, prompt.state->length());
+  request_.outlook->record_prefill(seconds, by_table * prompt.rows / pass_rows);
 }
 
 void Speculator::begin(const DraftPrompt& prompt) {
@@ -80,11 +119,16 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
 void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
                        const StepWork& work) {
   if (auto_size_ != nullptr) {
+    double won = 0.0, cost = 1.0;
     if (draft != nullptr) {
-      auto_size_->record(tree, verdict.path, draft->passes(), work);
+      cost = auto_size_->record(tree, verdict.path, draft->passes(), work);
+      won = static_cast<double>(verdict.path.size()) + 1.0 - cost;
+      request_.outlook->record(tree, verdict.path);
     } else {
       auto_size_->record_plain();
     }
+    if (begin_ == DraftOutlook::Begin::now) request_.outlook->record_gain(work.texts, won, cost);
+    if (begin_ == DraftOutlook::Begin::later) request_.outlook->record_put_off(work.texts);
   }
   if (draft == nullptr) return;
   if (auto_size_ == nullptr) {

@@ -19,8 +19,21 @@ class Speculator {
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
   bool can_follow(const SequenceState& state) const;
+  /// Counts the text among those of a step; `ready`: the draft has seen it, or will not.
+  void join(DraftOutlook::Batch& batch, const SequenceState& state, std::int32_t tokens_left,
+            bool ready) const;
+  /// Whether the draft is to be prefilled before the step of that batch. From then on it is, until
+  /// forget_draft(). A scout's draft will see the end of the text alone.
+  bool begins(DraftOutlook::Batch& batch, SequenceState& state, std::int32_t tokens_left);
+  /// Whether the text went on without it for a step.
+  bool was_put_off() const { return put_off_; }
+  /// A pass over prompts, of `pass_rows` in all, took this long by the prompt's share; 0 rows: it
+  /// says nothing of later ones.
+  void note_prefill(const DraftPrompt& prompt, double seconds, double pass_rows);
   /// The draft has been prefilled, as far as there were slots: else steps will be plain.
   void begin(const DraftPrompt& prompt);
+  /// Its KV was given up.
+  void forget_draft() { begin_ = DraftOutlook::Begin::later; }
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
   /// Before a step: what this text will bring into it.
@@ -36,7 +49,7 @@ class Speculator {
   /// What a judged step tells; `draft` is null where this text was plain.
   void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft, const StepWork& work);
   /// Whether sizes follow the clock.
-  bool asks_for_the_clock() const { return auto_size_ != nullptr && !engine_.costs_are_saved; }
+  bool asks_for_the_clock() const { return auto_size_ != nullptr && follows_the_clock(); }
 
   /// At a text's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);
@@ -48,6 +61,7 @@ class Speculator {
   double draft_temperature() const;
 
  private:
+  bool follows_the_clock() const { return !engine_.costs_are_saved; }
   void learn_belief(const TokenTree& tree, const Verdict& verdict, DraftSampler& sampler);
 
   Engine::Impl& engine_;
@@ -58,6 +72,8 @@ class Speculator {
   UsualStep usual_;  ///< of a text whose sizes are given
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
+  DraftOutlook::Begin begin_ = DraftOutlook::Begin::later;
+  bool put_off_ = false;
 };
 
 }  // namespace coppice

@@ -38,7 +38,7 @@ class Planner {
         rows_of_prompts_ += rows;
         continue;
       }
-      if (!text->speculator.can_follow(text->state)) continue;
+      if (!text->can_draft()) continue;
       ++trees_;
       if (fixed == 0) ++open_trees_;
       draft_lag_ += DraftRunner::lag(text->state);
@@ -54,7 +54,7 @@ class Planner {
     const std::int32_t drafted = engine_.draft_runner->room(draft_lag_, trees_);
     const Company company = meet();
     for (TextPlan& text : plan_.texts) {
-      if (!text.judged || !text.text->speculator.can_follow(text.text->state)) continue;
+      if (!text.judged || !text.text->can_draft()) continue;
       const std::int32_t fixed = fixed_size(*text.text);
       text.limits =
           text.text->speculator.plan(text.text->state, text.text->tokens_left(),
@@ -102,7 +102,9 @@ class Planner {
       company.kv_tokens += text.text->state.length();
     }
     for (const TextPlan& text : plan_.texts) {
-      if (text.judged) text.text->speculator.join(company, text.text->state);
+      if (text.judged && text.text->can_draft()) {
+        text.text->speculator.join(company, text.text->state);
+      }
     }
     if (engine_.costs) company.settle(engine_.costs->draft);
     return company;

@@ -29,10 +29,17 @@ void TextRun::end_between_steps(FinishReason reason) {
   release_text();
 }
 
-std::optional<DraftPrompt> TextRun::draft_prompt() {
+void TextRun::join(DraftOutlook::Batch& batch) const {
+  const bool ready =
+      draft_ready_ || !speculator.can_follow(state) || TargetRunner::late_rows(state) > 0;
+  speculator.join(batch, state, tokens_left(), ready);
+}
+
+std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
   if (draft_ready_ || TargetRunner::late_rows(state) > 0) return std::nullopt;
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {
+    if (!speculator.begins(batch, state, tokens_left())) return std::nullopt;
     DraftPrompt prompt{&state, speculator.setting().params};
     if (!prompt.done()) return prompt;
     speculator.begin(prompt);
@@ -41,8 +48,9 @@ std::optional<DraftPrompt> TextRun::draft_prompt() {
   return std::nullopt;
 }
 
-void TextRun::take_pass(const DraftPrompt& prompt, double seconds) {
+void TextRun::take_pass(const DraftPrompt& prompt, double seconds, double pass_rows) {
   account.seconds.prefill += seconds;
+  speculator.note_prefill(prompt, seconds, pass_rows);
   if (prompt.rows > 0) ++account.draft_passes;
   if (!prompt.done()) return;
   speculator.begin(prompt);
@@ -53,6 +61,7 @@ void TextRun::release_kv() {
   state.target_slots.cut(0);
   state.draft_slots.cut(0);
   draft_ready_ = false;
+  speculator.forget_draft();
 }
 
 std::int32_t TextRun::tokens_left() const {

@@ -80,10 +80,18 @@ class TextRun {
   /// Ends the text where it stands; what could have begun a stop text is handed on.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
-  /// What the draft is to see before the next step, after the target's prefill; nothing: it has.
-  std::optional<DraftPrompt> draft_prompt();
-  /// A pass over it took this long by its share.
-  void take_pass(const DraftPrompt& prompt, double seconds);
+  /// Counts it among the texts of a step.
+  void join(DraftOutlook::Batch& batch) const;
+  /// What the draft is to see before the step of that batch, after the target's prefill; nothing:
+  /// it has seen the text, or will later.
+  std::optional<DraftPrompt> draft_prompt(DraftOutlook::Batch& batch);
+  /// A pass over it, of `pass_rows` in all, took this long by its share; 0 rows: it says nothing of
+  /// later ones.
+  void take_pass(const DraftPrompt& prompt, double seconds, double pass_rows);
+  /// Whether a tree may grow.
+  bool can_draft() const { return draft_ready_ && speculator.can_follow(state); }
+  /// Whether a step can be taken meanwhile.
+  bool goes_on_without_draft() const { return draft_ready_ || speculator.was_put_off(); }
   /// Takes over the step's tokens, one by one, until one of them ends the text. Tokens that are not
   /// part of the result are taken back from the sequence.
   void take_tokens();

@@ -329,10 +329,10 @@ UsualStep::ByPass AutoSize::worth_of_passes(const TokenTree& tree) {
   return worth;
 }
 
-void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
-                      std::int64_t passes, const StepWork& work) {
+double AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
+                        std::int64_t passes, const StepWork& work) {
   const double tokens = static_cast<double>(path.size()) + 1.0;
-  if (work.texts > 1) {
+  if (work.texts >= C::many_texts) {
     usual_.record_demand(worth_of_passes(tree), company_.turns);
   }
   usual_.record(tree.size(), tokens, passes);
@@ -353,6 +353,7 @@ void AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
   } else {
     give_up();
   }
+  return cost;
 }
 
 double AutoSize::threshold() const { return std::clamp(worth_ * hull_[8], 1e-3, 0.5); }

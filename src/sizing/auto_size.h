@@ -34,9 +34,10 @@ class AutoSize : public GrowthEconomics {
   /// speculation has lost against plain decoding, it is tried again after a while, ever more
   /// rarely; together with the others that wait, so that they share what rows cost.
   bool begin_step(const Company& company);
-  /// After a step in which this text speculated, in `passes` of the step's draft passes.
-  void record(const TokenTree& tree, std::span<const std::int32_t> path, std::int64_t passes,
-              const StepWork& work);
+  /// After a step in which this text speculated, in `passes` of the step's draft passes. Returns
+  /// its part of what the step cost, in a plain token's share of a plain step of all texts.
+  double record(const TokenTree& tree, std::span<const std::int32_t> path, std::int64_t passes,
+                const StepWork& work);
   /// After a step in which this text was plain.
   void record_plain();
 

@@ -82,6 +82,28 @@ struct SizingConstants {
   static constexpr double useless_fit = 0.02, first_credit = 3.0;
   static constexpr std::int32_t useless_wait = 160;
 
+  // Whether a text among others has its draft begin (draft_outlook.h).
+
+  /// Judged children that what was learned of them outlasts, and how many of them what is usual
+  /// counts for; steps after which their acceptance counts as known.
+  static constexpr double acceptance_memory = 500.0, usual_weight = 2.0, known_steps = 8.0;
+  /// Depth of the longest chain that is looked at, and a chance that leaves little to doubt.
+  static constexpr std::int32_t outlook_chain = 8;
+  static constexpr double nearly_sure = 0.95;
+  /// Plain steps of a whole batch that the prices count for, and that what texts have won outlasts:
+  /// if it spoke against them in error, they have the last word again after a dozen answers.
+  static constexpr double gain_prior = 32.0, gain_memory = 1024.0;
+  /// Passes over prompts that what is known of them outlasts, and plain tokens' time that the table
+  /// counts for.
+  static constexpr double prefill_memory = 50.0, usual_prefill = 4.0;
+  /// Share of the tokens left that a draft's prefill may cost so that nobody is sent ahead; that it
+  /// may be expected to lose; and that scouts may.
+  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 128;
+  /// Tokens that a text is taken to write at most: it may end early.
+  static constexpr std::int32_t tokens_ahead = 512;
+  /// Scouts of a batch whose acceptance is not known: one, or one in so many texts.
+  static constexpr std::int32_t texts_per_scout = 16;
+
   // How far trees are priced.
 
   /// Nodes of the largest tree, beyond which a row costs what the last one does; tokens of a chain;

@@ -1,6 +1,10 @@
 // Tree sizes of texts that share their passes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/batch.h"
@@ -10,14 +14,19 @@
 namespace coppice::testing {
 namespace {
 
-// A row more costs little up to 16 of them, and much beyond. Nothing follows the clock.
-void plant_costs(Engine& engine) {
+void plant_costs(Engine& engine, std::vector<PassCosts::Point> target,
+                 std::vector<PassCosts::Point> draft) {
   CostTable costs;
-  costs.target =
-      PassCosts(1, 100, {{1, 1.0, 1.0}, {16, 1.1, 1.1}, {17, 2.0, 2.0}, {512, 90.0, 90.0}});
-  costs.draft = PassCosts(1, 100, {{1, 1e-3, 1e-3}, {512, 1e-3, 1e-3}});
+  costs.target = PassCosts(1, 100, std::move(target));
+  costs.draft = PassCosts(1, 100, std::move(draft));
   inside(engine).costs = costs;
   inside(engine).costs_are_saved = true;
+}
+
+// A row more costs little up to 16 of them, and much beyond. Nothing follows the clock.
+void plant_costs(Engine& engine) {
+  plant_costs(engine, {{1, 1.0, 1.0}, {16, 1.1, 1.1}, {17, 2.0, 2.0}, {512, 90.0, 90.0}},
+              {{1, 1e-3, 1e-3}, {512, 1e-3, 1e-3}});
 }
 
 std::vector<Request> requests_of(std::size_t count, const Speculation& speculation) {
@@ -62,6 +71,86 @@ TEST(BatchSizes, GivenOnesStay) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(only(outcomes[i]).statistics.tree_size_mean, alone, 0.5);
   }
+}
+
+// Prompts of 104 tokens that the models themselves have written: no draft seems useless there.
+std::vector<Request> with_long_prompts(Engine& engine, std::size_t count,
+                                       const Speculation& speculation) {
+  std::vector<Request> requests = requests_of(count, speculation);
+  for (Request& request : requests) {
+    GenerateOptions plain = greedy(100);
+    plain.speculation = Plain{};
+    const Generation written = engine.generate(request.tokens, plain);
+    request.tokens.insert(request.tokens.end(), written.tokens.begin(), written.tokens.end());
+  }
+  return requests;
+}
+
+// Token for token. A GPU sums products of other rows in another order.
+void expect_plain_tokens(Engine& engine, const std::vector<Request>& requests,
+                         const std::vector<Outcome>& outcomes) {
+  if (on_cuda()) return;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    GenerateOptions plain = requests[i].options;
+    plain.speculation = Plain{};
+    EXPECT_EQ(only(outcomes[i]).tokens, engine.generate(requests[i].tokens, plain).tokens) << i;
+  }
+}
+
+// Every row costs what it does: texts side by side cannot win, a single one may.
+TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
+  const TinyPair pair(endless(), 0.0);
+  Engine engine = Engine::load(pair.options());
+  plant_costs(engine, {{1, 1.0, 1.0}, {2, 1.2, 1.2}, {4, 2.0, 2.0}, {512, 256.0, 256.0}},
+              {{1, 0.05, 0.05}, {512, 25.6, 25.6}});
+  const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(only(outcome).statistics.draft_passes, 0);
+    EXPECT_EQ(only(outcome).statistics.steps, 59);
+  }
+  expect_plain_tokens(engine, requests, outcomes);
+  const Generation alone = engine.generate(requests[0].tokens, requests[0].options);
+  EXPECT_GE(alone.statistics.draft_passes, 2) << "of its prompt, and of a try";
+  const std::vector<Request> asked = with_long_prompts(engine, 4, Dyspec{6});
+  for (const Outcome& outcome : engine.generate(asked)) {
+    EXPECT_GE(only(outcome).statistics.tree_size_mean, 4.0) << "given sizes begin";
+  }
+}
+
+// Speculation pays, but prompts are dear: one text tries it first.
+TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
+  const TinyPair pair(endless(), 0.0);
+  Engine engine = Engine::load(pair.options());
+  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
+              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 16.0, 16.0}});
+  const std::vector<Request> requests = with_long_prompts(engine, 4, Chain{});
+  std::map<const SequenceState*, std::vector<std::int64_t>> passes;  // by text and step
+  inside(engine).observer = [&](const StepView& view) {
+    if (view.is_step()) passes[&view.state].push_back(view.draft_passes);
+  };
+  const auto began_at_once = [&] {
+    return std::count_if(passes.begin(), passes.end(),
+                         [](const auto& text) { return text.second.front() > 0; });
+  };
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  ASSERT_EQ(passes.size(), 4u);
+  EXPECT_EQ(began_at_once(), 1);
+  for (const auto& [text, by_step] : passes) {
+    ASSERT_GE(by_step.size(), 8u);
+    if (by_step.front() == 0) {
+      const auto plain = std::count(by_step.begin(), by_step.end(), 0);
+      EXPECT_GE(plain, 7) << "until the scout has found out";
+      EXPECT_LE(plain, 10) << "and then it catches up";
+    }
+  }
+  // What was found holds for the next texts.
+  passes.clear();
+  engine.generate(requests);
+  EXPECT_EQ(began_at_once(), 4);
+  inside(engine).observer = nullptr;
+  expect_plain_tokens(engine, requests, outcomes);
+  expect_nothing_leaked(engine);
 }
 
 }  // namespace

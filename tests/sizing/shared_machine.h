@@ -14,6 +14,7 @@
 #include "drafting/grow.h"
 #include "drafting/policy.h"
 #include "sizing/auto_size.h"
+#include "sizing/draft_outlook.h"
 
 namespace coppice::testing {
 
@@ -100,6 +101,9 @@ struct SharingText {
   std::vector<std::int32_t> path, rows;
   bool speculates = false;
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
+  // Of a text that is to end:
+  DraftOutlook::Begin begin = DraftOutlook::Begin::now;
+  int missing = 0, left = 0;  ///< tokens that its draft has not seen, and that it has to write
 };
 
 /// Time is what the machine's own table says.
@@ -135,6 +139,28 @@ class SharedMachine {
     }
     return tokens / seconds;
   }
+  /// Plain decoding's seconds over those of this many texts of so many tokens, side by side, that
+  /// have gone through the target. `outlook`: says when drafts begin; null: all at once.
+  double answers(int count, const ToldDraft::Kind& kind, int prompt, int tokens,
+                 DraftOutlook* outlook) {
+    outlook_ = outlook;
+    texts_.clear();
+    add(count, kind);
+    for (auto& text : texts_) {
+      text->begin = DraftOutlook::Begin::later;
+      text->missing = prompt;
+      text->left = tokens;
+    }
+    const double plainly = tokens * count / plain();
+    double seconds = 0.0;
+    while (!texts_.empty()) {
+      seconds += begin_drafts() + step();
+      for (auto& text : texts_) text->left -= 1 + static_cast<int>(text->path.size());
+      std::erase_if(texts_, [](const auto& text) { return text->left <= 0; });
+    }
+    outlook_ = nullptr;
+    return plainly / seconds;
+  }
   double plain() const {
     StepWork work;
     for (std::size_t i = 0; i < texts_.size(); ++i) work.add(0, 0, length);
@@ -142,12 +168,45 @@ class SharedMachine {
   }
 
  private:
+  static constexpr int scout_rows = 32;
+
+  double begin_drafts() {
+    DraftOutlook::Batch batch;
+    batch.step = step_;
+    for (const auto& text : texts_) {
+      ++batch.texts;
+      batch.kv_tokens += length;
+      batch.tokens_left += text->left;
+      batch.missing_rows += text->missing;
+      if (text->begin == DraftOutlook::Begin::as_scout) ++batch.scouts;
+    }
+    int rows = 0;
+    for (auto& text : texts_) {
+      if (text->begin != DraftOutlook::Begin::later) continue;
+      text->begin = DraftOutlook::Begin::now;
+      if (outlook_ != nullptr) {
+        text->begin = outlook_->decide(
+            batch, {text->left, text->missing, std::min(scout_rows, text->missing)}, believed_,
+            correction_);
+      }
+      if (text->begin == DraftOutlook::Begin::later) continue;
+      const bool scout = text->begin == DraftOutlook::Begin::as_scout;
+      if (scout) ++batch.scouts;
+      rows += scout ? std::min(scout_rows, text->missing) : text->missing;
+      text->missing = 0;
+    }
+    return rows == 0 ? 0.0 : DraftOutlook::prefill_seconds(truth_, rows, length);
+  }
+
   double step() {
     Company company;
     company.step = step_++;
     company.texts = static_cast<std::int32_t>(texts_.size());
     company.kv_tokens = std::int64_t{length} * company.texts;
-    for (auto& text : texts_) text->size.join(company);
+    const auto begun = [](const auto& text) { return text->begin != DraftOutlook::Begin::later; };
+    for (auto& text : texts_) {
+      if (begun(text)) text->size.join(company);
+    }
     company.settle(believed_.draft);
     StepWork work;
     std::vector<std::int32_t> rows;  // by draft pass
@@ -155,7 +214,7 @@ class SharedMachine {
       text->tree.reset(0);
       text->path.clear();
       text->rows.clear();
-      text->speculates = text->size.begin_step(company);
+      text->speculates = begun(text) && text->size.begin_step(company);
       if (text->speculates) grow(*text);
       rows.resize(std::max(rows.size(), text->rows.size()), 0);
       for (std::size_t k = 0; k < text->rows.size(); ++k) rows[k] += text->rows[k];
@@ -172,12 +231,18 @@ class SharedMachine {
     }
     if (correction_ != nullptr) correction_->observe_step(believed_, work, took);
     for (auto& text : texts_) {
+      double won = 0.0, cost = 1.0;
       if (text->speculates) {
-        text->size.record(text->tree, text->path, static_cast<std::int64_t>(text->rows.size()),
-                          work);
-      } else {
+        cost = text->size.record(text->tree, text->path,
+                                 static_cast<std::int64_t>(text->rows.size()), work);
+        won = 1.0 + static_cast<double>(text->path.size()) - cost;
+        if (outlook_ != nullptr) outlook_->record(text->tree, text->path);
+      } else if (begun(text)) {
         text->size.record_plain();
       }
+      if (outlook_ == nullptr) continue;
+      if (!begun(text)) outlook_->record_put_off(work.texts);
+      if (text->begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
     }
     return took.verify + took.draft + took.drawing;
   }
@@ -191,6 +256,7 @@ class SharedMachine {
   const CostTable& truth_;
   const CostTable& believed_;
   CostCorrection* correction_;
+  DraftOutlook* outlook_ = nullptr;
   std::vector<std::unique_ptr<SharingText>> texts_;
   std::int64_t step_ = 0;
   std::uint32_t seed_ = 0;
