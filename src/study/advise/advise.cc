@@ -233,7 +233,8 @@ class Adviser {
       kept.resize(after(kept.size()));
     }
     best_ = kept;
-    if (kept.front()->sampled_speedup >= least_speedup) advice_.advised = *kept.front();
+    const bool promises = kept.front()->sampled_speedup >= least_speedup;
+    advice_.advised = promises ? *kept.front() : advice_.plain;
     advice_.pays = !advice_.advised.plain();
     return true;
   }

@@ -47,6 +47,8 @@ struct Candidate {
 
   bool plain() const { return policy == Policy::none; }
   bool is_sampled() const { return sampled.seconds > 0.0; }
+  /// What short runs made, or if there were none what the check's rounds made.
+  const Trial& figures() const { return is_sampled() ? sampled : measured; }
 };
 
 struct Check {

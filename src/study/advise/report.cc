@@ -42,16 +42,17 @@ std::string row(const Advice& advice, const Candidate& one) {
 }
 
 Json json_of(const Candidate& one) {
-  const auto [draft, verify, other] = step_seconds(one.sampled);
+  const Trial& made = one.figures();
+  const auto [draft, verify, other] = step_seconds(made);
   const bool is_automatic = !one.plain() && one.tree_size == 0;
   return {{"policy", name_of(one.policy)},
           {"tree_size", is_automatic ? Json("auto") : Json(one.tree_size)},
           {"tree_depth", one.tree_depth > 0 ? Json(one.tree_depth) : Json()},
-          {"accepted_length", one.sampled.accepted_length()},
-          {"tree_size_mean", one.sampled.drafted / std::max(1.0, one.sampled.steps)},
+          {"accepted_length", made.accepted_length()},
+          {"tree_size_mean", made.drafted / std::max(1.0, made.steps)},
           {"seconds", {{"draft", draft}, {"verify", verify}, {"other", other}}},
-          {"tokens_per_second", one.sampled.tokens_per_second()},
-          {"speedup", one.sampled_speedup}};
+          {"tokens_per_second", made.tokens_per_second()},
+          {"speedup", one.is_sampled() ? one.sampled_speedup : one.speedup}};
 }
 
 std::string rounds_text(std::int32_t rounds) {

@@ -18,7 +18,8 @@ using FloatJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::
                                        std::int64_t, std::uint64_t, float>;
 
 constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
-constexpr std::string_view line_start = "{\"cell\":";
+constexpr int trace_version = 3;
+constexpr std::string_view line_start = "{\"trace\":3,";
 
 /// What became of every node of a judged tree.
 std::vector<Fate> fates_of(const TokenTree& tree, std::span<const std::int32_t> path) {
@@ -83,8 +84,9 @@ TraceWriter::TraceWriter(const fs::path& path) {
 }
 
 void TraceWriter::append(const TracedText& text) {
-  const std::string line =
-      FloatJson(text).dump(-1, ' ', false, FloatJson::error_handler_t::replace);
+  FloatJson json = {{"trace", trace_version}};
+  json.update(FloatJson(text));
+  const std::string line = json.dump(-1, ' ', false, FloatJson::error_handler_t::replace);
   const std::lock_guard lock(mutex_);
   file_->append(line + "\n");
   file_->sync();

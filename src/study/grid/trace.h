@@ -1,5 +1,6 @@
-// Every node of every judged tree, for other programs: a line of JSON for each text, with the cell
-// and the prompt as results name them, and the nodes by column (README.md says how it is read).
+// Every node of every judged tree, for other programs: a line of JSON for each text, with the
+// format's version as "trace", the cell and the prompt as results name them, and the nodes by
+// column (README.md says how it is read).
 #pragma once
 
 #include <cstdint>

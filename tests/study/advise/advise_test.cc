@@ -153,6 +153,8 @@ TEST(Advise, ChecksAreRun) {
   EXPECT_NE(to_text(advice, "COMMAND").find("Run alternately"), std::string::npos);
   const auto json = nlohmann::json::parse(to_json(advice, "COMMAND"));
   EXPECT_EQ(json["confirmed"], true);
+  EXPECT_GT(json["advised"]["tokens_per_second"], 0.0)
+      << "automatic sizes have the rounds' figures";
   EXPECT_EQ(json["checks"].size(), settings.size());
 }
 
@@ -283,20 +285,29 @@ TEST(Advise, SequoiasTreesAreNamedByTheirNodes) {
 TEST(Advise, StopEndsItWhereverItIs) {
   const TinyPair pair(model(), 0.3);
   Engine engine = Engine::load(pair.options());
-  inside(engine).costs = costs(1e-3, 1e-5, 1e-4, 0.0);
-  inside(engine).costs_are_saved = true;  // sizes that follow the clock take other numbers of steps
-  std::int64_t asked_times = 0;
+  const CostTable table = costs(1e-3, 1e-5, 1e-4, 0.0);
+  inside(engine).costs = table;
   AdviceRequest asked = request();
   asked.check = true;
   asked.new_tokens = fewest_new_tokens;
-  asked.stop = [&] { return ++asked_times < 0; };
-  EXPECT_FALSE(advise(engine, asked).stopped);
-  const std::int64_t all = asked_times;
-  for (const std::int64_t after : {std::int64_t{1}, all / 4, all / 2, all - 1}) {
+  std::int64_t asked_times = 0, after = 0;
+  asked.stop = [&] { return ++asked_times >= after && after > 0; };
+  // Within texts, whatever is faster by the clock.
+  for (const std::int64_t within : {1, 100, 300}) {
     asked_times = 0;
-    asked.stop = [&] { return ++asked_times >= after; };
-    const Advice advice = advise(engine, asked);
-    EXPECT_TRUE(advice.stopped) << after;
+    after = within;
+    EXPECT_TRUE(advise(engine, asked).stopped) << within;
+    EXPECT_LE(asked_times, after + 2) << "it went on";
+  }
+  // Between runs, of which there are as many each time on a machine of these costs.
+  const AdviceRequest same = on_costs(engine, table, asked);
+  asked_times = after = 0;
+  EXPECT_FALSE(advise(engine, same).stopped);
+  const std::int64_t all = asked_times;
+  for (const std::int64_t between : {all / 4, all / 2, all - 1}) {
+    asked_times = 0;
+    after = between;
+    EXPECT_TRUE(advise(engine, same).stopped) << between;
     EXPECT_LE(asked_times, after + 2) << "it went on";
   }
 }

@@ -149,7 +149,8 @@ TEST_F(TraceFile, GoesOnBehindItsLastWholeLine) {
 
 TEST_F(TraceFile, OtherFilesAndOtherWritersAreLeftAlone) {
   const auto open = [&] { TraceWriter writer(file()); };
-  for (const char* other : {"dear\n", "{\"format\":\"coppice-trace\",\"format_version\":2}\n"}) {
+  for (const char* other : {"dear\n", "{\"format\":\"coppice-trace\",\"format_version\":2}\n",
+                            "{\"cell\":\"a\",\"prompt\":\"a study's result\"}\n"}) {
     write_file(file(), other);
     EXPECT_NE(error_of(open, ErrorKind::usage).find("not there yet"), std::string::npos);
     EXPECT_EQ(bytes_of(file()), other);
