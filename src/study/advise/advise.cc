@@ -112,16 +112,7 @@ class Adviser {
                         tokens.size(), " + ", text.tokens.size(),
                         " tokens; raise --kv-tokens or lower --prompt-tokens"));
     }
-    const Statistics& s = text.statistics;
-    Trial trial;
-    trial.seconds = s.seconds.total - s.seconds.load - s.seconds.prefill;
-    trial.tokens = s.decode_tokens_per_second * trial.seconds;
-    trial.steps = static_cast<double>(s.steps);
-    trial.judged = s.accepted_length * trial.steps;
-    trial.drafted = s.tree_size_mean * trial.steps;
-    trial.draft_seconds = s.seconds.draft;
-    trial.verify_seconds = s.seconds.verify;
-    return trial;
+    return Trial::of(text.statistics);
   }
 
   // False: stopped. Rounded to what a command line shows, which then makes the same trees.

@@ -10,6 +10,7 @@
 
 #include "coppice.h"
 #include "engine/policy_options.h"
+#include "study/trial.h"
 
 namespace coppice::study {
 
@@ -20,18 +21,6 @@ inline constexpr double least_speedup = 1.02;
 /// Plain decoding whose fastest round is this much faster than its slowest tells of a noisy
 /// machine.
 inline constexpr double noisy_ratio = 1.2;
-
-/// What runs brought, prefill left out.
-struct Trial {
-  double tokens = 0.0, seconds = 0.0;
-  double steps = 0.0, judged = 0.0;  ///< judged: tokens judged good, bonus tokens included
-  double drafted = 0.0;              ///< draft tokens
-  double draft_seconds = 0.0, verify_seconds = 0.0;
-
-  Trial& operator+=(const Trial& other);
-  double tokens_per_second() const { return seconds > 0.0 ? tokens / seconds : 0.0; }
-  double accepted_length() const { return steps > 0.0 ? judged / steps : 1.0; }
-};
 
 /// A setting, what it made in short runs, and what it made in the rounds of a check.
 struct Candidate {

@@ -27,17 +27,6 @@ void choose(Check& check) {
 
 }  // namespace
 
-Trial& Trial::operator+=(const Trial& other) {
-  tokens += other.tokens;
-  seconds += other.seconds;
-  steps += other.steps;
-  judged += other.judged;
-  drafted += other.drafted;
-  draft_seconds += other.draft_seconds;
-  verify_seconds += other.verify_seconds;
-  return *this;
-}
-
 std::optional<Check> confirm(
     std::vector<Candidate> settings, std::size_t prompts, std::int32_t rounds,
     const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,

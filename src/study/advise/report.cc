@@ -49,7 +49,7 @@ Json json_of(const Candidate& one) {
           {"tree_size", is_automatic ? Json("auto") : Json(one.tree_size)},
           {"tree_depth", one.tree_depth > 0 ? Json(one.tree_depth) : Json()},
           {"accepted_length", made.accepted_length()},
-          {"tree_size_mean", made.drafted / std::max(1.0, made.steps)},
+          {"tree_size_mean", made.tree_size()},
           {"seconds", {{"draft", draft}, {"verify", verify}, {"other", other}}},
           {"tokens_per_second", made.tokens_per_second()},
           {"speedup", one.is_sampled() ? one.sampled_speedup : one.speedup}};

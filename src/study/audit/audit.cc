@@ -141,8 +141,8 @@ class Audit {
       LawFinding finding;
       finding.setting = setting.name;
       finding.samples = sampling.samples();
-      finding.accepted_length = sampling.statistics().accepted_length();
-      finding.tree_size_mean = sampling.statistics().tree_size();
+      finding.accepted_length = sampling.drawn().accepted_length();
+      finding.tree_size_mean = sampling.drawn().tree_size();
       finding.events = sampling.test(report_.significance);
       finding.not_tested = why_untested(finding.events);
       report_.all_tested = report_.all_tested && finding.not_tested.empty();

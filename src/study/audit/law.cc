@@ -145,13 +145,6 @@ const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
       .first->second;
 }
 
-void DrawStatistics::add(const Statistics& one) {
-  const auto n = static_cast<double>(one.steps);
-  steps += n;
-  judged += std::round(one.accepted_length * n);
-  drafted += std::round(one.tree_size_mean * n);
-}
-
 LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
                          const std::vector<std::vector<TokenId>>& prompts,
                          const GenerateOptions& options)
@@ -185,7 +178,7 @@ void LawSampling::draw(std::int64_t count, const std::function<void()>& tick) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t prompt = samples_ % prompts_.size();
     const Generation text = draw_text(prompt, samples_);
-    statistics_.add(text.statistics);
+    sums_ += Trial::of(text.statistics);
     drawn_[prompt].insert(drawn_[prompt].end(), text.tokens.begin(), text.tokens.end());
     ++samples_;
     tick();

@@ -15,6 +15,7 @@
 #include "models/sequence_state.h"
 #include "study/audit/audit.h"
 #include "study/audit/goodness_of_fit.h"
+#include "study/trial.h"
 
 namespace coppice::study {
 
@@ -49,16 +50,6 @@ class TargetLaws {
   double rounding_ = 0.0;
 };
 
-/// Counts over a number of continuations.
-struct DrawStatistics {
-  double steps = 0.0;
-  double judged = 0.0;   ///< accepted tokens and bonus tokens
-  double drafted = 0.0;  ///< draft tokens
-  void add(const Statistics& one);
-  double accepted_length() const { return steps > 0.0 ? judged / steps : 0.0; }
-  double tree_size() const { return steps > 0.0 ? drafted / steps : 0.0; }
-};
-
 /// Samples of one setting, added to batch by batch and tested at any time. A prompt is continued
 /// again and again and its KV kept in between, so that a text costs its steps alone, and has no
 /// token that did not come from one: speculation begins with the first.
@@ -80,7 +71,7 @@ class LawSampling {
   void check_passes(LawFinding& finding);
 
   std::int64_t samples() const { return samples_; }
-  const DrawStatistics& statistics() const { return statistics_; }
+  const Trial& drawn() const { return sums_; }
 
   static constexpr std::size_t tests = 2 * static_cast<std::size_t>(tested_tokens);
 
@@ -95,7 +86,7 @@ class LawSampling {
   std::vector<SequenceState> states_;        ///< by prompt
   std::vector<std::vector<TokenId>> drawn_;  ///< by prompt, sampled_tokens a text
   std::int64_t samples_ = 0;
-  DrawStatistics statistics_;
+  Trial sums_;
 };
 
 // Texts that speculation must leave as they are, token for token.

@@ -42,7 +42,7 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
                           const GenerateOptions& options, std::int32_t tokens,
                           const std::function<void()>& tick) {
   TextFinding finding;
-  DrawStatistics statistics;
+  Trial sums;
   GenerateOptions request = options;
   request.ignore_eos = true;
   for (std::size_t p = 0; p < prompts.size(); ++p) {
@@ -60,7 +60,7 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
     while (done < plain.tokens.size()) {
       request.max_new_tokens = static_cast<std::int32_t>(plain.tokens.size() - done);
       const Generation fast = engine.generate(text, request);
-      statistics.add(fast.statistics);
+      sums += Trial::of(fast.statistics);
       const std::span<const TokenId> rest = std::span(plain.tokens).subspan(done);
       const auto same = static_cast<std::size_t>(
           std::mismatch(rest.begin(), rest.end(), fast.tokens.begin(), fast.tokens.end()).first -
@@ -96,7 +96,7 @@ TextFinding compare_texts(Engine& engine, const std::vector<std::vector<TokenId>
                              " ended every text before its first new token; give shorter prompts "
                              "or raise --kv-tokens");
   }
-  finding.accepted_length = statistics.accepted_length();
+  finding.accepted_length = sums.accepted_length();
   return finding;
 }
 

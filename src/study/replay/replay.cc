@@ -51,7 +51,7 @@ Replayer::Setting Replayer::setting_of(const Recording& recording, const Generat
   Setting setting;
   setting.options = settled(options, recording.header);
   setting.draw = child_draw(setting.options);
-  setting.local_vocab = LocalVocabulary::size(recording);
+  setting.local_vocab = local_vocabulary(recording);
   const Speculation& asked = setting.options.speculation;
   SequoiaTrees sequoia_trees;
   setting.plan = plan_trees(asked, largest_tree_size, sequoia_trees);

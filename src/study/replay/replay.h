@@ -42,7 +42,7 @@ struct ReplayedStep {
 /// drew. Children are the recorded draws, the same for all settings; judging has fresh noise.
 ///
 /// Approximate are, beside that, steps that ask for nodes which were not recorded, and the judging
-/// of third and later children (LocalVocabulary). StepBounds says how far a step where it stands
+/// of third and later children (local_vocabulary). StepBounds says how far a step where it stands
 /// can be from the models' own.
 class Replayer {
  public:

@@ -24,7 +24,7 @@ std::span<float> write(std::span<float> out, const std::vector<float>& probs, Sp
 
 float positive(float difference) { return std::max(0.0f, difference); }
 
-}  // namespace
+// D of a recorded node over the local vocabulary; the same for T.
 
 void write_local_draft(const RecordedPosition& position, std::int32_t node, std::span<float> out) {
   const std::span<float> others = write(out, position.draft, entries_of(position, node));
@@ -37,6 +37,8 @@ void write_local_target(const RecordedPosition& position, std::int32_t node, std
   others[0] = position.overlap[node];
   others[2] = positive(position.target_rest[node] - position.overlap[node]);
 }
+
+}  // namespace
 
 void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
                           bool stand_ins) {

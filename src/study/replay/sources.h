@@ -28,15 +28,9 @@ struct RecordedPlace {
 /// drawn: one that D and T have alike (the overlap), one that D alone has, one that T alone has. So
 /// masses, and that of max(T - D, 0), are the recorded node's own. The mass of max(T - c D, 0) for
 /// larger c, which judges third and later children, is then at most too large.
-struct LocalVocabulary {
-  static constexpr std::int32_t others = 3;
-  /// Tokens of the largest node.
-  static std::int64_t size(const Recording& recording) { return recording.widest() + others; }
-};
-
-/// Writes D of a recorded node over the local vocabulary; the same for T.
-void write_local_draft(const RecordedPosition& position, std::int32_t node, std::span<float> out);
-void write_local_target(const RecordedPosition& position, std::int32_t node, std::span<float> out);
+///
+/// This is how many tokens the largest node has.
+inline std::int64_t local_vocabulary(const Recording& recording) { return recording.widest() + 3; }
 
 /// Where growth went beyond the recording.
 struct Shortfall {
@@ -48,7 +42,7 @@ struct Shortfall {
 /// The draft, out of a recording.
 class RecordedDraft final : public TextDraft {
  public:
-  /// `vocab_size`: LocalVocabulary's.
+  /// `vocab_size`: local_vocabulary().
   explicit RecordedDraft(std::int64_t vocab_size) : distributions_(0, vocab_size) {}
 
   /// Token of a child that stands for one that is not on record.
