@@ -121,12 +121,11 @@ struct ReplayRow {
   double unrecorded_share = 0.0;       ///< of steps whose tree wants nodes that are not on record
   double short_share = 0.0;            ///< of steps whose accepted path ended at such a place
   double doubtful_share = 0.0;         ///< of steps with a decision that it leaves open
-  double steps_per_second = 0.0;       ///< of this replay, by the clock
 };
 
 /// Replays every text `seeds` times (seeds 0, 1, ...; once where the noise is the recording's).
 /// `stop` is asked between texts, by one thread at a time. `workers`: none means this thread alone;
-/// all but the clock's figure is the same for any number. Throws Error(usage) as Replayer does.
+/// the row is the same for any number. Throws Error(usage) as Replayer does.
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
                      const std::function<bool()>& stop = {}, cpu::Workers* workers = nullptr);
 

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <optional>
 
-#include "base/stopwatch.h"
 #include "engine/check_speculation.h"
 #include "study/figures/table.h"
 #include "study/number_text.h"
@@ -108,11 +107,9 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.requested_size = asked_size(settled.speculation);
   row.temperature = settled.sampling.temperature;
   row.fixed_shape = replayer.has_fixed_shape();
-  const double start = now_seconds();
   cpu::Workers alone(1);
   const StepSums columns = sum_steps(replayer, recording, sampled ? seeds : 1, stop,
                                      workers != nullptr ? *workers : alone);
-  const double seconds = now_seconds() - start;
   std::array<double, step_columns> totals{};
   for (std::size_t c = 0; c < step_columns; ++c) {
     for (const double value : columns[c]) totals[c] += value;
@@ -130,14 +127,13 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.unrecorded_share = per_step(unrecorded);
   row.short_share = per_step(ended_short);
   row.doubtful_share = per_step(doubtful);
-  row.steps_per_second = seconds > 0.0 ? totals[steps] / seconds : 0.0;
   return row;
 }
 
 std::string replay_table(const std::vector<ReplayRow>& rows) {
   Table table{{{"policy", Align::left}, {"size", Align::left}, {"acceptance", Align::left}}, {}};
   add_columns(table, {"accepted length [95%]", "bounds", "per draft token", "passes", "tree",
-                      "unrecorded", "ended short", "doubtful", "steps", "steps/s"});
+                      "unrecorded", "ended short", "doubtful", "steps"});
   for (const ReplayRow& row : rows) {
     const bool as_grown = !row.fixed_shape && row.unrecorded_share > 0.0;
     const std::string about = as_grown ? "~" : "";
@@ -148,7 +144,7 @@ std::string replay_table(const std::vector<ReplayRow>& rows) {
          number("%.3f", row.accepted_share.value), about + number("%.2f", row.draft_passes),
          about + number("%.1f", row.tree_size), number("%.2f%%", 100.0 * row.unrecorded_share),
          number("%.2f%%", 100.0 * row.short_share), number("%.2f%%", 100.0 * row.doubtful_share),
-         std::to_string(row.steps), line("%.0f", row.steps_per_second)});
+         std::to_string(row.steps)});
   }
   return to_plain_text(table);
 }
@@ -158,14 +154,14 @@ std::string replay_csv(const std::vector<ReplayRow>& rows) {
   add_columns(table, {"policy", "tree_size", "acceptance", "temperature", "steps",
                       "accepted_length", "accepted_length_low", "accepted_length_high", "lowest",
                       "highest", "accepted_share", "draft_passes", "tree_size_mean",
-                      "unrecorded_share", "short_share", "doubtful_share", "steps_per_second"});
+                      "unrecorded_share", "short_share", "doubtful_share"});
   for (const ReplayRow& row : rows) {
     std::vector<std::string> cells = {row.policy, size_text(row), row.acceptance};
     for (const double figure :
          {row.temperature, static_cast<double>(row.steps), row.accepted_length.value,
           row.accepted_length.low, row.accepted_length.high, row.lowest, row.highest,
           row.accepted_share.value, row.draft_passes, row.tree_size, row.unrecorded_share,
-          row.short_share, row.doubtful_share, row.steps_per_second}) {
+          row.short_share, row.doubtful_share}) {
       // As JSON and numpy read it; empty for no number.
       cells.push_back(std::isfinite(figure) ? line("%.9g", figure) : "");
     }
