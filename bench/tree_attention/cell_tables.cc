@@ -7,6 +7,7 @@
 #include "library_attention.h"
 #include "parts.h"
 #include "phase_times.h"
+#include "traced_attention.h"
 
 namespace coppice::bench {
 namespace {
@@ -33,7 +34,8 @@ Measured measure(const Bench& bench, const Cell& cell, const PageOrder& order = 
       bench.stream);
   measured.error = inputs.error(inputs.sets() - 1, sampling_seed);
   measured.tiles = attention.tiles();
-  if (attention.takes_ranges()) {
+  const bool traced = cell.head_dim == traced_head_dim && !cuda::has_rule(inputs.rule());
+  if (attention.takes_ranges() && traced) {
     measured.phases = phase_times(inputs, attention, bench.blocks.ranges, bench.stream);
   }
   return measured;
@@ -197,6 +199,42 @@ void run_forest_table(Bench& bench) {
     fields["right"] = right;
     bench.report.add(name_of(cell.kind), cell.name(), "coppice", fields);
   }
+}
+
+void run_rule_table(Bench& bench) {
+  std::printf(
+      "\nrules: windows (w), soft caps (c) and heads of other sizes (d); us in a pass by this "
+      "device's kernel and by the portable one; bound: what rows see, read once, or its products\n"
+      "%-36s %8s %8s %8s %7s %8s %8s %-5s %6s %8s\n",
+      "cell", "us", "in pass", "portable", "faster", "tiles", "bound us", "by", "share", "error");
+  const ResidentBlocks usual = bench.blocks;
+  for (const Cell& cell : filtered(rule_cells(), bench.filter)) {
+    bench.blocks = cuda::prepare_attention(cell.head_dim);
+    const Measured here = measure(bench, cell);
+    bench.blocks.ranges = 0;
+    const Measured portable = measure(bench, cell);
+    const Cost cost = cost_of(cell);
+    const double bound = bound_us(cost, bench.ceilings), us = here.timing.in_pass_us;
+    const bool by_flops = flops_us(cost, bench.ceilings) > bytes_us(cost, bench.ceilings);
+    const double error = std::max(here.error, portable.error);
+    const bool right = error <= error_limit;
+    if (!right) bench.report.fail();
+    std::printf(
+        "%-36s %8.1f %8.1f %8.1f %6.2fx %8s %8.1f %-5s %5.0f%% %8.1e%s\n", cell.name().c_str(),
+        here.timing.median_us, us, portable.timing.in_pass_us, portable.timing.in_pass_us / us,
+        here.tiles.rows == 0 ? "items" : cat(here.tiles.rows, "x", here.tiles.tokens).c_str(),
+        bound, by_flops ? "flops" : "bytes", 100.0 * bound / us, error, right ? "" : "  FAILED");
+    std::fflush(stdout);
+    Json fields = json_of(here.timing);
+    fields["portable_in_pass_us"] = portable.timing.in_pass_us;
+    fields["row_tile"] = here.tiles.rows;
+    fields["kv_tile"] = here.tiles.tokens;
+    fields["bound_us"] = bound;
+    fields["error"] = error;
+    fields["right"] = right;
+    bench.report.add("rules", cell.name(), "coppice", fields);
+  }
+  bench.blocks = usual;
 }
 
 void run_planning_table(Bench& bench) {

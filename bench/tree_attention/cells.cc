@@ -69,7 +69,8 @@ std::string Cell::name() const {
     return texts == 1 ? cat(count) : cat(texts, "x", count / texts);
   };
   return cat(name_of(kind), "/", heads, "/", kv_heads, "/p", shared_out(prefix), "/t",
-             shared_out(rows));
+             shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
+             window == 0 ? "" : cat("/w", window), soft_cap > 0 ? cat("/c", soft_cap) : "");
 }
 
 std::vector<Cell> verify_cells() {
@@ -124,6 +125,38 @@ std::vector<Cell> forest_cells() {
   return cells;
 }
 
+std::vector<Cell> rule_cells() {
+  std::vector<Cell> cells;
+  const auto add = [&](Cell cell, std::int32_t dim, std::int32_t window, float soft_cap) {
+    cell.head_dim = dim;
+    cell.window = window;
+    cell.soft_cap = soft_cap;
+    cells.push_back(cell);
+  };
+  const Cell verify{Kind::verify, 32, 8, 16384, 64}, prefill{Kind::prefill, 32, 8, 16384, 512};
+  for (const auto& [window, soft_cap] :
+       {std::pair{0, 0.0f}, {0, 50.0f}, {4096, 0.0f}, {1024, 0.0f}}) {
+    add(verify, 128, window, soft_cap);
+    add(prefill, 128, window, soft_cap);
+  }
+  add({Kind::verify, 32, 8, 65536, 16}, 128, 4096, 0.0f);
+  add({Kind::decode, 32, 8, 65536, 1}, 128, 4096, 0.0f);
+  add({Kind::forest, 32, 8, 16 * 4096, 16 * 4, 16}, 128, 1024, 0.0f);
+  // As Phi-3 mini, Gemma 3 and Gemma 2.
+  add({Kind::verify, 32, 32, 4096, 32}, 96, 2047, 0.0f);
+  add({Kind::prefill, 32, 32, 4096, 512}, 96, 2047, 0.0f);
+  for (const std::int32_t window : {0, 1024}) {
+    for (const std::int32_t prefix : {16384, 65536}) {
+      add({Kind::verify, 16, 8, prefix, 32}, 256, window, 0.0f);
+      if (window == 0) add({Kind::decode, 16, 8, prefix, 1}, 256, window, 0.0f);
+    }
+    add({Kind::prefill, 16, 8, 16384, 512}, 256, window, 0.0f);
+  }
+  add({Kind::verify, 16, 8, 16384, 32}, 256, 0, 50.0f);
+  add({Kind::prefill, 16, 8, 16384, 512}, 256, 0, 50.0f);
+  return cells;
+}
+
 std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filter) {
   if (filter.empty()) return cells;
   const auto words = split(filter, ',', filter.size() + 1);
@@ -138,12 +171,16 @@ std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filt
 
 Cost cost_of(const Cell& cell) {
   const double rows = cell.rows;
-  double pairs = rows * cell.prefix / cell.texts;
+  const double before = static_cast<double>(cell.prefix) / cell.texts;
+  double pairs = rows * before;
   if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
-  const double tokens = static_cast<double>(cell.shared()) + cell.tail();
+  if (cell.window > 0) pairs = std::min(pairs, rows * cell.window);
+  const double unseen = cell.window > 0 ? std::max(before - cell.window + 1, 0.0) : 0.0;
+  const double tokens = cell.shared() + cell.tail() - cell.texts * unseen;
   Cost cost;
-  cost.flops = 4.0 * cell.heads * head_dim * pairs;
-  cost.bytes = bf16_bytes * head_dim * (2.0 * tokens * cell.kv_heads + 2.0 * rows * cell.heads);
+  cost.flops = 4.0 * cell.heads * cell.head_dim * pairs;
+  cost.bytes =
+      bf16_bytes * cell.head_dim * (2.0 * tokens * cell.kv_heads + 2.0 * rows * cell.heads);
   return cost;
 }
 

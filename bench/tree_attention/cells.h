@@ -22,7 +22,6 @@ enum class Kind {
 const char* name_of(Kind kind);
 
 inline constexpr std::int32_t branch_tokens = 400;  ///< of few-shot branches
-inline constexpr std::int32_t head_dim = 128;
 
 /// One layer's attention.
 struct Cell {
@@ -32,6 +31,9 @@ struct Cell {
   std::int32_t prefix = 0;
   std::int32_t rows = 1;   ///< queries: nodes of the tree, root included; branches; text tokens
   std::int32_t texts = 1;  ///< of forests, which share prefix and rows out equally
+  std::int32_t head_dim = 128;
+  std::int32_t window = 0;  ///< as in AttentionRule, and so the next
+  float soft_cap = 0.0f;
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }
@@ -40,8 +42,8 @@ struct Cell {
   std::int32_t tail() const {
     return kind == Kind::fewshot ? rows * branch_tokens : rows + prefix - shared();
   }
-  /// E.g. "verify/32/8/p4096/t64", or "forest/32/8/p64x1024/t64x4": what the option --cells looks
-  /// in.
+  /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4" or
+  /// "verify/32/8/p4096/t64/d256/w1024/c50": what the option --cells looks in.
   std::string name() const;
 };
 
@@ -49,6 +51,7 @@ std::vector<Cell> verify_cells();   ///< the 60 of anchors.csv, then the few-sho
 std::vector<Cell> decode_cells();   ///< three head shapes, prefix 1k to 64k
 std::vector<Cell> prefill_cells();  ///< 256 and 512 rows
 std::vector<Cell> forest_cells();   ///< 8 to 64 texts of 3 to 8 rows, 256 to 4096 tokens each
+std::vector<Cell> rule_cells();     ///< by windows, with soft caps, of other heads; and without
 
 /// The cells whose name followed by a "/" contains one of the comma-separated words, all for an
 /// empty filter; a word that ends in "/" so ends where a number ends.
@@ -62,7 +65,8 @@ struct Cost {
 
 /// As anchors.csv counts: in verify and few-shot cells every query sees the whole prefix, and
 /// what it sees of the tail is left out of the flops (not of the bytes). Elsewhere all visible
-/// pairs count. Q counts as bf16 though coppice passes it in f32.
+/// pairs count. By a window, what some row sees of the prefix is read, and no row counts with more
+/// tokens than that. Q counts as bf16 though coppice passes it in f32.
 Cost cost_of(const Cell& cell);
 
 /// What the card does, measured.

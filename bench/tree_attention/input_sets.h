@@ -21,8 +21,8 @@ class InputSets {
   std::int32_t sets() const { return sets_; }
   std::int32_t padded_rows() const { return padded_rows_; }
   KvLayout layout() const { return work_.layout(sets_); }
-  std::int64_t q_stride() const { return std::int64_t{work_.cell.heads} * head_dim; }
-  float scale() const;
+  std::int64_t q_stride() const { return std::int64_t{work_.cell.heads} * work_.cell.head_dim; }
+  AttentionRule rule() const;
 
   const void* keys() const { return keys_.data(); }
   const void* values() const { return values_.data(); }

@@ -24,7 +24,7 @@ ItemAttention::ItemAttention(ItemPlan plan, const InputSets& inputs, cudaStream_
       masks_(plan_.masks),
       partials_begin_(plan_.partials_begin),
       partials_(plan_.partials),
-      partial_out_(partial_count(plan_) * head_dim),
+      partial_out_(partial_count(plan_) * static_cast<std::size_t>(plan_.shape.head_dim)),
       partial_lse_(partial_count(plan_)) {
   prepare_item_attention();
 }
@@ -35,7 +35,7 @@ void ItemAttention::queue(std::int32_t set) const {
       partials_begin_.data(), partials_.data(), static_cast<std::int32_t>(plan_.items.size()),
       plan_.tile_rows,        plan_.rows,       plan_.direct};
   const cuda::Operands operands =
-      cuda::make_operands(inputs_.q(set), inputs_.q_stride(), plan_.shape, {inputs_.scale()},
+      cuda::make_operands(inputs_.q(set), inputs_.q_stride(), plan_.shape, inputs_.rule(),
                           inputs_.layout(), inputs_.keys(), inputs_.values(), set, inputs_.out(set),
                           {partial_out_.data(), partial_lse_.data(), nullptr});
   item_attention(view, operands, stream_);

@@ -92,12 +92,12 @@ struct ListedPartials {
 };
 
 template <int warps>
-using Tiles = flatten::SharedTiles<flatten::Variant<head_dim, warps>, ListedItem::SeenBy>;
+using Tiles = flatten::SharedTiles<flatten::Variant<item_head_dim, warps>, ListedItem::SeenBy>;
 
 /// Grid: a block per item.
 template <int warps>
-__global__ void __launch_bounds__(flatten::Variant<head_dim, warps>::threads,
-                                  flatten::Variant<head_dim, warps>::blocks_per_sm)
+__global__ void __launch_bounds__(flatten::Variant<item_head_dim, warps>::threads,
+                                  flatten::Variant<item_head_dim, warps>::blocks_per_sm)
     run_items(Arguments arguments) {
   extern __shared__ uint4 item_shared[];
   flatten::run_item(arguments, ListedItem(arguments),
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(flatten::Variant<head_dim, warps>::threads,
 __global__ void __launch_bounds__(flatten::join_threads) join_items(Arguments arguments) {
   const ItemView& view = arguments.view;
   const std::int32_t heads = arguments.heads();
-  flatten::join_pairs<head_dim>(arguments, view.rows, [&](std::int32_t pair) {
+  flatten::join_pairs<item_head_dim>(arguments, view.rows, [&](std::int32_t pair) {
     const std::int32_t begin = view.partials_begin[pair / heads];
     const std::int32_t end = view.partials_begin[pair / heads + 1];
     return ListedPartials{view.partials + begin, end - begin, heads, pair % heads};

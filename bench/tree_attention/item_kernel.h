@@ -15,6 +15,8 @@
 
 namespace coppice::bench {
 
+inline constexpr int item_head_dim = 128;
+
 /// An ItemPlan in device memory.
 struct ItemView {
   const Item* items;

@@ -17,7 +17,8 @@ namespace {
 
 PassLimits limits_of(const InputSets& inputs) {
   const Workload& work = inputs.work();
-  return {inputs.padded_rows(), inputs.padded_rows(), work.tokens(), work.cell.shape()};
+  return {inputs.padded_rows(), inputs.padded_rows(), work.tokens(),
+          work.cell.shape(),    {work.cell.window},   work.cell.soft_cap > 0};
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
                                              stream, false, preparations_)) {
   const Workload& work = inputs.work();
   pass_inputs_.tokens = zeros_;
-  pass_inputs_.positions = zeros_;
+  pass_inputs_.positions = work.positions;
   pass_inputs_.write_slots = zeros_;
   if (!work.prefix.empty()) segments_.push_back({work.prefix, 0, work.cell.rows, true, 0});
   const std::span<const KvSlot> slots = work.tail_slots;
@@ -47,7 +48,8 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
            work.tail[end].q_end == first.q_end && !(former && end - begin == before)) {
       ++end;
     }
-    segments_.push_back({slots.subspan(begin, end - begin), first.q_begin, first.q_end, former, 0});
+    segments_.push_back(
+        {slots.subspan(begin, end - begin), first.q_begin, first.q_end, former, first.position});
   }
   pass_inputs_.segments = segments_;
   begin();
@@ -70,7 +72,7 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
   const auto partials = static_cast<std::size_t>(cell.rows) * static_cast<std::size_t>(cell.heads) *
                         static_cast<std::size_t>(scalars_.chunks);
   forced_scalars_ = DeviceArray<cuda::PassScalars>(std::vector<cuda::PassScalars>{scalars_});
-  forced_out_ = DeviceArray<float>(partials * head_dim);
+  forced_out_ = DeviceArray<float>(partials * static_cast<std::size_t>(cell.head_dim));
   forced_lse_ = DeviceArray<float>(partials);
   view_.scalars = forced_scalars_.data();
   scratch_.partial_out = forced_out_.data();
@@ -79,11 +81,10 @@ void LibraryAttention::force_chunks(std::int32_t chunk_tokens) {
 
 void LibraryAttention::queue(std::int32_t set) {
   const bool forced = forced_scalars_.size() > 0;  // into chunks that have to be joined
-  cuda::tree_attention(forced ? AttentionLaunch{} : pass_->window(0).launch, view_,
-                       pass_->padded_rows(), inputs_.q(set), inputs_.q_stride(),
-                       inputs_.work().cell.shape(), {inputs_.scale()}, inputs_.layout(),
-                       inputs_.keys(), inputs_.values(), set, inputs_.out(set), scratch_, blocks_,
-                       stream_);
+  cuda::tree_attention(forced ? AttentionLaunch{} : launch(), view_, pass_->padded_rows(),
+                       inputs_.q(set), inputs_.q_stride(), inputs_.work().cell.shape(),
+                       inputs_.rule(), inputs_.layout(), inputs_.keys(), inputs_.values(), set,
+                       inputs_.out(set), scratch_, blocks_, stream_);
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {

@@ -22,7 +22,7 @@ struct HostPlanning {
 
 class LibraryAttention {
  public:
-  /// `blocks`: from prepare_attention(head_dim). The workload's tail needs intervals.
+  /// `blocks`: from prepare_attention(), for the cell's heads. The workload's tail needs intervals.
   LibraryAttention(const InputSets& inputs, const ResidentBlocks& blocks, cudaStream_t stream);
 
   /// Cuts the tokens into chunks of this length (a multiple of chunk_step) instead of those that
@@ -35,18 +35,19 @@ class LibraryAttention {
   void queue(std::int32_t set);
 
   /// Whether the kernel is the one that takes ranges.
-  bool takes_ranges() const { return pass_->window(0).launch.takes_ranges(); }
+  bool takes_ranges() const { return launch().takes_ranges(); }
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 
   /// The tiles of the ranges.
-  RangeTiles tiles() const { return pass_->window(0).launch.tiles; }
+  RangeTiles tiles() const { return launch().tiles; }
 
   HostPlanning host_planning(std::int32_t samples);
   /// CudaPass::begin() alone, where the pass is not of one tree.
   double begin_us(std::int32_t samples);
 
  private:
+  AttentionLaunch launch() const { return pass_->window(inputs_.rule().window).launch; }
   void begin();
 
   const InputSets& inputs_;

@@ -35,10 +35,10 @@ using namespace coppice::bench;
 namespace po = boost::program_options;
 
 constexpr std::pair<const char*, void (*)(Bench&)> parts[] = {
-    {"verify", run_verify_table}, {"decode", run_decode_table},     {"prefill", run_prefill_table},
-    {"forest", run_forest_table}, {"planning", run_planning_table}, {"papers", run_paper_table},
-    {"orders", run_order_table},  {"chunks", run_chunk_table},      {"pages", run_page_table},
-    {"phases", run_phase_table},
+    {"verify", run_verify_table}, {"decode", run_decode_table}, {"prefill", run_prefill_table},
+    {"forest", run_forest_table}, {"rules", run_rule_table},    {"planning", run_planning_table},
+    {"papers", run_paper_table},  {"orders", run_order_table},  {"chunks", run_chunk_table},
+    {"pages", run_page_table},    {"phases", run_phase_table},
 };
 
 bool chosen(std::string_view list, std::string_view part) {
@@ -129,7 +129,7 @@ int main(int argc, char** argv) try {
               CUDART_VERSION / 10 % 100, driver / 1000, driver / 10 % 100,
               portable ? ", portable kernel" : "", bench.quick ? ", quick" : "");
   cuda::check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "creating a stream");
-  bench.blocks = cuda::prepare_attention(head_dim);
+  bench.blocks = cuda::prepare_attention(Cell().head_dim);
   if (portable) bench.blocks.ranges = 0;
   if (tiles.tokens != 0 && tiles.tokens != range_half_tokens && tiles.tokens != range_tile_tokens) {
     throw_usage("--kv-tile takes 64 or 128");

@@ -37,7 +37,7 @@ class PaperRows {
     if (radix_us_ == 0.0) radix_us_ = us;
     const bool right = result.error <= error_limit;
     if (!right) bench_.report.fail();
-    const double once = 4.0 * (cell_.prefix + cell_.tail()) * cell_.kv_heads * head_dim;
+    const double once = 4.0 * (cell_.prefix + cell_.tail()) * cell_.kv_heads * cell_.head_dim;
     std::printf("%-24s %-22s", cell_.name().c_str(), method);
     if (result.cut > 0) {
       std::printf(" %5d", result.cut);

@@ -11,6 +11,8 @@ void run_decode_table(Bench& bench);
 void run_prefill_table(Bench& bench);
 /// Several texts in a pass.
 void run_forest_table(Bench& bench);
+/// Windows, soft caps and heads of other sizes, by this device's kernel and by the portable one.
+void run_rule_table(Bench& bench);
 /// What the host spends before the first kernel of a pass.
 void run_planning_table(Bench& bench);
 /// DeFT's ways of cutting the work, against each other.

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(cuda::hopper::threads, 1) do_nothing() {}
 }  // namespace
 
 void queue_nothing(std::int32_t blocks, cudaStream_t stream) {
-  using V = cuda::hopper::Variant<head_dim, range_wide_tile, range_tile_tokens>;
+  using V = cuda::hopper::Variant<traced_head_dim, range_wide_tile, range_tile_tokens>;
   cuda::check(cudaFuncSetAttribute(do_nothing, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    cuda::hopper::shared_bytes<V>()),
               "shared memory of an empty kernel");
@@ -47,10 +47,10 @@ void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputS
                       std::uint64_t* nanoseconds, cudaStream_t stream) {
   const AttentionShape shape = inputs.work().cell.shape();
   const cuda::hopper::Arguments arguments = cuda::hopper::make_arguments(
-      pass, inputs.q(set), inputs.q_stride(), shape, inputs.scale(), inputs.layout(), inputs.keys(),
+      pass, inputs.q(set), inputs.q_stride(), shape, inputs.rule(), inputs.layout(), inputs.keys(),
       inputs.values(), set, inputs.out(set), scratch);
   const ClockTrace trace{nanoseconds};
-  cuda::hopper::with_tiles<head_dim>(
+  cuda::hopper::with_tiles<traced_head_dim>(
       tiles, [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
 }
 

@@ -91,10 +91,13 @@ Workload placed(const Cell& cell, const PageOrder& order, std::mt19937& random) 
   return work;
 }
 
-/// Adds the next tail token and who sees it.
-void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end) {
+/// Adds the next tail token and who sees it. The first of these rows lies where the last of its
+/// tokens does.
+void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end, std::int32_t position) {
   const auto token = static_cast<std::int32_t>(work.tail.size());
-  work.tail.push_back({work.tail_slots[work.tail.size()], q_begin, q_end});
+  work.tail.push_back({work.tail_slots[work.tail.size()], q_begin, q_end, position});
+  work.positions.resize(static_cast<std::size_t>(work.cell.rows));
+  work.positions[static_cast<std::size_t>(q_begin)] = position;
   for (std::int32_t query = q_begin; query < q_end; ++query) work.visibility.set(query, token);
 }
 
@@ -179,7 +182,9 @@ Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder or
     depth_first.assign(tree,
                        order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
     for (std::int32_t row = 0; row < cell.rows; ++row) {
-      add_tail(work, row, row + depth_first.subtree_rows[static_cast<std::size_t>(row)]);
+      const auto at = static_cast<std::size_t>(row);
+      add_tail(work, row, row + depth_first.subtree_rows[at],
+               cell.prefix + tree.depth[static_cast<std::size_t>(nodes[at])]);
     }
     return work;
   }
@@ -201,21 +206,26 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
   Workload work = placed(cell, order, random);
   for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
     const std::int32_t rows = cell.rows / cell.texts, first = text * rows;
-    for (std::int32_t token = 0; token < cell.prefix / cell.texts; ++token) {
-      add_tail(work, first, first + rows);
+    const std::int32_t before = cell.prefix / cell.texts;
+    for (std::int32_t token = 0; token < before; ++token) {
+      add_tail(work, first, first + rows, token);
     }
-    TreeOrder tree;
-    tree.assign(dyspec_like_tree(rows, random));
+    const TokenTree tree = dyspec_like_tree(rows, random);
+    TreeOrder rows_in_order;
+    rows_in_order.assign(tree);
     for (std::int32_t row = 0; row < rows; ++row) {
-      add_tail(work, first + row, first + row + tree.subtree_rows[static_cast<std::size_t>(row)]);
+      const auto at = static_cast<std::size_t>(row);
+      add_tail(work, first + row, first + row + rows_in_order.subtree_rows[at],
+               before + tree.depth[static_cast<std::size_t>(rows_in_order.node_of_row[at])]);
     }
   }
   if (cell.kind == Kind::forest) return work;
   for (std::int32_t token = 0; token < cell.tail(); ++token) {
     if (cell.kind == Kind::fewshot) {
-      add_tail(work, token / branch_tokens, token / branch_tokens + 1);
+      add_tail(work, token / branch_tokens, token / branch_tokens + 1,
+               cell.prefix + token % branch_tokens);
     } else {
-      add_tail(work, token, cell.rows);
+      add_tail(work, token, cell.rows, cell.prefix + token);
     }
   }
   return work;

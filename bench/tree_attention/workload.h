@@ -74,12 +74,13 @@ struct Workload {
   Visibility visibility;
   /// tail_slots with their intervals of queries; empty for orders that have none.
   std::vector<VisibleKv> tail;
+  std::vector<std::int32_t> positions;  ///< of the rows; empty likewise
 
   std::int32_t tokens() const {
     return static_cast<std::int32_t>(prefix.size() + tail_slots.size());
   }
   KvLayout layout(std::int32_t layers) const {
-    return {layers, cell.kv_heads, head_dim, page_size, pages};
+    return {layers, cell.kv_heads, cell.head_dim, page_size, pages};
   }
 };
 

@@ -46,6 +46,19 @@ TEST(TreeAttentionCells, CostByHand) {
   EXPECT_EQ(forest.flops, 2.0 * 2 * 128 * 4 * 60);
 }
 
+// A window of 100 and 8 rows: 99 tokens of the prefix, and of the rows' own all.
+TEST(TreeAttentionCells, CostOfWindowsByHand) {
+  Cell cell{Kind::verify, 4, 2, 1000, 8};
+  cell.head_dim = 256;
+  cell.window = 100;
+  cell.soft_cap = 50.0f;
+  EXPECT_EQ(cell.name(), "verify/4/2/p1000/t8/d256/w100/c50");
+  EXPECT_EQ(cost_of(cell).bytes, 2.0 * 256 * (2 * (99 + 8) * 2 + 2 * 8 * 4));
+  EXPECT_EQ(cost_of(cell).flops, 2.0 * 2 * 256 * 4 * 8 * 100);
+  cell.prefix = 50;
+  EXPECT_EQ(cost_of(cell).flops, 2.0 * 2 * 256 * 4 * 8 * 50);
+}
+
 TEST(TreeAttentionCells, TargetByHand) {
   const Ceilings ceilings{1e12, 100e12};
   EXPECT_DOUBLE_EQ(target_us({92e6, 70e6}, ceilings), 4.0 + 100.0);

@@ -78,6 +78,25 @@ TEST(TreeAttentionWorkload, IntervalsAreTheVisibility) {
   }
 }
 
+// A row lies where its own token does, one behind the token before it on its path.
+TEST(TreeAttentionWorkload, RowsLieByDepth) {
+  for (const Cell& cell :
+       {Cell{Kind::verify, 8, 2, 10, 70}, Cell{Kind::decode, 8, 2, 10, 1},
+        Cell{Kind::prefill, 8, 2, 10, 30}, Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
+    const Workload work = make_workload(cell, 6);
+    ASSERT_EQ(std::ssize(work.positions), cell.rows);
+    for (std::int32_t query = 0; query < cell.rows; ++query) {
+      std::int32_t last = cell.shared() - 1;
+      for (std::int32_t token = 0; token < cell.tail(); ++token) {
+        if (!work.visibility.sees(query, token)) continue;
+        EXPECT_EQ(work.tail[static_cast<std::size_t>(token)].position, last + 1);
+        last = work.tail[static_cast<std::size_t>(token)].position;
+      }
+      EXPECT_EQ(work.positions[static_cast<std::size_t>(query)], last);
+    }
+  }
+}
+
 // A text's queries see the tokens before it, and nobody else does.
 TEST(TreeAttentionWorkload, TextsOfAForestLieApart) {
   const Workload work = make_workload({Kind::forest, 8, 2, 4 * 30, 4 * 3, 4}, 7);

@@ -211,8 +211,13 @@ struct AttentionProblem {
     trim_to_window(segments, positions, c.window, near);
     const auto near_tokens = static_cast<std::int32_t>(near.back().slots.size());
     const std::size_t tail_segments = segments.size() - 1;
-    const cuda::WindowedKv kv{near_tokens, static_cast<std::int32_t>(prefix.size()) - near_tokens,
-                              near.back().first_position, std::span(segments).first(tail_segments),
+    const cuda::WindowedKv kv{near_tokens,
+                              static_cast<std::int32_t>(prefix.size()) - near_tokens,
+                              near.back().first_position,
+                              std::span(segments).first(tail_segments),
+                              std::span(near).first(tail_segments),
+                              positions,
+                              c.window,
                               c.window > 0 || c.soft_cap > 0};
     plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows, kv, blocks,
                                        {planner, plan.scalars, plan.ranges, plan.row_tiles});

@@ -94,7 +94,7 @@ TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
   };
   EXPECT_EQ(scalars(0).prefix, 500);
   EXPECT_EQ(scalars(0).prefix_begin, 0);
-  // The first row sees position 461 and later ones.
+  // The first row sees position 461 and later ones. So few rows are the items' on any GPU.
   EXPECT_EQ(scalars(40).prefix, 39);
   EXPECT_EQ(scalars(40).prefix_begin, 461);
   EXPECT_EQ(scalars(40).prefix_position, 461);

@@ -81,7 +81,7 @@ void expect_tiles_covered_once(const Planned& planned, const Walk& walk) {
   for (std::int32_t unit = 0; unit < walk.units; ++unit) {
     const RowTile& runs = planned.tiles[static_cast<std::size_t>(unit % plan.row_tiles)];
     ASSERT_GT(covered[static_cast<std::size_t>(unit)], 0);
-    ASSERT_GE(covered[static_cast<std::size_t>(unit)], plan.tiles_of(runs.seen()));
+    ASSERT_GE(covered[static_cast<std::size_t>(unit)], plan.tiles_of(runs));
   }
 }
 
@@ -96,7 +96,7 @@ void expect_tokens_met_once(const Planned& planned, const Walk& walk) {
       if (piece.row_tile >= plan.row_tiles) continue;
       const RowTile& runs = planned.tiles[static_cast<std::size_t>(piece.row_tile)];
       std::vector<int>& of_unit = met[unit_of(plan, piece)];
-      const std::int32_t end = std::min(piece.tile_end, plan.tiles_of(runs.seen()));
+      const std::int32_t end = std::min(piece.tile_end, plan.tiles_of(runs));
       for (std::int32_t place = piece.tile_begin * plan.tiles.tokens;
            place < std::min(end * plan.tiles.tokens, plan.prefix + runs.seen()); ++place) {
         std::int32_t at = place;
@@ -231,7 +231,7 @@ void expect_even_shares(const Planned& planned) {
   const RangePlan& plan = planned.plan();
   double work = 0.0;
   for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
-    work += plan.kv_heads * plan.tiles_of(planned.tiles[static_cast<std::size_t>(t)].seen());
+    work += plan.kv_heads * plan.tiles_of(planned.tiles[static_cast<std::size_t>(t)]);
   }
   const double even = work / static_cast<double>(planned.ranges.size());
   EXPECT_LE(static_cast<double>(planned.shares.work()) / plan.gangs, 1.15 * even + 1)

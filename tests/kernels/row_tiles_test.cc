@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/attention/range_plan.h"
 #include "kernels/range_rig.h"
+#include "kernels/window.h"
 
 namespace coppice {
 namespace {
@@ -86,6 +88,118 @@ TEST(RowTiles, SegmentsAreTheirTokens) {
         EXPECT_TRUE(std::equal(a.first, std::end(a.first), b.first));
         EXPECT_TRUE(std::equal(a.end, std::end(a.end), b.end));
       }
+    }
+  }
+}
+
+/// Texts of `rows` rows each, chains behind tokens of their own; the first one's are the prefix if
+/// it is alone.
+struct WindowedTexts {
+  static constexpr std::int32_t group = 4;
+  std::vector<KvSlot> slots = std::vector<KvSlot>(700, 0);
+  std::vector<KvSegment> tail, near;
+  std::vector<std::int32_t> positions;
+  RangeWork work;
+
+  WindowedTexts(std::int32_t texts, std::int32_t rows, std::int32_t window) {
+    std::mt19937 random(8);
+    const std::span<const KvSlot> all = slots;
+    std::int32_t prefix = 0;
+    for (std::int32_t first = 0; first < texts * rows; first += rows) {
+      const auto before = static_cast<std::int32_t>(70 + random() % 500);
+      if (texts == 1) {
+        prefix = before;
+      } else {
+        tail.push_back({all.first(static_cast<std::size_t>(before)), first, first + rows, true, 0});
+      }
+      for (std::int32_t row = 0; row < rows; ++row) {
+        tail.push_back({all.last(1), first + row, first + rows, false, before + row});
+        positions.push_back(before + row);
+      }
+    }
+    trim_to_window(tail, positions, window, near);
+    work = {texts * rows, texts * rows, group, 2, prefix, tail, true, window, 0, positions, near};
+  }
+  /// Whether a row of a row tile sees a token.
+  bool sees(const RowTile& tile, IndexRange seen_by, std::int32_t position) const {
+    const IndexRange queries{tile.rows.begin / group, (tile.rows.end - 1) / group + 1};
+    const IndexRange among = intersection(seen_by, queries);
+    for (std::int32_t row = among.begin; row < among.end; ++row) {
+      if (positions[static_cast<std::size_t>(row)] < window_end(position, work.window)) return true;
+    }
+    return false;
+  }
+};
+
+// By a window a row tile has what its rows see, and of what lies before that little else.
+TEST(RowTiles, WindowsLeaveOutWhatIsNotSeen) {
+  for (const std::int32_t texts : {1, 3, 6}) {
+    for (const std::int32_t rows : {1, 7, 90}) {
+      for (const std::int32_t window : {1, 20, 200, 5000}) {
+        SCOPED_TRACE(::testing::Message()
+                     << texts << " texts of " << rows << " rows, window " << window);
+        const WindowedTexts all(texts, rows, window);
+        std::vector<RowTile> tiles = room_for_tiles(texts * rows, WindowedTexts::group);
+        RangePlanner planner;
+        const RangeShares& shares = planner.plan(all.work, 132, {}, tiles);
+        const RangePlan& plan = shares.plan;
+        EXPECT_TRUE(range_tiles_exist(plan.tiles, true));
+        for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+          const RowTile& tile = tiles[static_cast<std::size_t>(t)];
+          const auto group = static_cast<std::size_t>(t / plan.gang);
+          EXPECT_GE(shares.unit_ends[group] - (group == 0 ? 0 : shares.unit_ends[group - 1]),
+                    plan.tiles_of(tile));
+          EXPECT_GE(plan.tiles_of(tile) * plan.tiles.tokens,
+                    plan.prefix - tile.prefix_begin + tile.seen());
+          const IndexRange all_rows{0, all.work.rows};
+          std::int32_t first = 0;
+          while (first < all.work.prefix && !all.sees(tile, all_rows, first)) ++first;
+          EXPECT_EQ(tile.prefix_begin, first / range_box * range_box);
+          const auto queries =
+              std::span(all.positions)
+                  .subspan(static_cast<std::size_t>(tile.rows.begin / 4),
+                           static_cast<std::size_t>((tile.rows.end + 3) / 4 - tile.rows.begin / 4));
+          EXPECT_EQ(tile.positions.begin, *std::min_element(queries.begin(), queries.end()));
+          EXPECT_EQ(tile.positions.end, *std::max_element(queries.begin(), queries.end()) + 1);
+
+          std::set<std::int32_t> listed;
+          for (int run = 0; run < RowTile::most_runs; ++run) {
+            for (std::int32_t i = 0; i < tile.end[run] - tile.first[run]; ++i) {
+              listed.insert(tile.begin[run] + i);
+            }
+          }
+          std::int32_t place = 0;
+          for (const KvSegment& segment : all.tail) {
+            const auto size = static_cast<std::int32_t>(segment.slots.size());
+            const IndexRange seen_by{segment.q_begin, segment.q_end};
+            for (std::int32_t i = 0; i < size; ++i, ++place) {
+              const bool seen = all.sees(tile, seen_by, segment.first_position + i);
+              ASSERT_TRUE(!seen || listed.contains(place)) << place;
+              // All of a text's rows are in this tile, or this is no long segment.
+              if (rows * 4 <= tile.rows.end - tile.rows.begin || size == 1) {
+                ASSERT_TRUE(seen || !listed.contains(place)) << place;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Ruled kernels have fewer tiles.
+TEST(RowTiles, RulesTakeTilesThatTheirKernelsHave) {
+  for (const RangeTiles asked : {RangeTiles{},
+                                 {range_narrow_tile, range_tile_tokens},
+                                 {range_wide_tile, range_tile_tokens},
+                                 {range_wide_tile, 0}}) {
+    for (const std::int32_t texts : {1, 6}) {
+      const WindowedTexts all(texts, 3, 0);
+      std::vector<RowTile> tiles = room_for_tiles(texts * 3, WindowedTexts::group);
+      RangePlanner planner;
+      const RangePlan plan = planner.plan(all.work, 132, asked, tiles).plan;
+      EXPECT_TRUE(range_tiles_exist(plan.tiles, true)) << asked.rows << " x " << asked.tokens;
+      EXPECT_EQ(tiles[0].rows.begin, 0);
     }
   }
 }

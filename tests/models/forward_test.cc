@@ -102,7 +102,7 @@ std::map<std::string, TinyModel> variants() {
 }
 
 bool cuda_has_heads_of(std::int32_t head_dim) {
-  for (const std::int32_t dim : {8, 16, 32, 64, 80, 96, 128}) {
+  for (const std::int32_t dim : {8, 16, 32, 64, 80, 96, 128, 192, 256}) {
     if (dim == head_dim) return true;
   }
   return false;
@@ -169,7 +169,9 @@ TEST_P(Forward, ChunksAndLogitSubsetsChangeNothing) {
   }
 }
 
-void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, int trials) {
+/// Of trees of up to `most_nodes` nodes and their root.
+void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, int trials,
+                               unsigned most_nodes = 13) {
   const TemporaryFolder folder;
   write_tiny_model(folder.path(), spec);
   const ModelReference reference(folder.path());
@@ -186,7 +188,7 @@ void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, in
     }
     TokenTree tree;
     tree.reset(static_cast<TokenId>(random() % 90));
-    const int nodes = static_cast<int>(random() % 14);
+    const int nodes = static_cast<int>(random() % (most_nodes + 1));
     for (int i = 0; i < nodes; ++i) {
       const auto parent = static_cast<std::int32_t>(random() % static_cast<unsigned>(tree.nodes()));
       const auto rank =
@@ -234,6 +236,29 @@ TEST_P(Forward, EveryPathOfATreeIsAChain) {
     SCOPED_TRACE(name);
     expect_paths_to_be_chains(GetParam(), family, 6);
   }
+}
+
+// GPUs have kernels for heads of real sizes, and for windows and caps, that take larger trees.
+TEST_P(Forward, LargerTreesWithHeadsOfRealSizes) {
+  const auto check = [&](const char* architecture, std::int32_t head_dim, const char* fields) {
+    SCOPED_TRACE(architecture);
+    TinyModel spec;
+    spec.architecture = architecture;
+    spec.head_dim = head_dim;
+    spec.fields = fields;
+    spec.layers = 2;
+    expect_paths_to_be_chains(GetParam(), spec, 6, 31);
+  };
+  check("LlamaForCausalLM", 64, "");
+  check("MistralForCausalLM", 64, R"("sliding_window": 4)");
+  check("MistralForCausalLM", 96, R"("sliding_window": 5)");
+  check("MistralForCausalLM", 128, R"("sliding_window": 6)");
+  check("Gemma2ForCausalLM", 128,
+        R"("sliding_window": 4, "query_pre_attn_scalar": 128, "attn_logit_softcapping": 2.0,
+           "final_logit_softcapping": 3.0)");
+  check("Gemma3ForCausalLM", 256,
+        R"("sliding_window": 3, "sliding_window_pattern": 2, "query_pre_attn_scalar": 256,
+           "rope_local_base_freq": 100.0)");
 }
 
 /// Texts in the KV of one model, each with a tree over it, run alone or in one pass.

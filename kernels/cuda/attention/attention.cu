@@ -110,15 +110,15 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
                                std::int32_t padded_rows, const WindowedKv& kv,
                                const ResidentBlocks& blocks, const AttentionPlan& result) {
   const std::span<const KvSegment> tail = kv.tail;
-  const std::int32_t prefix = kv.prefix;
   std::int32_t tail_tokens = 0;
   for (const KvSegment& segment : tail) {
     tail_tokens += static_cast<std::int32_t>(segment.slots.size());
   }
-  // Kernels that take ranges obey neither windows nor soft caps.
   const AttentionKernel kernel =
-      kv.ruled ? AttentionKernel::items
-               : attention_kernel_for(shape, padded_rows, prefix + tail_tokens, blocks);
+      attention_kernel_for(shape, padded_rows, kv.prefix + tail_tokens, blocks);
+  // Ranges begin at a place where slots can be copied at once.
+  const std::int32_t before = kernel == AttentionKernel::ranges ? kv.prefix_begin % range_box : 0;
+  const std::int32_t prefix = kv.prefix + before;
   const std::int32_t group = shape.heads / shape.kv_heads;
   const std::int32_t item_rows = row_tile_for(padded_rows, group);
   const std::int32_t longest =
@@ -130,16 +130,18 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
   PassScalars& scalars = result.scalars;
   scalars.rows = rows;
   scalars.prefix = prefix;
-  scalars.prefix_begin = kv.prefix_begin;
-  scalars.prefix_position = kv.prefix_position;
+  scalars.prefix_begin = kv.prefix_begin - before;
+  scalars.prefix_position = kv.prefix_position - before;
   scalars.tail = tail_tokens;
   scalars.chunk_tokens = plan.chunk_tokens;
   scalars.chunks = plan.chunks;
   if (kernel == AttentionKernel::items) {
     return {plan.chunks == 1 ? AttentionKernel::whole_items : kernel, {}};
   }
+  const bool ruled = kv.ruled || !has_plain_ranges(shape.head_dim);
   const RangeShares& shares =
-      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail},
+      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled,
+                           kv.window, scalars.prefix_position, kv.positions, kv.near_tail},
                           blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
@@ -154,9 +156,9 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
                     cudaStream_t stream) {
   const bool ruled = has_rule(rule);
   // Every plan is one of items, too.
-  if (launch.takes_ranges() && !ruled) {
-    return hopper_attention(launch.tiles, pass, q, q_stride, shape, rule.scale, layout, keys,
-                            values, layer, out, scratch, blocks.ranges, stream);
+  if (launch.takes_ranges() && range_tiles_exist(launch.tiles, ruled)) {
+    return hopper_attention(launch.tiles, pass, q, q_stride, shape, rule, layout, keys, values,
+                            layer, out, scratch, blocks.ranges, stream);
   }
   const flatten::Arguments arguments{
       make_operands(q, q_stride, shape, rule, layout, keys, values, layer, out, scratch), pass};

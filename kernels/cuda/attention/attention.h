@@ -64,6 +64,9 @@ struct WindowedKv {
   std::int32_t prefix_begin = 0;     ///< tokens before them that no row sees
   std::int32_t prefix_position = 0;  ///< of the first of them
   std::span<const KvSegment> tail = {};
+  std::span<const KvSegment> near_tail = {};     ///< what is left of each; empty: all
+  std::span<const std::int32_t> positions = {};  ///< of the rows, if there is a window
+  std::int32_t window = 0;
   bool ruled = false;  ///< some layer that the plan is for has a window or a soft cap
 };
 

@@ -134,17 +134,17 @@ __device__ void attend_to_tokens(const SharedTiles<V, typename Item::SeenBy>& sh
     }
   }
 
+  float score_scale = operands.score_scale;
+  if (V::ruled && operands.soft_cap > 0.0f) {
+    hyperbolic_tangents(*reinterpret_cast<float(*)[4 * token_groups]>(scores),
+                        operands.cap_argument);
+    score_scale = operands.soft_cap;
+  }
   float maximum[2] = {rows.maximum[0], rows.maximum[1]};
 #pragma unroll
   for (int n = 0; n < token_groups; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] *= operands.score_scale;
-    if (V::ruled && operands.soft_cap > 0.0f) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[n][i] = soft_capped(scores[n][i], operands.soft_cap, operands.cap_exponent);
-      }
-    }
+    for (int i = 0; i < 4; ++i) scores[n][i] *= score_scale;
     if (masked) {
       const auto two = *reinterpret_cast<const Neighbours<typename Item::SeenBy>*>(
           &shared.seen_by[entries][first_token + n * 8 + lane % 4 * 2]);

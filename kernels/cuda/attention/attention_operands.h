@@ -25,7 +25,7 @@ struct Operands {
   float score_scale;  ///< log2(e) * scale
   // What kernels of ruled variants obey besides.
   float soft_cap;       ///< log2(e) * that of the rule; 0: none
-  float cap_exponent;   ///< 2 / that of the rule: 2^(this s) = e^(2 s / soft_cap)
+  float cap_argument;   ///< scale / that of the rule
   std::int32_t window;  ///< without_window for none
   __nv_bfloat16* out;
   float* partial_out;
@@ -51,7 +51,7 @@ inline Operands make_operands(const float* q, std::int64_t q_stride, const Atten
           shape.heads / shape.kv_heads,
           static_cast<float>(log2_e * static_cast<double>(rule.scale)),
           static_cast<float>(log2_e * static_cast<double>(rule.soft_cap)),
-          rule.soft_cap > 0 ? 2.0f / rule.soft_cap : 0.0f,
+          rule.soft_cap > 0 ? rule.scale / rule.soft_cap : 0.0f,
           rule.window > 0 ? std::min(rule.window, without_window) : without_window,
           static_cast<__nv_bfloat16*>(out),
           scratch.partial_out,

@@ -67,9 +67,44 @@ __device__ inline float power_of_two(float x) {
   return result;
 }
 
-/// cap tanh(s / cap), in units of log2, by `exponent` of Operands: absolute error below 2^-20 cap.
-__device__ inline float soft_capped(float score, float cap, float exponent) {
-  return cap - 2.0f * cap * __frcp_rn(1.0f + power_of_two(exponent * score));
+/// x becomes tanh(factor x); absolute error below 2^-21. To be called by whole warps. Where none of
+/// their arguments is large this takes no special functions, of which a multiprocessor has few, and
+/// where all are small, little else.
+template <int count>
+__device__ inline void hyperbolic_tangents(float (&x)[count], float factor) {
+  float most = 0.0f;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    x[i] *= factor;
+    most = fmaxf(most, fabsf(x[i]));
+  }
+  // Polynomials of least relative error: 2^-21 up to 1/4, 2^-25 up to 3/4, but for rounding.
+  if (__all_sync(all_lanes, most <= 0.25f)) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float square = x[i] * x[i];
+      const float quotient = fmaf(0.12841613590717316f, square, -0.33321908116340637f);
+      x[i] *= fmaf(quotient, square, 0.9999995827674866f);
+    }
+  } else if (__all_sync(all_lanes, most <= 0.75f)) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float square = x[i] * x[i];
+      float quotient = fmaf(-0.004716250579804182f, square, 0.019582899287343025f);
+      quotient = fmaf(quotient, square, -0.053344424813985825f);
+      quotient = fmaf(quotient, square, 0.1332540661096573f);
+      quotient = fmaf(quotient, square, -0.33332958817481995f);
+      x[i] *= fmaf(quotient, square, 1.0f);
+    }
+  } else {
+    constexpr float exponent = 2.885390081777927f;  // 2 log2(e)
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      float inverse;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power_of_two(exponent * x[i])));
+      x[i] = fmaf(-2.0f, inverse, 1.0f);
+    }
+  }
 }
 
 /// Two values as bf16, the first in the lower half.

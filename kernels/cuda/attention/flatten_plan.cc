@@ -108,7 +108,9 @@ PartialCapacity partial_capacity(const PassLimits& limits, const ResidentBlocks&
                                          item_limit(wide_row_tile, blocks) * wide_row_tile);
   const std::int64_t items = std::min(by_limits, by_items);
   const std::int64_t ranges = std::int64_t{2} * blocks.ranges * range_wide_tile;
-  return {std::max(items, ranges / 2), std::max(items, 2 * ranges)};
+  const std::int32_t head_dim = limits.attention.head_dim;
+  return {std::max(items, ceil_div(ranges * range_head_dim(head_dim), 2 * head_dim)),
+          std::max(items, 2 * ranges)};
 }
 
 }  // namespace coppice

@@ -37,20 +37,33 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
   check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device),
         "cooperative launches");
   if (major != 9 || minor != 0 || cooperative == 0) return 0;
-  if (head_dim != 64 && head_dim != 128) return 0;
-  const bool present = head_dim == 64 ? hopper::prepare_head<64>() : hopper::prepare_head<128>();
+  // Small models have passes so short that shares of them are not worth cutting.
+  if (head_dim < 64) return 0;
+  bool present = true;
+  if (head_dim == 64) present = hopper::prepare_head<64>();
+  if (head_dim == 128) present = hopper::prepare_head<128>();
+  switch (range_head_dim(head_dim)) {
+    case 64:
+      present = hopper::prepare_ruled<64>() && present;
+      break;
+    case 128:
+      present = hopper::prepare_ruled<128>() && present;
+      break;
+    default:
+      present = hopper::prepare_ruled<256>() && present;
+  }
   return present ? multiprocessors : 0;
 }
 
 namespace hopper {
 
 Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
-                         const AttentionShape& shape, float scale, const KvLayout& layout,
-                         const void* keys, const void* values, std::int32_t layer, void* out,
-                         const AttentionScratch& scratch) {
+                         const AttentionShape& shape, const AttentionRule& rule,
+                         const KvLayout& layout, const void* keys, const void* values,
+                         std::int32_t layer, void* out, const AttentionScratch& scratch) {
   Arguments arguments{};
   static_cast<Operands&>(arguments) =
-      make_operands(q, q_stride, shape, {scale}, layout, keys, values, layer, out, scratch);
+      make_operands(q, q_stride, shape, rule, layout, keys, values, layer, out, scratch);
   const std::int64_t layer_rows = std::int64_t{layout.pages} * layout.kv_heads * layout.page_size;
   const std::int64_t pool_rows = layer_rows * layout.layers;
   arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
@@ -67,19 +80,30 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
       ((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(arguments.group) - 1) /
       static_cast<std::uint64_t>(arguments.group));
   arguments.tickets = scratch.tickets;
+  arguments.head_dim = layout.head_dim;
   return arguments;
 }
 
 }  // namespace hopper
 
 void hopper_attention(RangeTiles tiles, const PassView& pass, const float* q, std::int64_t q_stride,
-                      const AttentionShape& shape, float scale, const KvLayout& layout,
-                      const void* keys, const void* values, std::int32_t layer, void* out,
-                      const AttentionScratch& scratch, std::int32_t blocks, cudaStream_t stream) {
-  const hopper::Arguments arguments = hopper::make_arguments(
-      pass, q, q_stride, shape, scale, layout, keys, values, layer, out, scratch);
-  const auto launch = shape.head_dim == 64 ? hopper::launch_head<64> : hopper::launch_head<128>;
-  launch(tiles, arguments, blocks, stream);
+                      const AttentionShape& shape, const AttentionRule& rule,
+                      const KvLayout& layout, const void* keys, const void* values,
+                      std::int32_t layer, void* out, const AttentionScratch& scratch,
+                      std::int32_t blocks, cudaStream_t stream) {
+  const hopper::Arguments arguments = hopper::make_arguments(pass, q, q_stride, shape, rule, layout,
+                                                             keys, values, layer, out, scratch);
+  const bool ruled = has_rule(rule) || !has_plain_ranges(shape.head_dim);
+  switch (range_head_dim(shape.head_dim)) {
+    case 64:
+      return (ruled ? hopper::launch_ruled<64> : hopper::launch_head<64>)(tiles, arguments, blocks,
+                                                                          stream);
+    case 128:
+      return (ruled ? hopper::launch_ruled<128> : hopper::launch_head<128>)(tiles, arguments,
+                                                                            blocks, stream);
+    default:
+      return hopper::launch_ruled<256>(tiles, arguments, blocks, stream);
+  }
 }
 
 }  // namespace coppice::cuda

@@ -43,11 +43,6 @@ class Consumer {
     if constexpr (V::keeps_queries) take_queries(rows);
     if (first_piece_) trace.mark(Phase::queries_stored);
 
-    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
-    const std::int32_t queries[2] = {
-        query_head(arguments_, 0, piece.rows.begin + first_row_).query - first_query,
-        query_head(arguments_, 0, piece.rows.begin + first_row_ + 8).query - first_query,
-    };
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
 
@@ -68,7 +63,7 @@ class Consumer {
     wait_for_products<0>();
     pin(scores);
     give_keys_back();
-    weigh(scores, notes, queries, kept);
+    weigh(scores, notes, piece, kept);
     to_weights(scores, weights);
     StageCursor<V> of_values = cursor_;
     advance();
@@ -86,7 +81,7 @@ class Consumer {
       wait_for_products<1>();
       pin(scores);
       give_keys_back();
-      weigh(scores, notes, queries, kept);
+      weigh(scores, notes, piece, kept);
       pin(scores);  // weights are found while the products run, not after
       wait_for_products<0>();
       pin(out);
@@ -149,33 +144,40 @@ class Consumer {
   __device__ void load_queries(const RangePiece& piece) {
     constexpr int loaders = V::shares_rows ? consumer_threads : warpgroup_threads;
     constexpr int rows_at_once = loaders / V::vectors;
-    constexpr int steps = 64 / rows_at_once;
+    constexpr int all_steps = 64 / rows_at_once;
+    constexpr int steps = all_steps < 8 ? all_steps : 8;  // of which loads are in flight
+    const std::int32_t head_dim = head_dim_of<V>(arguments_);
     const int loader = V::shares_rows ? static_cast<int>(threadIdx.x) - warpgroup_threads : thread_;
     const int vector = loader % V::vectors;
-    const int first = (V::shares_rows ? 0 : 64 * index_) + loader / V::vectors;
-    float4 loaded[steps][2];
+    int first = (V::shares_rows ? 0 : 64 * index_) + loader / V::vectors;
+    if constexpr (V::head_dim > 128) asm volatile("" : "+r"(first));  // as in multiply_queries()
 #pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      const std::int32_t packed_row =
-          min(piece.rows.begin + first + i * rows_at_once, piece.rows.end - 1);
-      const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
-      const auto* source =
-          reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
-                                          std::int64_t{head} * V::head_dim + 8 * vector);
-      loaded[i][0] = source[0];
-      loaded[i][1] = source[1];
-    }
-    // Nobody reads the last piece's queries any more.
-    meet_over_rows();
+    for (int done = 0; done < all_steps; done += steps) {
+      float4 loaded[steps][2] = {};
 #pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      const int row = first + i * rows_at_once;
-      const float4 low = loaded[i][0];
-      const float4 high = loaded[i][1];
-      tiles_.queries[vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
-                     ((vector % 8) ^ (row % 8))] =
-          uint4{flatten::pack(low.x, low.y), flatten::pack(low.z, low.w),
-                flatten::pack(high.x, high.y), flatten::pack(high.z, high.w)};
+      for (int i = 0; i < steps; ++i) {
+        const std::int32_t packed_row =
+            min(piece.rows.begin + first + (done + i) * rows_at_once, piece.rows.end - 1);
+        const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
+        const auto* source =
+            reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
+                                            std::int64_t{head} * head_dim + 8 * vector);
+        if (V::ruled && 8 * vector >= head_dim) continue;
+        loaded[i][0] = source[0];
+        loaded[i][1] = source[1];
+      }
+      // Nobody reads the last piece's queries any more.
+      if (done == 0) meet_over_rows();
+#pragma unroll
+      for (int i = 0; i < steps; ++i) {
+        const int row = first + (done + i) * rows_at_once;
+        const float4 low = loaded[i][0];
+        const float4 high = loaded[i][1];
+        tiles_.queries[vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
+                       ((vector % 8) ^ (row % 8))] =
+            uint4{flatten::pack(low.x, low.y), flatten::pack(low.z, low.w),
+                  flatten::pack(high.x, high.y), flatten::pack(high.z, high.w)};
+      }
     }
     make_visible_to_products();
     meet_over_rows();
@@ -203,43 +205,56 @@ class Consumer {
   /// Starts scores = queries keys^T.
   __device__ void multiply_queries(std::uint32_t (&rows)[V::head_dim / 16][4],
                                    float (&scores)[V::tile_tokens / 2]) {
-    const std::uint32_t keys = shared_address(tiles_.keys[cursor_.stage]);
+    const std::uint64_t keys = matrix_descriptor(shared_address(tiles_.keys[cursor_.stage]), 16);
+    std::uint64_t queries = matrix_descriptor(
+        shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_), 16);
+    // Large heads leave no registers to keep what follows from it.
+    if constexpr (V::head_dim > 128) asm volatile("" : "+l"(queries));
     pin(scores);
     if constexpr (V::keeps_queries) pin(rows);
     begin_products();
 #pragma unroll
     for (int k = 0; k < V::head_dim / 16; ++k) {
-      const std::uint64_t of_keys =
-          matrix_descriptor(keys + k / 4 * V::panel_bytes + k % 4 * 32, 16);
+      const std::uint64_t of_keys = moved_descriptor(keys, k / 4 * V::panel_bytes + k % 4 * 32);
       if constexpr (V::keeps_queries) {
         multiply_add_rows(scores, rows[k], of_keys, k > 0);
       } else {
-        const std::uint32_t first =
-            shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_);
-        multiply_add_shared(
-            scores, matrix_descriptor(first + k / 4 * V::query_panel_bytes + k % 4 * 32, 16),
-            of_keys, k > 0);
+        multiply_add_shared(scores,
+                            moved_descriptor(queries, k / 4 * V::query_panel_bytes + k % 4 * 32),
+                            of_keys, k > 0);
       }
     }
   }
   /// Starts out += weights values.
   __device__ void multiply_values(const std::uint32_t (&weights)[V::tile_tokens / 16][4],
                                   int stage) {
-    const std::uint32_t values = shared_address(tiles_.values[stage]);
+    // Products have up to 128 columns.
+    constexpr int registers = V::out_registers < 64 ? V::out_registers : 64;
+    const std::uint64_t values =
+        matrix_descriptor(shared_address(tiles_.values[stage]), V::panel_bytes);
     pin(out);
     begin_products();
 #pragma unroll
     for (int k = 0; k < V::tile_tokens / 16; ++k) {
-      multiply_add_registers(out, weights[k],
-                             matrix_descriptor(values + k * 16 * 128, V::panel_bytes), true);
+#pragma unroll
+      for (int first = 0; first < V::out_registers; first += registers) {
+        multiply_add_registers(*reinterpret_cast<float(*)[registers]>(out + first), weights[k],
+                               moved_descriptor(values, first / 32 * V::panel_bytes + k * 16 * 128),
+                               true);
+      }
     }
   }
 
   /// Scores become weights relative to the new maximum; `kept` is what earlier weights are
   /// multiplied by.
   __device__ void weigh(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
-                        const std::int32_t (&queries)[2], float (&kept)[2]) {
-    if ((notes & note_masked) != 0) mask(scores, queries);
+                        const RangePiece& piece, float (&kept)[2]) {
+    float score_scale = arguments_.score_scale;
+    if (V::ruled && arguments_.soft_cap > 0.0f) {
+      flatten::hyperbolic_tangents(scores, arguments_.cap_argument);
+      score_scale = arguments_.soft_cap;
+    }
+    if ((notes & note_masked) != 0) mask(scores, piece);
     float subtracted[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -250,7 +265,7 @@ class Consumer {
       }
       top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 2));
-      top = fmaxf(maximum[half], top * arguments_.score_scale);
+      top = fmaxf(maximum[half], top * score_scale);
       // A row that has seen nothing so far subtracts 0, not infinity from infinity.
       subtracted[half] = top == -INFINITY ? 0.0f : top;
       kept[half] = flatten::power_of_two(maximum[half] - subtracted[half]);
@@ -263,16 +278,26 @@ class Consumer {
       for (int n = 0; n < V::tile_tokens / 8; ++n) {
 #pragma unroll
         for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
-          scores[i] =
-              flatten::power_of_two(fmaf(scores[i], arguments_.score_scale, -subtracted[half]));
+          scores[i] = flatten::power_of_two(fmaf(scores[i], score_scale, -subtracted[half]));
           added += scores[i];
         }
       }
       sum[half] = sum[half] * kept[half] + added;
     }
   }
-  __device__ void mask(float (&scores)[V::tile_tokens / 2],
-                       const std::int32_t (&queries)[2]) const {
+  /// Few tiles need it: what it takes is found anew each time, for registers are short.
+  __device__ void mask(float (&scores)[V::tile_tokens / 2], const RangePiece& piece) const {
+    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
+    std::int32_t queries[2], positions[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int32_t row = piece.rows.begin + first_row_ + 8 * half;
+      queries[half] = query_head(arguments_, 0, row).query - first_query;
+      if constexpr (V::ruled) {
+        const std::int32_t real = min(row, piece.rows.end - 1);
+        positions[half] = arguments_.pass.positions[query_head(arguments_, 0, real).query];
+      }
+    }
     const auto* seen_by =
         reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
 #pragma unroll
@@ -283,6 +308,14 @@ class Consumer {
         const auto token = static_cast<std::int32_t>(i % 2 == 0 ? both & 0xffff : both >> 16);
         const std::int32_t query = queries[i / 2];
         if (query < (token & 0xff) || query >= token >> 8) scores[4 * n + i] = -INFINITY;
+      }
+      if constexpr (V::ruled) {
+        const int2 ends = *reinterpret_cast<const int2*>(
+            &state_.window_end[cursor_.description][8 * n + lane_ % 4 * 2]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (positions[i / 2] >= (i % 2 == 0 ? ends.x : ends.y)) scores[4 * n + i] = -INFINITY;
+        }
       }
     }
   }
@@ -301,45 +334,56 @@ class Consumer {
     }
   }
 
-  /// The first consumer adds the second's part of their rows' result to its own.
+  /// The first consumer adds the second's part of their rows' result to its own, as much at a time
+  /// as there is shared memory for.
   __device__ void meet() {
+    constexpr int vectors = V::out_registers / 4;
+    constexpr int room = static_cast<int>(sizeof(tiles_.queries) / sizeof(float4));
+    constexpr int at_once = room / warpgroup_threads < vectors ? room / warpgroup_threads : vectors;
+    static_assert(vectors % at_once == 0);
     auto* parts = reinterpret_cast<float4*>(tiles_.queries) + thread_;
     const int row = thread_ / 32 * 16 + lane_ / 4;
     meet_over_rows();  // the first one's products may still read the queries
-    if (index_ == 1) {
-#pragma unroll
-      for (int i = 0; i < V::out_registers / 4; ++i) {
-        parts[i * warpgroup_threads] =
-            float4{out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]};
-      }
-      if (lane_ % 4 == 0) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          state_.row_maximum[row + 8 * half] = maximum[half];
-          state_.row_sum[row + 8 * half] = sum[half];
-        }
-      }
-    }
-    meet_over_rows();
-    if (index_ == 0) {
-      float kept[2], other_kept[2];
+    if (index_ == 1 && lane_ % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float other = state_.row_maximum[row + 8 * half];
-        const float top = fmaxf(maximum[half], other);
-        const float subtracted = top == -INFINITY ? 0.0f : top;
-        kept[half] = flatten::power_of_two(maximum[half] - subtracted);
-        other_kept[half] = flatten::power_of_two(other - subtracted);
-        maximum[half] = top;
-        sum[half] = sum[half] * kept[half] + state_.row_sum[row + 8 * half] * other_kept[half];
+        state_.row_maximum[row + 8 * half] = maximum[half];
+        state_.row_sum[row + 8 * half] = sum[half];
+      }
+    }
+    float kept[2], other_kept[2];
+#pragma unroll
+    for (int first = 0; first < vectors; first += at_once) {
+      if (first > 0) meet_over_rows();
+      if (index_ == 1) {
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          const float* part = out + 4 * (first + i);
+          parts[i * warpgroup_threads] = float4{part[0], part[1], part[2], part[3]};
+        }
+      }
+      meet_over_rows();
+      if (index_ == 1) continue;
+      if (first == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float other = state_.row_maximum[row + 8 * half];
+          const float top = fmaxf(maximum[half], other);
+          const float subtracted = top == -INFINITY ? 0.0f : top;
+          kept[half] = flatten::power_of_two(maximum[half] - subtracted);
+          other_kept[half] = flatten::power_of_two(other - subtracted);
+          maximum[half] = top;
+          sum[half] = sum[half] * kept[half] + state_.row_sum[row + 8 * half] * other_kept[half];
+        }
       }
 #pragma unroll
-      for (int i = 0; i < V::out_registers / 4; ++i) {
+      for (int i = 0; i < at_once; ++i) {
         const float4 part = parts[i * warpgroup_threads];
-        out[4 * i] = out[4 * i] * kept[0] + part.x * other_kept[0];
-        out[4 * i + 1] = out[4 * i + 1] * kept[0] + part.y * other_kept[0];
-        out[4 * i + 2] = out[4 * i + 2] * kept[1] + part.z * other_kept[1];
-        out[4 * i + 3] = out[4 * i + 3] * kept[1] + part.w * other_kept[1];
+        float* own = out + 4 * (first + i);
+        own[0] = own[0] * kept[0] + part.x * other_kept[0];
+        own[1] = own[1] * kept[0] + part.y * other_kept[0];
+        own[2] = own[2] * kept[1] + part.z * other_kept[1];
+        own[3] = own[3] * kept[1] + part.w * other_kept[1];
       }
     }
   }

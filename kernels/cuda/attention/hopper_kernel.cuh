@@ -122,8 +122,17 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
-/// Calls visit(Variant) with the variant of a launch; row tiles of 16 have the larger KV tiles
-/// alone.
+/// Calls visit(Variant) with the ruled variant of a launch.
+template <int head_dim, typename Visit>
+void with_ruled_tiles(RangeTiles tiles, Visit visit) {
+  if (tiles.rows == range_half_tile) {
+    visit(Variant<head_dim, range_half_tile, range_half_tokens, true>());
+  } else {
+    visit(Variant<head_dim, range_wide_tile, range_half_tokens, true>());
+  }
+}
+
+/// With that of a launch without a rule; row tiles of 16 have the larger KV tiles alone.
 template <int head_dim, typename Visit>
 void with_tiles(RangeTiles tiles, Visit visit) {
   if (tiles.rows == range_narrow_tile) {

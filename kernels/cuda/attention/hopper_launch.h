@@ -1,5 +1,5 @@
-// The Hopper attention kernel by head dimension (64, 128): hopper_variants.cuh, compiled in a file
-// for each.
+// The Hopper attention kernel by head dimension: 64 and 128, and what obeys rules, 64, 128 and 256.
+// hopper_variants.cuh, compiled in a file for each.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -8,9 +8,9 @@
 namespace coppice::cuda::hopper {
 
 Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
-                         const AttentionShape& shape, float scale, const KvLayout& layout,
-                         const void* keys, const void* values, std::int32_t layer, void* out,
-                         const AttentionScratch& scratch);
+                         const AttentionShape& shape, const AttentionRule& rule,
+                         const KvLayout& layout, const void* keys, const void* values,
+                         std::int32_t layer, void* out, const AttentionScratch& scratch);
 
 /// Sets the attributes of every variant. Whether this build has their code for the current device.
 template <int head_dim>
@@ -20,5 +20,12 @@ bool prepare_head();
 template <int head_dim>
 void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
                  cudaStream_t stream);
+
+/// The same for ruled variants, of heads of at most head_dim elements.
+template <int head_dim>
+bool prepare_ruled();
+template <int head_dim>
+void launch_ruled(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+                  cudaStream_t stream);
 
 }  // namespace coppice::cuda::hopper

@@ -9,6 +9,7 @@ namespace coppice::cuda::hopper {
 struct TileToken {
   std::int32_t slot = no_slot;
   std::uint32_t seen_by = 0;  ///< as in SharedState
+  std::int32_t window_end = 0;
 };
 
 /// Where a lane's token lies, in rows from the layer's first; -1: nowhere.
@@ -30,29 +31,33 @@ class Producer {
         tiles_(tiles),
         state_(state),
         warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        prefix_(plan.prefix) {
     const int vector = lane_ % V::vectors;
-    const int first_row = lane_ / V::vectors;
-#pragma unroll
-    for (int i = 0; i < permutations; ++i) {
-      const int row = first_row + i * rows_per_copy;
-      place_[i] = static_cast<std::uint32_t>(vector / 8 * V::panel_bytes + row * 128 +
-                                             ((vector % 8) ^ (row % 8)) * 16);
-    }
+    const int row = lane_ / V::vectors;
+    place_ = static_cast<std::uint32_t>(vector / 8 * V::panel_bytes + row * 128 +
+                                        ((vector % 8) ^ row) * 16);
   }
 
   __device__ void copy(const RangePiece& piece) {
     const RowTile& row_tile = arguments_.pass.row_tiles[piece.row_tile];
     queries_ = plan_.queries_of(piece.rows);
     kv_head_ = piece.kv_head;
+    if constexpr (V::ruled) {
+      const PassScalars& scalars = *arguments_.pass.scalars;
+      positions_ = row_tile.positions;
+      prefix_ = plan_.prefix - row_tile.prefix_begin;
+      prefix_slots_ = arguments_.pass.prefix_slots + scalars.prefix_begin + row_tile.prefix_begin;
+      prefix_position_ = scalars.prefix_position + row_tile.prefix_begin;
+    }
     run_begin_ = row_tile.begin[lane_];
     run_first_ = row_tile.first[lane_];
     run_end_ = row_tile.end[lane_];
     in_end_ = 0;
     VisibleKv next = token_at(piece.tile_begin);
     std::int32_t tile_end = piece.tile_end;
-    if (tile_end > plan_.prefix / V::tile_tokens) {
-      tile_end = min(tile_end, plan_.tiles_of(__shfl_sync(all_lanes, run_end_, 31)));
+    if (tile_end > prefix_ / V::tile_tokens) {
+      tile_end = min(tile_end, plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, 31)));
     }
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(tile_end - piece.tile_begin, 1);
@@ -90,8 +95,6 @@ class Producer {
 
  private:
   static constexpr int rows_per_copy = 32 / V::vectors;
-  /// Rows of one lane's copies lie rows_per_copy apart; every eighth row is permuted alike.
-  static constexpr int permutations = 8 / rows_per_copy;
   static constexpr int boxes = V::warp_tokens / page_box;
   static constexpr std::uint32_t all_boxes = (1u << boxes) - 1;
 
@@ -101,20 +104,24 @@ class Producer {
   __device__ TileToken seen_from_here(const VisibleKv& token) const {
     const IndexRange seen_by = queries_that_see(token, queries_);
     if (seen_by.empty()) return {};
-    return {token.slot, static_cast<std::uint32_t>(seen_by.begin - queries_.begin) |
-                            static_cast<std::uint32_t>(seen_by.end - queries_.begin) << 8};
+    const std::int32_t end = V::ruled ? token.position + arguments_.window : 0;
+    if (V::ruled && end <= positions_.begin) return {};
+    return {token.slot,
+            static_cast<std::uint32_t>(seen_by.begin - queries_.begin) |
+                static_cast<std::uint32_t>(seen_by.end - queries_.begin) << 8,
+            end};
   }
   /// This lane's token of a unit's KV tile: of the prefix, then of the tail's runs.
   __device__ VisibleKv token_at(std::int32_t tile) {
     const std::int32_t place =
         tile * V::tile_tokens + V::warp_tokens * warp_ + lane_ % V::warp_tokens;
     VisibleKv token{no_slot, 0, 0};
-    if (place < plan_.prefix) {
-      token = {arguments_.pass.prefix_slots[place], 0, plan_.rows};
+    if (place < prefix_) {
+      token = {prefix_slots_[place], 0, plan_.rows, V::ruled ? prefix_position_ + place : 0};
     }
-    if (__all_sync(all_lanes, place < plan_.prefix)) return token;
+    if (__all_sync(all_lanes, place < prefix_)) return token;
     wait_for_former_kernels();
-    const std::int32_t rank = place - plan_.prefix;
+    const std::int32_t rank = place - prefix_;
     if (!__all_sync(all_lanes, rank >= in_first_ && rank < in_end_)) {
       // The first run that ends later.
       int run = 0;
@@ -136,8 +143,12 @@ class Producer {
     if (lane_ < V::warp_tokens) {
       state_.seen_by[cursor_.description][V::warp_tokens * warp_ + lane_] =
           static_cast<std::uint16_t>(token.seen_by);
+      if constexpr (V::ruled) {
+        state_.window_end[cursor_.description][V::warp_tokens * warp_ + lane_] = token.window_end;
+      }
     }
-    const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all());
+    const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all() ||
+                                                  (V::ruled && token.window_end < positions_.end));
     if (lane_ == 0) {
       state_.notes[cursor_.description][warp_] = (masked ? note_masked : 0) |
                                                  (last ? note_last : 0) |
@@ -185,7 +196,8 @@ class Producer {
       }
     }
     if (source.boxes != all_boxes) {
-      const bool all_there = __all_sync(all_lanes, source.pool_row >= 0);
+      const bool all_there =
+          __all_sync(all_lanes, source.pool_row >= 0) && head_dim_of<V>(arguments_) == V::head_dim;
 #pragma unroll 1
       for (int box = 0; box < boxes; ++box) {
         if ((source.boxes >> box & 1) != 0) continue;
@@ -203,17 +215,24 @@ class Producer {
   template <bool all_there>
   __device__ void copy_rows(const __nv_bfloat16* pool, std::int32_t pool_row, std::uint32_t shared,
                             int box) const {
-    const __nv_bfloat16* source = pool + lane_ % V::vectors * 8;
-    shared += static_cast<std::uint32_t>(box * page_box * 128);
+    const std::int32_t head_dim = head_dim_of<V>(arguments_);
+    const bool in_head = lane_ % V::vectors * 8 < head_dim;
+    const __nv_bfloat16* source = pool + (in_head ? lane_ % V::vectors * 8 : 0);
+    const std::uint32_t first = shared + static_cast<std::uint32_t>(box * page_box * 128) + place_;
 #pragma unroll
     for (int i = 0; i < page_box / rows_per_copy; ++i) {
       const std::int32_t row =
           __shfl_sync(all_lanes, pool_row, box * page_box + i * rows_per_copy + lane_ / V::vectors);
-      const std::uint32_t to = shared + place_[i % permutations] + i / permutations * 1024;
+      // Rows of one lane's copies lie rows_per_copy apart, and their vectors are permuted alike but
+      // for the bits that these have.
+      const int later = i * rows_per_copy;
+      const std::uint32_t to = (first ^ static_cast<std::uint32_t>(later % 8 * 16)) +
+                               static_cast<std::uint32_t>(later * 128);
       if constexpr (all_there) {
         copy_vector(to, source + std::int64_t{row} * V::head_dim);
       } else {
-        copy_or_clear(to, source + (row < 0 ? 0 : std::int64_t{row} * V::head_dim), row >= 0);
+        const bool there = row >= 0 && in_head;
+        copy_or_clear(to, source + (there ? std::int64_t{row} * head_dim : 0), there);
       }
     }
   }
@@ -223,9 +242,12 @@ class Producer {
   SharedTiles<V>& tiles_;
   SharedState<V>& state_;
   const int warp_, lane_;
-  std::uint32_t place_[permutations];
+  std::uint32_t place_;  ///< in a box of a KV tile, of this lane's first vector
   StageCursor<V> cursor_;
-  IndexRange queries_;
+  // The prefix's tokens that the row tile may see; positions for windows.
+  std::int32_t prefix_, prefix_position_ = 0;
+  const std::int32_t* prefix_slots_ = arguments_.pass.prefix_slots;
+  IndexRange queries_, positions_;
   std::int32_t kv_head_ = 0;
   // Of the row tile's run of the tail that this lane has.
   std::int32_t run_begin_ = 0, run_first_ = 0, run_end_ = 0;

@@ -38,6 +38,10 @@ __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, int pan
   return permuted_128_bytes | eight_rows | (static_cast<std::uint64_t>(panel_bytes >> 4) << 16) |
          static_cast<std::uint64_t>((address & 0x3ffff) >> 4);
 }
+/// That of the matrix so many bytes behind one's.
+__device__ inline std::uint64_t moved_descriptor(std::uint64_t matrix, int bytes) {
+  return matrix + static_cast<std::uint64_t>(bytes >> 4);
+}
 
 /// Before the first product after registers that products use were written.
 __device__ inline void begin_products() {
@@ -93,6 +97,21 @@ __device__ inline void multiply_add_shared(float (&sum)[64], std::uint64_t a, st
       "%64, %65, add, 1, 1, 0, 0;\n"
       "}"
       : COPPICE_SUMS_64
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+__device__ inline void multiply_add_shared(float (&sum)[32], std::uint64_t a, std::uint64_t b,
+                                           bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{" COPPICE_REGISTERS_32
+      "}, "
+      "%32, %33, add, 1, 1, 0, 0;\n"
+      "}"
+      : COPPICE_SUMS_32
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 

@@ -108,6 +108,7 @@ class Results {
 
   __device__ void store(const RangePiece& piece, const Consumer& consumer) {
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+    const std::int32_t head_dim = head_dim_of<V>(arguments_);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int32_t packed_row = piece.rows.begin + consumer.first_row() + 8 * half;
@@ -117,6 +118,7 @@ class Results {
       __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
 #pragma unroll
       for (int n = 0; n < V::head_dim / 8; ++n) {
+        if (V::ruled && 8 * n >= head_dim) break;
         *reinterpret_cast<std::uint32_t*>(out + 8 * n) = flatten::pack(
             consumer.out[4 * n + 2 * half] * inverse, consumer.out[4 * n + 2 * half + 1] * inverse);
       }
@@ -166,6 +168,7 @@ class Results {
     const int holder = thread % holders;
     const int row = holder / 32 * 16 + holder % 32 / 4;
     const std::int32_t rows = piece.rows.end - piece.rows.begin;
+    const std::int32_t head_dim = head_dim_of<V>(arguments_);
     if (row >= rows) return;
     const int apart = piece.contributors * threads_per_holder;
 #pragma unroll 1
@@ -242,9 +245,10 @@ class Results {
 #pragma unroll
         for (int k = 0; k < vectors; ++k) {
           const int at = first + k * apart;
-          if (at >= vectors_per_thread) continue;
+          if (at >= vectors_per_thread || (V::ruled && 16 * at >= head_dim)) continue;
           *reinterpret_cast<std::uint32_t*>(out + 16 * at) =
               flatten::pack(sum[k][2 * half] * inverse, sum[k][2 * half + 1] * inverse);
+          if (V::ruled && 16 * at + 8 >= head_dim) continue;
           *reinterpret_cast<std::uint32_t*>(out + 16 * at + 8) =
               flatten::pack(sum[k][4 + 2 * half] * inverse, sum[k][4 + 2 * half + 1] * inverse);
         }
@@ -269,7 +273,7 @@ class Results {
   __device__ __nv_bfloat16* out_row(std::int32_t kv_head, std::int32_t packed_row) const {
     const auto [query, head] = query_head(arguments_, kv_head, packed_row);
     return arguments_.out +
-           (std::int64_t{query} * plan_.kv_heads * plan_.group + head) * V::head_dim;
+           (std::int64_t{query} * plan_.kv_heads * plan_.group + head) * head_dim_of<V>(arguments_);
   }
 
   const Arguments& arguments_;

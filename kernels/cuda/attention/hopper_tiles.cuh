@@ -36,19 +36,24 @@ struct Arguments : Operands {
   std::int32_t page_shift;      ///< where page_size is a power of two, else -1
   std::uint32_t group_inverse;  ///< ceil(2^32 / group)
   unsigned* tickets;
+  std::int32_t head_dim;  ///< for ruled kernels; at most theirs
 };
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
 /// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles. For row tiles of
-/// 16 see hopper_narrow.cuh.
-template <int head_dim_, int tile_rows_, int tile_tokens_>
+/// 16 see hopper_narrow.cuh. `ruled`: it obeys windows and soft caps, and takes smaller heads too.
+template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false>
 struct Variant {
+  static constexpr bool ruled = ruled_;
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
-  /// With half KV tiles there are registers for queries.
-  static constexpr bool keeps_queries = tile_tokens == range_half_tokens;
-  static constexpr int stages = 384 / tile_tokens;
+  /// With half KV tiles there are registers for queries, unless heads are large.
+  static constexpr bool keeps_queries = tile_tokens == range_half_tokens && head_dim <= 128;
+  /// As many as shared memory has room for, beside queries and, if ruled, where windows end.
+  static constexpr int stages = head_dim > 128 ? (tile_rows == range_wide_tile ? 2 : 3)
+                                : ruled        ? 320 / tile_tokens
+                                               : 384 / tile_tokens;
   static constexpr int descriptions = stages + 2;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
@@ -58,18 +63,35 @@ struct Variant {
   static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
   static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile
   static constexpr int out_registers = head_dim / 2;
+  /// Rows that shared memory has room for queries of: twice a half row tile's is what its consumers
+  /// need to meet at once.
+  static constexpr int query_rows = head_dim > 128 ? tile_rows : range_wide_tile;
 };
+
+/// Elements of a head; those that V has more are 0.
+template <typename V>
+__device__ std::int32_t head_dim_of(const Arguments& arguments) {
+  return V::ruled ? arguments.head_dim : V::head_dim;
+}
 
 template <typename V>
 struct alignas(1024) SharedTiles {
   uint4 keys[V::stages][V::tile_tokens * V::vectors];
   uint4 values[V::stages][V::tile_tokens * V::vectors];
-  uint4 queries[range_wide_tile * V::vectors];  ///< also where consumers meet over shared rows
+  uint4 queries[V::query_rows * V::vectors];  ///< also where consumers meet over shared rows
 };
+
+/// By token: the position from which on rows do not see it any more.
+template <typename V, bool ruled = V::ruled>
+struct WindowEnds {
+  std::int32_t window_end[V::descriptions][V::tile_tokens];
+};
+template <typename V>
+struct WindowEnds<V, false> {};
 
 /// In static shared memory, which only code for this architecture asks for.
 template <typename V>
-struct SharedState {
+struct SharedState : WindowEnds<V> {
   std::uint64_t keys_filled[V::stages], keys_emptied[V::stages];
   std::uint64_t values_filled[V::stages], values_emptied[V::stages];
   /// By token: first query of the row tile that sees it, and the one past the last, from the row

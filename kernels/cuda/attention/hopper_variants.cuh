@@ -1,5 +1,5 @@
-// The kernel's variants of one head dimension: every size of tile. Each head dimension is compiled
-// in a file of its own (hopper_head_64.cu, hopper_head_128.cu), for the variants take minutes.
+// The kernel's variants of one head dimension: every size of tile. They are compiled in several
+// files (hopper_head_64.cu, hopper_ruled_64.cu, ...), side by side.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_kernel.cuh"
@@ -12,6 +12,11 @@ namespace coppice::cuda::hopper {
 template <typename V>
 bool prepare() {
   constexpr auto kernel = attend<V>;
+  // A block of 9.0 may have 227 KB. The dynamic part begins at a multiple of 1024 bytes.
+  static_assert((sizeof(SharedState<V>) + sizeof(RangePlan) + sizeof(BlockRange) + 1023) / 1024 *
+                        1024 +
+                    sizeof(SharedTiles<V>) <=
+                227 * 1024);
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, kernel), "attributes of attention");
   if (attributes.sharedSizeBytes < sizeof(SharedState<V>)) return false;
@@ -25,17 +30,28 @@ bool prepare() {
   return resident > 0;
 }
 
-template <int head_dim>
-bool prepare_head() {
+/// Prepares the variants that `with` visits.
+template <typename With>
+bool prepare_all(bool ruled, With with) {
   bool present = true;
   for (const std::int32_t rows : range_row_tiles) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
-      if (!range_tiles_exist({rows, tokens})) continue;
-      with_tiles<head_dim>({rows, tokens},
-                           [&]<typename V>(V) { present = prepare<V>() && present; });
+      if (!range_tiles_exist({rows, tokens}, ruled)) continue;
+      with(RangeTiles{rows, tokens}, [&]<typename V>(V) { present = prepare<V>() && present; });
     }
   }
   return present;
+}
+
+template <int head_dim>
+bool prepare_head() {
+  return prepare_all(false,
+                     [](RangeTiles tiles, auto visit) { with_tiles<head_dim>(tiles, visit); });
+}
+template <int head_dim>
+bool prepare_ruled() {
+  return prepare_all(
+      true, [](RangeTiles tiles, auto visit) { with_ruled_tiles<head_dim>(tiles, visit); });
 }
 
 template <int head_dim>
@@ -43,6 +59,12 @@ void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t bloc
                  cudaStream_t stream) {
   with_tiles<head_dim>(tiles,
                        [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
+}
+template <int head_dim>
+void launch_ruled(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+                  cudaStream_t stream) {
+  with_ruled_tiles<head_dim>(
+      tiles, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 
 }  // namespace coppice::cuda::hopper

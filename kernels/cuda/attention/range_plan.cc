@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/window.h"
+
 namespace coppice {
 namespace {
 
@@ -56,7 +58,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   const std::int32_t kv_heads = plan.kv_heads;
   plan.row_tiles = row_tiles;
   lengths_.clear();
-  for (const RowTile& tile : tiles) lengths_.push_back(plan.tiles_of(tile.seen()));
+  for (const RowTile& tile : tiles) lengths_.push_back(plan.tiles_of(tile));
   const std::int32_t longest = *std::max_element(lengths_.begin(), lengths_.end());
   const auto group_tiles = [&](std::int32_t gang, std::int32_t row_group) {
     const auto first = lengths_.begin() + row_group * gang;
@@ -67,7 +69,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // Row tiles of several texts read keys of their own, unless texts have more rows than a tile.
   std::int64_t read = 0, tail = 0;
   for (const RowTile& tile : tiles) read += tile.seen();
-  for (const KvSegment& segment : work.tail) tail += std::ssize(segment.slots);
+  for (std::size_t i = 0; i < work.tail.size(); ++i) tail += std::ssize(work.near(i).slots);
   const bool apart = texts_.size() > 1 && read < tail * 5 / 4;
   // Half tiles take a little more time per token; where row tiles share what is read, products
   // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
@@ -190,8 +192,27 @@ std::int32_t RangePlanner::cut_rows(const RangeWork& work, std::int32_t tile_row
   return count > tiles.size() ? 0 : static_cast<std::int32_t>(count);
 }
 
-// Finds the runs of row tiles that have their rows. Holes count as seen, but for a segment that is
-// nothing else.
+// Where row tiles that have their rows lie in the text, and so from where on they see the prefix.
+void RangePlanner::place_rows(const RangeWork& work, std::span<RowTile> tiles) const {
+  for (RowTile& tile : tiles) {
+    tile.positions = {};
+    tile.prefix_begin = 0;
+    if (work.window == 0) continue;
+    const auto queries = work.positions.subspan(
+        static_cast<std::size_t>(tile.rows.begin / work.group),
+        static_cast<std::size_t>((tile.rows.end - 1) / work.group - tile.rows.begin / work.group) +
+            1);
+    const auto [nearest, farthest] = std::minmax_element(queries.begin(), queries.end());
+    tile.positions = {*nearest, *farthest + 1};
+    const std::int64_t unseen = *nearest - window_end(work.prefix_position, work.window) + 1;
+    tile.prefix_begin =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(unseen, 0, work.prefix)) / range_box *
+        range_box;
+  }
+}
+
+// Finds the runs of row tiles that have their rows and places. Holes count as seen, but for a
+// segment that is nothing else, and so do tokens that are near enough to rows of a later row tile.
 void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tiles) {
   std::vector<std::int32_t>& counts = run_counts_;
   counts.assign(tiles.size(), 0);
@@ -204,11 +225,20 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
       of_query = {of_query.empty() ? tile : of_query.begin, tile + 1};
     }
   }
-  const auto tiles_that_see = [&](IndexRange seen_by) {
+  const auto tiles_that_see = [&](IndexRange seen_by, const KvSegment& segment) {
     const IndexRange queries = intersection(seen_by, {0, work.rows});
     if (queries.empty()) return IndexRange{};
-    return IndexRange{tiles_of_[static_cast<std::size_t>(queries.begin)].begin,
+    IndexRange seeing{tiles_of_[static_cast<std::size_t>(queries.begin)].begin,
                       tiles_of_[static_cast<std::size_t>(queries.end - 1)].end};
+    if (work.window == 0) return seeing;
+    // The last rows are those that lie farthest from a chain's first tokens.
+    const auto last = segment.first_position + static_cast<std::int32_t>(segment.slots.size()) - 1;
+    const std::int64_t end = window_end(last, work.window);
+    while (!seeing.empty() &&
+           tiles[static_cast<std::size_t>(seeing.end - 1)].positions.begin >= end) {
+      --seeing.end;
+    }
+    return seeing;
   };
   std::int32_t box_place = any_place;
   const auto begin_runs = [&](std::int32_t first, std::int32_t end, std::int32_t at) {
@@ -232,15 +262,22 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
   };
   std::int32_t at = 0;
   IndexRange last;
-  for (const KvSegment& segment : work.tail) {
+  for (std::size_t i = 0; i < work.tail.size(); ++i) {
+    const KvSegment& segment = work.near(i);
+    if (const auto unseen = std::ssize(work.tail[i].slots) - std::ssize(segment.slots);
+        unseen > 0) {
+      change({}, at);
+      last = {};
+      at += static_cast<std::int32_t>(unseen);
+    }
     if (segment.slots.empty()) continue;
     const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
     const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
     const bool aligned = segment.former && std::ssize(segment.slots) >= least_aligned;
     box_place = aligned ? std::max(segment.slots.front(), 0) % range_box : any_place;
     if (aligned) change({}, at);  // the text before goes on no further
-    if (aligned || seen_by.begin != last.begin || seen_by.end != last.end) {
-      change(tiles_that_see(seen_by), at);
+    if (aligned || work.window > 0 || seen_by.begin != last.begin || seen_by.end != last.end) {
+      change(tiles_that_see(seen_by, segment), at);
     }
     last = seen_by;
     at += static_cast<std::int32_t>(segment.slots.size());
@@ -267,6 +304,9 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
 
 const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
                                       std::span<RowTile> tiles) {
+  if (work.ruled && (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
+    asked = {};
+  }
   // Rows that all see a prefix read that together.
   texts_.clear();
   if (work.prefix == 0) find_texts(work);
@@ -282,14 +322,16 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   const auto room = std::span(tried_).first(tiles.size());
   for (const std::int32_t tile_rows : range_row_tiles) {
     if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
+    if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
     const bool whole = by_text && work.group <= tile_rows;
     std::int32_t count = cut_rows(work, tile_rows, whole, room);
     if (count == 0) count = cut_rows(work, tile_rows, false, room);
     const auto cut_tiles = room.first(static_cast<std::size_t>(count));
+    place_rows(work, cut_tiles);
     find_tail_runs(work, cut_tiles);
     for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
       if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
-      if (!range_tiles_exist({tile_rows, tile_tokens})) continue;
+      if (!range_tiles_exist({tile_rows, tile_tokens}, work.ruled)) continue;
       plan.tiles = {tile_rows, tile_tokens};
       const std::int64_t cost = cut(work, plan, cut_tiles, blocks, trial_);
       if (least_cost >= 0 && cost > least_cost) continue;

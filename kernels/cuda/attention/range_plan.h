@@ -38,8 +38,19 @@ inline constexpr std::int32_t range_half_tile = 64;
 inline constexpr std::int32_t range_wide_tile = 128;
 inline constexpr std::int32_t range_row_tiles[] = {range_narrow_tile, range_half_tile,
                                                    range_wide_tile};
-constexpr bool range_tiles_exist(RangeTiles tiles) {
-  return tiles.rows != range_narrow_tile || tiles.tokens != range_half_tokens;
+/// Kernels that obey windows and soft caps (`ruled`) have the half KV tile alone, and no narrow row
+/// tile.
+constexpr bool range_tiles_exist(RangeTiles tiles, bool ruled = false) {
+  const bool narrow = tiles.rows == range_narrow_tile;
+  const bool half = tiles.tokens == range_half_tokens;
+  return ruled ? half && !narrow : !half || !narrow;
+}
+/// Heads that have kernels of ranges for layers without a rule. All others have ruled ones alone,
+/// which take heads of up to range_head_dim() elements.
+constexpr bool has_plain_ranges(std::int32_t head_dim) { return head_dim == 64 || head_dim == 128; }
+/// What ranges compute with for these heads: what lies past the head is 0.
+constexpr std::int32_t range_head_dim(std::int32_t head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 
 constexpr std::int32_t range_row_tile_for(std::int32_t padded_rows, std::int32_t group) {
@@ -61,14 +72,17 @@ inline constexpr std::int32_t range_box = 16;
 /// Where there are more runs than fit, those with the fewest tokens between them are one, so that a
 /// run may have tokens that none of the queries sees. Runs lie one behind the other, but what a
 /// text has from before begins where its slots can be copied at once.
-struct RowTile {
+struct alignas(8) RowTile {
   static constexpr std::int32_t most_runs = 32;
   std::int32_t begin[most_runs];  ///< in the tail, a run's first token
   std::int32_t first[most_runs];  ///< the same token among the row tile's
   std::int32_t end[most_runs];    ///< and the run's end there; past the last run: the end of all
   IndexRange rows;                ///< packed rows
+  // By a window, else 0.
+  IndexRange positions;       ///< that its rows lie at
+  std::int32_t prefix_begin;  ///< tokens of the prefix before those that some row sees, in boxes
 
-  /// Tokens, with those left out before runs.
+  /// Tokens of the tail, with those left out before runs.
   COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return end[most_runs - 1]; }
 };
 
@@ -107,10 +121,13 @@ struct RangePlan : RangeCut {
   RangeTiles tiles;
   std::int32_t prefix = 0;
 
-  /// KV tiles of a unit whose row tile sees this many tail tokens; a unit without tokens has one.
-  COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t seen_tail) const {
-    const std::int32_t count = (prefix + seen_tail + tiles.tokens - 1) / tiles.tokens;
+  /// KV tiles of a unit of this many tokens; one without tokens has one, too.
+  COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(std::int32_t unit_tokens) const {
+    const std::int32_t count = (unit_tokens + tiles.tokens - 1) / tiles.tokens;
     return count < 1 ? 1 : count;
+  }
+  COPPICE_HOST_DEVICE constexpr std::int32_t tiles_of(const RowTile& tile) const {
+    return tiles_of(prefix - tile.prefix_begin + tile.seen());
   }
   /// Where a contributor's partial result for a row tile lies, in results of tiles.rows rows;
   /// `unit_begins`: its piece has the unit's first KV tile.
@@ -157,8 +174,18 @@ struct RangeWork {
   std::int32_t padded_rows = 0;  ///< that the launch is made for
   std::int32_t group = 1;
   std::int32_t kv_heads = 1;
-  std::int32_t prefix = 0;  ///< KV tokens that every row sees
+  std::int32_t prefix = 0;  ///< KV tokens that every row sees, but for the window
   std::span<const KvSegment> tail;
+  bool ruled = false;  ///< some layer that runs by the plan has a window or a soft cap
+  // By a window; empty and 0 without.
+  std::int32_t window = 0;
+  std::int32_t prefix_position = 0;              ///< of the prefix's first token
+  std::span<const std::int32_t> positions = {};  ///< of the rows
+  std::span<const KvSegment> near_tail = {};     ///< what trim_to_window() leaves of each segment
+
+  const KvSegment& near(std::size_t segment) const {
+    return near_tail.empty() ? tail[segment] : near_tail[segment];
+  }
 };
 
 /// Plans passes. Keeps its memory, so that a pass no larger than a former one allocates nothing.
@@ -166,8 +193,8 @@ class RangePlanner {
  public:
   /// The plan of a pass that `blocks` blocks run; its row tiles are written to `tiles`, which has
   /// room for most_range_row_tiles(). `asked`: the tiles' sizes; 0: of those that take less time
-  /// (measured on an H200). Takes time that grows with the segments and the row tiles' runs. Valid
-  /// until the next call.
+  /// (measured on an H200), as for those that ruled kernels lack. Takes time that grows with the
+  /// segments and the row tiles' runs. Valid until the next call.
   const RangeShares& plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
                           std::span<RowTile> tiles);
 
@@ -180,6 +207,7 @@ class RangePlanner {
   void find_texts(const RangeWork& work);
   std::int32_t cut_rows(const RangeWork& work, std::int32_t tile_rows, bool by_text,
                         std::span<RowTile> tiles) const;
+  void place_rows(const RangeWork& work, std::span<RowTile> tiles) const;
   void find_tail_runs(const RangeWork& work, std::span<RowTile> tiles);
 
   std::vector<IndexRange> texts_;         ///< query rows of each

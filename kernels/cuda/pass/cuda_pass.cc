@@ -138,12 +138,15 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
     trim_to_window(inputs.segments, inputs.positions, limits_.windows[i], near_);
     WindowedKv kv;
     kv.tail = tail;
+    kv.near_tail = std::span(near_).last(tail.size());
+    kv.positions = inputs.positions;
+    kv.window = limits_.windows[i];
     if (tail.size() < near_.size()) {
       kv.prefix = static_cast<std::int32_t>(near_[0].slots.size());
       kv.prefix_begin = static_cast<std::int32_t>(prefix.size()) - kv.prefix;
       kv.prefix_position = near_[0].first_position;
     }
-    kv.ruled = limits_.windows[i] > 0 || limits_.soft_caps;
+    kv.ruled = kv.window > 0 || limits_.soft_caps;
     tail_tokens = plan(i, kv, rows, logit_rows);
   }
   fill(staged_.data() + at_.tokens, inputs.tokens, shape_.rows, 0);
