@@ -40,22 +40,24 @@ void Speculator::join(DraftOutlook::Batch& batch, const SequenceState& state,
 bool Speculator::begins(DraftOutlook::Batch& batch, SequenceState& state,
                         std::int32_t tokens_left) {
   using Begin = DraftOutlook::Begin;
-  if (begin_ != Begin::later) return true;
+  if (begun()) return true;
   const std::int32_t missing = DraftPrompt::missing(state);
   // Who is alone from the start waits for nothing.
-  if (request_.outlook == nullptr || missing == 0 || (batch.texts == 1 && !put_off_)) {
+  if (request_.outlook == nullptr || (!put_off_ && (missing == 0 || batch.texts == 1))) {
     begin_ = Begin::now;
     return true;
   }
-  const std::int32_t as_scout = std::min(missing, DraftRunner::after_long_lag(state));
+  const std::int32_t as_scout =
+      scouted_ ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
   begin_ = request_.outlook->decide(batch, {tokens_left, missing, as_scout}, *request_.costs,
                                     follows_the_clock() ? &engine_.correction : nullptr);
   if (begin_ == Begin::as_scout) {
+    scouted_ = true;
     ++batch.scouts;
     DraftRunner::skip_long_lag(state);
   }
-  put_off_ |= begin_ == Begin::later;
-  return begin_ != Begin::later;
+  put_off_ |= !begun();
+  return begun();
 }
 
 // Others have no result for the host to wait for.
@@ -68,7 +70,9 @@ void Speculator::note_prefill(const DraftPrompt& prompt, double seconds, double 
 }
 
 void Speculator::begin(const DraftPrompt& prompt) {
-  if (auto_size_ != nullptr) auto_size_->begin_text(prompt.fit);
+  if (auto_size_ == nullptr) return;
+  auto_size_->begin_text(prompt.fit);
+  if (prompt.fit < SizingConstants::useless_fit) request_.outlook->record_useless();
 }
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
@@ -128,7 +132,11 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep*
       auto_size_->record_plain();
     }
     if (begin_ == DraftOutlook::Begin::now) request_.outlook->record_gain(work.texts, won, cost);
-    if (begin_ == DraftOutlook::Begin::later) request_.outlook->record_put_off(work.texts);
+    if (!begun()) request_.outlook->record_put_off(work.texts);
+    if (begin_ == DraftOutlook::Begin::as_scout && auto_size_->waits()) {
+      forget_draft();
+      put_off_ = true;
+    }
   }
   if (draft == nullptr) return;
   if (auto_size_ == nullptr) {

@@ -25,6 +25,8 @@ class Speculator {
   /// Whether the draft is to be prefilled before the step of that batch. From then on it is, until
   /// forget_draft(). A scout's draft will see the end of the text alone.
   bool begins(DraftOutlook::Batch& batch, SequenceState& state, std::int32_t tokens_left);
+  /// Whether it is, or was. Not of a scout that has given up: it goes on as the others do.
+  bool begun() const { return begin_ != DraftOutlook::Begin::later; }
   /// Whether the text went on without it for a step.
   bool was_put_off() const { return put_off_; }
   /// A pass over prompts, of `pass_rows` in all, took this long by the prompt's share; 0 rows: it
@@ -32,7 +34,7 @@ class Speculator {
   void note_prefill(const DraftPrompt& prompt, double seconds, double pass_rows);
   /// The draft has been prefilled, as far as there were slots: else steps will be plain.
   void begin(const DraftPrompt& prompt);
-  /// Its KV was given up.
+  /// Its KV was given up, or is not kept up to date.
   void forget_draft() { begin_ = DraftOutlook::Begin::later; }
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
@@ -73,7 +75,7 @@ class Speculator {
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
   DraftOutlook::Begin begin_ = DraftOutlook::Begin::later;
-  bool put_off_ = false;
+  bool put_off_ = false, scouted_ = false;
 };
 
 }  // namespace coppice

@@ -30,13 +30,15 @@ void TextRun::end_between_steps(FinishReason reason) {
 }
 
 void TextRun::join(DraftOutlook::Batch& batch) const {
-  const bool ready =
-      draft_ready_ || !speculator.can_follow(state) || TargetRunner::late_rows(state) > 0;
+  const bool ready = (speculator.begun() && draft_ready_) || !speculator.can_follow(state) ||
+                     TargetRunner::late_rows(state) > 0;
   speculator.join(batch, state, tokens_left(), ready);
 }
 
 std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
-  if (draft_ready_ || TargetRunner::late_rows(state) > 0) return std::nullopt;
+  if (speculator.begun() && draft_ready_) return std::nullopt;
+  if (TargetRunner::late_rows(state) > 0) return std::nullopt;
+  draft_ready_ = false;  // a scout may have given up
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {
     if (!speculator.begins(batch, state, tokens_left())) return std::nullopt;

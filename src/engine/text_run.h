@@ -89,7 +89,9 @@ class TextRun {
   /// later ones.
   void take_pass(const DraftPrompt& prompt, double seconds, double pass_rows);
   /// Whether a tree may grow.
-  bool can_draft() const { return draft_ready_ && speculator.can_follow(state); }
+  bool can_draft() const {
+    return draft_ready_ && speculator.begun() && speculator.can_follow(state);
+  }
   /// Whether a step can be taken meanwhile.
   bool goes_on_without_draft() const { return draft_ready_ || speculator.was_put_off(); }
   /// Takes over the step's tokens, one by one, until one of them ends the text. Tokens that are not

@@ -163,6 +163,7 @@ void AutoSize::begin_text(double fit) {
     has_waited_ = true;
   } else {
     surplus_ = C::first_credit;
+    wait_ = 0;
   }
 }
 

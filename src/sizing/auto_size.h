@@ -26,7 +26,8 @@ class AutoSize : public GrowthEconomics {
   /// themselves. Both outlive this. `most`: draft tokens of the largest tree that is priced.
   AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most);
 
-  /// Before the first step. `fit`: mean probability that the draft gave to the prompt's tokens.
+  /// Before the first step, or the first after a scout has given up. `fit`: mean probability that
+  /// the draft gave to the prompt's tokens.
   void begin_text(double fit);
   /// Before a joint step: what this text will bring into it.
   void join(Company& company) const;
@@ -40,6 +41,9 @@ class AutoSize : public GrowthEconomics {
                 const StepWork& work);
   /// After a step in which this text was plain.
   void record_plain();
+
+  /// Whether it has given speculation up for now.
+  bool waits() const { return wait_ > 0; }
 
   /// Least value of a position that pays for its row.
   double threshold() const;

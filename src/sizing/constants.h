@@ -98,7 +98,7 @@ struct SizingConstants {
   static constexpr double prefill_memory = 50.0, usual_prefill = 4.0;
   /// Share of the tokens left that a draft's prefill may cost so that nobody is sent ahead; that it
   /// may be expected to lose; and that scouts may.
-  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 128;
+  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 256;
   /// Tokens that a text is taken to write at most: it may end early.
   static constexpr std::int32_t tokens_ahead = 512;
   /// Scouts of a batch whose acceptance is not known: one, or one in so many texts.

@@ -51,6 +51,11 @@ void DraftOutlook::record(const TokenTree& tree, std::span<const std::int32_t> p
   }
 }
 
+void DraftOutlook::record_useless() {
+  steps_ += C::known_steps;
+  first_children_.front().judged += C::known_steps;
+}
+
 DraftOutlook::Gain& DraftOutlook::faded_gain(std::int32_t texts) {
   const auto by_number = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(texts)) - 1);
   Gain& gain = gains_[std::min(by_number, gains_.size() - 1)];
@@ -133,17 +138,19 @@ DraftOutlook::Begin DraftOutlook::decide(const Batch& batch, const Text& text,
   const auto missing = static_cast<double>(batch.missing_rows);
   const double left = std::min(text.tokens_left, C::tokens_ahead);
   // One pass computes the prompts of all who begin.
-  const double prefill = price(missing) * text.missing_rows / missing;
+  const double prefill =
+      text.missing_rows == 0 ? 0.0 : price(missing) * text.missing_rows / missing;
   const bool cheap = prefill <= C::cheap_prefill * left, known = steps_ >= C::known_steps;
   const double gain = (cheap || !known ? expected_ : cautious_) * left - prefill;
   if ((cheap || known) && gain >= -C::tolerated_share * left) return Begin::now;
   const double scouting = price(text.scout_rows);
-  if (at_best_ * left <= scouting) return Begin::later;
+  if (text.scout_rows == 0 || at_best_ * left <= scouting) return Begin::later;
   const bool promising = !known && gain > 0.0;
   const double work =
       tokens_since_scout_ + std::min<double>(static_cast<double>(batch.tokens_left),
                                              std::int64_t{C::tokens_ahead} * batch.texts);
-  const bool spare = batch.scouts == 0 && C::scouting_share * work >= scouting + C::first_credit;
+  const double at_stake = scouting + C::first_credit + C::tolerated_loss;
+  const bool spare = batch.scouts == 0 && C::scouting_share * work >= at_stake;
   if (promising ? batch.scouts < std::max(1, batch.texts / C::texts_per_scout) : spare) {
     tokens_since_scout_ = 0.0;
     return Begin::as_scout;

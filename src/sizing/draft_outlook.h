@@ -46,7 +46,7 @@ class DraftOutlook {
   struct Text {
     std::int32_t tokens_left = 0;
     std::int32_t missing_rows = 0;  ///< tokens that its draft has not seen
-    std::int32_t scout_rows = 0;    ///< of these, what a scout's would see
+    std::int32_t scout_rows = 0;    ///< of these, what a scout's would see; 0: it was one
   };
   enum class Begin { later, as_scout, now };
   /// What the text's draft is to do before the step. `correction`: null if sizes are not to follow
@@ -56,6 +56,8 @@ class DraftOutlook {
 
   /// After a step in which a text speculated, alone or among others.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
+  /// After a prefill that found the draft useless.
+  void record_useless();
   /// After each step of a text whose draft has begun, but not as a scout: tokens won against plain
   /// decoding, and its time in plain steps.
   void record_gain(std::int32_t texts, double won, double cost);

@@ -118,6 +118,25 @@ TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
   }
 }
 
+// Rows are cheap, prompts are dear, and the draft knows nothing: one text finds out for all.
+TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
+  const TinyPair pair(endless(), 1.0);
+  Engine engine = Engine::load(pair.options());
+  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
+              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 16.0, 16.0}});
+  const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  std::vector<std::int64_t> passes;
+  for (const Outcome& outcome : outcomes) {
+    passes.push_back(only(outcome).statistics.draft_passes);
+  }
+  EXPECT_GE(passes[0], 1);
+  EXPECT_LE(passes[0], 24);
+  for (std::size_t i = 1; i < passes.size(); ++i) EXPECT_EQ(passes[i], 0) << i;
+  expect_plain_tokens(engine, requests, outcomes);
+  expect_nothing_leaked(engine);
+}
+
 // Speculation pays, but prompts are dear: one text tries it first.
 TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
   const TinyPair pair(endless(), 0.0);

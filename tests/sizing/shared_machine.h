@@ -103,6 +103,7 @@ struct SharingText {
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
   // Of a text that is to end:
   DraftOutlook::Begin begin = DraftOutlook::Begin::now;
+  bool scouted = false;
   int missing = 0, left = 0;  ///< tokens that its draft has not seen, and that it has to write
 };
 
@@ -186,8 +187,9 @@ class SharedMachine {
       text->begin = DraftOutlook::Begin::now;
       if (outlook_ != nullptr) {
         text->begin = outlook_->decide(
-            batch, {text->left, text->missing, std::min(scout_rows, text->missing)}, believed_,
-            correction_);
+            batch,
+            {text->left, text->missing, text->scouted ? 0 : std::min(scout_rows, text->missing)},
+            believed_, correction_);
       }
       if (text->begin == DraftOutlook::Begin::later) continue;
       const bool scout = text->begin == DraftOutlook::Begin::as_scout;
@@ -243,6 +245,11 @@ class SharedMachine {
       if (outlook_ == nullptr) continue;
       if (!begun(text)) outlook_->record_put_off(work.texts);
       if (text->begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
+      if (text->begin == DraftOutlook::Begin::as_scout && text->size.waits()) {
+        text->begin = DraftOutlook::Begin::later;
+        text->missing = 1;
+        text->scouted = true;
+      }
     }
     return took.verify + took.draft + took.drawing;
   }
