@@ -31,7 +31,9 @@ if(COPPICE_SANITIZE)
   set(cold $<BOOL:$<TARGET_PROPERTY:COPPICE_COLD>>)
   target_compile_options(coppice_settings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-O$<IF:${cold},0,1> -g1
-      -fno-sanitize=null,vptr,object-size$<${cold}:,alignment>>)
+      -fno-sanitize=null,vptr,object-size$<${cold}:,alignment>>
+    # For what others check: kernels/CMakeLists.txt.
+    $<$<BOOL:$<TARGET_PROPERTY:COPPICE_UNCHECKED>>:-fno-sanitize=all;-O2>)
   target_link_options(coppice_settings INTERFACE -fsanitize=${COPPICE_SANITIZE})
 endif()
 

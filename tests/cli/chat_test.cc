@@ -138,7 +138,8 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
   written("target/chat_template.jinja",
           "{% for m in messages %}{{ m.role }}: {{ m.content[3:] if m.role == 'assistant' else "
           "m.content }}\n{% endfor %}assistant: ");
-  const Result dropped = talk(options, "one two three four five\nsix\n/stats\n");
+  const Result dropped =
+      talk(options + " --temperature 0", "one two three four five\nsix\n/stats\n");
   ASSERT_EQ(dropped.code, 0) << dropped.err;
   EXPECT_NE(dropped.err.find("4 tokens were computed again"), std::string::npos) << dropped.err;
   EXPECT_NE(dropped.err.find(" kept)"), std::string::npos) << dropped.err;

@@ -144,7 +144,7 @@ TEST_F(Cli, ASingleTokenIsReportedInNumbers) {
 }
 
 TEST_F(Cli, TextEqualsJsonAndPromptsComeFromEverywhere) {
-  const std::string common = " --max-new-tokens 16 --seed 1 --cpu-dtype f32";
+  const std::string common = " --max-new-tokens 16 --seed 1 --cpu-dtype f32 --threads 1";
   std::ofstream(folder("prompt.txt")) << "It was late";
   const auto json =
       nlohmann::json::parse(run("generate --prompt 'It was late' --format json" + common).out);
@@ -212,7 +212,7 @@ TEST_F(Cli, TheInstructionSetHasACap) {
                "' COPPICE_CPU_ISA=" + set + " '" + COPPICE_BINARY + "' " + tail);
   };
   const std::string generate =
-      "generate --prompt 'Once upon a time' --max-new-tokens 12 --device cpu --cpu-dtype f32 "
+      "generate --prompt 'Once upon a time' --max-new-tokens 6 --device cpu --cpu-dtype f32 "
       "--tree-size 4";
   const std::string text = under("''", generate).out;
   for (const char* set : {"sse4", "avx2", "avx512", "avx512_bf16", "amx"}) {
