@@ -13,6 +13,7 @@
 #include "engine/batch_requests.h"
 #include "engine/lettered_pair.h"
 #include "engine/near_tie.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -186,11 +187,7 @@ TEST_P(ShippedBatch, IsWhatPlainDecodingGivesAlone) {
   const bool coupled = GetParam().rule == Rule::coupled, scarce = GetParam().scarce;
   // identity_test.cc derives them.
   const double tolerance = !on_cuda() ? 6e-4 : coupled ? 0.25 : 0.2;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::size_t most = 3;
-#else
-  constexpr std::size_t most = 8;
-#endif
+  constexpr std::size_t most = sanitized ? 3 : 8;
   const std::size_t count = on_cuda() ? 64 : most;
   const std::int32_t new_tokens = on_cuda() ? 48 : 20;
   EngineOptions load = shipped_options();

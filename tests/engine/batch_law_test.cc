@@ -13,6 +13,7 @@
 #include "engine/batch.h"
 #include "engine/law_prices.h"
 #include "engine/sampled_law.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -132,11 +133,8 @@ Fit fit_of_pair(const std::vector<Three>& drawn, std::size_t texts, std::size_t 
   return compare(counts, product);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int draws = 100, faulty_draws = 0;  // no fault is planted there (sampled_law.h)
-#else
-constexpr int draws = 6000, faulty_draws = 1500;
-#endif
+constexpr int draws = sanitized ? 100 : 6000;
+constexpr int faulty_draws = sanitized ? 0 : 1500;  // no fault is planted there (sampled_law.h)
 
 class BatchLaw : public ::testing::Test {
  protected:

@@ -20,15 +20,12 @@
 #include "base/error.h"
 #include "engine/batch_requests.h"
 #include "engine/sequence_impl.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr long usual_operations = 600;
-#else
-constexpr long usual_operations = 6000;
-#endif
+constexpr long usual_operations = sanitized ? 600 : 6000;
 
 long operations() {
   const char* asked = std::getenv("COPPICE_RANDOM_OPERATIONS");

@@ -13,16 +13,13 @@
 #include <vector>
 
 #include "engine/batch_requests.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
 
 constexpr std::size_t threads = 8;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int rounds = 4;
-#else
-constexpr int rounds = 12;
-#endif
+constexpr int rounds = sanitized ? 4 : 12;
 
 TEST(BatchThreads, EightAtOnce) {
   const TinyPair pair;

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -549,12 +550,7 @@ TEST(ShippedPair, StopTextsAndUtf8) {
       cut.text.compare(0, engine.detokenize(cut.tokens).size(), engine.detokenize(cut.tokens)), 0);
 }
 
-// Sanitizers slow a product down by more than an order of magnitude and look for other things.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int stopped_texts = 8;
-#else
-constexpr int stopped_texts = 30;
-#endif
+constexpr int stopped_texts = sanitized ? 8 : 30;
 
 // That a stop text came says what the noise of its positions is. A next turn must not be written by
 // that noise again, and is the same text with trees and without.

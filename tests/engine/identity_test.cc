@@ -11,6 +11,7 @@
 #include "engine/near_tie.h"
 #include "engine/pair.h"
 #include "kernels/cpu/instruction_set.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -36,12 +37,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << (c.coupled ? " coupled" : " greedy");
 }
 
-// Sanitizers slow a run down by an order of magnitude and look for other things.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int prompt_count = 4;
-#else
-constexpr int prompt_count = 32;  // each turn four times
-#endif
+constexpr int prompt_count = sanitized ? 4 : 32;  // 32: each turn four times
 
 const std::vector<Speculation> turns = {
     Dyspec{},

@@ -8,18 +8,14 @@
 #include "engine/pair.h"
 #include "reference/model_reference.h"
 #include "reference/naive_logits.h"
+#include "reference/sanitized.h"
 #include "reference/statistics.h"
 
 namespace coppice::testing {
 
 inline constexpr int law_vocab = 6;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Sanitizers slow every draw down, and what they look for shows in a few; no fault is planted
-// there.
-inline constexpr int usual_draws = 600;
-#else
-inline constexpr int usual_draws = 12000;
-#endif
+// Under the sanitizers no fault is planted.
+inline constexpr int usual_draws = sanitized ? 600 : 12000;
 inline const std::vector<TokenId> law_prompt = {1, 4, 2, 5};
 
 inline TinyModel law_shape(std::uint64_t seed) {

@@ -15,6 +15,7 @@
 #include "reference/attention_reference.h"
 #include "reference/emulated_attention.h"
 #include "reference/growing_texts.h"
+#include "reference/sanitized.h"
 
 namespace coppice::flatten_plan_test {
 namespace {
@@ -349,19 +350,12 @@ TEST(FlattenEmulation, EveryTreeOfUpToSixNodes) {
   }
 }
 
-// Sanitizers slow an emulation down by half an order of magnitude and look for other things.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int random_trees = 60;
-#else
-constexpr int random_trees = 200;
-#endif
-
 TEST(FlattenEmulation, RandomTrees) {
   std::mt19937 random(2);
   const auto draw = [&](std::int32_t low, std::int32_t high) {
     return std::uniform_int_distribution<std::int32_t>(low, high)(random);
   };
-  for (int round = 0; round < random_trees; ++round) {
+  for (int round = 0; round < (testing::sanitized ? 60 : 200); ++round) {
     const std::int32_t reach = draw(0, 2) == 0 ? 1 : draw(2, 200);
     const auto tree = testing::random_tree(draw(1, 200), reach, random);
     const ResidentBlocks blocks{draw(1, 800), draw(1, 400)};

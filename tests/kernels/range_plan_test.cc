@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/range_rig.h"
+#include "reference/sanitized.h"
 
 namespace coppice {
 namespace {
@@ -181,13 +182,8 @@ void expect_equal_ranges(const RangeShares& shares) {
   }
 }
 
-// Sanitizers slow a plan down by an order of magnitude and look for other things. 7 divides no
-// number of values below, so that each pair of values is left.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int every = 7;
-#else
-constexpr int every = 1;
-#endif
+// 7 divides no number of values below, so that each pair of values is left.
+constexpr int every = testing::sanitized ? 7 : 1;
 
 // Every tile, contributor and token of plans of all kinds, in one walk over each.
 TEST(RangePlan, PlansAreWholeAndEven) {
