@@ -48,11 +48,11 @@ bool Speculator::begins(DraftOutlook::Batch& batch, SequenceState& state,
     return true;
   }
   const std::int32_t as_scout =
-      scouted_ ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
+      scouted_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
   begin_ = request_.outlook->decide(batch, {tokens_left, missing, as_scout}, *request_.costs,
                                     follows_the_clock() ? &engine_.correction : nullptr);
   if (begin_ == Begin::as_scout) {
-    scouted_ = true;
+    scouted_ = 1;
     ++batch.scouts;
     DraftRunner::skip_long_lag(state);
   }
@@ -133,7 +133,10 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep*
     }
     if (begin_ == DraftOutlook::Begin::now) request_.outlook->record_gain(work.texts, won, cost);
     if (!begun()) request_.outlook->record_put_off(work.texts);
-    if (begin_ == DraftOutlook::Begin::as_scout && auto_size_->waits()) {
+    // What it wins for itself the others pay for, who end no earlier.
+    const bool scouts = begin_ == DraftOutlook::Begin::as_scout;
+    if (scouts && draft != nullptr) ++scouted_;
+    if (scouts && (auto_size_->waits() || scouted_ > SizingConstants::known_steps)) {
       forget_draft();
       put_off_ = true;
     }

@@ -25,7 +25,7 @@ class Speculator {
   /// Whether the draft is to be prefilled before the step of that batch. From then on it is, until
   /// forget_draft(). A scout's draft will see the end of the text alone.
   bool begins(DraftOutlook::Batch& batch, SequenceState& state, std::int32_t tokens_left);
-  /// Whether it is, or was. Not of a scout that has given up: it goes on as the others do.
+  /// Whether it is, or was. Not of a scout that has found out: it goes on as the others do.
   bool begun() const { return begin_ != DraftOutlook::Begin::later; }
   /// Whether the text went on without it for a step.
   bool was_put_off() const { return put_off_; }
@@ -75,7 +75,8 @@ class Speculator {
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
   DraftOutlook::Begin begin_ = DraftOutlook::Begin::later;
-  bool put_off_ = false, scouted_ = false;
+  bool put_off_ = false;
+  std::int32_t scouted_ = 0;  ///< steps as a scout, and one; 0: it was none
 };
 
 }  // namespace coppice

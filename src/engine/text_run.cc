@@ -38,7 +38,7 @@ void TextRun::join(DraftOutlook::Batch& batch) const {
 std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
   if (TargetRunner::late_rows(state) > 0) return std::nullopt;
-  draft_ready_ = false;  // a scout may have given up
+  draft_ready_ = false;  // a scout may have found out
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {
     if (!speculator.begins(batch, state, tokens_left())) return std::nullopt;

@@ -101,6 +101,8 @@ struct SizingConstants {
   static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 256;
   /// Tokens that a text is taken to write at most: it may end early.
   static constexpr std::int32_t tokens_ahead = 512;
+  /// Tokens of all that a scout's step may cost: others wait for its draft's passes.
+  static constexpr double scouting_loss = 2.0;
   /// Scouts of a batch whose acceptance is not known: one, or one in so many texts.
   static constexpr std::int32_t texts_per_scout = 16;
 

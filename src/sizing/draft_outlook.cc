@@ -149,7 +149,7 @@ DraftOutlook::Begin DraftOutlook::decide(const Batch& batch, const Text& text,
   const double work =
       tokens_since_scout_ + std::min<double>(static_cast<double>(batch.tokens_left),
                                              std::int64_t{C::tokens_ahead} * batch.texts);
-  const double at_stake = scouting + C::first_credit + C::tolerated_loss;
+  const double at_stake = scouting + C::scouting_loss * C::known_steps;
   const bool spare = batch.scouts == 0 && C::scouting_share * work >= at_stake;
   if (promising ? batch.scouts < std::max(1, batch.texts / C::texts_per_scout) : spare) {
     tokens_since_scout_ = 0.0;

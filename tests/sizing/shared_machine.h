@@ -103,7 +103,7 @@ struct SharingText {
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
   // Of a text that is to end:
   DraftOutlook::Begin begin = DraftOutlook::Begin::now;
-  bool scouted = false;
+  int scouted = 0;            ///< steps as a scout, and one
   int missing = 0, left = 0;  ///< tokens that its draft has not seen, and that it has to write
 };
 
@@ -186,14 +186,18 @@ class SharedMachine {
       if (text->begin != DraftOutlook::Begin::later) continue;
       text->begin = DraftOutlook::Begin::now;
       if (outlook_ != nullptr) {
-        text->begin = outlook_->decide(
-            batch,
-            {text->left, text->missing, text->scouted ? 0 : std::min(scout_rows, text->missing)},
-            believed_, correction_);
+        text->begin =
+            outlook_->decide(batch,
+                             {text->left, text->missing,
+                              text->scouted > 0 ? 0 : std::min(scout_rows, text->missing)},
+                             believed_, correction_);
       }
       if (text->begin == DraftOutlook::Begin::later) continue;
       const bool scout = text->begin == DraftOutlook::Begin::as_scout;
-      if (scout) ++batch.scouts;
+      if (scout) {
+        ++batch.scouts;
+        text->scouted = 1;
+      }
       rows += scout ? std::min(scout_rows, text->missing) : text->missing;
       text->missing = 0;
     }
@@ -245,10 +249,11 @@ class SharedMachine {
       if (outlook_ == nullptr) continue;
       if (!begun(text)) outlook_->record_put_off(work.texts);
       if (text->begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
-      if (text->begin == DraftOutlook::Begin::as_scout && text->size.waits()) {
+      const bool scouts = text->begin == DraftOutlook::Begin::as_scout;
+      if (scouts && text->speculates) ++text->scouted;
+      if (scouts && (text->size.waits() || text->scouted > SizingConstants::known_steps)) {
         text->begin = DraftOutlook::Begin::later;
         text->missing = 1;
-        text->scouted = true;
       }
     }
     return took.verify + took.draft + took.drawing;
