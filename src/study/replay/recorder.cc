@@ -19,7 +19,7 @@ namespace coppice::study {
 namespace {
 
 // A draft path that may be recorded: a token below a node of the arena.
-struct Candidate {
+struct FoundPath {
   double score = 1.0;
   std::int32_t depth = 0;
   std::uint64_t number = 0;  // in the order found: parents before children
@@ -30,7 +30,7 @@ struct Candidate {
   double settled = 1.0, sampled = 1.0;
 };
 
-bool better(const Candidate& a, const Candidate& b) {
+bool better(const FoundPath& a, const FoundPath& b) {
   if (a.score != b.score) return a.score > b.score;
   if (a.depth != b.depth) return a.depth < b.depth;
   return a.number < b.number;
@@ -229,9 +229,9 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
 
   TokenTree arena;
   arena.reset(state.tokens.back());
-  std::vector<Candidate> of_node(1);  // by arena node; the root
+  std::vector<FoundPath> of_node(1);  // by arena node; the root
   std::vector<DrawnOrders> orders;    // by arena node
-  std::vector<Candidate> best(1);
+  std::vector<FoundPath> best(1);
   best[0].node = 0;
   std::uint64_t found = 0;
   std::vector<std::int32_t> batch(1, 0), dropped, children(1, 0);
@@ -247,7 +247,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   };
   // Offers the children of an evaluated node, each token once.
   const auto offer = [&](std::int32_t node) {
-    const Candidate parent = of_node[node];
+    const FoundPath parent = of_node[node];
     const DrawnOrders& drawn = orders[node];
     std::vector<TokenId> tokens;
     if (parent.settled > 0.0) tokens = drawn.settled;
@@ -258,7 +258,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     for (const TokenId token : tokens) {
       // Behind the text's own token the next position is recorded.
       if (node == 0 && token == next) continue;
-      Candidate& one = best.emplace_back();
+      FoundPath& one = best.emplace_back();
       one.settled = worth(parent.settled, drawn.settled, token);
       one.sampled = worth(parent.sampled, drawn.sampled, token);
       const double w = arena.path_prob[node] * static_cast<double>(draft_probs(node)[token]);
@@ -294,7 +294,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
       step->forget(dropped);
     }
     batch.clear();
-    for (Candidate& candidate : best) {
+    for (FoundPath& candidate : best) {
       if (candidate.node >= 0) continue;
       const float prob = step->sampler().distributions()->row(candidate.parent)[candidate.token];
       candidate.node = arena.add(candidate.parent, candidate.token, children[candidate.parent]++,
@@ -306,7 +306,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
 
   // What stays, parents first, and the target's pass over it.
-  std::ranges::sort(best, [](const Candidate& a, const Candidate& b) { return a.node < b.node; });
+  std::ranges::sort(best, [](const FoundPath& a, const FoundPath& b) { return a.node < b.node; });
   TokenTree tree;
   tree.reset(arena.token[0]);
   std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
