@@ -35,6 +35,9 @@ GenerateOptions options_of(const LawText& text) {
   return options;
 }
 
+// The law says which tokens top-p keeps, so that a device that rounds must keep the same ones. With
+// 0.8, sums of probabilities are at least 0.019 ("filters") and 0.006 away from it, after any text;
+// with 0.9, 0.006 and 0.001, a GPU once drew tokens in BF16 that the law leaves out.
 std::vector<LawText> mixed_texts() {
   constexpr auto rejection = Acceptance::rejection, coupled = Acceptance::coupled;
   const auto sampling = [](double temperature, std::int32_t top_k = 0, double top_p = 1.0,
@@ -49,7 +52,7 @@ std::vector<LawText> mixed_texts() {
   return {
       {"dyspec 8", {1, 4, 2, 5}, Dyspec{8}, rejection, sampling(1.0)},
       {"automatic, coupled, penalty", {3, 5, 5}, Dyspec{}, coupled, sampling(0.7, 0, 1.0, 1.5)},
-      {"chain, top-p", {2}, Chain{3}, rejection, sampling(1.5, 0, 0.9)},
+      {"chain, top-p", {2}, Chain{3}, rejection, sampling(1.5, 0, 0.8)},
       {"threshold, coupled, penalty",
        {4, 1, 1, 3, 2, 2, 5},
        DyspecThreshold{0.1, 12},
@@ -57,7 +60,7 @@ std::vector<LawText> mixed_texts() {
        sampling(1.0, 0, 1.0, 1.4)},
       {"plain, top-k", {5, 3, 4, 4, 1, 2}, Plain{}, rejection, sampling(0.5, 4)},
       {"custom, penalty", {1, 1}, two_of_each(6), rejection, sampling(1.2, 0, 1.0, 1.8)},
-      {"automatic, filters", {2, 4, 4, 3, 1}, Dyspec{}, rejection, sampling(0.8, 4, 0.9, 1.3)},
+      {"automatic, filters", {2, 4, 4, 3, 1}, Dyspec{}, rejection, sampling(0.8, 4, 0.8, 1.3)},
       {"plain, coupled", {5, 1, 2, 3, 3, 4, 1}, Plain{}, coupled, sampling(2.0)},
   };
 }
