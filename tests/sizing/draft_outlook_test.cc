@@ -138,7 +138,7 @@ TEST(DraftOutlook, WhatTextsHaveWonOutweighsPrices) {
   DraftOutlook outlook(ChildDraw::sampled);
   TokenTree chain;
   chain.reset(0);
-  chain.add(1, 0, 0, 0.9f, 0.9);
+  chain.add(0, 1, 0, 0.9f, 0.9);
   const std::vector<std::int32_t> accepted = {1};
   for (int step = 0; step < 20; ++step) outlook.record(chain, accepted);
   DraftOutlook::Batch batch = batch_of(8, 128);
