@@ -163,6 +163,7 @@ class Run {
   }
 
   std::string table() const { return totals_.table(); }
+  std::string shortage() const { return totals_.shortage(); }
   ProgressLine& progress() { return progress_; }
 
  private:
@@ -326,6 +327,7 @@ int generate_batch(const po::variables_map& given) {
     output.finish();
   }
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
+  if (!run.shortage().empty()) tell(run.shortage());
   if (output.lines() < texts) {
     tell(cat("stopped after ", output.lines(), " of ", texts, " texts",
              given.count("output") != 0 ? "; start it again with the same options to go on" : ""));

@@ -126,7 +126,7 @@ class Chat {
               session_.computed_again(), " tokens were computed again"));
     }
     if (result.finish_reason == FinishReason::context) {
-      tell(cat("the context of ", engine_.context_length(), " tokens is full; /reset begins anew"));
+      tell(cat(full_context(engine_), "; /reset begins anew"));
     } else if (result.finish_reason == FinishReason::memory) {
       tell("the KV memory is full; /reset begins anew, --kv-tokens makes room");
     } else if (result.finish_reason == FinishReason::cancelled) {

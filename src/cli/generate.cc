@@ -47,7 +47,7 @@ Generation write_text(Engine& engine, Request request, bool json, ProgressLine& 
     shown.finish(shows_ids ? id_list(result.tokens) : result.text);
   }
   if (result.finish_reason == FinishReason::context) {
-    tell(cat("the context of ", engine.context_length(), " tokens is full"));
+    tell(full_context(engine));
   } else if (result.finish_reason == FinishReason::memory) {
     tell("the KV memory is full; raise --kv-tokens for longer texts");
   }

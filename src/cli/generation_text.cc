@@ -127,6 +127,13 @@ std::string id_list(std::span<const TokenId> tokens) {
   return ids;
 }
 
+std::string full_context(Engine& engine) {
+  const std::int32_t here = engine.context_length(),
+                     most = EngineAccess(engine).target().model->config().context_length;
+  return cat("the context of ", here, " tokens is full",
+             here < most ? cat("; --kv-tokens makes room (the model allows ", most, ")") : "");
+}
+
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -23,6 +23,8 @@ std::string as_used(const Used& used);
 std::string machine_of(const Used& used);
 /// Token ids with commas between them, as --prompt-ids takes them.
 std::string id_list(std::span<const TokenId> tokens);
+/// That the context is full, and what makes room, if anything does.
+std::string full_context(Engine& engine);
 /// What a text failed by, in words.
 std::string message_of(const std::exception_ptr& error);
 

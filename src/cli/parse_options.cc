@@ -139,7 +139,9 @@ constexpr OtherName other_names[] = {{"--model", "target"},
     }
   }
   const bool one_dash = !typed.starts_with("--") && typed.size() > 3;
-  const std::string meant = typed.size() < 3 ? "" : nearest((one_dash ? "-" : "") + typed, known);
+  // Of a letter or two anything is near.
+  const bool short_name = typed.find_first_not_of('-') + 2 >= typed.size();
+  const std::string meant = short_name ? "" : nearest((one_dash ? "-" : "") + typed, known);
   throw_usage(cat("option ", quote(typed), " is unknown",
                   meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
 }

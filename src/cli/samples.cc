@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "cli/generation_text.h"
+#include "cli/terminal.h"
 #include "cli/totals.h"
 
 namespace coppice::cli {
@@ -84,6 +85,7 @@ Samples write_samples(Engine& engine, Request request, bool json, ProgressLine& 
   }
   Samples samples;
   samples.table = totals.table();
+  if (!totals.shortage().empty()) tell(totals.shortage());
   if (whole < outcome.samples.size()) {
     samples.stopped = cat("stopped after ", whole, " of ", request.n, " samples");
     if (written.size() > whole) {

@@ -21,6 +21,14 @@ void share(std::string& shared, const std::string& value, const char* several) {
 
 }  // namespace
 
+std::string Totals::shortage() const {
+  if (without_room_ == 0) return "";
+  return cat(
+      without_room_, " of ", texts_,
+      " texts ended early: context or KV memory was full; raise --kv-tokens, or ask for fewer "
+      "tokens");
+}
+
 void Totals::add(const Generation& generation) {
   const Statistics& s = generation.statistics;
   const auto steps = static_cast<double>(s.steps);

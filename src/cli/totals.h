@@ -17,6 +17,8 @@ class Totals {
   void add(const Generation& generation);
   /// As lines for a terminal.
   std::string table() const;
+  /// Says so if texts ended because there was no room for more; else empty.
+  std::string shortage() const;
 
  private:
   std::int64_t texts_ = 0, tokens_ = 0, prompt_tokens_ = 0, steps_ = 0, preemptions_ = 0;

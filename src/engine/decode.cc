@@ -32,7 +32,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   const std::int32_t wanted = state.length() + engine.options.max_tree_size;
   engine.idle_kv.make_room({wanted, wanted});
   if (!engine.target_runner->prefill(state)) {
-    throw_failure("tree: too few KV slots for the prompt; raise kv_tokens");
+    throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }
   DraftOutlook::Batch alone;
   text.join(alone);
@@ -49,7 +49,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   Step step(engine, *judge, plan.texts);
   step.grow();
   if (plan.short_of_slots || !step.judge()) {
-    throw_failure("tree: too few KV slots for the tree; raise kv_tokens");
+    throw_failure("tree: too few KV slots for the tree; raise kv_tokens (--kv-tokens)");
   }
   if (text.failure) std::rethrow_exception(text.failure);
   const TokenTree& tree = text.tree;

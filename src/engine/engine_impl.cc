@@ -118,7 +118,11 @@ void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) con
   if (prompt.size() <= most) return;
   throw_usage(cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
                   " tokens that the context of ", context, " has left, which hold at most ", most,
-                  " bytes; shorten it"));
+                  " bytes; shorten it",
+                  context < target.model->config().context_length
+                      ? cat(" or raise kv_tokens (--kv-tokens; the model allows ",
+                            target.model->config().context_length, ")")
+                      : ""));
 }
 
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
@@ -136,7 +140,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
     const std::int32_t left = context - 1 - state.length();
     std::string remedy = cat("; shorten it to at most ", left, left == 1 ? " token" : " tokens");
     if (context < config.context_length) {
-      remedy = cat("; raise kv_tokens (the model allows ", config.context_length, ")");
+      remedy = cat("; raise kv_tokens (--kv-tokens; the model allows ", config.context_length, ")");
     } else if (left < 1) {
       remedy =
           state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";
@@ -148,7 +152,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   const std::int32_t slots = target.pool->layout().slots();
   if (length > static_cast<std::size_t>(slots)) {
     throw_usage(cat("prompt: ", length, " tokens do not fit the ", slots,
-                    " KV slots of this engine; raise kv_tokens or shorten the prompt"));
+                    " KV slots; raise kv_tokens (--kv-tokens) or shorten the prompt"));
   }
   for (const TokenId token : prompt) state.append(token);
 }

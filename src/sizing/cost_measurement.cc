@@ -50,12 +50,12 @@ class ProbePasses {
         rows_(model.config()) {
     const Extent extent(model, pool.free_slots(), most_rows);
     if (extent.context < C::least_context) {
-      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens (--kv-tokens)");
     }
     most_rows_ = extent.rows;
     far_ = extent.far;
     if (!slots_.take(far_ + most_rows_)) {
-      throw_failure("costs: too few free KV slots to measure; raise kv_tokens");
+      throw_failure("costs: too few free KV slots to measure; raise kv_tokens (--kv-tokens)");
     }
   }
 

@@ -288,6 +288,15 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
               "not a regular file");
 }
 
+TEST_F(Batch, SaysThatMemoryEndedTexts) {
+  const std::string file = write("two.txt", "The captain\nA man\n");
+  const Result ended = run("generate -n 100 --ignore-eos --kv-tokens 64 --batch " + file);
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_NE(ended.err.find("2 of 2 texts ended early"), std::string::npos) << ended.err;
+  const Result whole = run("generate -n 4 --ignore-eos --kv-tokens 64 --batch " + file);
+  EXPECT_EQ(whole.err.find("ended early"), std::string::npos) << whole.err;
+}
+
 // LongRoPE's factors go by the positions that are loaded: other factors write other texts.
 TEST_F(Batch, GoesOnWithTheFactorsItBeganWith) {
   const std::string file = write("prompts.jsonl", R"({"tokens": [1, 40, 30]})"

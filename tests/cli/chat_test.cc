@@ -83,9 +83,12 @@ TEST_F(ChatCommand, RefusesInOneLine) {
   expect_error("generate --chat --prompt-ids 1,2", 2, "--prompt-ids are no message");
   expect_error("generate --messages '" + written("a.json", "{}") + "'", 2, "no list of messages");
   expect_error("generate --messages '" + written("b.json", "[1]") + "'", 2, "has no role");
+  expect_error("generate --messages '" + written("e.json", R"([{"role": "user"}])") + "'", 2,
+               "message 1 has no content");
   expect_error("generate --messages '" + written("c.json", "[") + "'", 2, "not valid JSON");
-  expect_error("generate --messages '" + written("d.json", R"([{"role": "tool"}])") + "'", 1,
-               "the stories know the roles");
+  expect_error(
+      "generate --messages '" + written("d.json", R"([{"role": "tool", "content": ""}])") + "'", 1,
+      "the stories know the roles");
   expect_error("generate --messages /nonexistent", 1, "/nonexistent");
   expect_error("generate --chat --template-value x --prompt y", 2, "use NAME=VALUE");
 }

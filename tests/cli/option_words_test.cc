@@ -58,6 +58,7 @@ TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
   expect_error("generate -p x -n7", 2, "option '-n7' is unknown");
   expect_error("info -p x", 2, "option '-p' is unknown");
   expect_error("info -c 3", 2, "option '-c' is unknown; coppice calls it --kv-tokens;");
+  expect_error("generate -p x -n3", 2, "option '-n3' is unknown; see --help");
   expect_error("generate -p x --tepm 1", 2, "did you mean --temp?");
   expect_error("generate -p x --tempratur 1", 2, "did you mean --temperature?");
   expect_error("generate -p x --policy dyspac", 2,
