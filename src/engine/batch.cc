@@ -175,13 +175,18 @@ class Batch {
     done(request);
   }
 
-  // Ends what is open where it stands, and what has not begun.
+  // Ends what is open where it stands, and what has not begun. Who has ended by itself in the last
+  // step still hands its last piece on; nobody else is heard again.
   void stop_all() {
     on_stop_.reset();
     call_.reset();  // waits for the step at hand
     while (!texts_.empty()) {
       TextRun& run = texts_.front().open->run();
-      if (!run.ended()) run.end_between_steps(FinishReason::cancelled);
+      if (run.ended()) {
+        run.note_failure([&] { run.call_back(); });
+      } else {
+        run.end_between_steps(FinishReason::cancelled);
+      }
       finish(texts_.begin());
     }
     while (next_ < requests_.size()) {

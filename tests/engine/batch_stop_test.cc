@@ -56,6 +56,27 @@ TEST_F(BatchStops, SamplesThatHaveNotBegunDoNotBegin) {
   }
 }
 
+// Some end by themselves in the step in which the first asks for a stop.
+TEST_F(BatchStops, WhoEndsByItselfHandsItsLastPieceOn) {
+  std::vector<Request> requests(3, request_of(prompt, greedy(12)));
+  std::vector<std::vector<TokenId>> heard(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].options.speculation = Plain{};
+    requests[i].callback = [&, i](std::int32_t, const Piece& piece) {
+      heard[i].insert(heard[i].end(), piece.tokens.begin(), piece.tokens.end());
+      if (i == 0 && heard[i].size() == 12) stop_.request_stop();
+      return true;
+    };
+  }
+  const std::vector<Outcome> outcomes = engine_.generate(requests, {}, stop_.get_token());
+  ASSERT_TRUE(stop_.stop_requested());
+  EXPECT_EQ(only(outcomes[1]).finish_reason, FinishReason::length);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (only(outcomes[i]).finish_reason == FinishReason::cancelled) continue;
+    EXPECT_EQ(only(outcomes[i]).tokens, heard[i]) << i;
+  }
+}
+
 TEST_F(BatchStops, WhatEndedBeforeStands) {
   std::vector<Request> requests(5, request_of(prompt, greedy(40)));
   requests[0].options.max_new_tokens = 3;
