@@ -94,15 +94,14 @@ void Conversation::add_list(const chat::Value& list, const std::string& where) {
     throw_usage(cat(where, ": no list of messages", form));
   }
   for (const chat::Value& message : list.as_list().items) {
+    const std::size_t number = messages_.size() - (system_.empty() ? 0 : 1) + 1;
     if (!message.is_dict() || text_member(message, "role") == nullptr) {
-      throw_usage(cat(where, ": message ", messages_.size() - (system_.empty() ? 0 : 1) + 1,
-                      " has no role", form));
+      throw_usage(cat(where, ": message ", number, " has no role", form));
     }
     // A call of a tool may come without words.
     if (message.as_dict().named("content") == nullptr &&
         message.as_dict().named("tool_calls") == nullptr) {
-      throw_usage(cat(where, ": message ", messages_.size() - (system_.empty() ? 0 : 1) + 1,
-                      " has no content", form));
+      throw_usage(cat(where, ": message ", number, " has no content", form));
     }
     if (!system_.empty() && text_member(message, "role")->view() == "system") {
       throw_usage(cat(where, ": it has a system message; leave out --system, or that message"));

@@ -23,9 +23,8 @@ po::options_description length_options() {
       "stream", po::value<std::string>()->default_value("0")->value_name("N"),
       "same seed, other stream: an independent text")(
       "n", po::value<std::int32_t>()->default_value(1)->value_name("K"),
-      "samples of the text, written side by side: sample i has --stream plus i, and is that "
-      "stream's "
-      "text with a --tree-size or --acceptance coupled; with --format json an array");
+      "samples of the text, written side by side: sample i has --stream plus i, and with a "
+      "--tree-size or --acceptance coupled is that stream's text; with --format json an array");
   return d;
 }
 

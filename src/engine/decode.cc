@@ -37,9 +37,8 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   DraftOutlook::Batch alone;
   text.join(alone);
   while (std::optional<DraftPrompt> prompt = text.draft_prompt(alone)) {
-    const double start = now_seconds();
     engine.draft_runner->prefill({&*prompt, 1});
-    text.take_pass(*prompt, now_seconds() - start, prompt->rows);
+    text.take_pass(*prompt, 0.0, 0.0);
   }
   const std::int64_t passes_of_prompt = text.account.draft_passes;
   TextRun* const texts = &text;

@@ -15,6 +15,16 @@
 #include "sizing/cost_measurement.h"
 
 namespace coppice {
+namespace {
+
+// What gives a text all of the context that the model allows; "" if it has that.
+std::string longer_context(const Model& model) {
+  const std::int32_t most = model.config().context_length;
+  if (model.max_positions() >= most) return "";
+  return cat("raise kv_tokens (--kv-tokens; the model allows ", most, ")");
+}
+
+}  // namespace
 
 Engine::Impl::Impl() : scheduler(std::make_unique<Scheduler>(*this)) {}
 Engine::Impl::~Impl() = default;
@@ -116,13 +126,10 @@ void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) con
   const auto left = static_cast<std::uint64_t>(std::max(0, context - before));
   const std::uint64_t most = t.most_bytes(left);
   if (prompt.size() <= most) return;
+  const std::string longer = longer_context(*target.model);
   throw_usage(cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
                   " tokens that the context of ", context, " has left, which hold at most ", most,
-                  " bytes; shorten it",
-                  context < target.model->config().context_length
-                      ? cat(" or raise kv_tokens (--kv-tokens; the model allows ",
-                            target.model->config().context_length, ")")
-                      : ""));
+                  " bytes; shorten it", longer.empty() ? "" : cat(" or ", longer)));
 }
 
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
@@ -139,8 +146,8 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   if (length >= static_cast<std::size_t>(context)) {
     const std::int32_t left = context - 1 - state.length();
     std::string remedy = cat("; shorten it to at most ", left, left == 1 ? " token" : " tokens");
-    if (context < config.context_length) {
-      remedy = cat("; raise kv_tokens (--kv-tokens; the model allows ", config.context_length, ")");
+    if (const std::string longer = longer_context(*target.model); !longer.empty()) {
+      remedy = cat("; ", longer);
     } else if (left < 1) {
       remedy =
           state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";

@@ -53,9 +53,6 @@ void least_increments(std::span<const double> costs, std::vector<std::size_t>& h
   if (costs.size() > 1) least.back() = least[costs.size() - 2];
 }
 
-// What a pass with trees is.
-Work judging(std::int32_t texts) { return texts == 1 ? Work::verify : Work::joint; }
-
 }  // namespace
 
 AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
@@ -69,8 +66,8 @@ AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw
 double AutoSize::plain_seconds(std::int32_t texts, std::int32_t prompt_rows,
                                std::int64_t kv_tokens) const {
   const std::int32_t rows = texts + prompt_rows;
-  return corrected(rows == 1 ? Work::plain : Work::joint,
-                   costs_.target.seconds(rows, texts, kv_tokens), rows);
+  // Beside rows of others' prompts no text is alone.
+  return corrected(plain_pass(rows), costs_.target.seconds(rows, texts, kv_tokens), rows);
 }
 
 // Of the rows of `texts` texts, of average length.
@@ -88,7 +85,7 @@ double AutoSize::tokens_per_unit() const {
   work.drafting = c.adapting + c.given;
   work.prompt_rows = c.prompt_rows;
   work.kv_tokens = c.kv_tokens;
-  double seconds = corrected(judging(work.texts), costs_.target_seconds(work), work.rows()) +
+  double seconds = corrected(tree_pass(work.texts), costs_.target_seconds(work), work.rows()) +
                    corrected(Work::host, CostTable::host_seconds(work)) +
                    corrected(Work::first_draft, costs_.first_draft_seconds(work));
   const double turns = std::accumulate(c.drafts.begin(), c.drafts.end(), 0.0);
@@ -120,8 +117,8 @@ void AutoSize::fix_prices(bool hope) {
     const auto rows =
         alone ? n + 1
               : std::max(c.texts, static_cast<std::int32_t>(std::lround(others + moving * n)));
-    const double factor = hope ? correction_->hopeful_factor(judging(c.texts), rows)
-                               : corrected(judging(c.texts), 1.0, rows);
+    const double factor = hope ? correction_->hopeful_factor(tree_pass(c.texts), rows)
+                               : corrected(tree_pass(c.texts), 1.0, rows);
     const auto i = static_cast<std::size_t>(n);
     verify_[i] = factor / plain * costs_.target.seconds(rows, c.texts, c.kv_tokens) / moving +
                  host * (C::step_overhead_seconds + C::node_seconds * n);
@@ -268,7 +265,7 @@ bool AutoSize::begin_step(const Company& company) {
   worth_ = rate_ * haste();
   // Nor is a plain step that may be cheaper than it is taken for ever seen else.
   if (hope && spent_ > 0.0) {
-    const Work work = alone ? Work::plain : Work::joint;
+    const Work work = plain_pass(company_.texts);
     return rate * correction_->hopeful_factor(work, company_.texts) /
                correction_->factor(work, company_.texts) >=
            1.0;
@@ -287,7 +284,7 @@ double AutoSize::step_cost(std::int32_t size, std::int64_t passes, const StepWor
   const double of_rows =
       work.nodes > 0 ? texts * size / work.nodes : texts / std::max(1, work.drafting);
   double seconds =
-      of_rows * (corrected(judging(work.texts), costs_.target_seconds(work), work.rows()) +
+      of_rows * (corrected(tree_pass(work.texts), costs_.target_seconds(work), work.rows()) +
                  corrected(Work::host, CostTable::host_seconds(work)));
   if (passes > 0) {
     const double of_passes = texts * static_cast<double>(passes) / static_cast<double>(work.turns);

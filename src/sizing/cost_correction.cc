@@ -112,9 +112,9 @@ void CostCorrection::observe_step(const CostTable& costs, const StepWork& work,
   disturbed_ = disturbed ? disturbed_ + 1 : 0;
   if (disturbed_ > 0 && disturbed_ <= C::most_disturbed) return;
   if (work.prompt_rows > 0) return;
-  Work judged = Work::joint;
-  if (work.texts == 1) judged = work.passes == 0 && work.nodes == 0 ? Work::plain : Work::verify;
-  observe(judged, work.rows(), seconds.verify, costs.target_seconds(work));
+  const bool plain = work.passes == 0 && work.nodes == 0;
+  observe(plain ? plain_pass(work.texts) : tree_pass(work.texts), work.rows(), seconds.verify,
+          costs.target_seconds(work));
   if (work.passes > 0) {
     observe(Work::first_draft, 1, seconds.first_draft, costs.first_draft_seconds(work));
     observe(Work::draft, 1, seconds.draft - seconds.first_draft,

@@ -16,6 +16,9 @@ namespace coppice {
 /// would never learn what plain decoding costs it, and hold what is dear in all such passes against
 /// speculation.
 enum class Work { plain, verify, first_draft, draft, host, joint };
+/// What the target's pass of a step is, plain or with trees, by its texts.
+constexpr Work plain_pass(std::int32_t texts) { return texts == 1 ? Work::plain : Work::joint; }
+constexpr Work tree_pass(std::int32_t texts) { return texts == 1 ? Work::verify : Work::joint; }
 
 /// Learns clock / table from steps. The logarithm of that ratio is a sum: one term for the whole
 /// machine, which others may use as well; one for each kind of work; and for verify and joint

@@ -93,8 +93,7 @@ void DraftOutlook::look(const Batch& batch, const CostTable& costs,
   StepWork work;
   work.texts = batch.texts;
   work.kv_tokens = batch.kv_tokens;
-  const double plain = corrected(batch.texts == 1 ? Work::plain : Work::joint,
-                                 costs.target_seconds(work), work.rows());
+  const double plain = corrected(plain_pass(batch.texts), costs.target_seconds(work), work.rows());
   plain_share_ = plain / batch.texts;
   work.drafting = batch.texts;
   struct Chain {
@@ -110,11 +109,11 @@ void DraftOutlook::look(const Batch& batch, const CostTable& costs,
     work.passes = depth;
     work.turns = std::int64_t{depth} * batch.texts;
     work.nodes = depth * batch.texts;
-    const double seconds = corrected(batch.texts == 1 ? Work::verify : Work::joint,
-                                     costs.target_seconds(work), work.rows()) +
-                           corrected(Work::host, CostTable::host_seconds(work)) +
-                           corrected(Work::first_draft, costs.first_draft_seconds(work)) +
-                           (depth - 1) * corrected(Work::draft, costs.later_draft_seconds(work));
+    const double seconds =
+        corrected(tree_pass(batch.texts), costs.target_seconds(work), work.rows()) +
+        corrected(Work::host, CostTable::host_seconds(work)) +
+        corrected(Work::first_draft, costs.first_draft_seconds(work)) +
+        (depth - 1) * corrected(Work::draft, costs.later_draft_seconds(work));
     expected.grow(chance(depth, 0.0), seconds / plain);
     cautious.grow(chance(depth, 1.0), seconds / plain);
     at_best.grow(C::nearly_sure, seconds / plain);

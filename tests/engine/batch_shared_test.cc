@@ -112,9 +112,7 @@ TEST(BatchShares, EndsAreToldAsTheyCome) {
 
 // A prompt of many passes takes them beside the steps of others.
 TEST(BatchShares, ALongPromptHoldsNobodyUp) {
-  TinyModel model = endless();
-  model.context_length = 8192;
-  const TinyPair pair(model);
+  const TinyPair pair(endless(8192));
   EngineOptions load = pair.options();
   load.kv_tokens = 8192;
   load.max_tree_size = 8;

@@ -29,6 +29,12 @@ void plant_costs(Engine& engine) {
               {{1, 1e-3, 1e-3}, {512, 1e-3, 1e-3}});
 }
 
+// Rows are cheap, passes over prompts are dear.
+void plant_dear_prompts(Engine& engine) {
+  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
+              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 16.0, 16.0}});
+}
+
 std::vector<Request> requests_of(std::size_t count, const Speculation& speculation) {
   std::vector<Request> requests;
   for (std::size_t i = 0; i < count; ++i) {
@@ -122,8 +128,7 @@ TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
 TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
   const TinyPair pair(endless(), 1.0);
   Engine engine = Engine::load(pair.options());
-  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
-              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 16.0, 16.0}});
+  plant_dear_prompts(engine);
   const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
   const std::vector<Outcome> outcomes = engine.generate(requests);
   std::vector<std::int64_t> passes;
@@ -141,8 +146,7 @@ TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
 TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
   const TinyPair pair(endless(), 0.0);
   Engine engine = Engine::load(pair.options());
-  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
-              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 16.0, 16.0}});
+  plant_dear_prompts(engine);
   const std::vector<Request> requests = with_long_prompts(engine, 4, Chain{});
   std::map<const SequenceState*, std::vector<std::int64_t>> passes;  // by text and step
   inside(engine).observer = [&](const StepView& view) {

@@ -169,9 +169,7 @@ TEST_F(BatchStops, WhileQueued) {
 
 // A prompt of many passes: the one at hand is the last.
 TEST_F(BatchStops, DuringPrefill) {
-  TinyModel model = endless();
-  model.context_length = 8192;
-  const TinyPair pair(model);
+  const TinyPair pair(endless(8192));
   EngineOptions load = pair.options();
   load.max_sequences = 2;
   load.max_tree_size = 8;

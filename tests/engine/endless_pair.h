@@ -17,8 +17,9 @@ inline GenerateOptions greedy(std::int32_t tokens) {
 }
 
 /// For a TinyPair: a model without end tokens.
-inline TinyModel endless() {
+inline TinyModel endless(std::int32_t context = TinyModel().context_length) {
   TinyModel model;
+  model.context_length = context;
   model.eos_tokens = {};
   return model;
 }
