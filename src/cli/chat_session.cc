@@ -1,9 +1,10 @@
 #include "cli/chat_session.h"
 
 #include <algorithm>
-#include <exception>
 #include <string_view>
 #include <utility>
+
+#include "cli/one_request.h"
 
 namespace coppice::cli {
 
@@ -46,8 +47,7 @@ Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_tok
   request.callback = [&](std::int32_t, const Piece& piece) { return callback(piece); };
   computed_again_ = taken_back_ ? 0 : before - length();
   const Mark prompt = {whole.size(), length() + static_cast<std::int32_t>(request.tokens.size())};
-  const Outcome outcome = std::move(engine_.generate({&request, 1}, {}, stop).front());
-  if (outcome.error) std::rethrow_exception(outcome.error);
+  const Outcome outcome = write_request(engine_, request, stop);
   const Generation& result = outcome.samples.front();
   taken_back_ = false;
   kept_ = whole.bytes() + result.text;

@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "cli/conversation.h"
 #include "cli/generation_text.h"
 #include "cli/length_options.h"
+#include "cli/one_request.h"
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/samples.h"
@@ -37,9 +37,7 @@ Generation write_text(Engine& engine, Request request, bool json, ProgressLine& 
     progress.show("generating", static_cast<double>(produced) / request.options.max_new_tokens);
     return true;
   };
-  Outcome outcome = std::move(engine.generate({&request, 1}, {}, stop).front());
-  if (outcome.error) std::rethrow_exception(outcome.error);
-  Generation result = std::move(outcome.samples.front());
+  Generation result = std::move(write_request(engine, request, stop).samples.front());
   progress.clear();
   if (json) {
     write_out(json_line(to_json(engine, result, request.options.logprobs)));

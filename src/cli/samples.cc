@@ -1,7 +1,6 @@
 #include "cli/samples.h"
 
 #include <cstddef>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <stop_token>
 #include <string>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "cli/generation_text.h"
+#include "cli/one_request.h"
 #include "cli/terminal.h"
 #include "cli/totals.h"
 
@@ -21,10 +21,7 @@ namespace {
 std::vector<std::size_t> written_of(const Outcome& outcome) {
   std::vector<std::size_t> written;
   for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
-    const Generation& sample = outcome.samples[s];
-    const bool never_began =
-        sample.finish_reason == FinishReason::cancelled && sample.tokens.empty();
-    if (!never_began && sample.finish_reason != FinishReason::failed) written.push_back(s);
+    if (has_begun(outcome.samples[s])) written.push_back(s);
   }
   return written;
 }
@@ -65,11 +62,10 @@ Samples write_samples(Engine& engine, Request request, bool json, ProgressLine& 
   };
   Totals totals;
   totals.begin(now_seconds(), engine.load_seconds());
-  const Outcome outcome = std::move(engine.generate({&request, 1}, {}, stop).front());
+  const Outcome outcome = write_request(engine, request, stop);
   totals.end(now_seconds(), engine.load_seconds());
   progress.clear();
   const std::vector<std::size_t> written = written_of(outcome);
-  if (outcome.error && written.empty()) std::rethrow_exception(outcome.error);
   (json ? print_json : print_text)(engine, request, outcome, written);
   std::size_t failed = 0;
   for (const Generation& sample : outcome.samples) {

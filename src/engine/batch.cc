@@ -152,7 +152,7 @@ class Batch {
     texts_.push_back(
         {index, sample,
          std::make_unique<OpenText>(sequence, request.tokens.empty() ? encoded : request.tokens,
-                                    options, std::move(callback))});
+                                    options, std::move(callback), stop_)});
     TextRun& run = texts_.back().open->run();
     if (run.ended()) return true;
     try {

@@ -40,7 +40,7 @@ MeasuredRows Engine::Impl::measured_rows() const {
   return {tree, options.max_sequences > 1 ? std::max(tree, batch_rows(options)) : tree};
 }
 
-const CostTable* Engine::Impl::find_costs() {
+const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   const DeviceScope scope(*device);
   const MeasuredRows rows = measured_rows();
@@ -64,7 +64,7 @@ const CostTable* Engine::Impl::find_costs() {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, draft);
     kept = cached_costs(folder, key);
-    if (kept && still_holds(*kept, target, draft, sampler.get(), rows)) {
+    if (kept && still_holds(*kept, target, draft, sampler.get(), rows, stop)) {
       found = kept;
       if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
     }
@@ -83,13 +83,16 @@ const CostTable* Engine::Impl::find_costs() {
     if (are_found()) return &*costs;
     // The listener's texts may have taken the memory.
     if (!can_measure(target, draft)) return costs ? &*costs : nullptr;
-    CostTable table =
-        measure_costs(target, draft, sampler.get(), rows, SizingConstants::budget_seconds);
-    if (!table.cut) {
-      if (!options.cost_table.empty()) write_cost_table(options.cost_table, table);
-      cache_costs(folder, key, kept ? table_to_keep(*kept, table) : table);
+    found =
+        measure_costs(target, draft, sampler.get(), rows, SizingConstants::budget_seconds, stop);
+    if (!found) {
+      if (tells) told_of_costs = false;
+      return costs ? &*costs : nullptr;
     }
-    found = std::move(table);
+    if (!found->cut) {
+      if (!options.cost_table.empty()) write_cost_table(options.cost_table, *found);
+      cache_costs(folder, key, kept ? table_to_keep(*kept, *found) : *found);
+    }
   }
   costs = std::move(found);
   load_seconds.store(load_seconds.load() + now_seconds() - start);

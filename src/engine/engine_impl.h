@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <tuple>
 #include <utility>
 
@@ -73,8 +74,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
-  /// while there are too few free KV slots to measure in.
-  const CostTable* find_costs();
+  /// while there are too few free KV slots to measure in, and if measuring is asked to stop: the
+  /// next call then begins anew.
+  const CostTable* find_costs(const std::stop_token& stop = {});
   MeasuredRows measured_rows() const;
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.

@@ -15,14 +15,15 @@ SequenceClaim::SequenceClaim(Sequence::Impl& sequence) : taken_(sequence.generat
 }
 
 OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
-                   const GenerateOptions& options, PieceCallback callback)
+                   const GenerateOptions& options, PieceCallback callback,
+                   const std::stop_token& stop)
     : sequence_(std::move(sequence)),
       claim_(*sequence_),
       kept_{sequence_->idle_kv, sequence_->state.length()},
       callback_(std::move(callback)),
       state_(with_prompt(prompt, options)),
       prompt_tokens_(state_.length()),
-      request_(sequence_->engine, options),
+      request_(sequence_->engine, options, stop),
       start_(now_seconds()),
       run_(sequence_->engine, state_, request_, callback_) {
   run_.idle_kv = &sequence_->idle_kv;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -29,9 +30,11 @@ class SequenceClaim {
 /// Until it is finished, its end leaves the sequence as it was before.
 class OpenText {
  public:
-  /// Appends the prompt. Throws as Sequence::generate() does.
+  /// Appends the prompt. Throws as Sequence::generate() does. `stop` ends what comes before the
+  /// first step.
   OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
-           const GenerateOptions& options, PieceCallback callback);
+           const GenerateOptions& options, PieceCallback callback,
+           const std::stop_token& stop = {});
 
   /// For a Call, unless it has ended at once.
   TextRun& run() { return run_; }

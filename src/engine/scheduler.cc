@@ -6,6 +6,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/step.h"
+#include "engine/watched_passes.h"
 
 namespace coppice {
 namespace {
@@ -294,9 +295,8 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
   for (TextRun* const text : texts) {
     if (const auto prompt = text->draft_prompt(batch)) prompts_.push_back(*prompt);
   }
-  const auto prepared_before = engine_.device->preparations();
+  const WatchedPasses passes(*engine_.device);
   if (!prompts_.empty()) engine_.draft_runner->prefill(prompts_);
-  const bool as_later_ones = engine_.device->preparations() == prepared_before;
   double rows = 0.0;
   for (const DraftPrompt& prompt : prompts_) rows += prompt.rows;
   const double seconds = now_seconds() - start;
@@ -307,7 +307,7 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
       continue;
     }
     text->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0,
-                    as_later_ones ? rows : 0.0);
+                    passes.were_usual() ? rows : 0.0);
     if (text->goes_on_without_draft()) stepping_.push_back(text);
     ++prompt;
   }

@@ -25,7 +25,8 @@ bool values_positions(const Speculation& speculation) {
 
 }  // namespace
 
-SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& asked)
+SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& asked,
+                               const std::stop_token& stop)
     : options(asked) {
   {
     const Stopwatch timing(planning_seconds);
@@ -33,7 +34,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   }
   if (engine.draft.model == nullptr) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
-    costs = engine.find_costs();
+    costs = engine.find_costs(stop);
     // Without memory to measure in there is none to speculate in either.
     if (costs == nullptr) options.speculation = Plain{};
   }

@@ -1,6 +1,8 @@
 // What one generation asks for, settled before its text is looked at.
 #pragma once
 
+#include <stop_token>
+
 #include "engine/engine_impl.h"
 #include "engine/tree_plan.h"
 
@@ -9,11 +11,12 @@ namespace coppice {
 /// Checked options with everything derived from them.
 struct SettledRequest {
   /// Plans the trees and, for sizes chosen from costs, has the costs measured. Throws as
-  /// plan_trees() and Engine::Impl::find_costs() do.
-  SettledRequest(Engine::Impl& engine, const GenerateOptions& asked);
+  /// plan_trees() and Engine::Impl::find_costs() do. `stop` ends the measurement.
+  SettledRequest(Engine::Impl& engine, const GenerateOptions& asked,
+                 const std::stop_token& stop = {});
 
   /// As asked, but for what is settled: the policy (plain, too, without a draft and where costs
-  /// cannot be measured) and the acceptance rule.
+  /// cannot be measured, or were not to be) and the acceptance rule.
   GenerateOptions options;
   TreePlan plan;
   double planning_seconds = 0.0;

@@ -36,7 +36,7 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, std::span<const TextPlan> pla
       began_(now_seconds()),
       began_cpu_(thread_cpu_seconds()),
       taken_before_(processors_taken()),
-      prepared_before_(engine.device->preparations()) {
+      passes_(*engine.device) {
   parts_.reserve(plans.size());
   for (const TextPlan& plan : plans) {
     Part& part = parts_.emplace_back(Part{&plan});
@@ -174,8 +174,7 @@ StepWork Step::observe() {
     work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length() - gained);
     asked |= text.speculator.asks_for_the_clock();
   }
-  // A pass that was recorded, or chose its products' code, took many times what later ones will.
-  if (asked && engine_.device->preparations() == prepared_before_) {
+  if (asked && passes_.were_usual()) {
     engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
   }
   return work;

@@ -11,6 +11,7 @@
 #include "drafting/grow.h"
 #include "engine/step_plan.h"
 #include "engine/text_run.h"
+#include "engine/watched_passes.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
 
@@ -64,10 +65,10 @@ class Step {
   Engine::Impl& engine_;
   TreeJudge& judge_;
   std::vector<Part> parts_;
-  double texts_ = 0.0;            ///< that are judged
-  double began_, began_cpu_;      ///< on the clock, and of this thread's processor time
-  std::int64_t taken_before_;     ///< times that others had taken a processor from this process
-  std::int64_t prepared_before_;  ///< Device::preparations()
+  double texts_ = 0.0;         ///< that are judged
+  double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
+  std::int64_t taken_before_;  ///< times that others had taken a processor from this process
+  WatchedPasses passes_;
   TargetRunner::Pass pass_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "base/error.h"
@@ -37,15 +38,19 @@ bool is_cut(const LoadedModel& loaded, std::int32_t most_rows) {
   return now.rows < empty.rows || now.far < empty.far;
 }
 
+// Thrown between two passes.
+struct Stopped {};
+
 // Passes of one model over slots taken for the purpose.
 class ProbePasses {
  public:
   /// `sampling` may be null.
   ProbePasses(Model& model, KvPool& pool, std::unique_ptr<ProbeSampling> sampling,
-              std::int32_t most_rows)
+              std::int32_t most_rows, const std::stop_token& stop)
       : model_(model),
         pool_(pool),
         sampling_(std::move(sampling)),
+        stop_(stop),
         slots_(&pool),
         rows_(model.config()) {
     const Extent extent(model, pool.free_slots(), most_rows);
@@ -75,6 +80,7 @@ class ProbePasses {
 
  private:
   double pass(std::int32_t rows, std::int32_t prefix, std::int32_t logit_rows) {
+    if (stop_.stop_requested()) throw Stopped();
     const std::span<const KvSlot> slots = slots_.all();
     rows_.clear();
     rows_.add(slots.first(static_cast<std::size_t>(prefix)),
@@ -92,6 +98,7 @@ class ProbePasses {
   Model& model_;
   KvPool& pool_;
   std::unique_ptr<ProbeSampling> sampling_;
+  const std::stop_token& stop_;
   std::int32_t most_rows_ = 0, far_ = 0;
   KvSlots slots_;
   ProbeRows rows_;
@@ -248,14 +255,14 @@ void first_round(Rounds& rounds, ProbePasses& model, ProbePasses& other, Pass pa
 
 struct Probes {
   Probes(const LoadedModel& target_model, const LoadedModel& draft_model, DeviceSampler* sampler,
-         std::int32_t most_rows)
+         std::int32_t most_rows, const std::stop_token& stop)
       : target(*target_model.model, *target_model.pool,
                sampler
                    ? make_judge_probe(*sampler, target_model.model->config().vocab_size, most_rows)
                    : nullptr,
-               most_rows),
+               most_rows, stop),
         draft(*draft_model.model, *draft_model.pool,
-              sampler ? make_draw_probe(*sampler, most_rows) : nullptr, most_rows) {}
+              sampler ? make_draw_probe(*sampler, most_rows) : nullptr, most_rows, stop) {}
   ProbePasses target, draft;
 };
 
@@ -278,10 +285,11 @@ bool can_measure_all(const LoadedModel& target, const LoadedModel& draft,
   return can_measure(target, draft) && !is_cut(target, rows.pass) && !is_cut(draft, rows.pass);
 }
 
-CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, DeviceSampler* sampler,
-                        const MeasuredRows& rows, double budget_seconds) {
+std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedModel& draft,
+                                       DeviceSampler* sampler, const MeasuredRows& rows,
+                                       double budget_seconds, const std::stop_token& stop) try {
   const bool all = can_measure_all(target, draft, rows);
-  Probes probes(target, draft, sampler, rows.pass);
+  Probes probes(target, draft, sampler, rows.pass, stop);
   if (sampler != nullptr) probes.draft.warm_up_roots();
   // Large models load for many seconds: half a second more for costs that reach far enough.
   probes.target.seconds(1, probes.target.near());
@@ -315,11 +323,14 @@ CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, Dev
   table.first_draft =
       PassCosts(probes.draft.near(), probes.draft.far(), first_draft_rounds.points());
   return table;
+} catch (const Stopped&) {
+  return std::nullopt;
 }
 
 bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, const MeasuredRows& rows) {
-  Probes probes(target, draft, sampler, rows.pass);
+                 DeviceSampler* sampler, const MeasuredRows& rows,
+                 const std::stop_token& stop) try {
+  Probes probes(target, draft, sampler, rows.pass, stop);
   std::int32_t several = 1;  // a number of rows that was timed
   for (const auto& point : table.target.points()) {
     if (point.rows <= std::min(8, probes.target.most_rows())) several = point.rows;
@@ -348,6 +359,8 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
     if (most <= C::most_apart * least && most <= C::most_off && least >= 1.0 / C::most_off)
       return true;
   }
+  return false;
+} catch (const Stopped&) {
   return false;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <stop_token>
 
 #include "kernels/device_sampler.h"
 #include "models/loaded_model.h"
@@ -22,14 +24,18 @@ struct MeasuredRows {
 /// rounds, at least two, once it is all spent, or twice that while rounds still differ. If the
 /// device samples (`sampler` not null), passes are timed with drawing or judging behind them.
 /// Up to `rows.tree` rows sizes are measured closely; beyond, if several texts share passes, at a
-/// few points and one prefix.
-CostTable measure_costs(const LoadedModel& target, const LoadedModel& draft, DeviceSampler* sampler,
-                        const MeasuredRows& rows, double budget_seconds);
+/// few points and one prefix. If it is asked to stop, it does between two passes, and nothing comes
+/// of it.
+std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedModel& draft,
+                                       DeviceSampler* sampler, const MeasuredRows& rows,
+                                       double budget_seconds, const std::stop_token& stop = {});
 
 /// Whether a table agrees with a few passes of both models: costs against one another within a
 /// factor of 1.4, and all within 2. Takes about 10 ms of small models, up to 60 if it does not.
+/// False, too, if it is asked to stop.
 bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, const MeasuredRows& rows);
+                 DeviceSampler* sampler, const MeasuredRows& rows,
+                 const std::stop_token& stop = {});
 
 /// Whether the pools have free slots enough to measure in; and for all that is to be measured:
 /// else the table is cut (CostTable::cut).
