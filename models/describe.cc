@@ -2,13 +2,12 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
-#include "models/tokenizer/tokenizer.h"
+#include "models/model_folder.h"
 
 namespace coppice {
 namespace {
@@ -162,14 +161,12 @@ void describe_weights(const Checkpoint& checkpoint, Report& report) {
                              checkpoint.tensors(), " tensors, ", dtypes));
 }
 
-std::string vocabulary(const std::filesystem::path& dir, const ModelConfig& config) {
-  std::string text = config.vocab_size > 0 ? cat(grouped(config.vocab_size), " tokens, ") : "";
-  try {
-    const auto tokenizer = Tokenizer::load(dir);
-    return text + cat(tokenizer->file_kind(), " of ", grouped(tokenizer->pieces()), " pieces");
-  } catch (const Error& error) {
-    return text + cat("no usable tokenizer: ", error.what());
-  }
+std::string vocabulary(const ModelFolder& folder) {
+  const std::int64_t rows = folder.config.vocab_size;
+  const std::string text = rows > 0 ? cat(grouped(rows), " tokens, ") : "";
+  if (folder.tokenizer == nullptr) return cat(text, "no usable tokenizer: ", folder.no_tokenizer);
+  return cat(text, folder.tokenizer->file_kind(), " of ", grouped(folder.tokenizer->pieces()),
+             " pieces");
 }
 
 std::string token_list(const std::vector<TokenId>& tokens) {
@@ -181,30 +178,27 @@ std::string token_list(const std::vector<TokenId>& tokens) {
 }  // namespace
 
 ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype) {
-  const ModelConfig config = read_config(dir);
-  std::vector<std::string> obstacles = config.unsupported;
+  const ModelFolder folder(dir);
+  const ModelConfig& config = folder.config;
   Report report;
   report.line("folder", dir.string());
   report.line("architecture",
               cat(config.architecture.empty() ? "not named" : brief(config.architecture),
                   config.model_type.empty() ? "" : cat(" (", brief(config.model_type), ")")));
   if (config.head_dim > 0) describe_shape(config, kv_dtype, report);
-  report.line("vocabulary", vocabulary(dir, config));
+  report.line("vocabulary", vocabulary(folder));
   report.line("special tokens",
               cat("bos ", config.bos_token < 0 ? "none" : std::to_string(config.bos_token),
                   ", eos ", token_list(config.eos_tokens)));
-  try {
-    describe_weights(Checkpoint(dir), report);
-  } catch (const Error& error) {
-    obstacles.push_back(error.what());
+  if (folder.checkpoint) {
+    describe_weights(*folder.checkpoint, report);
+  } else {
     report.line("weights", "cannot be read");
   }
-  if (obstacles.empty()) {
-    report.line("coppice", "runs this model");
-  } else {
-    for (const std::string& obstacle : obstacles) report.line("cannot run", obstacle);
-  }
-  return {std::move(report).text(), obstacles.empty()};
+  const bool runs = folder.obstacles.empty();
+  if (runs) report.line("coppice", "runs this model");
+  for (const std::string& obstacle : folder.obstacles) report.line("cannot run", obstacle);
+  return {std::move(report).text(), runs};
 }
 
 }  // namespace coppice

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/mebibytes.h"
 #include "base/memory_limit.h"
-#include "models/checkpoint.h"
+#include "models/model_folder.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
 
@@ -65,12 +65,12 @@ struct WorkspaceSizes {
 
 class GraphModel final : public Model {
  public:
-  GraphModel(ModelConfig config, const Checkpoint& checkpoint, Device& device,
+  GraphModel(ModelConfig config, const StoredWeights& stored, Device& device,
              const ModelOptions& options, const LoadProgress& progress)
       : config_(std::move(config)),
         device_(device),
         options_(options),
-        weights_(load_weights(config_, checkpoint, device, options, progress)) {
+        weights_(load_weights(config_, stored, device, options, progress)) {
     for (const RopeSpec& rope : config_.ropes) {
       ropes_.push_back(make_rope_table(rope, options_.max_positions, device));
     }
@@ -310,10 +310,10 @@ ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
 }
 
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
-                    const Checkpoint& checkpoint, const ModelOptions& options,
+                    const StoredWeights& stored, const ModelOptions& options,
                     const Device& device) {
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
-  const std::int64_t weights = packed_bytes(config, checkpoint, device.compute_dtype());
+  const std::int64_t weights = packed_bytes(stored, device.compute_dtype());
   std::int64_t rope_bytes = 0;
   for (const RopeSpec& rope : config.ropes) {
     rope_bytes += static_cast<std::int64_t>(rope_table_bytes(rope, options.max_positions));
@@ -333,20 +333,16 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
                                    const ModelOptions& options, const LoadProgress& progress) {
-  ModelConfig config = read_config(dir);
-  if (!config.unsupported.empty()) {
-    throw_failure(cat(dir.string(), ": coppice cannot run this model: ", config.unsupported.front(),
-                      config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
-  }
-  const ModelOptions limits = resolved(options, config);
-  for (LayerSpec& layer : config.layer_specs) {
-    // Windows that no text outgrows need no plan of their own.
-    if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
-  }
   try {
-    const Checkpoint checkpoint(dir);
-    require_memory(dir, config, checkpoint, limits, device);
-    return std::make_unique<GraphModel>(std::move(config), checkpoint, device, limits, progress);
+    const ModelFiles files(dir);
+    ModelConfig config = files.config;
+    const ModelOptions limits = resolved(options, config);
+    for (LayerSpec& layer : config.layer_specs) {
+      // Windows that no text outgrows need no plan of their own.
+      if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
+    }
+    require_memory(dir, config, files.weights, limits, device);
+    return std::make_unique<GraphModel>(std::move(config), files.weights, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),
                       ": memory ran out while the model was loaded; free memory or "

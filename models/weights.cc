@@ -1,26 +1,19 @@
 #include "models/weights.h"
 
+#include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstring>
-#include <optional>
-#include <set>
+#include <span>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/finite.h"
 
 namespace coppice {
 namespace {
-
-std::optional<DType> float_type(const std::string& dtype) {
-  if (dtype == "F32") return DType::f32;
-  if (dtype == "F16") return DType::f16;
-  if (dtype == "BF16") return DType::bf16;
-  return std::nullopt;
-}
 
 float widened_f16(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
@@ -56,177 +49,78 @@ float rounded(double value, DType dtype) {
   return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(value, -exponent)), exponent));
 }
 
-/// What stands before a text model's own names, and before lm_head.
-struct Prefixes {
-  std::string_view model, head;
-};
-
-/// Models that see images, too, keep the text model under a name of its own.
-Prefixes prefixes_of(const Checkpoint& checkpoint) {
-  constexpr Prefixes text = {"model.", ""};
-  for (const Prefixes& found : {text, Prefixes{"language_model.model.", "language_model."},
-                                Prefixes{"model.language_model.", ""}}) {
-    if (checkpoint.find(cat(found.model, "embed_tokens.weight")) != nullptr) return found;
-  }
-  return text;
-}
-
-/// The name on disk of a tensor that parameter_shapes() calls `name`.
-std::string stored_name(const Prefixes& prefixes, const std::string& name) {
-  constexpr std::string_view model = "model.";
-  if (name.rfind(model, 0) == 0) return cat(prefixes.model, name.substr(model.size()));
-  return cat(prefixes.head, name);
-}
-
-/// Whether the layer that a name speaks of is one of the model's.
-bool is_in_layers(std::string_view name, std::int32_t layers) {
-  constexpr std::string_view begin = "layers.";
-  if (name.substr(0, begin.size()) != begin) return true;
-  name.remove_prefix(begin.size());
-  std::int32_t index = -1;
-  std::from_chars(name.data(), name.data() + name.size(), index);
-  return index < layers;
-}
-
-std::string shape_text(std::span<const std::uint64_t> shape) {
-  std::string text = "[";
-  for (const std::uint64_t extent : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(extent);
-  }
-  return text + "]";
-}
-
 class Loader {
  public:
-  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+  Loader(const ModelConfig& config, const StoredWeights& stored, Device& device,
          const ModelOptions& options, const LoadProgress& progress)
       : config_(config),
-        checkpoint_(checkpoint),
+        stored_(stored),
         device_(device),
         options_(options),
         progress_(progress),
-        prefixes_(prefixes_of(checkpoint)),
-        hidden_(config.hidden_size),
-        q_width_(std::int64_t{config.heads} * config.head_dim),
-        kv_width_(std::int64_t{config.kv_heads} * config.head_dim),
         parameters_(parameter_count(config)),
         bytes_expected_(2 * parameters_) {}
 
   ModelWeights load() {
     report();
-    require_known();
     std::size_t norms = 0;
-    for (const ParameterShape& parameter : parameter_shapes(config_)) {
-      if (!parameter.name.ends_with("norm.weight")) continue;
-      norms += place_size(parameter.elements());
-      weights_.bytes_read += static_cast<std::size_t>(parameter.elements()) * sizeof(float);
+    for (const auto& [name, tensor] : stored_.all()) {
+      if (!name.ends_with("norm.weight")) continue;
+      norms += place_size(tensor.stored->elements());
+      weights_.bytes_read += tensor.stored->elements() * sizeof(float);
     }
     weights_.norms = device_.allocate(norms * sizeof(float), "norm weights");
     const bool tied = config_.tie_word_embeddings;
-    weights_.head = linear({{tied ? "model.embed_tokens" : "lm_head", config_.vocab_size}}, hidden_,
-                           false, options_.max_logit_rows);
+    weights_.head = linear({tied ? "model.embed_tokens" : "lm_head"}, options_.max_logit_rows);
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
-    weights_.final_norm = norm("model.norm", hidden_);
-    checkpoint_.require_unchanged();  // else the weights may be of two versions
+    weights_.final_norm = norm("model.norm");
+    stored_.checkpoint().require_unchanged();  // else the weights may be of two versions
     if (progress_) progress_(1.0);
     return std::move(weights_);
   }
 
  private:
-  struct Part {
-    std::string name;  ///< without .weight or .bias
-    std::int64_t out_features;
-  };
-  struct Found {
-    std::string name;  ///< on disk
-    const SafetensorsFile* file;
-    const StoredTensor* tensor;
-    DType dtype;
+  using Tensor = StoredWeights::Tensor;
 
-    HostBytes bytes() const {
-      return HostBytes::Read(
-          [file = file, tensor = tensor](std::size_t offset, std::span<std::byte> to) {
-            file->read(*tensor, offset, to);
-          });
-    }
-  };
+  static HostBytes bytes_of(const Tensor& tensor) {
+    return HostBytes::Read(
+        [file = tensor.file, stored = tensor.stored](std::size_t offset, std::span<std::byte> to) {
+          file->read(*stored, offset, to);
+        });
+  }
 
   /// Norms begin at multiples of 256 bytes.
-  static std::size_t place_size(std::int64_t values) {
-    return (static_cast<std::size_t>(values) + 63) / 64 * 64;
-  }
+  static std::size_t place_size(std::uint64_t values) { return (values + 63) / 64 * 64; }
 
-  /// Tensors that the graph would not look at make another model than config.json describes. Layers
-  /// beyond the last one may be there: cut off by config.json, or made for other purposes.
-  void require_known() const {
-    std::set<std::string> known;
-    for (const ParameterShape& parameter : parameter_shapes(config_)) {
-      known.insert(stored_name(prefixes_, parameter.name));
-    }
-    for (const auto& [name, file] : checkpoint_.names()) {
-      const std::string_view text = name;
-      if (text.substr(0, prefixes_.model.size()) != prefixes_.model || known.count(name) != 0) {
-        continue;
-      }
-      if (text.ends_with(".rotary_emb.inv_freq")) continue;  // computed from config.json
-      if (!is_in_layers(text.substr(prefixes_.model.size()), config_.layers)) continue;
-      throw_failure(cat(checkpoint_.files()[file].name(), ": tensor ", name, " is no part of the ",
-                        config_.architecture,
-                        " that config.json describes; the two files do not belong together"));
-    }
-  }
-
-  Found find(const std::string& own_name, std::initializer_list<std::int64_t> shape) const {
-    const std::string name = stored_name(prefixes_, own_name);
-    const StoredTensor* tensor = checkpoint_.find(name);
-    if (tensor == nullptr) {
-      throw_failure(cat(checkpoint_.files().front().name(),
-                        checkpoint_.files().size() > 1 ? " and its sister files" : "", ": tensor ",
-                        name, " is missing; fetch the model again"));
-    }
-    const std::vector<std::uint64_t> wanted(shape.begin(), shape.end());
-    if (tensor->shape != wanted) {
-      throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name, " has the shape ",
-                        shape_text(tensor->shape), ", but config.json asks for ",
-                        shape_text(wanted), "; the two files do not belong together"));
-    }
-    const auto dtype = float_type(tensor->dtype);
-    if (!dtype) {
-      throw_failure(cat(checkpoint_.file_of(name).name(), ": tensor ", name, " has the dtype ",
-                        tensor->dtype, ", but coppice reads F32, F16 and BF16; convert it"));
-    }
-    return {name, &checkpoint_.file_of(name), tensor, *dtype};
-  }
-
-  [[noreturn]] static void refuse_non_finite(const Found& found) {
-    throw_failure(cat(found.file->name(), ": tensor ", found.name,
+  [[noreturn]] static void refuse_non_finite(const Tensor& tensor) {
+    throw_failure(cat(tensor.file->name(), ": tensor ", tensor.name,
                       " holds NaN or infinity; fetch the file again"));
   }
 
   /// The same bytes; reading them throws when one of their values is not finite. Blocks that are
   /// asked for hold whole values.
-  HostBytes checked(const Found& found) const {
-    return HostBytes::Read([this, found](std::size_t offset, std::span<std::byte> to) {
-      found.file->read(*found.tensor, offset, to);
-      if (options_.check_finite && has_non_finite(to, found.dtype)) refuse_non_finite(found);
+  HostBytes checked(const Tensor& tensor) const {
+    return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
+      tensor.file->read(*tensor.stored, offset, to);
+      if (options_.check_finite && has_non_finite(to, tensor.dtype)) refuse_non_finite(tensor);
     });
   }
 
-  static void read_through(const HostBytes& bytes, const Found& found) {
+  void read_through(const Tensor& tensor) const {
+    const HostBytes bytes = checked(tensor);
     constexpr std::uint64_t block = 1 << 20;
     std::vector<std::byte> some(block);
-    for (std::uint64_t begin = 0; begin < found.tensor->bytes; begin += block) {
-      const std::uint64_t count = std::min(block, found.tensor->bytes - begin);
+    for (std::uint64_t begin = 0; begin < tensor.stored->bytes; begin += block) {
+      const std::uint64_t count = std::min(block, tensor.stored->bytes - begin);
       bytes.read(begin, std::span(some).first(count));
     }
   }
 
-  void count(const Found& found) {
-    bytes_done_ += static_cast<std::int64_t>(found.tensor->bytes);
+  void count(const Tensor& tensor) {
+    bytes_done_ += static_cast<std::int64_t>(tensor.stored->bytes);
     bytes_expected_ =
-        std::max(bytes_expected_, parameters_ * static_cast<std::int64_t>(size_of(found.dtype)));
+        std::max(bytes_expected_, parameters_ * static_cast<std::int64_t>(size_of(tensor.dtype)));
   }
 
   void report() const {
@@ -236,46 +130,48 @@ class Loader {
     }
   }
 
-  std::vector<float> vector(const std::string& name, std::int64_t length) {
-    const Found found = find(name, {length});
-    count(found);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(found.tensor->bytes));
-    checked(found).read(0, bytes);
-    std::vector<float> values(static_cast<std::size_t>(length));
-    widen(bytes, found.dtype, values.data());
+  std::vector<float> vector(const Tensor& tensor) {
+    count(tensor);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.stored->bytes));
+    checked(tensor).read(0, bytes);
+    std::vector<float> values(static_cast<std::size_t>(tensor.stored->elements()));
+    widen(bytes, tensor.dtype, values.data());
     return values;
   }
 
-  const float* norm(const std::string& name, std::int64_t width) {
-    std::vector<float> values = vector(name + ".weight", width);
+  const float* norm(const std::string& name) {
+    std::vector<float> values = vector(stored_.at(name + ".weight"));
     if (config_.one_based_norms) {
       for (float& value : values) value += 1.0f;
     }
     float* place = weights_.norms.as<float>() + norms_placed_;
-    norms_placed_ += place_size(width);
+    norms_placed_ += place_size(values.size());
     device_.upload(place, values.data(), values.size() * sizeof(float));
     return place;
   }
 
-  std::unique_ptr<LinearWeights> linear(std::initializer_list<Part> parts, std::int64_t in_features,
-                                        bool with_bias, std::int32_t max_rows) {
+  /// Those of the names, without .weight and .bias, stacked.
+  std::unique_ptr<LinearWeights> linear(const std::vector<std::string>& names,
+                                        std::int32_t max_rows) {
     std::vector<LinearPart> stacked;
-    std::vector<Found> sources;
     std::vector<float> bias;
-    for (const Part& part : parts) {
-      const Found found = find(part.name + ".weight", {part.out_features, in_features});
-      count(found);
-      sources.push_back(found);
-      stacked.push_back({found.bytes(), found.dtype, part.out_features});
-      if (with_bias) {
-        const std::vector<float> values = vector(part.name + ".bias", part.out_features);
+    std::int64_t in_features = 0;
+    for (const std::string& name : names) {
+      const Tensor& weight = stored_.at(name + ".weight");
+      count(weight);
+      in_features = static_cast<std::int64_t>(weight.stored->shape[1]);
+      stacked.push_back(
+          {bytes_of(weight), weight.dtype, static_cast<std::int64_t>(weight.stored->shape[0])});
+      if (const Tensor* const added = stored_.find(name + ".bias")) {
+        const std::vector<float> values = vector(*added);
         bias.insert(bias.end(), values.begin(), values.end());
       }
     }
     auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
     if (options_.check_finite && packed->has_non_finite()) {
-      for (const Found& found : sources) read_through(checked(found), found);
-      throw_failure(cat(sources.front().file->name(), ": tensor ", sources.front().name,
+      for (const std::string& name : names) read_through(stored_.at(name + ".weight"));
+      const Tensor& first = stored_.at(names.front() + ".weight");
+      throw_failure(cat(first.file->name(), ": tensor ", first.name,
                         " or one stacked on it holds values beyond the "
                         "range of ",
                         name_of(device_.compute_dtype())));
@@ -291,62 +187,54 @@ class Loader {
     const std::string mlp = prefix + "mlp.";
     const std::int32_t rows = options_.max_rows;
     const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];
-    const std::int64_t ffn = config_.intermediate_size;
     LayerWeights layer;
-    layer.attention_norm = norm(prefix + "input_layernorm", hidden_);
+    layer.attention_norm = norm(prefix + "input_layernorm");
     if (spec.head_norms) {
-      layer.query_norm = norm(attention + "q_norm", config_.head_dim);
-      layer.key_norm = norm(attention + "k_norm", config_.head_dim);
+      layer.query_norm = norm(attention + "q_norm");
+      layer.key_norm = norm(attention + "k_norm");
     }
     // Where there are four norms, the name of Llama's second is that of another.
-    if (spec.output_norms) layer.attended_norm = norm(prefix + "post_attention_layernorm", hidden_);
+    if (spec.output_norms) layer.attended_norm = norm(prefix + "post_attention_layernorm");
     layer.ffn_norm = norm(
-        prefix + (spec.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
-        hidden_);
-    if (spec.output_norms) layer.fed_norm = norm(prefix + "post_feedforward_layernorm", hidden_);
+        prefix + (spec.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
+    if (spec.output_norms) layer.fed_norm = norm(prefix + "post_feedforward_layernorm");
     if (config_.fused_projections) {
-      layer.qkv = linear({{attention + "qkv_proj", q_width_ + 2 * kv_width_}}, hidden_,
-                         config_.qkv_bias, rows);
-      layer.gate_up = linear({{mlp + "gate_up_proj", 2 * ffn}}, hidden_, config_.mlp_bias, rows);
+      layer.qkv = linear({attention + "qkv_proj"}, rows);
+      layer.gate_up = linear({mlp + "gate_up_proj"}, rows);
     } else {
-      layer.qkv = linear({{attention + "q_proj", q_width_},
-                          {attention + "k_proj", kv_width_},
-                          {attention + "v_proj", kv_width_}},
-                         hidden_, config_.qkv_bias, rows);
-      layer.gate_up = linear({{mlp + "gate_proj", ffn}, {mlp + "up_proj", ffn}}, hidden_,
-                             config_.mlp_bias, rows);
+      layer.qkv = linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}, rows);
+      layer.gate_up = linear({mlp + "gate_proj", mlp + "up_proj"}, rows);
     }
-    layer.output = linear({{attention + "o_proj", hidden_}}, q_width_, config_.output_bias, rows);
-    layer.down = linear({{mlp + "down_proj", hidden_}}, ffn, config_.mlp_bias, rows);
+    layer.output = linear({attention + "o_proj"}, rows);
+    layer.down = linear({mlp + "down_proj"}, rows);
     weights_.layers.push_back(std::move(layer));
   }
 
   void load_embedding() {
-    const std::string name = "model.embed_tokens.weight";
-    const Found found = find(name, {config_.vocab_size, hidden_});
+    const Tensor& table = stored_.at("model.embed_tokens.weight");
     if (config_.scaled_embeddings) {
       // transformers rounds the factor to the type of the table.
-      weights_.embedding_scale = rounded(std::sqrt(static_cast<double>(hidden_)), found.dtype);
+      weights_.embedding_scale =
+          rounded(std::sqrt(static_cast<double>(config_.hidden_size)), table.dtype);
     }
     if (config_.tie_word_embeddings) {
       weights_.embedding = weights_.head->table(weights_.embedding_dtype);
       if (weights_.embedding != nullptr) return;
     }
-    if (!config_.tie_word_embeddings) count(found);  // else it counted as the head
-    const auto bytes = static_cast<std::size_t>(found.tensor->bytes);
-    weights_.embedding_dtype = found.dtype;
+    if (!config_.tie_word_embeddings) count(table);  // else it counted as the head
+    const auto bytes = static_cast<std::size_t>(table.stored->bytes);
+    weights_.embedding_dtype = table.dtype;
     weights_.embedding_copy = device_.allocate(bytes, "embedding table");
-    device_.upload(weights_.embedding_copy.data(), checked(found), bytes);
+    device_.upload(weights_.embedding_copy.data(), checked(table), bytes);
     weights_.embedding = weights_.embedding_copy.data();
   }
 
   const ModelConfig& config_;
-  const Checkpoint& checkpoint_;
+  const StoredWeights& stored_;
   Device& device_;
   const ModelOptions& options_;
   const LoadProgress& progress_;
-  const Prefixes prefixes_;
-  const std::int64_t hidden_, q_width_, kv_width_, parameters_;
+  const std::int64_t parameters_;
   std::size_t norms_placed_ = 0;
   std::int64_t bytes_done_ = 0;
   std::int64_t bytes_expected_;
@@ -355,27 +243,22 @@ class Loader {
 
 }  // namespace
 
-std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoint,
-                          DType compute_dtype) {
+std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   const auto bytes_of = [&](const StoredTensor& tensor) {
     if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);
     return static_cast<std::int64_t>(tensor.elements() * size_of(compute_dtype));
   };
-  const Prefixes prefixes = prefixes_of(checkpoint);
   std::int64_t bytes = 0;
-  for (const ParameterShape& parameter : parameter_shapes(config)) {
-    const StoredTensor* tensor = checkpoint.find(stored_name(prefixes, parameter.name));
-    if (tensor != nullptr) bytes += bytes_of(*tensor);
-  }
+  for (const auto& [name, tensor] : stored.all()) bytes += bytes_of(*tensor.stored);
   // Tied embeddings are kept twice: packed as the head, and as a table.
-  const StoredTensor* table = checkpoint.find(stored_name(prefixes, "model.embed_tokens.weight"));
-  if (config.tie_word_embeddings && table != nullptr) bytes += bytes_of(*table);
+  const bool tied = stored.find("lm_head.weight") == nullptr;
+  if (tied) bytes += bytes_of(*stored.at("model.embed_tokens.weight").stored);
   return bytes;
 }
 
-ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored, Device& device,
                           const ModelOptions& options, const LoadProgress& progress) {
-  return Loader(config, checkpoint, device, options, progress).load();
+  return Loader(config, stored, device, options, progress).load();
 }
 
 }  // namespace coppice

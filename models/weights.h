@@ -1,4 +1,4 @@
-// A model's weights: found in its files, checked against its config, packed for a device.
+// A model's weights: read from its files and packed for a device.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/model.h"
+#include "models/stored_weights.h"
 
 namespace coppice {
 
@@ -43,12 +43,11 @@ struct ModelWeights {
 
 /// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep the
 /// checkpoint's types.
-std::int64_t packed_bytes(const ModelConfig& config, const Checkpoint& checkpoint,
-                          DType compute_dtype);
+std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype);
 
-/// max_rows and max_logit_rows are the most rows of one product. Throws Error(failure) naming file
-/// and tensor: missing, unknown to the model, shape, dtype, NaN, or a file that changed meanwhile.
-ModelWeights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
+/// `stored` are those of this config. max_rows and max_logit_rows are the most rows of one product.
+/// Throws Error(failure) naming file and tensor: NaN, or a file that changed meanwhile.
+ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored, Device& device,
                           const ModelOptions& options, const LoadProgress& progress);
 
 }  // namespace coppice

@@ -82,8 +82,7 @@ std::string describe(const HostMemory& memory) {
 }
 
 [[noreturn]] void refuse_pair(const EngineOptions& options, const std::string& problem) {
-  throw_failure(
-      cat("draft ", quote(options.draft.string()), " does not fit the target: ", problem));
+  throw_failure(cat("draft ", quote(options.draft.string()), " ", problem));
 }
 
 int print_object(const EngineOptions& options) {
@@ -97,15 +96,21 @@ int print_object(const EngineOptions& options) {
   json = model_json(options.target, device->kv_dtype());
   json["machine"] = machine_json();
   const bool runs = json["runs"];
-  std::string problem;
-  if (!options.draft.empty()) {
+  std::string problem, shortage;
+  if (runs && !options.draft.empty()) {
     problem = pair_problem(options);
     json["pair"] = {{"fits", problem.empty()}};
     if (!problem.empty()) json["pair"]["error"] = problem;
   }
   if (runs && problem.empty()) {
-    json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
-                                                  : to_json(plan_memory(options, *device));
+    try {
+      json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
+                                                    : to_json(plan_memory(options, *device));
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::usage) throw;
+      shortage = error.what();
+      json["memory"] = {{"error", shortage}};
+    }
   }
   write_out(json_line(json));
   if (!runs) {
@@ -113,6 +118,7 @@ int print_object(const EngineOptions& options) {
                       ": coppice cannot run it; \"cannot_run\" says why"));
   }
   if (!problem.empty()) refuse_pair(options, problem);
+  if (!shortage.empty()) throw_failure(shortage);
   return 0;
 }
 
@@ -168,7 +174,7 @@ int info(const std::vector<std::string>& arguments) {
   const std::string problem = options.draft.empty() ? "" : pair_problem(options);
   if (!options.draft.empty()) {
     text += line("pair", problem.empty() ? "token ids mean the same to draft and target"
-                                         : cat("does not fit: ", printable(problem)));
+                                         : printable(problem));
   }
   text += line("on the CPU", describe_cpu_types(options.target, cpu_type(options.cpu_dtype))) +
           line("--cpu-dtype bf16", describe_cpu_bf16());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -17,9 +16,8 @@
 #include "engine/shared_vocabulary.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
-#include "models/checkpoint.h"
 #include "models/config.h"
-#include "models/tokenizer/tokenizer.h"
+#include "models/model_folder.h"
 #include "models/weights.h"
 
 namespace coppice::cli {
@@ -27,8 +25,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json weights_json(const std::filesystem::path& dir) {
-  const Checkpoint checkpoint(dir);
+Json weights_json(const ModelFolder& folder) {
+  if (!folder.checkpoint) return {{"error", folder.no_checkpoint}};
+  const Checkpoint& checkpoint = *folder.checkpoint;
   std::uint64_t bytes = 0;
   for (const SafetensorsFile& file : checkpoint.files()) bytes += file.size();
   std::map<std::string, std::uint64_t> elements;
@@ -42,54 +41,56 @@ Json weights_json(const std::filesystem::path& dir) {
           {"elements", elements}};
 }
 
-Json tokenizer_json(const std::filesystem::path& dir) {
-  try {
-    const auto tokenizer = Tokenizer::load(dir);
-    return {{"file", tokenizer->file_kind()}, {"pieces", tokenizer->pieces()}};
-  } catch (const Error& error) {
-    return {{"error", error.what()}};
-  }
+Json tokenizer_json(const ModelFolder& folder) {
+  if (folder.tokenizer == nullptr) return {{"error", folder.no_tokenizer}};
+  return {{"file", folder.tokenizer->file_kind()}, {"pieces", folder.tokenizer->pieces()}};
+}
+
+Json folder_json(const std::filesystem::path& dir, const std::vector<std::string>& obstacles) {
+  return {{"folder", dir.string()}, {"runs", obstacles.empty()}, {"cannot_run", obstacles}};
 }
 
 }  // namespace
 
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device) {
-  const ModelConfig target = read_config(options.target);
-  std::optional<ModelConfig> draft;
-  if (!options.draft.empty()) draft = read_config(options.draft);
+  const ModelFiles target_files(options.target);
+  std::optional<ModelFiles> draft_files;
+  if (!options.draft.empty()) draft_files.emplace(options.draft);
+  const ModelConfig& target = target_files.config;
+  const ModelConfig* const draft = draft_files ? &draft_files->config : nullptr;
   const DType type = cpu_type(options.cpu_dtype), kv_type = device.kv_dtype();
   HostMemory memory;
-  memory.target_weights = packed_bytes(target, Checkpoint(options.target), type);
-  if (draft) memory.draft_weights = packed_bytes(*draft, Checkpoint(options.draft), type);
+  memory.target_weights = packed_bytes(target_files.weights, type);
+  if (draft_files) memory.draft_weights = packed_bytes(draft_files->weights, type);
   memory.available = available_memory();
   memory.kv_tokens = plan_host_kv(
-      options, target, draft ? &*draft : nullptr, kv_type,
+      options, target, draft, kv_type,
       std::max<std::int64_t>(0, memory.available - memory.target_weights - memory.draft_weights));
   memory.kv = memory.kv_tokens.target * kv_bytes_per_token(target, kv_type) +
               (draft ? memory.kv_tokens.draft * kv_bytes_per_token(*draft, kv_type) : 0);
   memory.rotary = rope_bytes(target, options) + (draft ? rope_bytes(*draft, options) : 0);
   EngineOptions settled = options;
   settled.max_batch_rows = plan_host_rows(options, memory.available);
-  memory.logits = logit_bytes(settled, target, draft ? &*draft : nullptr);
+  memory.logits = logit_bytes(settled, target, draft);
   memory.sequences = options.max_sequences;
   memory.batch_rows = settled.max_batch_rows;
   return memory;
 }
 
 std::string pair_problem(const EngineOptions& options) {
-  const ModelConfig target = read_config(options.target), draft = read_config(options.draft);
-  if (!draft.unsupported.empty()) {
-    return cat("coppice cannot run the draft: ", draft.unsupported.front());
-  }
-  std::unique_ptr<Tokenizer> tokenizer;
+  const std::int64_t target_rows = read_config(options.target).vocab_size;
+  std::int64_t draft_rows = 0;
   try {
-    tokenizer = Tokenizer::load(options.target);
-  } catch (const Error&) {  // is reported with the target
-  }
-  try {
-    require_shared_vocabulary(options, tokenizer.get(), target.vocab_size, draft.vocab_size);
+    draft_rows = ModelFiles(options.draft).config.vocab_size;
   } catch (const Error& error) {
-    return error.what();
+    return cat("cannot be run: ", error.what());
+  }
+  std::string ignored;  // is reported with the target
+  const auto tokenizer = load_model_tokenizer(options.target, target_rows, ignored);
+  try {
+    require_shared_vocabulary(options, tokenizer.get(), target_rows, draft_rows);
+  } catch (const Error& error) {
+    return cat("does not fit the target: ", error.what());
   }
   return "";
 }
@@ -106,19 +107,16 @@ Json machine_json() {
 }
 
 Json model_json(const std::filesystem::path& dir, DType kv_dtype) {
-  const ModelConfig config = read_config(dir);
-  std::vector<std::string> obstacles = config.unsupported;
-  Json weights;
+  std::optional<ModelFolder> found;
   try {
-    weights = weights_json(dir);
+    found.emplace(dir);
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
-    weights = {{"error", error.what()}};
+    return folder_json(dir, {error.what()});
   }
-  Json json = {{"folder", dir.string()},
-               {"runs", obstacles.empty()},
-               {"cannot_run", obstacles},
-               {"architecture", config.architecture},
+  const ModelFolder& folder = *found;
+  const ModelConfig& config = folder.config;
+  Json json = folder_json(dir, folder.obstacles);
+  json.update({{"architecture", config.architecture},
                {"model_type", config.model_type},
                {"layers", config.layers},
                {"hidden_size", config.hidden_size},
@@ -126,7 +124,7 @@ Json model_json(const std::filesystem::path& dir, DType kv_dtype) {
                {"kv_heads", config.kv_heads},
                {"head_dim", config.head_dim},
                {"context_length", config.context_length},
-               {"vocab_size", config.vocab_size}};
+               {"vocab_size", config.vocab_size}});
   if (config.unsupported.empty()) {
     json["parameters"] = parameter_count(config);
     json["tied_embeddings"] = config.tie_word_embeddings;
@@ -135,8 +133,8 @@ Json model_json(const std::filesystem::path& dir, DType kv_dtype) {
   }
   json["bos_token"] = config.bos_token < 0 ? Json() : Json(config.bos_token);
   json["eos_tokens"] = config.eos_tokens;
-  json["tokenizer"] = tokenizer_json(dir);
-  json["weights"] = std::move(weights);
+  json["tokenizer"] = tokenizer_json(folder);
+  json["weights"] = weights_json(folder);
   return json;
 }
 

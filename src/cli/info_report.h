@@ -24,11 +24,12 @@ struct HostMemory {
 /// Throws Error(failure) if the KV memory does not fit.
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device);
 
-/// Why the options' draft cannot help their target, "" if it can. Throws Error(failure) if one of
-/// the configs cannot be read.
+/// Why the options' draft cannot help their target, which can be run: the end of a sentence that
+/// the draft begins; "" if it can.
 std::string pair_problem(const EngineOptions& options);
 
 nlohmann::ordered_json machine_json();
+/// Of a folder that cannot be read, too: why.
 nlohmann::ordered_json model_json(const std::filesystem::path& dir, DType kv_dtype);
 nlohmann::ordered_json to_json(const HostMemory& memory);
 nlohmann::ordered_json to_json(const MemoryPlan& plan);

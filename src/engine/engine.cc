@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/memory_limit.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
@@ -16,6 +15,7 @@
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
 #include "engine/text_stream.h"
+#include "models/model_folder.h"
 
 namespace coppice {
 const char* version() { return COPPICE_VERSION; }
@@ -91,18 +91,7 @@ Engine Engine::load(const EngineOptions& asked) {
   }
   impl->target.model = load_model(options, ModelRole::target, device);
   const ModelConfig& config = impl->target.model->config();
-  try {
-    impl->tokenizer = Tokenizer::load(options.target);
-  } catch (const Error& error) {
-    // Token ids still work; a text prompt will say why it does not.
-    if (!is_there(options.target / "tokenizer.json") && Tokenizer::is_in(options.target)) throw;
-    impl->no_tokenizer = error.what();
-  }
-  if (impl->tokenizer && impl->tokenizer->vocabulary_pieces() > config.vocab_size) {
-    throw_failure(cat("target ", quote(options.target.string()), ": its tokenizer has ",
-                      impl->tokenizer->vocabulary_pieces(), " pieces, its model only ",
-                      config.vocab_size, " vocabulary rows; the files do not belong together"));
-  }
+  impl->tokenizer = load_model_tokenizer(options.target, config.vocab_size, impl->no_tokenizer);
   if (!options.draft.empty()) {
     impl->draft.model = load_model(options, ModelRole::draft, device);
     require_shared_vocabulary(options, impl->tokenizer.get(), config.vocab_size,

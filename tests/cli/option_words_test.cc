@@ -1,7 +1,6 @@
 // How options may be spelt, and what is said of those that are not.
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -144,101 +143,6 @@ TEST_F(OptionWords, AFileIsNoModelFolder) {
   expect_error("generate --chat -p x --draft none -m '" + folder("none") + "'", 1,
                "no such folder");
   refused("model.bin", "a file, not a folder; name a Hugging Face model folder");
-}
-
-TEST_F(OptionWords, InfoSaysWhetherADraftFits) {
-  const std::string target = "'" + (stories() / "target").string() + "'",
-                    draft = "'" + (stories() / "draft").string() + "'";
-  const Result fits = run("info " + target + " --draft " + draft);
-  EXPECT_EQ(fits.code, 0) << fits.err;
-  EXPECT_NE(fits.out.find("\npair            token ids mean the same to draft and target\n"),
-            std::string::npos)
-      << fits.out;
-  EXPECT_EQ(run("info -m " + target + " -md " + draft + " --kv-tokens 512").code, 0);
-  const Result none = run("info --target " + target + " --draft none");
-  EXPECT_EQ(none.code, 0) << none.err;
-  EXPECT_EQ(none.out.find("\npair "), std::string::npos);
-
-  TinyModel model;  // of 96 tokens, without a tokenizer
-  write_tiny_model(folder("tiny"), model);
-  const std::string pair = "info " + target + " --draft '" + folder("tiny") + "'";
-  const Result differs = run(pair), json = run(pair + " --format json");
-  for (const Result& r : {differs, json}) {
-    EXPECT_EQ(r.code, 1);
-    EXPECT_NE(r.err.find("does not fit the target: "), std::string::npos) << r.err;
-    EXPECT_NE(r.err.find("its vocabulary has 96 rows, the target's has 4096"), std::string::npos);
-  }
-  EXPECT_NE(differs.out.find("\npair            does not fit: draft "), std::string::npos);
-  const nlohmann::json said = nlohmann::json::parse(json.out);
-  EXPECT_FALSE(said.at("pair").at("fits"));
-  EXPECT_NE(said.at("pair").at("error").get<std::string>().find("4096"), std::string::npos);
-
-  expect_error("info --draft " + draft, 2, "needs a target");
-  expect_error("info " + target + " -m " + target, 2, "one model folder");
-  expect_error("info " + target + " --draft '" + folder("nowhere") + "' --format json", 1,
-               "no such folder");
-}
-
-TEST_F(OptionWords, InfoAsJsonSaysWhatTheTextSays) {
-  using Json = nlohmann::json;
-  const std::string options = "info '" + (stories() / "target").string() + "' --draft '" +
-                              (stories() / "draft").string() + "' --kv-tokens 512 --parallel 3 ";
-  const Result text = run(options), json_text = run(options + "--format json");
-  ASSERT_EQ(json_text.code, 0) << json_text.err;
-  const Json json = Json::parse(json_text.out);
-  const auto says = [&](const std::string& line) {
-    EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
-  };
-  const auto number = [&](const char* name) {
-    return std::to_string(json.at(name).get<std::int64_t>());
-  };
-  says("folder          " + json.at("folder").get<std::string>() + "\n");
-  says("architecture    " + json.at("architecture").get<std::string>() + " (" +
-       json.at("model_type").get<std::string>() + ")\n");
-  says("layers          " + number("layers") + ", hidden " + number("hidden_size"));
-  says("attention       " + number("heads") + " heads of " + number("head_dim") + ", " +
-       number("kv_heads") + " KV head");
-  EXPECT_EQ(json.at("context_length"), 512);
-  says("context         512 tokens");
-  EXPECT_EQ(json.at("vocab_size"), 4096);
-  EXPECT_TRUE(json.at("runs"));
-  EXPECT_TRUE(json.at("cannot_run").empty());
-  says("runs this model");
-  says(json.at("tokenizer").at("file").get<std::string>() + " of 4,096 pieces");
-  says("bos " + number("bos_token") + ", eos " +
-       std::to_string(json.at("eos_tokens").at(0).get<int>()));
-  says(std::to_string(json.at("weights").at("tensors").get<int>()) + " tensors, BF16");
-  EXPECT_EQ(json.at("weights").at("elements").size(), 1u);
-  EXPECT_GE(json.at("weights").at("elements").at("BF16"), json.at("parameters"));
-  says("processor       " + json.at("machine").at("processor").get<std::string>() + ", " +
-       std::to_string(json.at("machine").at("threads").get<int>()) + " threads");
-  const Json& memory = json.at("memory");
-  std::int64_t sum = 0;
-  for (const Json& use : memory.at("uses")) sum += use.at("bytes").get<std::int64_t>();
-  EXPECT_EQ(memory.at("bytes"), sum);
-  EXPECT_EQ(memory.at("kv_tokens"), 512);
-  says("KV of 512 tokens");
-  says("up to 3 texts, " + std::to_string(memory.at("batch_rows").get<int>()) + " rows");
-  EXPECT_EQ(memory.at("sequences"), 3);
-  EXPECT_EQ(memory.at("uses").at(2).at("bytes").get<std::int64_t>() % (512 * 2), 0);
-
-  const Json machine = Json::parse(run("info --format json").out);
-  EXPECT_EQ(machine.size(), 1u);
-  EXPECT_EQ(machine.at("machine").at("processor"), json.at("machine").at("processor"));
-  EXPECT_EQ(machine.at("machine").contains("gpu_not_used"), !machine.at("machine").at("gpu"));
-
-  // A folder that cannot be run.
-  TinyModel model;
-  write_tiny_model(folder("tiny"), model);
-  std::ofstream(folder("tiny") + "/config.json") << R"({"architectures": ["MambaForCausalLM"]})";
-  const Result refused = run("info '" + folder("tiny") + "' --format json");
-  EXPECT_EQ(refused.code, 1);
-  EXPECT_NE(refused.err.find("\"cannot_run\" says why"), std::string::npos) << refused.err;
-  const Json why = Json::parse(refused.out);
-  EXPECT_FALSE(why.at("runs"));
-  EXPECT_FALSE(why.at("cannot_run").empty());
-  EXPECT_TRUE(why.at("tokenizer").contains("error"));
-  EXPECT_FALSE(why.contains("memory"));
 }
 
 }  // namespace

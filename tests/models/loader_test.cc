@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
 #include "models/model.h"
+#include "models/model_folder.h"
 #include "reference/naive_device.h"
 #include "reference/tiny_model.h"
 
@@ -203,6 +205,60 @@ TEST_F(Loader, NamesFilesThatAreMissingOrCut) {
   expect(refusal(), {"neither model.safetensors"});
   fs::remove(dir_ / "config.json");
   expect(refusal(), {"config.json"});
+}
+
+// `coppice info` says what loading would, without reading the tensors.
+TEST_F(Loader, HeadersTellWhatIsRefused) {
+  const auto weights = dir_ / "model.safetensors";
+  const auto expect_told = [&](const char* what) {
+    const std::string loading = refusal();
+    EXPECT_NE(loading.find(what), loading.npos) << loading;
+    const ModelFolder folder(dir_);
+    ASSERT_EQ(folder.obstacles.size(), 1u) << what;
+    EXPECT_EQ(folder.obstacles.front(), loading);
+    EXPECT_EQ(describe_model(dir_).runs, false);
+  };
+  EXPECT_TRUE(ModelFolder(dir_).obstacles.empty());
+  rewrite([](auto& tensor) { return tensor.name != "model.norm.weight"; });
+  expect_told("is missing");
+  rewrite([](auto& tensor) {
+    if (tensor.name == "model.layers.1.mlp.up_proj.weight")
+      std::swap(tensor.shape[0], tensor.shape[1]);
+    return true;
+  });
+  expect_told("config.json asks for");
+  rewrite([](auto& tensor) {
+    if (tensor.name == "lm_head.weight") tensor.dtype = "I32";
+    return true;
+  });
+  expect_told("I32");
+  auto tensors = tiny_model_tensors(spec_);
+  tensors.push_back({"model.layers.1.mlp.gate_proj.bias", "F32", {1}, "1234"});
+  write_file(weights, safetensors_bytes(tensors));
+  expect_told("no part of the LlamaForCausalLM");
+  fs::resize_file(weights, fs::file_size(weights) - 1);
+  expect_told("truncated");
+  EXPECT_FALSE(ModelFolder(dir_).no_checkpoint.empty());
+  fs::remove(weights);
+  expect_told("neither model.safetensors");
+}
+
+TEST_F(Loader, ATokenizerThatDoesNotBelongIsTold) {
+  EXPECT_NE(ModelFolder(dir_).no_tokenizer, "");
+  write_file(dir_ / "tokenizer.json", "{}");
+  EXPECT_TRUE(ModelFolder(dir_).obstacles.empty()) << "token ids still work";
+  fs::remove(dir_ / "tokenizer.json");
+  write_file(dir_ / "tokenizer.model", "no model");
+  ASSERT_EQ(ModelFolder(dir_).obstacles.size(), 1u);
+  EXPECT_EQ(ModelFolder(dir_).obstacles.front(), ModelFolder(dir_).no_tokenizer);
+  fs::remove(dir_ / "tokenizer.model");
+  TinyModel few = spec_;
+  few.vocab_size = 16;
+  write_tiny_model(dir_, few);
+  fs::copy_file(fs::path(COPPICE_SOURCE_DIR) / "models/stories/target/tokenizer.model",
+                dir_ / "tokenizer.model");
+  ASSERT_EQ(ModelFolder(dir_).obstacles.size(), 1u);
+  expect(ModelFolder(dir_).obstacles.front(), {"4096 pieces", "only 16 vocabulary rows"});
 }
 
 TEST_F(Loader, SaysWhatItCannotRun) {

@@ -1,0 +1,62 @@
+#include "models/model_folder.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelConfig supported_config(const fs::path& dir) {
+  ModelConfig config = read_config(dir);
+  if (config.unsupported.empty()) return config;
+  throw_failure(cat(dir.string(), ": coppice cannot run this model: ", config.unsupported.front(),
+                    config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const fs::path& dir)
+    : config(supported_config(dir)), checkpoint(dir), weights(config, checkpoint) {}
+
+std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_t vocab_rows,
+                                                std::string& why_not) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = Tokenizer::load(dir);
+  } catch (const Error& error) {
+    // Token ids still work; a text prompt will say why it does not.
+    if (!is_there(dir / "tokenizer.json") && Tokenizer::is_in(dir)) throw;
+    why_not = error.what();
+  }
+  if (tokenizer && tokenizer->vocabulary_pieces() > vocab_rows) {
+    throw_failure(cat("target ", quote(dir.string()), ": its tokenizer has ",
+                      tokenizer->vocabulary_pieces(), " pieces, its model only ", vocab_rows,
+                      " vocabulary rows; the files do not belong together"));
+  }
+  return tokenizer;
+}
+
+ModelFolder::ModelFolder(const fs::path& dir)
+    : config(read_config(dir)), obstacles(config.unsupported) {
+  const bool known = obstacles.empty();  // else neither tensors nor rows are
+  try {
+    checkpoint.emplace(dir);
+    if (known) StoredWeights(config, *checkpoint);
+  } catch (const Error& error) {
+    obstacles.emplace_back(error.what());
+    if (!checkpoint) no_checkpoint = error.what();
+  }
+  try {
+    constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+    tokenizer = load_model_tokenizer(dir, known ? config.vocab_size : any, no_tokenizer);
+  } catch (const Error& error) {
+    obstacles.emplace_back(error.what());
+    no_tokenizer = error.what();
+  }
+}
+
+}  // namespace coppice

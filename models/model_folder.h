@@ -1,0 +1,49 @@
+// What a model folder holds, before any tensor's bytes are read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/checkpoint.h"
+#include "models/config.h"
+#include "models/stored_weights.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace coppice {
+
+/// A model that can be loaded: its config, and weights that agree with it.
+struct ModelFiles {
+  /// Throws Error(failure) for all that Model::load() refuses but values of tensors and memory.
+  explicit ModelFiles(const std::filesystem::path& dir);
+  ModelFiles(const ModelFiles&) = delete;
+  ModelFiles& operator=(const ModelFiles&) = delete;
+
+  const ModelConfig config;
+  const Checkpoint checkpoint;
+  const StoredWeights weights;
+};
+
+/// The tokenizer of a model that has `vocab_rows` rows of vocabulary. Null if only token ids work
+/// with it, and `why_not` says why. Throws Error(failure) if not even they do: the files do not
+/// belong together, or tokenizer.model, which is the only one, is broken.
+std::unique_ptr<Tokenizer> load_model_tokenizer(const std::filesystem::path& dir,
+                                                std::int64_t vocab_rows, std::string& why_not);
+
+/// A folder that may be wrong, for descriptions.
+struct ModelFolder {
+  /// Throws Error(failure) if config.json cannot be read.
+  explicit ModelFolder(const std::filesystem::path& dir);
+
+  ModelConfig config;
+  std::optional<Checkpoint> checkpoint;
+  std::string no_checkpoint;  ///< why it cannot be opened
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string no_tokenizer;            ///< why there is none
+  std::vector<std::string> obstacles;  ///< why it cannot be a target; empty: it can
+};
+
+}  // namespace coppice
