@@ -312,6 +312,7 @@ int generate_batch(const po::variables_map& given) {
 
   Run run(batch, output, stderr_is_terminal() ? 0.0 : every);
   if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
+  tell_of_plain(given, batch.engine);
   tell_of_equal_samples(batch);
   if (there > 0) tell(cat(there, " of ", texts, " texts are there already"));
   if (there < texts) {

@@ -182,10 +182,7 @@ int chat(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   progress.clear();
   if (!engine.has_tokenizer()) engine.detokenize({});  // throws, and says why there is none
-  if (values.count("target") != 0 && values.count("draft") == 0 &&
-      !std::holds_alternative<Plain>(request.speculation)) {
-    tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
-  }
+  tell_of_plain(values, engine_request);
   if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
   if (stderr_is_terminal()) std::cerr << chat_commands << std::flush;
 

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
+#include "cli/other_names.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {
@@ -18,13 +19,19 @@ std::string joined(const std::vector<std::string>& words, const char* between = 
   return text;
 }
 
-/// All ways to write an option of a command: "--target", "-m".
+/// All ways to write an option of a command: "--target", "-m", "--model".
 std::vector<std::string> spellings(const std::string& name) {
-  std::vector<std::string> all = {"--" + name};
-  for (const auto& [alias, long_name] : option_aliases) {
-    if (name == long_name) all.emplace_back(alias);
-  }
+  std::vector<std::string> all = aliases_of(name);
+  all.insert(all.begin(), "--" + name);
   return all;
+}
+
+/// Those that are offered: others' long names would crowd the list.
+std::vector<std::string> offered(const std::string& name) {
+  std::vector<std::string> some = spellings(name);
+  std::erase_if(
+      some, [&](const std::string& word) { return word.starts_with("--") && word != "--" + name; });
+  return some;
 }
 
 // --- bash -------------------------------------------------------------------------------------
@@ -42,11 +49,11 @@ std::string bash_command(const Command& command) {
   std::vector<std::string> options = {"--help"};
   std::string cases;
   for (const auto& option : help.options.options()) {
-    const std::vector<std::string> names = spellings(option->long_name());
+    const std::vector<std::string> names = offered(option->long_name());
     options.insert(options.end(), names.begin(), names.end());
     if (value_name(*option).empty()) continue;
-    cases +=
-        cat("        ", joined(names, "|"), ")", bash_values(values_of(*option)), " return ;;\n");
+    cases += cat("        ", joined(spellings(option->long_name()), "|"), ")",
+                 bash_values(values_of(*option)), " return ;;\n");
   }
   std::string text = cat("    ", shell_word(command.name), ")\n");
   if (!cases.empty()) text += cat("      case $previous in\n", cases, "      esac\n");
@@ -127,7 +134,7 @@ std::string zsh_command(const Command& command) {
   std::string text = cat("    ", shell_word(command.name), ")\n      _arguments -S \\\n");
   for (const auto& option : help.options.options()) {
     const std::string name = value_name(*option);
-    for (const std::string& spelling : spellings(option->long_name())) {
+    for (const std::string& spelling : offered(option->long_name())) {
       text += cat("        '*", spelling, spelling.starts_with("--") && !name.empty() ? "=" : "",
                   "[", zsh_text(option->description()), "]");
       if (!name.empty()) text += cat(":", zsh_text(name), ":", zsh_values(values_of(*option)));

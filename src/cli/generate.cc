@@ -143,10 +143,7 @@ int generate(const std::vector<std::string>& arguments) {
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
-  if (values.count("target") != 0 && values.count("draft") == 0 &&
-      !std::holds_alternative<Plain>(request.speculation)) {
-    tell("no draft model was given: plain decoding (--draft DIR speeds it up)");
-  }
+  tell_of_plain(values, engine_request);
 
   if (conversation) {
     prompt.tokens = tokens_of(engine, chat_text, conversation->raw(), request.add_bos);

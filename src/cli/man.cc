@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/other_names.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {
@@ -77,9 +78,7 @@ std::string command_page(const Command& command) {
   text += ".SH OPTIONS\n";
   for (const auto& option : help.options.options()) {
     std::string names;
-    for (const auto& [alias, name] : option_aliases) {
-      if (name == option->long_name()) names += cat(alias, ", ");
-    }
+    for (const std::string& alias : aliases_of(option->long_name())) names += cat(alias, ", ");
     text += entry(cat(names, "--", option->long_name()), value_name(*option),
                   option->description() + default_of(*option));
   }

@@ -198,6 +198,13 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   EngineOptions options;
   const bool plain = std::holds_alternative<Plain>(speculation);
   const std::string draft = text_in(values, "draft");
+  // What llama.cpp's option of this name takes.
+  const bool is_number = !draft.empty() && draft.find_first_not_of("0123456789") == draft.npos;
+  std::error_code ignored;
+  if (is_number && !fs::exists(draft, ignored)) {
+    throw_usage(cat("--draft ", draft, ": it names the draft's folder; --tree-size ", draft,
+                    " sets the number of draft tokens"));
+  }
   if (values.count("target") == 0) {
     if (values.count("draft") != 0 && draft != "none") {
       throw_usage("--draft was given without --target; give both, or neither for the shipped pair");
@@ -230,6 +237,34 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   options.cost_cache = values.count("no-cost-cache") == 0;
   options.max_tree_size = tree_room(speculation);
   return options;
+}
+
+void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {
+  if (!engine.draft.empty()) return;
+  const bool asked = text_in(values, "policy") == name_of(Policy::none),
+             refused = text_in(values, "draft") == "none";
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (values.count(name) == 0 || values[name].defaulted()) return;
+    if (name == "policy" && asked) return;
+    if (name == "acceptance") return;  // says which random numbers choose plain text, too
+    names.push_back("--" + name);
+  };
+  const po::options_description drafting = drafting_options();
+  for (const auto& option : drafting.options()) add(option->long_name());
+  add("cost-table");
+  add("no-cost-cache");
+  std::string without_effect;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    without_effect += cat(i == 0 ? "" : i + 1 < names.size() ? ", " : " and ", names[i]);
+  }
+  if (!names.empty()) without_effect += names.size() == 1 ? " has no effect" : " have no effect";
+  if (!asked && !refused) {
+    tell(cat("no draft model was given: plain decoding (--draft DIR speeds it up)",
+             names.empty() ? "" : "; ", without_effect));
+  } else if (!names.empty()) {
+    tell(cat(without_effect, " with ", asked ? "--policy none" : "--draft none"));
+  }
 }
 
 std::int32_t tree_room(const Speculation& speculation) {

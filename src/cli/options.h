@@ -5,7 +5,6 @@
 #include <boost/program_options.hpp>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -60,17 +59,6 @@ struct CommandHelp {
 /// Of a command that takes the words after its name.
 CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments));
 
-/// Other spellings of options, of every command that has these.
-inline constexpr std::array<std::pair<const char*, const char*>, 8> option_aliases = {
-    {{"-m", "target"},
-     {"-md", "draft"},
-     {"-p", "prompt"},
-     {"-f", "prompt-file"},
-     {"-n", "max-new-tokens"},
-     {"-t", "threads"},
-     {"-s", "seed"},
-     {"--temp", "temperature"}}};
-
 po::options_description model_options();
 /// The same without the choice of a device: the command computes on the CPU.
 po::options_description cpu_model_options();
@@ -85,6 +73,9 @@ void read_filters(const po::variables_map& values, SamplingParams& params);
 /// Finds the models and says on standard error what it decided where that is not obvious.
 /// Its largest tree is that of `speculation`, which is valid.
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation);
+/// If texts are decoded plainly: says so on standard error unless somebody asked for it, and names
+/// the options given that have no effect then. `engine` is what engine_options() made of `values`.
+void tell_of_plain(const po::variables_map& values, const EngineOptions& engine);
 /// EngineOptions::max_tree_size for texts that speculate so.
 std::int32_t tree_room(const Speculation& speculation);
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/nearest.h"
 #include "cli/options.h"
+#include "cli/other_names.h"
 #include "cli/terminal.h"
 
 namespace coppice::cli {
@@ -79,63 +80,22 @@ const po::option_description* find(const po::options_description& all, const std
   return name.empty() ? nullptr : all.find_nothrow(name, false);
 }
 
-/// What llama.cpp, vLLM and others call our options.
-struct OtherName {
-  const char* typed;
-  const char* option;
-  const char* note = "";
-};
-constexpr OtherName other_names[] = {{"--model", "target"},
-                                     {"--model-draft", "draft"},
-                                     {"--draft-model", "draft"},
-                                     {"--speculative-model", "draft"},
-                                     {"--n-predict", "max-new-tokens"},
-                                     {"--predict", "max-new-tokens"},
-                                     {"--num-predict", "max-new-tokens"},
-                                     {"--max-tokens", "max-new-tokens"},
-                                     {"--max-length", "max-new-tokens"},
-                                     {"--tokens", "max-new-tokens"},
-                                     {"-c", "kv-tokens"},
-                                     {"--ctx-size", "kv-tokens"},
-                                     {"--n-ctx", "kv-tokens"},
-                                     {"--max-model-len", "kv-tokens"},
-                                     {"-ngl", "device", ", which takes all layers"},
-                                     {"--gpu-layers", "device", ", which takes all layers"},
-                                     {"--n-gpu-layers", "device", ", which takes all layers"},
-                                     {"--file", "prompt-file"},
-                                     {"--repeat-penalty", "repetition-penalty"},
-                                     {"--draft-max", "tree-size"},
-                                     {"--draft-n", "tree-size"},
-                                     {"--num-speculative-tokens", "tree-size"},
-                                     {"-r", "stop"},
-                                     {"--reverse-prompt", "stop"},
-                                     {"-np", "parallel"},
-                                     {"--max-num-seqs", "parallel"},
-                                     {"-sys", "system"},
-                                     {"--system-prompt", "system"},
-                                     {"-cnv", "chat", ", or use coppice chat"},
-                                     {"--conversation", "chat", ", or use coppice chat"},
-                                     {"-ctk", "kv-dtype"},
-                                     {"--cache-type-k", "kv-dtype"},
-                                     {"--cache-type-v", "kv-dtype"},
-                                     {"--kv-cache-dtype", "kv-dtype"},
-                                     {"--dtype", "cpu-dtype"},
-                                     {"--gpu-memory-utilization", "gpu-memory-fraction"}};
-
 [[noreturn]] void refuse_option(std::string typed, const po::options_description& all) {
   typed = typed.substr(0, typed.find('='));
-  for (const OtherName& other : other_names) {
-    if (typed != other.typed || find(all, other.option) == nullptr) continue;
-    throw_usage(cat("option ", quote(typed), " is unknown; coppice calls it --", other.option,
-                    other.note, "; see --help"));
+  const Translation ours = translated(typed);
+  if (find(all, std::string(ours.option)) != nullptr) {
+    throw_usage(cat("option ", quote(typed), " is unknown; coppice calls it --", ours.option,
+                    ours.remark, "; see --help"));
+  }
+  if (ours.option.empty() && !ours.remark.empty()) {
+    throw_usage(cat("option ", quote(typed), " is unknown: ", ours.remark));
   }
   std::vector<std::string> known;
   for (const auto& option : all.options()) {
-    if (option->long_name() != stray) known.push_back("--" + option->long_name());
-  }
-  for (const auto& [alias, option] : option_aliases) {
-    if (std::string_view(alias).starts_with("--") && find(all, option) != nullptr) {
-      known.emplace_back(alias);
+    if (option->long_name() == stray) continue;
+    known.push_back("--" + option->long_name());
+    for (const std::string& alias : aliases_of(option->long_name())) {
+      if (alias.starts_with("--")) known.push_back(alias);
     }
   }
   const bool one_dash = !typed.starts_with("--") && typed.size() > 3;
@@ -158,16 +118,14 @@ std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
     }
     const auto equals = std::min(word->find('='), word->size());
     const std::string head = word->substr(0, equals);
-    std::string name;
-    for (const auto& [alias, option] : option_aliases) {
-      if (head == alias && find(all, option) != nullptr) name = option;
-    }
-    const bool aliased = !name.empty();
+    std::string name(aliased(head));
+    if (find(all, name) == nullptr) name.clear();
+    const bool is_alias = !name.empty();
     const bool one_dash = head.size() > 1 && head[0] == '-' && head[1] != '-';
     const bool is_number = one_dash && (head[1] == '.' || (head[1] >= '0' && head[1] <= '9'));
-    if (one_dash && !aliased && head != "-h" && !is_number) refuse_option(head, all);
-    if (!aliased && head.starts_with("--")) name = head.substr(2);
-    words.push_back(aliased ? cat("--", name, word->substr(equals)) : *word);
+    if (one_dash && !is_alias && head != "-h" && !is_number) refuse_option(head, all);
+    if (!is_alias && head.starts_with("--")) name = head.substr(2);
+    words.push_back(is_alias ? cat("--", name, word->substr(equals)) : *word);
     const po::option_description* option = find(all, name);
     const bool takes_next = option != nullptr && option->semantic()->max_tokens() > 0 &&
                             equals == word->size() && word + 1 != arguments.end();
@@ -180,14 +138,18 @@ std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
 std::string alias_lines(const po::options_description& all) {
   constexpr std::size_t columns = 80;
   std::string text, line;
-  for (const auto& [alias, option] : option_aliases) {
-    if (find(all, option) == nullptr) continue;
-    const std::string words = cat(alias, " for --", option);
+  for (const auto& option : all.options()) {
+    std::string words;
+    for (const std::string& alias : aliases_of(option->long_name())) {
+      words += cat(words.empty() ? "" : ", ", alias);
+    }
+    if (words.empty()) continue;
+    words += cat(" for --", option->long_name());
     if (line.size() + 2 + words.size() > columns) {
-      text += line + ",\n";
+      text += line + ";\n";
       line.clear();
     }
-    line += cat(line.empty() ? (text.empty() ? "Short: " : "       ") : ", ", words);
+    line += cat(line.empty() ? (text.empty() ? "Also: " : "      ") : "; ", words);
   }
   return line.empty() ? "" : cat("\n", text, line, "\n");
 }

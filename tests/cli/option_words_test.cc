@@ -33,9 +33,17 @@ TEST_F(OptionWords, LlamaCppsShortOnesMeanTheSame) {
   EXPECT_EQ(tokens("-m=" + target + " -md=" + draft + " -f '" + folder("prompt") +
                    "' -n=7 -t=1 -s=5 --temp=0.9"),
             expected);
-  EXPECT_NE(run("generate --help").out.find("\nShort: -m for --target, -md for --draft, "),
-            std::string::npos);
-  EXPECT_EQ(run("completion --help").out.find("Short:"), std::string::npos);
+  EXPECT_EQ(tokens("--model " + target + " --model-draft " + draft + " --file '" +
+                   folder("prompt") + "' --n-predict 7 -t 1 -s 5 --temp 0.9 --ctx-size 512"),
+            expected);
+  EXPECT_EQ(tokens("-m " + target + " -md " + draft +
+                   " -c 512 -p 'It was late' --predict=7 -t 1 "
+                   "-s 5 --temp 0.9"),
+            expected);
+  const std::string help = run("generate --help").out;
+  EXPECT_NE(help.find("-m, --model for --target"), std::string::npos) << help;
+  EXPECT_NE(help.find("-c, --ctx-size for --kv-tokens"), std::string::npos) << help;
+  EXPECT_EQ(run("completion --help").out.find("Also:"), std::string::npos);
 }
 
 // A value may look like any of that.
@@ -53,10 +61,10 @@ TEST_F(OptionWords, ValuesAreLeftAlone) {
 TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
   expect_error("generate -prompt x", 2, "option '-prompt' is unknown; did you mean --prompt?");
   expect_error("generate --prompt x -sed 1", 2, "option '-sed' is unknown; did you mean --seed?");
-  expect_error("generate -p x -b 4096", 2, "option '-b' is unknown; see --help");
+  expect_error("generate -p x -q 4096", 2, "option '-q' is unknown; see --help");
   expect_error("generate -p x -n7", 2, "option '-n7' is unknown");
   expect_error("info -p x", 2, "option '-p' is unknown");
-  expect_error("info -c 3", 2, "option '-c' is unknown; coppice calls it --kv-tokens;");
+  expect_error("advise -c 3 -r x", 2, "option '-r' is unknown; see --help");
   expect_error("generate -p x -n3", 2, "option '-n3' is unknown; see --help");
   expect_error("generate -p x --tepm 1", 2, "did you mean --temp?");
   expect_error("generate -p x --tempratur 1", 2, "did you mean --temperature?");
@@ -76,27 +84,67 @@ TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
 // What llama.cpp and vLLM call them.
 TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
   const std::pair<const char*, const char*> names[] = {
-      {"--model", "--target"},
-      {"--model-draft", "--draft"},
-      {"--n-predict", "--max-new-tokens"},
-      {"--max-tokens", "--max-new-tokens"},
-      {"--ctx-size", "--kv-tokens"},
-      {"--repeat-penalty", "--repetition-penalty"},
-      {"--file", "--prompt-file"},
-      {"--draft-max", "--tree-size"},
-      {"-np", "--parallel"},
-      {"--gpu-memory-utilization", "--gpu-memory-fraction"}};
+      {"--speculative-model", "--draft;"},
+      {"--max-tokens", "--max-new-tokens;"},
+      {"--repeat-penalty", "--repetition-penalty, over the whole text"},
+      {"--draft-max", "--tree-size, the nodes of a tree of guesses"},
+      {"--draft-n", "--tree-size, "},
+      {"--draft-min", "--tree-size, which fixes the number"},
+      {"--draft-p-min", "--threshold, of --policy dyspec-threshold"},
+      {"-cd", "--kv-tokens, for both models"},
+      {"-ctk", "--kv-dtype, for keys and values"},
+      {"--cache-type-v", "--kv-dtype, for keys and values"},
+      {"-ngl", "--device, which takes all layers"},
+      {"--n-gpu-layers", "--device, which takes all layers"},
+      {"-cnv", "--chat, or use coppice chat"},
+      {"--gpu-memory-utilization", "--gpu-memory-fraction;"}};
   for (const auto& [typed, ours] : names) {
     for (const char* value : {" 3", "=3"}) {
-      expect_error(
-          std::string("generate ") + typed + value, 2,
-          std::string("option '") + typed + "' is unknown; coppice calls it " + ours + ";");
+      expect_error(std::string("generate ") + typed + value, 2,
+                   std::string("option '") + typed + "' is unknown; coppice calls it " + ours);
     }
   }
-  expect_error("generate -p x -ngl 99", 2, "coppice calls it --device, which takes all layers;");
-  expect_error("generate -p x --n-gpu-layers 99", 2, "coppice calls it --device");
+  for (const char* needless :
+       {"-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja", "--no-mmap", "-no-cnv"}) {
+    expect_error(std::string("generate -p x ") + needless, 2, "' is unknown: none is needed: ");
+  }
+  expect_error("chat -hf someone/something", 2, "coppice downloads nothing; name a Hugging Face");
+  expect_error("generate -p x --draft 16", 2,
+               "--draft 16: it names the draft's folder; --tree-size 16 sets the number of draft");
   // Not what the command does not have.
   expect_error("info --n-predict 3", 2, "option '--n-predict' is unknown; see --help");
+}
+
+// Plain decoding has no use for options of speculation, but for those that choose its random
+// numbers.
+TEST_F(OptionWords, OptionsWithoutEffectAreNamed) {
+  const std::string fixed = "generate --device cpu -n 2 --prompt-ids 1,2 ",
+                    tiny = "--target '" + folder("tiny") + "' ";
+  write_tiny_model(folder("tiny"), TinyModel());
+  const auto told = [&](const std::string& options) {
+    const Result r = run(fixed + options);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.err;
+  };
+  const std::string speculates = "--tree-size 8 --draft-temperature 0.5 --no-cost-cache ";
+  const std::string effect = "--tree-size, --draft-temperature and --no-cost-cache have no effect";
+  EXPECT_EQ(told(tiny + "--draft none " + speculates),
+            "coppice: " + effect + " with --draft none\n");
+  EXPECT_EQ(told("--policy none " + speculates), "coppice: " + effect + " with --policy none\n");
+  EXPECT_EQ(told(tiny + speculates),
+            "coppice: no draft model was given: plain decoding (--draft DIR speeds it up); " +
+                effect + "\n");
+  EXPECT_EQ(told(tiny),
+            "coppice: no draft model was given: plain decoding (--draft DIR speeds it up)\n");
+  EXPECT_EQ(told(tiny + "--draft none --policy chain"),
+            "coppice: --policy has no effect with --draft none\n");
+  EXPECT_EQ(told(tiny + "--draft none --acceptance coupled --temperature 1 --seed 3"), "");
+  EXPECT_EQ(told("--policy none"), "");
+  EXPECT_EQ(told("--no-cost-cache --tree-size 8"), "");
+  std::ofstream(folder("prompts")) << R"({"tokens": [1, 2]})" << '\n';
+  const Result batch = run("generate --device cpu -n 2 --batch '" + folder("prompts") + "' " +
+                           tiny + "--draft none --tree-size 8");
+  EXPECT_EQ(batch.err, "coppice: --tree-size has no effect with --draft none\n");
 }
 
 TEST_F(OptionWords, NumbersTooLargeAreToldTheLimit) {
