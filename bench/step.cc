@@ -2,7 +2,7 @@
 // host; and tokens per second of whole generations, plain and speculative.
 //
 //   build/bench/step [--target DIR --draft DIR] [--device cuda] [--prefix N] [--rows 1,257]
-//                    [--texts N [--shuffled-slots]] [--products-alone] [--json FILE]
+//                    [--texts 1,8 [--shuffled-slots]] [--products-alone] [--json FILE]
 //   build/bench/step --device cuda --target DIR --draft DIR --prefix 65536 --kv-tokens 70000
 //                    --max-new-tokens 0                     # a long prompt
 //
@@ -77,7 +77,7 @@ struct Bench {
   double bandwidth = 0.0;
   double operations = 0.0;  ///< per second: of large bf16 products on a GPU, of a CPU's f32
   bool products_alone = false;
-  std::int32_t texts = 1;  ///< that passes have rows of
+  std::vector<std::int32_t> texts;  ///< that passes have rows of
   bool shuffled_slots = false;
   Json json;
 
@@ -104,41 +104,44 @@ struct Bench {
               const std::vector<std::int32_t>& of_rows) {
     Model& model = *loaded.model;
     Device& device = model.device();
-    std::printf("\n%s: forward passes over a prefix of %d, %d texts (%.0f MiB of weights read)\n",
-                what, prefix, texts, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
-    std::printf("%6s %12s %12s %14s %18s %18s\n", "rows", "us, waited", "us, queued",
+    std::printf("\n%s: forward passes over a prefix of %d (%.0f MiB of weights read)\n", what,
+                prefix, static_cast<double>(model.weight_bytes_read()) / (1 << 20));
+    std::printf("%6s %6s %12s %12s %14s %18s %18s\n", "texts", "rows", "us, waited", "us, queued",
                 "products alone", "of read bandwidth", "of the roofline");
-    Passes work(model, *loaded.pool, prefix, texts);
-    if (shuffled_slots) work.shuffle_slots();
     std::optional<PassProducts> products;
     if (products_alone) {
       products.emplace(device, model.config(), model.options().max_logit_rows);
     }
-    for (const std::int32_t rows : of_rows) {
-      if (rows > model.options().max_logit_rows) continue;
-      work.set(rows);
-      const double waited = median_seconds(20, [&] {
-        work.queue();
-        device.synchronize();
-      });
-      const double queued = queued_seconds(device, [&] { work.queue(); });
-      const double alone = products ? queued_seconds(device, [&] { products->queue(rows); }) : 0.0;
-      const double share = bandwidth > 0.0
-                               ? static_cast<double>(model.weight_bytes_read()) / queued / bandwidth
-                               : 0.0;
-      const double roofline = roofline_seconds(model, rows) / queued;
-      std::printf("%6d %12.1f %12.1f %14.1f %17.1f%% %17.1f%%\n", rows, waited * 1e6, queued * 1e6,
-                  alone * 1e6, 100 * share, 100 * roofline);
-      std::fflush(stdout);
-      json["passes"].push_back({{"model", what},
-                                {"rows", rows},
-                                {"prefix", prefix},
-                                {"texts", texts},
-                                {"waited_us", waited * 1e6},
-                                {"queued_us", queued * 1e6},
-                                {"products_us", alone * 1e6},
-                                {"bandwidth_share", share},
-                                {"roofline_share", roofline}});
+    for (const std::int32_t count : texts) {
+      Passes work(model, *loaded.pool, prefix, count);
+      if (shuffled_slots) work.shuffle_slots();
+      for (const std::int32_t rows : of_rows) {
+        if (rows > model.options().max_logit_rows || rows < count) continue;
+        work.set(rows);
+        const double waited = median_seconds(20, [&] {
+          work.queue();
+          device.synchronize();
+        });
+        const double queued = queued_seconds(device, [&] { work.queue(); });
+        const double alone =
+            products ? queued_seconds(device, [&] { products->queue(rows); }) : 0.0;
+        const double share =
+            bandwidth > 0.0 ? static_cast<double>(model.weight_bytes_read()) / queued / bandwidth
+                            : 0.0;
+        const double roofline = roofline_seconds(model, rows) / queued;
+        std::printf("%6d %6d %12.1f %12.1f %14.1f %17.1f%% %17.1f%%\n", count, rows, waited * 1e6,
+                    queued * 1e6, alone * 1e6, 100 * share, 100 * roofline);
+        std::fflush(stdout);
+        json["passes"].push_back({{"model", what},
+                                  {"rows", rows},
+                                  {"prefix", prefix},
+                                  {"texts", count},
+                                  {"waited_us", waited * 1e6},
+                                  {"queued_us", queued * 1e6},
+                                  {"products_us", alone * 1e6},
+                                  {"bandwidth_share", share},
+                                  {"roofline_share", roofline}});
+      }
     }
   }
 
@@ -369,7 +372,7 @@ int main(int argc, char** argv) try {
   EngineOptions load;
   std::string target, draft, device, dtype, json_file;
   bool passes_only = false, products_alone = false, shuffled_slots = false;
-  std::string rows_text;
+  std::string rows_text, texts_text;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
   const std::string models = COPPICE_SOURCE_DIR "/models/stories/";
@@ -386,9 +389,10 @@ int main(int argc, char** argv) try {
       "rows",
       po::value(&rows_text)->default_value("1,2,4,8,16,17,33,65,97,129,193,257,321,385,449,512"),
       "on a GPU: passes of these many rows, up to max-tree-size + 1")(
-      "texts", po::value(&load.max_sequences)->default_value(1),
-      "on a GPU: texts that share the rows out, each with --prefix tokens before; --passes-only")(
-      "shuffled-slots", po::bool_switch(&shuffled_slots), "their KV lies in no order")(
+      "texts", po::value(&texts_text)->default_value("1"),
+      "on a GPU: these many texts share the rows out, each with --prefix tokens before; more than "
+      "one with --passes-only")("shuffled-slots", po::bool_switch(&shuffled_slots),
+                                "their KV lies in no order")(
       "products-alone", po::bool_switch(&products_alone),
       "on a GPU: the passes' matrix products without the rest, too")(
       "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
@@ -396,6 +400,8 @@ int main(int argc, char** argv) try {
   po::variables_map values;
   if (!bench::parse_options(argc, argv, options, values)) return 0;
   const std::vector<std::int32_t> rows = rows_in(rows_text);
+  const std::vector<std::int32_t> texts = rows_in(texts_text);
+  load.max_sequences = *std::max_element(texts.begin(), texts.end());
   if (load.max_sequences > 1 && !passes_only) throw_usage("--texts needs --passes-only");
   load.target = target;
   load.draft = draft;
@@ -417,8 +423,7 @@ int main(int argc, char** argv) try {
     bandwidth = bench::host_read_bandwidth(impl.device->threads());
     operations = bench::host_fma_rate(impl.device->threads());
   }
-  Bench bench{engine,         bandwidth, operations, products_alone, load.max_sequences,
-              shuffled_slots, {}};
+  Bench bench{engine, bandwidth, operations, products_alone, texts, shuffled_slots, {}};
   std::printf("%s, %s, loaded in %.1f s", impl.device->description().c_str(),
               name_of(impl.device->compute_dtype()), engine.load_seconds());
   std::printf(", reads %.1f GB/s", bandwidth * 1e-9);

@@ -161,12 +161,16 @@ void run_prefill_table(Bench& bench) {
 
 void run_forest_table(Bench& bench) {
   std::printf(
-      "\nforests: texts x tokens before their trees, texts x rows; us in a pass with pages of 16 "
-      "shuffled, and with slots shuffled; share of the bound; begin: of a pass, on the host\n"
-      "%-28s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
+      "\nforests: texts x tokens before their trees, texts x rows, behind shared levels (s) x "
+      "tokens "
+      "of a node; us in a pass with pages of 16 shuffled, and with slots shuffled; share of the "
+      "bound; begin: of a pass, on the host\n"
+      "%-34s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
       "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
       "target us", "error");
-  for (const Cell& cell : filtered(forest_cells(), bench.filter)) {
+  std::vector<Cell> cells = forest_cells();
+  for (const Cell& cell : shared_cells()) cells.push_back(cell);
+  for (const Cell& cell : filtered(cells, bench.filter)) {
     const Measured pages = measure(bench, cell), slots = measure(bench, cell, {16, true, true});
     const Workload work = make_workload(cell, workload_seed);
     const InputSets inputs(work, 0.0, bench.stream);
@@ -177,7 +181,7 @@ void run_forest_table(Bench& bench) {
     const double error = std::max(pages.error, slots.error);
     const bool right = error <= error_limit;
     if (!right) bench.report.fail();
-    std::printf("%-28s %8.1f %8.1f %8.1f %8.1f %5.0f%% %5.0f%% %8s %8.1f %9.1f %8.1e%s",
+    std::printf("%-34s %8.1f %8.1f %8.1f %8.1f %5.0f%% %5.0f%% %8s %8.1f %9.1f %8.1e%s",
                 cell.name().c_str(), pages.timing.median_us, in_pass, in_slots, bound,
                 100.0 * bound / in_pass, 100.0 * bound / in_slots,
                 cat(pages.tiles.rows, "x", pages.tiles.tokens).c_str(), begin_us,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "anchors_text.h"
@@ -68,9 +69,21 @@ std::string Cell::name() const {
   const auto shared_out = [this](std::int32_t count) {
     return texts == 1 ? cat(count) : cat(texts, "x", count / texts);
   };
-  return cat(name_of(kind), "/", heads, "/", kv_heads, "/p", shared_out(prefix), "/t",
-             shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
+  return cat(name_of(kind), "/", heads, "/", kv_heads,
+             levels == 0 ? "" : cat("/s", levels, "x", level_tokens), "/p", shared_out(prefix),
+             "/t", shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
              window == 0 ? "" : cat("/w", window), soft_cap > 0 ? cat("/c", soft_cap) : "");
+}
+
+std::int32_t Cell::nodes(std::int32_t level) const {
+  return static_cast<std::int32_t>(
+      std::lround(std::pow(static_cast<double>(texts), static_cast<double>(level) / levels)));
+}
+
+std::int32_t Cell::former() const {
+  std::int32_t tokens = prefix;
+  for (std::int32_t level = 0; level < levels; ++level) tokens += nodes(level) * level_tokens;
+  return tokens;
 }
 
 std::vector<Cell> verify_cells() {
@@ -115,12 +128,35 @@ std::vector<Cell> forest_cells() {
   std::vector<Cell> cells;
   for (const auto& [heads, kv_heads] : models) {
     for (const std::int32_t texts : {8, 16, 32, 64}) {
-      for (const std::int32_t prefix : {256, 1024, 4096}) {
-        for (const std::int32_t rows : {3, 4, 8}) {
+      for (const std::int32_t prefix : {200, 400, 1024, 4096}) {
+        for (const std::int32_t rows : {1, 4, 8, 16}) {
           cells.push_back({Kind::forest, heads, kv_heads, texts * prefix, texts * rows, texts});
         }
       }
     }
+  }
+  return cells;
+}
+
+std::vector<Cell> shared_cells() {
+  constexpr std::pair<std::int32_t, std::int32_t> models[] = {{32, 32}, {32, 8}};
+  std::vector<Cell> cells;
+  for (const auto& [heads, kv_heads] : models) {
+    const auto add = [&](std::int32_t levels, std::int32_t level_tokens, std::int32_t texts,
+                         std::int32_t tokens, std::int32_t rows) {
+      Cell cell{Kind::forest, heads, kv_heads, texts * tokens, texts * rows, texts};
+      cell.levels = levels;
+      cell.level_tokens = level_tokens;
+      cells.push_back(cell);
+    };
+    // Samples of one prompt, plain and with trees; few-shot questions (DeFT); FlashForge's two
+    // levels, and its binary tree of six.
+    for (const std::int32_t rows : {1, 4}) add(1, 2048, 64, 128, rows);
+    for (const std::int32_t texts : {20, 30, 50}) add(1, 4000, texts, 400, 1);
+    add(1, 120000, 16, 1200, 1);
+    add(5, 4000, 32, 4000, 1);
+    // A preamble for all, eight prompts behind it, eight samples of each with trees.
+    add(2, 512, 64, 128, 4);
   }
   return cells;
 }
@@ -171,7 +207,8 @@ std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filt
 
 Cost cost_of(const Cell& cell) {
   const double rows = cell.rows;
-  const double before = static_cast<double>(cell.prefix) / cell.texts;
+  const double own = static_cast<double>(cell.prefix) / cell.texts;
+  const double before = own + cell.levels * cell.level_tokens;
   double pairs = rows * before;
   if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
   if (cell.window > 0) pairs = std::min(pairs, rows * cell.window);
@@ -201,7 +238,7 @@ double target_us(const Cost& cost, const Ceilings& ceilings) {
 }
 
 double forest_target_us(const Cost& cost, const Ceilings& ceilings) {
-  return 8.0 + std::max(bytes_us(cost, ceilings) / 0.80, flops_us(cost, ceilings) / 0.65);
+  return 9.0 + std::max(bytes_us(cost, ceilings) / 0.85, flops_us(cost, ceilings) / 0.65);
 }
 
 std::vector<Anchor> read_anchors(std::string_view csv) {

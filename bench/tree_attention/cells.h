@@ -16,7 +16,7 @@ enum class Kind {
   fewshot,  ///< branches over a prefix, a query at each branch's end
   decode,   ///< one query
   prefill,  ///< a chunk of text over a prefix
-  forest,   ///< several texts, each a token tree over a prefix of its own
+  forest,   ///< several texts, each a token tree over a prefix of its own; they may share levels
 };
 
 const char* name_of(Kind kind);
@@ -34,15 +34,25 @@ struct Cell {
   std::int32_t head_dim = 128;
   std::int32_t window = 0;  ///< as in AttentionRule, and so the next
   float soft_cap = 0.0f;
+  /// Of forests: levels of nodes above the texts, each node of level_tokens. The first level is one
+  /// node; down to the texts, all nodes have equally many children.
+  std::int32_t levels = 0, level_tokens = 0;
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }
+  /// Nodes of a level; that of the texts is `levels`.
+  std::int32_t nodes(std::int32_t level) const;
   /// Tokens that every query sees.
-  std::int32_t shared() const { return kind == Kind::forest ? 0 : prefix; }
-  std::int32_t tail() const {
-    return kind == Kind::fewshot ? rows * branch_tokens : rows + prefix - shared();
+  std::int32_t shared() const {
+    return kind != Kind::forest ? prefix : levels > 0 ? level_tokens : 0;
   }
-  /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4" or
+  /// Tokens of former passes.
+  std::int32_t former() const;
+  std::int32_t tail() const {
+    return kind == Kind::fewshot ? rows * branch_tokens : rows + former() - shared();
+  }
+  /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4",
+  /// "forest/32/8/s5x4000/p32x4000/t32x1" (five shared levels) or
   /// "verify/32/8/p4096/t64/d256/w1024/c50": what the option --cells looks in.
   std::string name() const;
 };
@@ -50,8 +60,9 @@ struct Cell {
 std::vector<Cell> verify_cells();   ///< the 60 of anchors.csv, then the few-shot ones
 std::vector<Cell> decode_cells();   ///< three head shapes, prefix 1k to 64k
 std::vector<Cell> prefill_cells();  ///< 256 and 512 rows
-std::vector<Cell> forest_cells();   ///< 8 to 64 texts of 3 to 8 rows, 256 to 4096 tokens each
-std::vector<Cell> rule_cells();     ///< by windows, with soft caps, of other heads; and without
+std::vector<Cell> forest_cells();  ///< 8 to 64 texts apart of 1 to 16 rows, 200 to 4096 tokens each
+std::vector<Cell> shared_cells();  ///< texts that share one to five levels, as papers have them
+std::vector<Cell> rule_cells();    ///< by windows, with soft caps, of other heads; and without
 
 /// The cells whose name followed by a "/" contains one of the comma-separated words, all for an
 /// empty filter; a word that ends in "/" so ends where a number ends.
@@ -64,7 +75,8 @@ struct Cost {
 };
 
 /// As anchors.csv counts: in verify and few-shot cells every query sees the whole prefix, and
-/// what it sees of the tail is left out of the flops (not of the bytes). Elsewhere all visible
+/// what it sees of the tail is left out of the flops (not of the bytes). In forests likewise, a
+/// text's path through the levels and its own tokens being its prefix. Elsewhere all visible
 /// pairs count. By a window, what some row sees of the prefix is read, and no row counts with more
 /// tokens than that. Q counts as bf16 though coppice passes it in f32.
 Cost cost_of(const Cell& cell);
@@ -82,7 +94,7 @@ double bound_us(const Cost& cost, const Ceilings& ceilings);
 /// 4 us + the bound at 92% of the bandwidth and 70% of the matrix rate.
 double target_us(const Cost& cost, const Ceilings& ceilings);
 
-/// 8 us for a start and an exchange between blocks + the bound at 80% of the bandwidth and 65% of
+/// 9 us for a start and an exchange between blocks + the bound at 85% of the bandwidth and 65% of
 /// the matrix rate.
 double forest_target_us(const Cost& cost, const Ceilings& ceilings);
 

@@ -38,18 +38,21 @@ LibraryAttention::LibraryAttention(const InputSets& inputs, const ResidentBlocks
   pass_inputs_.write_slots = zeros_;
   if (!work.prefix.empty()) segments_.push_back({work.prefix, 0, work.cell.rows, true, 0});
   const std::span<const KvSlot> slots = work.tail_slots;
-  // Of a forest's text first what was before the pass.
-  const auto texts = static_cast<std::size_t>(work.cell.texts);
-  const auto before = static_cast<std::size_t>(work.cell.prefix) / texts - work.prefix.size();
+  auto former = work.former.begin();
   for (std::size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
     const VisibleKv& first = work.tail[begin];
-    const bool former = before > 0 && begin % (slots.size() / texts) == 0;
-    while (end < slots.size() && work.tail[end].q_begin == first.q_begin &&
-           work.tail[end].q_end == first.q_end && !(former && end - begin == before)) {
+    const bool before =
+        former != work.former.end() && former->begin == static_cast<std::int32_t>(begin);
+    const std::size_t most = before                        ? static_cast<std::size_t>(former->end)
+                             : former != work.former.end() ? static_cast<std::size_t>(former->begin)
+                                                           : slots.size();
+    if (before) ++former;
+    while (end < most && work.tail[end].q_begin == first.q_begin &&
+           work.tail[end].q_end == first.q_end) {
       ++end;
     }
     segments_.push_back(
-        {slots.subspan(begin, end - begin), first.q_begin, first.q_end, former, first.position});
+        {slots.subspan(begin, end - begin), first.q_begin, first.q_end, before, first.position});
   }
   pass_inputs_.segments = segments_;
   begin();

@@ -9,13 +9,13 @@ namespace coppice::bench {
 void run_verify_table(Bench& bench);
 void run_decode_table(Bench& bench);
 void run_prefill_table(Bench& bench);
-/// Several texts in a pass.
+/// Several texts in a pass, apart and with shared levels.
 void run_forest_table(Bench& bench);
 /// Windows, soft caps and heads of other sizes, by this device's kernel and by the portable one.
 void run_rule_table(Bench& bench);
 /// What the host spends before the first kernel of a pass.
 void run_planning_table(Bench& bench);
-/// DeFT's ways of cutting the work, against each other.
+/// DeFT's ways of cutting the work, against each other, at its sizes and over shared levels.
 void run_paper_table(Bench& bench);
 /// DySpec's orders of a tree's nodes.
 void run_order_table(Bench& bench);

@@ -69,24 +69,35 @@ class Pages {
   std::size_t used_ = 0;
 };
 
+/// Tail tokens that lie side by side.
+std::vector<std::int32_t> runs_of(const Cell& cell) {
+  std::vector<std::int32_t> runs;
+  if (cell.kind != Kind::forest) {
+    const std::int32_t count = cell.kind == Kind::fewshot ? cell.rows : 1;
+    runs.assign(static_cast<std::size_t>(count), cell.tail() / count);
+  }
+  for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
+    for (std::int32_t level = 1; level < cell.levels; ++level) {
+      if (text % (cell.texts / cell.nodes(level)) == 0) runs.push_back(cell.level_tokens);
+    }
+    runs.push_back(cell.prefix / cell.texts);
+    runs.push_back(cell.rows / cell.texts);
+  }
+  return runs;
+}
+
 Workload placed(const Cell& cell, const PageOrder& order, std::mt19937& random) {
   const auto pages_for = [&](std::int32_t tokens) {
     return (tokens + order.page_size - 1) / order.page_size;
   };
-  const std::int32_t runs = cell.kind == Kind::fewshot ? cell.rows : cell.texts;
-  const bool forest = cell.kind == Kind::forest;
-  const std::int32_t before = forest ? cell.prefix / runs : 0;  // in the tail, of each text
-  const std::int32_t run_tokens = cell.tail() / runs - before;
   Workload work;
   work.cell = cell;
   work.page_size = order.page_size;
-  work.pages = pages_for(cell.shared()) + runs * (pages_for(before) + pages_for(run_tokens));
+  work.pages = pages_for(cell.shared());
+  for (const std::int32_t run : runs_of(cell)) work.pages += pages_for(run);
   Pages pages(work.pages, order, random);
   pages.place(cell.shared(), work.prefix);
-  for (std::int32_t run = 0; run < runs; ++run) {
-    pages.place(before, work.tail_slots);
-    pages.place(run_tokens, work.tail_slots);
-  }
+  for (const std::int32_t run : runs_of(cell)) pages.place(run, work.tail_slots);
   work.visibility = Visibility(cell.rows, cell.tail());
   return work;
 }
@@ -204,19 +215,28 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     return make_tree_workload(cell, tree, RowOrder::depth_first, random, order);
   }
   Workload work = placed(cell, order, random);
+  const auto add_former = [&](std::int32_t count, IndexRange rows, std::int32_t position) {
+    const auto begin = static_cast<std::int32_t>(work.tail.size());
+    work.former.push_back({begin, begin + count});
+    for (std::int32_t i = 0; i < count; ++i) add_tail(work, rows.begin, rows.end, position + i);
+  };
   for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
     const std::int32_t rows = cell.rows / cell.texts, first = text * rows;
-    const std::int32_t before = cell.prefix / cell.texts;
-    for (std::int32_t token = 0; token < before; ++token) {
-      add_tail(work, first, first + rows, token);
+    const std::int32_t own = cell.prefix / cell.texts;
+    for (std::int32_t level = 1; level < cell.levels; ++level) {
+      const std::int32_t below = cell.texts / cell.nodes(level);
+      if (text % below != 0) continue;
+      add_former(cell.level_tokens, {first, first + below * rows}, level * cell.level_tokens);
     }
+    const std::int32_t before = cell.levels * cell.level_tokens;
+    add_former(own, {first, first + rows}, before);
     const TokenTree tree = dyspec_like_tree(rows, random);
     TreeOrder rows_in_order;
     rows_in_order.assign(tree);
     for (std::int32_t row = 0; row < rows; ++row) {
       const auto at = static_cast<std::size_t>(row);
       add_tail(work, first + row, first + row + rows_in_order.subtree_rows[at],
-               before + tree.depth[static_cast<std::size_t>(rows_in_order.node_of_row[at])]);
+               before + own + tree.depth[static_cast<std::size_t>(rows_in_order.node_of_row[at])]);
     }
   }
   if (cell.kind == Kind::forest) return work;

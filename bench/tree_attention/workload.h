@@ -7,6 +7,7 @@
 
 #include "base/token_tree.h"
 #include "cells.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 #include "kernels/device.h"
 #include "kernels/visible_kv.h"
 
@@ -64,7 +65,7 @@ struct PageOrder {
 };
 
 /// Slots are contiguous inside a page unless they are scattered; the tail, every few-shot branch,
-/// and of a forest every text's prefix and tree, begins a page of its own.
+/// and of a forest every shared node and every text's prefix and tree, begins a page of its own.
 struct Workload {
   Cell cell;
   std::int32_t page_size = 16;
@@ -74,6 +75,7 @@ struct Workload {
   Visibility visibility;
   /// tail_slots with their intervals of queries; empty for orders that have none.
   std::vector<VisibleKv> tail;
+  std::vector<IndexRange> former;       ///< of the tail: runs of former passes' tokens
   std::vector<std::int32_t> positions;  ///< of the rows; empty likewise
 
   std::int32_t tokens() const {

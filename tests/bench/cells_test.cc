@@ -46,6 +46,26 @@ TEST(TreeAttentionCells, CostByHand) {
   EXPECT_EQ(forest.flops, 2.0 * 2 * 128 * 4 * 60);
 }
 
+// Two shared levels of 1 and 3 nodes of 50 tokens, 9 texts of 10 tokens and 2 queries.
+TEST(TreeAttentionCells, CostOfSharedLevelsByHand) {
+  Cell cell{Kind::forest, 4, 2, 9 * 10, 9 * 2, 9};
+  cell.levels = 2;
+  cell.level_tokens = 50;
+  EXPECT_EQ(cell.name(), "forest/4/2/s2x50/p9x10/t9x2");
+  EXPECT_EQ(cell.shared(), 50);
+  EXPECT_EQ(cell.former(), 50 + 3 * 50 + 90);
+  EXPECT_EQ(cell.tail(), 3 * 50 + 90 + 18);
+  EXPECT_EQ(cost_of(cell).bytes, 2.0 * 128 * (2 * (290 + 18) * 2 + 2 * 18 * 4));
+  EXPECT_EQ(cost_of(cell).flops, 2.0 * 2 * 128 * 4 * 18 * 110);
+  for (const Cell& shared : shared_cells()) {
+    EXPECT_EQ(shared.nodes(0), 1) << shared.name();
+    EXPECT_EQ(shared.nodes(shared.levels), shared.texts) << shared.name();
+    for (std::int32_t level = 0; level < shared.levels; ++level) {
+      EXPECT_EQ(shared.nodes(level + 1) % shared.nodes(level), 0) << shared.name();
+    }
+  }
+}
+
 // A window of 100 and 8 rows: 99 tokens of the prefix, and of the rows' own all.
 TEST(TreeAttentionCells, CostOfWindowsByHand) {
   Cell cell{Kind::verify, 4, 2, 1000, 8};
@@ -64,8 +84,8 @@ TEST(TreeAttentionCells, TargetByHand) {
   EXPECT_DOUBLE_EQ(target_us({92e6, 70e6}, ceilings), 4.0 + 100.0);
   EXPECT_DOUBLE_EQ(target_us({92e6, 14e9}, ceilings), 4.0 + 200.0);
   EXPECT_DOUBLE_EQ(bound_us({92e6, 14e9}, ceilings), 140.0);
-  EXPECT_DOUBLE_EQ(forest_target_us({80e6, 6.5e9}, ceilings), 8.0 + 100.0);
-  EXPECT_DOUBLE_EQ(forest_target_us({80e6, 13e9}, ceilings), 8.0 + 200.0);
+  EXPECT_DOUBLE_EQ(forest_target_us({85e6, 6.5e9}, ceilings), 9.0 + 100.0);
+  EXPECT_DOUBLE_EQ(forest_target_us({85e6, 13e9}, ceilings), 9.0 + 200.0);
 }
 
 TEST(TreeAttentionCells, FilterTakesPartsOfNames) {

@@ -18,6 +18,14 @@ TokenTree chain(std::int32_t nodes) {
   return tree;
 }
 
+/// Two levels of 1 and 2 nodes of 18 tokens above 4 texts.
+Cell shared_cell() {
+  Cell cell{Kind::forest, 8, 2, 4 * 20, 4 * 3, 4};
+  cell.levels = 2;
+  cell.level_tokens = 18;
+  return cell;
+}
+
 void expect_valid_slots(const Workload& work) {
   std::set<KvSlot> slots(work.prefix.begin(), work.prefix.end());
   slots.insert(work.tail_slots.begin(), work.tail_slots.end());
@@ -45,7 +53,7 @@ TEST(TreeAttentionWorkload, TreesAreValid) {
 TEST(TreeAttentionWorkload, SlotsAreDistinctAndContiguousInPages) {
   for (const Cell& cell : {Cell{Kind::verify, 8, 2, 100, 40}, Cell{Kind::fewshot, 8, 2, 33, 3},
                            Cell{Kind::decode, 8, 2, 64, 1}, Cell{Kind::prefill, 8, 2, 0, 50},
-                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
+                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}, shared_cell()}) {
     const Workload work = make_workload(cell, 5);
     SCOPED_TRACE(cell.name());
     EXPECT_EQ(std::ssize(work.prefix), cell.shared());
@@ -65,7 +73,7 @@ TEST(TreeAttentionWorkload, SlotsAreDistinctAndContiguousInPages) {
 TEST(TreeAttentionWorkload, IntervalsAreTheVisibility) {
   for (const Cell& cell : {Cell{Kind::verify, 8, 2, 10, 70}, Cell{Kind::fewshot, 8, 2, 10, 4},
                            Cell{Kind::decode, 8, 2, 10, 1}, Cell{Kind::prefill, 8, 2, 10, 30},
-                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
+                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}, shared_cell()}) {
     const Workload work = make_workload(cell, 6);
     for (std::int32_t token = 0; token < cell.tail(); ++token) {
       const VisibleKv& kv = work.tail[static_cast<std::size_t>(token)];
@@ -80,9 +88,9 @@ TEST(TreeAttentionWorkload, IntervalsAreTheVisibility) {
 
 // A row lies where its own token does, one behind the token before it on its path.
 TEST(TreeAttentionWorkload, RowsLieByDepth) {
-  for (const Cell& cell :
-       {Cell{Kind::verify, 8, 2, 10, 70}, Cell{Kind::decode, 8, 2, 10, 1},
-        Cell{Kind::prefill, 8, 2, 10, 30}, Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}}) {
+  for (const Cell& cell : {Cell{Kind::verify, 8, 2, 10, 70}, Cell{Kind::decode, 8, 2, 10, 1},
+                           Cell{Kind::prefill, 8, 2, 10, 30},
+                           Cell{Kind::forest, 8, 2, 5 * 20, 5 * 3, 5}, shared_cell()}) {
     const Workload work = make_workload(cell, 6);
     ASSERT_EQ(std::ssize(work.positions), cell.rows);
     for (std::int32_t query = 0; query < cell.rows; ++query) {
@@ -110,6 +118,32 @@ TEST(TreeAttentionWorkload, TextsOfAForestLieApart) {
       }
     }
   }
+}
+
+// Below the prefix a node's tokens are seen by half of the texts; what each run has is of one node.
+TEST(TreeAttentionWorkload, TextsOfAForestShareLevels) {
+  const Workload work = make_workload(shared_cell(), 7);
+  ASSERT_EQ(work.former.size(), 6u);
+  std::int32_t begin = 0;
+  for (std::int32_t text = 0; text < 4; ++text) {
+    auto run = work.former.begin() + text + text / 2;
+    if (text % 2 == 0) {
+      EXPECT_EQ(run->begin, begin);
+      EXPECT_EQ(run->end, begin += 18);
+      for (std::int32_t token = run->begin; token < run->end; ++token) {
+        for (std::int32_t query = 0; query < 12; ++query) {
+          EXPECT_EQ(work.visibility.sees(query, token), query / 6 == text / 2);
+        }
+      }
+      ++run;
+    } else {
+      ++run;
+    }
+    EXPECT_EQ(run->begin, begin);
+    EXPECT_EQ(run->end, begin + 20);
+    begin += 23;
+  }
+  EXPECT_EQ(begin, work.cell.tail());
 }
 
 // Whatever the order, a node's row sees as many tokens as its path has nodes, its own among them.
