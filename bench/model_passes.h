@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "bench/random_bf16.h"
 #include "kernels/device.h"
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 #include "models/loaded_model.h"
 #include "sizing/probe_rows.h"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "models/kv_pool.h"
+#include "models/kv/kv_pool.h"
 #include "models/model.h"
 
 namespace coppice {

@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 #include "kernels/pass_tail.h"
 #include "models/config.h"
-#include "models/kv_pool.h"
+#include "models/kv/kv_pool.h"
 
 namespace coppice {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 #include "models/model.h"
 
 namespace coppice {

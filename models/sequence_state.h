@@ -7,7 +7,7 @@
 
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 
 namespace coppice {
 

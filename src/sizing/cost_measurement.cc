@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 #include "sizing/constants.h"
 #include "sizing/probe_rows.h"
 #include "sizing/probe_sampling.h"

@@ -14,7 +14,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 #include "sizing/constants.h"
 #include "sizing/cost_measurement.h"
 

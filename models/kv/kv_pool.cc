@@ -1,4 +1,4 @@
-#include "models/kv_pool.h"
+#include "models/kv/kv_pool.h"
 
 #include <algorithm>
 #include <bit>

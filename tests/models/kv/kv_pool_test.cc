@@ -1,5 +1,5 @@
 // Slots of a KV pool: lowest first, against a set.
-#include "models/kv_pool.h"
+#include "models/kv/kv_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 
 #include <algorithm>
 #include <utility>
@@ -32,11 +32,32 @@ void KvSlots::give_back(std::int32_t index) {
   slot = no_slot;
 }
 
+void KvSlots::keep(KvSlots& from, std::int32_t begin, std::int32_t end) {
+  const auto first = from.slots_.begin() + begin, last = from.slots_.begin() + end;
+  slots_.insert(slots_.end(), first, last);
+  std::fill(first, last, no_slot);
+}
+
+// What was given back stands there in another order.
+void KvSlots::give_back(std::vector<KvSlot>::iterator first, std::vector<KvSlot>::iterator end) {
+  const auto taken = std::remove(first, end, no_slot);
+  if (first != taken) pool_->give_back({first, taken});
+}
+
+void KvSlots::drop_front(std::int32_t count) {
+  const auto end = slots_.begin() + count;
+  give_back(slots_.begin(), end);
+  slots_.erase(slots_.begin(), end);
+}
+
+std::int32_t KvSlots::leading() const {
+  return static_cast<std::int32_t>(std::find(slots_.begin(), slots_.end(), no_slot) -
+                                   slots_.begin());
+}
+
 void KvSlots::cut(std::int32_t size) {
   if (size >= this->size()) return;
-  const auto first = slots_.begin() + size;
-  const auto taken = std::remove(first, slots_.end(), no_slot);
-  if (first != taken) pool_->give_back({first, taken});
+  give_back(slots_.begin() + size, slots_.end());
   slots_.resize(static_cast<std::size_t>(size));
 }
 

@@ -1,5 +1,5 @@
 // Who owns which slot: whatever is done with them, every slot is free or owned once.
-#include "models/kv_slots.h"
+#include "models/kv/kv_slots.h"
 
 #include <gtest/gtest.h>
 

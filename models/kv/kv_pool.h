@@ -12,7 +12,7 @@ namespace coppice {
 
 /// Slots are handed out one by one, lowest free first, so that accepting a path appends its
 /// slots to the sequence and frees the others: nothing is moved. Thread-safe, for texts end at any
-/// time: KvSlots (models/kv_slots.h) owns what was taken.
+/// time: KvSlots (models/kv/kv_slots.h) owns what was taken.
 class KvPool {
  public:
   KvPool(Device& device, const KvLayout& layout);

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/visible_kv.h"
-#include "models/kv_pool.h"
+#include "models/kv/kv_pool.h"
 
 namespace coppice {
 
@@ -31,12 +32,29 @@ class KvSlots {
   void make_room(std::int32_t more);
   /// Appends the slot at `index` of `from`, which has no_slot there afterwards.
   void keep(KvSlots& from, std::int32_t index);
+  /// Appends the slots at [begin, end) of `from`, which has no_slot there afterwards. Cannot fail if
+  /// there is room.
+  void keep(KvSlots& from, std::int32_t begin, std::int32_t end);
+  /// Takes away the first `count`, of which those that are slots go back.
+  void drop_front(std::int32_t count);
+  /// How many of the first have a slot, up to the first no_slot.
+  std::int32_t leading() const;
+  void swap(KvSlots& other) noexcept {
+    std::swap(pool_, other.pool_);
+    slots_.swap(other.slots_);
+  }
+  /// Appends the slot at `index` of `from`, which then has two owners: a fault for tests to notice.
+  void share(const KvSlots& from, std::int32_t index) {
+    slots_.push_back(from.slots_[static_cast<std::size_t>(index)]);
+  }
   /// Gives the slot at `index` back and leaves no_slot there.
   void give_back(std::int32_t index);
   /// Gives back all but the first `size` slots, where there are more.
   void cut(std::int32_t size);
 
  private:
+  void give_back(std::vector<KvSlot>::iterator first, std::vector<KvSlot>::iterator end);
+
   KvPool* pool_;
   std::vector<KvSlot> slots_;
 };
