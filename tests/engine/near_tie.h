@@ -1,12 +1,16 @@
 // Tokens that two computations of one text choose differently because their scores nearly tie.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "coppice.h"
 #include "kernels/noise.h"
+#include "reference/test_device.h"
 
 namespace coppice::testing {
 
@@ -27,6 +31,28 @@ inline double near_tie(const GenerateOptions& options, std::size_t position, std
     }
   }
   return std::abs(gap);
+}
+
+/// What rounding may move the scores of two tokens apart by (identity_test.cc derives it).
+inline double largest_near_tie(const GenerateOptions& options) {
+  if (!on_cuda()) return 6e-4;
+  return options.acceptance == Acceptance::coupled ? 0.25 : 0.2;
+}
+
+/// That two texts of a request, with log-probabilities, are the same; where passes of other row
+/// counts sum in another order, up to the first near-tie.
+inline void expect_same_up_to_near_ties(const Request& request, std::int64_t vocab,
+                                        const Generation& mine, const Generation& other) {
+  if (mine.tokens == other.tokens) return;
+  ASSERT_TRUE(on_cuda()) << "a CPU's rows do not depend on their neighbours";
+  const std::size_t shorter = std::min(mine.tokens.size(), other.tokens.size());
+  std::size_t same = 0;
+  while (same < shorter && mine.tokens[same] == other.tokens[same]) ++same;
+  ASSERT_LT(same, shorter) << "one text ended early";
+  EXPECT_LT(near_tie(request.options, request.tokens.size() + same, vocab, mine.logprobs[same],
+                     other.logprobs[same]),
+            largest_near_tie(request.options))
+      << "token " << same << ": " << other.tokens[same] << " instead of " << mine.tokens[same];
 }
 
 }  // namespace coppice::testing
