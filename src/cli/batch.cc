@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
@@ -19,6 +20,7 @@
 #include "cli/progress_log.h"
 #include "cli/terminal.h"
 #include "cli/totals.h"
+#include "engine/access.h"
 #include "engine/loading.h"
 #include "models/config.h"
 #include "study/files/fingerprint.h"
@@ -130,6 +132,17 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
   return batch;
 }
 
+Room room_of(Engine& engine) {
+  return {EngineAccess(engine).target().pool->layout().slots(), engine.context_length()};
+}
+
+/// What the options ask for: an engine has no more, and less if memory is short.
+Room wanted_room(const EngineOptions& options) {
+  const ModelConfig config = read_config(options.target);
+  const DType kv_dtype = make_engine_device(options)->kv_dtype();
+  return {wanted_kv_tokens(config, options, kv_dtype), loaded_positions(config, options)};
+}
+
 /// The batch while it is written.
 class Run {
  public:
@@ -141,6 +154,7 @@ class Run {
 
   /// Until all is there, or `stop` is asked for.
   void write(Engine& engine, const std::stop_token& stop) {
+    room_ = room_of(engine);
     std::vector<Request> requests;
     std::vector<std::size_t> place;  // of a request in the batch
     for (std::size_t i = 0; i < batch_.lines.size(); ++i) missing_ += output_.has(i) ? 0.0 : 1.0;
@@ -150,7 +164,7 @@ class Run {
         requests.push_back(request_of(engine, i));
         place.push_back(i);
       } catch (const Error& error) {
-        put(i, {{"error", error.what()}, {"stream", batch_.lines[i].options.stream}}, true);
+        put(i, {{"error", error.what()}, {"stream", batch_.lines[i].options.stream}}, room_, true);
       }
     }
     totals_.begin(now_seconds(), engine.load_seconds());
@@ -193,12 +207,16 @@ class Run {
       if (generation.finish_reason == FinishReason::cancelled) return;  // to be written again
     }
     Json samples = Json::array();
+    Room lacked = outcome.error ? room_ : Room{};
     for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
       const Generation& generation = outcome.samples[s];
       if (generation.finish_reason == FinishReason::failed) continue;
       samples.push_back({{"stream", line.options.stream + s}});
       samples.back().update(to_json(engine, generation, line.options.logprobs));
       totals_.add(generation);
+      const FinishReason reason = generation.finish_reason;
+      if (reason == FinishReason::memory) lacked.kv_tokens = room_.kv_tokens;
+      if (reason == FinishReason::context) lacked.context_length = room_.context_length;
     }
     Json json;
     if (outcome.error) json["error"] = message_of(outcome.error);
@@ -209,15 +227,17 @@ class Run {
     } else {
       json["stream"] = line.options.stream;
     }
-    put(index, json, outcome.error != nullptr);
+    put(index, json, lacked, outcome.error != nullptr);
   }
 
-  void put(std::size_t index, const Json& text, bool failed) {
+  void put(std::size_t index, const Json& text, const Room& lacked, bool failed) {
     Json json = {{"index", index}};
     if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
     json.update(text);
     json["batch_seed"] = batch_.seed;
     json["request"] = batch_.requests[index];
+    if (lacked.kv_tokens > 0) json["lacked"]["kv_tokens"] = lacked.kv_tokens;
+    if (lacked.context_length > 0) json["lacked"]["context_length"] = lacked.context_length;
     output_.put(index, json_line(json), failed);
     advance(index, 1.0);
   }
@@ -236,6 +256,7 @@ class Run {
   BatchOutput& output_;
   ProgressLine progress_{true};
   ProgressLog log_;
+  Room room_;
   std::vector<double> shares_;  ///< of each text: how much of it was written now
   double done_ = 0.0;           ///< sum of shares_
   double missing_ = 0.0;        ///< what it comes to
@@ -251,6 +272,18 @@ void tell_of_equal_samples(const Batch& batch) {
   tell(cat(equal, equal == 1 ? " line asks" : " lines ask",
            " for several samples at temperature 0, which are the same text; a temperature above 0 "
            "makes them differ"));
+}
+
+/// The seed that was drawn, if texts that are to be written follow it.
+void tell_seed(const po::variables_map& given, const Batch& batch, const BatchOutput& output) {
+  if (given.count("seed") != 0) return;
+  for (std::size_t i = 0; i < batch.lines.size(); ++i) {
+    const GenerateOptions& options = batch.lines[i].options;
+    if (output.has(i) || options.sampling.temperature == 0.0 || options.seed != batch.seed)
+      continue;
+    std::cerr << "seed " << batch.seed << '\n';
+    return;
+  }
 }
 
 void require_batch_alone(const po::variables_map& values) {
@@ -306,31 +339,46 @@ int generate_batch(const po::variables_map& given) {
   }
   output.require(batch.requests);
   const std::size_t texts = batch.lines.size(), there = output.lines();
+  std::size_t written = there;
   std::int64_t samples = 0;
   for (std::size_t i = 0; i < texts; ++i) samples += output.has(i) ? 0 : batch.lines[i].samples;
+  const Room any = {std::numeric_limits<std::int64_t>::max(),
+                    std::numeric_limits<std::int64_t>::max()};
+  const std::vector<std::size_t> ended_early = output.longer_in(any);
+  for (const std::size_t i : ended_early) samples += batch.lines[i].samples;
   batch.engine.max_sequences = parallel_texts(given, samples);
+  const bool may_go_on =
+      !ended_early.empty() && !output.longer_in(wanted_room(batch.engine)).empty();
 
   Run run(batch, output, stderr_is_terminal() ? 0.0 : every);
   if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
   tell_of_plain(given, batch.engine);
   tell_of_equal_samples(batch);
   if (there > 0) tell(cat(there, " of ", texts, " texts are there already"));
-  if (there < texts) {
+  if (there < texts || may_go_on) {
     batch.engine.progress = [&](const LoadEvent& event) { run.progress().show(event); };
     Engine engine = Engine::load(batch.engine);
     run.progress().clear();
     const bool texts_given = std::any_of(batch.lines.begin(), batch.lines.end(),
                                          [](const BatchLine& line) { return !line.prompt.ids; });
     if (texts_given && !engine.has_tokenizer()) engine.detokenize({});  // throws, and says why
+    const std::vector<std::size_t> again = output.longer_in(room_of(engine));
+    if (!again.empty()) {
+      tell(cat(again.size(), again.size() == 1 ? " of them is" : " of them are",
+               " written again: there is more room now"));
+      output.write_again(again);
+    }
+    tell_seed(given, batch, output);
     const InterruptWatch interrupts;
     run.write(engine, interrupts.token());
     run.progress().clear();
+    written = output.lines();
     output.finish();
   }
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
   if (!run.shortage().empty()) tell(run.shortage());
-  if (output.lines() < texts) {
-    tell(cat("stopped after ", output.lines(), " of ", texts, " texts",
+  if (written < texts) {
+    tell(cat("stopped after ", written, " of ", texts, " texts",
              given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
     return interrupted_exit;
   }

@@ -1,5 +1,6 @@
 #include "cli/batch_lines.h"
 
+#include <algorithm>
 #include <boost/any.hpp>
 #include <cstddef>
 #include <limits>
@@ -10,9 +11,11 @@
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "cli/acceptance_vector.h"
+#include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/length_options.h"
 #include "cli/nearest.h"
+#include "cli/other_names.h"
 
 namespace coppice::cli {
 namespace {
@@ -38,6 +41,16 @@ po::options_description line_options() {
 std::string key_of(std::string option) {
   for (char& c : option) c = c == '-' ? '_' : c;
   return option;
+}
+
+/// The option that a key probably means, by its own name or another program's, without dashes.
+std::string option_called(const std::string& key) {
+  std::string typed = "--" + key;
+  for (char& c : typed) c = c == '_' ? '-' : c;
+  if (const std::string_view alias = aliased(typed); !alias.empty()) return std::string(alias);
+  if (const std::string_view near = translated(typed).option; !near.empty())
+    return std::string(near);
+  return typed.substr(2);
 }
 
 std::string listed(const nlohmann::json& list) {
@@ -180,6 +193,15 @@ class Reader {
     for (const auto& option : allowed_.options()) {
       known.push_back(key_of(option->long_name()));
       if (known.back() == key) return *option;
+    }
+    const std::string ours = option_called(key);
+    if (std::find(known.begin(), known.end(), key_of(ours)) != known.end()) {
+      throw_usage(cat("key ", quote(key), " is unknown; coppice calls it ", key_of(ours)));
+    }
+    const CommandHelp command = help_of(generate);
+    if (!ours.empty() && command.options.find_nothrow(ours, false) != nullptr) {
+      throw_usage(cat("key ", quote(key),
+                      " holds for all lines; give it on the command line, as --", ours));
     }
     const std::string meant = nearest(key, known);
     throw_usage(cat("key ", quote(key), " is unknown",

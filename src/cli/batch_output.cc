@@ -115,7 +115,12 @@ StoredText BatchOutput::read(std::string_view line, std::uint64_t& index, const 
     const JsonObject object = parse_json_object(line, "");
     index = object->at("index").get<std::uint64_t>();
     if (!seed_) seed_ = object->at("batch_seed").get<std::uint64_t>();
-    return {object->at("request").get<std::string>(), object->contains("error")};
+    StoredText stored = {object->at("request").get<std::string>(), object->contains("error")};
+    if (const auto lacked = object->find("lacked"); lacked != object->end()) {
+      stored.lacked.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});
+      stored.lacked.context_length = lacked->value("context_length", std::int64_t{0});
+    }
+    return stored;
   } catch (const nlohmann::json::exception&) {
     throw_failure(damaged);
   } catch (const Error&) {
@@ -150,7 +155,57 @@ std::size_t BatchOutput::failed() const {
   return static_cast<std::size_t>(of_written + of_waiting);
 }
 
+const StoredText& BatchOutput::stored(std::size_t index) const {
+  return index < next_ ? written_[index] : waiting_.at(index).stored;
+}
+
+std::vector<std::size_t> BatchOutput::longer_in(const Room& room) const {
+  std::vector<std::size_t> texts;
+  const auto look = [&](std::size_t index) {
+    const Room& lacked = stored(index).lacked;
+    const auto more = [](std::int64_t now, std::int64_t then) { return then > 0 && now > then; };
+    if (more(room.kv_tokens, lacked.kv_tokens) ||
+        more(room.context_length, lacked.context_length)) {
+      texts.push_back(index);
+    }
+  };
+  for (std::size_t i = 0; i < next_; ++i) look(i);
+  for (const auto& [index, line] : waiting_) look(index);
+  return texts;
+}
+
+void BatchOutput::write_again(const std::vector<std::size_t>& texts) {
+  if (texts.empty()) return;
+  const std::size_t first = texts.front();
+  if (first < next_) {
+    // At every moment the two files together hold all lines.
+    const std::string all =
+        read_file(file_->path(), "output", std::numeric_limits<std::uintmax_t>::max());
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < first; ++i) begin = all.find('\n', begin) + 1;
+    if (!waiting_file_) open_waiting();
+    waiting_file_->append(std::string_view(all).substr(begin));
+    waiting_file_->sync();
+    file_->cut(begin);
+    for (std::size_t i = first; i < next_; ++i) {
+      const std::size_t end = all.find('\n', begin) + 1;
+      waiting_[i] = {all.substr(begin, end - begin), std::move(written_[i])};
+      begin = end;
+    }
+    written_.resize(first);
+    next_ = first;
+  }
+  for (const std::size_t index : texts) {
+    taken_back_.insert(waiting_.extract(index));
+  }
+}
+
 void BatchOutput::put(std::size_t index, std::string line, bool failed) {
+  auto old = taken_back_.extract(index);
+  if (failed && !old.empty()) {
+    waiting_.insert(std::move(old));
+    return flush();
+  }
   if (index != next_ && file_ && waits_on_disk_) {
     try {
       if (!waiting_file_) open_waiting();
@@ -178,21 +233,25 @@ void BatchOutput::flush() {
   for (; last != waiting_.end() && last->first == next_ + count; ++last, ++count) {
     ready += last->second.text;
   }
-  if (count == 0) return;
-  write(ready);
+  if (count > 0) write(ready);
   for (auto line = waiting_.begin(); line != last; ++line) {
     written_.push_back(std::move(line->second.stored));
   }
   waiting_.erase(waiting_.begin(), last);
   next_ += count;
-  if (!waiting_.empty() || !waiting_file_) return;
+  if (!waiting_.empty() || !taken_back_.empty() || !waiting_file_) return;
   waiting_file_.reset();
   std::error_code ignored;
   std::filesystem::remove(waiting_path_, ignored);
 }
 
 void BatchOutput::finish() {
+  while (!taken_back_.empty()) {
+    auto old = taken_back_.extract(taken_back_.begin());
+    if (!has(old.key())) waiting_.insert(std::move(old));
+  }
   if (file_) {
+    flush();
     file_->sync();
     if (waiting_file_) waiting_file_->sync();
     return;

@@ -14,10 +14,17 @@
 
 namespace coppice::cli {
 
-/// What tells that a line of output belongs to a line of input: whatever changes its text.
+/// What an engine has for its texts, in tokens.
+struct Room {
+  std::int64_t kv_tokens = 0, context_length = 0;
+};
+
 struct StoredText {
+  /// Tells that a line of output belongs to a line of input: whatever changes its text.
   std::string request;
   bool failed = false;
+  /// What it ended or failed in for want of more; 0: not for want of that.
+  Room lacked = {};
 };
 
 class BatchOutput {
@@ -40,13 +47,20 @@ class BatchOutput {
   std::size_t lines() const { return next_ + waiting_.size(); }
   /// Those of texts that failed.
   std::size_t failed() const;
+  /// Those of texts that might have gone on if they had had this room, in order.
+  std::vector<std::size_t> longer_in(const Room& room) const;
+  /// Takes these lines back, which are there, until others are put in their place: who comes behind
+  /// the first of them waits. What is not put, or has failed, leaves the old line. Throws
+  /// Error(failure) for a full disk and the like.
+  void write_again(const std::vector<std::size_t>& texts);
 
   /// Takes the line of text `index` and writes it as soon as all lines before it are written.
   /// Throws Error(failure), with the lines before as they were, for a full disk and the like;
   /// ClosedPipe.
   void put(std::size_t index, std::string line, bool failed);
-  /// No more will come. Files: waits until all that is written is on the disk. Standard output has
-  /// nowhere to wait: what does is written, behind a gap.
+  /// No more will come: old lines that nothing replaced come back. Files: waits until all that is
+  /// written is on the disk. Standard output has nowhere to wait: what does is written, behind a
+  /// gap.
   void finish();
 
  private:
@@ -58,6 +72,7 @@ class BatchOutput {
   StoredText read(std::string_view line, std::uint64_t& index, const char* remedy);
   void write(std::string_view lines);
   void flush();
+  const StoredText& stored(std::size_t index) const;
 
   std::optional<study::AppendedFile> file_;
   std::filesystem::path waiting_path_;
@@ -66,6 +81,7 @@ class BatchOutput {
   std::vector<StoredText> written_;
   std::optional<std::uint64_t> seed_;
   std::map<std::size_t, Line> waiting_;
+  std::map<std::size_t, Line> taken_back_;
   std::size_t next_ = 0;
 };
 

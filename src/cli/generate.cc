@@ -72,7 +72,11 @@ void check_prompt_options(const po::variables_map& values) {
 
 int generate(const std::vector<std::string>& arguments) {
   po::options_description options = prompt_options();
-  options.add_options()("chat", "put the prompt, as one message, into the target's chat template")(
+  options.add_options()(
+      "chat",
+      "put the prompt, as one message, into the target's chat template. Sampling, "
+      "max-new-tokens and stop are then as the target's "
+      "generation_config.json says, unless options say otherwise")(
       "messages", po::value<std::string>()->value_name("FILE|-"),
       "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
   po::options_description output("Output");

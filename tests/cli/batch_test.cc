@@ -143,9 +143,8 @@ TEST_F(Batch, ABadLineIsNamed) {
   };
   const std::vector<Bad> all = {
       {R"({"prompt": "x", "temprature": 1})", "did you mean temperature?"},
-      {R"({"prompt": "x", "max-new-tokens": 1})", "did you mean max_new_tokens?"},
-      {R"({"prompt": "x", "tree": "f.json"})", "key 'tree' is unknown"},
-      {R"({"prompt": "x", "target": "dir"})", "key 'target' is unknown"},
+      {R"({"prompt": "x", "max-new-tokens": 1})", "coppice calls it max_new_tokens"},
+      {R"({"prompt": "x", "tree": "f.json"})", "on the command line, as --tree"},
       {R"({"prompt": "x", "temperature": "hot"})", "\"temperature\" is 'hot'; give a number"},
       {R"({"prompt": "x", "temperature": 200})", "line 2: temperature 200"},
       {R"({"prompt": "x", "top_k": 1.5})", "\"top_k\" is 1.5; give a whole number"},
@@ -156,6 +155,14 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "stop": null})", "\"stop\" is null; give a text or a list of texts"},
       {R"({"prompt": "x", "stop": {}})", "\"stop\" is {}; give a text or a list of texts"},
       {R"({"prompt": "x", "policy": "oak"})", "'oak' is unknown"},
+      {R"({"prompt": "x", "parallel": 4})",
+       "key 'parallel' holds for all lines; give it on the command line, as --parallel"},
+      {R"({"prompt": "x", "target": "y"})", "on the command line, as --target"},
+      {R"({"prompt": "x", "model": "y"})", "on the command line, as --target"},
+      {R"({"prompt": "x", "kv_tokens": 9})", "on the command line, as --kv-tokens"},
+      {R"({"prompt": "x", "max_tokens": 9})",
+       "'max_tokens' is unknown; coppice calls it max_new_tokens"},
+      {R"({"prompt": "x", "temp": 9})", "coppice calls it temperature"},
       {R"({"prompt": "x", "n": 0})", "--n 0: use 1"},
       {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},
       {R"({"prompt": 5})", "\"prompt\" is 5; give a text"},
@@ -242,7 +249,8 @@ TEST_F(Batch, GoesOnWhereItStopped) {
   write("texts", whole.substr(0, end + 30));
   const Result second = run(command);
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(second.err, "coppice: 1 of 3 texts are there already\n");
+  EXPECT_EQ(second.err, "coppice: 1 of 3 texts are there already\n" + first.err);
+  EXPECT_EQ(first.err, cat("seed ", lines[1]["batch_seed"].get<std::uint64_t>(), "\n"));
   const std::string again = slurp(folder("texts"));
   EXPECT_EQ(again.substr(0, end), whole.substr(0, end));
   EXPECT_EQ(tokens_of(lines_of(again)), tokens_of(lines)) << "the random seed is kept";
@@ -286,6 +294,87 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
   expect_kept("generate --batch " + file + " --output " + file, 1, "no line of a batch");
   expect_kept("generate --batch " + file + " --output '" + folder_.path().string() + "'", 1,
               "not a regular file");
+}
+
+// Old lines give way to longer texts, and only to them.
+TEST_F(Batch, TextsThatLackedRoomAreWrittenAgainInMore) {
+  std::string far = "5";
+  for (int i = 0; i < 80; ++i) far += ",5";
+  const std::string file = write("lines.jsonl", R"({"prompt": "The captain", "max_new_tokens": 2})"
+                                                "\n"
+                                                R"({"prompt": "The captain"})"
+                                                "\n"
+                                                R"({"tokens": [)" +
+                                                    far + "]}\n" +
+                                                    R"({"prompt": "A man", "n": 2})"
+                                                    "\n"
+                                                    R"({"prompt": "A man", "max_new_tokens": 3})"
+                                                    "\n");
+  const std::string command = "generate --batch " + file + fixed +
+                              "--seed 1 --temperature 0.5 -n 100 --ignore-eos --output '" +
+                              folder("texts") + "' --kv-tokens ";
+  const Result small = run(command + "64");
+  EXPECT_EQ(small.code, 1) << small.err;
+  const std::string before = slurp(folder("texts"));
+  const std::vector<Json> ended = lines_of(before);
+  ASSERT_EQ(ended.size(), 5u);
+  EXPECT_EQ(ended[1]["finish_reason"], "memory");
+  EXPECT_EQ(ended[1]["lacked"], (Json{{"kv_tokens", 64}}));
+  EXPECT_TRUE(ended[2].contains("error"));
+  EXPECT_EQ(ended[2]["lacked"]["kv_tokens"], 64);
+  EXPECT_EQ(ended[3]["samples"][1]["finish_reason"], "memory");
+  EXPECT_FALSE(ended[4].contains("lacked"));
+
+  for (const char* no_more : {"64", "50"}) {
+    const Result same = run(command + no_more);
+    EXPECT_EQ(same.code, 1);
+    EXPECT_EQ(same.err.find("written again"), std::string::npos) << same.err;
+    EXPECT_EQ(slurp(folder("texts")), before);
+  }
+  // A kill while lines are taken back: the tail waits, and is whole again without more room.
+  std::size_t first = before.find('\n') + 1;
+  write("texts.waiting", before.substr(first));
+  write("texts", before.substr(0, first));
+  EXPECT_EQ(run(command + "64").code, 1);
+  EXPECT_EQ(slurp(folder("texts")), before);
+  EXPECT_FALSE(std::filesystem::exists(folder("texts.waiting")));
+
+  const Result more = run(command + "400");
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_NE(more.err.find("5 of 5 texts are there already\n"), std::string::npos) << more.err;
+  EXPECT_NE(more.err.find("3 of them are written again: there is more room now\n"),
+            std::string::npos)
+      << more.err;
+  const std::string after = slurp(folder("texts"));
+  const std::vector<Json> whole = lines_of(after);
+  ASSERT_EQ(whole.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(whole[i]["index"], i);
+    EXPECT_FALSE(whole[i].contains("lacked")) << i;
+  }
+  EXPECT_EQ(whole[0], ended[0]);
+  EXPECT_EQ(whole[4], ended[4]);
+  EXPECT_EQ(whole[1]["new_tokens"], 100);
+  EXPECT_EQ(whole[2]["new_tokens"], 100);
+  EXPECT_EQ(whole[3]["samples"][0]["new_tokens"], 100);
+  EXPECT_FALSE(std::filesystem::exists(folder("texts.waiting")));
+  EXPECT_EQ(run(command + "512").err, "coppice: 5 of 5 texts are there already\n");
+  EXPECT_EQ(slurp(folder("texts")), after);
+}
+
+TEST_F(Batch, ADrawnSeedIsToldAndRepeatsTheTexts) {
+  const std::string file = write("two.txt", "The captain\nA man\n");
+  const std::string command = "generate --batch " + file + fixed + "--max-new-tokens 5 ";
+  const Result drawn = run(command + "--temperature 1");
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  ASSERT_EQ(drawn.err.rfind("seed ", 0), 0u) << drawn.err;
+  const Result again =
+      run(command + "--temperature 1 --" + drawn.err.substr(0, drawn.err.find('\n')));
+  EXPECT_EQ(again.err, "");
+  EXPECT_EQ(tokens_of(lines_of(again.out)), tokens_of(lines_of(drawn.out)));
+  EXPECT_EQ(run(command).err, "") << "at temperature 0 it does not matter";
+  const std::string own = write("own.jsonl", "{\"prompt\": \"A man\", \"seed\": 3}\n");
+  EXPECT_EQ(run("generate --temperature 1 -n 2 --batch " + own + fixed).err, "");
 }
 
 TEST_F(Batch, SaysThatMemoryEndedTexts) {

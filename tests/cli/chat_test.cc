@@ -240,5 +240,13 @@ TEST_F(ChatCommand, CtrlDEndsOnATerminal) {
   EXPECT_NE(seen.find("/reset"), std::string::npos) << seen;
 }
 
+TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {
+  for (const char* command : {"generate", "chat"}) {
+    EXPECT_NE(run(std::string(command) + " --help").out.find("generation_config.json"),
+              std::string::npos)
+        << command;
+  }
+}
+
 }  // namespace
 }  // namespace coppice::testing

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -174,10 +175,15 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
   // Of other options, and of an output that is gone: nobody's any more.
   write("texts", "");
   write("texts.waiting", lines[3]);
-  EXPECT_EQ(run(command + " --top-k 5").err, "");
+  const auto expect_new = [&](const std::string& words) {
+    const std::string told = run(words).err;
+    EXPECT_EQ(told.rfind("seed ", 0), 0u) << told;
+    EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+  };
+  expect_new(command + " --top-k 5");
   std::filesystem::remove(folder("texts"));
   write("texts.waiting", lines[3]);
-  EXPECT_EQ(run(command).err, "");
+  expect_new(command);
   EXPECT_NE(Json::parse(lines_in(slurp(folder("texts")))[3])["batch_seed"],
             Json::parse(lines[3])["batch_seed"]);
 

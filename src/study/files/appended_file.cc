@@ -59,6 +59,13 @@ void AppendedFile::append(std::string_view lines) {
   size_ += lines.size();
 }
 
+void AppendedFile::cut(std::uintmax_t bytes) {
+  if (::ftruncate(handle_.get(), static_cast<off_t>(bytes)) != 0) {
+    throw_write_failure(path_, errno, when_full_);
+  }
+  size_ = bytes;
+}
+
 void AppendedFile::sync() {
   if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno, when_full_);
 }

@@ -24,6 +24,8 @@ class AppendedFile {
 
   /// Throws Error(failure), with the lines before as they were, for a full disk and the like.
   void append(std::string_view lines);
+  /// Keeps the first `bytes`, which are whole lines. Throws Error(failure).
+  void cut(std::uintmax_t bytes);
   /// Waits until all is on the disk. Throws Error(failure).
   void sync();
 
