@@ -1,0 +1,36 @@
+# README.md's program, built by the command that scripts/README.md gives, in a folder that looks like
+# the source tree after scripts/demo.
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+
+# fenced(FILE LANGUAGE MARK): the fenced block of that language that holds the mark.
+function(fenced file language mark)
+  file(READ ${SOURCE}/${file} text)
+  string(FIND "${text}" "${mark}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "no '${mark}' in ${file}")
+  endif()
+  string(SUBSTRING "${text}" 0 ${at} before)
+  string(FIND "${before}" "```${language}\n" begin REVERSE)
+  string(SUBSTRING "${text}" ${begin} -1 text)
+  string(FIND "${text}" "\n" begin)
+  math(EXPR begin "${begin} + 1")
+  string(SUBSTRING "${text}" ${begin} -1 text)
+  string(FIND "${text}" "```" end)
+  string(SUBSTRING "${text}" 0 ${end} text)
+  set(found "${text}" PARENT_SCOPE)
+endfunction()
+
+fenced(README.md cpp "#include <coppice.h>")
+file(WRITE ${SCRATCH}/mine.cc "${found}")
+fenced(scripts/README.md sh "pkg-config --cflags")
+# A prefix that is /usr, say, has its libraries elsewhere.
+string(REPLACE "/lib/" "/${LIBDIR}/" found "${found}")
+file(WRITE ${SCRATCH}/commands "${found}")
+file(MAKE_DIRECTORY ${SCRATCH}/bin)
+file(CREATE_LINK ${CMAKE_COMMAND} ${SCRATCH}/bin/cmake SYMBOLIC)
+file(CREATE_LINK ${CXX} ${SCRATCH}/bin/c++ SYMBOLIC)
+file(CREATE_LINK ${BUILD} ${SCRATCH}/build SYMBOLIC)
+file(CREATE_LINK ${SOURCE}/models ${SCRATCH}/models SYMBOLIC)
+run(sh -c "cd '${SCRATCH}' && PATH='${SCRATCH}/bin':$PATH && set -e && . ./commands && ./mine")
+expect("[1-9][.0-9]* tokens per target pass")
+file(REMOVE_RECURSE ${SCRATCH})
