@@ -208,7 +208,8 @@ void require_folder(const std::filesystem::path& dir) {
   std::error_code status;
   if (std::filesystem::is_directory(dir, status)) return;
   if (!std::filesystem::exists(dir, status)) {
-    throw_failure(cat(dir.string(), ": no such folder; name a Hugging Face model folder"));
+    throw_failure(cat(dir.string(), ": no such folder; name a Hugging Face model folder (coppice ",
+                      "downloads none)"));
   }
   const std::string type = dir.extension().string();
   const char* const remedy =

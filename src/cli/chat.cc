@@ -152,9 +152,9 @@ int chat(const std::vector<std::string>& arguments) {
       "no-bos", "with --no-template: put no beginning-of-sequence token before the text");
   all.add(conversation_options())
       .add(answers)
+      .add(model_options())
       .add(sampling_options())
-      .add(drafting_options())
-      .add(model_options());
+      .add(drafting_options());
   po::variables_map values;
   if (!parse(arguments, all,
              cat("coppice chat: talk with a model, in its chat template\n\n"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -10,6 +12,26 @@
 #include "engine/policy_options.h"
 
 namespace coppice::cli {
+
+namespace {
+
+/// By the names of other programs' commands, or by a slip; "" for anything else.
+std::string command_meant_by(const std::string& name) {
+  constexpr std::pair<std::string_view, const char*> others[] = {
+      {"run", "'generate' or 'chat'"},
+      {"cli", "'generate' or 'chat'"},
+      {"complete", "'generate'"},
+      {"bench", "'advise' or 'study'"},
+      {"serve", "'generate --batch', as there is no server"},
+      {"server", "'generate --batch', as there is no server"}};
+  for (const auto& [other, ours] : others) {
+    if (name == other) return ours;
+  }
+  const std::string meant = nearest(name, command_names());
+  return meant.empty() ? "" : quote(meant);
+}
+
+}  // namespace
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
@@ -43,10 +65,14 @@ const Command& command_named(const std::string& name) {
   for (const Command& command : commands()) {
     if (name == command.name) return command;
   }
+  if (name.starts_with('-')) {
+    throw_usage(cat(quote(name), " is no command; options follow one, as in coppice generate ",
+                    printable(name), " (see --help)"));
+  }
   std::string names;
   for (const std::string& known : command_names()) names += (names.empty() ? "" : ", ") + known;
-  const std::string meant = nearest(name, command_names());
-  const std::string advice = meant.empty() ? "" : cat("did you mean ", quote(meant), "? Or ");
+  const std::string meant = command_meant_by(name);
+  const std::string advice = meant.empty() ? "" : cat("did you mean ", meant, "? Or ");
   throw_usage(cat(quote(name), " is no command; ", advice, "use one of ", names, " (see --help)"));
 }
 

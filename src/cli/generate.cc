@@ -86,13 +86,13 @@ int generate(const std::vector<std::string>& arguments) {
       "stats", "print the table of statistics to standard error (on a terminal always)");
   po::options_description all;
   all.add(options)
-      .add(conversation_options())
       .add(length_options())
-      .add(batch_options())
       .add(output)
+      .add(model_options())
       .add(sampling_options())
       .add(drafting_options())
-      .add(model_options());
+      .add(conversation_options())
+      .add(batch_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice generate: continue a text with a target model, helped by a draft model\n\n"

@@ -32,8 +32,9 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& word
   std::string best;
   std::size_t least = longest;
   for (const std::string& word : words) {
-    const std::size_t changes = distance(typed, word);
-    if (changes > std::max<std::size_t>(2, word.size() / 3) || changes >= word.size()) continue;
+    const std::size_t changes = distance(typed, word),
+                      most = word.size() < 4 ? 1 : std::max<std::size_t>(2, word.size() / 3);
+    if (changes > most || changes >= word.size()) continue;
     if (changes < least) {
       least = changes;
       best = word;

@@ -293,7 +293,9 @@ GenerateOptions sampling_request(const po::variables_map& values) {
   options.sampling.temperature = values["temperature"].as<double>();
   read_filters(values, options.sampling);
   if (values.count("seed") != 0) {
-    options.seed = number_in<std::uint64_t>("seed", values["seed"].as<std::string>());
+    options.seed =
+        number_in<std::uint64_t>("seed", values["seed"].as<std::string>(), 0,
+                                 std::numeric_limits<std::uint64_t>::max(), ", or leave it out");
   } else {
     options.seed = std::random_device()();
   }

@@ -46,9 +46,10 @@ struct UsualValues {
   const char* tree_size = "auto";
   const char* acceptance = "auto";
   const char* acceptance_help =
-      "rejection; coupled: the text that plain coupled sampling writes with this seed; auto: the "
-      "faster one, which is then named: by --tree-size if that or a cost table is given, so that a "
-      "seed repeats its text, else also by the speed of earlier texts of the program";
+      "which of two exact rules judges trees. rejection: random choices of its own; coupled: those "
+      "of --draft none --acceptance coupled, so that with a seed the text is the same; auto: the "
+      "faster one, which the statistics name. With a --tree-size or --cost-table auto always takes "
+      "the same, so that a seed repeats its text";
 };
 
 /// What a command's --help prints, in parts.

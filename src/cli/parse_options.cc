@@ -90,6 +90,10 @@ const po::option_description* find(const po::options_description& all, const std
   if (ours.option.empty() && !ours.remark.empty()) {
     throw_usage(cat("option ", quote(typed), " is unknown: ", ours.remark));
   }
+  if (const std::string_view meant = aliased(typed); !meant.empty()) {
+    throw_usage(cat("option ", quote(typed), " is unknown: it means --", meant,
+                    ", which this command does not have; see --help"));
+  }
   std::vector<std::string> known;
   for (const auto& option : all.options()) {
     if (option->long_name() == stray) continue;

@@ -88,7 +88,10 @@ Prompt read_prompt(const po::variables_map& values) {
     prompt.text.pop_back();
     if (!prompt.text.empty() && prompt.text.back() == '\r') prompt.text.pop_back();
   }
-  if (prompt.text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue"));
+  if (prompt.text.empty()) {
+    throw_usage(cat(where, ": it is empty; give some text to continue",
+                    where == "prompt" ? "" : ", or --prompt TEXT"));
+  }
   if (!is_valid_utf8(prompt.text)) {
     throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
   }

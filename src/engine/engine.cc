@@ -43,7 +43,11 @@ void GenerateOptions::validate() const {
   const GenerateOptions& o = *this;
   const SamplingParams& p = sampling;
   const auto refuse = [](const auto&... what) { throw_usage(cat(what...)); };
-  if (o.max_new_tokens < 0) refuse("max-new-tokens ", o.max_new_tokens, ": use 0 or more");
+  if (o.max_new_tokens < 0) {
+    refuse("max-new-tokens ", o.max_new_tokens,
+           ": use 0 or more; for no limit a large number, as a text ends with the context at the "
+           "latest");
+  }
   if (!(p.temperature >= 0.0 && p.temperature <= 100.0)) {
     refuse("temperature ", p.temperature, ": use 0 (always the most probable token) to 100");
   }

@@ -63,7 +63,7 @@ TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
   expect_error("generate --prompt x -sed 1", 2, "option '-sed' is unknown; did you mean --seed?");
   expect_error("generate -p x -q 4096", 2, "option '-q' is unknown; see --help");
   expect_error("generate -p x -n7", 2, "option '-n7' is unknown");
-  expect_error("info -p x", 2, "option '-p' is unknown");
+  expect_error("info -p x", 2, "option '-p' is unknown: it means --prompt, which");
   expect_error("advise -c 3 -r x", 2, "option '-r' is unknown; see --help");
   expect_error("generate -p x -n3", 2, "option '-n3' is unknown; see --help");
   expect_error("generate -p x --tepm 1", 2, "did you mean --temp?");
@@ -79,6 +79,11 @@ TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
   expect_error("study --out x --prompts y --format makrdown", 2, "did you mean markdown?");
   expect_error("study --out x --prompts y --policies chian", 2, "did you mean chain?");
   expect_error("genrate", 2, "did you mean 'generate'?");
+  expect_error("mna", 2, "did you mean 'man'?");
+  expect_error("mud", 2, "'mud' is no command; use one of generate, ");
+  expect_error("run", 2, "'run' is no command; did you mean 'generate' or 'chat'?");
+  expect_error("-m model -p x", 2,
+               "'-m' is no command; options follow one, as in coppice generate -m");
 }
 
 // What llama.cpp and vLLM call them.
@@ -112,7 +117,11 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
   expect_error("generate -p x --draft 16", 2,
                "--draft 16: it names the draft's folder; --tree-size 16 sets the number of draft");
   // Not what the command does not have.
-  expect_error("info --n-predict 3", 2, "option '--n-predict' is unknown; see --help");
+  for (const char* typed : {"--n-predict", "-n"}) {
+    expect_error(std::string("info ") + typed + " 3", 2,
+                 std::string("option '") + typed +
+                     "' is unknown: it means --max-new-tokens, which this command does not have");
+  }
 }
 
 // Plain decoding has no use for options of speculation, but for those that choose its random
