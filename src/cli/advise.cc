@@ -72,13 +72,19 @@ int advise(const std::vector<std::string>& arguments) {
       .add(kept_drafting_options())
       .add(model_options());
   po::variables_map values;
-  if (!parse(
-          arguments, all,
-          "coppice advise: which policy and tree size pay on this pair and this device\n\n"
-          "Tries plain decoding and each policy and size in short runs, leaving out the slower half\n"
-          "after each prompt. Then it runs the best of these, automatic sizes and plain decoding\n"
-          "alternately: what that confirms is advised. Ctrl-C ends it.\n",
-          values)) {
+  if (!parse(arguments, all,
+             "coppice advise: which policy and tree size pay on this pair and this device\n\n"
+             "Tries plain decoding, DySpec's trees of up to 64 nodes, chains of up to 16, and "
+             "Sequoia's\n"
+             "trees for this pair, each of the depth that its measured costs favour, in short "
+             "runs, and\n"
+             "leaves out the slower half after each prompt. Then it runs the fastest of two "
+             "policies,\n"
+             "automatic sizes and plain decoding alternately, on other texts: what is faster in "
+             "every\n"
+             "round, and by 2% in the median one, is advised, and marked < in the list. Ctrl-C "
+             "ends it.\n",
+             values)) {
     return 0;
   }
   const bool json = wants_json(values);

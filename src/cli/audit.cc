@@ -107,16 +107,8 @@ int audit(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   if (values.count("seed") == 0) request.seed = 1;
   audit.seed = request.seed;
-  if (request.sampling.temperature == 0.0) {
-    throw_usage(
-        "--temperature 0 has no law to sample from; use one above 0 (texts at temperature 0 are "
-        "compared in any case)");
-  }
-  if (std::holds_alternative<Plain>(request.speculation)) {
-    throw_usage("--policy none does not speculate: nothing to audit; use another policy");
-  }
   audit.settings = settings_of(values, request);
-  for (const auto& setting : audit.settings) setting.options.validate();
+  study::check(audit.settings);
   const auto& largest = *std::max_element(
       audit.settings.begin(), audit.settings.end(),
       [](const study::AuditSetting& a, const study::AuditSetting& b) {

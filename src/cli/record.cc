@@ -23,7 +23,8 @@ int record(const std::vector<std::string>& arguments) {
   po::options_description what("Recording");
   what.add_options()("prompts", po::value<std::string>()->value_name("FILE"),
                      "prompts, one a line: JSON objects or plain text")(
-      "out", po::value<std::string>()->value_name("FILE"), "the recording; must not be there yet")(
+      "out", po::value<std::string>()->value_name("FILE"),
+      "the recording; given again with the same options, it goes on behind its last text")(
       "limit", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "only N prompts, spread evenly over the file; 0: all")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
@@ -36,7 +37,7 @@ int record(const std::vector<std::string>& arguments) {
       "draft-temperature", po::value<double>()->value_name("F"),
       "the target's if not given; 0.45 where that is 0");
   po::options_description all;
-  all.add(what).add(sampling_options()).add(cpu_model_options());
+  all.add(what).add(sampling_options({.seed = "1"})).add(cpu_model_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice record: let the target write texts, and keep what draft and target would\n"
@@ -47,6 +48,7 @@ int record(const std::vector<std::string>& arguments) {
   }
   study::RecordOptions options;
   options.generate = sampling_request(values);
+  if (values.count("seed") == 0) options.generate.seed = 1;
   options.generate.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
   options.nodes = count_in(values, "nodes", 1, 1025);
   options.top_k = values["entries"].as<std::int32_t>();
@@ -67,27 +69,24 @@ int record(const std::vector<std::string>& arguments) {
   use.new_tokens = options.generate.max_new_tokens;
   use.remedy = "shorten it, lower --max-new-tokens";
   const auto texts = study::to_tokens(engine, file, prompts, use);
-  study::RecordingWriter writer(out, recorder.header(static_cast<std::int32_t>(texts.size())));
+  study::RecordingWriter writer(out, recorder.header(texts));
   const InterruptWatch interrupts;
-  std::size_t written = 0;
-  for (; written < texts.size() && !InterruptWatch::interrupted(); ++written) {
+  while (writer.texts() < texts.size()) {
+    const std::size_t next = writer.texts();
     const auto text =
-        recorder.record(static_cast<std::int32_t>(written), texts[written], [&](double done) {
+        recorder.record(static_cast<std::int32_t>(next), texts[next], [&](double done) {
           progress.show("recording",
-                        (static_cast<double>(written) + done) / static_cast<double>(texts.size()));
+                        (static_cast<double>(next) + done) / static_cast<double>(texts.size()));
           return !InterruptWatch::interrupted();
         });
     if (InterruptWatch::interrupted()) break;
     writer.append(text);
   }
   progress.clear();
-  if (written == 0) {
-    tell("interrupted within the first text; nothing was kept");
-    return interrupted_exit;
-  }
-  tell(cat(written, " of ", texts.size(), " texts recorded in ", quote(out), ", seed ",
-           options.generate.seed));
-  return written < texts.size() ? interrupted_exit : 0;
+  const bool whole = writer.texts() == texts.size();
+  tell(cat(writer.texts(), " of ", texts.size(), " texts recorded in ", quote(out), ", seed ",
+           options.generate.seed, whole ? "" : "; start it again with the same options to go on"));
+  return whole ? 0 : interrupted_exit;
 }
 
 }  // namespace coppice::cli

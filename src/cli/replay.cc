@@ -118,11 +118,10 @@ int replay(const std::vector<std::string>& arguments) {
           "coppice replay FILE: judge policies anew over what coppice record kept\n\n"
           "  coppice replay stories.rec --policies dyspec,chain --tree-sizes 4,16,64\n\n"
           "Columns: tokens judged good per step, the bonus token included, with its interval\n"
-          "by bootstrap over prompts; bounds of that mean, for what was not recorded; accepted\n"
-          "share of draft tokens; draft passes (the prompt's left out) and draft tokens a step,\n"
-          "with ~ if the policy grows by probability and not all nodes were recorded; steps\n"
-          "whose tree has nodes that were not recorded; steps whose accepted path ended at such\n"
-          "nodes, or with a decision left open for want of records.\n",
+          "by bootstrap over prompts; accepted share of draft tokens; draft passes (the prompt's\n"
+          "left out) and draft tokens a step, with ~ if the policy grows by probability and not\n"
+          "all nodes were recorded; steps whose tree has nodes that were not recorded, and those\n"
+          "whose accepted path ended at such nodes: record more --nodes if they are many.\n",
           values, hidden, positional)) {
     return 0;
   }
@@ -177,12 +176,13 @@ int replay(const std::vector<std::string>& arguments) {
   // Either output is made even where the other one fails.
   std::exception_ptr unwritten;
   try {
-    write_out(study::replay_table(rows));
+    write_out(to_text(study::replay_table(rows)));
   } catch (...) {
     unwritten = std::current_exception();
   }
   if (!csv.empty()) {
-    write_file(csv, study::replay_csv(rows), "free some space and start again with another --csv");
+    write_file(csv, to_csv(study::replay_csv(rows)),
+               "free some space and start again with another --csv");
   }
   if (unwritten) std::rethrow_exception(unwritten);
   return InterruptWatch::interrupted() ? interrupted_exit : 0;

@@ -21,8 +21,7 @@ struct Words {
 bool read_words(const std::vector<std::string>& arguments, const std::string& usage, Words& words) {
   po::options_description options("Options"), hidden;
   options.add_options()(
-      "format",
-      po::value<std::string>()->default_value("text")->value_name("text|markdown|latex|csv"),
+      "format", po::value<std::string>()->default_value("text")->value_name("text|latex|csv"),
       "of the tables printed");
   hidden.add_options()("folder", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
@@ -60,8 +59,7 @@ int study_merge(const std::vector<std::string>& arguments) {
   Words words;
   if (!read_words(arguments,
                   "coppice study merge NEW DIR DIR...: one study, in a new folder, of all results "
-                  "of several,\nwhich must share all options but prompts, settings, rounds and "
-                  "pairs\n",
+                  "of several,\nwhich must share all options but prompts, settings and rounds\n",
                   words)) {
     return 0;
   }

@@ -53,66 +53,6 @@ GenerateOptions shared_options(const po::variables_map& values) {
   return shared;
 }
 
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '_' || c == '.';
-}
-
-study::ModelPair pair_in(const std::string& text) {
-  const auto equals = text.find('='), comma = text.find(',');
-  study::ModelPair pair;
-  if (equals == text.npos || comma == text.npos || comma < equals || comma + 1 == text.size() ||
-      equals + 1 == comma || text.find(',', comma + 1) != text.npos) {
-    throw_usage(cat("--pair ", quote(text), ": use NAME=TARGET,DRAFT, with two model folders"));
-  }
-  pair.name = text.substr(0, equals);
-  pair.target = text.substr(equals + 1, comma - equals - 1);
-  pair.draft = text.substr(comma + 1);
-  if (pair.name.empty() || !std::all_of(pair.name.begin(), pair.name.end(), is_name_character)) {
-    throw_usage(cat("--pair ", quote(text),
-                    ": its name becomes part of files' names; use letters, ",
-                    "digits, '-', '_' and '.'"));
-  }
-  for (const std::filesystem::path& folder : {pair.target, pair.draft}) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(folder, ignored)) continue;
-    throw_usage(cat("--pair ", quote(text), ": ", quote(folder.string()),
-                    " is no folder; name two model folders"));
-  }
-  return pair;
-}
-
-std::vector<study::ModelPair> pairs_in(const po::variables_map& values) {
-  std::vector<study::ModelPair> pairs;
-  if (values.count("pair") == 0) return pairs;
-  if (values.count("target") != 0 || values.count("draft") != 0) {
-    throw_usage(
-        "--pair names models that --target and --draft name too; give the one or the other");
-  }
-  for (const std::string& text : values["pair"].as<std::vector<std::string>>()) {
-    pairs.push_back(pair_in(text));
-    const auto same = [&](const study::ModelPair& one) { return one.name == pairs.back().name; };
-    if (std::count_if(pairs.begin(), pairs.end(), same) > 1) {
-      throw_usage(cat("--pair ", quote(pairs.back().name), " is given twice; use another name"));
-    }
-  }
-  return pairs;
-}
-
-/// The cells of a grid for every pair.
-std::vector<study::Cell> of_pairs(const std::vector<study::Cell>& cells,
-                                  const std::vector<study::ModelPair>& pairs) {
-  if (pairs.empty()) return cells;
-  std::vector<study::Cell> all;
-  for (const study::ModelPair& pair : pairs) {
-    for (study::Cell cell : cells) {
-      cell.pair = pair.name;
-      all.push_back(std::move(cell));
-    }
-  }
-  return all;
-}
-
 }  // namespace
 
 po::options_description study_options() {
@@ -123,8 +63,7 @@ po::options_description study_options() {
       "kind or category to group them; or plain text")(
       "out", po::value<std::string>()->value_name("DIR"),
       "folder of the results; given again the study goes on there, and with more prompts, "
-      "settings, "
-      "rounds or pairs what is there is used")(
+      "settings or rounds what is there is used")(
       "limit", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "only N prompts, spread evenly over the file; 0: all")(
       "prompt-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
@@ -132,23 +71,17 @@ po::options_description study_options() {
       "rounds", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "times that all is run, settings in a new random order for each prompt; from 3 on times have "
       "intervals of their own")(
-      "pair", po::value<std::vector<std::string>>()->composing()->value_name("NAME=TARGET,DRAFT"),
-      "models in place of --target and --draft, by a name; may be given several times")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
       "most new tokens of each prompt, turn and setting")("ignore-eos", "go on after an end token")(
-      "oracle-positions", po::value<std::int32_t>()->default_value(8)->value_name("N"),
-      "above temperature 0 and for sizes up to 64: steps of each prompt at which the best tree in "
-      "hindsight is sought, each for as many target passes as the tree has nodes; 0: none")(
       "trace", po::value<std::string>()->value_name("FILE"),
-      "also write every node of every tree, for numpy (src/study/README.md says how it is "
-      "read)")(
+      "also write every node of every tree, for numpy (src/study/README.md says how it is read); "
+      "begins with its study")(
       "jobs", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "prompts at the same time on the CPU, each with its own models and, if --threads is not "
       "given, one thread; speeds then compare within the study only")(
       "progress", po::value<double>()->default_value(30.0, "30")->value_name("SECONDS"),
       "between lines of progress where standard error is no terminal; 0: none")(
-      "format",
-      po::value<std::string>()->default_value("text")->value_name("text|markdown|latex|csv"),
+      "format", po::value<std::string>()->default_value("text")->value_name("text|latex|csv"),
       "of the tables printed; DIR/tables holds them in all");
   return d;
 }
@@ -158,11 +91,11 @@ po::options_description study_policy_options() {
   const auto list = [](const char* usual) {
     return po::value<std::string>()->default_value(usual)->value_name("LIST");
   };
-  std::string policies;
-  for (const std::string& name : study::study_policy_names()) {
-    policies += (policies.empty() ? "of " : ", ") + name;
-  }
-  policies += "; plain ones grow by draft probability alone, and dyspec-plain needs tree sizes";
+  // Words of more than 20 letters would be broken by whoever wraps the lines.
+  const std::string policies =
+      cat("of ", names_of(all_policies()),
+          "; the first two also with -plain behind their names: these grow by draft probability "
+          "alone, and dyspec-plain needs tree sizes");
   d.add_options()("policies", list("dyspec"), policies.c_str())(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
@@ -191,7 +124,6 @@ po::options_description study_policy_options() {
 }
 
 StudyCommand study_command(const po::variables_map& values) {
-  constexpr std::int32_t largest_oracle = 64;
   constexpr std::int32_t most_jobs = 256, most_rounds = 1000;
   StudyCommand command;
   study::StudyRequest& request = command.request;
@@ -205,11 +137,9 @@ StudyCommand study_command(const po::variables_map& values) {
   request.acceptance_file = text_in(values, "acceptance-vector");
   request.shared = shared_options(values);
   study::Grid grid = study::make_grid(grid_lists(values), request.shared);
-  request.pairs = pairs_in(values);
-  request.cells = of_pairs(grid.cells, request.pairs);
+  request.cells = std::move(grid.cells);
   command.notes = std::move(grid.notes);
   request.prompt_tokens = count_in(values, "prompt-tokens", 0);
-  request.oracle_positions = count_in(values, "oracle-positions", 0);
   request.rounds = count_in(values, "rounds", 1, most_rounds);
   request.jobs = count_in(values, "jobs", 1, most_jobs);
   const std::int32_t limit = count_in(values, "limit", 0);
@@ -223,19 +153,9 @@ StudyCommand study_command(const po::variables_map& values) {
   for (const study::Cell& cell : request.cells) {
     speculates = speculates || !cell.plain();
     largest = std::max({largest, cell.given_size, cell.tree_size});
-    const std::int32_t size = cell.tree_size > 0 ? cell.tree_size : cell.given_size;
-    const bool known = std::find(request.oracle_sizes.begin(), request.oracle_sizes.end(), size) !=
-                       request.oracle_sizes.end();
-    if (size > 0 && size <= largest_oracle && !known) request.oracle_sizes.push_back(size);
-  }
-  std::sort(request.oracle_sizes.begin(), request.oracle_sizes.end());
-  po::variables_map models = values;
-  if (!request.pairs.empty()) {
-    models.insert({"target", po::variable_value(request.pairs[0].target.string(), false)});
-    models.insert({"draft", po::variable_value(request.pairs[0].draft.string(), false)});
   }
   request.engine =
-      engine_options(models, speculates ? Speculation(Chain{largest}) : Speculation(Plain{}));
+      engine_options(values, speculates ? Speculation(Chain{largest}) : Speculation(Plain{}));
   if (speculates && request.engine.draft.empty()) {
     throw_usage("study needs a draft model; give --draft DIR, or --policies none");
   }

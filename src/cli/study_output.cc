@@ -14,31 +14,10 @@ namespace {
 /// Longer tables of pairs are left to the files.
 constexpr std::size_t most_pairs_printed = 28;
 
-std::string formatted(const study::Table& table, TableFormat format) {
-  switch (format) {
-    case TableFormat::markdown:
-      return to_markdown(table);
-    case TableFormat::latex:
-      return to_latex(table);
-    case TableFormat::csv:
-      return to_csv(table);
-    case TableFormat::text:
-      break;
-  }
-  return to_text(table);
-}
-
 /// A table after its name.
 std::string named_text(const std::string& name, const study::Table& table, TableFormat format) {
-  const char* before = "# ";
-  const char* after = "\n";
-  if (format == TableFormat::markdown) {
-    before = "<!-- ";
-    after = " -->\n\n";
-  } else if (format == TableFormat::latex) {
-    before = "% ";
-  }
-  return cat(before, name, after, formatted(table, format), "\n");
+  return format == TableFormat::latex ? cat("% ", name, "\n", to_latex(table), "\n")
+                                      : cat("# ", name, "\n", to_csv(table), "\n");
 }
 
 std::string pairs_text(const study::Summary& summary) {
@@ -61,12 +40,6 @@ std::string notes_text(const study::StudyOutcome& outcome) {
       "Acceptance\nrate: of the draft tokens that the judge came to. Speed-up: over plain ",
       "decoding in the same\nrun, prefill left out, ratio of sums. Intervals: 95%, by bootstrap ",
       "over prompts; none below ", study::least_prompts, " prompts.\n");
-  if (!outcome.summary.oracle.empty()) {
-    text +=
-        "Oracle: the best trees in hindsight by the target's own probabilities, on text that "
-        "knows\nnothing of them (rejection and coupled noise may exceed it with a very good "
-        "draft).\n";
-  }
   const std::string agreement = agreement_sentence(outcome.summary);
   if (!agreement.empty()) text += agreement + "\n";
   const std::string other_runs = other_runs_sentence(outcome.summary);
@@ -99,8 +72,7 @@ std::string notes_text(const study::StudyOutcome& outcome) {
 
 study::Table table_of(const study::StudyComparison& comparison) {
   using study::Align;
-  study::Table table = {{{"pair", Align::left},
-                         {"policy", Align::left},
+  study::Table table = {{{"policy", Align::left},
                          {"tree", Align::left},
                          {"temperature"},
                          {"rule", Align::left},
@@ -113,7 +85,7 @@ study::Table table_of(const study::StudyComparison& comparison) {
     const study::Cell& cell = one.cell;
     const study::Tested &length = one.comparison.accepted_length, &speed = one.comparison.speed;
     table.rows.push_back(
-        {cell.pair, cell.plain() ? "plain" : cell.name(), cell.size_text(),
+        {cell.plain() ? "plain" : cell.name(), cell.size_text(),
          study::number_text(cell.temperature), name_of(cell.acceptance), cat(comparison.prompts),
          study::fixed(one.first_length.value, 2), study::fixed(one.second_length.value, 2),
          study::signed_interval(length.estimate, 2), study::p_text(length.p),
@@ -121,7 +93,7 @@ study::Table table_of(const study::StudyComparison& comparison) {
          study::fixed(one.second_speed.value, 1), study::with_interval(speed.estimate, 2),
          study::p_text(speed.p), study::p_text(speed.p_holm)});
   }
-  return without_empty(std::move(table), {"pair"});
+  return table;
 }
 
 std::string lines_text(const char* what, const std::vector<std::string>& lines) {
@@ -140,19 +112,17 @@ std::string divergence_text(const study::Divergence& d) {
 }  // namespace
 
 const char* name_of(TableFormat format) {
-  constexpr std::array names = {"text", "markdown", "latex", "csv"};
+  constexpr std::array names = {"text", "latex", "csv"};
   return names[static_cast<std::size_t>(format)];
 }
 
 TableFormat table_format(const std::string& name) {
-  return named(
-      "format", name,
-      std::array{TableFormat::text, TableFormat::markdown, TableFormat::latex, TableFormat::csv});
+  return named("format", name, std::array{TableFormat::text, TableFormat::latex, TableFormat::csv});
 }
 
 std::string tables_text(const study::StudyOutcome& outcome, TableFormat format) {
   if (format == TableFormat::text) {
-    return cat(to_text(study::summary_table(outcome.summary)), "\nPer step:\n",
+    return cat(to_text(study::summary_table(outcome.summary.rows)), "\nPer step:\n",
                to_text(study::step_table(outcome.summary)), pairs_text(outcome.summary),
                notes_text(outcome));
   }

@@ -8,7 +8,7 @@
 namespace coppice::cli {
 
 /// What --format names.
-enum class TableFormat { text, markdown, latex, csv };
+enum class TableFormat { text, latex, csv };
 const char* name_of(TableFormat format);
 /// Throws Error(usage) for another name.
 TableFormat table_format(const std::string& name);

@@ -7,15 +7,9 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "study/figures/text.h"
 
 namespace coppice::study {
 namespace {
-
-std::string with_sign(double value, int digits) {
-  const std::string text = fixed(value, digits);
-  return std::isfinite(value) && text.front() != '-' ? "+" + text : text;
-}
 
 template <typename Print>
 std::string interval(const Estimate& estimate, const Print& print) {
@@ -23,13 +17,15 @@ std::string interval(const Estimate& estimate, const Print& print) {
   return cat(print(estimate.value), " [", print(estimate.low), ", ", print(estimate.high), "]");
 }
 
+/// As std::to_chars prints it.
+std::string printed_by_chars(const auto&... how) {
+  std::array<char, 64> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), how...).ptr};
+}
+
 }  // namespace
 
-std::string number_text(double number) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return std::string(text.data(), end);
-}
+std::string number_text(double number) { return printed_by_chars(number); }
 
 std::string line(const char* format, ...) {
   std::va_list values, again;
@@ -43,31 +39,22 @@ std::string line(const char* format, ...) {
   return text;
 }
 
-std::string fixed(double value, int digits) {
-  return std::isfinite(value) ? fixed_number(value, digits) : "-";
-}
-
-std::string with_interval(const Estimate& estimate, int digits) {
-  return interval(estimate, [&](double value) { return fixed(value, digits); });
-}
-
 std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs) {
-  return cat(with_interval(estimate, digits), of_two_runs ? " *" : "");
+  return interval(estimate, [&](double value) { return fixed(value, digits); }) +
+         (of_two_runs ? " *" : "");
 }
 
 std::string signed_interval(const Estimate& estimate, int digits) {
-  return interval(estimate, [&](double value) { return with_sign(value, digits); });
+  return interval(estimate, [&](double value) {
+    const std::string text = fixed(value, digits);
+    return text.front() == '-' ? text : "+" + text;
+  });
 }
 
 std::string p_text(double p) { return p < 0.001 ? "<0.001" : fixed(p, 3); }
 
 std::string exact(double value) {
-  if (!std::isfinite(value)) return {};
-  std::array<char, 64> text{};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 6)
-          .ptr;
-  return std::string(text.data(), end);
+  return std::isfinite(value) ? printed_by_chars(value, std::chars_format::general, 6) : "";
 }
 
 std::string percent(double part, double whole) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "study/figures/text.h"
 #include "study/statistics.h"
 
 namespace coppice::study {
@@ -12,12 +13,9 @@ namespace coppice::study {
 
 /// A number in as few digits as name it, whatever the locale.
 std::string number_text(double number);
-/// With `digits` after the point; "-" for no number.
-std::string fixed(double value, int digits);
-/// "4.03 [3.26, 5.56]"; the value alone where there is no interval.
-std::string with_interval(const Estimate& estimate, int digits);
-/// The same of a figure that compares times of two runs of the program, which a star marks.
-std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs);
+/// "4.03 [3.26, 5.56]"; the value alone where there is no interval; with a star behind it if it
+/// compares times of two runs of the program.
+std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs = false);
 /// The same with signs: "+0.22 [+0.11, +0.34]".
 std::string signed_interval(const Estimate& estimate, int digits);
 /// "0.004", "<0.001", "-" for no number.

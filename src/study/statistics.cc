@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
+#include <boost/math/statistics/univariate_statistics.hpp>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -165,13 +166,12 @@ std::vector<double> holm_adjusted(std::span<const double> p_values) {
 Estimate mean_of_rounds(std::span<const double> values) {
   const std::size_t n = values.size();
   if (n == 0) return {nan, nan, nan, 0};
-  const auto count = static_cast<double>(n);
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  const double mean = boost::math::statistics::mean(values.begin(), values.end());
   Estimate estimate = {mean, nan, nan, static_cast<std::int32_t>(n)};
   if (n < static_cast<std::size_t>(least_rounds)) return estimate;
-  double squares = 0.0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  const double reach = student_quantile(n, upper_tail) * std::sqrt(squares / (count - 1.0) / count);
+  const double variance = boost::math::statistics::sample_variance(values.begin(), values.end());
+  const double reach =
+      student_quantile(n, upper_tail) * std::sqrt(variance / static_cast<double>(n));
   estimate.low = mean - reach;
   estimate.high = mean + reach;
   return estimate;

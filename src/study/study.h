@@ -28,27 +28,20 @@ struct StudyOutcome {
   std::int32_t prompts = 0;  ///< complete, which tables are made of
 };
 
-/// Runs what the folder `out` lacks of the study (runner.h), pair after pair of models, then writes
+/// Runs what the folder `out` lacks of the study (runner.h), then writes
 ///   study.json      what was studied (study_file.h)
 ///   prompts.jsonl   the prompts, with the ids by which results name them
-///   results.jsonl   a line per prompt, cell and round, and per prompt, temperature and size for
-///                   the oracle
-///   costs.json      measured costs, where a size is automatic and no other file is named for them;
-///                   costs-PAIR.json where pairs have names
-///   acceptance.json acceptance by rank, if sequoia's trees are planned and no file is named for
-///                   it; acceptance-PAIR.json if pairs have names
-///   summary.csv, report.html, figures/*.svg
+///   results.jsonl   a line per prompt, cell and round
+///   costs.json      measured costs, where a size is automatic and no other file is named for them
+///   acceptance.json acceptance by rank, if sequoia's trees are planned and no file is named for it
+///   summary.csv, report.html, figures/*.svg, tables/*
 /// and, where a trace is asked for, that file. A later request for the same folder may ask for
-/// other cells, prompts, rounds and pairs: what is there already is used, the rest is run, and
-/// results that it does not ask for stay. Throws Error(usage) for a request that contradicts the
-/// folder, the models or the device, and Error(failure) for a full disk and the like; results on
-/// the disk stay, and the next run goes on.
+/// other cells, prompts and rounds: what is there already is used, the rest is run, and results
+/// that it does not ask for stay. Throws Error(usage) for a request that contradicts the folder,
+/// the models or the device, and Error(failure) for a full disk and the like; results on the disk
+/// stay, and the next run goes on.
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
                      const StudyHooks& hooks);
-
-/// Sums up what is there and writes the tables, the report and its figures into `folder`.
-StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
-                     const Results& results);
 
 // Two studies side by side.
 
@@ -84,11 +77,15 @@ struct MergeOutcome {
   std::int64_t twice = 0;  ///< results that several studies hold; the first's were taken
 };
 
-/// Writes a study of all settings, prompts and results of `studies` into a new or empty folder, and
-/// its tables. Throws Error(usage) for fewer than two, for studies whose results may not meet in
-/// one folder, by name, and for a folder that holds something; Error(failure) if it cannot be
-/// written.
+/// Writes a study of all settings, prompts and results of `studies`, and its tables, into a folder
+/// that is new or empty; until all is there it is called `out`.part. Throws Error(usage) for fewer
+/// than two, for studies whose results may not meet in one folder, by name, and for a folder that
+/// holds something; Error(failure) if it cannot be written.
 MergeOutcome merge_studies(const std::vector<std::filesystem::path>& studies,
                            const std::filesystem::path& out);
+
+/// Sums up what is there and writes the tables, the report and its figures into `folder`.
+StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
+                     const Results& results);
 
 }  // namespace coppice::study

@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <set>
 #include <system_error>
-#include <tuple>
 
 #include "base/error.h"
 #include "base/json_file.h"
@@ -20,27 +18,25 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t largest_prompts = std::uintmax_t{256} << 20;
 
 void check_together(const StoredStudy& first, const StoredStudy& other) {
-  std::string changes;
-  const auto add = [&](const std::string& change) {
-    changes += (changes.empty() ? "" : "; ") + change;
+  std::vector<std::string> changes = differences(first.file, other.file);
+  const auto compare = [&](const std::string& what, const std::string& a, const std::string& b) {
+    if (a != b) changes.push_back(cat(what, ": it was ", a, ", now ", b));
   };
-  for (const std::string& one : differences(first.file, other.file)) add(one);
   const auto &a = first.results.results(), &b = other.results.results();
-  if (!a.empty() && !b.empty() && (a[0].device != b[0].device || a[0].dtype != b[0].dtype)) {
-    add(cat("device: it was ", a[0].device, " ", a[0].dtype, ", now ", b[0].device, " ",
-            b[0].dtype));
+  if (!a.empty() && !b.empty()) {
+    compare("device", cat(a[0].device, " ", a[0].dtype), cat(b[0].device, " ", b[0].dtype));
   }
-  std::map<std::string, std::string> kinds;
-  for (const PromptName& prompt : first.file.plan.prompts) kinds[prompt.id] = prompt.kind;
   for (const PromptName& prompt : other.file.plan.prompts) {
-    const auto known = kinds.find(prompt.id);
-    if (known == kinds.end() || known->second == prompt.kind) continue;
-    add(cat("kind of prompt ", prompt.id, ": it was ", quote(known->second), ", now ",
-            quote(prompt.kind)));
+    const auto& known = first.file.plan.prompts;
+    const auto same = std::ranges::find(known, prompt.id, &PromptName::id);
+    if (same == known.end()) continue;
+    compare(cat("kind of prompt ", prompt.id), quote(same->kind), quote(prompt.kind));
   }
-  if (changes.empty()) return;
+  std::string all;
+  for (const std::string& change : changes) all += (all.empty() ? "" : "; ") + change;
+  if (all.empty()) return;
   throw_usage(cat("study merge: ", quote(first.path.string()), " and ", quote(other.path.string()),
-                  " differ (", changes, "); their results may not stand in one table; use coppice ",
+                  " differ (", all, "); their results may not stand in one table; use coppice ",
                   "study compare"));
 }
 
@@ -51,14 +47,6 @@ void add_missing(std::vector<One>& all, const std::vector<One>& more, const KeyO
     const auto is_like = [&](const One& other) { return key_of(other) == key_of(one); };
     if (std::ranges::none_of(all, is_like)) all.push_back(one);
   }
-}
-
-void add_plan(StudyPlan& plan, const StudyPlan& other) {
-  const auto key_of = [](const auto& cell) { return cell.key(); };
-  add_missing(plan.cells, other.cells, key_of);
-  add_missing(plan.oracle, other.oracle, key_of);
-  add_missing(plan.prompts, other.prompts, [](const PromptName& prompt) { return prompt.id; });
-  plan.rounds = std::max(plan.rounds, other.rounds);
 }
 
 /// What a line is the result of, as its members say.
@@ -76,60 +64,39 @@ void add_prompts(std::string& text, std::set<std::string>& known, const fs::path
   const std::string all = read_file(file, "prompts", largest_prompts);
   std::string_view rest = all;
   while (!rest.empty()) {
-    const auto end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     const JsonObject json = parse_json_object(line, file.string());
     if (known.insert(json->value("id", "")).second) text += cat(line, "\n");
   }
 }
 
-/// Those that are complete in both, in the first one's order.
-std::vector<std::string> common_prompts(const StoredStudy& a, const StoredStudy& b) {
-  std::vector<std::string> common = complete_prompts(a.results);
-  const std::vector<std::string> others = complete_prompts(b.results);
-  std::erase_if(
-      common, [&](const std::string& id) { return std::ranges::find(others, id) == others.end(); });
-  return common;
-}
-
-/// One cell for each row of a plan, in order.
-std::vector<const Cell*> rows_of(const StudyPlan& plan) {
-  std::vector<const Cell*> rows;
-  std::set<std::string> known;
-  for (const Cell& cell : plan.cells) {
-    if (known.insert(cell.row_key()).second) rows.push_back(&cell);
-  }
-  return rows;
-}
-
-std::string values_of(const std::string& difference) {
-  std::string text = difference;
+/// "max_new_tokens: 64 and 128" of a difference.
+std::string values_of(std::string difference) {
   for (const auto& [from, to] :
-       {std::pair<std::string, std::string>{": it was ", ": "}, {", now ", " and "}}) {
-    const auto at = text.find(from);
-    if (at != text.npos) text.replace(at, from.size(), to);
+       {std::pair<std::string, const char*>{": it was ", ": "}, {", now ", " and "}}) {
+    const auto at = difference.find(from);
+    if (at != difference.npos) difference.replace(at, from.size(), to);
   }
-  return text;
+  return difference;
 }
 
-/// Whether texts of the pair named so are bound to be the same in both studies.
-bool is_same_text(const StoredStudy& a, const StoredStudy& b, const std::string& pair) {
+/// Whether texts are bound to be the same in both studies where they are in one.
+bool is_same_text(const StoredStudy& a, const StoredStudy& b) {
   for (const char* name : {"prompt_tokens", "max_new_tokens", "ignore_eos", "repetition_penalty",
                            "top_k", "top_p", "min_p"}) {
     if (a.file.fixed.value(name, nlohmann::json()) != b.file.fixed.value(name, nlohmann::json())) {
       return false;
     }
   }
-  const std::string target = model_name("target", pair);
-  return a.file.inputs.at(target).fingerprint == b.file.inputs.at(target).fingerprint;
+  return a.file.inputs.at("target").fingerprint == b.file.inputs.at("target").fingerprint;
 }
 
 void compare_texts(StudyComparison& comparison, const StoredStudy& a, const StoredStudy& b) {
-  std::map<std::string, const Cell*> bound;
+  if (!is_same_text(a, b)) return;
+  std::set<std::string> bound;
   for (const Cell& cell : a.file.plan.cells) {
-    const bool in_both = b.file.inputs.contains(model_name("target", cell.pair));
-    if (is_bound(cell) && in_both && is_same_text(a, b, cell.pair)) bound[cell.key()] = &cell;
+    if (is_bound(cell)) bound.insert(cell.key());
   }
   std::map<std::pair<std::string, std::string>, const Result*> expected;
   for (const Result& result : a.results.results()) {
@@ -152,24 +119,30 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   if (studies.size() < 2) {
     throw_usage("study merge: fewer than two studies; name the new folder, then at least two");
   }
+  std::error_code error;
+  if (fs::exists(out, error) && !fs::is_empty(out, error)) {
+    throw_usage(cat("study merge: ", quote(out.string()),
+                    ": it holds a study already, or something else; name a new or empty folder"));
+  }
   std::vector<StoredStudy> all;
   for (const fs::path& path : studies) {
     all.push_back(read_study(path));
     check_together(all.front(), all.back());
   }
-  const StudyFolder folder(out);
-  if (fs::exists(folder.file(study_name))) {
-    throw_usage(cat("study merge: ", quote(out.string()),
-                    ": it holds a study already; name a new or empty folder"));
-  }
+  // Whatever ends this before all is there leaves `out` free for the same command.
+  const fs::path part = (out / "").parent_path().string() + ".part";
+  const StudyFolder folder(part, true);
   MergeOutcome outcome;
   StudyFile file = all.front().file;
   std::string lines, prompts;
   std::set<std::string> known, known_prompts;
   for (const StoredStudy& study : all) {
+    const StudyPlan& plan = study.file.plan;
     add_missing(file, study.file);
     add_missing(file.notes, study.file.notes, std::identity());
-    add_plan(file.plan, study.file.plan);
+    add_missing(file.plan.cells, plan.cells, [](const Cell& cell) { return cell.key(); });
+    add_missing(file.plan.prompts, plan.prompts, [](const PromptName& one) { return one.id; });
+    file.plan.rounds = std::max(file.plan.rounds, plan.rounds);
     add_prompts(prompts, known_prompts, study.path / prompts_name);
     for (const StoredLine& line : read_results(study.path / results_name)) {
       if (known.insert(name_of_result(line)).second) {
@@ -183,18 +156,22 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   write_file(folder.file(results_name), lines);
   folder.write(file);
   outcome.study = publish(folder.path(), file, Results(folder.file(results_name), file.plan));
+  fs::rename(part, out, error);
+  if (error) throw_write_failure(out, error.value(), free_space);
   return outcome;
 }
 
 StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& second) {
-  const std::vector<std::string> prompts = common_prompts(first, second);
-  const auto both = [&] {
-    return cat(quote(first.path.string()), " and ", quote(second.path.string()));
+  std::vector<std::string> prompts = complete_prompts(first.results);
+  const std::vector<std::string> others = complete_prompts(second.results);
+  std::erase_if(prompts, [&](const std::string& id) {
+    return std::ranges::find(others, id) == others.end();
+  });
+  const auto refuse = [&](const char* why) {
+    throw_usage(cat("study compare: ", quote(first.path.string()), " and ",
+                    quote(second.path.string()), " have no ", why));
   };
-  if (prompts.empty()) {
-    throw_usage(cat("study compare: ", both(), " have no finished prompt in common; study the ",
-                    "same prompts"));
-  }
+  if (prompts.empty()) refuse("finished prompt in common; study the same prompts");
   StudyComparison comparison;
   comparison.prompts = static_cast<std::int32_t>(prompts.size());
   std::set<std::string> of_second;
@@ -207,26 +184,23 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
       comparison.only_first.push_back(key);
       continue;
     }
-    columns.push_back(columns_of(first.results, key, prompts));
-    columns.push_back(columns_of(second.results, key, prompts));
-    which.emplace_back(columns.size() - 2, columns.size() - 1);
-    const PromptColumns &a = columns[columns.size() - 2], &b = columns.back();
+    const PromptColumns a = columns_of(first.results, key, prompts),
+                        b = columns_of(second.results, key, prompts);
+    which.emplace_back(columns.size(), columns.size() + 1);
     comparison.rows.push_back({*cell,
                                bootstrap(a.judged_good, a.steps),
                                bootstrap(b.judged_good, b.steps),
                                bootstrap(a.decoded, a.decode_seconds),
                                bootstrap(b.decoded, b.decode_seconds),
                                {}});
+    columns.insert(columns.end(), {a, b});
   }
   comparison.only_second.assign(of_second.begin(), of_second.end());
   if (comparison.rows.empty()) {
-    throw_usage(cat("study compare: ", both(), " have no setting in common; study the same ",
-                    "policies, sizes, temperatures and acceptance"));
+    refuse("setting in common; study the same policies, sizes, temperatures and acceptance");
   }
-  std::vector<Comparison> all = compare_rows(columns, which);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    comparison.rows[i].comparison = std::move(all[i]);
-  }
+  const std::vector<Comparison> all = compare_rows(columns, which);
+  for (std::size_t i = 0; i < all.size(); ++i) comparison.rows[i].comparison = all[i];
   for (const std::string& one : differences(first.file, second.file)) {
     comparison.differences.push_back(values_of(one));
   }

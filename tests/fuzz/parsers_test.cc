@@ -263,21 +263,15 @@ TEST_F(Parsers, Recordings) {
   expect_sound(path, good, rounds / 3, load, [&](Mutator& mutator, const std::string&) {
     std::string out = good.substr(0, block);
     std::size_t at = block;
-    const std::size_t victim = mutator.below(4);
-    for (std::size_t number = 0; at + 12 <= good.size(); ++number) {
-      std::uint32_t kind = 0, length = 0;
-      std::memcpy(&kind, good.data() + at, 4);
-      std::memcpy(&length, good.data() + at + 4, 4);
-      std::string payload = good.substr(at + 12, length);
+    const std::size_t victim = mutator.below(3);  // the header or a text
+    for (std::size_t number = 0; at < good.size(); ++number) {
+      std::uint64_t length = 0;
+      std::memcpy(&length, good.data() + at, sizeof length);
+      at += 3 * sizeof length;
+      std::string payload = good.substr(at, length);
       if (number == victim) payload = mutator.mutate(payload);
-      const auto put = [&](std::uint32_t value) {
-        out.append(reinterpret_cast<const char*>(&value), 4);
-      };
-      put(kind);
-      put(static_cast<std::uint32_t>(payload.size()));
-      put(study::recording_checksum(payload));
-      out += payload;
-      at += 12 + length;
+      out += study::recording_block(payload);
+      at += length;
     }
     return out;
   });
@@ -292,7 +286,7 @@ TEST_F(Parsers, StudyResults) {
   result.accepted = {2, 8, 0};
   result.device = "cpu";
   result.dtype = "f32";
-  const study::StudyPlan plan{{study::Cell{}}, {{"a", "x"}}, 2, {}};
+  const study::StudyPlan plan{{study::Cell{}}, {{"a", "x"}}, 2};
   result.prompt = "a";
   const std::string object = nlohmann::ordered_json(result).dump();
   const fs::path path = file("results.jsonl");
@@ -306,7 +300,7 @@ TEST_F(Parsers, StudyResults) {
 
 TEST_F(Parsers, Traces) {
   const fs::path path = file("a.trace");
-  study::TraceWriter(path).append({"chain 2", "h", {}});
+  study::TraceWriter(path).append({"chain 2", "h", "a run", {}});
   expect_sound(path, bytes_of(path), rounds / 4, [&] { study::TraceWriter writer(path); });
 }
 

@@ -214,6 +214,7 @@ class Adviser {
       for (Candidate* one : settings) {
         one->sampled += run(request_of(*one), p, p);
         if (stopped_) return false;
+        ++one->prompts;
         tell("sampling speeds", ++done, runs);
       }
       for (Candidate* one : kept) {

@@ -28,6 +28,7 @@ struct Candidate {
   std::int32_t tree_size = 0;    ///< 0: automatic, or plain
   std::int32_t tree_depth = 0;   ///< sequoia's bound
   Trial sampled = {};            ///< of automatic sizes nothing is sampled
+  std::int32_t prompts = 0;      ///< on which it was sampled
   double sampled_speedup = 1.0;  ///< over plain decoding on the same prompts
   // Of the check:
   Trial measured = {};  ///< over all rounds

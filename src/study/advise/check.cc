@@ -1,16 +1,11 @@
 #include <algorithm>
+#include <boost/math/statistics/univariate_statistics.hpp>
 
 #include "base/error.h"
 #include "study/advise/advise.h"
 
 namespace coppice::study {
 namespace {
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
 
 void choose(Check& check) {
   for (std::size_t s = 1; s < check.settings.size(); ++s) {
@@ -59,12 +54,14 @@ std::optional<Check> confirm(
     Candidate& one = check.settings[s];
     std::vector<double> ratios;
     for (std::size_t r = 0; r < rates[s].size(); ++r) ratios.push_back(rates[s][r] / rates[0][r]);
-    one.speedup = median(ratios);
-    one.lowest = *std::ranges::min_element(ratios);
-    one.highest = *std::ranges::max_element(ratios);
+    const auto [lowest, highest] = std::ranges::minmax(ratios);
+    one.lowest = lowest;
+    one.highest = highest;
+    one.speedup = boost::math::statistics::median(ratios);
   }
-  check.plain_slowest = *std::ranges::min_element(rates[0]);
-  check.plain_fastest = *std::ranges::max_element(rates[0]);
+  const auto [slowest, fastest] = std::ranges::minmax(rates[0]);
+  check.plain_slowest = slowest;
+  check.plain_fastest = fastest;
   choose(check);
   return check;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "study/advise/advise.h"
+#include "study/figures/table.h"
 #include "study/number_text.h"
 
 namespace coppice::study {
@@ -11,19 +12,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "chain" and "4", at the start of a line.
-std::string name_text(const Candidate& one) {
-  const std::string size = one.tree_size > 0 ? std::to_string(one.tree_size) : "auto";
-  return line("  %-8s %5s", one.plain() ? "plain" : name_of(one.policy),
-              one.plain() ? "" : size.c_str());
+/// "chain" and "4".
+std::vector<std::string> name_cells(const Candidate& one) {
+  if (one.plain()) return {"plain", ""};
+  return {name_of(one.policy), one.tree_size > 0 ? cat(one.tree_size) : "auto"};
 }
 
-bool is_advised(const Advice& advice, const Candidate& one) {
-  return one.policy == advice.advised.policy && one.tree_size == advice.advised.tree_size;
-}
-
-const char* mark(const Advice& advice, const Candidate& one) {
-  return is_advised(advice, one) ? "  <\n" : "\n";
+std::string mark(const Advice& advice, const Candidate& one) {
+  const Candidate& advised = advice.advised;
+  return one.policy == advised.policy && one.tree_size == advised.tree_size ? "<" : "";
 }
 
 /// Seconds of a step: the draft's passes, the target's, the rest.
@@ -33,12 +30,92 @@ std::array<double, 3> step_seconds(const Trial& trial) {
   return {trial.draft_seconds / steps, trial.verify_seconds / steps, std::max(0.0, other) / steps};
 }
 
-std::string row(const Advice& advice, const Candidate& one) {
-  const auto [draft, verify, other] = step_seconds(one.sampled);
-  return name_text(one) +
-         line(" %9.2f %9.1f %9.1f %9.1f %10.1f %9.2f", one.sampled.accepted_length(), 1e6 * draft,
-              1e6 * verify, 1e6 * other, one.sampled.tokens_per_second(), one.sampled_speedup) +
-         mark(advice, one);
+std::string sampled_text(const Advice& advice) {
+  Table table{{{"policy", Align::left}}, {}};
+  add_columns(table, {"size", "prompts", "accepted", "draft us", "verify us", "other us",
+                      "tokens/s", "speed-up", ""});
+  std::vector<Candidate> all = advice.candidates;
+  all.insert(all.begin(), advice.plain);
+  for (const Candidate& one : all) {
+    std::vector<std::string>& row = table.rows.emplace_back(name_cells(one));
+    row.insert(row.end(), {cat(one.prompts), fixed(one.sampled.accepted_length(), 2)});
+    for (const double part : step_seconds(one.sampled)) row.push_back(fixed(1e6 * part, 1));
+    row.insert(row.end(), {fixed(one.sampled.tokens_per_second(), 1), fixed(one.sampled_speedup, 2),
+                           mark(advice, one)});
+  }
+  return cat(
+      to_text(table),
+      "\nTried in short runs: DySpec's trees and chains of these sizes, and for sizes of 4 to ",
+      largest_advised_tree,
+      "\nthe Sequoia tree for this pair of the depth that makes most of the costs above. After "
+      "each "
+      "prompt\nthe slower half is left out; \"prompts\" says on how many a line was tried. Times "
+      "are those of a step,\nprefill left out; accepted counts the bonus token. < marks what is "
+      "advised.\n\n");
+}
+
+std::string rounds_text(std::int32_t rounds) {
+  return cat(rounds, rounds == 1 ? " round" : " rounds");
+}
+
+std::string check_text(const Advice& advice, const Check& check) {
+  Table table{{{"policy", Align::left}}, {}};
+  add_columns(table, {"size", "accepted", "sampled", "tokens/s", "sampled", "speed-up", "least",
+                      "greatest", ""});
+  for (const Candidate& one : check.settings) {
+    const auto sampled = [&](double value, int digits) {
+      return one.is_sampled() ? fixed(value, digits) : std::string();
+    };
+    std::vector<std::string>& row = table.rows.emplace_back(name_cells(one));
+    row.insert(
+        row.end(),
+        {fixed(one.measured.accepted_length(), 2), sampled(one.sampled.accepted_length(), 2),
+         fixed(one.measured.tokens_per_second(), 1), sampled(one.sampled.tokens_per_second(), 1),
+         fixed(one.speedup, 2), fixed(one.lowest, 2), fixed(one.highest, 2), mark(advice, one)});
+  }
+  std::string text =
+      cat("Run alternately with plain decoding, on other texts, ", rounds_text(check.rounds),
+          ": the fastest of two policies, and automatic sizes.\nSpeed-up: of the median, least and "
+          "greatest round.\n\n",
+          to_text(table));
+  if (check.noisy()) {
+    text += line(
+        "\nThis machine is noisy: plain decoding alone made %.1f tokens/s in one round and %.1f "
+        "in\nanother. Run it again when nothing else runs, or with more --rounds.\n",
+        check.plain_slowest, check.plain_fastest);
+  }
+  return text + "\n";
+}
+
+std::string verdict_text(const Advice& advice) {
+  const Candidate& best = advice.advised;
+  if (!advice.check && advice.pays) {
+    return line("Advised, by short runs and not confirmed: %.2f times plain decoding's speed:\n",
+                best.sampled_speedup);
+  }
+  if (!advice.check) {
+    return line(
+        "Speculation is not expected to pay here (not confirmed): in short runs nothing made\n"
+        "%.2f times plain decoding. Advised:\n",
+        least_speedup);
+  }
+  const std::string rounds = rounds_text(advice.check->rounds);
+  if (advice.pays) {
+    return line(
+        "Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %s%s):\n",
+        best.speedup, best.lowest, best.highest, rounds.c_str(),
+        best.is_sampled() ? line("; %.2f in short runs", best.sampled_speedup).c_str() : "");
+  }
+  if (advice.check->undecided) {
+    return cat(
+        "No speculation was faster than plain decoding in each of ", rounds,
+        ", though some was in\nmost; on a quieter machine, or with more --rounds, it may be. "
+        "Advised until then:\n");
+  }
+  return line(
+      "Speculation will not pay here: in %s nothing made %.2f times plain decoding. "
+      "Advised:\n",
+      rounds.c_str(), least_speedup);
 }
 
 Json json_of(const Candidate& one) {
@@ -48,74 +125,12 @@ Json json_of(const Candidate& one) {
   return {{"policy", name_of(one.policy)},
           {"tree_size", is_automatic ? Json("auto") : Json(one.tree_size)},
           {"tree_depth", one.tree_depth > 0 ? Json(one.tree_depth) : Json()},
+          {"prompts", one.prompts},
           {"accepted_length", made.accepted_length()},
           {"tree_size_mean", made.tree_size()},
           {"seconds", {{"draft", draft}, {"verify", verify}, {"other", other}}},
           {"tokens_per_second", made.tokens_per_second()},
           {"speedup", one.is_sampled() ? one.sampled_speedup : one.speedup}};
-}
-
-std::string rounds_text(std::int32_t rounds) {
-  return cat(rounds, rounds == 1 ? " round" : " rounds");
-}
-
-std::string verdict_text(const Advice& advice) {
-  if (!advice.check) {
-    if (advice.pays) {
-      return line("Advised, by short runs and not confirmed: %.2f times plain decoding's speed:\n",
-                  advice.advised.sampled_speedup);
-    }
-    return line(
-        "Speculation is not expected to pay here (not confirmed): in short runs nothing made\n"
-        "%.2f times plain decoding. Advised:\n",
-        least_speedup);
-  }
-  const Check& check = *advice.check;
-  if (!advice.pays) {
-    return check.undecided
-               ? line(
-                     "No speculation was faster than plain decoding in each of %s, though "
-                     "some was in\nmost; on a quieter machine, or with more --rounds, it may be. "
-                     "Advised until then:\n",
-                     rounds_text(check.rounds).c_str())
-               : line(
-                     "Speculation will not pay here: in %s nothing made %.2f times plain "
-                     "decoding. Advised:\n",
-                     rounds_text(check.rounds).c_str(), least_speedup);
-  }
-  const Candidate& best = advice.advised;
-  return line("Advised: %.2f times the speed of plain decoding, as run (%.2f to %.2f in %s%s):\n",
-              best.speedup, best.lowest, best.highest, rounds_text(check.rounds).c_str(),
-              best.is_sampled() ? line("; %.2f in short runs", best.sampled_speedup).c_str() : "");
-}
-
-std::string check_text(const Advice& advice) {
-  const Check& check = *advice.check;
-  std::string text = line(
-      "Run alternately with plain decoding, on other texts, %s; speed-up: median, least\n"
-      "and greatest round\n\n  %-8s %5s %20s %20s %21s\n",
-      rounds_text(check.rounds).c_str(), "policy", "size", "accepted, sampled", "tokens/s, sampled",
-      "speed-up");
-  for (const Candidate& one : check.settings) {
-    const auto sampled = [&](const char* format, double value) {
-      return one.is_sampled() ? line(format, value) : std::string();
-    };
-    text += name_text(one) +
-            line(" %9.2f %10s %9.1f %10s %6.2f [%5.2f, %5.2f]", one.measured.accepted_length(),
-                 sampled("%.2f", one.sampled.accepted_length()).c_str(),
-                 one.measured.tokens_per_second(),
-                 sampled("%.1f", one.sampled.tokens_per_second()).c_str(), one.speedup, one.lowest,
-                 one.highest) +
-            mark(advice, one);
-  }
-  if (check.noisy()) {
-    text += line(
-        "\nThis machine is noisy: plain decoding alone made %.1f tokens/s in one round and %.1f "
-        "in\n"
-        "another. Run it again when nothing else runs, or with more --rounds.\n",
-        check.plain_slowest, check.plain_fastest);
-  }
-  return text;
 }
 
 }  // namespace
@@ -134,26 +149,21 @@ std::string policy_options(const Advice& advice) {
 }
 
 std::string to_text(const Advice& advice, const std::string& command) {
-  std::string text = line(
-      "On %s, %s, at temperature %g, %s\n\n"
-      "  target: %.0f us for one token, %.0f us for 17 at a time; draft: %.0f us for one\n\n",
-      advice.device.c_str(), advice.dtype.c_str(), advice.temperature, name_of(advice.acceptance),
-      1e6 * advice.target_seconds, 1e6 * advice.target_wide_seconds, 1e6 * advice.draft_seconds);
-  text += line("  %-8s %5s %9s %9s %9s %9s %10s %9s\n", "policy", "size", "accepted", "draft us",
-               "verify us", "other us", "tokens/s", "speed-up");
-  text += row(advice, advice.plain);
-  for (const Candidate& one : advice.candidates) text += row(advice, one);
-  text +=
-      "\nShort runs: after each prompt the slower half is left out. Times are those of a step,\n"
-      "prefill is left out, accepted counts the bonus token. The line with < is advised.\n\n";
-  if (advice.check) text += check_text(advice) + "\n";
-  return text + verdict_text(advice) + "  " + printable(command) + "\n";
+  return line(
+             "On %s, %s, at temperature %g, %s\n\n"
+             "target: %.0f us for one token, %.0f us for 17 at a time; draft: %.0f us for one\n\n",
+             advice.device.c_str(), advice.dtype.c_str(), advice.temperature,
+             name_of(advice.acceptance), 1e6 * advice.target_seconds,
+             1e6 * advice.target_wide_seconds, 1e6 * advice.draft_seconds) +
+         sampled_text(advice) + (advice.check ? check_text(advice, *advice.check) : "") +
+         verdict_text(advice) + "  " + printable(command) + "\n";
 }
 
 std::string to_json(const Advice& advice, const std::string& command) {
   Json candidates = Json::array(), checks = Json::array();
   for (const Candidate& one : advice.candidates) candidates.push_back(json_of(one));
-  for (const Candidate& one : advice.check ? advice.check->settings : std::vector<Candidate>()) {
+  const Check check = advice.check.value_or(Check());
+  for (const Candidate& one : check.settings) {
     Json json = json_of(one);
     checks.push_back({{"policy", json["policy"]},
                       {"tree_size", json["tree_size"]},
@@ -169,9 +179,9 @@ std::string to_json(const Advice& advice, const std::string& command) {
   return Json{{"pays", advice.pays},
               {"command", command},
               {"confirmed", advice.check.has_value()},
-              {"undecided", advice.check && advice.check->undecided},
-              {"noisy", advice.check && advice.check->noisy()},
-              {"rounds", advice.check ? advice.check->rounds : 0},
+              {"undecided", check.undecided},
+              {"noisy", check.noisy()},
+              {"rounds", check.rounds},
               {"advised", std::move(advised)},
               {"plain", json_of(advice.plain)},
               {"candidates", std::move(candidates)},

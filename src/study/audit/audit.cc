@@ -32,34 +32,22 @@ struct Stopped {};
 class Audit {
  public:
   Audit(Engine& engine, const AuditRequest& request) : engine_(engine), request_(request) {
-    if (request.settings.empty()) throw_usage("audit: no setting to test; name a policy");
+    check(request.settings);
     if (request.prompts.empty()) throw_usage("audit: no prompt to continue; give one");
     if (!engine.has_draft()) throw_usage("audit: it needs a draft model; give --draft DIR");
     if (request.samples < 0 || request.samples > most_samples) {
       throw_usage(cat("audit: ", request.samples, " samples; draw 1 to ", most_samples,
                       ", or 0 for automatic"));
     }
-    for (const AuditSetting& setting : request.settings) {
-      if (std::holds_alternative<Plain>(setting.options.speculation)) {
-        throw_usage("audit: policy none does not speculate; name another one");
-      }
-      if (setting.options.sampling.temperature == 0.0) {
-        throw_usage(
-            "audit: temperature 0 has no law to sample from; give one above 0 (texts at "
-            "temperature 0 are compared in any case)");
-      }
-      if (setting.options.acceptance == Acceptance::automatic) {
-        throw_usage("audit: acceptance auto is one of two rules; name rejection or coupled");
-      }
+    for (const AuditSetting& setting : request.settings)
       EngineAccess(engine).check(setting.options);
-    }
     report_.device = EngineAccess(engine).device().name();
     report_.dtype = name_of(EngineAccess(engine).device().compute_dtype());
     report_.prompts = static_cast<std::int64_t>(request.prompts.size());
     report_.seed = request.seed;
     report_.temperature = request.settings.front().options.sampling.temperature;
     report_.significance =
-        familywise_error / static_cast<double>(LawSampling::tests * request.settings.size());
+        familywise_error / (tested_tokens * static_cast<double>(request.settings.size()));
   }
 
   AuditReport run() {
@@ -258,6 +246,25 @@ std::string name_setting(const GenerateOptions& options) {
   }
   return cat(name_of(options.speculation), size,
              options.sampling.temperature > 0.0 ? cat(", ", name_of(options.acceptance)) : "");
+}
+
+void check(const std::vector<AuditSetting>& settings) {
+  if (settings.empty()) throw_usage("audit: no setting to test; name a policy");
+  for (const AuditSetting& setting : settings) {
+    const GenerateOptions& options = setting.options;
+    if (std::holds_alternative<Plain>(options.speculation)) {
+      throw_usage("audit: policy none does not speculate: nothing to audit; name another one");
+    }
+    if (options.sampling.temperature == 0.0) {
+      throw_usage(
+          "audit: temperature 0 has no law to sample from; give one above 0 (texts at temperature "
+          "0 are compared in any case)");
+    }
+    if (options.acceptance == Acceptance::automatic) {
+      throw_usage("audit: acceptance auto is one of two rules; name rejection or coupled");
+    }
+    options.validate();
+  }
 }
 
 AuditReport run_audit(Engine& engine, const AuditRequest& request) {

@@ -147,6 +147,9 @@ struct AuditReport {
   }
 };
 
+/// Throws Error(usage) for what no engine can audit.
+void check(const std::vector<AuditSetting>& settings);
+
 /// Runs all tests. Throws Error: usage for a request that the engine does not take or no setting
 /// or prompt, failure where texts have no room. Planted faults are taken out again at the end, also
 /// after a throw; a fault planted in `engine` before is thus seen, and gone from its runners

@@ -1,7 +1,6 @@
 // Whether samples follow a known law: chi-square, total variation, and what they could have seen.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -67,23 +66,6 @@ class TokenTest {
 
  private:
   Fit sums_;  ///< variations: sums over samples
-};
-
-/// How probable the sampled tokens were: their rank in the target's own order, in a few groups
-/// that all contexts share, rare ones too. Few degrees of freedom, so it sees a smaller bias than
-/// TokenTest where that is of one kind everywhere. The statistic is the quadratic form in the
-/// inverse of the counts' exact covariance, the sum of the contexts' multinomial ones.
-class RankTest {
- public:
-  void add(const TokenLaw& law, std::span<const TokenId> samples);
-  Fit fit() const;
-
- private:
-  static constexpr std::array<std::size_t, 6> group_ends = {1, 2, 3, 5, 9, 17};
-  static constexpr std::size_t groups = group_ends.size() + 1;
-  Fit counts_;  ///< samples, contexts and impossible ones alone
-  std::array<double, groups> counted_{}, expected_{};
-  std::array<std::array<double, groups>, groups> covariance_{};
 };
 
 }  // namespace coppice::study

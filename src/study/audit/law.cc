@@ -189,23 +189,18 @@ std::vector<EventFinding> LawSampling::test(double significance) {
   std::vector<EventFinding> findings;
   for (std::int32_t depth = 0; depth < tested_tokens; ++depth) {
     TokenTest tokens;
-    RankTest ranks;
     for (std::size_t p = 0; p < prompts_.size(); ++p) {
       const Groups groups = group(drawn_[p], depth);
       for (const auto* one : frequent(groups)) {
         std::vector<TokenId> text = prompts_[p];
         text.insert(text.end(), one->first.begin(), one->first.end());
-        const TokenLaw& law = laws_.after(text);
-        tokens.add(law, one->second);
-        ranks.add(law, one->second);
+        tokens.add(laws_.after(text), one->second);
       }
     }
-    findings.push_back({cat("token ", depth + 1), tokens.fit()});
-    findings.push_back({cat("rank of token ", depth + 1), ranks.fit()});
-  }
-  for (EventFinding& finding : findings) {
-    finding.smallest_bias =
-        detectable_variation(finding.fit.degrees, finding.fit.samples, significance, stated_power);
+    const Fit fit = tokens.fit();
+    findings.push_back(
+        {cat("token ", depth + 1), fit,
+         detectable_variation(fit.degrees, fit.samples, significance, stated_power)});
   }
   return findings;
 }
@@ -235,8 +230,7 @@ void LawSampling::check_passes(LawFinding& finding) {
   if (finding.pass_nodes > 0) {
     finding.pass_variation_mean = sum / static_cast<double>(finding.pass_nodes);
   }
-  const bool filters = options_.sampling.filters();
-  if (!filters) {
+  if (!options_.sampling.filters()) {
     // Logits that move by up to r against each other multiply odds by up to exp(r / temperature):
     // no event's probability p moves by more than between the logistic of -x and of x, x half that.
     const double x = 0.5 * laws_.rounding() / options_.sampling.temperature;

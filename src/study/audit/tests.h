@@ -10,8 +10,6 @@
 
 #include "coppice.h"
 #include "engine/access.h"
-#include "kernels/device.h"
-#include "models/config.h"
 #include "models/sequence_state.h"
 #include "study/audit/audit.h"
 #include "study/audit/goodness_of_fit.h"
@@ -63,17 +61,14 @@ class LawSampling {
   /// `count` more texts, the prompts in turn. `tick` is called after every text. Throws
   /// Error(failure) where context or KV memory ends one early.
   void draw(std::int64_t count, const std::function<void()>& tick);
-  /// A test of single tokens and one of their ranks for each of the first tokens. Contexts are the
-  /// prompts, and behind them what many samples begin with. Events of all samples so far;
-  /// smallest_bias at `significance`.
+  /// A test of each of the first tokens. Contexts are the prompts, and behind them what many
+  /// samples begin with. Events of all samples so far; smallest_bias at `significance`.
   std::vector<EventFinding> test(double significance);
   /// Compares laws at the nodes that a few texts go through with plain passes'.
   void check_passes(LawFinding& finding);
 
   std::int64_t samples() const { return samples_; }
   const Trial& drawn() const { return sums_; }
-
-  static constexpr std::size_t tests = 2 * static_cast<std::size_t>(tested_tokens);
 
  private:
   Generation draw_text(std::size_t prompt, std::uint64_t stream);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "study/figures/style.h"
 #include "study/figures/text.h"
 
@@ -37,7 +38,7 @@ std::string linear_label(double value, double step, double greatest, bool per_ce
     label = compact_number(value, static_cast<int>(std::clamp(digits, 1.0, 15.0)));
   } else {
     const double decimals = std::max(0.0, -std::floor(std::log10(step) + rounding_slack));
-    label = fixed_number(value, value == 0 && step < 1e-4 ? 0 : static_cast<int>(decimals));
+    label = fixed(value, value == 0 && step < 1e-4 ? 0 : static_cast<int>(decimals));
   }
   return per_cent ? label + "%" : label;
 }
@@ -97,19 +98,23 @@ void Axis::choose_numbers(const DataRange& data, AxisSide side) {
   if (ticks_.empty()) ticks_ = {{low_, compact_number(low_)}, {high_, compact_number(high_)}};
 }
 
-double Axis::at(double value) const {
-  if (!can_show(spec_.scale, value)) return std::numeric_limits<double>::quiet_NaN();
+// Of the way from the low end to the high one.
+double Axis::share_of(double value) const {
   const auto warped = [&](double v) { return spec_.scale == Scale::linear ? v : std::log2(v); };
-  const double share = (warped(value) - warped(low_)) / (warped(high_) - warped(low_));
-  return pixel_low_ + share * (pixel_high_ - pixel_low_);
+  return (warped(value) - warped(low_)) / (warped(high_) - warped(low_));
+}
+
+double Axis::at(double value) const {
+  if (std::isnan(value)) return value;
+  const double inside = std::clamp(value, low_, high_);
+  return pixel_low_ + share_of(inside) * (pixel_high_ - pixel_low_);
 }
 
 bool Axis::covers(double value) const {
-  const double share = (at(value) - pixel_low_) / (pixel_high_ - pixel_low_);
+  if (!can_show(spec_.scale, value)) return false;
+  const double share = share_of(value);
   return share >= -rounding_slack && share <= 1 + rounding_slack;
 }
-
-double Axis::clamped_at(double value) const { return at(std::clamp(value, low_, high_)); }
 
 bool Axis::labels_fit(AxisSide side) const {
   double last_at = 0, last_width = -1;
@@ -128,8 +133,8 @@ bool Axis::labels_fit(AxisSide side) const {
 void Axis::choose_names(std::size_t stride) {
   ticks_.clear();
   for (std::size_t i = 0; i < spec_.names.size(); i += stride) {
-    ticks_.push_back({static_cast<double>(i) + 0.5,
-                      fit_text(spec_.names[i], tick_font, longest_name)});
+    ticks_.push_back(
+        {static_cast<double>(i) + 0.5, fit_text(spec_.names[i], tick_font, longest_name)});
   }
 }
 
@@ -167,7 +172,7 @@ void Axis::choose_binary(double low, double high, int stride) {
     const double value = std::exp2(e);
     if (!covers(value)) continue;
     const bool as_powers = (first < -4 || last >= 20) && e != 0;
-    ticks_.push_back({value, as_powers ? power(2, e) : compact_number(value, 7)});
+    ticks_.push_back({value, as_powers ? cat("2^", e) : compact_number(value, 7)});
   }
 }
 

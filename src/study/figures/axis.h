@@ -56,14 +56,13 @@ class Axis {
   Axis(const AxisSpec& spec, const DataRange& data, AxisSide side, double pixel_low,
        double pixel_high);
 
-  /// Pixel of a value, beyond the ends for values outside. NaN for what the scale cannot show.
+  /// Pixel of a value; of the nearer end for values outside.
   double at(double value) const;
-  /// As at(), but values that lie outside go to the nearer end.
-  double clamped_at(double value) const;
   /// Whether a value lies between the ends, but for rounding.
   bool covers(double value) const;
 
   const AxisSpec& spec() const { return spec_; }
+  bool has_names() const { return !spec_.names.empty(); }
   double low() const { return low_; }
   double high() const { return high_; }
   /// Ascending, all within [low, high].
@@ -72,6 +71,7 @@ class Axis {
   double label_width() const { return label_width_; }
 
  private:
+  double share_of(double value) const;
   bool labels_fit(AxisSide side) const;
   void choose_numbers(const DataRange& data, AxisSide side);
   void choose_names(std::size_t stride);

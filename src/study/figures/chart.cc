@@ -12,9 +12,8 @@ namespace {
 
 constexpr double picture_width = 620, plot_height = 310;
 constexpr double row_pitch = 24, least_height = 120;  // of an axis of names
-constexpr double inset = 24;      // pixels between the ends of the x axis and its outermost points
-constexpr double marker_room = 7;  // how far markers may reach beyond the plot
-constexpr double gap = 14;         // between the plot and what stands right of it
+constexpr double inset = 24;  // pixels between the ends of the x axis and its outermost points
+constexpr double gap = 14;    // between the plot and what stands right of it
 constexpr double colour_bar_width = 14;
 constexpr double cap = 3;  // half the width of an interval's ends
 
@@ -45,52 +44,34 @@ bool has_interval(const Point& point) {
   return std::isfinite(point.low) && std::isfinite(point.high);
 }
 
-void for_each_point(const Chart& chart, const auto& visit) {
+struct Ranges {
+  DataRange x, y;
+};
+
+Ranges ranges_of(const Chart& chart) {
+  DataRange x(chart.x.scale), y(chart.y.scale);
   for (const Series& series : chart.series) {
     for (const Point& point : series.points) {
-      if (is_shown(chart, point)) visit(point);
+      if (!is_shown(chart, point)) continue;
+      x.include(point.x);
+      for (const double value : {point.y, point.low, point.high}) y.include(value);
     }
   }
-}
-
-DataRange x_range(const Chart& chart) {
-  DataRange range(chart.x.scale);
-  for_each_point(chart, [&](const Point& point) {
-    range.include(point.x);
-    if (!has_names(chart.y)) return;
-    range.include(point.low);
-    range.include(point.high);
-  });
   for (const Tile& tile : chart.tiles) {
-    range.include(tile.left);
-    range.include(tile.right);
+    x.include(tile.left), x.include(tile.right);
+    y.include(tile.low), y.include(tile.high);
   }
   for (const ReferenceLine& reference : chart.references) {
-    if (reference.kind == ReferenceLine::Kind::vertical) range.include(reference.at);
-  }
-  return range;
-}
-
-DataRange y_range(const Chart& chart) {
-  DataRange range(chart.y.scale);
-  for_each_point(chart, [&](const Point& point) {
-    for (const double value : {point.y, point.low, point.high}) range.include(value);
-  });
-  for (const Tile& tile : chart.tiles) {
-    range.include(tile.low);
-    range.include(tile.high);
-  }
-  for (const ReferenceLine& reference : chart.references) {
-    if (reference.kind == ReferenceLine::Kind::horizontal) range.include(reference.at);
+    if (reference.at) y.include(*reference.at);
   }
   // Room around the outermost points, but none beyond 0: what cannot be negative stays so.
-  if (chart.tiles.empty() && chart.y.scale == Scale::linear && !range.empty()) {
-    const double low = range.low(), high = range.high();
+  if (chart.tiles.empty() && chart.y.scale == Scale::linear && !y.empty()) {
+    const double low = y.low(), high = y.high();
     const double room = 0.03 * (high - low);
-    range.include(low >= 0 ? std::max(low - room, 0.0) : low - room);
-    range.include(high <= 0 ? std::min(high + room, 0.0) : high + room);
+    y.include(low >= 0 ? std::max(low - room, 0.0) : low - room);
+    y.include(high <= 0 ? std::min(high + room, 0.0) : high + room);
   }
-  return range;
+  return {x, y};
 }
 
 std::vector<Line> lines_of(const Chart& chart, const Axis& x, const Axis& y) {
@@ -121,9 +102,8 @@ void put_side_by_side(std::vector<Line>& lines) {
         double before = 0, all = 0;
         for (std::size_t other = 0; other < lines.size(); ++other) {
           bool meets = false;
-          lines[other].for_each_spot([&](const Spot& one) {
-            meets = meets || std::abs(one.at.x - place) <= one_place;
-          });
+          lines[other].for_each_spot(
+              [&](const Spot& one) { meets = meets || std::abs(one.at.x - place) <= one_place; });
           if (!meets || lines[other].style.marker == Marker::none) continue;
           ++all;
           if (other < own) ++before;
@@ -135,13 +115,10 @@ void put_side_by_side(std::vector<Line>& lines) {
   lines = std::move(shifted);
 }
 
-std::vector<LegendEntry> entries_of(const Chart& chart) {
+std::vector<LegendEntry> entries_of(const Chart& chart, const std::vector<Line>& lines) {
   std::vector<LegendEntry> entries = chart.legend;
-  std::size_t place = 0;
-  for (const Series& series : chart.series) {
-    const SeriesStyle style = series.style ? *series.style : series_style(place);
-    ++place;
-    if (!series.name.empty()) entries.push_back({series.name, style});
+  for (const Line& line : lines) {
+    if (!line.series->name.empty()) entries.push_back({line.series->name, line.style});
   }
   for (const ReferenceLine& reference : chart.references) {
     if (!reference.label.empty()) entries.push_back({reference.label, reference_style()});
@@ -151,16 +128,10 @@ std::vector<LegendEntry> entries_of(const Chart& chart) {
 
 void draw_reference(Svg& svg, const ReferenceLine& reference, const Axis& x, const Axis& y,
                     const Box& plot) {
-  using enum ReferenceLine::Kind;
   const SeriesStyle style = reference_style();
   const Stroke stroke = {style.colour, 1.2, style.dash};
-  if (reference.kind == horizontal) {
-    svg.line({plot.left, y.at(reference.at)}, {plot.right, y.at(reference.at)}, stroke);
-    return;
-  }
-  if (reference.kind == vertical) {
-    if (!x.covers(reference.at)) return;
-    svg.line({x.at(reference.at), plot.top}, {x.at(reference.at), plot.bottom}, stroke);
+  if (reference.at) {
+    svg.line({plot.left, y.at(*reference.at)}, {plot.right, y.at(*reference.at)}, stroke);
     return;
   }
   // Straight where both axes have one scale, as those have that are compared so.
@@ -171,12 +142,9 @@ void draw_reference(Svg& svg, const ReferenceLine& reference, const Axis& x, con
 /// Of the tiles' values; limits and colours.
 class Colours {
  public:
-  Colours(const ColourScale& scale, const std::vector<Tile>& tiles, double bottom, double top)
-      : diverges_(scale.centre.has_value()), range_(range_of(tiles)),
-        axis_(spec_of(scale, range_), range_, AxisSide::vertical, bottom, top) {}
+  Colours(const AxisSpec& spec, const std::vector<Tile>& tiles, double bottom, double top)
+      : axis_(spec, range_of(tiles), AxisSide::vertical, bottom, top) {}
 
-  const Axis& axis() const { return axis_; }
-  bool empty() const { return range_.empty(); }
   /// Width of the bar with its ticks and label.
   double width() const {
     return colour_bar_width + 12 + axis_.label_width() +
@@ -184,19 +152,17 @@ class Colours {
   }
   std::string at(double value) const {
     const double inside = std::clamp(value, axis_.low(), axis_.high());
-    return of_share((inside - axis_.low()) / (axis_.high() - axis_.low()));
+    return heat_colour((inside - axis_.low()) / (axis_.high() - axis_.low()));
   }
   void draw(Svg& svg, double left) const {
     const double bottom = axis_.at(axis_.low()), top = axis_.at(axis_.high());
     const double right = left + colour_bar_width;
     constexpr int slices = 64;
     // Each slice reaches down to the end under the next ones, so that no seams show.
-    svg.open_turned();
     for (int i = slices - 1; i >= 0; --i) {
       const double high = bottom + (top - bottom) * (i + 1) / slices;
-      svg.rect({left, high, right, bottom}, of_share((i + 0.5) / slices));
+      svg.rect({left, high, right, bottom}, heat_colour((i + 0.5) / slices));
     }
-    svg.close();
     svg.rect({left, top, right, bottom}, "none", {rule_ink, 0.7});
     for (const Tick& tick : axis_.ticks()) {
       const double y = axis_.at(tick.value);
@@ -205,7 +171,7 @@ class Colours {
     }
     if (axis_.spec().label.empty()) return;
     svg.text({left + width() - 4, (top + bottom) / 2}, axis_.spec().label,
-             {label_font, Anchor::middle, ink, false, true});
+             {label_font, Anchor::middle, ink, true});
   }
 
  private:
@@ -214,71 +180,44 @@ class Colours {
     for (const Tile& tile : tiles) range.include(tile.value);
     return range;
   }
-  static AxisSpec spec_of(const ColourScale& scale, const DataRange& range) {
-    AxisSpec spec = scale.axis;
-    if (!scale.centre || range.empty()) return spec;
-    const double centre = *scale.centre;
-    double reach = std::max(range.high() - centre, centre - range.low());
-    if (centre > 0) reach = std::min(reach, centre);
-    if (reach == 0) reach = centre == 0 ? 1 : 0.1 * std::abs(centre);
-    spec.low = centre - reach;
-    spec.high = centre + reach;
-    return spec;
-  }
-  std::string of_share(double share) const {
-    return diverges_ ? diverging_colour(2 * share - 1) : heat_colour(share);
-  }
 
-  bool diverges_;
-  DataRange range_;
   Axis axis_;
 };
 
-void draw_tiles(Svg& svg, const Chart& chart, const std::optional<Colours>& colours, const Axis& x,
-                 const Axis& y) {
-  if (colours) svg.open_turned();
-  for (const Tile& tile : chart.tiles) {
-    const std::string fill = tile.fill.empty() ? colours->at(tile.value) : std::string(tile.fill);
-    const double one = y.at(tile.low), other = y.at(tile.high);
-    Box box = {x.at(tile.left), std::min(one, other), x.at(tile.right), std::max(one, other)};
-    if (!colours) {  // bars, parted from their neighbours
-      box.top += 3;
-      box.bottom -= 3;
-    }
-    svg.open_group(tile.tooltip);
-    // A hairline of the same colour closes the seams that smoothing leaves between tiles; those
-    // with words are parted instead.
-    const bool print = !tile.words.empty() && box.height() >= tick_font + 4 &&
-                       text_width(tile.words, tick_font) + 4 <= box.width();
-    svg.rect(box, fill, !colours ? Stroke{} : print ? Stroke{"#fff", 1} : Stroke{fill, 0.4});
-    if (print) {
-      svg.text({(box.left + box.right) / 2, (box.top + box.bottom) / 2 + 0.35 * tick_font},
-               tile.words, {tick_font, Anchor::middle, ink_on(fill)});
-    }
-    svg.close();
+void draw_tile(Svg& svg, const Tile& tile, const std::optional<Colours>& colours, const Axis& x,
+               const Axis& y) {
+  const std::string fill = tile.fill.empty() ? colours->at(tile.value) : std::string(tile.fill);
+  const double one = y.at(tile.low), other = y.at(tile.high);
+  Box box = {x.at(tile.left), std::min(one, other), x.at(tile.right), std::max(one, other)};
+  if (!colours) {  // bars, parted from their neighbours
+    box.top += 3;
+    box.bottom -= 3;
   }
-  if (colours) svg.close();
+  svg.open_group(tile.tooltip);
+  // A hairline of the same colour closes the seams that smoothing leaves between tiles; those
+  // with words are parted instead.
+  const bool print = !tile.words.empty() && box.height() >= tick_font + 4 &&
+                     text_width(tile.words, tick_font) + 4 <= box.width();
+  svg.rect(box, fill, !colours ? Stroke{} : print ? Stroke{"#fff", 1} : Stroke{fill, 0.4});
+  if (print) {
+    svg.text({(box.left + box.right) / 2, (box.top + box.bottom) / 2 + 0.35 * tick_font},
+             tile.words, {tick_font, Anchor::middle, ink_on(fill)});
+  }
+  svg.close();
 }
 
-/// Along x if the y axis has names.
-void draw_interval(Svg& svg, const Line& line, const Spot& spot, const Axis& x, const Axis& y) {
+void draw_interval(Svg& svg, const Line& line, const Spot& spot, const Axis& y) {
   const Point& point = *spot.point;
   if (!has_interval(point)) return;
-  const bool along_x = has_names(y.spec());
-  const Axis& axis = along_x ? x : y;
   const Stroke thin = {line.style.colour, 1.2};
-  const auto place = [&](double value, double aside) -> Xy {
-    const double at = axis.clamped_at(value);
-    return along_x ? Xy{at, spot.at.y + aside} : Xy{spot.at.x + aside, at};
-  };
-  svg.line(place(point.low, 0), place(point.high, 0), thin);
+  svg.line({spot.at.x, y.at(point.low)}, {spot.at.x, y.at(point.high)}, thin);
   for (const double end : {point.low, point.high}) {
-    if (axis.covers(end)) svg.line(place(end, -cap), place(end, cap), thin);
+    if (!y.covers(end)) continue;
+    svg.line({spot.at.x - cap, y.at(end)}, {spot.at.x + cap, y.at(end)}, thin);
   }
 }
 
 void draw_joined(Svg& svg, const Line& line, bool over_tiles) {
-  if (!line.series->joined) return;
   for (const auto& run : line.runs) {
     std::vector<Xy> points;
     for (const Spot& spot : run) points.push_back(spot.at);
@@ -299,7 +238,7 @@ void draw_markers(Svg& svg, const Line& line, const Axis& x, const Axis& y) {
     const Point& point = *spot.point;
     if (!x.covers(point.x) || !y.covers(point.y)) return;
     std::string words = line.series->name.empty() ? "" : line.series->name + ": ";
-    words += number(point.x) + (has_names(y.spec()) ? "" : ", " + number(point.y));
+    words += number(point.x) + ", " + number(point.y);
     if (has_interval(point)) words += " [" + number(point.low) + ", " + number(point.high) + "]";
     svg.open_group(words);
     draw_marker(svg, line.style, spot.at);
@@ -321,55 +260,45 @@ std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns, 
 }
 
 std::string to_svg(const Chart& chart) {
-  const bool rows = has_names(chart.y);
+  const Ranges ranges = ranges_of(chart);
+  const bool rows = !chart.y.names.empty();
   const double top = picture_margin;
   const double bottom =
       top + (rows ? std::max(row_pitch * static_cast<double>(chart.y.names.size()), least_height)
                   : plot_height);
-  const Axis y(chart.y, y_range(chart), AxisSide::vertical, rows ? top : bottom,
-               rows ? bottom : top);
+  const Axis y(chart.y, ranges.y, AxisSide::vertical, rows ? top : bottom, rows ? bottom : top);
   std::optional<Colours> colours;
   if (chart.colours) colours.emplace(*chart.colours, chart.tiles, bottom, top);
 
-  // Right of the plot: the bar of colours, notes or the legend.
-  const std::vector<LegendEntry> entries = entries_of(chart);
+  // Right of the plot: the bar of colours or notes.
   double room = picture_margin;
   if (colours) room = gap + colours->width() + 4;
   for (const std::string& note : chart.notes) {
     room = std::max(room, gap + text_width(note, tick_font) + picture_margin);
   }
-  const double widest = widest_entry(entries);
-  const bool beside = !entries.empty() && !colours && chart.notes.empty() &&
-                      widest <= 0.38 * picture_width &&
-                      legend_row * static_cast<double>(entries.size()) <= bottom - top;
-  if (beside) room = gap + widest + 6;
   const double left = y_axis_width(y);
   const Box plot = {left, top, std::max(picture_width - room, left + 60), bottom};
   const double end = chart.tiles.empty() ? inset : 0;
-  const Axis x(chart.x, x_range(chart), AxisSide::horizontal, plot.left + end, plot.right - end);
+  const Axis x(chart.x, ranges.x, AxisSide::horizontal, plot.left + end, plot.right - end);
   std::vector<Line> lines = lines_of(chart, x, y);
   if (chart.side_by_side) put_side_by_side(lines);
 
+  const std::vector<LegendEntry> entries = entries_of(chart, lines);
   const double legend_top = bottom + x_axis_height(chart.x.label) + 4;
-  const bool below = !beside && !entries.empty();
-  Svg svg(plot.right + room,
-          legend_top + (below ? legend_height(entries, plot.width()) + 8 : 0),
+  Svg svg(plot.right + room, legend_top + legend_height(entries, plot.width()) + 8,
           chart.y.label.empty() ? chart.x.label : chart.y.label);
-  if (chart.tiles.empty()) draw_grid(svg, x, y, plot);
+  if (chart.tiles.empty()) draw_grid(svg, y, plot);
   draw_x_axis(svg, x, plot);
   draw_y_axis(svg, y, plot);
-  svg.open_clip(
-      {plot.left, plot.top - marker_room, plot.right + marker_room, plot.bottom + marker_room});
-  draw_tiles(svg, chart, colours, x, y);
+  for (const Tile& tile : chart.tiles) draw_tile(svg, tile, colours, x, y);
   for (const ReferenceLine& reference : chart.references) {
     draw_reference(svg, reference, x, y, plot);
   }
   for (const Line& line : lines) {
-    line.for_each_spot([&](const Spot& spot) { draw_interval(svg, line, spot, x, y); });
+    line.for_each_spot([&](const Spot& spot) { draw_interval(svg, line, spot, y); });
   }
   for (const Line& line : lines) draw_joined(svg, line, !chart.tiles.empty());
   for (const Line& line : lines) draw_markers(svg, line, x, y);
-  svg.close();
   const bool no_lines =
       std::ranges::all_of(lines, [](const Line& line) { return line.runs.empty(); });
   if (no_lines && chart.tiles.empty()) {
@@ -380,9 +309,8 @@ std::string to_svg(const Chart& chart) {
     svg.text({plot.right + gap, y.at(static_cast<double>(row) + 0.5) + 0.35 * tick_font},
              chart.notes[row], {tick_font});
   }
-  if (colours && !colours->empty()) colours->draw(svg, plot.right + gap);
-  if (beside) draw_legend(svg, entries, {plot.right + gap, top}, widest);
-  if (below) draw_legend(svg, entries, {plot.left, legend_top}, plot.width());
+  if (colours && !chart.tiles.empty()) colours->draw(svg, plot.right + gap);
+  draw_legend(svg, entries, {plot.left, legend_top}, plot.width());
   return svg.finish();
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "study/figures/axis.h"
@@ -13,9 +14,8 @@
 
 namespace coppice::study {
 
-/// A measured value and its interval, NaN for none: of y, or of x where the y axis has names. A
-/// point that the axes cannot show (not finite, or not positive on a log axis) is left out and
-/// interrupts its line.
+/// A measured value and the interval of y, NaN for none. A point that the axes cannot show (not
+/// finite, or not positive on a log axis) is left out and interrupts its line.
 struct Point {
   double x = 0;
   double y = 0;
@@ -28,13 +28,11 @@ struct Series {
   std::vector<Point> points = {};  ///< in the order in which they are joined
   /// Not given: by the series' place. Give it where one policy is to look alike in several figures.
   std::optional<SeriesStyle> style = {};
-  bool joined = true;  ///< by a line
 };
 
 struct ReferenceLine {
-  enum class Kind { horizontal, vertical, diagonal } kind = Kind::horizontal;
-  double at = 0;           ///< the value that the line stands for; a diagonal is y = x
-  std::string label = {};  ///< "plain decoding"; may be empty
+  std::optional<double> at = {};  ///< the y that the line stands for; none: the diagonal y = x
+  std::string label = {};         ///< "plain decoding"; may be empty
 };
 
 /// A rectangle between values of the axes.
@@ -44,14 +42,6 @@ struct Tile {
   std::string_view fill = {};  ///< not empty: this colour, whatever the value
   std::string words = {};      ///< printed where they fit
   std::string tooltip = {};
-};
-
-/// Values by colour, with a bar at the right that says which.
-struct ColourScale {
-  AxisSpec axis = {};  ///< label, limits (not given: those of the tiles)
-  /// Colours part around this value, as for ratios around 1: as far above as below, but not below
-  /// 0 where it is above.
-  std::optional<double> centre = {};
 };
 
 /// A name in the legend, beside those of series and references.
@@ -67,7 +57,9 @@ struct Chart {
   std::vector<Series> series = {};
   std::vector<ReferenceLine> references = {};
   std::vector<Tile> tiles = {};
-  std::optional<ColourScale> colours = {};
+  /// Tiles' values by colour, with a bar at the right that says which: its label, and its limits
+  /// (not given: those of the tiles).
+  std::optional<AxisSpec> colours = {};
   std::vector<LegendEntry> legend = {};
   std::vector<std::string> notes = {};  ///< by name of the y axis, written right of the plot
   /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
@@ -79,8 +71,7 @@ struct Chart {
 /// first at 0.
 std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns, double side = 1);
 
-/// The chart as an SVG document. Names stand beside the plot where they leave it most of the width,
-/// else below; they never lie over data.
+/// The chart as an SVG document; names stand below the plot.
 std::string to_svg(const Chart& chart);
 
 }  // namespace coppice::study

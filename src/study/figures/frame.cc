@@ -10,6 +10,16 @@ namespace {
 
 constexpr double tick_length = 4, tick_gap = 5;
 constexpr double legend_key = 32;  // from the start of an entry's key to the start of its name
+constexpr double legend_row = 18;
+
+/// Width of the widest entry, its key included.
+double widest_entry(const std::vector<LegendEntry>& entries) {
+  double widest = 0;
+  for (const LegendEntry& entry : entries) {
+    widest = std::max(widest, legend_key + text_width(entry.name, tick_font));
+  }
+  return widest;
+}
 
 std::size_t columns_for(const std::vector<LegendEntry>& entries, double width) {
   constexpr double gap = 16;
@@ -49,7 +59,7 @@ void draw_x_axis(Svg& svg, const Axis& axis, const Box& plot) {
   svg.line({plot.left, plot.bottom}, {plot.right, plot.bottom}, thin);
   for (const Tick& tick : axis.ticks()) {
     const double x = axis.at(tick.value);
-    if (!has_names(axis.spec())) svg.line({x, plot.bottom}, {x, plot.bottom + tick_length}, thin);
+    if (!axis.has_names()) svg.line({x, plot.bottom}, {x, plot.bottom + tick_length}, thin);
     svg.text({x, plot.bottom + tick_length + tick_font + 2}, tick.label,
              {tick_font, Anchor::middle});
   }
@@ -63,7 +73,7 @@ void draw_y_axis(Svg& svg, const Axis& axis, const Box& plot) {
   const std::string& label = axis.spec().label;
   for (const Tick& tick : axis.ticks()) {
     const double y = axis.at(tick.value);
-    if (!has_names(axis.spec())) svg.line({plot.left - tick_length, y}, {plot.left, y}, thin);
+    if (!axis.has_names()) svg.line({plot.left - tick_length, y}, {plot.left, y}, thin);
     svg.text({plot.left - tick_length - tick_gap + 1, y + 0.35 * tick_font}, tick.label,
              {tick_font, Anchor::end});
   }
@@ -71,29 +81,14 @@ void draw_y_axis(Svg& svg, const Axis& axis, const Box& plot) {
   if (label.empty()) return;
   svg.text({plot.left - y_axis_width(axis) + label_font + 4, (plot.top + plot.bottom) / 2},
            fit_text(label, label_font, plot.height() + 30),
-           {label_font, Anchor::middle, ink, false, true});
+           {label_font, Anchor::middle, ink, true});
 }
 
-void draw_grid(Svg& svg, const Axis& x, const Axis& y, const Box& plot) {
-  const Stroke faint = {grid_ink, 0.7};
-  if (has_names(y.spec())) {
-    for (const Tick& tick : x.ticks()) {
-      svg.line({x.at(tick.value), plot.top}, {x.at(tick.value), plot.bottom}, faint);
-    }
-    return;
-  }
+void draw_grid(Svg& svg, const Axis& y, const Box& plot) {
   for (const Tick& tick : y.ticks()) {
     const double at = y.at(tick.value);
-    if (at < plot.bottom - 1) svg.line({plot.left, at}, {plot.right, at}, faint);
+    if (at < plot.bottom - 1) svg.line({plot.left, at}, {plot.right, at}, {grid_ink, 0.7});
   }
-}
-
-double widest_entry(const std::vector<LegendEntry>& entries) {
-  double widest = 0;
-  for (const LegendEntry& entry : entries) {
-    widest = std::max(widest, legend_key + text_width(entry.name, tick_font));
-  }
-  return widest;
 }
 
 double legend_height(const std::vector<LegendEntry>& entries, double width) {

@@ -10,8 +10,6 @@
 
 namespace coppice::study {
 
-inline bool has_names(const AxisSpec& axis) { return !axis.names.empty(); }
-
 /// Height taken below the plot by ticks, and by the label if there is one.
 double x_axis_height(const std::string& label);
 /// Width taken left of the plot.
@@ -20,13 +18,8 @@ double y_axis_width(const Axis& axis);
 /// Along the bottom of the box; along its left.
 void draw_x_axis(Svg& svg, const Axis& axis, const Box& plot);
 void draw_y_axis(Svg& svg, const Axis& axis, const Box& plot);
-/// Faint lines behind points: at the ticks of numbers, along which values are compared.
-void draw_grid(Svg& svg, const Axis& x, const Axis& y, const Box& plot);
-
-inline constexpr double legend_row = 18;
-
-/// Width of the widest entry, its key included.
-double widest_entry(const std::vector<LegendEntry>& entries);
+/// Faint lines behind points: at the ticks of y, along which values are compared.
+void draw_grid(Svg& svg, const Axis& y, const Box& plot);
 
 /// Height and drawing of a legend in columns of equal width, filled row by row; names are cut to
 /// their room.

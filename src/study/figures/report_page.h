@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,18 +11,9 @@
 
 namespace coppice::study {
 
-/// Makes a button of every column's name, for pointer and keyboard: rows ascend, descend, then
-/// stand as they were. Numbers go by their value, intervals by their estimate, empty cells last.
-/// Free of what XML would not take as it stands.
-extern const std::string_view table_script;
-
-/// "sha256-" and the script's hash in base64, by which a page's policy allows this script and no
-/// other.
-extern const std::string_view table_script_hash;
-
 struct Figure {
   std::string name = {};     ///< of its file, without extension; unique in a report
-  std::string svg = {};      ///< from one of the to_svg functions; put in as it is
+  std::string svg = {};      ///< from to_svg(); put in as it is
   std::string caption = {};  ///< without its number
 };
 
@@ -54,9 +44,8 @@ struct ReportPage {
   std::vector<Section> sections = {};
 };
 
-/// The page. It loads nothing, follows the reader's light or dark setting and prints without
-/// breaking figures. A short script, which it does not need, lets readers sort tables by the names
-/// of their columns. Figures and tables are numbered through. All text is escaped.
+/// The page. It loads and runs nothing, and prints without breaking figures. Figures and tables are
+/// numbered through. All text is escaped.
 std::string to_html(const ReportPage& page);
 
 }  // namespace coppice::study

@@ -4,19 +4,17 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstddef>
 #include <cstdio>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "study/figures/svg.h"
 
 namespace coppice::study {
 namespace {
 
-constexpr std::array<std::string_view, 6> line_colours = {"series0", "series1", "series2",
-                                                          "series3", "series4", "series5"};
+// Okabe and Ito ("Color Universal Design", 2008), black and yellow left out.
+constexpr std::array<std::string_view, 6> line_colours = {"#0072b2", "#d55e00", "#009e73",
+                                                          "#cc79a7", "#e69f00", "#56b4e9"};
 constexpr std::array<Marker, 6> markers = {Marker::circle, Marker::square, Marker::triangle,
                                            Marker::cross,  Marker::wedge,  Marker::diamond};
 constexpr std::array<std::string_view, 4> dashes = {"", "7 3", "2 2", "7 2 2 2"};
@@ -56,25 +54,12 @@ std::vector<Xy> corners_of(Marker marker) {
   return {};
 }
 
-// Series: Okabe and Ito ("Color Universal Design", 2008), black and yellow left out; in the dark
-// the same hues, lightened until each stands out from dark paper by 4.5 to 1 (WCAG 2).
-constexpr std::array palette = {
-    PaletteColour{paper, "#fff", "#16181b"},        PaletteColour{ink, "#222", "#e6e6e6"},
-    PaletteColour{soft_ink, "#777", "#9da3aa"},     PaletteColour{grid_ink, "#e4e4e4", "#33373c"},
-    PaletteColour{rule_ink, "#bbb", "#5b6168"},     PaletteColour{strong_ink, "#000", "#fff"},
-    PaletteColour{"series0", "#0072b2", "#4ba3e3"}, PaletteColour{"series1", "#d55e00", "#f0813f"},
-    PaletteColour{"series2", "#009e73", "#2fbf93"}, PaletteColour{"series3", "#cc79a7", "#e394c0"},
-    PaletteColour{"series4", "#e69f00", "#f2b63f"}, PaletteColour{"series5", "#56b4e9", "#a6d8f7"},
-};
-
-// Stops of the scales, at equal distances in OKLab (Ottosson 2020) along a path within sRGB: of the
-// first one lightness falls evenly from 0.945 to 0.32 while the hue turns from yellow to blue; the
-// arms of the second darken alike from 0.96 to 0.52.
+// At equal distances in OKLab (Ottosson 2020) along a path within sRGB: lightness falls evenly from
+// 0.945 to 0.32 while the hue turns from yellow to blue.
 constexpr std::array<std::string_view, 17> heat_stops = {
-    "#f2f0c0", "#dde6b0", "#c5dda3", "#abd39b", "#90ca96", "#73c094", "#55b594", "#33aa95", "#009e96",
-    "#009196", "#008395", "#007593", "#00668e", "#005887", "#07497d", "#193b71", "#202d64"};
-constexpr std::array<std::string_view, 9> diverging_stops = {
-    "#a05000", "#b7794d", "#cca184", "#dfc9ba", "#f2f2f2", "#bed0e3", "#8cafd3", "#598dc2", "#1f6cb0"};
+    "#f2f0c0", "#dde6b0", "#c5dda3", "#abd39b", "#90ca96", "#73c094",
+    "#55b594", "#33aa95", "#009e96", "#009196", "#008395", "#007593",
+    "#00668e", "#005887", "#07497d", "#193b71", "#202d64"};
 
 /// Channels of "#rrggbb".
 std::array<int, 3> channels_of(std::string_view colour) {
@@ -95,23 +80,6 @@ double luminance(std::string_view colour) {
     sum += weights[i] * (c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
   }
   return sum;
-}
-
-/// The colour at a share in [0, 1] (clamped) of the way along the stops.
-std::string along(std::span<const std::string_view> stops, double share) {
-  const double place =
-      std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
-  const auto before = static_cast<std::size_t>(place);
-  const auto a = channels_of(stops[before]);
-  const auto b = channels_of(stops[std::min(before + 1, stops.size() - 1)]);
-  std::array<char, 8> out{};
-  const auto mixed = [&](std::size_t i) {
-    return static_cast<unsigned>(
-        std::lround(a[i] + (place - static_cast<double>(before)) * (b[i] - a[i])));
-  };
-  std::snprintf(out.data(), out.size(), "#%02x%02x%02x", mixed(0) & 255, mixed(1) & 255,
-                mixed(2) & 255);
-  return out.data();
 }
 
 }  // namespace
@@ -161,24 +129,20 @@ std::string_view ink_on(std::string_view fill) {
   return 1.05 / (luminance(fill) + 0.05) >= 3.5 ? "#fff" : "#000";
 }
 
-const PaletteColour* find_role(std::string_view name) {
-  const auto found =
-      std::ranges::find_if(palette, [&](const PaletteColour& one) { return one.role == name; });
-  return found == palette.end() ? nullptr : &*found;
+std::string heat_colour(double share) {
+  const double place =
+      std::isnan(share) ? 0 : std::clamp(share, 0.0, 1.0) * (heat_stops.size() - 1.0);
+  const auto before = static_cast<std::size_t>(place);
+  const auto a = channels_of(heat_stops[before]);
+  const auto b = channels_of(heat_stops[std::min(before + 1, heat_stops.size() - 1)]);
+  std::array<char, 8> out{};
+  const auto mixed = [&](std::size_t i) {
+    return static_cast<unsigned>(
+        std::lround(a[i] + (place - static_cast<double>(before)) * (b[i] - a[i])));
+  };
+  std::snprintf(out.data(), out.size(), "#%02x%02x%02x", mixed(0) & 255, mixed(1) & 255,
+                mixed(2) & 255);
+  return out.data();
 }
-
-std::string dark_rules() {
-  std::string rules = "@media screen and (prefers-color-scheme: dark) {\n";
-  for (const PaletteColour& one : palette) {
-    const std::string role(one.role), dark(one.dark);
-    rules += "  .fill-" + role + " { fill: " + dark + "; } .line-" + role + " { stroke: " + dark +
-             "; }\n";
-  }
-  return rules + "  .turned { filter: invert(1) hue-rotate(180deg); }\n}\n";
-}
-
-std::string heat_colour(double share) { return along(heat_stops, share); }
-
-std::string diverging_colour(double share) { return along(diverging_stops, (share + 1) / 2); }
 
 }  // namespace coppice::study

@@ -17,6 +17,14 @@ inline constexpr double picture_margin = 14;  ///< pixels around what is drawn
 inline constexpr double axis_width = 0.8;
 inline constexpr double line_width = 1.6;
 
+// Colours are "#rgb" or "#rrggbb".
+inline constexpr std::string_view paper = "#fff";        ///< what figures stand on
+inline constexpr std::string_view ink = "#222";          ///< text and axes
+inline constexpr std::string_view soft_ink = "#777";     ///< reference lines
+inline constexpr std::string_view grid_ink = "#e4e4e4";  ///< faint lines across a plot
+inline constexpr std::string_view rule_ink = "#bbb";     ///< frames
+inline constexpr std::string_view strong_ink = "#000";   ///< bounds, lines over cells
+
 enum class Marker { none, circle, square, triangle, diamond, wedge, cross };
 
 /// How a series is drawn.
@@ -45,37 +53,9 @@ std::string_view area_colour(std::size_t number);
 /// "#000" or "#fff", whichever reads better on the fill "#rrggbb".
 std::string_view ink_on(std::string_view fill);
 
-// Colours by what they are for, each in a light and a dark form; and scales of colours for maps.
-//
-// Wherever figures take a colour, it is either "#rrggbb", the same in light and dark, or the name
-// of a role. Elements carry the light form as attributes, which every viewer of SVG reads, and a
-// class for each role, by which dark_rules() gives them the dark form.
-
-inline constexpr std::string_view paper = "paper";        ///< what figures stand on
-inline constexpr std::string_view ink = "ink";            ///< text and axes
-inline constexpr std::string_view soft_ink = "soft";      ///< reference lines, means
-inline constexpr std::string_view grid_ink = "grid";      ///< faint lines across a plot
-inline constexpr std::string_view rule_ink = "rule";      ///< frames, leaders
-inline constexpr std::string_view strong_ink = "strong";  ///< bounds, lines over cells
-
-struct PaletteColour {
-  std::string_view role, light, dark;
-};
-
-/// The colour of a role; nullptr for "#rrggbb" and all else that is no role.
-const PaletteColour* find_role(std::string_view name);
-
-/// Style rules for readers who prefer the dark, on screens: all classes, of roles as fill ("fill-")
-/// and as stroke ("line-"), and "turned", whose colours are turned over in lightness.
-std::string dark_rules();
-
 /// Colour "#rrggbb" of a share in [0, 1] (clamped): from pale yellow by teal to dark blue. Equal
-/// steps of the share are equal distances to the eye; lightness falls all the way, so that the scale
-/// reads in grey and with any colour vision.
+/// steps of the share are equal distances to the eye; lightness falls all the way, so that the
+/// scale reads in grey and with any colour vision.
 std::string heat_colour(double share);
-
-/// Colour "#rrggbb" of a share in [-1, 1] (clamped): orange below 0, nearly white at 0, blue above.
-/// Both arms darken alike; orange and blue are told apart by any colour vision.
-std::string diverging_colour(double share);
 
 }  // namespace coppice::study

@@ -68,7 +68,6 @@ void Svg::text(Xy at, std::string_view words, const TextStyle& style) {
   if (style.anchor != Anchor::start) {
     out_ += attribute("text-anchor", style.anchor == Anchor::middle ? "middle" : "end");
   }
-  if (style.bold) out_ += attribute("font-weight", "bold");
   if (style.upwards) {
     out_ += attribute("transform", "rotate(-90 " + coordinate(at.x) + " " + coordinate(at.y) + ")");
   }
@@ -79,27 +78,9 @@ void Svg::open_group(std::string_view tooltip) {
   out_ += "<g>";
   if (!tooltip.empty()) out_ += "<title>" + escape_markup(tooltip) + "</title>";
   out_ += "\n";
-  closers_ += 'g';
 }
 
-void Svg::open_turned() {
-  out_ += "<g class=\"turned\">\n";
-  closers_ += 'g';
-}
-
-// A nested picture cuts off without a clip path, which would need an id.
-void Svg::open_clip(const Box& box) {
-  open("svg", {{"x", box.left}, {"y", box.top}, {"width", box.width()}, {"height", box.height()}});
-  out_ += attribute("viewBox", coordinate(box.left) + " " + coordinate(box.top) + " " +
-                                   coordinate(box.width()) + " " + coordinate(box.height())) +
-          attribute("overflow", "hidden") + ">\n";
-  closers_ += 's';
-}
-
-void Svg::close() {
-  out_ += closers_.back() == 'g' ? "</g>\n" : "</svg>\n";
-  closers_.pop_back();
-}
+void Svg::close() { out_ += "</g>\n"; }
 
 std::string Svg::finish() {
   out_ += "</svg>\n";
@@ -115,25 +96,10 @@ void Svg::points(std::span<const Xy> corners) {
 }
 
 void Svg::paint(std::string_view fill, const Stroke& stroke) {
-  std::string classes;
-  const auto colour = [&](const char* name, const char* form, std::string_view wanted) {
-    const PaletteColour* role = find_role(wanted);
-    out_ += attribute(name, role == nullptr ? wanted : role->light);
-    if (role != nullptr) classes += (classes.empty() ? "" : " ") + (form + std::string(wanted));
-  };
-  if (!fill.empty()) colour("fill", "fill-", fill);
-  if (!stroke.colour.empty()) {
-    colour("stroke", "line-", stroke.colour);
-    out_ += attribute("stroke-width", coordinate(stroke.width));
-    if (!stroke.dash.empty()) out_ += attribute("stroke-dasharray", stroke.dash);
-  }
-  if (!classes.empty()) out_ += attribute("class", classes);
-}
-
-std::string stand_alone(std::string_view svg) {
-  const std::size_t inside = svg.find('>') + 1;
-  return std::string(svg.substr(0, inside)) + "\n<style>\n" + dark_rules() + "</style>" +
-         std::string(svg.substr(inside));
+  if (!fill.empty()) out_ += attribute("fill", fill);
+  if (stroke.colour.empty()) return;
+  out_ += attribute("stroke", stroke.colour) + attribute("stroke-width", coordinate(stroke.width));
+  if (!stroke.dash.empty()) out_ += attribute("stroke-dasharray", stroke.dash);
 }
 
 }  // namespace coppice::study

@@ -22,8 +22,6 @@ struct Box {
   double height() const { return bottom - top; }
 };
 
-// Colours are roles or "#rrggbb" (style.h).
-
 /// A line's look. An empty colour draws no line.
 struct Stroke {
   std::string_view colour;
@@ -37,7 +35,6 @@ struct TextStyle {
   double size = 13;
   Anchor anchor = Anchor::start;
   std::string_view colour = ink;
-  bool bold = false;
   bool upwards = false;  ///< turned by 90 degrees, to be read from below to above
 };
 
@@ -57,15 +54,10 @@ class Svg {
 
   /// Everything until close() belongs together; `tooltip` is shown by browsers, may be empty.
   void open_group(std::string_view tooltip);
-  /// In the dark, everything until close() has its lightness turned over: for scales of colours,
-  /// where what is least is nearest to paper.
-  void open_turned();
-  /// Everything until close() is cut off at the box; coordinates stay as they are.
-  void open_clip(const Box& box);
   void close();
 
-  /// The picture, to be put into a page that has dark_rules() in its style sheet. Call it once,
-  /// with every group closed.
+  /// The picture, a file of its own without an XML declaration. Call it once, with every group
+  /// closed.
   std::string finish();
 
  private:
@@ -75,11 +67,6 @@ class Svg {
   void paint(std::string_view fill, const Stroke& stroke);
 
   std::string out_;
-  std::string closers_;  // one letter for each open element: g or s
 };
-
-/// A finished picture as a file of its own, without an XML declaration: with its rules for the
-/// dark.
-std::string stand_alone(std::string_view svg);
 
 }  // namespace coppice::study

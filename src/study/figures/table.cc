@@ -30,18 +30,6 @@ std::size_t columns_wide(std::string_view text) {
   return count;
 }
 
-std::string escape_markdown(std::string_view text) {
-  // Brackets mean something only where a link could follow.
-  const bool may_link = text.find("](") != std::string_view::npos;
-  const std::string_view special = may_link ? "\\|`*_<>&~[]" : "\\|`*_<>&~";
-  std::string out;
-  for (const char c : on_one_line(text)) {
-    if (special.find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 std::string escape_latex(std::string_view text) {
   std::string out;
   const std::string line = on_one_line(text);
@@ -94,18 +82,16 @@ Lines lines_of(const Table& table, const Make& made) {
   return lines;
 }
 
-/// What stands around the cells of a line, which are padded to columns.
+/// What stands around the cells of a line, which are padded to columns; below the names, the rule.
 struct Layout {
   std::string (*escaped)(std::string_view text);
-  std::size_t least_width;
-  const char *start, *between, *end;
+  const char *between, *end;
+  std::string (*rule)(const std::vector<std::size_t>& widths);
 };
 
-/// The lines of a table; `rule` makes what stands below the names of their widths.
-template <typename Rule>
-std::string laid_out(const Table& table, const Layout& layout, const Rule& rule) {
+std::string laid_out(const Table& table, const Layout& layout) {
   const Lines lines = lines_of(table, layout.escaped);
-  std::vector<std::size_t> widths(table.columns.size(), layout.least_width);
+  std::vector<std::size_t> widths(table.columns.size(), 0);
   for (const auto& line : lines) {
     for (std::size_t c = 0; c < line.size(); ++c) {
       widths[c] = std::max(widths[c], columns_wide(line[c]));
@@ -113,23 +99,18 @@ std::string laid_out(const Table& table, const Layout& layout, const Rule& rule)
   }
   std::string out;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::string text = layout.start;
     for (std::size_t c = 0; c < widths.size(); ++c) {
       const std::string padding(widths[c] - columns_wide(lines[i][c]), ' ');
       const bool right = table.columns[c].align == Align::right;
-      text +=
+      out +=
           (c > 0 ? layout.between : "") + (right ? padding + lines[i][c] : lines[i][c] + padding);
     }
-    text += layout.end;
-    text.erase(text.find_last_not_of(' ') + 1);
-    out += text + "\n" + (i == 0 ? rule(widths) : "");
+    out += layout.end;
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += "\n" + (i == 0 ? layout.rule(widths) : "");
   }
   return out;
 }
-
-std::string no_rule(const std::vector<std::size_t>&) { return {}; }
-
-constexpr Layout plain_layout = {on_one_line, 0, "", "  ", ""};
 
 }  // namespace
 
@@ -150,27 +131,14 @@ Table without_empty(Table table, std::initializer_list<const char*> names) {
 }
 
 std::string to_text(const Table& table) {
-  return laid_out(table, plain_layout, [](const std::vector<std::size_t>& widths) {
-    std::string rule;
+  const auto rule = [](const std::vector<std::size_t>& widths) {
+    std::string line;
     for (const std::size_t width : widths) {
-      rule += (rule.empty() ? "" : "  ") + std::string(width, '-');
+      line += (line.empty() ? "" : "  ") + std::string(width, '-');
     }
-    return rule + "\n";
-  });
-}
-
-std::string to_plain_text(const Table& table) { return laid_out(table, plain_layout, no_rule); }
-
-std::string to_markdown(const Table& table) {
-  const Layout layout = {escape_markdown, 3, "| ", " | ", " |"};
-  return laid_out(table, layout, [&](const std::vector<std::size_t>& widths) {
-    std::string rule;
-    for (std::size_t c = 0; c < widths.size(); ++c) {
-      const bool right = table.columns[c].align == Align::right;
-      rule += "| " + std::string(widths[c] - (right ? 1 : 0), '-') + (right ? ": " : " ");
-    }
-    return rule + "|\n";
-  });
+    return line + "\n";
+  };
+  return laid_out(table, {on_one_line, "  ", "", rule});
 }
 
 std::string to_csv(const Table& table) {
@@ -185,9 +153,8 @@ std::string to_csv(const Table& table) {
 std::string to_latex(const Table& table) {
   std::string out = "\\begin{tabular}{@{}";
   for (const Column& column : table.columns) out += column.align == Align::right ? 'r' : 'l';
-  const Layout layout = {escape_latex, 0, "", " & ", " \\\\"};
   const auto rule = [](const std::vector<std::size_t>&) { return std::string("\\midrule\n"); };
-  return out + "@{}}\n\\toprule\n" + laid_out(table, layout, rule) +
+  return out + "@{}}\n\\toprule\n" + laid_out(table, {escape_latex, " & ", " \\\\", rule}) +
          "\\bottomrule\n\\end{tabular}\n";
 }
 

@@ -1,4 +1,4 @@
-// One table, for terminals, Markdown, spreadsheets, papers and web pages.
+// One table, for terminals, spreadsheets, papers and web pages.
 #pragma once
 
 #include <initializer_list>
@@ -31,10 +31,6 @@ Table without_empty(Table table, std::initializer_list<const char*> names);
 /// Aligned for a terminal, with a rule below the names. Line breaks and control characters become
 /// spaces.
 std::string to_text(const Table& table);
-/// The same without the rule.
-std::string to_plain_text(const Table& table);
-/// GitHub's Markdown; what would be markup is escaped.
-std::string to_markdown(const Table& table);
 /// Quoted as in RFC 4180, section 2; lines end with LF alone, as Unix tools want them.
 std::string to_csv(const Table& table);
 /// A tabular environment with the rules of package booktabs, all text escaped.

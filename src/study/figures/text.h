@@ -14,15 +14,11 @@ std::string escape_markup(std::string_view text);
 /// whatever the locale. What is not finite becomes 0; beyond a million pixels it stops there.
 std::string coordinate(double value);
 
-/// A value for readers, to `digits` significant digits: "0.83", "812", "1250", "3.2×10⁷". Not
-/// finite: "–".
+/// A value for readers, to `digits` significant digits: "0.83", "812", "3.2e+07".
 std::string compact_number(double value, int digits = 3);
 
-/// `decimals` digits after the point. Not finite: "–".
-std::string fixed_number(double value, int decimals);
-
-/// 10^exponent and 2^exponent with the exponent raised: "10⁻³".
-std::string power(int base, int exponent);
+/// `decimals` digits after the point, whatever the locale; "-" for no finite number.
+std::string fixed(double value, int decimals);
 
 /// Width in pixels of one line of text in a sans-serif font, by Helvetica's advance widths with a
 /// margin for fallback fonts (an estimate: the reader's font is not known).

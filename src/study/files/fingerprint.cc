@@ -44,6 +44,12 @@ void Fingerprint::add_number(std::uint64_t number) {
   add(std::string_view(bytes.data(), bytes.size()));
 }
 
+std::uint64_t fnv1a(std::string_view bytes) {
+  Fingerprint fingerprint;
+  fingerprint.add(bytes);
+  return fingerprint.number();
+}
+
 std::string Fingerprint::text() const {
   std::array<char, 17> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_));

@@ -21,6 +21,9 @@ class Fingerprint {
   std::uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 
+/// The number of these bytes alone.
+std::uint64_t fnv1a(std::string_view bytes);
+
 /// Of a model folder: names and sizes of its files, the whole of small ones, and the first and last
 /// 64 KiB of those beyond a mebibyte. Weights of gigabytes are not read through for it.
 /// Throws Error(failure) for a folder or file that cannot be read.

@@ -25,13 +25,14 @@ struct Divergence {
 /// Whether a cell's texts are bound to repeat those of plain decoding.
 bool is_bound(const Cell& cell);
 
-/// Where `found` departs from `expected`. nullopt: nowhere, or not before one of them was ended by
-/// the context or the KV memory.
+/// Whether memory or context ended the turn, so that nothing follows from its length.
+bool is_cut(const Turn& turn);
+
+/// Where `found` departs from `expected`. nullopt: nowhere, or not before one of them was cut.
 std::optional<Divergence> first_divergence(const Result& expected, const Result& found);
 
-/// The texts of a temperature and a model pair that must agree with those of plain decoding.
+/// The texts of a temperature that must agree with those of plain decoding.
 struct Agreement {
-  std::string pair;  ///< Cell::pair
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
   std::int64_t texts = 0;  ///< compared
@@ -39,9 +40,8 @@ struct Agreement {
 };
 
 /// Compares each text with that of plain decoding in round 0, prompt by prompt; at temperature 0
-/// with one text for all seeds and rules, else seed by seed. A text that the context or the KV
-/// memory ended is compared up to its end. Groups in the order of `cells`; those that nothing binds
-/// (rejection above temperature 0) are left out.
+/// with one text for all seeds, else seed by seed. Groups in the order of `cells`; those that
+/// nothing binds (rejection above temperature 0) are left out.
 std::vector<Agreement> agreements_of(std::span<const Cell> cells, const Results& results);
 
 }  // namespace coppice::study

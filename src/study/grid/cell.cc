@@ -34,8 +34,7 @@ std::string Cell::row_key() const {
   if (!plain() && draft_temperature >= 0.0) {
     key += cat(" draft-temperature=", number_text(draft_temperature));
   }
-  key += cat(" acceptance=", name_of(acceptance));
-  return pair.empty() ? key : cat(key, " pair=", pair);
+  return cat(key, " acceptance=", name_of(acceptance));
 }
 
 std::string Cell::key() const { return cat(row_key(), " seed=", seed); }
@@ -63,7 +62,6 @@ Cell plain_of(const Cell& cell) {
   plain.temperature = cell.temperature;
   plain.acceptance = cell.acceptance;
   plain.seed = cell.seed;
-  plain.pair = cell.pair;
   return plain;
 }
 

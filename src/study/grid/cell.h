@@ -21,7 +21,6 @@ struct Cell : PolicyOptions {
   Acceptance acceptance = Acceptance::rejection;
   std::uint64_t seed = 0;
   std::int32_t given_size = 0;  ///< draft tokens of `widths` or `tree`; for people
-  std::string pair;             ///< name of the models; empty where a study has one pair
 
   bool plain() const { return policy == Policy::none; }
   /// As --policies takes it: "dyspec-plain".
@@ -53,7 +52,7 @@ struct Cell : PolicyOptions {
 
   /// All but the policy, which stands first in a file.
   COPPICE_MEMBERS(tree_size, given_size, temperature, draft_temperature, acceptance, seed,
-                  tree_depth, beam_width, threshold, widths, tree, pair)
+                  tree_depth, beam_width, threshold, widths, tree)
 };
 
 // Values of options as texts, empty for those that are not given.

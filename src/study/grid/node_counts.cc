@@ -2,52 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
 
 #include "verify/children.h"
 
 namespace coppice::study {
 namespace {
 
-template <typename Key, typename Count>
-void add_all(std::map<Key, Count>& sums, const std::map<Key, Count>& more) {
-  for (const auto& [key, count] : more) sums[key] += count;
-}
-
-std::size_t number_bin(float number) {
-  return std::min(static_cast<std::size_t>(number * static_cast<float>(number_bins)),
-                  number_bins - 1);
+/// `at` in [0, bins), the last bin also of what lies above.
+std::size_t in_bins(double at, std::size_t bins) {
+  return static_cast<std::size_t>(std::clamp(std::floor(at), 0.0, static_cast<double>(bins) - 1.0));
 }
 
 }  // namespace
 
-std::size_t probability_bin(double probability) {
-  const double scaled = std::floor(probability * static_cast<double>(probability_bins));
-  return static_cast<std::size_t>(
-      std::clamp(scaled, 0.0, static_cast<double>(probability_bins - 1)));
+std::size_t probability_bin(double probability, std::size_t bins) {
+  return in_bins(probability * static_cast<double>(bins), bins);
 }
 
 std::size_t octave_bin(double probability) {
-  if (!(probability > 0.0)) return octave_bins - 1;
-  const double octave = std::floor(-std::log2(probability));
-  return static_cast<std::size_t>(std::clamp(octave, 0.0, static_cast<double>(octave_bins - 1)));
-}
-
-Examined& Examined::operator+=(const Examined& other) {
-  examined += other.examined;
-  accepted += other.accepted;
-  draft_prob += other.draft_prob;
-  estimate += other.estimate;
-  return *this;
-}
-
-StepCount& StepCount::operator+=(const StepCount& other) {
-  steps += other.steps;
-  tokens += other.tokens;
-  return *this;
+  return probability > 0.0 ? in_bins(-std::log2(probability), octave_bins) : octave_bins - 1;
 }
 
 SamplingParams counted_params(const SamplingParams& target) {
@@ -58,8 +31,10 @@ SamplingParams counted_params(const SamplingParams& target) {
 void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
                      std::span<const float> target_prob, const AcceptanceCalibration* calibration) {
   if (tree.size() == 0) return;
-  if (tree.uniform[1] >= 0.0f) {  // node 1 is the root's first child
-    by_number[number_bin(tree.uniform[1])] += {1, static_cast<std::int64_t>(path.size()) + 1};
+  const auto judged_by = static_cast<double>(tree.uniform[1]);  // the root's first child
+  if (judged_by >= 0.0) {
+    by_number[probability_bin(judged_by, number_bins)] +=
+        {1, static_cast<std::int64_t>(path.size()) + 1};
   }
   ChildLinks links;
   links.assign(tree);
@@ -68,7 +43,6 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
   walked[0] = 1;
   for (const std::int32_t node : path) walked[node] = 1;
   for (std::int32_t parent = 0; parent < tree.nodes(); ++parent) {
-    if (links.first_child(parent) < 0) continue;
     bool examined = walked[parent] != 0;
     double earlier = 0.0, believed = 0.0;  // D, and belief, of the siblings before
     for (std::int32_t child = links.first_child(parent); child >= 0;
@@ -101,6 +75,9 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
 }
 
 NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
+  const auto add_all = [](auto& sums, const auto& more) {
+    for (const auto& [key, count] : more) sums[key] += count;
+  };
   add_all(by_draft_prob, other.by_draft_prob);
   add_all(by_estimate, other.by_estimate);
   add_all(by_position, other.by_position);
@@ -124,23 +101,22 @@ bool NodeCounts::is_sound() const {
     return std::ranges::all_of(
         bins, [&](const auto& one) { return one.first < most && is_count(one.second); });
   };
+  const auto is_step_count = [](const auto& one) {
+    return one.first < number_bins && 0 <= one.second.steps &&
+           one.second.steps <= one.second.tokens;
+  };
+  const auto is_place = [&](const auto& one) {
+    const auto& [depth, rank] = one.first;
+    return depth >= 1 && depth <= deepest_counted && rank >= 0 && rank <= last_rank_counted &&
+           is_count(one.second);
+  };
+  const auto is_joint = [](const auto& one) {
+    return one.first.first < probability_bins && one.first.second < probability_bins &&
+           one.second >= 0;
+  };
   return are_bins(by_draft_prob, probability_bins) && are_bins(by_chance, probability_bins) &&
-         are_bins(by_estimate, octave_bins) &&
-         std::ranges::all_of(by_number,
-                             [](const auto& one) {
-                               return one.first < number_bins && 0 <= one.second.steps &&
-                                      one.second.steps <= one.second.tokens;
-                             }) &&
-         std::ranges::all_of(by_position,
-                             [&](const auto& one) {
-                               const auto& [depth, rank] = one.first;
-                               return depth >= 1 && depth <= deepest_counted && rank >= 0 &&
-                                      rank <= last_rank_counted && is_count(one.second);
-                             }) &&
-         std::ranges::all_of(joint, [](const auto& one) {
-           return one.first.first < probability_bins && one.first.second < probability_bins &&
-                  one.second >= 0;
-         });
+         are_bins(by_estimate, octave_bins) && std::ranges::all_of(by_number, is_step_count) &&
+         std::ranges::all_of(by_position, is_place) && std::ranges::all_of(joint, is_joint);
 }
 
 std::vector<float> token_probs(const StepView& step, const SamplingParams& params) {
@@ -153,8 +129,7 @@ std::vector<float> token_probs(const StepView& step, const SamplingParams& param
     if (child < 0) continue;
     const std::span<const float> row = step.target.distribution_at(node, params);
     for (; child >= 0; child = links.next_sibling(child)) {
-      const auto c = static_cast<std::size_t>(child);
-      probs[c] = row[tree.token[c]];
+      probs[child] = row[tree.token[child]];
     }
   }
   return probs;

@@ -18,10 +18,9 @@
 
 namespace coppice::study {
 
-/// Bins of a probability, equally wide: bin b holds [b, b + 1) / probability_bins, the last one 1
-/// too.
+/// Bins of a probability, equally wide: bin b holds [b, b + 1) / bins, the last one 1 too.
 inline constexpr std::size_t probability_bins = 20;
-std::size_t probability_bin(double probability);
+std::size_t probability_bin(double probability, std::size_t bins = probability_bins);
 
 /// Bins that halve: bin b holds (2^-(b+1), 2^-b], the last one all below.
 inline constexpr std::size_t octave_bins = 20;
@@ -43,7 +42,10 @@ struct Examined {
   /// (eq. 9 to 11) reckons with once a position is reached.
   double estimate = 0.0;
 
-  Examined& operator+=(const Examined& other);
+  Examined& operator+=(const Examined& other) {
+    return *this = {examined + other.examined, accepted + other.accepted,
+                    draft_prob + other.draft_prob, estimate + other.estimate};
+  }
 };
 
 /// Steps and the tokens that they brought, the bonus token included.
@@ -51,7 +53,9 @@ struct StepCount {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
 
-  StepCount& operator+=(const StepCount& other);
+  StepCount& operator+=(const StepCount& other) {
+    return *this = {steps + other.steps, tokens + other.tokens};
+  }
 };
 
 // In files a count is the list of its members.

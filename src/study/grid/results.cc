@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -24,12 +23,6 @@ constexpr std::string_view before_check = ",\"check\":\"", after_check = "\"}";
 constexpr std::size_t check_digits = 16;
 constexpr std::size_t check_bytes = before_check.size() + check_digits + after_check.size();
 
-std::string check_of(std::string_view text) {
-  Fingerprint fingerprint;
-  fingerprint.add(text);
-  return fingerprint.text();
-}
-
 /// The object without its checksum. nullopt where that is missing or another.
 std::optional<std::string> checked(std::string_view line) {
   if (line.size() <= check_bytes) return std::nullopt;
@@ -40,23 +33,25 @@ std::optional<std::string> checked(std::string_view line) {
   return object;
 }
 
-bool has_key(const auto& cells, const std::string& key) {
-  return std::ranges::any_of(cells, [&](const auto& cell) { return cell.key() == key; });
-}
-
-void require_count(const char* name, std::int64_t count) {
-  if (count < 0) throw_failure(cat(name, " is no count"));
-}
-
-bool is_consistent(const Result& result) {
-  if (result.turns.empty() || result.tree_sizes.size() != result.accepted.size()) return false;
+/// Throws Error(failure), one line without a place, for what no run brings.
+void check(const Result& result) {
+  const auto require = [](bool good) {
+    if (!good) throw_failure("its counts contradict each other");
+  };
+  require(result.round >= 0 && result.draft_passes >= 0 && !result.turns.empty());
+  require(result.tree_sizes.size() == result.accepted.size() && result.nodes.is_sound());
   for (const Turn& turn : result.turns) {
-    if (turn.tokens.size() < static_cast<std::size_t>(turn.prefill_tokens)) return false;
+    require(turn.prompt_tokens >= 0 && turn.prefill_tokens >= 0 &&
+            std::cmp_less_equal(turn.prefill_tokens, turn.tokens.size()));
   }
   for (std::size_t i = 0; i < result.accepted.size(); ++i) {
-    if (result.accepted[i] < 0 || result.accepted[i] > result.tree_sizes[i]) return false;
+    require(0 <= result.accepted[i] && result.accepted[i] <= result.tree_sizes[i]);
   }
-  return result.nodes.is_sound();
+  for (const auto& [name, part] : Components::parts) {
+    const double seconds = result.seconds.*part;
+    if (seconds >= 0.0 && std::isfinite(seconds)) continue;
+    throw_failure(cat("seconds of ", name, " are out of range"));
+  }
 }
 
 std::int64_t sum_of(const std::vector<std::int32_t>& counts) {
@@ -67,7 +62,9 @@ std::int64_t sum_of(const std::vector<std::int32_t>& counts) {
 
 std::string with_checksum(std::string_view object) {
   const std::string_view text = object.substr(0, object.size() - 1);
-  return cat(text, before_check, check_of(text), after_check);
+  Fingerprint fingerprint;
+  fingerprint.add(text);
+  return cat(text, before_check, fingerprint.text(), after_check);
 }
 
 std::vector<StoredLine> read_results(const std::filesystem::path& file,
@@ -105,9 +102,20 @@ Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Acces
   std::uintmax_t whole_bytes = 0;
   const std::vector<StoredLine> lines = read_results(file, &whole_bytes);
   if (access == Access::append) file_.emplace(file, std::move(handle), whole_bytes);
+  std::set<std::string> cells, prompts;
+  for (const Cell& cell : plan_.cells) cells.insert(cell.key());
+  for (const PromptName& prompt : plan_.prompts) prompts.insert(prompt.id);
   for (const StoredLine& line : lines) {
     try {
-      read(line);
+      auto result = parse_json_object(line.text, "the line")->get<Result>();
+      check(result);
+      if (!done_.emplace(result.cell, result.prompt, result.round).second) {
+        throw_failure("it stands there twice");
+      }
+      const bool planned = result.round < plan_.rounds && cells.contains(result.cell) &&
+                           prompts.contains(result.prompt);
+      if (planned) results_.push_back(std::move(result));
+      others_ += planned ? 0 : 1;
     } catch (const Error& error) {
       throw_failure(cat(file.string(), " line ", line.number, ": no result: ", error.what(),
                         "; delete the line, and its result is measured again"));
@@ -115,48 +123,12 @@ Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Acces
   }
 }
 
-void Results::read(const StoredLine& line) {
-  const JsonObject json = parse_json_object(line.text, "the line");
-  // Keeps what the plan asks for.
-  const auto keep = [&](auto& kept, auto one, std::int32_t round, const auto& cells) {
-    if (!done_.emplace(one.cell, one.prompt, round).second) throw_failure("it stands there twice");
-    const bool planned =
-        round < plan_.rounds && has_key(cells, one.cell) &&
-        std::ranges::find(plan_.prompts, one.prompt, &PromptName::id) != plan_.prompts.end();
-    if (planned) {
-      kept.push_back(std::move(one));
-    } else {
-      ++others_;
-    }
-  };
-  if (json->contains("expected")) {
-    auto walk = json->get<OracleWalk>();
-    if (walk.positions < 0 || !(walk.expected >= 0.0) || !std::isfinite(walk.expected)) {
-      throw_failure("the oracle's walk is out of range");
-    }
-    keep(oracle_, std::move(walk), 0, plan_.oracle);
-    return;
-  }
-  auto result = json->get<Result>();
-  check(result);
-  const std::int32_t round = result.round;
-  keep(results_, std::move(result), round, plan_.cells);
-}
-
-template <typename One>
-void Results::append(std::vector<One>& all, One one, std::int32_t round) {
-  file_->append(with_checksum(nlohmann::ordered_json(one).dump()) + '\n');
-  file_->sync();
-  done_.emplace(one.cell, one.prompt, round);
-  all.push_back(std::move(one));
-}
-
 void Results::add(Result result) {
-  const std::int32_t round = result.round;
-  append(results_, std::move(result), round);
+  file_->append(with_checksum(nlohmann::ordered_json(result).dump()) + '\n');
+  file_->sync();
+  done_.emplace(result.cell, result.prompt, result.round);
+  results_.push_back(std::move(result));
 }
-
-void Results::add(OracleWalk walk) { append(oracle_, std::move(walk), 0); }
 
 double Components::decode() const {
   double seconds = 0.0;
@@ -183,20 +155,5 @@ std::int64_t Result::decoded() const {
 
 std::int64_t Result::drafted() const { return sum_of(tree_sizes); }
 std::int64_t Result::accepted_drafts() const { return sum_of(accepted); }
-
-void check(const Result& result) {
-  require_count("round", result.round);
-  require_count("draft_passes", result.draft_passes);
-  for (const Turn& turn : result.turns) {
-    require_count("prompt_tokens", turn.prompt_tokens);
-    require_count("prefill_tokens", turn.prefill_tokens);
-  }
-  for (const auto& [name, part] : Components::parts) {
-    const double seconds = result.seconds.*part;
-    if (seconds >= 0.0 && std::isfinite(seconds)) continue;
-    throw_failure(cat("seconds of ", name, " are out of range"));
-  }
-  if (!is_consistent(result)) throw_failure("its counts contradict each other");
-}
 
 }  // namespace coppice::study

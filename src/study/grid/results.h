@@ -18,7 +18,6 @@
 #include "study/files/member_list.h"
 #include "study/grid/cell.h"
 #include "study/grid/node_counts.h"
-#include "study/grid/oracle_walk.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -76,7 +75,7 @@ struct Result {
   std::vector<std::int32_t> tree_sizes;  ///< draft tokens
   std::vector<std::int32_t> accepted;    ///< draft tokens, the bonus token not counted
   std::string device, dtype;
-  std::string run;  ///< names the run that made it, by its Provenance::date
+  std::string run;  ///< Provenance::id of the run that made it
 
   COPPICE_MEMBERS(cell, prompt, round, turns, draft_passes, seconds, nodes, tree_sizes, accepted,
                   device, dtype, run)
@@ -91,8 +90,10 @@ struct Result {
   std::int64_t judged_good() const { return accepted_drafts() + steps(); }
 };
 
-/// Throws Error(failure), one line without a place, for what no run brings.
-void check(const Result& result);
+/// An order that does not depend on who was faster.
+inline auto in_order(const Result* result) {
+  return std::tie(result->prompt, result->round, result->cell);
+}
 
 /// A line that stands in the file and its number there, from 1.
 struct StoredLine {
@@ -110,14 +111,13 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
 /// The line that read_results() takes for `object`, a JSON object's text; without its end.
 std::string with_checksum(std::string_view object);
 
-/// What a study consists of: every cell on every prompt in every round, and the oracle's walks.
+/// What a study consists of: every cell on every prompt in every round.
 struct StudyPlan {
   std::vector<Cell> cells;
   std::vector<PromptName> prompts;
   std::int32_t rounds = 1;
-  std::vector<OracleCell> oracle;
 
-  COPPICE_MEMBERS(rounds, cells, oracle, prompts)
+  COPPICE_MEMBERS(rounds, cells, prompts)
 };
 
 enum class Access { read, append };
@@ -131,31 +131,23 @@ class Results {
   /// one that stands there twice; with the file as it was.
   Results(const std::filesystem::path& file, const StudyPlan& plan, Access access = Access::read);
 
-  /// By names: of a cell or of the oracle's, and of a prompt.
-  bool has(const std::string& cell, const std::string& prompt, std::int32_t round = 0) const {
+  bool has(const std::string& cell, const std::string& prompt, std::int32_t round) const {
     return done_.contains({cell, prompt, round});
   }
 
   /// To the disk first, which is waited for. Throws Error(failure) for a full disk and the like,
   /// with nothing added and the lines before as they were.
   void add(Result result);
-  void add(OracleWalk walk);
 
   const StudyPlan& plan() const { return plan_; }
   const std::vector<Result>& results() const { return results_; }
-  const std::vector<OracleWalk>& oracle() const { return oracle_; }
   /// Results in the file of other settings, prompts or rounds.
   std::int64_t others() const { return others_; }
 
  private:
-  void read(const StoredLine& line);
-  template <typename One>
-  void append(std::vector<One>& all, One one, std::int32_t round);
-
   std::optional<AppendedFile> file_;
   StudyPlan plan_;
   std::vector<Result> results_;
-  std::vector<OracleWalk> oracle_;
   std::set<std::tuple<std::string, std::string, std::int32_t>> done_;  ///< cell, prompt, round
   std::int64_t others_ = 0;
 };

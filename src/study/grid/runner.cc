@@ -35,9 +35,6 @@ struct PromptWork {
   std::size_t prompt;  ///< its place
   std::int32_t round;
   std::vector<const Cell*> cells = {};
-  std::vector<const OracleCell*> oracle = {};
-
-  std::size_t units() const { return cells.size() + oracle.size(); }
 };
 
 /// The same order on every platform, whatever else is left to do.
@@ -48,49 +45,35 @@ void shuffle(std::vector<const Cell*>& cells, std::uint64_t seed) {
   }
 }
 
-std::vector<PromptWork> left_to_do(const Results& results, const std::string& pair) {
+std::vector<PromptWork> left_to_do(const Results& results) {
   const StudyPlan& plan = results.plan();
   std::vector<PromptWork> all;
   for (std::int32_t round = 0; round < plan.rounds; ++round) {
     for (std::size_t p = 0; p < plan.prompts.size(); ++p) {
       PromptWork left{plan.prompts[p].id, p, round};
-      for (const Cell& cell : plan.cells) {
-        if (cell.pair == pair) left.cells.push_back(&cell);
-      }
+      for (const Cell& cell : plan.cells) left.cells.push_back(&cell);
       // Before those that are done are left out, so that an interruption changes no order.
       shuffle(left.cells, stream_of(cat(left.id, ' ', round)));
       std::erase_if(left.cells,
                     [&](const Cell* cell) { return results.has(cell->key(), left.id, round); });
-      for (const OracleCell& oracle : plan.oracle) {
-        const bool wanted = oracle.pair == pair && round == 0;
-        if (wanted && !results.has(oracle.key(), left.id)) left.oracle.push_back(&oracle);
-      }
-      if (left.units() > 0) all.push_back(std::move(left));
+      if (!left.cells.empty()) all.push_back(std::move(left));
     }
   }
   return all;
 }
 
-std::size_t units_of(const std::vector<PromptWork>& work) {
-  std::size_t units = 0;
-  for (const PromptWork& one : work) units += one.units();
-  return units;
-}
-
 class Runner {
  public:
-  Runner(const StudyWork& work, Results& results, const RunHooks& hooks)
+  Runner(const StudyWork& work, Results& results, const StudyHooks& hooks)
       : work_(work),
         results_(results),
         hooks_(hooks),
-        left_(left_to_do(results, work.pair)),
-        units_(units_of(left_)) {}
+        left_(left_to_do(results)),
+        texts_(texts_left(results)) {}
 
   bool run(std::vector<Engine>& engines) {
     // One after the other: the first measures the costs that the others read.
-    for (Engine& engine : engines) {
-      if (!stopped() && !left_.empty()) warm_up(engine);
-    }
+    for (Engine& engine : engines) warm_up(engine);
     {
       std::vector<std::jthread> others;
       for (std::size_t e = 1; e < engines.size(); ++e) {
@@ -99,7 +82,7 @@ class Runner {
       work_through(engines.front());
     }
     if (failure_) std::rethrow_exception(failure_);
-    return units_done_ == units_;
+    return done_ == texts_;
   }
 
  private:
@@ -114,7 +97,7 @@ class Runner {
 
   void warm_up(Engine& engine) const {
     for (const auto& [key, request] : work_.requests) {
-      if (stopped()) return;
+      if (stopped() || left_.empty()) return;
       GenerateOptions few = request;
       few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
       run_text(engine, few, left_.front());
@@ -124,7 +107,9 @@ class Runner {
   void work_through(Engine& engine) noexcept {
     try {
       for (std::size_t next = next_++; next < left_.size() && !stopped(); next = next_++) {
-        work_on(engine, left_[next]);
+        for (const Cell* cell : left_[next].cells) {
+          if (!work_on(engine, left_[next], cell->key())) return;
+        }
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -133,63 +118,38 @@ class Runner {
     }
   }
 
-  void work_on(Engine& engine, const PromptWork& work) {
-    for (const Cell* cell : work.cells) {
-      if (stopped()) return;
-      const std::string key = cell->key();
-      TracedText trace{key, work.id, {}};
-      const bool traced = work_.trace != nullptr && work.round == 0;
-      std::optional<Result> result =
-          run_text(engine, work_.requests.at(key), work, traced ? &trace : nullptr);
-      if (!result) return;
-      result->cell = key;
-      result->prompt = work.id;
-      result->round = work.round;
-      result->run = work_.run;
-      // First: what the results lack is run, and traced, again.
-      if (traced) work_.trace->append(trace);
-      note([&] { results_.add(std::move(*result)); });
-    }
-    // Along the text that plain decoding writes in the first turn with seed 0, whatever seeds a
-    // study has now.
-    const std::vector<TokenId>& prompt = work_.prompts[work.prompt].front();
-    GenerateOptions request = work_.shared;
-    std::vector<TokenId> text;
-    for (const OracleCell* oracle : work.oracle) {
-      if (stopped()) return;
-      if (text.empty() || request.sampling.temperature != oracle->temperature) {
-        Cell plain;
-        plain.temperature = oracle->temperature;
-        request = plain.request(work_.shared);
-        request.stream = stream_of(work.id);
-        text = engine.generate(prompt, request).tokens;
-      }
-      OracleWalk walk =
-          walk_oracle(engine, prompt, text, request, oracle->size, work_.oracle_positions);
-      walk.cell = oracle->key();
-      walk.prompt = work.id;
-      note([&] { results_.add(std::move(walk)); });
-    }
-  }
-
-  template <typename Add>
-  void note(const Add& add) {
+  /// False: stopped.
+  bool work_on(Engine& engine, const PromptWork& work, const std::string& cell) {
+    if (stopped()) return false;
+    TracedText trace{cell, work.id, work_.run, {}};
+    const bool traced = work_.trace != nullptr && work.round == 0;
+    std::optional<Result> result =
+        run_text(engine, work_.requests.at(cell), work, traced ? &trace : nullptr);
+    if (!result) return false;
+    result->cell = cell;
+    result->prompt = work.id;
+    result->round = work.round;
+    result->run = work_.run;
     const std::lock_guard lock(mutex_);
-    add();
-    ++units_done_;
-    if (hooks_.done) hooks_.done();
+    // First: what the results lack is run, and traced, again.
+    if (traced) work_.trace->append(trace);
+    results_.add(std::move(*result));
+    ++done_;
+    if (hooks_.progress) {
+      hooks_.progress("studying", static_cast<double>(done_) / static_cast<double>(texts_));
+    }
+    return true;
   }
 
   const StudyWork& work_;
   Results& results_;
-  const RunHooks& hooks_;
+  const StudyHooks& hooks_;
   std::vector<PromptWork> left_;
-  std::size_t units_;
-  std::size_t units_done_ = 0;
+  std::size_t texts_, done_ = 0;
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
-  std::mutex mutex_;  ///< results, progress, failure
+  std::mutex mutex_;  ///< results, trace, progress, failure
 };
 
 }  // namespace
@@ -231,12 +191,14 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
   return result;
 }
 
-std::size_t units_left(const Results& results, const std::string& pair) {
-  return units_of(left_to_do(results, pair));
+std::size_t texts_left(const Results& results) {
+  std::size_t texts = 0;
+  for (const PromptWork& one : left_to_do(results)) texts += one.cells.size();
+  return texts;
 }
 
 bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
-               const RunHooks& hooks) {
+               const StudyHooks& hooks) {
   return Runner(work, results, hooks).run(engines);
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "coppice.h"
 #include "study/grid/results.h"
+#include "study/grid/settings.h"
 #include "study/grid/trace.h"
 
 namespace coppice::study {
@@ -25,34 +25,25 @@ using Turns = std::vector<std::vector<TokenId>>;
 std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, const Turns& turns,
                                const std::function<bool()>& stop, TracedText* trace = nullptr);
 
-/// What one pair of models does of a study.
 struct StudyWork {
-  std::string pair;                                 ///< Cell::pair of the plan's cells that are run
   std::string run;                                  ///< Result::run
-  GenerateOptions shared;                           ///< of all cells
-  std::map<std::string, GenerateOptions> requests;  ///< by Cell::key(), of every cell that is run
+  std::map<std::string, GenerateOptions> requests;  ///< by Cell::key(), of every cell of the plan
   std::vector<Turns> prompts;                       ///< [plan.prompts]
-  std::int32_t oracle_positions = 0;                ///< most steps of a walk
   TraceWriter* trace = nullptr;                     ///< receives the texts of round 0; may be null
 };
 
-struct RunHooks {
-  std::function<void()> done;  ///< after each unit of units_left(); one call at a time
-  std::function<bool()> stop;  ///< asked often, by all workers
-};
-
-/// Texts and walks that `results` lacks of what the plan asks of a pair.
-std::size_t units_left(const Results& results, const std::string& pair);
+/// Texts that `results` lacks of what the plan asks.
+std::size_t texts_left(const Results& results);
 
 /// Runs what `results` lacks: round by round, in each prompt by prompt, and for each prompt all
 /// cells one after the other, so that whatever slows the machine for a while slows all cells alike.
 /// The order of the cells is drawn anew for every prompt and round, so that none always follows the
-/// same other one; it depends on nothing but these. Round 0 ends each prompt with the oracle's
-/// walks. With several engines, each on its own thread, prompts are shared out; results do not
-/// depend on which engine ran what, but times do. Before it counts, an engine runs each cell for a
-/// few tokens. A result that is there stays, whatever ends the work. True: all is done; false:
-/// stopped. Throws the first error of any worker.
+/// same other one; it depends on nothing but these. With several engines, each on its own thread,
+/// prompts are shared out; results do not depend on which engine ran what, but times do. Before it
+/// counts, an engine runs each cell for a few tokens. A result that is there stays, whatever ends
+/// the work. `hooks`: told after every text, by one thread at a time; asked to stop often, by all.
+/// True: all is done; false: stopped. Throws the first error of any worker.
 bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
-               const RunHooks& hooks);
+               const StudyHooks& hooks);
 
 }  // namespace coppice::study

@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <ctime>
 #include <fstream>
-#include <functional>
-#include <set>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -47,7 +46,7 @@ std::string cpu_model() {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 4;
+constexpr int format_version = 5;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
 StudyInput model(const std::filesystem::path& folder) {
@@ -62,26 +61,12 @@ std::string fingerprint_of_file(const std::filesystem::path& file, const char* w
   return fingerprint.text();
 }
 
-std::vector<OracleCell> oracle_of(const StudyRequest& request) {
-  std::vector<OracleCell> all;
-  if (request.oracle_positions == 0) return all;
-  std::set<std::pair<std::string, double>> known;
-  for (const Cell& cell : request.cells) {
-    if (cell.temperature == 0.0 || !known.emplace(cell.pair, cell.temperature).second) continue;
-    for (const std::int32_t size : request.oracle_sizes) {
-      all.push_back({cell.pair, cell.temperature, size});
-    }
-  }
-  return all;
-}
-
-std::string seeds_of(const StudyPlan& plan) {
-  std::vector<std::uint64_t> seeds;
+/// Each of `values` once, in order, but for empty ones.
+std::string all_of(const std::vector<std::string>& values, const char* between) {
   std::string text;
-  for (const Cell& cell : plan.cells) {
-    if (std::ranges::find(seeds, cell.seed) != seeds.end()) continue;
-    seeds.push_back(cell.seed);
-    text += cat(text.empty() ? "" : ", ", cell.seed);
+  for (auto one = values.begin(); one != values.end(); ++one) {
+    if (one->empty() || std::find(values.begin(), one, *one) != one) continue;
+    text += (text.empty() ? "" : between) + *one;
   }
   return text;
 }
@@ -109,15 +94,14 @@ StudyFile read_study_file(const fs::path& path) {
 
 }  // namespace
 
-Provenance provenance_of(Engine& engine, const std::string& command, const std::string& pair,
-                         int jobs) {
+Provenance provenance_of(Engine& engine, const std::string& command, int jobs) {
   const Device& device = EngineAccess(engine).device();
   Provenance run;
   run.date = now_in_utc();
+  run.id = cat(run.date, ' ', std::random_device()());  // two may begin within a second
   run.version = version();
   run.build = COPPICE_BUILD;
   run.command = command;
-  run.pair = pair;
   run.device = device.name();
   run.dtype = name_of(device.compute_dtype());
   run.kv_dtype = name_of(device.kv_dtype());
@@ -127,37 +111,6 @@ Provenance provenance_of(Engine& engine, const std::string& command, const std::
   run.threads = device.threads();
   run.jobs = jobs;
   return run;
-}
-
-Facts facts_of(const std::vector<Provenance>& runs) {
-  Facts facts;
-  const auto add = [&](const char* name, const std::function<std::string(const Provenance&)>& of) {
-    std::vector<std::string> values;
-    std::string all;
-    for (const Provenance& run : runs) {
-      const std::string value = of(run);
-      if (value.empty() || std::ranges::find(values, value) != values.end()) continue;
-      values.push_back(value);
-      all += (all.empty() ? "" : "; ") + value;
-    }
-    if (!all.empty()) facts.emplace_back(name, all);
-  };
-  add("device", [](const Provenance& run) {
-    return cat(run.device, ", ", run.dtype, ", KV ", run.kv_dtype, run.card.empty() ? "" : ", ",
-               run.card);
-  });
-  add("CPU", [](const Provenance& run) {
-    return cat(run.cpu, ", ", run.instruction_set, ", ", run.threads,
-               run.threads == 1 ? " thread" : " threads");
-  });
-  add("jobs", [](const Provenance& run) {
-    return run.jobs == 1 ? std::string()
-                         : cat(run.jobs, " at once; times compare within this study only");
-  });
-  add("date", [](const Provenance& run) { return run.date; });
-  add("coppice", [](const Provenance& run) { return cat(run.version, ", ", run.build); });
-  add("command", [](const Provenance& run) { return run.command; });
-  return facts;
 }
 
 StudyFile study_file_of(const StudyRequest& request) {
@@ -172,7 +125,6 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"top_k", shared.sampling.top_k},
                 {"top_p", shared.sampling.top_p},
                 {"min_p", shared.sampling.min_p},
-                {"oracle_positions", request.oracle_positions},
                 {"device", name_of(engine.device)},
                 {"threads", engine.threads},
                 {"cpu_dtype", name_of(engine.cpu_dtype)},
@@ -184,22 +136,15 @@ StudyFile study_file_of(const StudyRequest& request) {
                  request.acceptance_file.empty()
                      ? "measured"
                      : fingerprint_of_file(request.acceptance_file, "acceptance vector")}};
-  for (const ModelPair& pair : request.all_pairs()) {
-    file.inputs[model_name("target", pair.name)] = model(pair.target);
-    file.inputs[model_name("draft", pair.name)] = model(pair.draft);
-  }
+  file.inputs = {{"target", model(engine.target)}, {"draft", model(engine.draft)}};
   for (const Cell& cell : request.cells) {
     if (cell.tree.empty()) continue;
     StudyInput& tree = file.inputs[cat("tree ", quote(cell.tree.string()))];
     if (tree.path.empty()) tree = {cell.tree.string(), fingerprint_of_file(cell.tree, "tree")};
   }
   file.prompts_file = request.prompts_file.string();
-  file.plan = {request.cells, names_of(request.prompts), request.rounds, oracle_of(request)};
+  file.plan = {request.cells, names_of(request.prompts), request.rounds};
   return file;
-}
-
-std::string model_name(const char* role, const std::string& pair) {
-  return pair.empty() ? role : cat(role, " of pair ", pair);
 }
 
 std::string to_text(const StudyFile& file) {
@@ -268,45 +213,74 @@ Facts facts_of(const StudyFile& file) {
     facts.emplace_back("prompt tokens", cat("at most ", fixed("prompt_tokens").dump()));
   }
   facts.emplace_back("new tokens", cat("at most ", fixed("max_new_tokens").dump(), " each"));
-  facts.emplace_back("seeds", seeds_of(plan));
+  std::vector<std::string> seeds;
+  for (const Cell& cell : plan.cells) seeds.push_back(cat(cell.seed));
+  facts.emplace_back("seeds", all_of(seeds, ", "));
   facts.emplace_back("rounds", cat(plan.rounds, ", settings in random order"));
   for (const std::string& note : file.notes) facts.emplace_back("trees", note);
-  for (auto& fact : facts_of(file.runs)) facts.push_back(std::move(fact));
+  const auto of_runs = [&](const char* name, const auto& value_of) {
+    std::vector<std::string> values;
+    for (const Provenance& run : file.runs) values.push_back(value_of(run));
+    const std::string all = all_of(values, "; ");
+    if (!all.empty()) facts.emplace_back(name, all);
+  };
+  using Run = const Provenance&;
+  of_runs("device", [](Run run) {
+    return cat(run.device, ", ", run.dtype, ", KV ", run.kv_dtype, run.card.empty() ? "" : ", ",
+               run.card);
+  });
+  of_runs("CPU", [](Run run) {
+    return cat(run.cpu, ", ", run.instruction_set, ", ", run.threads,
+               run.threads == 1 ? " thread" : " threads");
+  });
+  of_runs("jobs", [](Run run) {
+    return run.jobs == 1 ? std::string()
+                         : cat(run.jobs, " at once; times compare within this study only");
+  });
+  of_runs("date", [](Run run) { return run.date; });
+  of_runs("coppice", [](Run run) { return cat(run.version, ", ", run.build); });
+  of_runs("command", [](Run run) { return run.command; });
   return facts;
 }
 
-StudyFolder::StudyFolder(const fs::path& path) : path_(path) {
+StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
   try {
     fs::create_directories(path_);
-    refuse_other_content(path_);
+    if (!anew) refuse_other_content(path_);
+    lock_ = open_locked(path_ / lock_name);
+    if (lock_.get() < 0) {
+      throw_usage(cat("--out ", quote(path_.string()),
+                      ": another run is working in it; wait for its end or name another folder"));
+    }
+    for (const auto& entry : fs::directory_iterator(path_)) {
+      if (anew && entry.path().filename() != lock_name) fs::remove_all(entry.path());
+    }
   } catch (const fs::filesystem_error& error) {
     throw_failure(cat("--out ", quote(path_.string()), ": ", error.code().message(),
                       "; name a folder that can be written"));
   }
-  lock_ = open_locked(path_ / lock_name);
-  if (lock_.get() >= 0) return;
-  throw_usage(cat("--out ", quote(path_.string()),
-                  ": another run is working in it; wait for its end or name another folder"));
 }
 
 void StudyFolder::settle(StudyFile& file) {
   const fs::path path = path_ / study_name;
   std::error_code ignored;
-  // Settings without results bind nobody: what was wrong with them may be mended.
   const auto results = fs::file_size(path_ / results_name, ignored);
   const bool empty = ignored || results == 0;
-  continued_ = fs::exists(path, ignored) && !empty;
-  if (continued_) {
-    const StudyFile before = read_study_file(path);
-    std::string changes;
-    for (const std::string& change : differences(before, file)) {
-      changes += (changes.empty() ? "" : "; ") + change;
+  const bool begun = fs::exists(path, ignored);
+  continued_ = begun && !empty;
+  try {
+    if (begun) {
+      const StudyFile before = read_study_file(path);
+      const std::string changes = all_of(differences(before, file), "; ");
+      if (!changes.empty()) {
+        throw_usage(cat("--out ", quote(path_.string()), " holds another study (", changes,
+                        "); start with the settings it was begun with, or name another folder"));
+      }
+      add_missing(file, before);
     }
-    if (!changes.empty()) {
-      throw_usage(cat("--out ", quote(path_.string()), " holds another study (", changes,
-                      "); start with the settings it was begun with, or name another folder"));
-    }
-    add_missing(file, before);
+  } catch (const Error&) {
+    // Settings without results bind nobody: what was wrong with them may be mended.
+    if (continued_) throw;
   }
   write(file);
 }
@@ -326,12 +300,11 @@ bool is_of_a_study(const fs::path& folder, const fs::path& path) {
       std::mismatch(home.begin(), home.end(), resolved.begin(), resolved.end());
   if (end != home.end() || rest == resolved.end()) return false;
   const std::string name = rest->string();
-  for (const char* own : {lock_name, study_name, results_name, prompts_name, "summary.csv",
-                          "report.html", "figures", "tables"}) {
+  for (const char* own : {lock_name, study_name, results_name, prompts_name, costs_name,
+                          acceptance_name, "summary.csv", "report.html", "figures", "tables"}) {
     if (name == own) return true;
   }
-  const bool measured = name.starts_with("costs") || name.starts_with("acceptance");
-  return measured && name.ends_with(".json");
+  return false;
 }
 
 StoredStudy read_study(const fs::path& folder) {

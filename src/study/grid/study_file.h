@@ -19,11 +19,11 @@ namespace coppice::study {
 
 /// One run of the program. A study that was continued or extended has several.
 struct Provenance {
+  std::string id;               ///< by which results name it
   std::string date;             ///< of its start, UTC: "2026-11-22T19:45:49Z"
   std::string version;          ///< coppice's
   std::string build;            ///< "Release, GNU 12.2.0"
   std::string command;          ///< as a shell takes it
-  std::string pair;             ///< Cell::pair
   std::string device, dtype;    ///< as results name them: "cpu", "bf16"
   std::string kv_dtype;         ///< of keys and values
   std::string card;             ///< the GPU's product name; empty on a CPU
@@ -33,37 +33,30 @@ struct Provenance {
   int jobs = 1;
 
   bool operator==(const Provenance&) const = default;
-  COPPICE_MEMBERS(date, version, build, command, pair, device, dtype, kv_dtype, card, cpu,
+  COPPICE_MEMBERS(id, date, version, build, command, device, dtype, kv_dtype, card, cpu,
                   instruction_set, threads, jobs)
 };
 
 /// Of a run that begins now.
-Provenance provenance_of(Engine& engine, const std::string& command, const std::string& pair,
-                         int jobs);
+Provenance provenance_of(Engine& engine, const std::string& command, int jobs);
 
 /// Names and values, in order, for people.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-/// What the runs have in common once, what differs with each of its values.
-Facts facts_of(const std::vector<Provenance>& runs);
-
 /// A model folder or a tree's file, known by its contents.
 struct StudyInput {
-  std::string path;         ///< "none" for a draft that a pair does not have
+  std::string path;         ///< "none" for a draft that there is not
   std::string fingerprint;  ///< likewise
   bool is_model = false;
 
   COPPICE_MEMBERS(path, fingerprint, is_model)
 };
 
-/// "target" or "draft", of a pair that has a name with that.
-std::string model_name(const char* role, const std::string& pair);
-
 struct StudyFile {
   /// What all results of a folder share, by name: the options that change a figure, and the
   /// program's version.
   nlohmann::json fixed = nlohmann::json::object();
-  /// By model_name(), or "tree FILE". More may be added; paths may change where fingerprints do
+  /// "target", "draft", or "tree FILE". More may be added; paths may change where fingerprints do
   /// not.
   std::map<std::string, StudyInput> inputs;
   std::string prompts_file;      ///< for people
@@ -92,7 +85,8 @@ std::vector<std::string> differences(const StudyFile& before, const StudyFile& n
 /// Inputs and runs of `other` that `file` lacks are added to it.
 void add_missing(StudyFile& file, const StudyFile& other);
 
-/// For the head of a report: models, prompts, options, and where and when the runs were made.
+/// For the head of a report: models, prompts, options, and where and when the runs were made: what
+/// they have in common once, what differs with each of its values.
 Facts facts_of(const StudyFile& file);
 
 // The folder that a study's results live in.
@@ -102,6 +96,9 @@ inline constexpr const char* results_name = "results.jsonl";
 /// The study's own description (study_file.h), and the prompts that it asks (prompts.h reads them).
 inline constexpr const char* study_name = "study.json";
 inline constexpr const char* prompts_name = "prompts.jsonl";
+/// Measured costs, and acceptance by rank, if no other files are named for them.
+inline constexpr const char* costs_name = "costs.json";
+inline constexpr const char* acceptance_name = "acceptance.json";
 
 /// Whether a study keeps something of its own under this path in its folder, so that no other
 /// output may be written there.
@@ -111,12 +108,12 @@ bool is_of_a_study(const std::filesystem::path& folder, const std::filesystem::p
 class StudyFolder {
  public:
   /// Creates the folder if it is missing and locks it until this object is gone (the system
-  /// unlocks it when the process ends, however it ends). Throws Error(usage) for a folder that
-  /// another run holds or that holds something other than a study; Error(failure) if it cannot
-  /// be written.
-  explicit StudyFolder(const std::filesystem::path& path);
+  /// unlocks it when the process ends, however it ends). `anew`: what a killed run left there is
+  /// removed. Throws Error(usage) for a folder that another run holds or that holds something other
+  /// than a study; Error(failure) if it cannot be written.
+  explicit StudyFolder(const std::filesystem::path& path, bool anew = false);
 
-  /// Writes study.json, with the pairs, trees and runs that stood there added to `file`. Throws
+  /// Writes study.json, with the trees and runs that stood there added to `file`. Throws
   /// Error(usage) that names every difference from it which results do not allow.
   void settle(StudyFile& file);
   void write(const StudyFile& file) const;

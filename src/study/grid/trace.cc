@@ -1,6 +1,6 @@
 #include "study/grid/trace.h"
 
-#include <algorithm>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -18,8 +18,23 @@ using FloatJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::
                                        std::int64_t, std::uint64_t, float>;
 
 constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
-constexpr int trace_version = 3;
-constexpr std::string_view line_start = "{\"trace\":3,";
+constexpr int trace_version = 4;
+constexpr std::string_view line_start = "{\"trace\":4,";
+
+/// Of the texts in whole lines; `refuse` is told of what is none.
+TracedNames names_in(std::string_view lines, const auto& refuse) {
+  TracedNames names;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(line.size() + 1);
+    // The names come first; nodes are many.
+    const auto nodes = line.find(",\"nodes\":");
+    if (!line.starts_with(line_start) || nodes == line.npos) refuse();
+    const JsonObject json = parse_json_object(cat(line.substr(0, nodes), "}"), "the trace");
+    names.emplace(json->value("cell", ""), json->value("prompt", ""), json->value("run", ""));
+  }
+  return names;
+}
 
 /// What became of every node of a judged tree.
 std::vector<Fate> fates_of(const TokenTree& tree, std::span<const std::int32_t> path) {
@@ -66,29 +81,39 @@ void TracedText::add(const StepView& step, std::span<const float> target_prob) {
   append(nodes.fate, fates_of(tree, step.verdict.path));
 }
 
-TraceWriter::TraceWriter(const fs::path& path) {
+TraceWriter::TraceWriter(const fs::path& path,
+                         const std::function<void(const TracedNames&)>& check) {
   const auto refuse = [&](const char* why) {
     throw_usage(cat("trace ", quote(path.string()), ": ", why));
   };
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
-    refuse("not a regular file; name another");
-  }
+  const bool is_new = !fs::exists(path, ignored);
+  if (!is_new && !fs::is_regular_file(path, ignored)) refuse("not a regular file; name another");
+  if (is_new && check) check({});
   FileHandle file = open_locked(path);
   if (file.get() < 0) refuse("another run is writing it; wait for its end or name another file");
   const std::string before = read_file(path, "trace", largest_trace);
+  const auto refuse_other = [&] {
+    refuse("it is no trace, or one of another version; name a file that is not there yet");
+  };
   if (!line_start.starts_with(std::string_view(before).substr(0, line_start.size()))) {
-    refuse("it is no trace, or one of an earlier version; name a file that is not there yet");
+    refuse_other();
   }
-  file_.emplace(path, std::move(file), before.rfind('\n') + 1);
+  const std::size_t whole = before.rfind('\n') + 1;
+  TracedNames names;
+  try {
+    names = names_in(std::string_view(before).substr(0, whole), refuse_other);
+  } catch (const std::exception&) {
+    refuse_other();
+  }
+  if (check) check(names);
+  file_.emplace(path, std::move(file), whole);
 }
 
 void TraceWriter::append(const TracedText& text) {
   FloatJson json = {{"trace", trace_version}};
   json.update(FloatJson(text));
-  const std::string line = json.dump(-1, ' ', false, FloatJson::error_handler_t::replace);
-  const std::lock_guard lock(mutex_);
-  file_->append(line + "\n");
+  file_->append(json.dump(-1, ' ', false, FloatJson::error_handler_t::replace) + "\n");
   file_->sync();
 }
 

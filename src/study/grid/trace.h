@@ -1,14 +1,16 @@
 // Every node of every judged tree, for other programs: a line of JSON for each text, with the
-// format's version as "trace", the cell and the prompt as results name them, and the nodes by
-// column (README.md says how it is read).
+// format's version as "trace", the cell, the prompt and the run as results name them, and the nodes
+// by column (README.md says how it is read).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
+#include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/step_view.h"
@@ -42,29 +44,33 @@ struct TraceNodes {
 
 /// The nodes of one text, gathered step by step.
 struct TracedText {
-  std::string cell, prompt;  ///< as in Result
+  std::string cell, prompt, run;  ///< as in Result
   TraceNodes nodes;
 
-  COPPICE_MEMBERS(cell, prompt, nodes)
+  COPPICE_MEMBERS(cell, prompt, run, nodes)
 
   /// A step, as an engine's observer sees it, and T(token | path) of every node of its tree,
   /// [nodes].
   void add(const StepView& step, std::span<const float> target_prob);
 };
 
-/// Appends to a trace file, which it holds for itself. append() may be called from several threads.
+/// Cell, prompt and run of texts in a trace.
+using TracedNames = std::set<std::tuple<std::string, std::string, std::string>>;
+
+/// Appends to a trace file, which it holds for itself.
 class TraceWriter {
  public:
   /// Creates the file, or goes on with one that is there, less a last line that was cut off.
-  /// Throws Error(usage) if that is no trace, or another process writes it, Error(failure) if it
-  /// cannot be written.
-  explicit TraceWriter(const std::filesystem::path& path);
+  /// `check` gets the names of what is there before anything is changed, and may throw. Throws
+  /// Error(usage) if that is no trace, or another process writes it, Error(failure) if it cannot be
+  /// written.
+  explicit TraceWriter(const std::filesystem::path& path,
+                       const std::function<void(const TracedNames&)>& check = {});
 
   /// To the disk, whole. Throws Error(failure); the file then ends where it did before.
   void append(const TracedText& text);
 
  private:
-  std::mutex mutex_;
   std::optional<AppendedFile> file_;
 };
 

@@ -114,11 +114,7 @@ std::vector<PromptName> names_of(const std::vector<StudyPrompt>& prompts) {
   return names;
 }
 
-std::uint64_t stream_of(const std::string& prompt_id) {
-  Fingerprint fingerprint;
-  fingerprint.add(prompt_id);
-  return fingerprint.number();
-}
+std::uint64_t stream_of(const std::string& prompt_id) { return fnv1a(prompt_id); }
 
 std::vector<StudyPrompt> read_prompts(const std::filesystem::path& file) {
   const std::string contents = read_file(file, "prompts", largest_prompt_file);

@@ -14,6 +14,7 @@
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
+#include "study/files/fingerprint.h"
 
 namespace coppice::study {
 namespace {
@@ -154,7 +155,7 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
   draft_params_.temperature = first_draft_temperature(g);
 }
 
-RecordingHeader Recorder::header(std::int32_t prompts) const {
+RecordingHeader Recorder::header(std::span<const std::vector<TokenId>> prompts) const {
   const EngineAccess access(engine_);
   RecordingHeader h;
   h.top_k = options_.top_k;
@@ -165,11 +166,20 @@ RecordingHeader Recorder::header(std::int32_t prompts) const {
   h.draft_params = {draft_params_};
   h.seed = options_.generate.seed;
   h.max_new_tokens = options_.generate.max_new_tokens;
-  h.prompts = prompts;
+  h.prompts = static_cast<std::int32_t>(prompts.size());
   h.target = access.options().target.string();
   h.draft = access.options().draft.string();
   h.dtype = name_of(access.device().compute_dtype());
   h.kv_dtype = name_of(access.device().kv_dtype());
+  Fingerprint fingerprint;
+  for (const std::string& folder : {h.target, h.draft}) {
+    fingerprint.add(fingerprint_of_folder(folder));
+  }
+  for (const std::vector<TokenId>& tokens : prompts) {
+    fingerprint.add_number(tokens.size());
+    for (const TokenId token : tokens) fingerprint.add_number(static_cast<std::uint64_t>(token));
+  }
+  h.fingerprint = fingerprint.text();
   return h;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "engine/access.h"
 #include "study/replay/recording.h"
@@ -28,8 +29,8 @@ class Recorder {
   /// the draft's distributions are read on the host.
   Recorder(Engine& engine, const RecordOptions& options);
 
-  /// What the file says of the recording.
-  RecordingHeader header(std::int32_t prompts) const;
+  /// What the file says of a recording of these prompts.
+  RecordingHeader header(std::span<const std::vector<TokenId>> prompts) const;
 
   /// Has the target write a text by plain decoding under coupled noise (which is sampling by its
   /// own law; stream `prompt`), then records every position of it. The text ends early where the

@@ -1,26 +1,21 @@
 #include "study/replay/recording.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <span>
-#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_file.h"
+#include "study/files/fingerprint.h"
 #include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-// Recordings are not continued.
-constexpr const char* when_full = "free some space and start again with another --out";
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
@@ -39,16 +34,14 @@ std::string payload_of(const RecordedText& text) {
   put(out, static_cast<std::size_t>(text.prompt_tokens));
   put(out, text.tokens.size());
   put(out, text.tokens.data(), text.tokens.size());
-  return out;
-}
-
-std::string payload_of(const RecordedPosition& position) {
-  std::string out;
-  put(out, position.parent.size());
-  put(out, position.token.size());
-  RecordedPosition::columns(
-      position, position.parent.size(), position.token.size(),
-      [&](const auto& column, std::size_t count) { put(out, column.data(), count); });
+  put(out, text.positions.size());
+  for (const RecordedPosition& position : text.positions) {
+    put(out, position.parent.size());
+    put(out, position.token.size());
+    RecordedPosition::columns(
+        position, position.parent.size(), position.token.size(),
+        [&](const auto& column, std::size_t count) { put(out, column.data(), count); });
+  }
   return out;
 }
 
@@ -69,7 +62,7 @@ class BlockReader {
   std::uint32_t number() {
     std::vector<std::uint32_t> one;
     take(1, one);
-    return one[0];
+    return one.front();
   }
   template <typename T>
   void take(std::size_t count, std::vector<T>& values) {
@@ -143,7 +136,7 @@ void link(const BlockReader& in, RecordedPosition& p, TokenId next) {
   p.sampled = ChildTable(p.first_entry, p.sampled_rank, p.draft, leads_to);
 }
 
-RecordedPosition position_from(BlockReader in, std::int64_t vocab_size, TokenId next) {
+RecordedPosition position_from(BlockReader& in, std::int64_t vocab_size, TokenId next) {
   RecordedPosition p;
   const std::size_t nodes = in.number();
   in.require(nodes >= 1 && nodes <= most_nodes, "too many nodes or none");
@@ -153,7 +146,6 @@ RecordedPosition position_from(BlockReader in, std::int64_t vocab_size, TokenId 
   in.require(p.first_entry[0] == 0 && p.first_entry[nodes] == entries &&
                  std::ranges::is_sorted(p.first_entry),
              "nodes whose entries are not there");
-  in.require(in.at_end(), "a position of another length than it says");
   check(in, p, vocab_size);
   link(in, p, next);
   return p;
@@ -181,38 +173,63 @@ RecordingHeader header_from(std::string_view text, const std::string& where) {
   return h;
 }
 
-// Adds a block to what the blocks before it made.
-void add_block(BlockReader in, RecordingBlock kind, Recording& recording) {
-  if (kind == RecordingBlock::position) {
-    in.require(!recording.texts.empty(), "a position without a text");
-    RecordedText& text = recording.texts.back();
-    in.require(text.positions.size() < text.tokens.size(), "more positions than tokens");
-    text.positions.push_back(
-        position_from(in, recording.header.vocab_size, text.tokens[text.positions.size()]));
-    return;
-  }
+RecordedText text_from(BlockReader in, std::int64_t vocab_size) {
   RecordedText text;
   text.prompt = static_cast<std::int32_t>(in.number());
   text.prompt_tokens = static_cast<std::int32_t>(in.number());
   in.take(in.number(), text.tokens);
-  in.require(in.at_end(), "a text of another length than it says");
   in.require(text.prompt >= 0 && text.prompt_tokens > 0, "a text without a prompt");
-  recording.texts.push_back(std::move(text));
+  const std::size_t positions = in.number();
+  in.require(positions <= text.tokens.size(), "more positions than tokens");
+  for (std::size_t p = 0; p < positions; ++p) {
+    text.positions.push_back(position_from(in, vocab_size, text.tokens[p]));
+  }
+  in.require(in.at_end(), "a text of another length than it says");
+  return text;
+}
+
+/// Of a file's bytes, which `where` names.
+Recording recording_from(std::string_view file, const std::string& where) {
+  Recording recording;
+  constexpr std::size_t numbers = 3 * sizeof(std::uint64_t);
+  std::string_view rest = file;
+  rest.remove_prefix(recording_start.size());
+  bool has_header = false;
+  while (rest.size() >= numbers) {
+    std::array<std::uint64_t, 3> start{};  // bytes, checksum of these, of the payload
+    std::memcpy(start.data(), rest.data(), numbers);
+    const std::size_t place = file.size() - rest.size();
+    const std::string_view payload = rest.substr(numbers, start[0]);
+    const BlockReader block(where, place, payload);
+    block.require(fnv1a(rest.substr(0, sizeof start[0])) == start[1], "no block begins here");
+    if (payload.size() < start[0]) break;
+    block.require(fnv1a(payload) == start[2], "the block's checksum does not fit it");
+    if (has_header) {
+      recording.texts.push_back(text_from(block, recording.header.vocab_size));
+    } else {
+      recording.header = header_from(payload, where);
+      has_header = true;
+    }
+    rest.remove_prefix(numbers + payload.size());
+  }
+  if (!has_header) throw_failure(cat(where, ": it is cut off within its header; record anew"));
+  recording.whole_bytes = file.size() - rest.size();
+  recording.torn = !rest.empty();
+  return recording;
+}
+
+std::string name_of_file(const std::filesystem::path& path) {
+  return cat("recording ", quote(path.string()));
 }
 
 }  // namespace
 
-std::uint32_t recording_checksum(std::string_view bytes) {
-  std::uint32_t hash = 0x811c9dc5u;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
-  return hash;
-}
-
-void put_block(std::string& out, RecordingBlock kind, std::string_view payload) {
-  put(out, static_cast<std::size_t>(kind));
-  put(out, payload.size());
-  put(out, recording_checksum(payload));
-  out += payload;
+std::string recording_block(std::string_view payload) {
+  std::string out;
+  const std::uint64_t bytes = payload.size();
+  put(out, &bytes, 1);
+  for (const std::uint64_t sum : {fnv1a(out), fnv1a(payload)}) put(out, &sum, 1);
+  return out.append(payload);
 }
 
 ChildTable::ChildTable(std::span<const std::uint32_t> first_entry,
@@ -255,79 +272,51 @@ std::string Recording::missing() const {
              early > 0 ? cat(", ", early, " of them ended early") : std::string());
 }
 
-RecordingWriter::RecordingWriter(const fs::path& path, const RecordingHeader& header) {
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(path, ignored))) {
-    throw_usage(cat("recording ", quote(path.string()),
-                    ": the file is there already; remove it or name another"));
-  }
-  FileHandle handle = open_file(path, O_WRONLY | O_CREAT | O_EXCL, when_full);
-  try {
-    file_.emplace(path, std::move(handle), 0, when_full);
-    std::string start(recording_start);
-    put_block(start, RecordingBlock::header,
-              Json(header).dump(-1, ' ', false, Json::error_handler_t::replace));
+RecordingWriter::RecordingWriter(const std::filesystem::path& path, const RecordingHeader& header) {
+  const auto refuse = [&](const std::string& why) { throw_usage(cat(name_of_file(path), why)); };
+  FileHandle handle = open_locked(path);
+  if (handle.get() < 0) refuse(": another run is writing it; wait for its end or name another");
+  const Json wanted = header;
+  const std::string start =
+      cat(recording_start,
+          recording_block(wanted.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  const std::string before = read_file(path, "recording", largest_recording);
+  if (start.starts_with(before)) {  // new, or killed as it began
+    file_.emplace(path, std::move(handle), 0);
     file_->append(start);
     file_->sync();
-  } catch (const Error&) {
-    ::unlink(path.c_str());
-    throw;
+    return;
   }
-}
-
-RecordingWriter::~RecordingWriter() {
-  if (empty_) ::unlink(file_->path().c_str());
+  if (!before.starts_with(recording_start)) {
+    refuse(": the file is there already, and is no recording of this version; name another");
+  }
+  const Recording there = recording_from(before, name_of_file(path));
+  const Json old = there.header;
+  for (const auto& [name, value] : wanted.items()) {
+    if (old[name] == value) continue;
+    refuse(cat(" is there already, of another request (", name, ": it was ", shown(old[name]),
+               ", now ", shown(value), "); name another, or record with what it was begun with"));
+  }
+  texts_ = there.texts.size();
+  file_.emplace(path, std::move(handle), there.whole_bytes);
 }
 
 void RecordingWriter::append(const RecordedText& text) {
-  std::string blocks;
-  put_block(blocks, RecordingBlock::text, payload_of(text));
-  for (const RecordedPosition& position : text.positions) {
-    put_block(blocks, RecordingBlock::position, payload_of(position));
-  }
-  file_->append(blocks);
+  file_->append(recording_block(payload_of(text)));
   file_->sync();
-  empty_ = false;
+  ++texts_;
 }
 
 Recording read_recording(const std::filesystem::path& path) {
-  const std::string where = cat("recording ", quote(path.string()));
+  const std::string where = name_of_file(path);
   const std::string file = read_file(path, "recording", largest_recording);
-  if (!file.starts_with(recording_start)) {
-    const bool old = file.starts_with(R"({"format":"coppice-recording")");
-    throw_failure(
-        cat(where, old ? ": an earlier version of coppice wrote it; record anew"
-                       : ": it is no recording; name a file that coppice record wrote, or make one "
-                         "with it"));
-  }
-  std::string_view rest = std::string_view(file).substr(recording_start.size());
-  Recording recording;
-  bool has_header = false;
-  constexpr std::size_t block_header = 12;
-  while (rest.size() >= block_header) {
-    const std::size_t place = file.size() - rest.size();
-    BlockReader start(where, place, rest.substr(0, block_header));
-    const auto kind = static_cast<RecordingBlock>(start.number());
-    const std::size_t bytes = start.number();
-    const std::uint32_t sum = start.number();
-    const std::string_view payload = rest.substr(block_header, bytes);
-    const BlockReader block(where, place, payload);
-    block.require(has_header ? kind == RecordingBlock::text || kind == RecordingBlock::position
-                             : kind == RecordingBlock::header,
-                  "no block begins here");
-    if (payload.size() < bytes) break;
-    block.require(recording_checksum(payload) == sum, "the block's checksum does not fit it");
-    if (has_header) {
-      add_block(block, kind, recording);
-    } else {
-      recording.header = header_from(payload, where);
-      has_header = true;
-    }
-    rest.remove_prefix(block_header + bytes);
-  }
-  if (!has_header) throw_failure(cat(where, ": it is cut off within its header; record anew"));
-  recording.torn = !rest.empty();
-  return recording;
+  if (file.starts_with(recording_start)) return recording_from(file, where);
+  const bool old = file.starts_with("coppice-recording ") ||
+                   file.starts_with(R"({"format":"coppice-recording")");
+  throw_failure(
+      cat(where, old ? ": another version of coppice wrote it; record anew"
+                     : ": it is no recording; name a file that coppice record wrote, or make one "
+                       "with it"));
 }
 
 }  // namespace coppice::study

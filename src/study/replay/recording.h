@@ -15,20 +15,19 @@
 // and of largest product of acceptance by sibling rank, whichever is larger, on paths that are
 // drawn in one order throughout.
 //
-// The file: the line "coppice-recording 2", then blocks
-//   u32 kind (0: header, 1: text, 2: position)   u32 bytes of payload   u32 FNV-1a of payload
-//   payload
-// little-endian throughout.
-//   header    JSON, the members of RecordingHeader
-//   text      u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n]
-//   position  u32 nodes, u32 m, then columns one after the other:
-//             u32 parent[nodes] (node; the root's is 0), u16 parent_entry[nodes] (which of the
-//             parent's entries it is), u32 first_entry[nodes + 1] (offsets into the m entries),
-//             i32 target_token[nodes], f32 draft_rest[nodes], target_rest[nodes], overlap[nodes],
-//             i32 token[m], f32 draft[m], f32 target[m],
-//             u16 settled_rank[m], u16 sampled_rank[m] (65535: not among the first K)
-// Positions follow their text in order. A block cut short at the end is left out; a text is then as
-// long as its positions are.
+// The file: the line "coppice-recording 3", then blocks
+//   u64 bytes of payload   u64 FNV-1a of these 8 bytes   u64 FNV-1a of payload   payload
+// little-endian throughout. The first holds the header: JSON, the members of RecordingHeader. Every
+// other one is a text:
+//   u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n], u32 positions, up to n
+// and its positions in order, each
+//   u32 nodes, u32 m, then columns one after the other:
+//   u32 parent[nodes] (node; the root's is 0), u16 parent_entry[nodes] (which of the parent's
+//   entries it is), u32 first_entry[nodes + 1] (offsets into the m entries), i32
+//   target_token[nodes], f32 draft_rest[nodes], target_rest[nodes], overlap[nodes], i32 token[m],
+//   f32 draft[m], f32 target[m], u16 settled_rank[m], u16 sampled_rank[m] (65535: not among the
+//   first K)
+// A block cut short at the end is left out.
 #pragma once
 
 #include <cstddef>
@@ -89,20 +88,18 @@ struct RecordingHeader {
   std::string target, draft;  ///< folders
   std::string dtype;          ///< that the target computed in
   std::string kv_dtype;       ///< of keys and values
+  std::string fingerprint;    ///< of both folders and all prompts' tokens
 
   COPPICE_MEMBERS(top_k, nodes, vocab_size, draft_context, target_params, draft_params, seed,
-                  max_new_tokens, prompts, target, draft, dtype, kv_dtype)
+                  max_new_tokens, prompts, target, draft, dtype, kv_dtype, fingerprint)
 };
 
 inline constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
 /// What a file begins with.
-inline constexpr std::string_view recording_start = "coppice-recording 2\n";
-enum class RecordingBlock : std::uint32_t { header, text, position };
-/// Adds a block to a file's text.
-void put_block(std::string& out, RecordingBlock kind, std::string_view payload);
-/// FNV-1a of 32 bits.
-std::uint32_t recording_checksum(std::string_view bytes);
+inline constexpr std::string_view recording_start = "coppice-recording 3\n";
+/// A block as it stands in the file.
+std::string recording_block(std::string_view payload);
 
 /// Distributions at the nodes around one position. By node, then by entry; node 0 is the root.
 struct RecordedPosition {
@@ -146,7 +143,8 @@ struct RecordedText {
 struct Recording {
   RecordingHeader header;
   std::vector<RecordedText> texts;
-  bool torn = false;  ///< the file ended within a block
+  std::uintmax_t whole_bytes = 0;  ///< of the file, up to the end of its last whole block
+  bool torn = false;               ///< something followed
 
   /// Most entries of a node.
   std::int32_t widest() const;
@@ -154,22 +152,21 @@ struct Recording {
   std::string missing() const;
 };
 
-/// Writes a recording text by text. What has been appended stays whatever happens next; a file
-/// without a text goes with its writer.
+/// Writes a recording text by text. What has been appended stays whatever happens next.
 class RecordingWriter {
  public:
-  /// Throws Error(usage) where the file is there already, Error(failure) where it cannot be
-  /// written.
+  /// Creates the file, or goes on behind the last whole text of one with the same header. Throws
+  /// Error(usage) for any other file and for one that is being written, Error(failure) if it cannot
+  /// be written.
   RecordingWriter(const std::filesystem::path& path, const RecordingHeader& header);
-  ~RecordingWriter();
-  RecordingWriter(const RecordingWriter&) = delete;
-  RecordingWriter& operator=(const RecordingWriter&) = delete;
+  /// Those that are there.
+  std::size_t texts() const { return texts_; }
   /// Throws Error(failure); the file then ends where it did before.
   void append(const RecordedText& text);
 
  private:
   std::optional<AppendedFile> file_;
-  bool empty_ = true;
+  std::size_t texts_ = 0;
 };
 
 /// Throws Error(failure) that names the place: no such file, no recording, another version, a

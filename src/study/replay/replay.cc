@@ -4,29 +4,12 @@
 #include <utility>
 
 #include "base/error.h"
-#include "drafting/expand_rerank.h"
 #include "engine/check_speculation.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {
-
-GrowthKind kind_of(const Speculation& speculation, const TreePlan& plan) {
-  GrowthKind kind;
-  if (std::holds_alternative<Dyspec>(speculation) ||
-      std::holds_alternative<DyspecThreshold>(speculation)) {
-    kind.displacement = Displacement::by_value;
-  } else if (const auto* expansion = std::get_if<ExpandRerank>(&speculation)) {
-    kind.displacement = Displacement::by_value;
-    kind.depth = expansion->depth > 0 ? expansion->depth : ExpandRerankOptions{}.depth;
-  } else if (!plan.widths.empty()) {
-    kind.depth = static_cast<std::int32_t>(plan.widths.size());
-  } else if (plan.map.shape.size() > 0) {
-    kind.depth = plan.map.shape.height();
-  }
-  return kind;
-}
 
 GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) {
   options.sampling = header.target_params;
@@ -69,7 +52,10 @@ Replayer::Setting Replayer::setting_of(const Recording& recording, const Generat
     setting.limits.min_value = above->threshold;
   }
   setting.limits.max_size = size;
-  setting.kind = kind_of(asked, setting.plan);
+  // Others give the places of what is not on record to nodes of lower value.
+  setting.fixed_shape = !std::holds_alternative<Dyspec>(asked) &&
+                        !std::holds_alternative<DyspecThreshold>(asked) &&
+                        !std::holds_alternative<ExpandRerank>(asked);
   return setting;
 }
 
@@ -122,13 +108,10 @@ void Replayer::grow(const RecordedText& text, std::int32_t position) {
                               recording_.header.draft_context - (text.prompt_tokens + position));
   tree_.reset(0);
   draft_.begin(text, position, setting_.draw, has_fixed_shape());
-  const std::int64_t passes_before = draft_.passes();
   if (limits.max_depth > 0) grow_tree(*policy_, draft_, limits, tree_);
-  passes_ = static_cast<std::int32_t>(draft_.passes() - passes_before);
   size_ = tree_.size();
   if (has_fixed_shape() && !draft_.shortfalls().empty()) leave_out_stand_ins();
   target_.begin(tree_);
-  bounds_.begin(tree_, limits, setting_.kind, draft_);
 }
 
 // Below a stand-in there is nothing else, so that what is left is a tree.
@@ -150,11 +133,12 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   ReplayedStep step;
   step.position = position;
   step.accepted_length = static_cast<std::int32_t>(verdict_.path.size()) + 1;
-  step.bounds = bounds_.find(tree_, setting_.kind, verdict_, draft_, target_,
-                             setting_.draw == ChildDraw::sampled, key);
   step.tree_size = size_;
-  step.draft_passes = passes_;
+  step.draft_passes = draft_.passes();
   step.complete = draft_.shortfalls().empty();
+  const std::int32_t end = verdict_.path.empty() ? 0 : verdict_.path.back();
+  step.ended_short =
+      std::ranges::find(draft_.shortfalls(), tree_.source[end]) != draft_.shortfalls().end();
   return step;
 }
 

@@ -12,6 +12,7 @@
 #include "drafting/tree_part.h"
 #include "engine/tree_plan.h"
 #include "kernels/cpu/workers.h"
+#include "study/figures/table.h"
 #include "study/replay/recording.h"
 #include "study/replay/sources.h"
 #include "study/statistics.h"
@@ -21,12 +22,12 @@ namespace coppice::study {
 struct ReplayedStep {
   std::int32_t position = 0;         ///< of the recorded text
   std::int32_t accepted_length = 1;  ///< the bonus token included
-  StepBounds bounds;
   /// As a run's where the policy's shape is fixed, whatever is on record; else of what could be
   /// grown.
   std::int32_t tree_size = 0;
   std::int32_t draft_passes = 0;
-  bool complete = true;  ///< growth asked for nothing that was not recorded
+  bool complete = true;      ///< growth asked for nothing that was not recorded
+  bool ended_short = false;  ///< the accepted path ended where it asked for more
 };
 
 /// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
@@ -42,8 +43,7 @@ struct ReplayedStep {
 /// drew. Children are the recorded draws, the same for all settings; judging has fresh noise.
 ///
 /// Approximate are, beside that, steps that ask for nodes which were not recorded, and the judging
-/// of third and later children (local_vocabulary). StepBounds says how far a step where it stands
-/// can be from the models' own.
+/// of third and later children (local_vocabulary).
 class Replayer {
  public:
   /// Of the walk with this seed, in order; steps of several walks come interleaved.
@@ -68,7 +68,7 @@ class Replayer {
 
   const GenerateOptions& options() const { return setting_.options; }
   /// Whether sizes and passes depend on the text's end alone.
-  bool has_fixed_shape() const { return setting_.kind.displacement == Displacement::none; }
+  bool has_fixed_shape() const { return setting_.fixed_shape; }
 
  private:
   struct Setting {
@@ -77,7 +77,7 @@ class Replayer {
     std::int64_t local_vocab;
     TreePlan plan;
     GrowthLimits limits;
-    GrowthKind kind;
+    bool fixed_shape;
   };
 
   static Setting setting_of(const Recording& recording, const GenerateOptions& options);
@@ -92,10 +92,8 @@ class Replayer {
   std::unique_ptr<AcceptanceRule> rule_;
   RecordedDraft draft_;
   RecordedTarget target_;
-  BoundsFinder bounds_;
   TokenTree tree_;                      ///< what can be judged of the grown tree
   std::int32_t size_ = 0;               ///< of the grown tree
-  std::int32_t passes_ = 0;             ///< likewise
   TokenTree grown_;                     ///< scratch: with its stand-ins
   std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
   TreePart part_;
@@ -113,14 +111,12 @@ struct ReplayRow {
   /// Tokens judged good per step, bonus included: a ratio of sums, its interval by bootstrap over
   /// prompts.
   Estimate accepted_length;
-  double lowest = 0.0, highest = 0.0;  ///< means of the steps' bounds
-  Estimate accepted_share;             ///< accepted draft tokens of all drafted
-  bool fixed_shape = false;            ///< the policy's: the next two are then a run's own
-  double draft_passes = 0.0;           ///< per step; else of what could be grown
-  double tree_size = 0.0;              ///< likewise
-  double unrecorded_share = 0.0;       ///< of steps whose tree wants nodes that are not on record
-  double short_share = 0.0;            ///< of steps whose accepted path ended at such a place
-  double doubtful_share = 0.0;         ///< of steps with a decision that it leaves open
+  Estimate accepted_share;        ///< accepted draft tokens of all drafted
+  bool fixed_shape = false;       ///< the policy's: the next two are then a run's own
+  double draft_passes = 0.0;      ///< per step; else of what could be grown
+  double tree_size = 0.0;         ///< likewise
+  double unrecorded_share = 0.0;  ///< of steps whose tree wants nodes that are not on record
+  double short_share = 0.0;       ///< of steps whose accepted path ended at such a place
 };
 
 /// Replays every text `seeds` times (seeds 0, 1, ...; once where the noise is the recording's).
@@ -129,8 +125,9 @@ struct ReplayRow {
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
                      const std::function<bool()>& stop = {}, cpu::Workers* workers = nullptr);
 
-/// Aligned columns for a terminal; and all figures, comma-separated. Lines end in newlines.
-std::string replay_table(const std::vector<ReplayRow>& rows);
-std::string replay_csv(const std::vector<ReplayRow>& rows);
+/// For people.
+Table replay_table(const std::vector<ReplayRow>& rows);
+/// All figures, for programs.
+Table replay_csv(const std::vector<ReplayRow>& rows);
 
 }  // namespace coppice::study

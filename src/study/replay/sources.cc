@@ -49,6 +49,7 @@ void RecordedDraft::begin(const RecordedText& text, std::int32_t position, Child
   distributions_.reset();
   nodes_.clear();
   shortfalls_.clear();
+  passes_ = 0;
 }
 
 RecordedPlace RecordedDraft::led_to(RecordedPlace parent, const ChildTable::Child& child) const {
@@ -85,37 +86,36 @@ void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_
       // Needed soon, and seldom in a cache.
       __builtin_prefetch(at.children.data());
     } else {
-      shortfalls_.push_back({node, arena.path_prob[node]});
+      shortfalls_.push_back(node);
     }
   }
 }
 
-std::optional<DrawnChild> RecordedDraft::child(const TokenTree& arena, std::int32_t node,
+std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*arena*/, std::int32_t node,
                                                std::int32_t rank) {
   const Node& at = nodes_[node];
   if (std::cmp_less(rank, at.children.size()))
     return DrawnChild{at.children[rank].entry, at.children[rank].draft};
-  const bool has_more = !at.place.recorded() || note_used_up(arena, node);
-  if (!has_more || !stand_ins_) return std::nullopt;
+  if (at.place.recorded()) {
+    if (!has_others(node)) return std::nullopt;
+    shortfalls_.push_back(node);
+  }
+  if (!stand_ins_) return std::nullopt;
   // Of so small a D that no policy finds its node's mass or its path's probability used up.
   return DrawnChild{stand_in, rank == 0 ? 0.9f : 1e-9f};
 }
 
-// A node's recorded children are used up. Returns whether there are others.
-bool RecordedDraft::note_used_up(const TokenTree& arena, std::int32_t node) {
+// Whether a node has children beside the recorded ones.
+bool RecordedDraft::has_others(std::int32_t node) const {
   const RecordedPlace at = place(node);
   const RecordedPosition& p = position(at);
   const Span entries = entries_of(p, at.node);
-  const std::vector<std::uint16_t>& ranks =
-      draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
-  double mass_of_others = static_cast<double>(p.draft_rest[at.node]);
-  double used = 0.0;
+  const auto& ranks = draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
+  if (p.draft_rest[at.node] > 0.0f) return true;
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
-    (ranks[e] == no_rank ? mass_of_others : used) += static_cast<double>(p.draft[e]);
+    if (ranks[e] == no_rank && p.draft[e] > 0.0f) return true;
   }
-  if (!(mass_of_others > 0.0)) return false;
-  shortfalls_.push_back({node, arena.path_prob[node] * std::max(0.0, 1.0 - used)});
-  return true;
+  return false;
 }
 
 void RecordedDraft::write_distribution(std::int32_t node) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/distributions.h"
-#include "base/random.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
 #include "study/replay/recording.h"
@@ -31,13 +30,6 @@ struct RecordedPlace {
 ///
 /// This is how many tokens the largest node has.
 inline std::int64_t local_vocabulary(const Recording& recording) { return recording.widest() + 3; }
-
-/// Where growth went beyond the recording.
-struct Shortfall {
-  std::int32_t node = -1;  ///< of the arena
-  /// Value of the first position that is missing below it; an upper bound where it is a later one.
-  double value = 0.0;
-};
 
 /// The draft, out of a recording.
 class RecordedDraft final : public TextDraft {
@@ -70,15 +62,15 @@ class RecordedDraft final : public TextDraft {
   const RecordedPosition& position(RecordedPlace place) const {
     return text_->positions[place.position];
   }
-  const RecordedText& text() const { return *text_; }
 
   /// D over the local vocabulary, of those nodes that it was written for.
   const DistributionTable& distributions() const { return distributions_; }
   /// Writes D of an evaluated and recorded node, unless this step has done so already. Of a grown
   /// tree's nodes few are judged.
   void write_distribution(std::int32_t node);
-  std::span<const Shortfall> shortfalls() const { return shortfalls_; }
-  std::int64_t passes() const { return passes_; }
+  /// Arena nodes below which growth wanted others that were not recorded.
+  std::span<const std::int32_t> shortfalls() const { return shortfalls_; }
+  std::int32_t passes() const { return passes_; }  ///< of this step
 
  private:
   struct Node {
@@ -91,7 +83,7 @@ class RecordedDraft final : public TextDraft {
     return draw_ == ChildDraw::sampled ? position.sampled : position.settled;
   }
   RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
-  bool note_used_up(const TokenTree& arena, std::int32_t node);
+  bool has_others(std::int32_t node) const;
 
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
@@ -99,8 +91,8 @@ class RecordedDraft final : public TextDraft {
   ChildDraw draw_ = ChildDraw::sampled;
   bool stand_ins_ = false;
   std::vector<Node> nodes_;  ///< by arena node
-  std::vector<Shortfall> shortfalls_;
-  std::int64_t passes_ = 0;
+  std::vector<std::int32_t> shortfalls_;
+  std::int32_t passes_ = 0;
 };
 
 /// The target, out of a recording, at the nodes of a tree that was grown from `draft`. At a node
@@ -124,62 +116,6 @@ class RecordedTarget final : public TargetSource {
   RecordedDraft& draft_;
   std::vector<float> probs_;
   const TokenTree* tree_ = nullptr;
-};
-
-// How far a replayed step may be from the step that the models would have made.
-
-/// What nodes that could not be grown would have taken from others.
-enum class Displacement {
-  none,      ///< nothing: the shape is fixed
-  by_value,  ///< places of nodes of lower value (DySpec; rerankers, whose value is the path's D)
-};
-
-/// How a policy grows, as far as bounds need to know.
-struct GrowthKind {
-  Displacement displacement = Displacement::none;
-  std::int32_t depth = 1 << 20;  ///< most layers
-};
-
-struct StepBounds {
-  std::int32_t lowest = 1, highest = 1;  ///< accepted length, the bonus token included
-  bool ended_short = false;  ///< the walk ended at a node that lacks children for want of records
-  bool doubtful = false;     ///< a decision depends on what was not recorded
-};
-
-/// Bounds the accepted length of a judged step, the random numbers being the same.
-///
-/// Growth: a node that is not recorded gets no children, and one whose entries are used up no
-/// more. Had they been recorded, nodes would stand below them, at most as many as the tree's size
-/// and depth leave room for, and others would have lost their places to them: the lower bound
-/// keeps what they could not displace, and the upper bound counts all they could have added where
-/// the walk ended at them.
-///
-/// Decisions, under `rejection` only: with c the residual's scalar (verify/rejection.cc), the
-/// mass of max(T - c D, 0) over tokens that are not recorded is known for c = 0 and c = 1, and
-/// lies between target_rest - c draft_rest and target_rest - overlap for larger c. So the first
-/// two children are judged exactly, later ones with an interval of acceptance; a random number
-/// within it is a doubt, and from there on all below that node is open.
-class BoundsFinder {
- public:
-  /// Looks at a tree as it was grown from `draft`.
-  void begin(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
-             const RecordedDraft& draft);
-  /// Of a verdict on that tree; there may be several.
-  StepBounds find(const TokenTree& tree, const GrowthKind& kind, const Verdict& verdict,
-                  const RecordedDraft& draft, const RecordedTarget& target, bool rejection,
-                  const StepKey& key) const;
-
- private:
-  std::int32_t room_below(const TokenTree& tree, const GrowthLimits& limits, const GrowthKind& kind,
-                          std::int32_t node) const;
-  bool in_doubt(const TokenTree& tree, std::int32_t node, std::uint64_t node_key,
-                std::int32_t accepted, const RecordedDraft& draft, const RecordedTarget& target,
-                const StepKey& key) const;
-
-  std::vector<std::int32_t> tree_node_;  ///< by arena node, -1: not in the tree
-  std::vector<std::int32_t> extra_;      ///< by tree node: levels that may be missing below it
-  double largest_missing_ = 0.0;         ///< value of what is missing
-  bool grew_short_ = false;
 };
 
 }  // namespace coppice::study

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
+#include <boost/math/distributions/binomial.hpp>
 #include <limits>
 #include <map>
 #include <utility>
@@ -23,14 +21,6 @@ double rate_of(const Examined& e) {
 
 double bin_middle(std::size_t bin, std::size_t bins) {
   return (static_cast<double>(bin) + 0.5) / static_cast<double>(bins);
-}
-
-/// 95% interval of a rate by Wilson's score (Wilson 1927).
-std::pair<double, double> wilson(double rate, double n) {
-  constexpr double z = 1.959964;
-  const double middle = (rate + z * z / (2 * n)) / (1 + z * z / n);
-  const double reach = z / (1 + z * z / n) * std::sqrt(rate * (1 - rate) / n + z * z / (4 * n * n));
-  return {middle - reach, middle + reach};
 }
 
 /// Counts of the group's rows, of one policy or of all.
@@ -59,7 +49,7 @@ Chart over_draft_probability(const char* y_label, std::vector<double> weights,
   chart.x = {.label = "draft probability", .low = 0.0, .high = 1.0};
   chart.y = {.label = y_label, .low = 0.0, .high = 1.0};
   chart.tiles = tiles_of(weights, bins, 1.0 / static_cast<double>(bins));
-  chart.colours = {{.label = "share of the column"}};
+  chart.colours = {.label = "share of the column"};
   chart.series = {{"mean", std::move(means), SeriesStyle{strong_ink, "", Marker::circle, true}}};
   return chart;
 }
@@ -130,9 +120,10 @@ std::vector<Point> rates(const Bins& bins) {
   std::vector<Point> points;
   for (const auto& [bin, e] : bins) {
     if (e.examined < least_counted) continue;
-    const auto count = static_cast<double>(e.examined);
-    const auto [low, high] = wilson(rate_of(e), count);
-    points.push_back({e.estimate / count, rate_of(e), low, high});
+    const auto n = static_cast<double>(e.examined), k = static_cast<double>(e.accepted);
+    using boost::math::binomial;  // intervals by Clopper and Pearson
+    points.push_back({e.estimate / n, rate_of(e), binomial::find_lower_bound_on_p(n, k, 0.025),
+                      binomial::find_upper_bound_on_p(n, k, 0.025)});
   }
   return points;
 }
@@ -142,7 +133,7 @@ Figure calibration(const FigureGroup& group) {
   chart.x = {.label = "estimated chance of acceptance", .scale = Scale::log2, .high = 1.0};
   chart.y = {.label = "acceptance rate", .scale = Scale::log2, .high = 1.0};
   chart.side_by_side = true;
-  chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as estimated"}};
+  chart.references = {{{}, "as estimated"}};
   add_policies(group, chart, [](const NodeCounts& counts) {
     std::vector<Point> points = rates(counts.by_estimate);
     std::ranges::reverse(points);  // the bins' estimates fall
@@ -156,7 +147,7 @@ Figure calibration(const FigureGroup& group) {
       cat("Calibration of the draft: acceptance rate against the chance that DySpec reckons "
           "with, the draft's probability of the token over what its earlier siblings left "
           "(equations 9 to 11). Bins halve; those of fewer than ",
-          least_counted, " tokens are left out; 95% intervals by Wilson's score.",
+          least_counted, " tokens are left out; 95% intervals by Clopper and Pearson.",
           learned ? " This chance it is for policies with learned acceptance too, not the one "
                     "that they grow by, which has a figure of its own."
                   : ""));
@@ -166,7 +157,7 @@ Figure chances_of_growth(const FigureGroup& group) {
   Chart chart;
   chart.x = {.label = "chance that growth reckoned with", .low = 0.0, .high = 1.0};
   chart.y = {.label = "acceptance rate", .low = 0.0, .high = 1.0};
-  chart.references = {{ReferenceLine::Kind::diagonal, 0.0, "as reckoned"}};
+  chart.references = {{{}, "as reckoned"}};
   add_policies(group, chart, [](const NodeCounts& counts) { return rates(counts.by_chance); });
   const bool by_number = group.acceptance == Acceptance::rejection && group.temperature > 0.0;
   return group.named(
@@ -176,7 +167,7 @@ Figure chances_of_growth(const FigureGroup& group) {
           by_number ? "the draft's probability and the number that judged them"
                     : "the belief in them, which knows the noise",
           "; all sizes together. Bins of fewer than ", least_counted,
-          " tokens are left out; 95% intervals by Wilson's score."));
+          " tokens are left out; 95% intervals by Clopper and Pearson."));
 }
 
 Figure length_by_number(const FigureGroup& group) {
@@ -200,9 +191,7 @@ Figure length_by_number(const FigureGroup& group) {
           least_counted, " steps are left out."));
 }
 
-/// What `value_of` makes of the counts by depth and rank; empty where they are few.
-template <typename ValueOf>
-Chart by_place(const NodeCounts& counts, ColourScale colours, const ValueOf& value_of) {
+Figure acceptance_by_place(const FigureGroup& group, const NodeCounts& counts) {
   constexpr std::int32_t depths_shown = 12, ranks_shown = 8;
   std::int32_t depths = 0, ranks = 0;
   const auto is_shown = [&](const std::pair<std::int32_t, std::int32_t>& place, const Examined& e) {
@@ -216,7 +205,7 @@ Chart by_place(const NodeCounts& counts, ColourScale colours, const ValueOf& val
   std::vector<double> values(static_cast<std::size_t>(depths * ranks), missing);
   for (const auto& [place, e] : counts.by_position) {
     if (!is_shown(place, e)) continue;
-    values[static_cast<std::size_t>(place.second * depths + place.first - 1)] = value_of(e);
+    values[static_cast<std::size_t>(place.second * depths + place.first - 1)] = rate_of(e);
   }
   Chart chart;
   chart.x.label = "depth";
@@ -224,28 +213,13 @@ Chart by_place(const NodeCounts& counts, ColourScale colours, const ValueOf& val
   for (std::int32_t d = 1; d <= depths; ++d) chart.x.names.push_back(cat(d));
   for (std::int32_t r = 1; r <= ranks; ++r) chart.y.names.push_back(cat(r));
   chart.tiles = tiles_of(values, static_cast<std::size_t>(depths));
-  for (Tile& tile : chart.tiles) tile.words = fixed_number(tile.value, 2);
-  chart.colours = std::move(colours);
-  return chart;
-}
-
-Figure acceptance_by_place(const FigureGroup& group, const NodeCounts& counts) {
+  for (Tile& tile : chart.tiles) tile.words = fixed(tile.value, 2);
+  chart.colours = {.label = "acceptance rate", .low = 0.0, .high = 1.0};
   return group.named(
-      "acceptance_by_place",
-      by_place(counts, {{.label = "acceptance rate", .low = 0.0, .high = 1.0}}, rate_of),
+      "acceptance_by_place", chart,
       cat("Acceptance rate by depth and sibling rank (1: drawn first), all policies and sizes "
           "together; places that the judge came to fewer than ",
           least_counted, " times are empty."));
-}
-
-Figure calibration_by_place(const FigureGroup& group, const NodeCounts& counts) {
-  return group.named("calibration_by_place",
-                     by_place(counts, {{.label = "acceptance rate / estimate"}, 1.0},
-                              [](const Examined& e) {
-                                return share(static_cast<double>(e.accepted), e.estimate);
-                              }),
-                     "Calibration by depth and sibling rank: accepted tokens over those expected "
-                     "from the estimate. Above 1 the draft is too modest there, below 1 too sure.");
 }
 
 }  // namespace
@@ -256,7 +230,6 @@ std::vector<Figure> figures_of_draft(const FigureGroup& group) {
           target_by_draft_probability(group, counts),
           calibration(group),
           acceptance_by_place(group, counts),
-          calibration_by_place(group, counts),
           chances_of_growth(group),
           length_by_number(group)};
 }

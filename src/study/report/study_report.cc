@@ -1,18 +1,49 @@
 #include "study/report/study_report.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "study/figures/report_page.h"
-#include "study/figures/svg.h"
+#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
+
+/// By temperature and rule.
+std::vector<FigureGroup> groups_of(const Summary& summary, const Results& results) {
+  std::vector<std::string> policies;
+  for (const SummaryRow& row : summary.rows) {
+    const std::string policy = row.cell.name();
+    const bool known = std::ranges::find(policies, policy) != policies.end();
+    if (!row.cell.plain() && !known) policies.push_back(policy);
+  }
+  std::vector<FigureGroup> groups;
+  for (const SummaryRow& row : summary.rows) {
+    auto group = std::ranges::find_if(groups, [&](const FigureGroup& g) {
+      return g.temperature == row.cell.temperature && g.acceptance == row.cell.acceptance;
+    });
+    if (group == groups.end()) {
+      groups.push_back(
+          {&results, row.cell.temperature, row.cell.acceptance, {}, nullptr, policies});
+      group = groups.end() - 1;
+    }
+    if (row.cell.plain()) {
+      group->plain = &row;
+    } else {
+      group->rows.push_back(&row);
+    }
+  }
+  // Policy by policy, automatic sizes first, then ascending.
+  for (FigureGroup& group : groups) {
+    std::ranges::stable_sort(group.rows, {}, [&](const SummaryRow* row) {
+      return std::pair(std::ranges::find(policies, row->cell.name()), row->cell.asked_size());
+    });
+  }
+  return groups;
+}
 
 void create_folder(const std::filesystem::path& folder) {
   std::error_code error;
@@ -20,18 +51,40 @@ void create_folder(const std::filesystem::path& folder) {
   if (error) throw_write_failure(folder, error.value());
 }
 
-/// Writes the table in its forms, which it then names.
-void write_forms(const std::filesystem::path& folder, CaptionedTable& table) {
-  const auto write = [&](const char* extension, const std::string& text) {
-    table.files.push_back(cat("tables/", table.name, extension));
-    write_file(folder / table.files.back(), text);
-  };
-  write(".csv", to_csv(table.table));
-  write(".md", to_markdown(table.table));
-  write(".tex", to_latex(table.table));
+}  // namespace
+
+Figure FigureGroup::named(const std::string& what, const Chart& chart, std::string caption) const {
+  if (chart.series.empty() && chart.tiles.empty()) return {};
+  std::string file = cat(what, "_t", number_text(temperature), "_", name_of(acceptance));
+  std::ranges::replace(file, ' ', '_');
+  return {std::move(file), to_svg(chart), std::move(caption)};
 }
 
-}  // namespace
+SeriesStyle FigureGroup::style(const std::string& policy) const {
+  return series_style(style_number(policy, policies));
+}
+
+std::string FigureGroup::prompts() const {
+  const std::int32_t count = rows.empty() ? 0 : rows.front()->prompts;
+  return cat(count, count == 1 ? " prompt" : " prompts");
+}
+
+std::vector<Section> report_sections(const Summary& summary, const Results& results) {
+  std::vector<Section> sections;
+  for (const FigureGroup& group : groups_of(summary, results)) {
+    if (group.rows.empty()) continue;
+    Section section{cat("Temperature ", number_text(group.temperature), ", ",
+                        name_of(group.acceptance), " acceptance"),
+                    {}};
+    for (const auto make : {figures_of_settings, figures_of_draft}) {
+      for (Figure& figure : make(group)) {
+        if (!figure.svg.empty()) section.blocks.push_back(std::move(figure));
+      }
+    }
+    sections.push_back(std::move(section));
+  }
+  return sections;
+}
 
 std::string agreement_sentence(const Summary& summary) {
   std::int64_t texts = 0, departing = 0;
@@ -66,6 +119,7 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
                   const Results& results) {
   create_folder(folder / "figures");
   create_folder(folder / "tables");
+  write_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
   ReportPage page;
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {
@@ -75,16 +129,19 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
       "ratios of sums over prompts, if nothing else is said; 95% intervals are the percentile "
       "bootstrap's over prompts, with tails expanded for small samples.",
       cat("Fewer than ", least_prompts, " prompts have no interval.")};
-  const std::string agreement = agreement_sentence(summary);
-  if (!agreement.empty()) page.intro.push_back(agreement);
-  const std::string other_runs = other_runs_sentence(summary);
-  if (!other_runs.empty()) page.intro.push_back(other_runs);
+  for (const std::string& sentence : {agreement_sentence(summary), other_runs_sentence(summary)}) {
+    if (!sentence.empty()) page.intro.push_back(sentence);
+  }
   page.facts = facts;
 
   // The results first where they are short; else figures come before all tables.
   Section first{"Results", {}}, others{"Tables", {}};
   for (CaptionedTable& table : tables_of(summary)) {
-    write_forms(folder, table);
+    for (const auto& [extension, text] :
+         {std::pair(".csv", to_csv(table.table)), std::pair(".tex", to_latex(table.table))}) {
+      table.files.push_back(cat("tables/", table.name, extension));
+      write_file(folder / table.files.back(), text, resumes_when_free);
+    }
     const bool leads = table.name == "results" && table.table.rows.size() <= longest_open_table;
     (leads ? first : others).blocks.push_back(std::move(table));
   }
@@ -92,12 +149,12 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
   for (Section& section : report_sections(summary, results)) {
     for (const Block& block : section.blocks) {
       const Figure& figure = std::get<Figure>(block);
-      write_file(folder / "figures" / (figure.name + ".svg"), stand_alone(figure.svg));
+      write_file(folder / "figures" / (figure.name + ".svg"), figure.svg, resumes_when_free);
     }
     page.sections.push_back(std::move(section));
   }
   page.sections.push_back(std::move(others));
-  write_file(folder / "report.html", to_html(page));
+  write_file(folder / "report.html", to_html(page), resumes_when_free);
 }
 
 }  // namespace coppice::study

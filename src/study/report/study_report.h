@@ -1,7 +1,6 @@
 // A study as a web page, figures and tables.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -21,29 +20,24 @@ std::string agreement_sentence(const Summary& summary);
 std::string other_runs_sentence(const Summary& summary);
 
 /// Writes into `folder`: report.html, one page that needs nothing else; its figures as
-/// figures/*.svg; its tables as tables/*.csv, *.md and *.tex. `facts`: how it was made
+/// figures/*.svg; its tables as tables/*.csv and *.tex; and summary.csv. `facts`: how it was made
 /// (study_file.h). Throws Error(failure) if they cannot be written.
 void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
                   const Results& results);
 
 // A study's tables, for its page and as files of their own.
 
-/// What a setting brings, the oracle's rows last.
-Table summary_table(const Summary& summary);
+/// What a setting brings: all rows, or those by kind of prompt.
+Table summary_table(const std::vector<SummaryRow>& rows);
 /// And what a step of it takes: means per step, and the shares of the time after prefill.
 Table step_table(const Summary& summary);
-/// Every figure unrounded, for programs; the oracle's rows with policy "oracle".
+/// Every figure unrounded, for programs.
 Table summary_csv(const Summary& summary);
 /// Every two settings against each other: differences of accepted length, ratios of speed, and p
 /// after Holm.
 Table comparison_table(const Summary& summary);
-/// Speed-up by both conventions, the ratio of sums and the mean of prompts' ratios, with and
-/// without prefill; and over rounds, where there are several.
+/// Speed-up with and without prefill; and over rounds, where there are several.
 Table speedup_table(const Summary& summary);
-/// Shares of steps by accepted length.
-Table length_table(const Summary& summary);
-/// Acceptance by depth, a row for each depth.
-Table depth_table(const Summary& summary);
 /// Texts that must repeat plain decoding's: how many do.
 Table agreement_table(const Summary& summary);
 /// Where they do not.
@@ -54,46 +48,32 @@ std::vector<CaptionedTable> tables_of(const Summary& summary);
 
 // The figures of a study.
 
-/// For each temperature and acceptance rule: accepted length and speed-up against tree size, where
-/// the time goes (DySpec, figure 4), acceptance and target probability against draft probability
-/// (figure 2), calibration by estimate, depth and rank, and of the chances that trees grew by,
-/// accepted length against the number that judges, and the steps of one generation (figure 5).
-/// What has no data is left out.
+/// For each temperature and acceptance rule: accepted length and speed-up against tree size,
+/// distributions of accepted lengths, where the time goes (DySpec, figure 4), the steps of one
+/// generation (figure 5), acceptance and target probability against draft probability (figure 2),
+/// acceptance by depth and rank, calibration by estimate and of the chances that trees grew by, and
+/// accepted length against the number that judges. What has no data is left out.
 std::vector<Section> report_sections(const Summary& summary, const Results& results);
 
 struct FigureGroup {
-  const Summary* summary = nullptr;
   const Results* results = nullptr;
-  std::string pair = {};
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
   std::vector<const SummaryRow*> rows = {};  ///< speculative ones
   const SummaryRow* plain = nullptr;
   std::vector<std::string> policies = {};  ///< of the whole study, in its order
 
-  std::string heading() const;
-  bool holds(const Cell& cell) const;
   /// Without a picture if the chart has no data.
   Figure named(const std::string& what, const Chart& chart, std::string caption) const;
   /// A policy's style, the same in every group.
   SeriesStyle style(const std::string& policy) const;
-  /// The policy's row of the largest trees; nullptr where the group has none of it.
-  const SummaryRow* largest(const std::string& policy) const;
   /// "24 prompts".
   std::string prompts() const;
 };
 
-// Those that there is no data for have no picture, or are left out.
-
-/// Accepted length and speed-up against tree size.
-std::vector<Figure> figures_by_size(const FigureGroup& group);
-/// How steps went: accepted lengths, acceptance by depth, where the time went (DySpec, figure 4),
-/// and one text step by step (DySpec, figure 5).
-std::vector<Figure> figures_of_steps(const FigureGroup& group);
-/// Settings against each other, prompt by prompt.
-std::vector<Figure> figures_of_pairs(const FigureGroup& group);
-/// How good the draft is: acceptance and target probability against its probability (DySpec, figure
-/// 2), calibration by estimate, and by depth and rank.
+/// How settings compare, and how their steps went.
+std::vector<Figure> figures_of_settings(const FigureGroup& group);
+/// How good the draft is.
 std::vector<Figure> figures_of_draft(const FigureGroup& group);
 
 /// Rates of fewer cases are left out of figures.

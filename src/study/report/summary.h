@@ -14,26 +14,12 @@
 
 namespace coppice::study {
 
-/// One round of a row: all of its prompts and seeds.
-struct RoundSpeed {
-  double tokens_per_second = 0.0;  ///< prefill left out
-  double speedup = 0.0;            ///< over plain decoding in the same round
-};
-
-/// Acceptance at one depth of the trees.
-struct DepthRate {
-  std::int32_t depth = 0;     ///< from 1; the last one holds all deeper ones too
-  std::int64_t reached = 0;   ///< steps whose judge came to children there
-  std::int64_t accepted = 0;  ///< of these, steps that accepted one of them
-  Estimate rate;              ///< accepted / reached
-};
-
-/// One cell, all of its seeds and rounds together, over all prompts or those of one kind. All but
-/// mean_speedup is a ratio of sums over prompts.
+/// One cell, all of its seeds and rounds together, over all prompts or those of one kind. All are
+/// ratios of sums over prompts.
 ///
-/// Speed-ups compare with plain decoding of the same prompts by the same models, under the same
-/// temperature and acceptance, in the same rounds. Tokens are new ones. Without prefill, both
-/// prefill's time and the token that comes with it are left out.
+/// Speed-ups compare with plain decoding of the same prompts under the same temperature and
+/// acceptance, in the same rounds. Tokens are new ones. Without prefill, both prefill's time and
+/// the token that comes with it are left out.
 struct SummaryRow {
   Cell cell;         ///< its seed means nothing
   std::string kind;  ///< empty: all prompts
@@ -45,22 +31,17 @@ struct SummaryRow {
   Estimate acceptance_rate;    ///< accepted draft tokens of those that the judge examined
   Estimate accepted_share;     ///< accepted draft tokens of all drafted
   Estimate tokens_per_second;  ///< without prefill
-  // Ratio of sums: (all tokens / all seconds) over the same of plain decoding.
-  Estimate speedup;               ///< without prefill
+  /// (All tokens / all seconds) over the same of plain decoding, without prefill.
+  Estimate speedup;
   Estimate speedup_with_prefill;  ///< whole generations, loading left out
-  // Mean over prompts of each prompt's ratio of tokens per second.
-  Estimate mean_speedup;  ///< without prefill
-  Estimate mean_speedup_with_prefill;
-  /// By round, over the same prompts, and their means with t-intervals over rounds: how far times
-  /// alone move, the texts being the same. Without an interval below least_rounds.
-  std::vector<RoundSpeed> rounds;
+  /// Means over rounds with t-intervals: how far times alone move, the texts being the same.
+  /// Without an interval below least_rounds.
   Estimate rounds_tokens_per_second, rounds_speedup;
   /// Steps by accepted length, the bonus token included: [0] is 0, [1] counts steps of which only
   /// the bonus token came.
   std::vector<std::int64_t> lengths;
-  std::vector<DepthRate> depths;  ///< by depth, up to the deepest that was reached
-  double draft_passes = 0.0;      ///< per step, the draft's prefill included
-  double tree_size = 0.0;         ///< per step
+  double draft_passes = 0.0;  ///< per step, the draft's prefill included
+  double tree_size = 0.0;     ///< per step
   Components seconds;
   std::int64_t tokens = 0, steps = 0;
   NodeCounts nodes;
@@ -69,25 +50,13 @@ struct SummaryRow {
   std::int64_t other_runs = 0;
 
   double microseconds_per_step(double seconds_of_part) const;
-  /// Steps of length 1, 2, ..., `most`; the last one has all longer ones too.
-  std::vector<double> steps_by_length(std::size_t most) const;
-};
-
-/// The oracle's expected accepted length by tree size, at one temperature.
-struct OracleRow {
-  std::string pair;
-  double temperature = 0.0;
-  std::int32_t size = 0;
-  std::int32_t prompts = 0;
-  Estimate accepted_length;
 };
 
 struct Summary {
   std::vector<SummaryRow> rows;   ///< over all prompts, in the grid's order
   std::vector<SummaryRow> kinds;  ///< kind by kind, where prompts have several
-  std::vector<OracleRow> oracle;
-  /// Every two speculative rows of the same pair, temperature and acceptance rule; places are those
-  /// in `rows`. One family for Holm: all of them.
+  /// Every two speculative rows of the same temperature and acceptance rule; places are those in
+  /// `rows`. One family for Holm: all of them.
   std::vector<Comparison> comparisons;
   std::vector<Agreement> agreements;
 };
@@ -98,6 +67,9 @@ Summary summarise(const Results& results);
 
 /// The prompts of `results` that summarise() counts, in the plan's order.
 std::vector<std::string> complete_prompts(const Results& results);
+
+/// One cell for each row of a plan, in order.
+std::vector<const Cell*> rows_of(const StudyPlan& plan);
 
 /// What the row of that key brought on those prompts, for compare_rows(). All of its seeds and
 /// rounds together. Every one of the prompts must be complete.

@@ -101,6 +101,18 @@ TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
                 one.sampled.tokens_per_second() / yes.plain.sampled.tokens_per_second(), 1e-9);
   }
   EXPECT_EQ(whole, yes.candidates.size() / 2);
+  // The text says how the list came about, and what stands in it.
+  const std::string list = to_text(yes, "COMMAND");
+  for (const char* said : {"Tried in short runs", "the slower half is left out",
+                           "\"prompts\" says on how many", "< marks what is advised"}) {
+    EXPECT_NE(list.find(said), std::string::npos) << said << "\n" << list;
+  }
+  std::size_t marked = 0;
+  for (auto at = list.find(" <\n"); at != list.npos; at = list.find(" <\n", at + 1)) ++marked;
+  EXPECT_EQ(marked, 1u) << list;
+  for (const Candidate& one : yes.candidates) {
+    EXPECT_EQ(one.prompts, one.sampled.tokens < 1.5 * 80 ? 1 : 2);
+  }
   const auto json = nlohmann::json::parse(to_json(yes, "COMMAND"));
   EXPECT_EQ(json["pays"], true);
   EXPECT_EQ(json["command"], "COMMAND");

@@ -63,27 +63,22 @@ TEST(GoodnessOfFit, HolmStepsDown) {
 TEST(GoodnessOfFit, TrueLawsRarelyAlarm) {
   std::mt19937_64 random(1);
   constexpr int trials = 500;
-  int token_alarms = 0, rank_alarms = 0;
+  int alarms = 0;
   double measured = 0.0, expected = 0.0;
   const TokenLaw a = make_token_law(falling_law(200, 0.8), {});
   const TokenLaw b = make_token_law(falling_law(200, 0.5), {});
   for (int i = 0; i < trials; ++i) {
     TokenTest tokens;
-    RankTest ranks;
     for (const TokenLaw* law : {&a, &b}) {
       for (const std::size_t count : {std::size_t{600}, std::size_t{40}, std::size_t{9}}) {
-        const auto samples = draw(random, law->probability, count);
-        tokens.add(*law, samples);
-        ranks.add(*law, samples);
+        tokens.add(*law, draw(random, law->probability, count));
       }
     }
-    token_alarms += tokens.fit().p_value < 0.01;
-    rank_alarms += ranks.fit().p_value < 0.01;
+    alarms += tokens.fit().p_value < 0.01;
     measured += tokens.fit().total_variation / trials;
     expected += tokens.fit().expected_variation / trials;
   }
-  EXPECT_LE(token_alarms, most(trials, 0.01));
-  EXPECT_LE(rank_alarms, most(trials, 0.01));
+  EXPECT_LE(alarms, most(trials, 0.01));
   // The mean of 500 variations, each of a standard deviation of about a quarter of its mean.
   EXPECT_NEAR(measured / expected, 1.0, 0.06);
 }
@@ -113,24 +108,6 @@ TEST(GoodnessOfFit, StatedBiasIsSeen) {
   EXPECT_LT(half_seen, trials / 2);
 }
 
-TEST(GoodnessOfFit, RanksSeeASmallBiasInManyRareContexts) {
-  std::mt19937_64 random(3);
-  RankTest ranks;
-  TokenTest tokens;
-  for (int context = 0; context < 400; ++context) {
-    const auto law = falling_law(64, 0.5 + 0.001 * context);
-    auto biased = law;
-    for (float& p : biased) p *= p > law[4] ? 1.5f : 1.0f;  // the sampler weighs them anew
-    const auto samples = draw(random, biased, 12);
-    const TokenLaw prepared = make_token_law(law, {});
-    ranks.add(prepared, samples);
-    tokens.add(prepared, samples);
-  }
-  EXPECT_LT(ranks.fit().p_value, 1e-6);
-  EXPECT_EQ(ranks.fit().contexts, 400);
-  EXPECT_LT(tokens.fit().samples, 4800) << "contexts without two bins say nothing";
-}
-
 TEST(GoodnessOfFit, ImpossibleTokensFallAtOnceUnlessRoundingExplainsThem) {
   std::vector<float> law = {0.5f, 0.5f, 0.0f, 0.0f};
   const std::vector<TokenId> borderline = {3};
@@ -144,12 +121,9 @@ TEST(GoodnessOfFit, ImpossibleTokensFallAtOnceUnlessRoundingExplainsThem) {
   EXPECT_GT(tied.fit().p_value, 0.01);
   samples[0] = 2;
   TokenTest tokens;
-  RankTest ranks;
   tokens.add(prepared, samples);
-  ranks.add(prepared, samples);
   EXPECT_EQ(tokens.fit().impossible, 1);
   EXPECT_EQ(tokens.fit().p_value, 0.0);
-  EXPECT_EQ(ranks.fit().p_value, 0.0);
 }
 
 }  // namespace

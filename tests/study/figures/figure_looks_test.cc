@@ -1,10 +1,9 @@
-// Looks of figures: colours in light and dark, styles of policies, scales, forest plots.
+// Looks of figures: colours, styles of policies, scales.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,8 +17,6 @@ namespace coppice::study {
 namespace {
 
 using namespace test;
-
-constexpr double missing = std::numeric_limits<double>::quiet_NaN();
 
 double to_linear(int byte) {
   const double c = byte / 255.0;
@@ -100,20 +97,13 @@ double contrast(std::string a, std::string b) {
   return std::max(x, y) / std::min(x, y);
 }
 
-TEST(Palette, SeriesStandOutFromPaperInTheDark) {
-  const PaletteColour* page = find_role(paper);
-  ASSERT_NE(page, nullptr);
+TEST(Style, SeriesStandOutFromPaper) {
   for (std::size_t i = 0; i < 12; ++i) {
-    const PaletteColour* colour = find_role(series_style(i).colour);
-    ASSERT_NE(colour, nullptr) << i;
-    EXPECT_GE(contrast(std::string(colour->dark), std::string(page->dark)), 4.5) << i;
-    EXPECT_GE(contrast(std::string(colour->light), std::string(page->light)), 2) << i;
+    EXPECT_GE(contrast(std::string(series_style(i).colour), std::string(paper)), 2) << i;
   }
-  for (const std::string_view role : {ink, strong_ink}) {
-    EXPECT_GE(contrast(std::string(find_role(role)->dark), std::string(page->dark)), 7) << role;
-    EXPECT_GE(contrast(std::string(find_role(role)->light), std::string(page->light)), 7) << role;
+  for (const std::string_view words : {ink, strong_ink}) {
+    EXPECT_GE(contrast(std::string(words), std::string(paper)), 7) << words;
   }
-  EXPECT_EQ(find_role("#ffffff"), nullptr);
 }
 
 Chart two_policies() {
@@ -125,79 +115,13 @@ Chart two_policies() {
   return chart;
 }
 
-Chart ratios(const std::vector<double>& cells) {
-  Chart map;
-  map.x.names = {"1", "2", "3"};
-  map.y.names = {"first"};
-  map.tiles = tiles_of(cells, 3);
-  map.colours = {{}, 1.0};
-  return map;
-}
-
-Chart differences() {
-  Chart plot;
-  plot.x = {.label = "difference", .low = -1, .high = 2};
-  plot.y.names = {"size 8", "dyspec / chain", "sequoia / chain", "none / chain"};
-  plot.references = {{ReferenceLine::Kind::vertical, 0}};
-  Series clear{"", {{1, 1.5, 0, 2}}, series_style(0), false}, open = clear;
-  open.style->open = true;
-  open.points = {{-1, 2.5}, {missing, 3.5}};
-  plot.series = {clear, open};
-  plot.notes = {"", "p = 0.01", "n = 3", "none"};
-  return plot;
-}
-
-// In the dark every colour that is drawn has a dark form, but for areas, which are readable on both
-// papers, and for scales, which are turned over.
-TEST(Dark, ReachesEveryPartOfAFigure) {
-  Chart bars;
-  bars.y.names = {"a"};
-  bars.tiles = {{0, 1, 0, 1, missing, area_colour(0), "100%", "draft"}};
-  const std::string rules = dark_rules();
-  for (const std::string& svg : {to_svg(two_policies()), to_svg(ratios({0.5, 1, 1.2})),
-                                 to_svg(differences()), to_svg(bars)}) {
-    const Elements elements = read_xml(svg);
-    std::size_t turned_depth = 0;
-    bool in_turned = false;
-    for (const XmlElement& e : elements) {
-      if (in_turned && e.depth <= turned_depth) in_turned = false;
-      if (e.has("class", "turned")) {
-        in_turned = true;
-        turned_depth = e.depth;
-      }
-      const bool area = e.name == "rect" && e.has("fill", std::string(area_colour(0)));
-      const bool on_area = e.name == "text" && (e.has("fill", "#fff") || e.has("fill", "#000"));
-      if (in_turned || area || on_area) continue;
-      for (const auto& [attribute, form] : {std::pair{"fill", "fill-"}, {"stroke", "line-"}}) {
-        const auto found = e.attributes.find(attribute);
-        if (found == e.attributes.end() || found->second == "none") continue;
-        ASSERT_TRUE(e.attributes.contains("class")) << e.name << " " << found->second;
-        const std::string& classes = e.attributes.at("class");
-        const std::size_t at = classes.find(form);
-        ASSERT_NE(at, std::string::npos) << e.name << " " << classes;
-        const std::string one = classes.substr(at, classes.find(' ', at) - at);
-        EXPECT_NE(rules.find("." + one + " {"), std::string::npos) << one;
-      }
-    }
-  }
-}
-
-TEST(Dark, AFileOfItsOwnCarriesTheRules) {
-  const std::string svg = to_svg(two_policies());
-  EXPECT_EQ(svg.find("<style>"), std::string::npos) << "in a page they stand once";
-  const Elements elements = read_xml(stand_alone(svg));
-  ASSERT_GT(elements.size(), 1u);
-  EXPECT_EQ(elements[0].name, "svg");
-  EXPECT_EQ(elements[1].name, "style");
-  EXPECT_NE(elements[1].text.find("prefers-color-scheme: dark"), std::string::npos);
-}
-
 TEST(LineChart, IntervalsStandSideBySide) {
   const auto bars_of = [](const Chart& chart) {
     std::vector<double> xs;
     for (const XmlElement& e : named(read_xml(to_svg(chart)), "line")) {
-      if (e.attributes.contains("class") && e.attributes.at("class").find("line-series") == 0 &&
-          e.number("x1") == e.number("x2")) {
+      const bool of_series = e.has("stroke", std::string(series_style(0).colour)) ||
+                             e.has("stroke", std::string(series_style(1).colour));
+      if (of_series && e.number("x1") == e.number("x2")) {
         xs.push_back(e.number("x1"));
       }
     }
@@ -214,69 +138,6 @@ TEST(LineChart, IntervalsStandSideBySide) {
   EXPECT_GT(apart[1] - apart[0], 4);
   EXPECT_LT(apart[1] - apart[0], 10);
   EXPECT_NEAR((apart[0] + apart[1]) / 2, together[0], 2 * print_error) << "around their place";
-}
-
-TEST(ColourScale, DivergesAlikeAroundItsMiddle) {
-  for (const double share : {0.25, 0.5, 1.0}) {
-    const auto below = oklab(diverging_colour(-share)), above = oklab(diverging_colour(share));
-    EXPECT_NEAR(below[0], above[0], 0.02) << share;
-    EXPECT_LT(above[0], oklab(diverging_colour(share - 0.25))[0]);
-    EXPECT_GT(below[2], 0.0) << "orange";
-    EXPECT_LT(above[2], 0.0) << "blue";
-  }
-  const auto middle = oklab(diverging_colour(0));
-  EXPECT_GT(middle[0], 0.94);
-  EXPECT_LT(std::hypot(middle[1], middle[2]), 0.01);
-}
-
-TEST(HeatMap, RatiosPartAroundOne) {
-  const Elements boxes = cell_boxes(read_xml(to_svg(ratios({0.8, 1.0, 1.4}))));
-  ASSERT_EQ(boxes.size(), 3u);
-  EXPECT_TRUE(boxes[0].has("fill", diverging_colour(-0.5)));
-  EXPECT_TRUE(boxes[1].has("fill", diverging_colour(0)));
-  EXPECT_TRUE(boxes[2].has("fill", diverging_colour(1)));
-  // Ratios have no place below 0: what lies farther above takes the end's colour.
-  const Elements far = cell_boxes(read_xml(to_svg(ratios({0.5, 1.0, 7}))));
-  EXPECT_TRUE(far[0].has("fill", diverging_colour(-0.5)));
-  EXPECT_TRUE(far[2].has("fill", diverging_colour(1)));
-  EXPECT_EQ(cell_boxes(read_xml(to_svg(ratios({1, 1, 1})))).size(), 3u);
-}
-
-TEST(IntervalPlot, EstimatesAndIntervalsLieWhereTicksSay) {
-  const Elements elements = read_xml(to_svg(differences()));
-  const auto at = [&](const char* label) { return tick_x(elements, label); };
-  const Elements circles = named(elements, "circle");
-  ASSERT_EQ(circles.size(), 2u) << "what has no value has no marker";
-  EXPECT_NEAR(circles[0].number("cx"), at("1.0"), print_error);
-  EXPECT_NEAR(circles[1].number("cx"), at("-1.0"), print_error);
-  EXPECT_NE(circles[0].attributes.at("fill"), circles[1].attributes.at("fill"))
-      << "only what is clear is filled";
-  const Elements lines = named(elements, "line");
-  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
-                          [&](const XmlElement& e) {
-                            return e.has("class", "line-series0") &&
-                                   std::abs(e.number("x1") - at("0.0")) < print_error &&
-                                   std::abs(e.number("x2") - at("2.0")) < print_error;
-                          }),
-            1);
-  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const XmlElement& e) {
-    return e.has("stroke-dasharray", "2 3") && std::abs(e.number("x1") - at("0.0")) < print_error;
-  })) << "no difference is marked";
-  for (const char* text : {"size 8", "dyspec / chain", "p = 0.01", "none"}) {
-    EXPECT_TRUE(has_text(elements, text)) << text;
-  }
-}
-
-TEST(IntervalPlot, OddDataIsDrawnAllTheSame) {
-  Chart plot = differences();
-  plot.x = {.label = "ratio", .scale = Scale::log2};
-  plot.references[0].at = 1;
-  plot.series[0].points[0].low = -5;
-  plot.series[1].points[0].x = 0;
-  plot.y.names.emplace_back(300, 'w');
-  plot.series[1].points.push_back({1e300, 4.5, 1, 1e308});
-  plot.notes.emplace_back("<&>");
-  EXPECT_NO_THROW(read_xml(to_svg(plot)));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ TEST(NodeCounts, Bins) {
   EXPECT_EQ(probability_bin(0.049), 0u);
   EXPECT_EQ(probability_bin(0.05), 1u);
   EXPECT_EQ(probability_bin(1.0), probability_bins - 1);
+  EXPECT_EQ(probability_bin(0.93, number_bins), 7u);
   EXPECT_EQ(octave_bin(1.0), 0u);
   EXPECT_EQ(octave_bin(0.51), 0u);
   EXPECT_EQ(octave_bin(0.5), 1u);

@@ -109,7 +109,7 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   // Under its name everywhere.
   const std::string csv = testing::bytes_of(folder.path() / "out" / "summary.csv");
   const std::string page = testing::bytes_of(folder.path() / "out" / "report.html");
-  const Table table = summary_table(summary);
+  const Table table = summary_table(summary.rows);
   const fs::path figures = folder.path() / "out" / "figures";
   for (std::size_t r = 1; r < summary.rows.size(); ++r) {
     const std::string& name = lists.policies[r - 1];

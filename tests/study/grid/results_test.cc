@@ -59,18 +59,15 @@ class ResultsFile : public ::testing::Test {
 
   coppice::testing::TemporaryFolder folder_;
   fs::path file_ = folder_.path() / "results.jsonl";
-  StudyPlan plan_{
-      {Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2, {{"", 0.6, 16}, {"", 0.6, 64}}};
+  StudyPlan plan_{{Cell{}}, {{"a", "x"}, {"b", "x"}, {"c", "y"}}, 2};
 };
 
 TEST_F(ResultsFile, ComesBackAsItWas) {
   const Result result = some_result("c", 1);
-  const OracleWalk oracle{plan_.oracle[0].key(), "b", 8, 29.125};
   const std::string cell = plan_.cells[0].key();
   {
     Results results = open();
     results.add(result);
-    results.add(oracle);
     EXPECT_TRUE(results.has(cell, "c", 1));
   }
   const Results results = open();
@@ -85,14 +82,9 @@ TEST_F(ResultsFile, ComesBackAsItWas) {
   EXPECT_EQ(back.steps(), 7);
   EXPECT_EQ(back.drafted(), 56);
   EXPECT_EQ(back.judged_good(), 21);
-  ASSERT_EQ(results.oracle().size(), 1u);
-  EXPECT_EQ(results.oracle()[0].expected, 29.125);
   EXPECT_TRUE(results.has(cell, "c", 1));
   EXPECT_FALSE(results.has(cell, "c", 0));
   EXPECT_FALSE(results.has(cell, "b", 1));
-  EXPECT_TRUE(results.has(plan_.oracle[0].key(), "b"));
-  EXPECT_FALSE(results.has(plan_.oracle[1].key(), "b"));
-  EXPECT_FALSE(results.has(plan_.oracle[0].key(), "c"));
 }
 
 TEST_F(ResultsFile, WhatIsNotAskedForStaysAndIsCounted) {
@@ -101,16 +93,14 @@ TEST_F(ResultsFile, WhatIsNotAskedForStaysAndIsCounted) {
     results.add(some_result("a", 0));
     results.add(some_result("a", 1));
     results.add(some_result("c", 0));
-    results.add(OracleWalk{plan_.oracle[1].key(), "b", 8, 29.125});
   }
   const std::string before = testing::bytes_of(file_);
-  // One round, prompts in another order and one of them gone, one size of the oracle's.
-  plan_ = {{Cell{}}, {{"b", "x"}, {"a", "x"}}, 1, {{"", 0.6, 16}}};
+  // One round, prompts in another order and one of them gone.
+  plan_ = {{Cell{}}, {{"b", "x"}, {"a", "x"}}, 1};
   const Results results = open();
   ASSERT_EQ(results.results().size(), 1u);
   EXPECT_EQ(results.results()[0].prompt, "a");
-  EXPECT_TRUE(results.oracle().empty());
-  EXPECT_EQ(results.others(), 3);
+  EXPECT_EQ(results.others(), 2);
   EXPECT_EQ(testing::bytes_of(file_), before);
 }
 
@@ -180,7 +170,7 @@ TEST_F(ResultsFile, OtherDamageIsToldByLine) {
   expect_damage(line_of(other), "seconds of verify are out of range");
   other = some_result("a");
   other.round = -1;
-  expect_damage(line_of(other), "round is no count");
+  expect_damage(line_of(other), "its counts contradict each other");
 }
 
 // A file at its size limit behaves like a full disk; the limit holds for a child process only.
@@ -200,8 +190,9 @@ TEST_F(ResultsFile, AFullDiskLosesNothing) {
         _exit(8);
       } catch (const Error& error) {
         const bool told = std::string(error.what()).find("free some space") != std::string::npos;
-        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0].key(), "b") ? 0
-                                                                                               : 7);
+        _exit(told && results.results().size() == 1 && !results.has(plan_.cells[0].key(), "b", 0)
+                  ? 0
+                  : 7);
       }
     } catch (...) {
       _exit(6);

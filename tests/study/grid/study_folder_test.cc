@@ -50,14 +50,12 @@ StudyFile some_file() {
   cell.tree_size = 16;
   cell.temperature = 0.6;
   cell.widths = {3, 2};
-  cell.pair = "large";
   Cell chain = cell;
   chain.policy = Policy::chain;
   chain.plain_values = false;
-  file.plan = {
-      {cell, chain, plain_of(cell)}, {{"a", "x"}}, 3, {{"large", 0.6, 4}, {"large", 0.6, 8}}};
-  file.runs.push_back({"2026-01-02T03:04:05Z", "1", "Release", "coppice study", "", "cpu", "f32",
-                       "f32", "", "a CPU", "AVX2", 2, 1});
+  file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3};
+  file.runs.push_back({"2026-01-02T03:04:05Z 7", "2026-01-02T03:04:05Z", "1", "Release",
+                       "coppice study", "cpu", "f32", "f32", "", "a CPU", "AVX2", 2, 1});
   return file;
 }
 
@@ -77,9 +75,9 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   const auto error = [](const std::string& damaged) {
     return testing::error_of([&] { study_file_from(damaged, "study.json"); });
   };
-  EXPECT_NE(error("{\"format\": 3}").find("format 3"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 3}").find("another folder"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 4}").find("\"fixed\" is missing"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 4}").find("format 4"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 4}").find("another folder"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 5}").find("\"fixed\" is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
 }
 
@@ -129,7 +127,6 @@ TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
   EXPECT_TRUE(differences(before, now).empty()) << "the same models elsewhere";
   now.inputs["target"] = {deep + "a", "02", true};
   now.inputs["draft"] = {"/d", "03", true};
-  now.inputs["draft of pair more"] = {"/more", "04", true};
   now.inputs["tree 'tree.json'"].fingerprint = "bb";
   now.inputs["tree 'more.json'"] = {"more.json", "cc"};
   const std::vector<std::string> found = differences(before, now);
@@ -152,7 +149,7 @@ TEST(StudyFolder, InputsAndRunsAreAddedTo) {
     add_results(folder);
   }
   StudyFile more = some_file();
-  more.inputs = {{"target of pair large", {"/l", "05", true}}};
+  more.inputs = {{"tree 'more.json'", {"more.json", "cc"}}};
   more.runs.clear();
   more.plan.rounds = 1;
   StudyFolder folder(path);
@@ -172,7 +169,7 @@ TEST(StudyFolder, KnowsItsOwnFiles) {
   fs::create_symlink(path / results_name, scratch.path() / "link");
   fs::create_hard_link(path / results_name, scratch.path() / "hard");
   for (const char* own : {"results.jsonl", "lock", "study.json", "prompts.jsonl", "costs.json",
-                          "costs-large.json", "figures/x.svg", "tables/x", "report.html",
+                          "acceptance.json", "figures/x.svg", "tables/x", "report.html",
                           "sub/../results.jsonl", "../link", "../hard", "../study/lock"}) {
     EXPECT_TRUE(is_of_a_study(path, path / own)) << own;
   }
@@ -202,6 +199,22 @@ TEST(StudyFolder, ABarelyBegunOneGoesOn) {
   StudyFile file = some_file();
   folder.settle(file);
   EXPECT_FALSE(folder.continued());
+}
+
+// Without results, settings may be mended; runs of the same ones stay known, for a trace may hold
+// their texts already.
+TEST(StudyFolder, RunsWithoutResultsAreKept) {
+  const coppice::testing::TemporaryFolder scratch;
+  StudyFolder folder(scratch.path() / "study");
+  StudyFile file = some_file(), same = some_file(), other = some_file();
+  folder.settle(file);
+  same.runs.clear();
+  folder.settle(same);
+  EXPECT_EQ(same.runs, some_file().runs);
+  other.runs.clear();
+  other.fixed["max_new_tokens"] = 5;
+  folder.settle(other);
+  EXPECT_TRUE(other.runs.empty());
 }
 
 TEST(Fingerprint, SeesChangesOfAModel) {

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/error.h"
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "reference/files.h"
@@ -41,7 +42,7 @@ class TraceFile : public ::testing::Test {
     Engine engine = Engine::load(pair_.options());
     TraceWriter writer(file());
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
-      TracedText text{name_of(acceptance), "h", {}};
+      TracedText text{name_of(acceptance), "h", "a run", {}};
       inside(engine).observer = [&](const StepView& view) {
         if (!view.is_step()) return;
         text.add(view, study::token_probs(view, view.target_params));
@@ -138,19 +139,22 @@ TEST_F(TraceFile, GoesOnBehindItsLastWholeLine) {
   write();
   const std::string whole = bytes_of(file());
   write_file(file(), whole + "{\"cell\":\"torn");
-  TraceWriter(file()).append({"more", "i", {}});
+  TraceWriter(file()).append({"more", "i", "a run", {}});
   EXPECT_EQ(bytes_of(file()).substr(0, whole.size()), whole);
   ASSERT_EQ(lines().size(), 3u);
   EXPECT_EQ(lines()[2]["cell"], "more");
   write_file(file(), whole.substr(0, 3));  // torn within the first line
-  TraceWriter(file()).append({"more", "i", {}});
+  TraceWriter(file()).append({"more", "i", "a run", {}});
   EXPECT_EQ(lines().size(), 1u);
 }
 
 TEST_F(TraceFile, OtherFilesAndOtherWritersAreLeftAlone) {
   const auto open = [&] { TraceWriter writer(file()); };
-  for (const char* other : {"dear\n", "{\"format\":\"coppice-trace\",\"format_version\":2}\n",
-                            "{\"cell\":\"a\",\"prompt\":\"a study's result\"}\n"}) {
+  for (const char* other :
+       {"dear\n", "{\"format\":\"coppice-trace\",\"format_version\":2}\n",
+        "{\"trace\":3,\"cell\":\"a\",\"prompt\":\"b\",\"nodes\":{}}\n",
+        "{\"trace\":4,\"cell\":\"a\"}\n", "{\"trace\":4,\"cell\":7,\"nodes\":{}}\n",
+        "{\"cell\":\"a\",\"prompt\":\"a study's result\"}\n"}) {
     write_file(file(), other);
     EXPECT_NE(error_of(open, ErrorKind::usage).find("not there yet"), std::string::npos);
     EXPECT_EQ(bytes_of(file()), other);
@@ -166,11 +170,26 @@ TEST_F(TraceFile, OtherFilesAndOtherWritersAreLeftAlone) {
   EXPECT_NE(error_of(folder, ErrorKind::usage).find("not a regular file"), std::string::npos);
 }
 
+// Whoever opens it hears what is there, and may refuse before anything is changed.
+TEST_F(TraceFile, NamesItsTexts) {
+  study::TracedNames seen;
+  const auto check = [&](const study::TracedNames& there) {
+    seen = there;
+    if (there.empty()) throw_usage("a new one");
+  };
+  EXPECT_EQ(error_of([&] { TraceWriter(file(), check); }, ErrorKind::usage), "a new one");
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  write();
+  write_file(file(), bytes_of(file()) + "{\"trace\":4,\"cell\":\"torn\",\"pro");
+  TraceWriter(file(), check);
+  EXPECT_EQ(seen, (study::TracedNames{{"rejection", "h", "a run"}, {"coupled", "h", "a run"}}));
+}
+
 TEST_F(TraceFile, FullDiskIsAnErrorAndKeepsWhatWasThere) {
   write();
   const std::string before = bytes_of(file());
   TraceWriter writer(file());
-  TracedText text{"more", "i", {}};
+  TracedText text{"more", "i", "a run", {}};
   text.nodes.step.assign(1000, 0);
   {
     const FileSizeLimit limit(before.size() + 50);

@@ -21,7 +21,7 @@ inline study::Recording record_all(Engine& engine, const study::RecordOptions& o
                                    const std::vector<std::vector<TokenId>>& prompts) {
   study::Recorder recorder(engine, options);
   study::Recording recording;
-  recording.header = recorder.header(static_cast<std::int32_t>(prompts.size()));
+  recording.header = recorder.header(prompts);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     recording.texts.push_back(recorder.record(static_cast<std::int32_t>(i), prompts[i], {}));
   }

@@ -28,11 +28,9 @@ SummaryRow row_of(const Cell& cell, const Estimate& accepted_length) {
   row.cell = cell;
   row.prompts = accepted_length.n;
   row.accepted_length = accepted_length;
-  row.speedup = row.mean_speedup = row.speedup_with_prefill =
-      row.mean_speedup_with_prefill = {1.5, none, none, accepted_length.n};
+  row.speedup = row.speedup_with_prefill = {1.5, none, none, accepted_length.n};
   row.steps = 10;
   row.lengths = {0, 4, 0, 6};
-  row.depths = {{1, 10, 6, {0.6, 0.5, 0.7, accepted_length.n}}};
   return row;
 }
 
@@ -71,7 +69,7 @@ TEST(TableText, NumbersAsPrinted) {
 }
 
 TEST(StudyTables, PromptsStandBesideIntervals) {
-  const Table table = summary_table(sample());
+  const Table table = summary_table(sample().rows);
   EXPECT_EQ(at(table, 1, "prompts"), "8");
   EXPECT_EQ(at(table, 1, "accepted length [95%]"), "3.00 [2.50, 3.50]");
   EXPECT_EQ(at(table, 2, "prompts"), "3");
@@ -79,7 +77,7 @@ TEST(StudyTables, PromptsStandBesideIntervals) {
 }
 
 TEST(StudyTables, AutoIsWhatCostsChoose) {
-  const Table table = summary_table(sample());
+  const Table table = summary_table(sample().rows);
   EXPECT_EQ(at(table, 0, "policy"), "plain");
   EXPECT_EQ(at(table, 0, "tree"), "");
   EXPECT_EQ(at(table, 1, "tree"), "auto");
@@ -88,7 +86,7 @@ TEST(StudyTables, AutoIsWhatCostsChoose) {
   given.rows[3].cell.tree_size = 0;
   given.rows[3].cell.widths = {4, 4};
   given.rows[3].cell.given_size = 20;
-  EXPECT_EQ(at(summary_table(given), 3, "tree"), "20");
+  EXPECT_EQ(at(summary_table(given.rows), 3, "tree"), "20");
 }
 
 TEST(StudyTables, PairsAreSignedAndAdjusted) {
@@ -104,28 +102,14 @@ TEST(StudyTables, PairsAreSignedAndAdjusted) {
   EXPECT_EQ(at(table, 1, "p (Holm)"), "-");
 }
 
-TEST(StudyTables, LengthsAreSharesOfSteps) {
-  const Table table = length_table(sample());
-  ASSERT_EQ(table.rows.size(), 3u) << "plain decoding has none";
-  EXPECT_EQ(at(table, 0, "1 %"), "40.0");
-  EXPECT_EQ(at(table, 0, "2 %"), "0.0");
-  EXPECT_EQ(at(table, 0, "3 %"), "60.0");
-  Summary wide = sample();
-  wide.rows[1].lengths.assign(30, 1);
-  wide.rows[1].steps = 29;
-  const Table cut = length_table(wide);
-  EXPECT_EQ(at(cut, 0, "16+ %"), "48.3") << "14 of 29";
-}
-
-TEST(StudyTables, BothConventionsAreNamed) {
+TEST(StudyTables, SpeedsWithAndWithoutPrefillAndOverRounds) {
   Summary summary = sample();
-  summary.rows[1].mean_speedup = {1.75, none, none, 3};
+  summary.rows[1].speedup_with_prefill = {1.25, none, none, 3};
   const Table table = speedup_table(summary);
-  EXPECT_EQ(at(table, 0, "ratio of sums [95%]"), "1.50");
-  EXPECT_EQ(at(table, 0, "mean of prompts' ratios [95%]"), "1.75");
+  EXPECT_EQ(at(table, 0, "without prefill [95%]"), "1.50");
+  EXPECT_EQ(at(table, 0, "with prefill [95%]"), "1.25");
   EXPECT_TRUE(std::none_of(table.columns.begin(), table.columns.end(),
                            [](const Column& one) { return one.name == "rounds"; }));
-  for (SummaryRow& row : summary.rows) row.rounds.resize(3);
   summary.rows[1].rounds_speedup = {1.6, 1.5, 1.7, 3};
   const Table rounds = speedup_table(summary);
   EXPECT_EQ(at(rounds, 1, "rounds"), "3");
@@ -134,8 +118,8 @@ TEST(StudyTables, BothConventionsAreNamed) {
 
 TEST(StudyTables, AgreementIsCountedAndPlaced) {
   Summary summary = sample();
-  summary.agreements = {{"", 0.0, Acceptance::rejection, 24, {}},
-                        {"", 0.8, Acceptance::coupled, 12, {{"a cell", "0f", 1, 0, 6, 5, -1}}}};
+  summary.agreements = {{0.0, Acceptance::rejection, 24, {}},
+                        {0.8, Acceptance::coupled, 12, {{"a cell", "0f", 1, 0, 6, 5, -1}}}};
   const Table counts = agreement_table(summary);
   EXPECT_EQ(at(counts, 0, "rule"), "any");
   EXPECT_EQ(at(counts, 0, "texts that depart"), "0");
@@ -150,26 +134,22 @@ TEST(StudyTables, EveryTableHasItsFormsAndAName) {
   Summary summary = sample();
   summary.kinds = summary.rows;
   for (SummaryRow& row : summary.kinds) row.kind = "books";
-  for (SummaryRow& row : summary.rows) row.cell.pair = "mine & yours";
-  summary.oracle = {{"mine & yours", 0.0, 16, 8, {5, 4, 6, 8}}};
   std::set<std::string> names;
   for (const CaptionedTable& one : tables_of(summary)) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;
     EXPECT_FALSE(one.caption.empty());
     EXPECT_FALSE(one.table.rows.empty()) << one.name;
     for (const auto& row : one.table.rows) EXPECT_LE(row.size(), one.table.columns.size());
-    EXPECT_NO_THROW(static_cast<void>(to_csv(one.table) + to_markdown(one.table) +
-                                      to_latex(one.table) + to_html(one.table)));
+    EXPECT_NO_THROW(
+        static_cast<void>(to_csv(one.table) + to_latex(one.table) + to_html(one.table)));
   }
   const Table csv = summary_csv(summary);
   EXPECT_EQ(csv.rows[0].size(), csv.columns.size());
-  EXPECT_EQ(at(csv, 0, "pair"), "mine & yours");
-  EXPECT_EQ(at(csv, csv.rows.size() - 1, "pair"), "mine & yours") << "the oracle's";
-  EXPECT_EQ(at(csv, csv.rows.size() - 1, "prompts"), "8");
-  EXPECT_EQ(at(csv, csv.rows.size() - 1, "accepted_length"), "5");
+  EXPECT_EQ(csv.rows.size(), 8u) << "all prompts, then by kind";
+  EXPECT_EQ(at(csv, 1, "accepted_length_high"), "3.5");
+  EXPECT_EQ(at(csv, 4, "kind"), "books");
   EXPECT_TRUE(names.contains("kinds"));
   EXPECT_FALSE(names.contains("agreement")) << "without rows it is left out";
-  EXPECT_EQ(at(summary_table(summary), 4, "pair"), "mine & yours");
   EXPECT_EQ(at(tables_of(summary).back().table, 0, "kind"), "books");
 }
 
@@ -186,7 +166,6 @@ Results no_results() {
 
 FigureGroup group_of(const Summary& summary) {
   FigureGroup group;
-  group.summary = &summary;
   group.policies = {"dyspec", "specinfer"};
   for (const SummaryRow& row : summary.rows) {
     if (!row.cell.plain()) group.rows.push_back(&row);
@@ -194,31 +173,27 @@ FigureGroup group_of(const Summary& summary) {
   return group;
 }
 
-TEST(StudyFigures, PairsOfEqualSizeThatHaveIntervals) {
-  const Summary summary = sample();
-  const auto figures = figures_of(figures_of_pairs(group_of(summary)));
-  ASSERT_TRUE(figures.contains("paired_length_t0_rejection"));
-  const std::string& svg = figures.at("paired_length_t0_rejection");
-  EXPECT_NE(svg.find("dyspec / specinfer"), std::string::npos);
-  EXPECT_NE(svg.find("trees of 16"), std::string::npos);
-  EXPECT_NE(svg.find("+0.50 [+0.25, +0.75]  p 0.012"), std::string::npos);
-  EXPECT_EQ(svg.find("dyspec auto"), std::string::npos) << "three prompts say nothing";
-  EXPECT_TRUE(figures.contains("paired_speed_t0_rejection"));
-  Summary few = sample();
-  few.comparisons.erase(few.comparisons.begin());
-  EXPECT_TRUE(figures_of_pairs(group_of(few)).empty());
-  FigureGroup other = group_of(summary);
-  other.temperature = 0.6;
-  EXPECT_TRUE(figures_of_pairs(other).empty());
+TEST(StudyFigures, WithoutDataThereIsNoPicture) {
+  const FigureGroup group;
+  Chart chart;
+  EXPECT_TRUE(group.named("speedup", chart, "").svg.empty());
+  chart.series = {{"a", {{1, 1}}}};
+  EXPECT_EQ(group.named("steps_dyspec 8", chart, "").name, "steps_dyspec_8_t0_rejection");
 }
 
-TEST(StudyFigures, NamesOfUsersMakeNoPaths) {
-  FigureGroup group;
-  group.pair = "../a b/ü";
-  Chart chart;
-  EXPECT_TRUE(group.named("speedup", chart, "").svg.empty()) << "without data";
-  chart.series = {{"a", {{1, 1}}}};
-  EXPECT_EQ(group.named("speedup", chart, "").name, "speedup_.._a_b____t0_rejection");
+// A row of shares for each setting: 40% of the steps brought one token, 60% three.
+TEST(StudyFigures, LengthsAreSharesOfSteps) {
+  const Summary summary = sample();
+  const Results results = no_results();
+  FigureGroup group = group_of(summary);
+  group.results = &results;
+  const auto figures = figures_of(figures_of_settings(group));
+  const std::string& svg = figures.at("accepted_lengths_t0_rejection");
+  EXPECT_NE(svg.find(">dyspec 16: 4.00<"), std::string::npos);
+  std::size_t forty = 0;
+  for (auto at = svg.find(">40<"); at != svg.npos; at = svg.find(">40<", at + 1)) ++forty;
+  EXPECT_EQ(forty, 3u) << "of three settings; plain decoding has none";
+  EXPECT_TRUE(figures.contains("speedup_t0_rejection"));
 }
 
 // Whatever the number of tokens behind a column, its shares sum to 1.
