@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drafting/draft_sampler.h"
+#include "models/kv/pass_layout.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 
@@ -18,13 +19,15 @@ struct DraftPrompt {
   SamplingParams params = {};  ///< of the probabilities that the draft's fit is judged by
   // Received:
   /// Mean probability that the draft gave to the last tokens, at most 16: next to nothing for a
-  /// draft that does not know the language. Unchanged if nothing was missing.
+  /// draft that does not know the language. Unchanged if nothing was missing, or next to nothing.
   double fit = 1.0;
-  std::int32_t rows = 0;      ///< of the pass made, none for a text that had no room in it
+  /// Of the pass made; none for a text that had no room in it, or waits for what another text in it
+  /// computes for both.
+  std::int32_t rows = 0;
   bool out_of_slots = false;  ///< the pool has too few; what was computed stays
 
   static std::int32_t missing(const SequenceState& text) {
-    return std::max(0, text.length() - 1 - text.draft_slots.size());
+    return std::max(0, text.length() - 1 - text.draft_kv());
   }
   bool done() const { return out_of_slots || missing(*state) == 0; }
 };
@@ -41,6 +44,7 @@ class DraftPrefill {
 
  private:
   bool add(DraftPrompt& prompt);
+  void list(std::int32_t index);
   void clear();
 
   Model& model_;
@@ -50,15 +54,19 @@ class DraftPrefill {
     DraftPrompt* prompt;
     std::int32_t before;  ///< tokens with KV before the pass
     std::int32_t scored;  ///< of the rows, the last
+    const KvNode* gap;    ///< the first shared node that the rows fill; null: none
+    KvSlots slots;        ///< by row
   };
+  void keep(Part& part);
   std::vector<Part> parts_;
   SamplingParams params_;
+  PassLayout layout_;
   std::vector<KvSegment> segments_;
   std::vector<KvSlot> write_slots_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_, next_;
   std::vector<float> scores_;
-  std::int32_t kv_tokens_ = 0;
+  std::int32_t rows_ = 0, scored_ = 0, kv_tokens_ = 0;
 };
 
 }  // namespace coppice

@@ -78,7 +78,7 @@ void DraftStep::commit(const TokenTree& tree, std::span<const std::int32_t> path
 DraftRunner::DraftRunner(Model& model, KvPool& pool, std::unique_ptr<DraftSampling> sampling)
     : model_(model),
       pool_(pool),
-      prefix_(model, pool),
+      prefix_(model, pool, PassLayout::Of::draft),
       sampling_(std::move(sampling)),
       prefill_(model, pool, *sampling_) {}
 
@@ -92,7 +92,7 @@ DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
   Step step(free_steps_.back());
   free_steps_.pop_back();
   // A step that failed may have evaluated the root already.
-  state.draft_slots.cut(state.length() - 1);
+  state.draft_slots.cut(std::max(0, state.length() - 1 - state.base.length()));
   step->state_ = &state;
   step->uniforms_judge_ = setting.uniforms_judge;
   step->passes_ = 0;
@@ -173,9 +173,10 @@ void DraftRunner::evaluate(std::span<const GrowingText> texts) {
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag(SequenceState& state) {
-  if (missing(state) > longest_lag) {
-    state.draft_slots.skip_to(state.length() - caught_up);
-  }
+  if (missing(state) <= longest_lag) return;
+  const std::int32_t shared = state.base.length();
+  state.draft_skips_base |= state.draft_kv() < shared;
+  state.draft_slots.skip_to(std::max(0, state.length() - caught_up - shared));
 }
 
 // Lists the leading texts' rows, as many as fit, and runs their pass. Returns how many they are.
@@ -188,36 +189,54 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   tokens_.clear();
   positions_.clear();
   logit_rows_.clear();
+  layout_.begin(PassLayout::Of::draft);
   RootGuard guard{wanted};
-  std::size_t seen = 0;
+  std::size_t texts = 0, rows = 0, logits = 0, seen = 0;
   for (const StepNodes& of_text : wanted) {
     DraftStep& step = *of_text.step;
+    const SequenceState& state = *step.state_;
     const bool root = is_root(of_text.nodes);
     if (root) catch_up(step);
-    const std::size_t rows =
-        root ? static_cast<std::size_t>(missing(*step.state_)) : of_text.nodes.size();
-    const std::size_t logits = of_text.nodes.size();
-    seen += static_cast<std::size_t>(step.state_->length()) + step.evaluated_.size() + logits;
-    const bool fits =
-        tokens_.size() + rows <= static_cast<std::size_t>(options.max_rows) &&
-        logit_rows_.size() + logits <= static_cast<std::size_t>(options.max_logit_rows) &&
-        seen <= static_cast<std::size_t>(options.max_kv_tokens);
-    if (!fits && !sampled_.empty()) break;
-    if (root) {
+    const std::size_t new_rows =
+        root ? static_cast<std::size_t>(missing(state)) : of_text.nodes.size();
+    rows += new_rows;
+    logits += of_text.nodes.size();
+    seen += static_cast<std::size_t>(layout_.count(state.base) + state.draft_slots.size()) +
+            step.evaluated_.size() + new_rows;
+    const bool fits = rows <= static_cast<std::size_t>(options.max_rows) &&
+                      logits <= static_cast<std::size_t>(options.max_logit_rows) &&
+                      seen <= static_cast<std::size_t>(options.max_kv_tokens);
+    if (!fits && texts > 0) break;
+    take_slots(of_text);
+    layout_.note(state.base);
+    rows_of_text_.push_back(static_cast<double>(new_rows));
+    ++texts;
+  }
+  for (std::size_t t = 0; t < texts; ++t) {
+    const DraftStep& step = *wanted[t].step;
+    const std::span<const KvSlot> own = step.state_->draft_slots.all();
+    const bool root = step.root_before_ >= 0;
+    layout_.add(step.state_->base,
+                root ? own.first(static_cast<std::size_t>(step.root_before_)) : own,
+                static_cast<std::int32_t>(rows_of_text_[t]));
+  }
+  layout_.arrange();
+  for (const std::int32_t index : layout_.order()) {
+    const StepNodes& of_text = wanted[static_cast<std::size_t>(index)];
+    layout_.list_before(index, segments_);
+    if (is_root(of_text.nodes)) {
       queue_root(of_text);
     } else {
       queue_nodes(of_text);
     }
-    rows_of_text_.push_back(static_cast<double>(rows));
   }
-  const std::size_t texts = sampled_.size();
   const double all_rows = static_cast<double>(tokens_.size());
   PassTail* const tail = sampling_->prepare(sampled_);
-  const float* logits = nullptr;
+  const float* result = nullptr;
   double draft_seconds = 0.0, drawing_seconds = 0.0;
   {
     const Stopwatch timing(draft_seconds);
-    logits =
+    result =
         model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
     sampling_->wait();
   }
@@ -225,7 +244,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   ++passes_;
   {
     const Stopwatch timing(drawing_seconds);
-    sampling_->take(sampled_, logits);
+    sampling_->take(sampled_, result);
   }
   for (std::size_t t = 0; t < texts; ++t) {
     DraftStep& step = *wanted[t].step;
@@ -239,7 +258,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
 }
 
 std::int32_t DraftRunner::missing(const SequenceState& state) {
-  return state.length() - state.draft_slots.size();
+  return state.length() - state.draft_kv();
 }
 
 // The root's pass also catches up with what the draft has not seen: accepted leaves it never
@@ -247,50 +266,62 @@ std::int32_t DraftRunner::missing(const SequenceState& state) {
 void DraftRunner::catch_up(DraftStep& step) {
   SequenceState& state = *step.state_;
   skip_long_lag(state);
+  // What the tree lacks of the draft's KV is for prefills to compute.
+  state.draft_skips_base |= state.draft_kv() < state.base.length();
   const std::int32_t most = model_.options().max_rows;
   const Stopwatch timing(step.seconds_.draft);
   while (missing(state) > most) {
-    if (!prefix_.extend(state.tokens, state.draft_slots.size() + most, state.draft_slots)) {
+    if (!prefix_.extend(state.tokens, state.draft_kv() + most, state.base, state.draft_slots)) {
       throw_no_room();
     }
     ++passes_;
   }
 }
 
+// For the rows of a text: those of tokens are its own at once, until the pass fails.
+void DraftRunner::take_slots(const StepNodes& wanted) {
+  DraftStep& step = *wanted.step;
+  KvSlots& own = step.state_->draft_slots;
+  if (is_root(wanted.nodes)) {
+    const std::int32_t before = own.size();
+    if (!own.take(missing(*step.state_))) throw_no_room();
+    step.root_before_ = before;
+    return;
+  }
+  const auto count = static_cast<std::int32_t>(wanted.nodes.size());
+  own.make_room(step.slots_.size() + count);  // so that keeping cannot fail
+  if (!step.slots_.take(count)) {
+    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
+                      " are free; raise kv_tokens"));
+  }
+}
+
 void DraftRunner::queue_root(const StepNodes& wanted) {
   DraftStep& step = *wanted.step;
-  SequenceState& state = *step.state_;
-  const std::int32_t before = state.draft_slots.size(), rows = missing(state);
-  if (!state.draft_slots.take(rows)) throw_no_room();
-  step.root_before_ = before;
-  const auto first = static_cast<std::int32_t>(tokens_.size());
-  const std::span<const KvSlot> slots = state.draft_slots.all();
-  segments_.push_back(
-      {slots.first(static_cast<std::size_t>(before)), first, first + rows, true, 0});
+  const SequenceState& state = *step.state_;
+  const std::span<const KvSlot> fresh =
+      state.draft_slots.all().subspan(static_cast<std::size_t>(step.root_before_));
+  const std::int32_t before = state.base.length() + step.root_before_,
+                     rows = static_cast<std::int32_t>(fresh.size()),
+                     first = static_cast<std::int32_t>(tokens_.size());
   for (std::int32_t row = 0; row < rows; ++row) {
-    const auto at = static_cast<std::size_t>(before + row);
-    segments_.push_back({slots.subspan(at, 1), first + row, first + rows, false, before + row});
-    write_slots_.push_back(slots[at]);
-    tokens_.push_back(state.tokens[at]);
+    segments_.push_back({fresh.subspan(static_cast<std::size_t>(row), 1), first + row, first + rows,
+                         false, before + row});
+    tokens_.push_back(state.tokens[static_cast<std::size_t>(before + row)]);
     positions_.push_back(before + row);
   }
+  write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   logit_rows_.push_back(first + rows - 1);
   sampled_.push_back({step.sampler_.get(), wanted.arena, wanted.nodes});
 }
 
 void DraftRunner::queue_nodes(const StepNodes& wanted) {
   DraftStep& step = *wanted.step;
-  SequenceState& state = *step.state_;
   const TokenTree& arena = *wanted.arena;
   step.slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
   order_rows(step, arena, wanted.nodes);
-  const std::int32_t before = step.slots_.size(),
-                     count = static_cast<std::int32_t>(wanted.nodes.size());
-  state.draft_slots.make_room(before + count);  // so that keeping cannot fail
-  if (!step.slots_.take(count)) {
-    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
-                      " are free; raise kv_tokens"));
-  }
+  const std::int32_t count = static_cast<std::int32_t>(wanted.nodes.size()),
+                     before = step.slots_.size() - count;
   for (std::int32_t i = 0; i < count; ++i) {
     step.slot_index_[static_cast<std::size_t>(step.rows_[static_cast<std::size_t>(i)])] =
         before + i;
@@ -300,9 +331,7 @@ void DraftRunner::queue_nodes(const StepNodes& wanted) {
   const std::span<const KvSlot> slots = step.slots_.all(),
                                 fresh = slots.subspan(static_cast<std::size_t>(before));
   const auto first = static_cast<std::int32_t>(tokens_.size());
-  const std::int32_t prefix = state.length();
-  segments_.push_back({state.draft_slots.all().first(static_cast<std::size_t>(prefix)), first,
-                       first + count, true, 0});
+  const std::int32_t prefix = step.state_->length();
   for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
     const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
     if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it

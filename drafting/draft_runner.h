@@ -13,6 +13,7 @@
 #include "drafting/draft_prefill.h"
 #include "drafting/draft_sampler.h"
 #include "drafting/grow.h"
+#include "models/kv/pass_layout.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
 
@@ -52,7 +53,7 @@ class DraftStep final : public TextDraft {
   std::unique_ptr<DraftSampler> sampler_;
   SequenceState* state_ = nullptr;
   bool uniforms_judge_ = true;
-  std::int32_t root_before_ = -1;         ///< KV tokens before the root's pass, while it runs
+  std::int32_t root_before_ = -1;         ///< own KV tokens before the root's pass, while it runs
   KvSlots slots_;                         ///< of evaluated nodes
   std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
   std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
@@ -102,7 +103,8 @@ class DraftRunner final : public DraftPasses {
 
   /// Tokens that a step's first pass catches up with.
   static std::int32_t lag(const SequenceState& state);
-  /// After a long stretch without the draft only its end is caught up with.
+  /// After a long stretch without the draft only its end is caught up with, and of that nothing
+  /// that the text shares.
   static void skip_long_lag(SequenceState& state);
   /// Tokens that are missing then.
   static std::int32_t after_long_lag(const SequenceState& state);
@@ -123,6 +125,7 @@ class DraftRunner final : public DraftPasses {
   void end(DraftStep* step);
   static std::int32_t missing(const SequenceState& state);
   void catch_up(DraftStep& step);
+  void take_slots(const StepNodes& wanted);
   void queue_root(const StepNodes& wanted);
   void queue_nodes(const StepNodes& wanted);
   void order_rows(DraftStep& step, const TokenTree& arena, std::span<const std::int32_t> nodes);
@@ -145,6 +148,7 @@ class DraftRunner final : public DraftPasses {
   std::vector<StepNodes> wanted_;
   std::vector<SampledNodes> sampled_;  ///< by text of the pass
   std::vector<double> rows_of_text_;   ///< likewise
+  PassLayout layout_;
   std::vector<KvSegment> segments_;
   std::vector<KvSlot> write_slots_;
   std::vector<std::int32_t> positions_, logit_rows_;

@@ -64,12 +64,12 @@ void TargetRows::commit(std::span<const std::int32_t> path) {
 TargetRunner::TargetRunner(Model& model, KvPool& pool)
     : model_(model),
       pool_(pool),
-      prefix_(model, pool),
+      prefix_(model, pool, PassLayout::Of::target),
       probs_(static_cast<std::size_t>(model.config().vocab_size)) {}
 
 bool TargetRunner::extend(SequenceState& state, std::int32_t end) {
-  if (state.target_slots.size() >= end) return true;
-  return prefix_.extend(state.tokens, end, state.target_slots);
+  if (state.target_kv() >= end) return true;
+  return prefix_.extend(state.tokens, end, state.base, state.target_slots);
 }
 
 bool TargetRunner::prefill(SequenceState& state) {
@@ -117,7 +117,21 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   tokens_.clear();
   positions_.clear();
   logit_rows_.clear();
-  for (std::size_t t = 0; t < count_; ++t) queue(texts_[t]);
+  layout_.begin(PassLayout::Of::target);
+  layout_.interval_too_long = fault_ == PassFault::shared_by_neighbour;
+  for (std::size_t t = 0; t < count_; ++t) {
+    const SequenceState& state = *texts_[t].state_;
+    layout_.add(state.base, state.target_slots.all(), texts_[t].slots_.size());
+  }
+  layout_.arrange();
+  by_text_ += layout_.tokens_by_text();
+  by_tree_ += layout_.tokens();
+  for (const std::int32_t index : layout_.order()) {
+    TargetRows& text = texts_[static_cast<std::size_t>(index)];
+    layout_.list_before(index, segments_);
+    text.own_segment_ = segments_.size() - 1;
+    queue(text);
+  }
   if (fault_ != PassFault::none) plant_neighbours();
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_};
   PassTail* const tail = prepare ? prepare(*this) : nullptr;
@@ -133,8 +147,7 @@ void TargetRunner::queue(TargetRows& text) {
   const SequenceState& state = *text.state_;
   const std::span<const KvSlot> slots = text.slots_.all();
   const auto first = static_cast<std::int32_t>(tokens_.size());
-  const std::int32_t begin = state.target_slots.size(), rows = text.slots_.size();
-  segments_.push_back({state.target_slots.all(), first, first + rows, true, 0});
+  const std::int32_t begin = state.target_kv(), rows = text.slots_.size();
   write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
   for (std::int32_t row = 0; row < text.late_; ++row) {
     const std::int32_t from = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
@@ -161,24 +174,24 @@ void TargetRunner::queue(TargetRows& text) {
   }
 }
 
+// What a text takes from the one whose rows follow.
 void TargetRunner::plant_neighbours() {
-  // Where texts begin: each has one segment of former passes.
-  std::vector<KvSegment*> texts;
-  for (KvSegment& segment : segments_) {
-    if (segment.former) texts.push_back(&segment);
-  }
-  for (std::size_t t = 0; t + 1 < texts.size(); ++t) {
-    if (fault_ == PassFault::seen_by_neighbour) ++texts[t]->q_end;
-    if (fault_ == PassFault::slots_of_neighbour) std::swap(texts[t]->slots, texts[t + 1]->slots);
+  const std::span<const std::int32_t> order = layout_.order();
+  for (std::size_t t = 0; t + 1 < order.size(); ++t) {
+    TargetRows& text = texts_[static_cast<std::size_t>(order[t])];
+    TargetRows& next = texts_[static_cast<std::size_t>(order[t + 1])];
+    KvSegment &own = segments_[text.own_segment_], &of_next = segments_[next.own_segment_];
+    if (fault_ == PassFault::seen_by_neighbour) ++own.q_end;
+    if (fault_ == PassFault::slots_of_neighbour) std::swap(own.slots, of_next.slots);
     if (fault_ == PassFault::logits_of_neighbour) {
       // As far on as there are rows: what no pass wrote could be any token.
       const auto rows = static_cast<std::int32_t>(logit_rows_.size());
-      const std::int32_t own = texts_[t].tree_ == nullptr ? 0 : texts_[t].tree_->nodes();
-      texts_[t].first_logits_ = std::min(texts_[t + 1].first_logits_, rows - own);
+      const std::int32_t nodes = text.tree_ == nullptr ? 0 : text.tree_->nodes();
+      text.first_logits_ = std::min(next.first_logits_, rows - nodes);
     }
     if (fault_ != PassFault::position_of_neighbour) continue;
-    const std::int32_t further = texts_[t + 1].state_->length() - texts_[t].state_->length();
-    for (std::int32_t row = texts[t]->q_begin + texts_[t].late_; row < texts[t]->q_end; ++row) {
+    const std::int32_t further = next.state_->length() - text.state_->length();
+    for (std::int32_t row = own.q_begin + text.late_; row < own.q_end; ++row) {
       positions_[static_cast<std::size_t>(row)] += further;
     }
   }

@@ -1,6 +1,7 @@
 // The target model as the judge's source of distributions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/tree_order.h"
+#include "models/kv/pass_layout.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
 #include "verify/acceptance.h"
@@ -24,6 +26,7 @@ enum class PassFault {
   logits_by_batch,   ///< logits are taken from rows counted from the text's first, late or not
   // These show where a pass has several texts:
   seen_by_neighbour,      ///< what a text has from before, by the next text's first row too
+  shared_by_neighbour,    ///< what several texts share, by the first row behind theirs too
   slots_of_neighbour,     ///< the next text's are read
   position_of_neighbour,  ///< the next text's length says where the root is
   logits_of_neighbour,    ///< the next text's are judged
@@ -62,14 +65,16 @@ class TargetRows final : public TargetSource {
   SamplingParams params_;
   TreeOrder order_;
   std::int32_t late_ = 0, first_logits_ = 0;
-  bool penalised_ = false;  ///< the logits hold the repetition penalty already
-  KvSlots slots_;           ///< by row, late rows first
+  std::size_t own_segment_ = 0;  ///< of what it alone has from former passes
+  bool penalised_ = false;       ///< the logits hold the repetition penalty already
+  KvSlots slots_;                ///< by row, late rows first
 };
 
 /// Prefills texts and judges trees over them. A pass has the rows of one text or of several, text
-/// after text: root and tree in depth-first order, each row at the position its depth gives. Tokens
-/// before the root that have no KV yet go first, as late rows: the root hangs from the last of them
-/// as from a chain. Rows see nothing of other texts.
+/// after text, side by side those that share (models/kv/pass_layout.h): root and tree in
+/// depth-first order, each row at the position its depth gives. Tokens before the root that have no
+/// KV yet go first, as late rows: the root hangs from the last of them as from a chain. Rows see
+/// nothing that is other texts' alone.
 class TargetRunner {
  public:
   TargetRunner(Model& model, KvPool& pool);
@@ -83,7 +88,7 @@ class TargetRunner {
   bool prefill_to_last_pass(SequenceState& state);
   /// How many tokens before the root pass() would take as late rows.
   static std::int32_t late_rows(const SequenceState& state) {
-    return state.length() - 1 - state.target_slots.size();
+    return state.length() - 1 - state.target_kv();
   }
 
   /// What a text brings to a pass. Both outlive it.
@@ -125,12 +130,22 @@ class TargetRunner {
   TargetRows& text(std::size_t index = 0) { return texts_[index]; }
   const TargetRows& text(std::size_t index = 0) const { return texts_[index]; }
 
+  /// The texts in the order of their rows, and of their logits.
+  std::span<const std::int32_t> order() const { return layout_.order(); }
+
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
   /// Of putting the last pass's trees in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
+
+  /// KV tokens of former passes that passes have read so far.
+  struct TokensRead {
+    std::int64_t by_text = 0;  ///< if every text read its own
+    std::int64_t by_tree = 0;  ///< what texts share read once for all of a pass
+  };
+  TokensRead tokens_read() const { return {by_text_.load(), by_tree_.load()}; }
 
  private:
   friend class TargetRows;
@@ -150,10 +165,12 @@ class TargetRunner {
   LogitsScratch scratch_;
   std::vector<float> probs_;
   std::vector<float> downloaded_;  ///< a row of logits, where the host does not see them
+  PassLayout layout_;
   std::vector<KvSegment> segments_;
   std::vector<KvSlot> write_slots_;
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;
+  std::atomic<std::int64_t> by_text_ = 0, by_tree_ = 0;
   double ordering_seconds_ = 0.0;
 };
 

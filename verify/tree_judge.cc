@@ -68,7 +68,8 @@ class DeviceJudge final : public TreeJudge {
     found_.resize(judged_.size());
     sampler_.collect_verdicts(found_);
     std::size_t found = 0;
-    for (std::size_t t = 0; t < texts.size(); ++t) {
+    for (const std::int32_t index : pass->order()) {
+      const auto t = static_cast<std::size_t>(index);
       if (texts[t].tree == nullptr) continue;
       const DeviceVerdict& of_text = found_[found++];
       const TargetRows& rows = pass->text(t);
@@ -94,7 +95,8 @@ class DeviceJudge final : public TreeJudge {
     rank_.clear();
     store_.clear();
     penalties_.resize(texts.size());
-    for (std::size_t t = 0; t < texts.size(); ++t) {
+    for (const std::int32_t index : pass.order()) {
+      const auto t = static_cast<std::size_t>(index);
       const TextTree& text = texts[t];
       if (text.tree == nullptr) continue;
       list(text, pass.text(t).order());
@@ -134,7 +136,7 @@ class DeviceJudge final : public TreeJudge {
   TargetRunner& target_;
   DeviceSampler& sampler_;
   std::vector<TargetRunner::Text> rows_;
-  std::vector<JudgeText> judged_;       ///< texts with a tree
+  std::vector<JudgeText> judged_;       ///< texts with a tree, in the pass's order
   std::vector<PenaltyText> penalties_;  ///< by text
   std::vector<DeviceVerdict> found_;
   std::vector<TokenId> token_;
