@@ -196,7 +196,11 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
     report.line("weights", "cannot be read");
   }
   const bool runs = folder.obstacles.empty();
-  if (runs) report.line("coppice", "runs this model");
+  const bool reads_text = folder.tokenizer != nullptr;
+  if (runs) {
+    report.line("coppice",
+                cat("runs this model", reads_text ? "" : ", by token ids (--prompt-ids) only"));
+  }
   for (const std::string& obstacle : folder.obstacles) report.line("cannot run", obstacle);
   return {std::move(report).text(), runs};
 }

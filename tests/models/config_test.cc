@@ -390,7 +390,8 @@ TEST(Describe, CoversFoldersItCanAndCannotRun) {
   EXPECT_TRUE(description.runs);
   std::string text = description.text;
   for (const char* part : {"LlamaForCausalLM", "2 files", "BF16", "4 heads of 16",
-                           "runs this model", "no usable tokenizer", "256 tokens", "untied"}) {
+                           "runs this model, by token ids (--prompt-ids) only",
+                           "no usable tokenizer", "256 tokens", "untied"}) {
     EXPECT_NE(text.find(part), text.npos) << part << " in\n" << text;
   }
   write_file(folder.path() / "config.json", R"({"architectures": ["GPT2LMHeadModel"]})");
