@@ -43,6 +43,17 @@ std::string key_of(std::string option) {
   return option;
 }
 
+/// The key that other programs' files call so; "" for others.
+std::string_view key_called(std::string_view typed) {
+  constexpr std::pair<std::string_view, std::string_view> others[] = {
+      {"text", "prompt"},       {"input", "prompt"},     {"question", "prompt"},
+      {"prompt_ids", "tokens"}, {"input_ids", "tokens"}, {"token_ids", "tokens"}};
+  for (const auto& [other, ours] : others) {
+    if (typed == other) return ours;
+  }
+  return "";
+}
+
 /// The option that a key probably means, by its own name or another program's, without dashes.
 std::string option_called(const std::string& key) {
   std::string typed = "--" + key;
@@ -194,6 +205,9 @@ class Reader {
       known.push_back(key_of(option->long_name()));
       if (known.back() == key) return *option;
     }
+    if (const std::string_view other = key_called(key); !other.empty()) {
+      throw_usage(cat("key ", quote(key), " is unknown; coppice calls it ", other));
+    }
     const std::string ours = option_called(key);
     if (std::find(known.begin(), known.end(), key_of(ours)) != known.end()) {
       throw_usage(cat("key ", quote(key), " is unknown; coppice calls it ", key_of(ours)));
@@ -204,9 +218,9 @@ class Reader {
                       " holds for all lines; give it on the command line, as --", ours));
     }
     const std::string meant = nearest(key, known);
-    throw_usage(cat("key ", quote(key), " is unknown",
-                    meant.empty() ? "" : cat("; did you mean ", meant, "?"),
-                    "; keys are options of the command with _ for - (src/cli/README.md)"));
+    throw_usage(cat("key ", quote(key), " is unknown; ",
+                    meant.empty() ? "keys" : cat("did you mean ", meant, "? Keys"),
+                    " are options of the command with _ for - (src/cli/README.md)"));
   }
 
   GenerateOptions options_of(const po::variables_map& values, bool drafts) const {

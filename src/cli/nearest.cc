@@ -32,8 +32,7 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& word
   std::string best;
   std::size_t least = longest;
   for (const std::string& word : words) {
-    const std::size_t changes = distance(typed, word),
-                      most = word.size() < 4 ? 1 : std::max<std::size_t>(2, word.size() / 3);
+    const std::size_t changes = distance(typed, word), most = word.size() < 6 ? 1 : word.size() / 3;
     if (changes > most || changes >= word.size()) continue;
     if (changes < least) {
       least = changes;

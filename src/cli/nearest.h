@@ -9,7 +9,7 @@ namespace coppice::cli {
 
 /// The one of `words` that takes the fewest changed, added, left out or swapped letters to become
 /// `typed` (Damerau-Levenshtein, restricted); "" if the nearest is no nearer than a third of its
-/// letters (of four or five two, of two or three one).
+/// letters (of two one).
 std::string nearest(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace coppice::cli

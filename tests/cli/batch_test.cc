@@ -163,6 +163,8 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "max_tokens": 9})",
        "'max_tokens' is unknown; coppice calls it max_new_tokens"},
       {R"({"prompt": "x", "temp": 9})", "coppice calls it temperature"},
+      {R"({"text": "x"})", "key 'text' is unknown; coppice calls it prompt"},
+      {R"({"promt": "x"})", "key 'promt' is unknown; did you mean prompt? Keys are options"},
       {R"({"prompt": "x", "n": 0})", "--n 0: use 1"},
       {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},
       {R"({"prompt": 5})", "\"prompt\" is 5; give a text"},

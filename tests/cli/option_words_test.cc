@@ -76,7 +76,7 @@ TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
   expect_error("generate -p x --kv-dtype bfloat16", 2, "did you mean bf16?");
   expect_error("generate -p x --format jsno", 2, "--format 'jsno' is unknown; did you mean json?");
   expect_error("tree -p x --format dto", 2, "did you mean dot?");
-  expect_error("study --out x --prompts y --format makrdown", 2, "did you mean markdown?");
+  expect_error("study --out x --prompts y --format latxe", 2, "did you mean latex?");
   expect_error("study --out x --prompts y --policies chian", 2, "did you mean chain?");
   expect_error("genrate", 2, "did you mean 'generate'?");
   expect_error("mna", 2, "did you mean 'man'?");

@@ -192,6 +192,7 @@ TEST_F(Pages, ManualPagesParse) {
 
 TEST_F(Pages, RefuseWhatTheyDoNotKnow) {
   expect_error("completion", 2, "no shell is named; use bash or zsh");
+  expect_error("completion fish", 2, "completion: 'fish' is unknown; use bash or zsh");
   expect_error("completion zhs", 2, "completion: 'zhs' is unknown; did you mean zsh?");
   expect_error("man generat", 2, "did you mean 'generate'?");
   expect_error("man generate --out x", 2, "--out writes all pages");
