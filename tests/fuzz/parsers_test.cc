@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -21,9 +22,12 @@
 #include "fuzz/mutator.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/model.h"
+#include "models/model_folder.h"
 #include "models/safetensors.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/files.h"
+#include "reference/naive_device.h"
 #include "reference/tiny_model.h"
 #include "sizing/cost_table.h"
 #include "study/files/members.h"
@@ -92,6 +96,45 @@ TEST_F(Parsers, Configs) {
   for (const auto& [name, family] : testing::tiny_families()) {
     expect_sound(file("config.json"), tiny_model_config(family), rounds / 15, load);
   }
+}
+
+// What `coppice info` says of a folder, by headers alone, is what loading says of it.
+TEST_F(Parsers, FoldersAreDescribedAsTheyLoad) {
+  TinyModel model;
+  model.layers = 1;
+  write_tiny_model(folder_.path(), model);
+  const auto device = make_naive_device();
+  int agreed = 0;
+  const auto load = [&] {
+    std::string loading, described;
+    try {
+      Model::load(folder_.path(), *device);
+    } catch (const Error& error) {
+      loading = error.what();
+    }
+    try {
+      const ModelFolder found(folder_.path());
+      if (!found.obstacles.empty()) described = found.obstacles.front();
+    } catch (const Error& error) {
+      described = error.what();
+    }
+    EXPECT_EQ(loading.empty(), described.empty()) << loading << "\n" << described;
+    // Of a config that coppice cannot run, loading says which folder it is.
+    if (loading.find(described) != loading.npos) ++agreed;
+    if (!loading.empty()) throw_failure(loading);
+  };
+  const int times = rounds / 3;
+  expect_sound(file("config.json"), bytes_of(file("config.json")), times, load);
+  const std::string weights = bytes_of(file("model.safetensors"));
+  std::uint64_t length = 0;
+  std::memcpy(&length, weights.data(), sizeof length);
+  const std::string data = weights.substr(sizeof length + length);
+  expect_sound(file("model.safetensors"), weights, times, load,
+               [&](Mutator& mutator, const std::string& good) {
+                 const std::string header = good.substr(sizeof length, length);
+                 return safetensors_bytes(mutator.mutate(header), data);
+               });
+  EXPECT_GT(agreed, 2 * times * 9 / 10) << "nearly always in the same words";
 }
 
 TEST_F(Parsers, Weights) {
