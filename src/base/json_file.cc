@@ -111,7 +111,7 @@ class Builder {
 
 JsonObject::~JsonObject() { dismantle(value_); }
 
-JsonObject parse_json_object(std::string_view text, const std::string& file) {
+JsonObject parse_json_value(std::string_view text, const std::string& file) {
   // The parser takes a NUL byte for the end of its input.
   if (const auto nul = text.find('\0'); nul != text.npos) {
     throw_failure(cat(file, ": not JSON: NUL byte at ", nul, "; fetch the file again"));
@@ -120,7 +120,11 @@ JsonObject parse_json_object(std::string_view text, const std::string& file) {
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     throw_failure(cat(file, ": ", builder.problem()));
   }
-  JsonObject value(builder.take());
+  return JsonObject(builder.take());
+}
+
+JsonObject parse_json_object(std::string_view text, const std::string& file) {
+  JsonObject value = parse_json_value(text, file);
   if (!value->is_object()) {
     throw_failure(
         cat(file, ": holds a JSON ", value->type_name(), ", not an object; name the right file"));

@@ -10,7 +10,7 @@
 
 namespace coppice {
 
-/// A parsed object. Its destruction allocates nothing: nlohmann::json's own does, and ends the
+/// A parsed value. Its destruction allocates nothing: nlohmann::json's own does, and ends the
 /// program where it cannot. Move-only.
 class JsonObject {
  public:
@@ -29,6 +29,9 @@ class JsonObject {
 /// UTF-8, a key twice in one object, nesting beyond 64 levels, a number out of range, not an
 /// object.
 JsonObject parse_json_object(std::string_view text, const std::string& file);
+
+/// The same of any value.
+JsonObject parse_json_value(std::string_view text, const std::string& file);
 
 /// Reads and parses a file of at most `largest` bytes; `remedy` is for one that is not there.
 JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t largest,

@@ -19,5 +19,6 @@ int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);
 int tree(const std::vector<std::string>& arguments);
+int workload(const std::vector<std::string>& arguments);
 
 }  // namespace coppice::cli

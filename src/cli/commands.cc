@@ -46,6 +46,7 @@ const std::vector<Command>& commands() {
       {"audit", "", "test whether speculation is lossless here", audit},
       {"advise", "", "measure which policy and tree size pay here", advise},
       {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", plan},
+      {"workload", "KIND [FILE]", "replay trees of texts that share what they can", workload},
       {"info", "[DIR]", "describe this machine and a model folder", info},
       {"completion", "bash|zsh", "print a shell's completion of all this", completion},
       {"man", "[COMMAND]", "print a manual page", man},
@@ -97,6 +98,8 @@ Values values_named(const std::string& name) {
       values.folders = true;
     } else if (part == "FILE") {
       values.files = true;
+    } else if (part == "KIND") {
+      values.words = {"few-shot", "reasoning", "speculation"};
     } else if (part == "COMMAND") {
       for (const std::string& command : command_names()) values.words.push_back(command);
     } else if (std::islower(static_cast<unsigned char>(part[0])) != 0) {

@@ -46,6 +46,8 @@ EngineAccess::Turn EngineAccess::turn() {
           impl_.draft_runner.get()};
 }
 
+std::unique_ptr<TreeJudge> EngineAccess::make_judge() { return impl_.make_judge(); }
+
 StepObserver EngineAccess::observe(StepObserver observer) {
   return std::exchange(impl_.observer, std::move(observer));
 }

@@ -18,6 +18,7 @@
 #include "sizing/cost_table.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
+#include "verify/tree_judge.h"
 
 namespace coppice {
 
@@ -53,6 +54,8 @@ class EngineAccess {
     DraftRunner* draft;  ///< null without a draft
   };
   Turn turn();
+  /// Judges as steps do, during a turn().
+  std::unique_ptr<TreeJudge> make_judge();
 
   /// Who watches every step from now on; returns who did.
   StepObserver observe(StepObserver observer);

@@ -1,0 +1,311 @@
+// Replays trees of texts: few-shot prompts, steps of reasoning, recorded speculation.
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/command.h"
+#include "cli/option_values.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "cli/workload_output.h"
+#include "engine/access.h"
+#include "engine/loading.h"
+#include "workload/branch.h"
+#include "workload/figure.h"
+#include "workload/speculation_replay.h"
+
+namespace coppice::cli {
+namespace {
+
+using workload::TreeTemplate;
+
+constexpr std::int32_t most_trees = 10000;
+
+/// What is to be replayed, all known before a model is loaded.
+struct Job {
+  std::string kind, file;
+  std::vector<TreeTemplate> trees;  ///< few-shot and reasoning
+  // speculation:
+  TreeShape shape;
+  std::vector<workload::AcceptanceRecord> records;  ///< with the steps to be taken
+  std::int64_t record_prompt = 0;
+
+  std::size_t left_out = 0;
+  workload::Reads reads;
+  std::vector<std::int64_t> tokens;  ///< by tree: generated
+  bool speculates() const { return kind == "speculation"; }
+  std::size_t size() const { return speculates() ? records.size() : trees.size(); }
+};
+
+void refuse_options(const po::variables_map& values, const std::string& kind,
+                    std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (values.count(name) == 0 || values[name].defaulted()) continue;
+    throw_usage(cat("--", name, " does nothing for workload ", kind, "; leave it out"));
+  }
+}
+
+/// The first --trees of `all`; says where there are fewer.
+template <typename Trees>
+void take_first(const po::variables_map& values, std::int32_t usual, Trees& all) {
+  const std::int32_t asked =
+      values["trees"].defaulted() ? usual : count_in(values, "trees", 1, most_trees);
+  const auto wanted = static_cast<std::size_t>(asked);
+  if (all.size() > wanted) {
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end());
+  } else if (all.size() < wanted && !values["trees"].defaulted()) {
+    tell(cat("the file has ", all.size(), " complete trees, not ", wanted));
+  }
+}
+
+std::int64_t prompt_tokens(const po::variables_map& values, std::int64_t usual) {
+  const std::int32_t asked =
+      count_in(values, "prompt-tokens", 0, static_cast<std::int32_t>(workload::most_tokens));
+  return asked > 0 ? asked : usual;
+}
+
+void read_reasoning_job(const po::variables_map& values, Job& job) {
+  workload::ReasoningFile file = workload::read_reasoning(job.file);
+  job.left_out = file.incomplete;
+  take_first(values, 10, file.trees);
+  if (file.trees.empty()) {
+    throw_failure(cat(quote(job.file), ": it holds no complete template; name another file"));
+  }
+  for (TreeTemplate& tree : file.trees) {
+    tree = with_prompt(std::move(tree), prompt_tokens(values, tree.prompt_tokens()));
+  }
+  job.trees = std::move(file.trees);
+}
+
+void read_few_shot_job(const po::variables_map& values, Job& job) {
+  refuse_options(values, job.kind, {"trees"});
+  constexpr std::uintmax_t largest = std::uintmax_t{64} << 20;
+  job.trees.push_back(workload::few_shot(prompt_tokens(values, 4000),
+                                         count_in(values, "branches", 1),
+                                         count_in(values, "iterations", 2)));
+  if (!job.file.empty()) job.trees.back().prompt = read_file(job.file, "prompt", largest);
+}
+
+void read_speculation_job(const po::variables_map& values, Job& job) {
+  refuse_options(values, job.kind, {"shrink", "no-sharing", "plan", "policy", "tree-size"});
+  workload::SpeculationFile file = workload::read_speculation(job.file);
+  job.shape = std::move(file.tree);
+  job.records = std::move(file.records);
+  take_first(values, 1, job.records);
+  job.record_prompt = prompt_tokens(values, 1016);
+  const std::int32_t wanted =
+      count_in(values, "new-tokens", 0, static_cast<std::int32_t>(workload::most_tokens));
+  for (workload::AcceptanceRecord& record : job.records) {
+    record.accepted = workload::steps_of(record, wanted, 0);
+    const workload::Reads reads = workload::reads_of(job.shape, job.record_prompt, record.accepted);
+    job.tokens.push_back(reads.generated);
+    job.reads += reads;
+  }
+}
+
+Job read_job(const po::variables_map& values) {
+  Job job;
+  job.kind = text_in(values, "kind");
+  job.file = text_in(values, "file");
+  if (job.kind.empty()) {
+    throw_usage("workload: name few-shot, reasoning or speculation (see --help)");
+  }
+  choice_in("workload", job.kind, {"few-shot", "reasoning", "speculation"});
+  if (job.kind != "few-shot") {
+    refuse_options(values, job.kind, {"branches", "iterations"});
+    if (job.file.empty()) {
+      throw_usage(cat("workload ", job.kind, ": name the file of templates (see --help)"));
+    }
+  }
+  if (!job.speculates()) refuse_options(values, job.kind, {"new-tokens"});
+  if (job.speculates()) {
+    read_speculation_job(values, job);
+    return job;
+  }
+  job.kind == "few-shot" ? read_few_shot_job(values, job) : read_reasoning_job(values, job);
+  const std::int32_t divisor = count_in(values, "shrink", 1);
+  for (TreeTemplate& tree : job.trees) {
+    if (divisor > 1) tree = shrunk(tree, divisor);
+    const workload::Reads reads = reads_of(tree);
+    job.tokens.push_back(reads.generated);
+    job.reads += reads;
+  }
+  if (job.kind == "few-shot") ++job.reads.iterations;  // the prompt's, as the papers count
+  return job;
+}
+
+EngineOptions engine_for(const po::variables_map& values, const Job& job,
+                         const Speculation& speculation, bool sharing) {
+  EngineOptions options = engine_options(values, speculation);
+  if (!job.speculates())
+    options.max_sequences =
+        static_cast<std::int32_t>(std::min<std::int64_t>(job.reads.most_branches, most_sequences));
+  options.max_tree_size = std::max(options.max_tree_size, job.shape.size());
+  if (options.kv_tokens == 0) {
+    // What is live at most, a twentieth more, and what steps have in flight.
+    const std::int64_t live =
+        job.speculates() || sharing ? job.reads.peak_by_tree : job.reads.peak_per_query;
+    const std::int64_t in_flight = 64 * (options.max_sequences + 1) + options.max_tree_size;
+    options.kv_tokens = static_cast<std::int32_t>(
+        std::min<std::int64_t>(live + live / 20 + in_flight, std::int64_t{1} << 30) / 16 * 16 + 16);
+  }
+  return options;
+}
+
+/// Until all trees are written, or Ctrl-C.
+void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
+                WorkloadFigures& figures) {
+  for (const TreeTemplate& tree : job.trees) require_context(engine, tree);
+  const InterruptWatch interrupts;
+  ProgressLine progress(true);
+  const double all =
+      static_cast<double>(std::accumulate(job.tokens.begin(), job.tokens.end(), std::int64_t{0}));
+  std::int64_t before = 0;
+  workload::ReplaySettings settings;
+  settings.options = options;
+  settings.sharing = figures.sharing;
+  settings.stop = interrupts.token();
+  settings.progress = [&](std::int64_t tokens) {
+    progress.show("replaying", static_cast<double>(before + tokens) / all);
+  };
+  workload::ReplayReport& report = figures.replay.emplace();
+  for (std::size_t i = 0; i < job.size() && report.finished; ++i) {
+    if (job.speculates()) {
+      const workload::AcceptanceRecord& record = job.records[i];
+      const auto prompt =
+          workload::prompt_of_length(engine, record.prompt, job.record_prompt, options.seed);
+      replay(engine, job.shape, prompt, record.accepted, settings, report);
+    } else {
+      const TreeTemplate& tree = job.trees[i];
+      const auto prompt =
+          workload::prompt_of_length(engine, tree.prompt, tree.prompt_tokens(), options.seed);
+      replay(engine, tree, prompt, settings, report);
+    }
+    before += job.tokens[i];
+  }
+}
+
+void describe(Engine& engine, WorkloadFigures& figures) {
+  const EngineAccess access(engine);
+  const auto bytes = [](const LoadedModel& model) {
+    if (model.pool == nullptr) return 0.0;
+    return static_cast<double>(model.pool->bytes()) /
+           static_cast<double>(model.pool->layout().slots());
+  };
+  figures.kv_bytes = bytes(access.target());
+  figures.draft_kv_bytes = bytes(access.draft());
+  figures.device = access.device().name();
+  figures.dtype = name_of(access.device().compute_dtype());
+  figures.kv_dtype = name_of(access.device().kv_dtype());
+}
+
+po::options_description workload_options() {
+  po::options_description d("Workload");
+  const std::string plans = cat(
+      any_of(workload::all_plans),
+      ": whose groups of KV are counted. The engine's own attention is flatten's kind, whatever is "
+      "named here");
+  d.add_options()(
+      "trees", po::value<std::int32_t>()->default_value(10, "10, speculation 1")->value_name("N"),
+      "the first N complete templates, or records")(
+      "prompt-tokens",
+      po::value<std::int32_t>()->default_value(0, "the template's")->value_name("N"),
+      "length of the prompt; few-shot: 4000, speculation: 1016")(
+      "branches", po::value<std::int32_t>()->default_value(20)->value_name("N"),
+      "few-shot: texts behind the prompt")(
+      "iterations", po::value<std::int32_t>()->default_value(400)->value_name("N"),
+      "few-shot: passes, the prompt's among them")(
+      "new-tokens", po::value<std::int32_t>()->default_value(0, "the record's")->value_name("N"),
+      "speculation: tokens to reach; a record that is too short goes on with accepted lengths "
+      "drawn "
+      "between its least and its most")(
+      "shrink", po::value<std::int32_t>()->default_value(1)->value_name("N"),
+      "few-shot, reasoning: all lengths divided by N, for small models")(
+      "no-sharing", "few-shot, reasoning: every branch is a copy of its path and shares nothing")(
+      "plan",
+      po::value<std::string>()->default_value("flatten")->value_name(any_of(workload::all_plans)),
+      plans.c_str())("count-only", "count what the workload reads; load no model");
+  return d;
+}
+
+}  // namespace
+
+int workload(const std::vector<std::string>& arguments) {
+  po::options_description output("Output"), all, hidden;
+  output.add_options()("format",
+                       po::value<std::string>()->default_value("text")->value_name("text|json"),
+                       "json is one object")(
+      "svg", po::value<std::string>()->value_name("FILE"),
+      "the first tree in motion as a figure: its nodes over iterations, live and pruned");
+  const UsualValues usual = {.temperature = 1.0, .seed = "0", .policy = "none"};
+  all.add(workload_options()).add(output).add(sampling_options(usual)).add(drafting_options(usual));
+  all.add(model_options());
+  hidden.add_options()("kind", po::value<std::string>())("file", po::value<std::string>());
+  po::positional_options_description positional;
+  positional.add("kind", 1).add("file", 1);
+  po::variables_map values;
+  if (!parse(
+          arguments, all,
+          "coppice workload KIND [FILE]: replay trees of texts, as DeFT's benchmarks have them\n\n"
+          "  coppice workload few-shot --branches 30      one prompt, many texts behind it\n"
+          "  coppice workload reasoning sorting.json      templates of tree search\n"
+          "  coppice workload speculation medusa.json     a token tree, accepted lengths forced\n"
+          "\n"
+          "Lengths, forks and prunes are the template's, tokens are sampled. Prints iterations,\n"
+          "KV tokens that attention reads (counted: query by query, and each node once), and\n"
+          "what the engine took: seconds by part and peak KV.\n",
+          values, hidden, positional)) {
+    return 0;
+  }
+  const bool json = wants_json(values), count_only = values.count("count-only") != 0;
+  if (values.count("seed") == 0) {
+    values.insert({"seed", po::variable_value(boost::any(std::string("0")), false)});
+  }
+  if (values["policy"].defaulted()) {
+    values.at("policy").value() = std::string("none");
+  }
+  const GenerateOptions options = generate_options(values);
+  options.validate();
+  const std::string svg = text_in(values, "svg");
+  if (!svg.empty()) require_writable(svg);
+  const Job job = read_job(values);
+
+  WorkloadFigures figures;
+  figures.kind = job.kind;
+  figures.file = job.file;
+  figures.trees = job.size();
+  figures.left_out = job.left_out;
+  figures.reads = job.reads;
+  figures.sharing = workload::branches_share && values.count("no-sharing") == 0;
+  if (!job.speculates()) {
+    figures.plan = named("plan", text_in(values, "plan"), workload::all_plans);
+    for (const TreeTemplate& tree : job.trees) {
+      figures.plan_reads += reads_by(*figures.plan, tree);
+    }
+  }
+  if (!svg.empty()) {
+    write_file(svg, job.speculates() ? workload::figure_of(job.shape, job.records.front().accepted)
+                                     : workload::figure_of(job.trees.front()));
+  }
+  if (!count_only) {
+    if (job.reads.most_branches > most_sequences && !job.speculates()) {
+      throw_usage(cat("workload: ", job.reads.most_branches,
+                      " branches side by side; an engine "
+                      "writes up to ",
+                      most_sequences, ", use fewer or --count-only"));
+    }
+    ProgressLine loading(true);
+    EngineOptions engine_request = engine_for(values, job, options.speculation, figures.sharing);
+    engine_request.progress = [&](const LoadEvent& event) { loading.show(event); };
+    Engine engine = Engine::load(engine_request);
+    loading.clear();
+    describe(engine, figures);
+    replay_all(engine, job, options, figures);
+  }
+  write_out(json ? workload_json(figures) : workload_text(figures));
+  return figures.replay && !figures.replay->finished ? interrupted_exit : 0;
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,152 @@
+#include "workload/figure.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/tree_order.h"
+#include "study/figures/chart.h"
+#include "workload/motion.h"
+
+namespace coppice::workload {
+namespace {
+
+constexpr std::size_t most_rows = 1024;
+constexpr std::size_t most_steps = 128;
+constexpr std::string_view pruned_grey = "#d9d9d9";
+constexpr std::string_view accepted_blue = "#0072b2";
+
+// A tile of a row of the figure.
+study::Tile tile(double left, double right, std::int32_t row) {
+  study::Tile made;
+  made.left = left;
+  made.right = right;
+  made.low = row;
+  made.high = row + 1;
+  return made;
+}
+
+/// Rows by node.
+std::vector<std::int32_t> depth_first(const std::vector<std::int32_t>& parents) {
+  if (parents.size() > most_rows) {
+    throw_usage(cat("--svg: a tree of ", parents.size(), " nodes; a figure shows up to ", most_rows,
+                    ", leave it out or choose another tree"));
+  }
+  TreeOrder order;
+  order.assign(parents);
+  return order.row_of_node;
+}
+
+study::AxisSpec rows_axis(std::size_t rows) {
+  study::AxisSpec axis;
+  axis.label = "node, depth first";
+  axis.whole = true;
+  axis.low = 0.0;
+  axis.high = static_cast<double>(rows);
+  return axis;
+}
+
+study::LegendEntry box(const char* name, std::string_view fill) {
+  study::LegendEntry entry;
+  entry.name = name;
+  entry.fill = fill;
+  return entry;
+}
+
+}  // namespace
+
+std::string figure_of(const TreeTemplate& tree) {
+  std::vector<std::int32_t> parents;
+  std::int64_t end = 0;
+  for (const TemplateNode& node : tree.nodes) {
+    parents.push_back(node.parent);
+    end = std::max(end, node.end);
+  }
+  const std::vector<std::int32_t> row = depth_first(parents);
+  study::Chart chart;
+  chart.x.label = "iteration";
+  chart.x.low = 0.0;
+  chart.x.high = static_cast<double>(std::max<std::int64_t>(1, end));
+  chart.y = rows_axis(parents.size());
+
+  // Runs of spans with as many readers are one tile.
+  struct Run {
+    std::int64_t begin = 0, end = -1;
+    std::int32_t readers = 0;
+  };
+  std::vector<Run> runs(parents.size());
+  std::vector<std::int32_t> readers(parents.size());
+  const auto close = [&](std::size_t node) {
+    const Run& run = runs[node];
+    if (run.readers == 0) return;
+    study::Tile made =
+        tile(static_cast<double>(run.begin - 1), static_cast<double>(run.end), row[node]);
+    made.value = run.readers;
+    made.tooltip = cat("node ", node, ", ", tree.nodes[node].tokens, " tokens: read by ",
+                       run.readers, " in iterations ", run.begin, " to ", run.end);
+    chart.tiles.push_back(std::move(made));
+  };
+  for_each_span(tree, [&](const Span& span) {
+    std::fill(readers.begin(), readers.end(), 0);
+    for (const std::int32_t leaf : span.writing) {
+      for (std::int32_t node = leaf; node >= 0; node = parents[static_cast<std::size_t>(node)]) {
+        ++readers[static_cast<std::size_t>(node)];
+      }
+    }
+    for (std::size_t node = 0; node < runs.size(); ++node) {
+      Run& run = runs[node];
+      if (readers[node] != run.readers || run.end + 1 != span.begin) {
+        close(node);
+        run = {span.begin, span.end, readers[node]};
+      } else {
+        run.end = span.end;
+      }
+    }
+  });
+  for (std::size_t node = 0; node < runs.size(); ++node) close(node);
+  const std::vector<std::int64_t> pruned = pruned_after(tree);
+  for (std::size_t node = 0; node < pruned.size(); ++node) {
+    if (pruned[node] >= end) continue;
+    study::Tile made = tile(static_cast<double>(pruned[node]), static_cast<double>(end), row[node]);
+    made.fill = pruned_grey;
+    made.tooltip = cat("node ", node, ": pruned after iteration ", pruned[node]);
+    chart.tiles.push_back(std::move(made));
+  }
+  chart.colours.emplace();
+  chart.colours->label = "branches that read the node";
+  chart.colours->whole = true;
+  chart.legend = {box("pruned", pruned_grey)};
+  return study::to_svg(chart);
+}
+
+std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& accepted) {
+  std::vector<std::int32_t> parents = {-1};
+  for (std::int32_t node = 1; node <= tree.size(); ++node) parents.push_back(tree.parent(node));
+  const std::vector<std::int32_t> row = depth_first(parents);
+  const std::size_t steps = std::min(accepted.size(), most_steps);
+  study::Chart chart;
+  chart.x.label = "step";
+  chart.x.low = 0.0;
+  chart.x.high = static_cast<double>(steps);
+  chart.y = rows_axis(parents.size());
+  study::Tile all = tile(0.0, static_cast<double>(steps), 0);
+  all.high = static_cast<double>(parents.size());
+  all.fill = pruned_grey;
+  chart.tiles.push_back(std::move(all));
+  const auto keep = [&](std::size_t step, std::int32_t node) {
+    const auto left = static_cast<double>(step);
+    study::Tile made = tile(left, left + 1, row[static_cast<std::size_t>(node)]);
+    made.fill = accepted_blue;
+    made.tooltip = cat("step ", step, ": ", accepted[step], " tokens accepted");
+    chart.tiles.push_back(std::move(made));
+  };
+  for (std::size_t step = 0; step < steps; ++step) {
+    if (accepted[step] == 0) continue;
+    keep(step, 0);
+    for (const std::int32_t node : path_of(tree, accepted[step] - 1)) keep(step, node);
+  }
+  chart.colours.emplace();  // tiles lie close together; their colours are given
+  chart.legend = {box("accepted", accepted_blue), box("pruned", pruned_grey)};
+  return study::to_svg(chart);
+}
+
+}  // namespace coppice::workload

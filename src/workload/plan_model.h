@@ -1,0 +1,34 @@
+// How much KV the papers' attention plans read over a tree in motion, and how evenly: counted, not
+// run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "workload/motion.h"
+
+namespace coppice::workload {
+
+/// DeFT's plans. `subtree` is the first version's name for what the second calls flatten.
+enum class Plan { flatten, node, node_chunk, subtree, radix };
+inline constexpr std::array all_plans = {Plan::flatten, Plan::node, Plan::node_chunk, Plan::subtree,
+                                         Plan::radix};
+const char* name_of(Plan plan);
+
+/// Tokens of the longest group of plans that cut.
+inline constexpr std::int64_t group_tokens = 512;
+
+/// Sums over iterations. A group is the KV of one work item with the queries that see it.
+struct PlanReads {
+  std::int64_t kv_tokens = 0;  ///< each group's once
+  std::int64_t groups = 0;
+  std::int64_t longest = 0;     ///< tokens of each iteration's longest group
+  std::int64_t iterations = 0;  ///< in which something is written
+
+  PlanReads& operator+=(const PlanReads& other);
+  bool operator==(const PlanReads&) const = default;
+};
+
+PlanReads reads_by(Plan plan, const TreeTemplate& tree);
+
+}  // namespace coppice::workload

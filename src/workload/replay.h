@@ -1,0 +1,55 @@
+// Trees written again on an engine: the tokens are sampled, their number is the template's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coppice.h"
+#include "workload/motion.h"
+
+namespace coppice::workload {
+
+/// What a replay took. Sums over trees, but for the peaks.
+struct ReplayReport {
+  std::int64_t trees = 0;       ///< written to their ends
+  std::int64_t iterations = 0;  ///< passes that the longest text of each span took part in
+  std::int64_t generated = 0;
+  std::int64_t prompt_tokens = 0;  ///< of texts as they were begun or went on
+  std::int64_t cached_tokens = 0;  ///< of these, whose KV was there
+  std::int64_t forks = 0, prunes = 0;
+  std::int32_t preemptions = 0;
+  /// KV slots in use at the end of a span, the most of all.
+  std::int64_t peak_target_kv = 0, peak_draft_kv = 0;
+  Seconds seconds;       ///< `total` is the clock's, and `other` what the parts leave of it
+  bool finished = true;  ///< false: stopped
+};
+
+struct ReplaySettings {
+  GenerateOptions options;  ///< sampling, seed and speculation; lengths are the template's
+  bool sharing = true;      ///< false: every branch is a copy that shares nothing
+  /// Hears how many tokens have been written, of this tree; may be empty.
+  std::function<void(std::int64_t tokens)> progress;
+  std::stop_token stop = {};
+};
+
+/// A prompt of `tokens` tokens: of the text, begun again where it is too short; of an empty text,
+/// or where the engine has no tokenizer, random ones.
+std::vector<TokenId> prompt_of_length(const Engine& engine, std::string_view text,
+                                      std::int64_t tokens, std::uint64_t seed);
+
+/// Throws Error(usage), which names the tree and a remedy, if its longest path does not fit the
+/// engine's context.
+void require_context(const Engine& engine, const TreeTemplate& tree);
+
+/// Writes the tree behind `prompt`, which has its prompt's length: branches are forked where they
+/// begin, written side by side, and pruned where nothing is written below them any more. Adds to
+/// `report`. Throws what a branch throws, and Error(failure) where one ends early for want of
+/// memory.
+void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>& prompt,
+            const ReplaySettings& settings, ReplayReport& report);
+
+}  // namespace coppice::workload

@@ -1,0 +1,42 @@
+// Figures of trees in motion.
+#include "workload/figure.h"
+
+#include <gtest/gtest.h>
+
+#include "reference/files.h"
+#include "workload/templates.h"
+
+namespace coppice::workload {
+namespace {
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(WorkloadFigure, ShowsWhoReadsWhatAndWhatIsPruned) {
+  TreeTemplate tree;
+  tree.nodes = {{-1, 20, -19, 0}, {0, 10, 1, 10}, {0, 16, 1, 16}, {2, 8, 17, 24}};
+  const std::string svg = figure_of(tree);
+  EXPECT_EQ(svg.rfind("<svg", 0), 0u);
+  EXPECT_NE(svg.find("node 0, 20 tokens: read by 2 in iterations 1 to 10"), std::string::npos);
+  EXPECT_NE(svg.find("node 0, 20 tokens: read by 1 in iterations 11 to 24"), std::string::npos);
+  EXPECT_NE(svg.find("node 2, 16 tokens: read by 1 in iterations 1 to 24"), std::string::npos);
+  EXPECT_NE(svg.find("node 1: pruned after iteration 10"), std::string::npos);
+  EXPECT_EQ(count(svg, ": pruned after"), 1u);
+  EXPECT_NE(
+      testing::error_of([] { figure_of(few_shot(1, 2000, 2)); }, ErrorKind::usage).find("2001"),
+      std::string::npos);
+}
+
+TEST(WorkloadFigure, ShowsWhatStepsAccepted) {
+  const std::vector<RankPath> paths = {{0}, {1}, {0, 0}};
+  const std::string svg = figure_of(TreeShape(paths), {1, 3, 0});
+  EXPECT_EQ(count(svg, "step 0: 1 tokens accepted"), 1u);
+  EXPECT_EQ(count(svg, "step 1: 3 tokens accepted"), 3u);
+  EXPECT_EQ(count(svg, "step 2"), 0u);
+}
+
+}  // namespace
+}  // namespace coppice::workload

@@ -1,0 +1,127 @@
+// Trees written again on an engine: lengths are the template's, and nothing is left behind.
+#include "workload/replay.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/pair.h"
+#include "reference/files.h"
+#include "workload/motion.h"
+#include "workload/templates.h"
+
+namespace coppice::workload {
+namespace {
+
+using testing::error_of;
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  Engine load(std::int32_t kv_tokens = 0) const {
+    EngineOptions options = pair_.options();
+    options.max_sequences = 8;
+    options.kv_tokens = kv_tokens;
+    return Engine::load(options);
+  }
+  static TreeTemplate small() {
+    TreeTemplate tree;
+    tree.name = "small";
+    tree.nodes = {{-1, 20, -19, 0}, {0, 10, 1, 10},  {0, 16, 1, 16}, {0, 0, 1, 0},
+                  {2, 8, 17, 24},   {2, 12, 19, 30}, {3, 5, 3, 7}};
+    return tree;
+  }
+  static ReplaySettings settings() {
+    ReplaySettings settings;
+    settings.options.sampling.temperature = 1.0;
+    settings.options.speculation = Plain{};
+    return settings;
+  }
+
+  testing::TinyPair pair_;
+};
+
+TEST_F(ReplayTest, WritesEveryBranchForItsIterations) {
+  Engine engine = load();
+  const TreeTemplate tree = small();
+  const Reads reads = reads_of(tree);
+  for (const bool sharing : {true, false}) {
+    ReplaySettings asked = settings();
+    asked.sharing = sharing;
+    std::int64_t heard = 0;
+    asked.progress = [&](std::int64_t tokens) {
+      EXPECT_GE(tokens, heard);
+      heard = tokens;
+    };
+    ReplayReport report;
+    const auto prompt = prompt_of_length(engine, "", tree.prompt_tokens(), 1);
+    replay(engine, tree, prompt, asked, report);
+    EXPECT_TRUE(report.finished);
+    EXPECT_EQ(report.trees, 1);
+    EXPECT_EQ(report.generated, reads.generated);
+    EXPECT_EQ(heard, reads.generated);
+    EXPECT_EQ(report.iterations, reads.iterations);  // plain: a token a pass
+    EXPECT_EQ(report.forks, 6);
+    EXPECT_EQ(report.prunes, 6);
+    EXPECT_GT(report.peak_target_kv, tree.prompt_tokens());
+    // A text's last token has no KV until it goes on.
+    if (!sharing) {
+      EXPECT_GE(report.peak_target_kv, reads.peak_per_query - reads.most_branches);
+    }
+    EXPECT_GT(report.seconds.verify, 0.0);
+    EXPECT_GE(report.seconds.total, report.seconds.verify + report.seconds.prefill);
+  }
+}
+
+TEST_F(ReplayTest, SpeculationShortensPassesNotTexts) {
+  Engine engine = load();
+  const TreeTemplate tree = few_shot(12, 3, 31);
+  ReplaySettings asked = settings();
+  asked.options.speculation = Chain{4};
+  asked.options.sampling.temperature = 0.5;
+  ReplayReport report;
+  replay(engine, tree, prompt_of_length(engine, "", 12, 1), asked, report);
+  EXPECT_EQ(report.generated, 90);
+  EXPECT_LT(report.iterations, 30);
+  EXPECT_GT(report.seconds.draft, 0.0);
+}
+
+TEST_F(ReplayTest, StopsWhereItIsAskedTo) {
+  Engine engine = load();
+  const TreeTemplate tree = small();
+  std::stop_source stop;
+  ReplaySettings asked = settings();
+  asked.stop = stop.get_token();
+  asked.progress = [&](std::int64_t tokens) {
+    if (tokens >= 25) stop.request_stop();
+  };
+  ReplayReport report;
+  replay(engine, tree, prompt_of_length(engine, "", tree.prompt_tokens(), 1), asked, report);
+  EXPECT_FALSE(report.finished);
+  EXPECT_EQ(report.trees, 0);
+  EXPECT_GE(report.generated, 25);
+  EXPECT_LT(report.generated, reads_of(tree).generated);
+}
+
+TEST_F(ReplayTest, SaysWhatDoesNotFit) {
+  Engine engine = load(64);
+  EXPECT_NE(error_of([&] { require_context(engine, few_shot(100000, 1, 2)); }, ErrorKind::usage)
+                .find("few-shot with 1 branches: its longest branch has 100001 tokens"),
+            std::string::npos);
+  require_context(engine, few_shot(10, 1, 10));
+  ReplayReport report;
+  EXPECT_NE(error_of([&] {
+              replay(engine, few_shot(16, 1, 100), prompt_of_length(engine, "", 16, 1), settings(),
+                     report);
+            }).find("ended early (memory); give more --kv-tokens"),
+            std::string::npos);
+}
+
+TEST_F(ReplayTest, PromptsHaveTheLengthAskedFor) {
+  Engine engine = load();
+  const auto prompt = prompt_of_length(engine, "a text", 50, 7);
+  EXPECT_EQ(prompt.size(), 50u);
+  EXPECT_EQ(prompt, prompt_of_length(engine, "a text", 50, 7));
+  for (const TokenId token : prompt) EXPECT_LT(token, engine.vocab_size());
+  EXPECT_NE(prompt_of_length(engine, "", 50, 7), prompt_of_length(engine, "", 50, 8));
+}
+
+}  // namespace
+}  // namespace coppice::workload

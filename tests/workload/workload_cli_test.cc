@@ -1,0 +1,89 @@
+// coppice workload as a shell sees it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command_runs.h"
+#include "workload/templates.h"
+
+namespace coppice::testing {
+namespace {
+
+using nlohmann::json;
+
+class WorkloadCommand : public Cli {
+ protected:
+  std::string file(const json& contents) const {
+    std::ofstream(folder("templates.json")) << contents.dump();
+    return "'" + folder("templates.json") + "'";
+  }
+  json figures(const std::string& tail) const {
+    const Result r = run("workload " + tail + " --format json");
+    EXPECT_EQ(r.code, 0) << r.err;
+    return json::parse(r.out, nullptr, false);
+  }
+};
+
+TEST_F(WorkloadCommand, CountsWithoutAModel) {
+  const json one = small_template();
+  json incomplete = one;
+  incomplete["incompleted"] = true;
+  const std::string name = file({incomplete, one, one, one});
+  const json all = figures("reasoning " + name + " --count-only --plan radix");
+  EXPECT_EQ(all["trees"], 3);
+  EXPECT_EQ(all["incomplete"], 1);
+  EXPECT_EQ(all["counted"]["iterations"], 90);
+  EXPECT_EQ(all["counted"]["tokens"], 138);
+  EXPECT_EQ(all["plan"]["kv_tokens_read"], all["counted"]["kv_tokens_read_per_query"]);
+  EXPECT_FALSE(all.contains("engine"));
+  EXPECT_EQ(figures("reasoning " + name + " --count-only --trees 1")["counted"]["iterations"], 30);
+  EXPECT_EQ(figures("few-shot --count-only")["counted"]["kv_tokens_read_by_tree"], 3192000);
+  EXPECT_EQ(figures("few-shot --count-only")["counted"]["iterations"], 400);
+}
+
+TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
+  const std::string name = file(json::array({small_template()}));
+  const json r = figures("reasoning " + name + " --svg '" + folder("tree.svg") + "'");
+  EXPECT_EQ(r["engine"]["finished"], true);
+  EXPECT_EQ(r["engine"]["passes"], r["counted"]["iterations"]);
+  EXPECT_EQ(r["engine"]["tokens"], r["counted"]["tokens"]);
+  EXPECT_GT(r["engine"]["seconds"]["verify"], 0.0);
+  EXPECT_EQ(slurp(folder("tree.svg")).rfind("<svg", 0), 0u);
+  const json copies =
+      figures("few-shot --prompt-tokens 40 --branches 3 --iterations 9 --no-sharing");
+  EXPECT_EQ(copies["engine"]["sharing"], false);
+  EXPECT_EQ(copies["engine"]["tokens"], 24);
+  const json record = {{"Tree_Structure", {{0}, {0, 0}}},
+                       {"Records", {{{"prompt", "Once"}, {"Accept_length", {1, 3, 2}}}}}};
+  const json steps = figures("speculation " + file(record) + " --prompt-tokens 20");
+  EXPECT_EQ(steps["engine"]["passes"], 3);
+  EXPECT_EQ(steps["engine"]["tokens"], 6);
+  const Result text = run("workload few-shot --prompt-tokens 40 --branches 2 --iterations 4");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("KV by tree       132 tokens read, 47.6% less"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("  seconds "), std::string::npos) << text.out;
+}
+
+TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
+  expect_error("workload", 2, "name few-shot, reasoning or speculation");
+  expect_error("workload resoning", 2, "reasoning");
+  expect_error("workload reasoning", 2, "name the file of templates");
+  expect_error("workload reasoning /nowhere.json", 1, "/nowhere.json");
+  expect_error("workload few-shot --trees 3", 2, "--trees does nothing for workload few-shot");
+  expect_error("workload few-shot --new-tokens 3", 2, "--new-tokens does nothing");
+  expect_error("workload few-shot --plan best", 2, "--plan");
+  expect_error("workload few-shot --branches 0", 2, "--branches 0");
+  expect_error("workload few-shot --branches 2000 --iterations 3", 2, "2000 branches side by side");
+  expect_error("workload few-shot", 2, "--shrink");  // the shipped target's context is 512
+  expect_error("workload few-shot --shrink 10 --svg /nowhere/at/all.svg", 1, "/nowhere/at");
+  const std::string name = file(json::array({small_template()}));
+  expect_error("workload speculation " + name, 1, "a list of templates is for reasoning");
+  expect_error("workload reasoning " + name + " --branches 3", 2, "--branches does nothing");
+  json damaged = small_template();
+  damaged["data"]["4"]["value"] = 3;
+  expect_error("workload reasoning " + file(json::array({damaged})), 1, "template 0: node 4");
+  expect_error("workload reasoning " + file(json::array()), 1, "no complete template");
+}
+
+}  // namespace
+}  // namespace coppice::testing
