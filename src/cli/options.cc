@@ -259,11 +259,15 @@ void tell_of_plain(const po::variables_map& values, const EngineOptions& engine)
     without_effect += cat(i == 0 ? "" : i + 1 < names.size() ? ", " : " and ", names[i]);
   }
   if (!names.empty()) without_effect += names.size() == 1 ? " has no effect" : " have no effect";
-  if (!asked && !refused) {
+  const bool given = values.count("target") == 0 || values.count("draft") != 0;
+  if (!asked && !given) {
     tell(cat("no draft model was given: plain decoding (--draft DIR speeds it up)",
              names.empty() ? "" : "; ", without_effect));
   } else if (!names.empty()) {
-    tell(cat(without_effect, " with ", asked ? "--policy none" : "--draft none"));
+    const char* const why = asked     ? " with --policy none"
+                            : refused ? " with --draft none"
+                                      : ", as no text is to be speculated on";
+    tell(without_effect + why);
   }
 }
 

@@ -154,6 +154,11 @@ TEST_F(OptionWords, OptionsWithoutEffectAreNamed) {
   const Result batch = run("generate --device cpu -n 2 --batch '" + folder("prompts") + "' " +
                            tiny + "--draft none --tree-size 8");
   EXPECT_EQ(batch.err, "coppice: --tree-size has no effect with --draft none\n");
+  std::ofstream(folder("prompts")) << R"({"tokens": [1, 2], "policy": "none"})" << '\n';
+  const std::string lines = "generate --device cpu -n 2 --batch '" + folder("prompts") + "' ";
+  EXPECT_EQ(run(lines).err, "");
+  EXPECT_EQ(run(lines + "--tree-size 8").err,
+            "coppice: --tree-size has no effect, as no text is to be speculated on\n");
 }
 
 TEST_F(OptionWords, NumbersTooLargeAreToldTheLimit) {
