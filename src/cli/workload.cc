@@ -1,5 +1,5 @@
 // Replays trees of texts: few-shot prompts, steps of reasoning, recorded speculation.
-#include <cmath>
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/workload_output.h"
+#include "cli/workload_prompts.h"
 #include "engine/access.h"
 #include "engine/loading.h"
 #include "workload/branch.h"
@@ -39,11 +40,38 @@ struct Job {
   std::size_t size() const { return speculates() ? records.size() : trees.size(); }
 };
 
-void refuse_options(const po::variables_map& values, const std::string& kind,
-                    std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (values.count(name) == 0 || values[name].defaulted()) continue;
-    throw_usage(cat("--", name, " does nothing for workload ", kind, "; leave it out"));
+/// Which kinds take an option that not all take.
+struct Takers {
+  const char* option;
+  std::vector<std::string> kinds;
+};
+const std::vector<std::string> tree_kinds = {"few-shot", "reasoning", "speculation"};
+const std::vector<std::string> prompt_kinds = {"toolbench", "loogle"};
+
+void check_options(const po::variables_map& values, const std::string& kind) {
+  const std::vector<std::string> branching = {"few-shot", "reasoning"},
+                                 drafting = {"few-shot", "reasoning", "toolbench", "loogle"};
+  const std::vector<Takers> takers = {{"trees", {"reasoning", "speculation"}},
+                                      {"branches", {"few-shot"}},
+                                      {"iterations", {"few-shot"}},
+                                      {"new-tokens", {"speculation", "toolbench", "loogle"}},
+                                      {"shrink", branching},
+                                      {"no-sharing", branching},
+                                      {"plan", branching},
+                                      {"policy", drafting},
+                                      {"tree-size", drafting},
+                                      {"svg", tree_kinds},
+                                      {"groups", prompt_kinds},
+                                      {"group-prompts", prompt_kinds},
+                                      {"parallel", prompt_kinds},
+                                      {"output", prompt_kinds},
+                                      {"file", tree_kinds}};
+  for (const auto& [option, kinds] : takers) {
+    if (values.count(option) == 0 || values[option].defaulted()) continue;
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+    const bool file = std::string(option) == "file";
+    throw_usage(cat(file ? "FILE" : cat("--", option), " does nothing for workload ", kind,
+                    "; leave it out"));
   }
 }
 
@@ -80,7 +108,6 @@ void read_reasoning_job(const po::variables_map& values, Job& job) {
 }
 
 void read_few_shot_job(const po::variables_map& values, Job& job) {
-  refuse_options(values, job.kind, {"trees"});
   constexpr std::uintmax_t largest = std::uintmax_t{64} << 20;
   job.trees.push_back(workload::few_shot(prompt_tokens(values, 4000),
                                          count_in(values, "branches", 1),
@@ -89,7 +116,6 @@ void read_few_shot_job(const po::variables_map& values, Job& job) {
 }
 
 void read_speculation_job(const po::variables_map& values, Job& job) {
-  refuse_options(values, job.kind, {"shrink", "no-sharing", "plan", "policy", "tree-size"});
   workload::SpeculationFile file = workload::read_speculation(job.file);
   job.shape = std::move(file.tree);
   job.records = std::move(file.records);
@@ -105,21 +131,13 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   }
 }
 
-Job read_job(const po::variables_map& values) {
+Job read_job(const po::variables_map& values, const std::string& kind) {
   Job job;
-  job.kind = text_in(values, "kind");
+  job.kind = kind;
   job.file = text_in(values, "file");
-  if (job.kind.empty()) {
-    throw_usage("workload: name few-shot, reasoning or speculation (see --help)");
+  if (kind != "few-shot" && job.file.empty()) {
+    throw_usage(cat("workload ", kind, ": name the file of templates (see --help)"));
   }
-  choice_in("workload", job.kind, {"few-shot", "reasoning", "speculation"});
-  if (job.kind != "few-shot") {
-    refuse_options(values, job.kind, {"branches", "iterations"});
-    if (job.file.empty()) {
-      throw_usage(cat("workload ", job.kind, ": name the file of templates (see --help)"));
-    }
-  }
-  if (!job.speculates()) refuse_options(values, job.kind, {"new-tokens"});
   if (job.speculates()) {
     read_speculation_job(values, job);
     return job;
@@ -212,9 +230,10 @@ po::options_description workload_options() {
       "the first N complete templates, or records")(
       "prompt-tokens",
       po::value<std::int32_t>()->default_value(0, "the template's")->value_name("N"),
-      "length of the prompt; few-shot: 4000, speculation: 1016")(
-      "branches", po::value<std::int32_t>()->default_value(20)->value_name("N"),
-      "few-shot: texts behind the prompt")(
+      "length of the prompt; few-shot: 4000, speculation: 1016, toolbench, loogle: 1835 and 23474 "
+      "in "
+      "the mean")("branches", po::value<std::int32_t>()->default_value(20)->value_name("N"),
+                  "few-shot: texts behind the prompt")(
       "iterations", po::value<std::int32_t>()->default_value(400)->value_name("N"),
       "few-shot: passes, the prompt's among them")(
       "new-tokens", po::value<std::int32_t>()->default_value(0, "the record's")->value_name("N"),
@@ -230,47 +249,13 @@ po::options_description workload_options() {
   return d;
 }
 
-}  // namespace
-
-int workload(const std::vector<std::string>& arguments) {
-  po::options_description output("Output"), all, hidden;
-  output.add_options()("format",
-                       po::value<std::string>()->default_value("text")->value_name("text|json"),
-                       "json is one object")(
-      "svg", po::value<std::string>()->value_name("FILE"),
-      "the first tree in motion as a figure: its nodes over iterations, live and pruned");
-  const UsualValues usual = {.temperature = 1.0, .seed = "0", .policy = "none"};
-  all.add(workload_options()).add(output).add(sampling_options(usual)).add(drafting_options(usual));
-  all.add(model_options());
-  hidden.add_options()("kind", po::value<std::string>())("file", po::value<std::string>());
-  po::positional_options_description positional;
-  positional.add("kind", 1).add("file", 1);
-  po::variables_map values;
-  if (!parse(
-          arguments, all,
-          "coppice workload KIND [FILE]: replay trees of texts, as DeFT's benchmarks have them\n\n"
-          "  coppice workload few-shot --branches 30      one prompt, many texts behind it\n"
-          "  coppice workload reasoning sorting.json      templates of tree search\n"
-          "  coppice workload speculation medusa.json     a token tree, accepted lengths forced\n"
-          "\n"
-          "Lengths, forks and prunes are the template's, tokens are sampled. Prints iterations,\n"
-          "KV tokens that attention reads (counted: query by query, and each node once), and\n"
-          "what the engine took: seconds by part and peak KV.\n",
-          values, hidden, positional)) {
-    return 0;
-  }
+int replay_workload(const po::variables_map& values, const std::string& kind) {
   const bool json = wants_json(values), count_only = values.count("count-only") != 0;
-  if (values.count("seed") == 0) {
-    values.insert({"seed", po::variable_value(boost::any(std::string("0")), false)});
-  }
-  if (values["policy"].defaulted()) {
-    values.at("policy").value() = std::string("none");
-  }
   const GenerateOptions options = generate_options(values);
   options.validate();
   const std::string svg = text_in(values, "svg");
   if (!svg.empty()) require_writable(svg);
-  const Job job = read_job(values);
+  const Job job = read_job(values, kind);
 
   WorkloadFigures figures;
   figures.kind = job.kind;
@@ -306,6 +291,61 @@ int workload(const std::vector<std::string>& arguments) {
   }
   write_out(json ? workload_json(figures) : workload_text(figures));
   return figures.replay && !figures.replay->finished ? interrupted_exit : 0;
+}
+
+}  // namespace
+
+int workload(const std::vector<std::string>& arguments) {
+  po::options_description output("Output"), all, hidden;
+  output.add_options()("format",
+                       po::value<std::string>()->default_value("text")->value_name("text|json"),
+                       "json is one object")(
+      "svg", po::value<std::string>()->value_name("FILE"),
+      "the first tree in motion as a figure: its nodes over iterations, live and pruned");
+  const UsualValues usual = {.temperature = 1.0, .seed = "0", .policy = "none"};
+  all.add(workload_options())
+      .add(shared_prompt_options())
+      .add(output)
+      .add(sampling_options(usual))
+      .add(drafting_options(usual));
+  all.add(model_options());
+  hidden.add_options()("kind", po::value<std::string>())("file", po::value<std::string>());
+  po::positional_options_description positional;
+  positional.add("kind", 1).add("file", 1);
+  po::variables_map values;
+  if (!parse(
+          arguments, all,
+          "coppice workload KIND [FILE]: replay trees of texts, as DeFT's benchmarks have them\n\n"
+          "  coppice workload few-shot --branches 30      one prompt, many texts behind it\n"
+          "  coppice workload reasoning sorting.json      templates of tree search\n"
+          "  coppice workload speculation medusa.json     a token tree, accepted lengths forced\n"
+          "  coppice workload toolbench --groups 20       prompts that share what they begin with\n"
+          "  coppice workload loogle --output batch.jsonl --count-only\n"
+          "\n"
+          "Lengths, forks and prunes are the template's, tokens are sampled. Prints iterations,\n"
+          "KV tokens that attention reads (counted: query by query, and each node once), and\n"
+          "what the engine took: seconds by part and peak KV. Of prompts, random tokens with the\n"
+          "lengths and shares of those sets, it prints how many were computed, and how many "
+          "differ.\n",
+          values, hidden, positional)) {
+    return 0;
+  }
+  const std::string kind = text_in(values, "kind");
+  std::vector<std::string> kinds = tree_kinds;
+  kinds.insert(kinds.end(), prompt_kinds.begin(), prompt_kinds.end());
+  if (kind.empty()) {
+    throw_usage(
+        "workload: name few-shot, reasoning, speculation, toolbench or loogle (see --help)");
+  }
+  choice_in("workload", kind, kinds);
+  check_options(values, kind);
+  if (values.count("seed") == 0) {
+    values.insert({"seed", po::variable_value(boost::any(std::string("0")), false)});
+  }
+  if (values["policy"].defaulted()) values.at("policy").value() = std::string("none");
+  const bool prompts =
+      std::find(prompt_kinds.begin(), prompt_kinds.end(), kind) != prompt_kinds.end();
+  return prompts ? answer_shared_prompts(values, kind) : replay_workload(values, kind);
 }
 
 }  // namespace coppice::cli

@@ -60,17 +60,50 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   EXPECT_EQ(steps["engine"]["tokens"], 6);
   const Result text = run("workload few-shot --prompt-tokens 40 --branches 2 --iterations 4");
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_NE(text.out.find("KV by tree       132 tokens read, 47.6% less"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("KV by tree       132 tokens read, 47.6% less"), std::string::npos)
+      << text.out;
   EXPECT_NE(text.out.find("  seconds "), std::string::npos) << text.out;
 }
 
+TEST_F(WorkloadCommand, AnswersPromptsThatShare) {
+  const std::string batch = folder("batch.jsonl");
+  const json r = figures(
+      "toolbench --prompt-tokens 120 --groups 3 --group-prompts 4 --new-tokens 5 --parallel 4 "
+      "--output '" +
+      batch + "'");
+  EXPECT_EQ(r["prompts"], 12);
+  EXPECT_EQ(r["engine"]["texts"], 12);
+  EXPECT_EQ(r["engine"]["tokens"], 60);
+  EXPECT_EQ(r["engine"]["prompt_tokens"], r["prompt_tokens"]);
+  EXPECT_LT(r["distinct_tokens"], r["prompt_tokens"]);
+  EXPECT_GE(r["engine"]["computed_tokens"], r["distinct_tokens"]);
+  EXPECT_LE(r["engine"]["computed_tokens"], r["prompt_tokens"]);
+  std::istringstream lines(slurp(batch));
+  std::int64_t tokens = 0;
+  for (std::string line; std::getline(lines, line);) {
+    tokens += std::ssize(json::parse(line)["tokens"]);
+  }
+  EXPECT_EQ(tokens, r["prompt_tokens"]);
+  const Result written = run("generate --policy none --batch '" + batch + "'");
+  EXPECT_EQ(written.code, 0) << written.err;
+  EXPECT_EQ(std::count(written.out.begin(), written.out.end(), '\n'), 12);
+  const Result count = run("workload loogle --groups 2 --group-prompts 2 --count-only");
+  EXPECT_EQ(count.code, 0) << count.err;
+  EXPECT_NE(count.out.find("a prompt"), std::string::npos) << count.out;
+}
+
 TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
-  expect_error("workload", 2, "name few-shot, reasoning or speculation");
+  expect_error("workload", 2, "name few-shot, reasoning, speculation, toolbench or loogle");
   expect_error("workload resoning", 2, "reasoning");
   expect_error("workload reasoning", 2, "name the file of templates");
   expect_error("workload reasoning /nowhere.json", 1, "/nowhere.json");
   expect_error("workload few-shot --trees 3", 2, "--trees does nothing for workload few-shot");
   expect_error("workload few-shot --new-tokens 3", 2, "--new-tokens does nothing");
+  expect_error("workload toolbench some.json", 2, "FILE does nothing for workload toolbench");
+  expect_error("workload toolbench --svg x.svg", 2, "--svg does nothing");
+  expect_error("workload toolbench --prompt-tokens 5", 2, "too short");
+  expect_error("workload loogle --groups 1 --group-prompts 1", 2, "--prompt-tokens");
+  expect_error("workload few-shot --groups 2", 2, "--groups does nothing");
   expect_error("workload few-shot --plan best", 2, "--plan");
   expect_error("workload few-shot --branches 0", 2, "--branches 0");
   expect_error("workload few-shot --branches 2000 --iterations 3", 2, "2000 branches side by side");

@@ -1,0 +1,201 @@
+#include "cli/workload_prompts.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/stopwatch.h"
+#include "cli/generation_text.h"
+#include "cli/terminal.h"
+#include "engine/access.h"
+#include "engine/loading.h"
+#include "models/config.h"
+#include "workload/shared_prompts.h"
+
+namespace coppice::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using workload::SharedPrompts;
+
+struct Answers {
+  std::size_t texts = 0;
+  std::int64_t tokens = 0, prompt_tokens = 0, cached_tokens = 0;
+  std::int32_t preemptions = 0;
+  double prefill = 0.0, total = 0.0;
+  bool finished = true;
+
+  std::int64_t computed() const { return prompt_tokens - cached_tokens; }
+};
+
+std::int64_t longest_of(const SharedPrompts& set) {
+  std::size_t longest = 0;
+  for (const auto& prompt : set.prompts) longest = std::max(longest, prompt.size());
+  return static_cast<std::int64_t>(longest);
+}
+
+Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& options) {
+  std::vector<Request> requests(set.prompts.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].tokens = set.prompts[i];
+    requests[i].options = options;
+    requests[i].options.stream += i;
+  }
+  const InterruptWatch interrupts;
+  ProgressLine progress(true);
+  std::size_t ended = 0;
+  const double start = now_seconds();
+  const auto outcomes = engine.generate(
+      requests,
+      [&](std::size_t, Outcome&) {
+        progress.show("answering",
+                      static_cast<double>(++ended) / static_cast<double>(requests.size()));
+      },
+      interrupts.token());
+  Answers answers;
+  answers.total = now_seconds() - start;
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    const Generation& text = outcome.samples.front();
+    if (text.finish_reason == FinishReason::cancelled) {
+      answers.finished = false;
+      continue;
+    }
+    const Statistics& s = text.statistics;
+    ++answers.texts;
+    answers.tokens += std::ssize(text.tokens);
+    answers.prompt_tokens += s.prompt_tokens;
+    answers.cached_tokens += s.cached_tokens;
+    answers.preemptions += s.preemptions;
+    answers.prefill += s.seconds.prefill;
+  }
+  return answers;
+}
+
+std::string as_batch(const SharedPrompts& set, const GenerateOptions& options) {
+  std::string lines;
+  for (const auto& prompt : set.prompts) {
+    lines += json_line(
+        {{"tokens", prompt}, {"max_new_tokens", options.max_new_tokens}, {"ignore_eos", true}});
+  }
+  return lines;
+}
+
+double ratio(std::int64_t of, std::int64_t to) {
+  return static_cast<double>(of) / static_cast<double>(std::max<std::int64_t>(1, to));
+}
+
+std::string as_text(const std::string& kind, const SharedPrompts& set,
+                    const std::optional<Answers>& answers, std::int64_t kv_tokens) {
+  const auto line = [](const char* name, const char* format, auto... values) {
+    char value[160];
+    std::snprintf(value, sizeof value, format, values...);
+    return table_line(name, value);
+  };
+  std::string text = cat(kind, ": ", set.prompts.size(), " prompts, shuffled\n");
+  text += line("prompt tokens", "%lld, %.1f a prompt", static_cast<long long>(set.prompt_tokens),
+               ratio(set.prompt_tokens, std::ssize(set.prompts)));
+  text += line("distinct tokens", "%lld", static_cast<long long>(set.distinct_tokens));
+  if (!answers) return text;
+  text += cat("engine", answers->finished ? "" : ", stopped before the end", "\n");
+  text += line("answers", "%zu, of %lld tokens in all", answers->texts,
+               static_cast<long long>(answers->tokens));
+  text += line("computed", "%lld of the prompts' tokens, %.3f of the distinct ones",
+               static_cast<long long>(answers->computed()),
+               ratio(answers->computed(), set.distinct_tokens));
+  text += line("KV slots", "%lld", static_cast<long long>(kv_tokens));
+  if (answers->preemptions > 0) text += line("preemptions", "%d", answers->preemptions);
+  return text +
+         line("seconds", "%.3f, of passes over prompts %.3f", answers->total, answers->prefill);
+}
+
+std::string as_json(const std::string& kind, const SharedPrompts& set,
+                    const std::optional<Answers>& answers, std::int64_t kv_tokens) {
+  Json json = {{"kind", kind},
+               {"prompts", set.prompts.size()},
+               {"prompt_tokens", set.prompt_tokens},
+               {"distinct_tokens", set.distinct_tokens}};
+  if (answers) {
+    json["engine"] = {{"finished", answers->finished},
+                      {"texts", answers->texts},
+                      {"tokens", answers->tokens},
+                      {"prompt_tokens", answers->prompt_tokens},
+                      {"cached_tokens", answers->cached_tokens},
+                      {"computed_tokens", answers->computed()},
+                      {"computed_over_distinct", ratio(answers->computed(), set.distinct_tokens)},
+                      {"kv_tokens", kv_tokens},
+                      {"preemptions", answers->preemptions},
+                      {"seconds", {{"prefill", answers->prefill}, {"total", answers->total}}}};
+  }
+  return json_line(json);
+}
+
+}  // namespace
+
+po::options_description shared_prompt_options() {
+  po::options_description d("Prompts (toolbench, loogle)");
+  d.add_options()("groups", po::value<std::int32_t>()->default_value(8)->value_name("N"),
+                  "tools, or documents")(
+      "group-prompts", po::value<std::int32_t>()->default_value(8)->value_name("N"),
+      "prompts of each")("parallel", po::value<std::int32_t>()->default_value(16)->value_name("N"),
+                         "prompts that are answered side by side at most")(
+      "output", po::value<std::string>()->value_name("FILE"),
+      "write the prompts as token ids, too, as generate --batch takes them");
+  return d;
+}
+
+int answer_shared_prompts(const po::variables_map& values, const std::string& kind) {
+  const bool json = wants_json(values), count_only = values.count("count-only") != 0;
+  GenerateOptions options = generate_options(values);
+  const std::int32_t asked = count_in(values, "new-tokens", 0);
+  options.max_new_tokens = asked > 0 ? asked : 16;
+  options.ignore_eos = true;
+  options.validate();
+  workload::SharingStatistics statistics =
+      kind == "toolbench" ? workload::toolbench() : workload::loogle();
+  if (const std::int32_t mean = count_in(values, "prompt-tokens", 0); mean > 0) {
+    statistics.mean_tokens = mean;
+  }
+  EngineOptions engine_request = engine_options(values, options.speculation);
+  const std::int64_t vocab_size = read_config(engine_request.target).vocab_size;
+  const SharedPrompts set =
+      workload::shared_prompts(statistics, count_in(values, "groups", 1),
+                               count_in(values, "group-prompts", 1), vocab_size, options.seed);
+  if (const std::string output = text_in(values, "output"); !output.empty()) {
+    write_file(output, as_batch(set, options));
+  }
+  std::optional<Answers> answers;
+  if (!count_only) {
+    const auto texts = static_cast<std::int32_t>(std::min<std::int64_t>(
+        count_in(values, "parallel", 1, most_sequences), std::ssize(set.prompts)));
+    engine_request.max_sequences = texts;
+    if (engine_request.kv_tokens == 0) {  // so that all fits
+      const std::int64_t answered = std::ssize(set.prompts) * options.max_new_tokens;
+      const std::int64_t all = set.distinct_tokens + answered + longest_of(set);
+      engine_request.kv_tokens = static_cast<std::int32_t>(
+          std::min<std::int64_t>(all + all / 20 + 64 * texts, std::int64_t{1} << 30) / 16 * 16 +
+          16);
+    }
+    ProgressLine loading(true);
+    engine_request.progress = [&](const LoadEvent& event) { loading.show(event); };
+    Engine engine = Engine::load(engine_request);
+    loading.clear();
+    if (const std::int64_t longest = longest_of(set) + options.max_new_tokens;
+        longest > engine.context_length()) {
+      throw_usage(cat("workload ", kind, ": the longest prompt and its answer have ", longest,
+                      " tokens, more than the target's context of ", engine.context_length(),
+                      "; ask for shorter ones with --prompt-tokens"));
+    }
+    answers = answer(engine, set, options);
+    engine_request.kv_tokens = EngineAccess(engine).target().pool->layout().slots();
+  }
+  write_out((json ? as_json : as_text)(kind, set, answers, engine_request.kv_tokens));
+  return answers && !answers->finished ? interrupted_exit : 0;
+}
+
+}  // namespace coppice::cli
