@@ -3,6 +3,21 @@
 #include <utility>
 
 namespace coppice::workload {
+namespace {
+
+// What a text is given so that it goes on behind its last token: nothing, or that token once more.
+template <typename Text>
+std::vector<TokenId> behind(Text& text) {
+  if constexpr (requires { text.truncate(0); }) {
+    const TokenId last = text.tokens().back();
+    text.truncate(static_cast<std::int32_t>(text.tokens().size()) - 1);
+    return {last};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace
 
 Branch::Branch(Engine& engine, std::vector<TokenId> prompt)
     : text_(engine.new_sequence()), given_(std::move(prompt)) {}
@@ -18,11 +33,7 @@ Branch Branch::copy(Engine& engine, std::int32_t /*mark*/) const {
 
 void Branch::ask(Request& request) {
   request.sequence = &text_;
-  if (given_.empty()) {
-    const auto tokens = text_.tokens();
-    given_ = {tokens.back()};
-    text_.truncate(static_cast<std::int32_t>(tokens.size()) - 1);
-  }
+  if (given_.empty()) given_ = behind(text_);
   request.tokens = std::exchange(given_, {});
 }
 
