@@ -14,7 +14,8 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
-#include "study/grid/cell.h"
+#include "kernels/cpu/workers.h"
+#include "study/grid/grid.h"
 
 namespace coppice::cli {
 namespace {
@@ -150,14 +151,13 @@ int replay(const std::vector<std::string>& arguments) {
   }
   ProgressLine progress(true);
   const InterruptWatch interrupts;
-  cpu::Workers workers(cpu::usable_threads());
   std::vector<study::ReplayRow> rows;
   std::vector<std::string> refused;  // each reason once
   for (std::size_t i = 0; i < requests.size() && !InterruptWatch::interrupted(); ++i) {
     progress.show("replaying", static_cast<double>(i) / static_cast<double>(requests.size()));
     try {
-      rows.push_back(
-          study::replay_all(recording, requests[i], seeds, InterruptWatch::interrupted, &workers));
+      rows.push_back(study::replay_all(recording, requests[i], seeds, InterruptWatch::interrupted,
+                                       cpu::usable_threads()));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       // Of several combinations some may be refused; the rest stands.

@@ -7,8 +7,7 @@
 #include "base/error.h"
 #include "cli/option_values.h"
 #include "engine/check_speculation.h"
-#include "study/grid/cell.h"
-#include "study/grid/settings.h"
+#include "study/grid/grid.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::cli {
@@ -76,9 +75,6 @@ po::options_description study_options() {
       "trace", po::value<std::string>()->value_name("FILE"),
       "also write every node of every tree, for numpy (src/study/README.md says how it is read); "
       "begins with its study")(
-      "jobs", po::value<std::int32_t>()->default_value(1)->value_name("N"),
-      "prompts at the same time on the CPU, each with its own models and, if --threads is not "
-      "given, one thread; speeds then compare within the study only")(
       "progress", po::value<double>()->default_value(30.0, "30")->value_name("SECONDS"),
       "between lines of progress where standard error is no terminal; 0: none")(
       "format", po::value<std::string>()->default_value("text")->value_name("text|latex|csv"),
@@ -124,7 +120,7 @@ po::options_description study_policy_options() {
 }
 
 StudyCommand study_command(const po::variables_map& values) {
-  constexpr std::int32_t most_jobs = 256, most_rounds = 1000;
+  constexpr std::int32_t most_rounds = 1000;
   StudyCommand command;
   study::StudyRequest& request = command.request;
   command.out = text_in(values, "out");
@@ -141,7 +137,6 @@ StudyCommand study_command(const po::variables_map& values) {
   command.notes = std::move(grid.notes);
   request.prompt_tokens = count_in(values, "prompt-tokens", 0);
   request.rounds = count_in(values, "rounds", 1, most_rounds);
-  request.jobs = count_in(values, "jobs", 1, most_jobs);
   const std::int32_t limit = count_in(values, "limit", 0);
   const auto all_prompts = study::read_prompts(request.prompts_file);
   request.prompts = study::spread(all_prompts, limit);

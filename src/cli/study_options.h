@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "study/grid/settings.h"
+#include "study/grid/grid.h"
 
 namespace coppice::cli {
 

@@ -63,10 +63,6 @@ std::string notes_text(const study::StudyOutcome& outcome) {
             " texts ended early because the context or the KV memory was full; cut prompts with "
             "--prompt-tokens, or raise --kv-tokens.\n");
   }
-  if (fixed("jobs") != "1") {
-    text += cat(fixed("jobs"),
-                " jobs at once: times compare within this table, not with runs of one job.\n");
-  }
   return text;
 }
 

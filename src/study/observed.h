@@ -1,4 +1,4 @@
-// An engine's step observer, for a while.
+// What an engine does, step by step, and what its texts brought.
 #pragma once
 
 #include <utility>
@@ -6,6 +6,39 @@
 #include "engine/access.h"
 
 namespace coppice::study {
+
+/// What texts brought, prefill left out.
+struct Trial {
+  double tokens = 0.0, seconds = 0.0;
+  double steps = 0.0, judged = 0.0;  ///< judged: tokens judged good, bonus tokens included
+  double drafted = 0.0;              ///< draft tokens
+  double draft_seconds = 0.0, verify_seconds = 0.0;
+
+  static Trial of(const Statistics& s) {
+    const auto steps = static_cast<double>(s.steps);
+    const double seconds = s.seconds.total - s.seconds.load - s.seconds.prefill;
+    return {s.decode_tokens_per_second * seconds,
+            seconds,
+            steps,
+            s.accepted_length * steps,
+            s.tree_size_mean * steps,
+            s.seconds.draft,
+            s.seconds.verify};
+  }
+  Trial& operator+=(const Trial& other) {
+    tokens += other.tokens;
+    seconds += other.seconds;
+    steps += other.steps;
+    judged += other.judged;
+    drafted += other.drafted;
+    draft_seconds += other.draft_seconds;
+    verify_seconds += other.verify_seconds;
+    return *this;
+  }
+  double tokens_per_second() const { return seconds > 0.0 ? tokens / seconds : 0.0; }
+  double accepted_length() const { return steps > 0.0 ? judged / steps : 1.0; }
+  double tree_size() const { return steps > 0.0 ? drafted / steps : 0.0; }
+};
 
 /// Watches every step of `engine` while it lives, then puts the former observer back.
 class Observed {

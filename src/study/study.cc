@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/access.h"
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
 #include "study/prompts/prompts.h"
@@ -15,24 +14,14 @@
 namespace coppice::study {
 namespace {
 
-std::vector<Engine> load_engines(const StudyRequest& request, const StudyFolder& folder,
-                                 const StudyHooks& hooks) {
+Engine load_engine(const StudyRequest& request, const StudyFolder& folder,
+                   const StudyHooks& hooks) {
   EngineOptions options = request.engine;
   if (options.cost_table.empty()) options.cost_table = folder.file(costs_name);
-  // Several jobs share the cores.
-  if (request.jobs > 1 && options.threads == 0) options.threads = 1;
   options.progress = [&](const LoadEvent& event) {
     if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
   };
-  std::vector<Engine> engines;
-  const auto prompts = static_cast<std::int32_t>(request.prompts.size());
-  for (std::int32_t job = 0; job < std::min(request.jobs, prompts); ++job) {
-    engines.push_back(Engine::load(options));
-    if (request.jobs > 1 && !EngineAccess(engines[0]).device().shares_host_memory()) {
-      throw_usage("--jobs: several jobs need a CPU each; a GPU runs one (--jobs 1)");
-    }
-  }
-  return engines;
+  return Engine::load(options);
 }
 
 // Times of two devices must not meet in one table ("auto" may mean another one today).
@@ -44,19 +33,17 @@ void check_device(const Results& results, const Provenance& now) {
   }
 }
 
-void check_trace_name(const StudyRequest& request, const std::filesystem::path& out) {
+/// A trace has all texts of the study that are there already, and no other study's. It is none of
+/// the study's own files.
+void open_trace(const StudyRequest& request, const StudyFolder& folder, const StudyFile& file,
+                const Results& results, std::optional<TraceWriter>& trace) {
   std::error_code ignored;
-  const std::filesystem::path &trace = request.trace, &table = request.engine.cost_table;
-  const bool costs = !table.empty() && std::filesystem::weakly_canonical(trace, ignored) ==
-                                           std::filesystem::weakly_canonical(table, ignored);
-  if (!costs && !is_of_a_study(out, trace)) return;
-  throw_usage(cat("--trace ", quote(trace.string()), ": the study keeps its ",
-                  costs ? "costs" : "own files", " there; name another file"));
-}
-
-/// A trace has all texts of the study that are there already, and no other study's.
-void open_trace(const StudyRequest& request, const StudyFile& file, const Results& results,
-                std::optional<TraceWriter>& trace) {
+  const auto home = std::filesystem::weakly_canonical(folder.path(), ignored);
+  const auto place = std::filesystem::weakly_canonical(request.trace, ignored);
+  if (std::ranges::mismatch(home, place).in1 == home.end()) {
+    throw_usage(cat("--trace ", quote(request.trace.string()),
+                    ": the study keeps its own files in that folder; name a file elsewhere"));
+  }
   trace.emplace(request.trace, [&](const TracedNames& there) {
     const auto refuse = [&](const std::string& why) {
       throw_usage(cat("--trace ", quote(request.trace.string()), ": ", why,
@@ -80,7 +67,6 @@ void open_trace(const StudyRequest& request, const StudyFile& file, const Result
 StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& out,
                      const StudyHooks& hooks) {
   StudyFolder folder(out);
-  if (!request.trace.empty()) check_trace_name(request, out);
   StudyFile file = study_file_of(request);
   folder.settle(file);
   write_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
@@ -88,23 +74,23 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   Results results(folder.file(results_name), file.plan, Access::append);
   StudyWork work;
   std::optional<TraceWriter> trace;
-  if (!request.trace.empty()) open_trace(request, file, results, trace);
+  if (!request.trace.empty()) open_trace(request, folder, file, results, trace);
   if (trace) work.trace = &*trace;
   StudyOutcome unfinished;
   unfinished.continued = folder.continued();
   CellAcceptance acceptance(request, folder.file(acceptance_name));
   if (texts_left(results) > 0) {
-    std::vector<Engine> engines = load_engines(request, folder, hooks);
+    Engine engine = load_engine(request, folder, hooks);
     PromptUse use;
     use.most = request.prompt_tokens;
-    work.prompts = to_turns(engines.front(), request.prompts_file, request.prompts, use);
-    file.runs.push_back(provenance_of(engines.front(), request.command, request.jobs));
+    work.prompts = to_turns(engine, request.prompts_file, request.prompts, use);
+    file.runs.push_back(provenance_of(engine, request.command));
     check_device(results, file.runs.back());
-    if (!acceptance.give(engines.front(), hooks)) return unfinished;
+    if (!acceptance.give(engine, hooks)) return unfinished;
     work.requests = acceptance.requests();
     work.run = file.runs.back().id;
     folder.write(file);
-    if (!run_study(engines, work, results, hooks)) return unfinished;
+    if (!run_study(engine, work, results, hooks)) return unfinished;
   }
   acceptance.add_notes(file.notes);
   folder.write(file);

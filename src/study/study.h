@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "study/grid/agreement.h"
-#include "study/grid/settings.h"
+#include "study/grid/grid.h"
 #include "study/grid/study_file.h"
 #include "study/report/summary.h"
 #include "study/statistics.h"

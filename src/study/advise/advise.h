@@ -10,7 +10,7 @@
 
 #include "coppice.h"
 #include "engine/policy_options.h"
-#include "study/trial.h"
+#include "study/observed.h"
 
 namespace coppice::study {
 

@@ -13,7 +13,7 @@
 #include "models/sequence_state.h"
 #include "study/audit/audit.h"
 #include "study/audit/goodness_of_fit.h"
-#include "study/trial.h"
+#include "study/observed.h"
 
 namespace coppice::study {
 

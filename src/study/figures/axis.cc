@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "study/figures/style.h"
+#include "study/figures/svg.h"
 #include "study/figures/text.h"
 
 namespace coppice::study {

@@ -217,7 +217,7 @@ void draw_interval(Svg& svg, const Line& line, const Spot& spot, const Axis& y) 
   }
 }
 
-void draw_joined(Svg& svg, const Line& line, bool over_tiles) {
+void draw_joined(Svg& svg, const Line& line) {
   for (const auto& run : line.runs) {
     std::vector<Xy> points;
     for (const Spot& spot : run) points.push_back(spot.at);
@@ -226,7 +226,6 @@ void draw_joined(Svg& svg, const Line& line, bool over_tiles) {
       points = {{points[0].x - 8, points[0].y}, {points[0].x + 8, points[0].y}};
     }
     if (points.size() < 2) continue;
-    if (over_tiles) svg.polyline(points, {paper, 4});  // a rim, to be seen on any of them
     svg.polyline(points, {line.style.colour, line_width, line.style.dash});
   }
 }
@@ -248,12 +247,12 @@ void draw_markers(Svg& svg, const Line& line, const Axis& x, const Axis& y) {
 
 }  // namespace
 
-std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns, double side) {
+std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns) {
   std::vector<Tile> tiles;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) continue;
     const auto column = static_cast<double>(i % columns), row = static_cast<double>(i / columns);
-    tiles.push_back({side * column, side * (column + 1), side * row, side * (row + 1), values[i]});
+    tiles.push_back({column, column + 1, row, row + 1, values[i]});
     tiles.back().tooltip = compact_number(values[i]);
   }
   return tiles;
@@ -297,7 +296,7 @@ std::string to_svg(const Chart& chart) {
   for (const Line& line : lines) {
     line.for_each_spot([&](const Spot& spot) { draw_interval(svg, line, spot, y); });
   }
-  for (const Line& line : lines) draw_joined(svg, line, !chart.tiles.empty());
+  for (const Line& line : lines) draw_joined(svg, line);
   for (const Line& line : lines) draw_markers(svg, line, x, y);
   const bool no_lines =
       std::ranges::all_of(lines, [](const Line& line) { return line.runs.empty(); });

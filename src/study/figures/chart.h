@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "study/figures/axis.h"
-#include "study/figures/style.h"
+#include "study/figures/svg.h"
 
 namespace coppice::study {
 
@@ -67,9 +67,9 @@ struct Chart {
   bool side_by_side = false;
 };
 
-/// The tiles of a table of values, [rows][columns]; NaN: none. Each is `side` wide and high, the
-/// first at 0.
-std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns, double side = 1);
+/// The tiles of a table of values, [rows][columns]; NaN: none. Each is 1 wide and high, the first
+/// at 0.
+std::vector<Tile> tiles_of(std::span<const double> values, std::size_t columns);
 
 /// The chart as an SVG document; names stand below the plot.
 std::string to_svg(const Chart& chart);

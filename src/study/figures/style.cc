@@ -1,5 +1,3 @@
-#include "study/figures/style.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "study/acceptance/acceptance.h"
-#include "study/grid/settings.h"
+#include "study/grid/grid.h"
 
 namespace coppice::study {
 

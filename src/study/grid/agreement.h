@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "study/grid/cell.h"
+#include "study/grid/grid.h"
 #include "study/grid/results.h"
 
 namespace coppice::study {

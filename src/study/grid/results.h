@@ -16,7 +16,7 @@
 #include "coppice.h"
 #include "study/files/appended_file.h"
 #include "study/files/member_list.h"
-#include "study/grid/cell.h"
+#include "study/grid/grid.h"
 #include "study/grid/node_counts.h"
 #include "study/prompts/prompts.h"
 

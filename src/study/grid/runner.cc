@@ -1,13 +1,8 @@
 #include "study/grid/runner.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <exception>
-#include <mutex>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,15 +12,6 @@
 
 namespace coppice::study {
 namespace {
-
-void note_nodes(const StepView& step, NodeCounts& counts, TracedText* trace) {
-  std::vector<float> target_prob = token_probs(step, counted_params(step.target_params));
-  counts.add(step.tree, step.verdict.path, target_prob, step.calibration);
-  if (trace == nullptr) return;
-  // What is counted is what the step was judged by, but for temperature 0.
-  if (step.target_params.temperature == 0.0) target_prob = token_probs(step, step.target_params);
-  trace->add(step, target_prob);
-}
 
 constexpr std::int32_t warm_up_tokens = 8;
 
@@ -62,96 +48,6 @@ std::vector<PromptWork> left_to_do(const Results& results) {
   return all;
 }
 
-class Runner {
- public:
-  Runner(const StudyWork& work, Results& results, const StudyHooks& hooks)
-      : work_(work),
-        results_(results),
-        hooks_(hooks),
-        left_(left_to_do(results)),
-        texts_(texts_left(results)) {}
-
-  bool run(std::vector<Engine>& engines) {
-    // One after the other: the first measures the costs that the others read.
-    for (Engine& engine : engines) warm_up(engine);
-    {
-      std::vector<std::jthread> others;
-      for (std::size_t e = 1; e < engines.size(); ++e) {
-        others.emplace_back([this, &engine = engines[e]] { work_through(engine); });
-      }
-      work_through(engines.front());
-    }
-    if (failure_) std::rethrow_exception(failure_);
-    return done_ == texts_;
-  }
-
- private:
-  bool stopped() const { return failed_ || (hooks_.stop && hooks_.stop()); }
-
-  std::optional<Result> run_text(Engine& engine, GenerateOptions request, const PromptWork& work,
-                                 TracedText* trace = nullptr) const {
-    request.stream = stream_of(work.id);
-    return run_cell(
-        engine, request, work_.prompts[work.prompt], [this] { return stopped(); }, trace);
-  }
-
-  void warm_up(Engine& engine) const {
-    for (const auto& [key, request] : work_.requests) {
-      if (stopped() || left_.empty()) return;
-      GenerateOptions few = request;
-      few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
-      run_text(engine, few, left_.front());
-    }
-  }
-
-  void work_through(Engine& engine) noexcept {
-    try {
-      for (std::size_t next = next_++; next < left_.size() && !stopped(); next = next_++) {
-        for (const Cell* cell : left_[next].cells) {
-          if (!work_on(engine, left_[next], cell->key())) return;
-        }
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      failed_ = true;
-    }
-  }
-
-  /// False: stopped.
-  bool work_on(Engine& engine, const PromptWork& work, const std::string& cell) {
-    if (stopped()) return false;
-    TracedText trace{cell, work.id, work_.run, {}};
-    const bool traced = work_.trace != nullptr && work.round == 0;
-    std::optional<Result> result =
-        run_text(engine, work_.requests.at(cell), work, traced ? &trace : nullptr);
-    if (!result) return false;
-    result->cell = cell;
-    result->prompt = work.id;
-    result->round = work.round;
-    result->run = work_.run;
-    const std::lock_guard lock(mutex_);
-    // First: what the results lack is run, and traced, again.
-    if (traced) work_.trace->append(trace);
-    results_.add(std::move(*result));
-    ++done_;
-    if (hooks_.progress) {
-      hooks_.progress("studying", static_cast<double>(done_) / static_cast<double>(texts_));
-    }
-    return true;
-  }
-
-  const StudyWork& work_;
-  Results& results_;
-  const StudyHooks& hooks_;
-  std::vector<PromptWork> left_;
-  std::size_t texts_, done_ = 0;
-  std::atomic<std::size_t> next_ = 0;
-  std::atomic<bool> failed_ = false;
-  std::exception_ptr failure_;
-  std::mutex mutex_;  ///< results, trace, progress, failure
-};
-
 }  // namespace
 
 std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, const Turns& turns,
@@ -160,7 +56,8 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
   Components& seconds = result.seconds;
   const auto note_step = [&](const StepView& step) {
     if (!step.is_step()) return;
-    note_nodes(step, result.nodes, trace);
+    result.nodes.add(step.tree, step.verdict.path, step.calibration);
+    if (trace != nullptr) trace->add(step);
     seconds.draft += step.seconds.draft;
     seconds.drawing += step.seconds.drawing;
     seconds.construction += step.seconds.construction;
@@ -197,9 +94,44 @@ std::size_t texts_left(const Results& results) {
   return texts;
 }
 
-bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
-               const StudyHooks& hooks) {
-  return Runner(work, results, hooks).run(engines);
+bool run_study(Engine& engine, const StudyWork& work, Results& results, const StudyHooks& hooks) {
+  const auto stopped = [&] { return hooks.stop && hooks.stop(); };
+  const auto run_text = [&](GenerateOptions request, const PromptWork& prompt, TracedText* trace) {
+    request.stream = stream_of(prompt.id);
+    return run_cell(engine, request, work.prompts[prompt.prompt], stopped, trace);
+  };
+  const std::vector<PromptWork> left = left_to_do(results);
+  const std::size_t texts = texts_left(results);
+  std::size_t done = 0;
+  // The first passes of a kind fill caches, and measure costs where sizes need them.
+  for (const auto& [key, request] : work.requests) {
+    if (stopped() || left.empty()) break;
+    GenerateOptions few = request;
+    few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
+    run_text(few, left.front(), nullptr);
+  }
+  for (const PromptWork& prompt : left) {
+    for (const Cell* cell : prompt.cells) {
+      if (stopped()) return false;
+      TracedText trace{cell->key(), prompt.id, work.run, {}};
+      const bool traced = work.trace != nullptr && prompt.round == 0;
+      std::optional<Result> result =
+          run_text(work.requests.at(trace.cell), prompt, traced ? &trace : nullptr);
+      if (!result) return false;
+      result->cell = trace.cell;
+      result->prompt = prompt.id;
+      result->round = prompt.round;
+      result->run = work.run;
+      // First: what the results lack is run, and traced, again.
+      if (traced) work.trace->append(trace);
+      results.add(std::move(*result));
+      ++done;
+      if (hooks.progress) {
+        hooks.progress("studying", static_cast<double>(done) / static_cast<double>(texts));
+      }
+    }
+  }
+  return true;
 }
 
 }  // namespace coppice::study

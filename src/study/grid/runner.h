@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "coppice.h"
+#include "study/grid/grid.h"
 #include "study/grid/results.h"
-#include "study/grid/settings.h"
 #include "study/grid/trace.h"
 
 namespace coppice::study {
@@ -38,12 +38,8 @@ std::size_t texts_left(const Results& results);
 /// Runs what `results` lacks: round by round, in each prompt by prompt, and for each prompt all
 /// cells one after the other, so that whatever slows the machine for a while slows all cells alike.
 /// The order of the cells is drawn anew for every prompt and round, so that none always follows the
-/// same other one; it depends on nothing but these. With several engines, each on its own thread,
-/// prompts are shared out; results do not depend on which engine ran what, but times do. Before it
-/// counts, an engine runs each cell for a few tokens. A result that is there stays, whatever ends
-/// the work. `hooks`: told after every text, by one thread at a time; asked to stop often, by all.
-/// True: all is done; false: stopped. Throws the first error of any worker.
-bool run_study(std::vector<Engine>& engines, const StudyWork& work, Results& results,
-               const StudyHooks& hooks);
+/// same other one; it depends on nothing but these. Before, each cell is run for a few tokens. A
+/// result that is there stays, whatever ends the work. True: all is done; false: stopped.
+bool run_study(Engine& engine, const StudyWork& work, Results& results, const StudyHooks& hooks);
 
 }  // namespace coppice::study

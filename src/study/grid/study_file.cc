@@ -94,7 +94,7 @@ StudyFile read_study_file(const fs::path& path) {
 
 }  // namespace
 
-Provenance provenance_of(Engine& engine, const std::string& command, int jobs) {
+Provenance provenance_of(Engine& engine, const std::string& command) {
   const Device& device = EngineAccess(engine).device();
   Provenance run;
   run.date = now_in_utc();
@@ -109,7 +109,6 @@ Provenance provenance_of(Engine& engine, const std::string& command, int jobs) {
   run.cpu = cpu_model();
   run.instruction_set = cpu::name_of(cpu::instruction_set());
   run.threads = device.threads();
-  run.jobs = jobs;
   return run;
 }
 
@@ -130,7 +129,6 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"cpu_dtype", name_of(engine.cpu_dtype)},
                 {"kv_dtype", name_of(engine.kv_dtype)},
                 {"kv_tokens", engine.kv_tokens},
-                {"jobs", request.jobs},
                 // What sequoia's trees are planned for.
                 {"acceptance_vector",
                  request.acceptance_file.empty()
@@ -233,10 +231,6 @@ Facts facts_of(const StudyFile& file) {
     return cat(run.cpu, ", ", run.instruction_set, ", ", run.threads,
                run.threads == 1 ? " thread" : " threads");
   });
-  of_runs("jobs", [](Run run) {
-    return run.jobs == 1 ? std::string()
-                         : cat(run.jobs, " at once; times compare within this study only");
-  });
   of_runs("date", [](Run run) { return run.date; });
   of_runs("coppice", [](Run run) { return cat(run.version, ", ", run.build); });
   of_runs("command", [](Run run) { return run.command; });
@@ -287,24 +281,6 @@ void StudyFolder::settle(StudyFile& file) {
 
 void StudyFolder::write(const StudyFile& file) const {
   write_file(path_ / study_name, to_text(file), resumes_when_free);
-}
-
-bool is_of_a_study(const fs::path& folder, const fs::path& path) {
-  std::error_code error;
-  const fs::path home = fs::weakly_canonical(folder, error);
-  const fs::path resolved = fs::weakly_canonical(path, error);
-  for (const char* name : {lock_name, study_name, results_name}) {
-    if (fs::equivalent(home / name, resolved, error) && !error) return true;  // hard links too
-  }
-  const auto [end, rest] =
-      std::mismatch(home.begin(), home.end(), resolved.begin(), resolved.end());
-  if (end != home.end() || rest == resolved.end()) return false;
-  const std::string name = rest->string();
-  for (const char* own : {lock_name, study_name, results_name, prompts_name, costs_name,
-                          acceptance_name, "summary.csv", "report.html", "figures", "tables"}) {
-    if (name == own) return true;
-  }
-  return false;
 }
 
 StoredStudy read_study(const fs::path& folder) {

@@ -12,8 +12,8 @@
 #include "base/files.h"
 #include "coppice.h"
 #include "study/files/member_list.h"
+#include "study/grid/grid.h"
 #include "study/grid/results.h"
-#include "study/grid/settings.h"
 
 namespace coppice::study {
 
@@ -29,16 +29,15 @@ struct Provenance {
   std::string card;             ///< the GPU's product name; empty on a CPU
   std::string cpu;              ///< the CPU's model
   std::string instruction_set;  ///< in force on the CPU, capped or not: "avx512_bf16"
-  int threads = 0;              ///< of each engine
-  int jobs = 1;
+  int threads = 0;
 
   bool operator==(const Provenance&) const = default;
   COPPICE_MEMBERS(id, date, version, build, command, device, dtype, kv_dtype, card, cpu,
-                  instruction_set, threads, jobs)
+                  instruction_set, threads)
 };
 
 /// Of a run that begins now.
-Provenance provenance_of(Engine& engine, const std::string& command, int jobs);
+Provenance provenance_of(Engine& engine, const std::string& command);
 
 /// Names and values, in order, for people.
 using Facts = std::vector<std::pair<std::string, std::string>>;
@@ -99,10 +98,6 @@ inline constexpr const char* prompts_name = "prompts.jsonl";
 /// Measured costs, and acceptance by rank, if no other files are named for them.
 inline constexpr const char* costs_name = "costs.json";
 inline constexpr const char* acceptance_name = "acceptance.json";
-
-/// Whether a study keeps something of its own under this path in its folder, so that no other
-/// output may be written there.
-bool is_of_a_study(const std::filesystem::path& folder, const std::filesystem::path& path);
 
 /// Holds the folder for this process alone, and makes sure that all results in it belong together.
 class StudyFolder {

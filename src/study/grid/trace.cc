@@ -36,41 +36,35 @@ TracedNames names_in(std::string_view lines, const auto& refuse) {
   return names;
 }
 
-/// What became of every node of a judged tree.
-std::vector<Fate> fates_of(const TokenTree& tree, std::span<const std::int32_t> path) {
+}  // namespace
+
+void TracedText::add(const StepView& step) {
+  const TokenTree& tree = step.tree;
+  const std::int32_t number = nodes.step.empty() ? 0 : nodes.step.back() + 1;
   std::vector<Fate> fates(static_cast<std::size_t>(tree.nodes()), Fate::not_reached);
   fates[0] = Fate::root;
-  for (const std::int32_t node : path) fates[node] = Fate::accepted;
+  for (const std::int32_t node : step.verdict.path) fates[node] = Fate::accepted;
+  std::vector<float> target_prob(fates.size(), 1.0f);
   ChildLinks links;
   links.assign(tree);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
+    nodes.step.push_back(number);
+    nodes.node.push_back(node);
+    std::int32_t child = links.first_child(node);
+    if (child < 0) continue;
+    const std::span<const float> row = step.target.distribution(node);
     bool judged = fates[node] <= Fate::accepted;
-    for (std::int32_t child = links.first_child(node); child >= 0;
-         child = links.next_sibling(child)) {
-      if (fates[child] == Fate::accepted) {
-        judged = false;
-      } else if (judged) {
-        fates[child] = Fate::rejected;
-      }
+    for (; child >= 0; child = links.next_sibling(child)) {
+      target_prob[child] = row[tree.token[child]];
+      if (judged && fates[child] != Fate::accepted) fates[child] = Fate::rejected;
+      judged = judged && fates[child] != Fate::accepted;
     }
   }
-  return fates;
-}
-
-}  // namespace
-
-void TracedText::add(const StepView& step, std::span<const float> target_prob) {
-  const TokenTree& tree = step.tree;
-  const std::int32_t number = nodes.step.empty() ? 0 : nodes.step.back() + 1;
   const auto append = [](auto& column, const auto& values) {
     for (const auto value : values) {
       column.push_back(static_cast<typename std::decay_t<decltype(column)>::value_type>(value));
     }
   };
-  for (std::int32_t i = 0; i < tree.nodes(); ++i) {
-    nodes.step.push_back(number);
-    nodes.node.push_back(i);
-  }
   append(nodes.token, tree.token);
   append(nodes.parent, tree.parent);
   append(nodes.depth, tree.depth);
@@ -78,7 +72,7 @@ void TracedText::add(const StepView& step, std::span<const float> target_prob) {
   append(nodes.draft_prob, tree.draft_prob);
   append(nodes.value, tree.value);
   append(nodes.target_prob, target_prob);
-  append(nodes.fate, fates_of(tree, step.verdict.path));
+  append(nodes.fate, fates);
 }
 
 TraceWriter::TraceWriter(const fs::path& path,

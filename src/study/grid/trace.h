@@ -8,7 +8,6 @@
 #include <functional>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -49,9 +48,9 @@ struct TracedText {
 
   COPPICE_MEMBERS(cell, prompt, run, nodes)
 
-  /// A step, as an engine's observer sees it, and T(token | path) of every node of its tree,
-  /// [nodes].
-  void add(const StepView& step, std::span<const float> target_prob);
+  /// A step, as an engine's observer sees it. On a GPU a row of logits is downloaded for every node
+  /// that has children.
+  void add(const StepView& step);
 };
 
 /// Cell, prompt and run of texts in a trace.

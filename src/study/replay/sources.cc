@@ -1,7 +1,6 @@
-#include "study/replay/sources.h"
-
 #include <algorithm>
-#include <utility>
+
+#include "study/replay/replay.h"
 
 namespace coppice::study {
 namespace {

@@ -1,8 +1,7 @@
 #include <array>
-#include <cmath>
+#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <memory>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -42,38 +41,31 @@ void add(const ReplayedStep& step, TextSums& sums) {
   for (std::size_t c = 0; c < step_columns; ++c) sums[c] += one[c];
 }
 
-/// Replays every text with seeds 0 to `seeds` - 1. `stop` is asked before each text, by one thread
-/// at a time; texts that it leaves out are not in the sums. These are of whole numbers, and so the
-/// same for any number of workers. Rethrows what a worker throws.
+/// Replays every text with seeds 0 to `seeds` - 1. Texts before which `stop` said so are not in the
+/// sums. These are of whole numbers, and so the same for any number of threads.
 std::array<Values, step_columns> sum_steps(const Replayer& replayer, const Recording& recording,
                                            std::int32_t seeds, const std::function<bool()>& stop,
-                                           cpu::Workers& workers) {
-  std::vector<std::unique_ptr<Replayer>> replayers(workers.threads());
+                                           int threads) {
   std::vector<std::optional<TextSums>> sums(recording.texts.size());
-  std::mutex mutex;  // of the two below
-  bool stopped = false;
-  std::exception_ptr failure;
-  const auto may_go_on = [&] {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;  // of stop
+  const auto stopped = [&] {
     const std::lock_guard lock(mutex);
-    stopped = stopped || failure || (stop && stop());
-    return !stopped;
+    return stop && stop();
   };
-  const auto count = static_cast<std::int64_t>(sums.size());
-  workers.run(count, workers.threads(), [&](std::int64_t text, int worker) {
-    try {
-      if (!may_go_on()) return;
-      std::unique_ptr<Replayer>& own = replayers[worker];
-      if (!own) own = std::make_unique<Replayer>(replayer);
+  const auto work = [&] {
+    Replayer own(replayer);
+    for (std::size_t text = next++; text < sums.size() && !stopped(); text = next++) {
       TextSums of_text{};
-      own->replay(recording.texts[text], 0, seeds,
-                  [&](std::uint64_t, const ReplayedStep& step) { add(step, of_text); });
+      own.replay(recording.texts[text], 0, seeds,
+                 [&](std::uint64_t, const ReplayedStep& step) { add(step, of_text); });
       sums[text] = of_text;
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
     }
-  });
-  if (failure) std::rethrow_exception(failure);
+  };
+  std::vector<std::future<void>> others;
+  for (int t = 1; t < threads; ++t) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
   std::array<Values, step_columns> columns;
   for (const auto& text : sums) {
     for (std::size_t c = 0; text && c < step_columns; ++c) columns[c].push_back((*text)[c]);
@@ -88,7 +80,7 @@ std::string size_text(const ReplayRow& row) {
 }  // namespace
 
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
-                     const std::function<bool()>& stop, cpu::Workers* workers) {
+                     const std::function<bool()>& stop, int threads) {
   const Replayer replayer(recording, options);
   const GenerateOptions& settled = replayer.options();
   const bool greedy = settled.sampling.temperature == 0.0;
@@ -99,9 +91,7 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.requested_size = asked_size(settled.speculation);
   row.temperature = settled.sampling.temperature;
   row.fixed_shape = replayer.has_fixed_shape();
-  cpu::Workers alone(1);
-  const auto columns = sum_steps(replayer, recording, sampled ? seeds : 1, stop,
-                                 workers != nullptr ? *workers : alone);
+  const auto columns = sum_steps(replayer, recording, sampled ? seeds : 1, stop, threads);
   const auto total = [&](StepColumn c) {
     return std::accumulate(columns[c].begin(), columns[c].end(), 0.0);
   };

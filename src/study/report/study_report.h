@@ -50,9 +50,9 @@ std::vector<CaptionedTable> tables_of(const Summary& summary);
 
 /// For each temperature and acceptance rule: accepted length and speed-up against tree size,
 /// distributions of accepted lengths, where the time goes (DySpec, figure 4), the steps of one
-/// generation (figure 5), acceptance and target probability against draft probability (figure 2),
-/// acceptance by depth and rank, calibration by estimate and of the chances that trees grew by, and
-/// accepted length against the number that judges. What has no data is left out.
+/// generation (figure 5), acceptance against draft probability (figure 2), by depth and rank, and
+/// by the chances that trees grew by, and accepted length against the number that judges. What has
+/// no data is left out.
 std::vector<Section> report_sections(const Summary& summary, const Results& results);
 
 struct FigureGroup {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "study/grid/agreement.h"
-#include "study/grid/cell.h"
+#include "study/grid/grid.h"
 #include "study/grid/results.h"
 #include "study/statistics.h"
 

@@ -12,7 +12,7 @@
 #include "engine/pair.h"
 #include "engine/tree_plan.h"
 #include "reference/files.h"
-#include "study/grid/settings.h"
+#include "study/grid/grid.h"
 #include "study/study.h"
 
 namespace coppice::study {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
 #include "study/figures/xml_reader.h"

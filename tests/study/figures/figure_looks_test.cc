@@ -10,7 +10,6 @@
 
 #include "study/figures/chart.h"
 #include "study/figures/figure_elements.h"
-#include "study/figures/style.h"
 #include "study/figures/svg.h"
 
 namespace coppice::study {

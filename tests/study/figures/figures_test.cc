@@ -14,7 +14,6 @@
 #include "study/figures/axis.h"
 #include "study/figures/chart.h"
 #include "study/figures/figure_elements.h"
-#include "study/figures/style.h"
 #include "study/figures/svg.h"
 #include "study/figures/text.h"
 
@@ -350,9 +349,9 @@ TEST(LineChart, OddDataIsDrawnAllTheSame) {
 // A histogram of two by two bins.
 Chart shares_map() {
   Chart chart;
-  chart.x = {.low = 0, .high = 1};
-  chart.y = {.low = 0, .high = 1};
-  chart.tiles = tiles_of(std::vector<double>{0.75, nan, 0.25, 1}, 2, 0.5);
+  chart.x = {.low = 0, .high = 2};
+  chart.y = {.low = 0, .high = 2};
+  chart.tiles = tiles_of(std::vector<double>{0.75, nan, 0.25, 1}, 2);
   chart.colours = {.label = "share", .low = 0, .high = 1};
   return chart;
 }
@@ -361,8 +360,8 @@ TEST(HeatMap, TilesLieBetweenTheirEdges) {
   const Elements elements = read_xml(to_svg(shares_map()));
   const Elements boxes = cell_boxes(elements);
   ASSERT_EQ(boxes.size(), 3u);  // one is empty
-  const double left = tick_x(elements, "0.0"), right = tick_x(elements, "1.0");
-  const double bottom = tick_y(elements, "0.0"), top = tick_y(elements, "1.0");
+  const double left = tick_x(elements, "0.0"), right = tick_x(elements, "2.0");
+  const double bottom = tick_y(elements, "0.0"), top = tick_y(elements, "2.0");
   EXPECT_NEAR(boxes[0].number("x"), left, print_error);
   EXPECT_NEAR(boxes[0].number("y"), (top + bottom) / 2, 2 * print_error);
   EXPECT_NEAR(boxes[0].number("width"), (right - left) / 2, 2 * print_error);
@@ -395,23 +394,12 @@ TEST(HeatMap, PrintsWordsWhereTheyFit) {
   EXPECT_FALSE(has_text(read_xml(to_svg(map)), "0.500"));
 }
 
-TEST(HeatMap, LineLiesOverTheTiles) {
-  Chart map = shares_map();
-  map.series = {{"mean", {{0, 0}, {nan, 1}, {1, 1}}}};
-  const Elements elements = read_xml(to_svg(map));
-  const Elements circles = named(elements, "circle");
-  ASSERT_EQ(circles.size(), 3u);
-  EXPECT_NEAR(circles[1].number("cx"), tick_x(elements, "1.0"), print_error);
-  EXPECT_NEAR(circles[1].number("cy"), tick_y(elements, "1.0"), print_error);
-  EXPECT_TRUE(has_text(elements, "mean"));
-}
-
 TEST(HeatMap, EmptyAndEqual) {
   Chart map = shares_map();
   map.tiles.clear();
   EXPECT_TRUE(has_text(read_xml(to_svg(map)), "no data"));
   EXPECT_TRUE(has_text(read_xml(to_svg(Chart{})), "no data"));
-  map.tiles = tiles_of(std::vector<double>(4, 7.0), 2, 0.5);
+  map.tiles = tiles_of(std::vector<double>(4, 7.0), 2);
   map.colours.emplace();
   EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 4u);
 }

@@ -181,7 +181,6 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(common() + out + "--temperatures nan", 2, "temperature");
   expect_error(common() + out + "--acceptance maybe", 2, "--acceptance 'maybe'");
   expect_error(common() + out + "--seeds -1", 2, "--seeds '-1'");
-  expect_error(common() + out + "--jobs 0", 2, "--jobs 0");
   expect_error(common() + out + "--limit -1", 2, "--limit -1");
   expect_error(common() + out + "--progress nan", 2, "--progress nan: use seconds");
   expect_error(common() + out + "--rounds 0", 2, "--rounds 0");

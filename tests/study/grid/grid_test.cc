@@ -1,10 +1,11 @@
+#include "study/grid/grid.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/error.h"
-#include "study/grid/settings.h"
 
 namespace coppice::study {
 namespace {

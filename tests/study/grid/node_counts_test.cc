@@ -19,11 +19,6 @@ TEST(NodeCounts, Bins) {
   EXPECT_EQ(probability_bin(0.05), 1u);
   EXPECT_EQ(probability_bin(1.0), probability_bins - 1);
   EXPECT_EQ(probability_bin(0.93, number_bins), 7u);
-  EXPECT_EQ(octave_bin(1.0), 0u);
-  EXPECT_EQ(octave_bin(0.51), 0u);
-  EXPECT_EQ(octave_bin(0.5), 1u);
-  EXPECT_EQ(octave_bin(1e-30), octave_bins - 1);
-  EXPECT_EQ(octave_bin(0.0), octave_bins - 1);
 }
 
 //  root ── a 0.5 (rejected), b 0.2 (accepted), c 0.1 (never looked at)
@@ -38,28 +33,18 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
   tree.add(b, 4, 0, 0.8f, 0.2);
   tree.add(a, 6, 0, 0.9f, 0.5);
   tree.add(b, 5, 1, 0.15f, 0.04);
-  //                                          a      b     c     d      f      e
-  const std::array<float, 7> target_prob = {1, 0.03f, 0.7f, 0.2f, 0.31f, 0.95f, 0.01f};
   NodeCounts counts;
   const std::array<std::int32_t, 1> path = {b};
-  counts.add(tree, path, target_prob);
+  counts.add(tree, path);
   const Examined total = counts.total();
   EXPECT_EQ(total.examined, 4);  // a, b, d, e
   EXPECT_EQ(total.accepted, 1);
-  EXPECT_NEAR(total.draft_prob, 0.5 + 0.2 + 0.8 + 0.15, 1e-6);
-  EXPECT_NEAR(total.estimate, 0.5 + 0.2 / 0.5 + 0.8 + 0.15 / 0.2, 1e-5);
+  EXPECT_NEAR(total.estimate, 0.5 + 0.2 + 0.8 + 0.15, 1e-6);
   EXPECT_EQ(counts.by_draft_prob[4].accepted + counts.by_draft_prob[3].accepted, 1);  // 0.2f
   EXPECT_EQ(counts.by_position.size(), 4u);
   EXPECT_EQ(counts.by_position.at({1, 1}).accepted, 1);
   EXPECT_EQ(counts.by_position.at({2, 0}).accepted, 0);
   EXPECT_FALSE(counts.by_position.contains({1, 2}));
-  std::int64_t nodes = 0;
-  for (const auto& [place, count] : counts.joint) nodes += count;
-  EXPECT_EQ(nodes, 6) << "all drafted tokens";
-  const auto bin = [](float probability) {
-    return probability_bin(static_cast<double>(probability));
-  };
-  EXPECT_EQ(counts.joint.at({bin(0.9f), bin(0.95f)}), 1);
 }
 
 // Chances are those of the shares that beliefs leave, by the numbers where these are known; a step
@@ -69,12 +54,11 @@ TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
   tree.reset(0);
   tree.add(0, 1, 0, 0.5f, 1.0, -1.0f, 0.93f);
   const std::int32_t b = tree.add(0, 2, 1, 0.2f, 0.5, -1.0f, 0.12f);
-  const std::array<float, 3> target_prob = {1, 0.03f, 0.7f};
   const std::array<std::int32_t, 1> path = {b};
   const AcceptanceCalibration calibration;
   NodeCounts counts, plain;
-  counts.add(tree, path, target_prob, &calibration);
-  plain.add(tree, path, target_prob);
+  counts.add(tree, path, &calibration);
+  plain.add(tree, path);
   const double first = calibration.child(0, 0.5, static_cast<double>(0.93f)),
                second = calibration.child(1, 0.4, static_cast<double>(0.12f));
   const Examined& refused = counts.by_chance[probability_bin(first)];
@@ -92,42 +76,36 @@ TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
 
 TEST(NodeCounts, JsonAndBack) {
   NodeCounts counts;
-  counts.by_draft_prob[19] = {3, 2, 2.9, 2.95};
-  counts.by_estimate[0] = {3, 2, 2.9, 2.95};
-  counts.by_position[{1, 0}] = {3, 2, 2.9, 2.95};
-  counts.joint[{19, 3}] = 7;
+  counts.by_draft_prob[19] = {3, 2, 2.9};
+  counts.by_position[{1, 0}] = {3, 2, 2.9};
   const nlohmann::json json = counts;
   EXPECT_EQ(nlohmann::json(nlohmann::json::parse(json.dump()).get<NodeCounts>()), json);
   EXPECT_TRUE(counts.is_sound());
   NodeCounts twice = counts;
   twice += counts;
   EXPECT_EQ(twice.total().examined, 6);
-  EXPECT_EQ((twice.joint[{19, 3}]), 14);
-  for (const char* bad : {R"([1, [1, 2, 0.1]])", R"([["a", [1, 0, 0.1, 0.1]]])", "3"}) {
+  for (const char* bad : {R"([1, [1, 2]])", R"([["a", [1, 0, 0.1]]])", "3"}) {
     nlohmann::json wrong = json;
     wrong["by_draft_prob"] = nlohmann::json::parse(bad);
     EXPECT_THROW(wrong.get<NodeCounts>(), Error) << bad;
   }
-  for (const auto& [bin, wrong] : {std::pair<std::size_t, Examined>{20, {1, 0, 0.1, 0.1}},
-                                   {1, {1, 2, 0.1, 0.1}},
-                                   {1, {-1, 0, 0, 0}}}) {
+  for (const auto& [bin, wrong] :
+       {std::pair<std::size_t, Examined>{20, {1, 0, 0.1}}, {1, {1, 2, 0.1}}, {1, {-1, 0, 0}}}) {
     NodeCounts damaged = counts;
     damaged.by_draft_prob[bin] = wrong;
     EXPECT_FALSE(damaged.is_sound()) << bin;
   }
 }
 
-// Under rejection a draft that is the target has every first child accepted, and every drafted
-// token in the bin of its own draft probability.
+// Under rejection a draft that is the target has every first child accepted.
 TEST(NodeCounts, APerfectDraftInTheEngine) {
   const coppice::testing::TinyPair pair({}, 0.0);
   Engine engine = Engine::load(pair.options());
   NodeCounts counts;
-  std::int64_t drafted = 0, good = 0, steps = 0;
+  std::int64_t good = 0, steps = 0;
   inside(engine).observer = [&](const StepView& step) {
     if (!step.is_step()) return;
-    counts.add(step.tree, step.verdict.path, token_probs(step, counted_params(step.target_params)));
-    drafted += step.tree.size();
+    counts.add(step.tree, step.verdict.path);
     good += static_cast<std::int64_t>(step.verdict.path.size());
     ++steps;
   };
@@ -142,14 +120,6 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   const Examined total = counts.total();
   EXPECT_EQ(total.accepted, good);
   EXPECT_EQ(total.examined, total.accepted) << "the first sibling is always accepted";
-  std::int64_t nodes = 0, off_diagonal = 0;
-  for (const auto& [place, count] : counts.joint) {
-    const auto [d, t] = place;
-    nodes += count;
-    off_diagonal += d + 1 < t || t + 1 < d ? count : 0;
-  }
-  EXPECT_EQ(nodes, drafted);
-  EXPECT_EQ(off_diagonal, 0);
 }
 
 }  // namespace

@@ -29,9 +29,8 @@ Result some_result(const std::string& prompt, std::int32_t round = 0) {
   result.turns = {{9, 1, {5, 6, 7}, "tales \"quoted\"\n\u00e9", "length"}, {14, 1, {8}, "", "eos"}};
   result.draft_passes = 30;
   result.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
-  result.nodes.by_draft_prob[3] = {20, 14, 3.5, 4.25};
-  result.nodes.joint[{3, 4}] = 56;
-  result.nodes.by_position[{1, 0}] = {20, 14, 3.5, 4.25};
+  result.nodes.by_draft_prob[3] = {20, 14, 3.5};
+  result.nodes.by_position[{1, 0}] = {20, 14, 3.5};
   result.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
   result.accepted = {2, 8, 1, 1, 1, 1, 0};
   result.device = "cpu";
@@ -163,7 +162,7 @@ TEST_F(ResultsFile, OtherDamageIsToldByLine) {
   other.accepted.pop_back();
   expect_damage(line_of(other), "its counts contradict each other");
   other = some_result("a");
-  other.nodes.joint[{20, 0}] = 1;
+  other.nodes.by_draft_prob[20] = {1, 0, 0.9};
   expect_damage(line_of(other), "its counts contradict each other");
   other = some_result("a");
   other.seconds.verify = -1.0;

@@ -55,7 +55,7 @@ StudyFile some_file() {
   chain.plain_values = false;
   file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3};
   file.runs.push_back({"2026-01-02T03:04:05Z 7", "2026-01-02T03:04:05Z", "1", "Release",
-                       "coppice study", "cpu", "f32", "f32", "", "a CPU", "AVX2", 2, 1});
+                       "coppice study", "cpu", "f32", "f32", "", "a CPU", "AVX2", 2});
   return file;
 }
 
@@ -158,24 +158,6 @@ TEST(StudyFolder, InputsAndRunsAreAddedTo) {
   EXPECT_EQ(kept.inputs.size(), 4u);
   EXPECT_EQ(kept.runs, some_file().runs);
   EXPECT_EQ(kept.plan.rounds, 1) << "what was asked for last";
-}
-
-TEST(StudyFolder, KnowsItsOwnFiles) {
-  const coppice::testing::TemporaryFolder scratch;
-  const fs::path path = scratch.path() / "study";
-  const StudyFolder folder(path);
-  std::ofstream(path / results_name).close();
-  fs::create_directory(path / "sub");
-  fs::create_symlink(path / results_name, scratch.path() / "link");
-  fs::create_hard_link(path / results_name, scratch.path() / "hard");
-  for (const char* own : {"results.jsonl", "lock", "study.json", "prompts.jsonl", "costs.json",
-                          "acceptance.json", "figures/x.svg", "tables/x", "report.html",
-                          "sub/../results.jsonl", "../link", "../hard", "../study/lock"}) {
-    EXPECT_TRUE(is_of_a_study(path, path / own)) << own;
-  }
-  for (const char* other : {"run.trace", "sub/lock", "../lock", "../results.jsonl", "."}) {
-    EXPECT_FALSE(is_of_a_study(path, path / other)) << other;
-  }
 }
 
 TEST(StudyFolder, OtherFoldersAreLeftAlone) {

@@ -11,7 +11,6 @@
 #include "engine/engine_impl.h"
 #include "engine/pair.h"
 #include "reference/files.h"
-#include "study/grid/node_counts.h"
 
 namespace coppice::testing {
 namespace {
@@ -45,7 +44,7 @@ class TraceFile : public ::testing::Test {
       TracedText text{name_of(acceptance), "h", "a run", {}};
       inside(engine).observer = [&](const StepView& view) {
         if (!view.is_step()) return;
-        text.add(view, study::token_probs(view, view.target_params));
+        text.add(view);
         if (visit) visit(view);
       };
       engine.generate(prompt, options(acceptance));

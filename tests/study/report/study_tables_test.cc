@@ -196,20 +196,17 @@ TEST(StudyFigures, LengthsAreSharesOfSteps) {
   EXPECT_TRUE(figures.contains("speedup_t0_rejection"));
 }
 
-// Whatever the number of tokens behind a column, its shares sum to 1.
-TEST(StudyFigures, ColumnsOfHistogramsAreNormalised) {
+// Rates of bins of too few tokens are left out.
+TEST(StudyFigures, RatesLieAtTheirMeanProbabilities) {
   Summary summary = sample();
-  summary.rows[2].nodes.joint[{3, 0}] = 30;
-  summary.rows[2].nodes.joint[{3, 1}] = 10;
-  summary.rows[3].nodes.joint[{4, 5}] = 4;
-  const Results results = no_results();
-  FigureGroup group = group_of(summary);
-  group.results = &results;
-  const std::string svg =
-      figures_of(figures_of_draft(group)).at("target_by_draft_probability_t0_rejection");
-  for (const char* share : {"0.75", "0.25", "1"}) {
-    EXPECT_NE(svg.find(std::string("<title>") + share + "</title>"), std::string::npos) << share;
-  }
+  summary.rows[2].nodes.by_draft_prob[3] = {40, 10, 6.4};
+  summary.rows[2].nodes.by_draft_prob[4] = {least_counted - 1, 1, 3.0};
+  const std::string svg = figures_of(figures_of_draft(group_of(summary)))
+                              .at("acceptance_by_draft_probability_t0_rejection");
+  // By Clopper and Pearson: tables of the binomial law for 10 of 40.
+  EXPECT_NE(svg.find("<title>dyspec: 0.16, 0.25 [0.1269, 0.412]</title>"), std::string::npos)
+      << svg;
+  EXPECT_EQ(svg.find("<title>dyspec: 0.15"), std::string::npos);
 }
 
 }  // namespace
