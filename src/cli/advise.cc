@@ -50,15 +50,8 @@ po::options_description kept_drafting_options() {
 
 int advise(const std::vector<std::string>& arguments) {
   po::options_description measuring("Measuring");
+  add_prompt_options(measuring, "; texts like your own make the advice yours", 4, 64);
   measuring.add_options()(
-      "prompts", po::value<std::string>()->value_name("FILE"),
-      "texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"; texts like your "
-      "own make the advice yours. If not given, the target writes them")(
-      "no-bos", "put no beginning-of-sequence token before a text")(
-      "limit", po::value<std::int32_t>()->default_value(4)->value_name("N"),
-      "most prompts, spread evenly over the file")(
-      "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
-      "first tokens of each prompt that are used")(
       "max-new-tokens", po::value<std::int32_t>()->default_value(96)->value_name("N"),
       "tokens written behind each prompt, by each setting that is tried on it and in each round")(
       "rounds", po::value<std::int32_t>()->default_value(3)->value_name("N"),
@@ -101,14 +94,12 @@ int advise(const std::vector<std::string>& arguments) {
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, request.sampling.speculation);
-  if (engine_request.draft.empty()) throw_usage("advise needs a draft model; give --draft DIR");
   engine_request.max_tree_size = study::largest_advised_tree;
   GenerateOptions planned = request.sampling;
   planned.speculation = Sequoia{};
   read_acceptance_vector(values, engine_request, planned);
   request.acceptance_vector = std::get<Sequoia>(planned.speculation).acceptance;
-  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
-  Engine engine = Engine::load(engine_request);
+  Engine engine = load_pair("advise", engine_request, progress);
   const InterruptWatch interrupts;
   if (prompts.written_by_target()) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);

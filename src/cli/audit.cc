@@ -67,15 +67,8 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
 
 int audit(const std::vector<std::string>& arguments) {
   po::options_description tests("Tests");
+  add_prompt_options(tests, "", 2, 16);
   tests.add_options()(
-      "prompts", po::value<std::string>()->value_name("FILE"),
-      "texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"; if "
-      "not given, the target writes them")("no-bos",
-                                           "put no beginning-of-sequence token before a text")(
-      "limit", po::value<std::int32_t>()->default_value(2)->value_name("N"),
-      "most prompts: of the file, or written")(
-      "prompt-tokens", po::value<std::int32_t>()->default_value(16)->value_name("N"),
-      "first tokens of each prompt that are used")(
       "samples", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
       "short texts sampled of each setting; auto: what takes about a minute, at least 500")(
       "compared-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
@@ -118,13 +111,11 @@ int audit(const std::vector<std::string>& arguments) {
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, largest.options.speculation);
-  if (engine_request.draft.empty()) throw_usage("audit needs a draft model; give --draft DIR");
   for (study::AuditSetting& setting : audit.settings) {
     read_acceptance_vector(values, engine_request, setting.options);
   }
   tell_usual_acceptance(values, audit.settings.back().options);  // sequoia is the last, if at all
-  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
-  Engine engine = Engine::load(engine_request);
+  Engine engine = load_pair("audit", engine_request, progress);
   audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const InterruptWatch interrupts;

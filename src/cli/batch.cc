@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "base/stopwatch.h"
 #include "chat/json.h"
 #include "cli/acceptance_vector.h"
@@ -23,7 +24,6 @@
 #include "engine/access.h"
 #include "engine/loading.h"
 #include "models/config.h"
-#include "study/files/fingerprint.h"
 
 namespace coppice::cli {
 namespace {
@@ -52,17 +52,17 @@ std::string text_of(const po::variable_value& value) {
 }
 
 /// Of the models and of all options but those that change no text.
-study::Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions& engine) {
+Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions& engine) {
   const std::vector<std::string> no_matter = {
       "batch",     "cost-table",    "draft",  "format",   "gpu-memory-fraction",
       "kv-tokens", "no-cost-cache", "output", "parallel", "progress",
       "stats",     "stream",        "target", "threads"};
-  study::Fingerprint print;
+  Fingerprint print;
   for (const auto& [name, value] : values) {
     if (std::find(no_matter.begin(), no_matter.end(), name) != no_matter.end()) continue;
     print.add(cat(name, '=', text_of(value), '\n'));
   }
-  print.add(study::fingerprint_of_folder(engine.target));
+  print.add(fingerprint_of_folder(engine.target));
   // LongRoPE is another model beyond its original context.
   const ModelConfig config = read_config(engine.target);
   for (const RopeSpec& rope : config.ropes) {
@@ -70,7 +70,7 @@ study::Fingerprint fingerprint_of(const po::variables_map& values, const EngineO
     const bool long_factors = loaded_positions(config, engine) > rope.original_context;
     print.add(cat("long factors=", long_factors, '\n'));
   }
-  if (!engine.draft.empty()) print.add(study::fingerprint_of_folder(engine.draft));
+  if (!engine.draft.empty()) print.add(fingerprint_of_folder(engine.draft));
   return print;
 }
 
@@ -122,9 +122,9 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
   }
   if (!speculates) batch.engine.draft.clear();
   if (chats) read_conversations(values, where, batch);
-  const study::Fingerprint common = fingerprint_of(values, batch.engine);
+  const Fingerprint common = fingerprint_of(values, batch.engine);
   for (const BatchLine& line : batch.lines) {
-    study::Fingerprint print = common;
+    Fingerprint print = common;
     print.add(line.raw);
     print.add_number(line.options.stream);
     batch.requests.push_back(print.text());

@@ -10,11 +10,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/appended_file.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
 #include "cli/terminal.h"
-#include "study/files/appended_file.h"
 
 namespace coppice::cli {
 namespace {
@@ -66,7 +66,7 @@ BatchOutput::BatchOutput(const std::string& file) {
     throw_failure(cat("output ", quote(file),
                       ": not a regular file; name one, or leave out --output and redirect"));
   }
-  FileHandle handle = study::open_locked(file);
+  FileHandle handle = open_locked(file);
   if (handle.get() < 0) {
     throw_failure(cat("output ", quote(file),
                       ": another process writes it; wait for its end, or name another file"));

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "study/files/appended_file.h"
+#include "base/appended_file.h"
 
 namespace coppice::cli {
 
@@ -74,10 +74,10 @@ class BatchOutput {
   void flush();
   const StoredText& stored(std::size_t index) const;
 
-  std::optional<study::AppendedFile> file_;
+  std::optional<AppendedFile> file_;
   std::filesystem::path waiting_path_;
-  std::optional<study::AppendedFile> waiting_file_;  ///< once something has to wait
-  bool waits_on_disk_ = true;                        ///< until that fails
+  std::optional<AppendedFile> waiting_file_;  ///< once something has to wait
+  bool waits_on_disk_ = true;                 ///< until that fails
   std::vector<StoredText> written_;
   std::optional<std::uint64_t> seed_;
   std::map<std::size_t, Line> waiting_;

@@ -5,6 +5,25 @@
 
 namespace coppice::cli {
 
+void add_prompt_options(po::options_description& options, const char* more, std::int32_t limit,
+                        std::int32_t tokens) {
+  options.add_options()(
+      "prompts", po::value<std::string>()->value_name("FILE"),
+      cat("texts to continue, one a line, plain or JSON with \"prompt\" or \"text\"", more,
+          ". If not given, the target writes them")
+          .c_str())("no-bos", "put no beginning-of-sequence token before a text")(
+      "limit", po::value<std::int32_t>()->default_value(limit)->value_name("N"),
+      "most prompts, spread evenly over the file")(
+      "prompt-tokens", po::value<std::int32_t>()->default_value(tokens)->value_name("N"),
+      "first tokens of each prompt that are used");
+}
+
+Engine load_pair(const char* command, EngineOptions request, ProgressLine& progress) {
+  if (request.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft DIR"));
+  request.progress = [&](const LoadEvent& event) { progress.show(event); };
+  return Engine::load(request);
+}
+
 ChosenPrompts::ChosenPrompts(const po::variables_map& values)
     : limit_(count_in(values, "limit", 1)), tokens_(count_in(values, "prompt-tokens", 1)) {
   if (values.count("prompts") != 0) file_ = values["prompts"].as<std::string>();

@@ -8,9 +8,19 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/terminal.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::cli {
+
+/// --prompts, --no-bos, --limit and --prompt-tokens, with these usual values; `more` says of the
+/// file what the command has to say.
+void add_prompt_options(po::options_description& options, const char* more, std::int32_t limit,
+                        std::int32_t tokens);
+
+/// The pair, loaded with its progress on the line. Throws Error(usage) if the request has no draft,
+/// which `command` needs.
+Engine load_pair(const char* command, EngineOptions request, ProgressLine& progress);
 
 class ChosenPrompts {
  public:

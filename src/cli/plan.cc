@@ -70,11 +70,8 @@ const MeasuredAcceptance& setting_to_plan_for(const po::variables_map& values,
     return study::setting_for(file, pair, asked);
   }
   if (pair.settings.size() == 1) return pair.settings.front();
-  std::string held;
-  for (const MeasuredAcceptance& setting : pair.settings) {
-    held += cat(held.empty() ? "" : "; ", study::words_of(setting));
-  }
-  throw_usage(cat("--acceptance-vector ", quote(file), ": it holds several settings (", held,
+  throw_usage(cat("--acceptance-vector ", quote(file), ": it holds several settings (",
+                  study::words_of(pair.settings),
                   "); name one with --temperatures and --acceptance"));
 }
 
@@ -109,10 +106,8 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   prompts.read();
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, settings.front().speculation);
-  if (engine_request.draft.empty()) throw_usage("plan needs a draft model; give --draft DIR");
   engine_request.max_tree_size = std::max(engine_request.max_tree_size, 4 * request.ranks);
-  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
-  Engine engine = Engine::load(engine_request);
+  Engine engine = load_pair("plan", engine_request, progress);
   const InterruptWatch interrupts;
   request.stop = InterruptWatch::interrupted;
   request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos);
@@ -139,17 +134,11 @@ int plan(const std::vector<std::string>& arguments) {
       "acceptance", po::value<std::string>()->default_value("rejection")->value_name("LIST"),
       "rejection, or coupled, or rejection,coupled")(
       "draft-temperature", po::value<double>()->value_name("F"),
-      "the target's if not given; 0.45 where that is 0")(
-      "prompts", po::value<std::string>()->value_name("FILE"),
-      "texts to continue, one a line, plain or JSON; not those that a study is to run on. If not "
-      "given, the target writes them")("no-bos",
-                                       "put no beginning-of-sequence token before a text")(
-      "limit", po::value<std::int32_t>()->default_value(16)->value_name("N"),
-      "most prompts, spread evenly over the file")(
-      "prompt-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
-      "first tokens of each prompt that are used")(
-      "max-new-tokens", po::value<std::int32_t>()->default_value(64)->value_name("N"),
-      "tokens written behind each prompt")(
+      "the target's if not given; 0.45 where that is 0");
+  add_prompt_options(measuring, "; not those that a study is to run on", 16, 64);
+  measuring.add_options()("max-new-tokens",
+                          po::value<std::int32_t>()->default_value(64)->value_name("N"),
+                          "tokens written behind each prompt")(
       "ranks", po::value<std::int32_t>()->default_value(study::usual_ranks)->value_name("N"),
       "children that are drawn of each node");
   add_filter_options(measuring);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cli/chosen_prompts.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -61,8 +62,7 @@ int record(const std::vector<std::string>& arguments) {
 
   ProgressLine progress(true);
   EngineOptions engine_request = engine_options(values, options.generate.speculation);
-  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
-  Engine engine = Engine::load(engine_request);
+  Engine engine = load_pair("record", engine_request, progress);
   study::Recorder recorder(engine, options);
   // Every prompt is known to fit before the first text is written, which may take long.
   study::PromptUse use;

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/fingerprint.h"
 #include "base/json_file.h"
 #include "drafting/sequoia.h"
 #include "drafting/shape_json.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"
-#include "study/files/fingerprint.h"
 #include "study/files/members.h"
 #include "study/number_text.h"
 #include "study/observed.h"
@@ -107,11 +107,10 @@ MeasuredAcceptance acceptance_settings_of(const GenerateOptions& request) {
   return s;
 }
 
-bool holds(const MeasuredPair& pair, const GenerateOptions& request) {
+const MeasuredAcceptance* find_setting(const MeasuredPair& pair, const GenerateOptions& request) {
   const Fields asked = fields_of(acceptance_settings_of(request));
-  return std::ranges::any_of(pair.settings, [&](const MeasuredAcceptance& setting) {
-    return fields_of(setting) == asked;
-  });
+  const auto found = std::ranges::find(pair.settings, asked, fields_of);
+  return found == pair.settings.end() ? nullptr : &*found;
 }
 
 std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting) {
@@ -203,15 +202,19 @@ void require_other_prompts(const std::filesystem::path& file, const MeasuredPair
                   "without --prompts)"));
 }
 
+std::string words_of(const std::vector<MeasuredAcceptance>& settings) {
+  std::string words;
+  for (const MeasuredAcceptance& one : settings) {
+    words += cat(words.empty() ? "" : "; ", words_of(one));
+  }
+  return words;
+}
+
 const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const MeasuredPair& pair,
                                       const GenerateOptions& request) {
-  const MeasuredAcceptance asked = acceptance_settings_of(request);
-  std::string held;
-  for (const MeasuredAcceptance& setting : pair.settings) {
-    if (fields_of(setting) == fields_of(asked)) return setting;
-    held += cat(held.empty() ? "" : "; ", words_of(setting));
-  }
-  throw_usage(cat(name_of_file(file), ": it has none for ", words_of(asked), " (it has: ", held,
+  if (const MeasuredAcceptance* setting = find_setting(pair, request)) return *setting;
+  throw_usage(cat(name_of_file(file), ": it has none for ",
+                  words_of(acceptance_settings_of(request)), " (it has: ", words_of(pair.settings),
                   "); measure it with these settings (coppice plan --help)"));
 }
 

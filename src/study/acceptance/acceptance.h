@@ -83,8 +83,8 @@ void require_other_prompts(const std::filesystem::path& file, const MeasuredPair
 const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const MeasuredPair& pair,
                                       const GenerateOptions& request);
 
-/// Whether setting_for() finds what the request needs.
-bool holds(const MeasuredPair& pair, const GenerateOptions& request);
+/// The same; nullptr if there is none.
+const MeasuredAcceptance* find_setting(const MeasuredPair& pair, const GenerateOptions& request);
 
 /// What to plan for: the vector, or where no child was ever accepted a guess of the first one's
 /// chance, so that there is a tree.
@@ -92,6 +92,7 @@ std::vector<double> vector_to_plan_for(const MeasuredAcceptance& setting);
 
 /// "temperature 0.6, rejection", and what else is not as usual.
 std::string words_of(const MeasuredAcceptance& setting);
+std::string words_of(const std::vector<MeasuredAcceptance>& settings);
 
 // Measures a pair's acceptance by sibling rank.
 

@@ -75,8 +75,8 @@ std::string check_text(const Advice& advice, const Check& check) {
   }
   std::string text =
       cat("Run alternately with plain decoding, on other texts, ", rounds_text(check.rounds),
-          ": the fastest of two policies, and automatic sizes.\nSpeed-up: of the median, least and "
-          "greatest round.\n\n",
+          ":\nthe fastest of two policies, and automatic sizes. Speed-up: of the median, least and "
+          "greatest\nround.\n\n",
           to_text(table));
   if (check.noisy()) {
     text += line(

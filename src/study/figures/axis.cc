@@ -170,9 +170,8 @@ void Axis::choose_binary(double low, double high, int stride) {
   high_ = spec_.high && high > low_ ? high : std::exp2(last);
   for (int e = first; e <= last; e += stride) {
     const double value = std::exp2(e);
-    if (!covers(value)) continue;
-    const bool as_powers = (first < -4 || last >= 20) && e != 0;
-    ticks_.push_back({value, as_powers ? cat("2^", e) : compact_number(value, 7)});
+    const bool as_power = (first < -4 || last >= 20) && e != 0;
+    if (covers(value)) ticks_.push_back({value, as_power ? cat("2^", e) : compact_number(value)});
   }
 }
 

@@ -95,7 +95,6 @@ void put_side_by_side(std::vector<Line>& lines) {
   constexpr double one_place = 4, step = 6;  // pixels
   std::vector<Line> shifted = lines;
   for (std::size_t own = 0; own < lines.size(); ++own) {
-    if (lines[own].style.marker == Marker::none) continue;
     for (auto& run : shifted[own].runs) {
       for (Spot& spot : run) {
         const double place = spot.at.x;
@@ -104,7 +103,7 @@ void put_side_by_side(std::vector<Line>& lines) {
           bool meets = false;
           lines[other].for_each_spot(
               [&](const Spot& one) { meets = meets || std::abs(one.at.x - place) <= one_place; });
-          if (!meets || lines[other].style.marker == Marker::none) continue;
+          if (!meets) continue;
           ++all;
           if (other < own) ++before;
         }
@@ -221,17 +220,12 @@ void draw_joined(Svg& svg, const Line& line) {
   for (const auto& run : line.runs) {
     std::vector<Xy> points;
     for (const Spot& spot : run) points.push_back(spot.at);
-    // A bound at a single place is drawn as a short piece, for it has no marker.
-    if (points.size() == 1 && line.style.marker == Marker::none) {
-      points = {{points[0].x - 8, points[0].y}, {points[0].x + 8, points[0].y}};
-    }
     if (points.size() < 2) continue;
     svg.polyline(points, {line.style.colour, line_width, line.style.dash});
   }
 }
 
 void draw_markers(Svg& svg, const Line& line, const Axis& x, const Axis& y) {
-  if (line.style.marker == Marker::none) return;
   const auto number = [](double value) { return compact_number(value, 4); };
   line.for_each_spot([&](const Spot& spot) {
     const Point& point = *spot.point;
@@ -269,12 +263,7 @@ std::string to_svg(const Chart& chart) {
   std::optional<Colours> colours;
   if (chart.colours) colours.emplace(*chart.colours, chart.tiles, bottom, top);
 
-  // Right of the plot: the bar of colours or notes.
-  double room = picture_margin;
-  if (colours) room = gap + colours->width() + 4;
-  for (const std::string& note : chart.notes) {
-    room = std::max(room, gap + text_width(note, tick_font) + picture_margin);
-  }
+  const double room = colours ? gap + colours->width() + 4 : picture_margin;
   const double left = y_axis_width(y);
   const Box plot = {left, top, std::max(picture_width - room, left + 60), bottom};
   const double end = chart.tiles.empty() ? inset : 0;
@@ -303,10 +292,6 @@ std::string to_svg(const Chart& chart) {
   if (no_lines && chart.tiles.empty()) {
     svg.text({(plot.left + plot.right) / 2, (plot.top + plot.bottom) / 2}, "no data",
              {label_font, Anchor::middle, soft_ink});
-  }
-  for (std::size_t row = 0; row < chart.notes.size(); ++row) {
-    svg.text({plot.right + gap, y.at(static_cast<double>(row) + 0.5) + 0.35 * tick_font},
-             chart.notes[row], {tick_font});
   }
   if (colours && !chart.tiles.empty()) colours->draw(svg, plot.right + gap);
   draw_legend(svg, entries, {plot.left, legend_top}, plot.width());

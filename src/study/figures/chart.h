@@ -61,7 +61,6 @@ struct Chart {
   /// (not given: those of the tiles).
   std::optional<AxisSpec> colours = {};
   std::vector<LegendEntry> legend = {};
-  std::vector<std::string> notes = {};  ///< by name of the y axis, written right of the plot
   /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
   /// another's interval.
   bool side_by_side = false;

@@ -16,8 +16,6 @@ constexpr std::array<std::string_view, 6> line_colours = {"#0072b2", "#d55e00", 
 constexpr std::array<Marker, 6> markers = {Marker::circle, Marker::square, Marker::triangle,
                                            Marker::cross,  Marker::wedge,  Marker::diamond};
 constexpr std::array<std::string_view, 4> dashes = {"", "7 3", "2 2", "7 2 2 2"};
-constexpr std::array<std::string_view, 6> area_colours = {"#0072b2", "#e69f00", "#009e73",
-                                                          "#f0e442", "#cc79a7", "#56b4e9"};
 // Colours of the first six, then those again with dashes: a plain policy below its namesake.
 constexpr std::array<std::pair<std::string_view, std::size_t>, 9> known_policies = {
     {{"dyspec", 0},
@@ -103,7 +101,6 @@ std::size_t style_number(const std::string& policy, const std::vector<std::strin
   return number;
 }
 
-SeriesStyle ceiling_style() { return {strong_ink, "6 4", Marker::none, false}; }
 SeriesStyle reference_style() { return {soft_ink, "2 3", Marker::none, false}; }
 
 void draw_marker(Svg& svg, const SeriesStyle& style, Xy at) {
@@ -115,10 +112,6 @@ void draw_marker(Svg& svg, const SeriesStyle& style, Xy at) {
   std::vector<Xy> corners = corners_of(style.marker);
   for (Xy& corner : corners) corner = {at.x + corner.x * radius, at.y + corner.y * radius};
   if (!corners.empty()) svg.polygon(corners, fill, rim);
-}
-
-std::string_view area_colour(std::size_t number) {
-  return area_colours[number % area_colours.size()];
 }
 
 std::string_view ink_on(std::string_view fill) {

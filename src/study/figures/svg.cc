@@ -25,7 +25,7 @@ void Svg::open(const char* element, std::initializer_list<Length> lengths) {
 Svg::Svg(double width, double height, std::string_view label) {
   open("svg xmlns=\"http://www.w3.org/2000/svg\"", {{"width", width}, {"height", height}});
   out_ += attribute("viewBox", "0 0 " + coordinate(width) + " " + coordinate(height)) +
-          attribute("role", "img") + attribute("aria-label", label) +
+          attribute("role", "img") + attribute("stroke", "none") + attribute("aria-label", label) +
           attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif") + ">\n";
   rect({0, 0, width, height}, paper);
 }
@@ -63,13 +63,16 @@ void Svg::circle(Xy centre, double radius, std::string_view colour, const Stroke
 }
 
 void Svg::text(Xy at, std::string_view words, const TextStyle& style) {
-  open("text", {{"x", at.x}, {"y", at.y}, {"font-size", style.size}});
+  // Turned at the origin, then moved: some renderers turn around another point than they are told.
+  const Xy start = style.upwards ? Xy{} : at;
+  open("text", {{"x", start.x}, {"y", start.y}, {"font-size", style.size}});
   paint(style.colour, {});
   if (style.anchor != Anchor::start) {
     out_ += attribute("text-anchor", style.anchor == Anchor::middle ? "middle" : "end");
   }
   if (style.upwards) {
-    out_ += attribute("transform", "rotate(-90 " + coordinate(at.x) + " " + coordinate(at.y) + ")");
+    out_ += attribute("transform",
+                      "translate(" + coordinate(at.x) + " " + coordinate(at.y) + ") rotate(-90)");
   }
   out_ += ">" + escape_markup(words) + "</text>\n";
 }

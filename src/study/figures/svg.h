@@ -23,7 +23,6 @@ inline constexpr std::string_view ink = "#222";          ///< text and axes
 inline constexpr std::string_view soft_ink = "#777";     ///< reference lines
 inline constexpr std::string_view grid_ink = "#e4e4e4";  ///< faint lines across a plot
 inline constexpr std::string_view rule_ink = "#bbb";     ///< frames
-inline constexpr std::string_view strong_ink = "#000";   ///< bounds, lines over cells
 
 enum class Marker { none, circle, square, triangle, diamond, wedge, cross };
 
@@ -42,8 +41,6 @@ SeriesStyle series_style(std::size_t number);
 /// policy with learned acceptance has the colour of its namesake. Others follow in the order of
 /// `policies`.
 std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies);
-/// A bound that nothing measured can pass, such as an oracle's.
-SeriesStyle ceiling_style();
 SeriesStyle reference_style();
 
 struct Xy {
@@ -107,8 +104,6 @@ class Svg {
 
 void draw_marker(Svg& svg, const SeriesStyle& style, Xy at);
 
-/// Fill of the area with this number, 0 to 5, neighbours well apart in lightness.
-std::string_view area_colour(std::size_t number);
 /// "#000" or "#fff", whichever reads better on the fill "#rrggbb".
 std::string_view ink_on(std::string_view fill);
 

@@ -136,6 +136,7 @@ std::string to_text(const Table& table) {
     for (const std::size_t width : widths) {
       line += (line.empty() ? "" : "  ") + std::string(width, '-');
     }
+    line.erase(line.find_last_not_of(' ') + 1);
     return line + "\n";
   };
   return laid_out(table, {on_one_line, "  ", "", rule});

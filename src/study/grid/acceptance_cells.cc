@@ -45,7 +45,7 @@ bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
   // Those of an earlier run stay; a study may have grown since.
   std::vector<GenerateOptions> missing = settings_;
   if (pair_) {
-    std::erase_if(missing, [&](const GenerateOptions& s) { return holds(*pair_, s); });
+    std::erase_if(missing, [&](const auto& s) { return find_setting(*pair_, s) != nullptr; });
   }
   if (missing.empty()) return true;
   MeasuredPair pair = pair_ ? *pair_ : describe_pair(engine);
@@ -98,13 +98,13 @@ void CellAcceptance::add_notes(std::vector<std::string>& notes) const {
   const std::size_t shared = measured_on(*pair_, request_.prompts);
   if (shared > 0) on += cat(", ", shared, " of which are studied since");
   for (const GenerateOptions& asked : settings_) {
-    if (!holds(*pair_, asked)) continue;
-    const MeasuredAcceptance& setting = setting_for(file_, *pair_, asked);
+    const MeasuredAcceptance* setting = find_setting(*pair_, asked);
+    if (setting == nullptr) continue;
     std::string ranks;
-    for (const double prob : setting.acceptance_vector) ranks += cat(" ", fixed(prob, 3));
-    notes.push_back(cat("sequoia at ", words_of(setting),
+    for (const double prob : setting->acceptance_vector) ranks += cat(" ", fixed(prob, 3));
+    notes.push_back(cat("sequoia at ", words_of(*setting),
                         ": planned for this pair's acceptance by rank,", ranks, " (",
-                        setting.judged.front(), " nodes, ", on, "; ", file_.string(), ")"));
+                        setting->judged.front(), " nodes, ", on, "; ", file_.string(), ")"));
   }
 }
 

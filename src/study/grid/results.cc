@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/fingerprint.h"
 #include "base/json_file.h"
-#include "study/files/fingerprint.h"
 #include "study/files/members.h"
 
 namespace coppice::study {

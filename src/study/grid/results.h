@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/appended_file.h"
 #include "coppice.h"
-#include "study/files/appended_file.h"
 #include "study/files/member_list.h"
 #include "study/grid/grid.h"
 #include "study/grid/node_counts.h"

@@ -11,13 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/appended_file.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/fingerprint.h"
 #include "base/json_file.h"
 #include "engine/access.h"
 #include "kernels/cpu/instruction_set.h"
-#include "study/files/appended_file.h"
-#include "study/files/fingerprint.h"
 #include "study/files/members.h"
 
 namespace coppice::study {

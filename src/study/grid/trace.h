@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/appended_file.h"
 #include "engine/step_view.h"
-#include "study/files/appended_file.h"
 #include "study/files/member_list.h"
 
 namespace coppice::study {

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/fingerprint.h"
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "engine/access.h"
-#include "study/files/fingerprint.h"
 
 namespace coppice::study {
 
@@ -100,7 +100,32 @@ std::string id_of(const StudyPrompt& prompt) {
   return fingerprint.text();
 }
 
+/// Tokens of a text, its prompt included; and whether the model's context is longer.
+struct Room {
+  std::int32_t tokens;
+  bool memory_is_short;
+};
+Room room_of(Engine& engine) {
+  const LoadedModel& target = EngineAccess(engine).target();
+  const std::int32_t room = std::min(engine.context_length(), target.pool->layout().slots());
+  return {room, room < target.model->config().context_length};
+}
+
+std::vector<TokenId> cut(std::vector<TokenId> tokens, const PromptUse& use) {
+  if (use.most > 0 && std::cmp_greater(tokens.size(), use.most)) {
+    tokens.resize(static_cast<std::size_t>(use.most));
+  }
+  return tokens;
+}
+
 }  // namespace
+
+std::string print_of(const StudyPrompt& prompt) {
+  Fingerprint print;
+  for (const std::string& turn : prompt.turns) print.add(turn);
+  for (const TokenId token : prompt.tokens) print.add_number(static_cast<std::uint64_t>(token));
+  return print.text();
+}
 
 std::vector<PromptName> names_of(const std::vector<StudyPrompt>& prompts) {
   std::vector<PromptName> names;
@@ -162,13 +187,6 @@ std::string to_jsonl(const std::vector<StudyPrompt>& prompts) {
   return text;
 }
 
-std::string print_of(const StudyPrompt& prompt) {
-  Fingerprint print;
-  for (const std::string& turn : prompt.turns) print.add(turn);
-  for (const TokenId token : prompt.tokens) print.add_number(static_cast<std::uint64_t>(token));
-  return print.text();
-}
-
 std::vector<StudyPrompt> spread(std::vector<StudyPrompt> prompts, std::int32_t count) {
   const auto wanted = static_cast<std::size_t>(std::max(count, 0));
   if (wanted == 0 || wanted >= prompts.size()) return prompts;
@@ -193,23 +211,19 @@ std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
 std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use) {
-  const LoadedModel& target = EngineAccess(engine).target();
-  const std::int32_t room = std::min(engine.context_length(), target.pool->layout().slots());
-  const bool memory_is_short = room < target.model->config().context_length;
+  const auto [room, memory_is_short] = room_of(engine);
   std::vector<std::vector<TokenId>> all;
   for (const StudyPrompt& prompt : prompts) {
     const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
-    std::vector<TokenId> tokens =
-        prompt.tokens.empty() ? engine.tokenize(prompt.turns[0], use.add_bos) : prompt.tokens;
-    const auto most = static_cast<std::size_t>(use.most);
-    if (most > 0 && tokens.size() > most) tokens.resize(most);
+    std::vector<TokenId> tokens = cut(
+        prompt.tokens.empty() ? engine.tokenize(prompt.turns[0], use.add_bos) : prompt.tokens, use);
     if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
     for (const TokenId token : tokens) {
       if (token >= 0 && token < engine.vocab_size()) continue;
       throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary; give 0 to ",
                       engine.vocab_size() - 1));
     }
-    if (tokens.size() + static_cast<std::size_t>(use.new_tokens) > static_cast<std::size_t>(room)) {
+    if (std::cmp_greater(tokens.size() + static_cast<std::size_t>(use.new_tokens), room)) {
       throw_usage(cat(where, ": ", tokens.size(), " tokens and ", use.new_tokens, " new ",
                       use.new_tokens == 1 ? "one" : "ones", " are more than the ", room,
                       memory_is_short ? " that the KV memory holds; " : " of the model's context; ",
@@ -226,13 +240,10 @@ std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
                                                         const PromptUse& use) {
   std::vector<std::vector<std::vector<TokenId>>> all;
   for (std::vector<TokenId>& first : to_tokens(engine, file, prompts, use)) {
+    const std::vector<std::string>& turns = prompts[all.size()].turns;
     all.push_back({std::move(first)});
-    const std::vector<std::string>& turns = prompts[all.size() - 1].turns;
     for (std::size_t t = 1; t < turns.size(); ++t) {
-      std::vector<TokenId> tokens = engine.tokenize(cat("\n\n", turns[t], "\n\n"), false);
-      const auto most = static_cast<std::size_t>(use.most);
-      if (most > 0 && tokens.size() > most) tokens.resize(most);
-      all.back().push_back(std::move(tokens));
+      all.back().push_back(cut(engine.tokenize(cat("\n\n", turns[t], "\n\n"), false), use));
     }
   }
   return all;
@@ -240,15 +251,14 @@ std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
 
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed) {
-  const LoadedModel& target = EngineAccess(engine).target();
-  const std::int32_t slots = target.pool->layout().slots();
-  const std::int32_t room = std::min(engine.context_length(), slots);
+  const auto [room, memory_is_short] = room_of(engine);
   if (length >= room) {
-    throw_usage(cat("--prompt-tokens ", length, ": the context holds ", engine.context_length(),
-                    " tokens and KV memory ", slots, "; use ", room - 1, " or fewer",
-                    room < target.model->config().context_length ? ", or raise --kv-tokens" : ""));
+    throw_usage(cat("--prompt-tokens ", length, ": ",
+                    memory_is_short ? "KV memory holds " : "the context holds ", room,
+                    " tokens; use ", room - 1, " or fewer",
+                    memory_is_short ? ", or raise --kv-tokens" : ""));
   }
-  const TokenId bos = target.model->config().bos_token;
+  const TokenId bos = EngineAccess(engine).target().model->config().bos_token;
   const std::vector<TokenId> start = {std::max(0, bos)};
   GenerateOptions options;
   options.sampling.temperature = 1.0;

@@ -7,14 +7,16 @@
 #include <mutex>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
+#include "drafting/tree_part.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
-#include "study/files/fingerprint.h"
 
 namespace coppice::study {
 namespace {
@@ -32,9 +34,7 @@ struct FoundPath {
 };
 
 bool better(const FoundPath& a, const FoundPath& b) {
-  if (a.score != b.score) return a.score > b.score;
-  if (a.depth != b.depth) return a.depth < b.depth;
-  return a.number < b.number;
+  return std::tuple(-a.score, a.depth, a.number) < std::tuple(-b.score, b.depth, b.number);
 }
 
 // Fixed shapes want nodes that D finds improbable. A rank counts as Sequoia's trees weigh it, and
@@ -70,18 +70,11 @@ std::uint16_t rank_in(const std::vector<TokenId>& order, TokenId token) {
   return at == order.end() ? no_rank : static_cast<std::uint16_t>(at - order.begin());
 }
 
-/// The `count` tokens of largest draft * noise ([vocab] both; no noise counts as all ones), in the
-/// order in which ChildDrawer draws them: lower id first among equals, none of probability 0.
-std::vector<TokenId> settled_children(std::span<const float> draft, std::span<const float> noise,
-                                      std::int32_t count) {
-  // Multiplied in float, as ChildDrawer does: ties must fall alike.
-  const auto score = [&](std::size_t i) { return noise.empty() ? draft[i] : draft[i] * noise[i]; };
-  return largest(draft.size(), score, count);
-}
-
 /// A node's children in both orders, as far as they are recorded.
 struct DrawnOrders {
-  std::vector<TokenId> settled;  ///< by settled_children()
+  /// By largest D times noise, lower id first among equals, none of probability 0; at temperature 0
+  /// by D.
+  std::vector<TokenId> settled;
   std::vector<TokenId> sampled;  ///< drawn from D without replacement; empty at temperature 0
 };
 
@@ -244,7 +237,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   std::vector<FoundPath> best(1);
   best[0].node = 0;
   std::uint64_t found = 0;
-  std::vector<std::int32_t> batch(1, 0), dropped, children(1, 0);
+  std::vector<std::int32_t> batch(1, 0), children(1, 0);
 
   const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
   const auto draft_probs = [&](std::int32_t node) {
@@ -283,18 +276,19 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     step->evaluate(arena, batch);
     orders.resize(static_cast<std::size_t>(arena.nodes()));
     for (const std::int32_t node : batch) {
-      orders[node].settled =
-          settled_children(draft_probs(node), noise_at(arena.depth[node]), options_.top_k);
-      while (!greedy && orders[node].sampled.size() < static_cast<std::size_t>(options_.top_k)) {
-        const auto drawn =
-            step->child(arena, node, static_cast<std::int32_t>(orders[node].sampled.size()));
+      const std::span<const float> probs = draft_probs(node), noise = noise_at(arena.depth[node]);
+      // Multiplied in float, as ChildDrawer does: ties must fall alike.
+      const auto noisy = [&](std::size_t i) { return greedy ? probs[i] : probs[i] * noise[i]; };
+      orders[node].settled = largest(probs.size(), noisy, options_.top_k);
+      for (std::int32_t rank = 0; !greedy && rank < options_.top_k; ++rank) {
+        const auto drawn = step->child(arena, node, rank);
         if (!drawn) break;
         orders[node].sampled.push_back(drawn->token);
       }
       if (arena.depth[node] < deepest) offer(node);
     }
-    dropped.clear();
     if (best.size() > most) {
+      std::vector<std::int32_t> dropped;
       std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(most), best.end(),
                        better);
       for (std::size_t i = most; i < best.size(); ++i) {
@@ -306,9 +300,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     batch.clear();
     for (FoundPath& candidate : best) {
       if (candidate.node >= 0) continue;
-      const float prob = step->sampler().distributions()->row(candidate.parent)[candidate.token];
       candidate.node = arena.add(candidate.parent, candidate.token, children[candidate.parent]++,
-                                 prob, candidate.score);
+                                 draft_probs(candidate.parent)[candidate.token], candidate.score);
       children.push_back(0);
       of_node.push_back(candidate);
       batch.push_back(candidate.node);
@@ -316,18 +309,13 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
 
   // What stays, parents first, and the target's pass over it.
-  std::ranges::sort(best, [](const FoundPath& a, const FoundPath& b) { return a.node < b.node; });
-  TokenTree tree;
-  tree.reset(arena.token[0]);
-  std::vector<std::int32_t> index(static_cast<std::size_t>(arena.nodes()), 0);
-  std::vector<std::int32_t> below(best.size(), 0);
-  for (std::size_t i = 1; i < best.size(); ++i) {
-    const auto a = static_cast<std::size_t>(best[i].node);
-    const std::int32_t parent = index[arena.parent[a]];
-    index[a] =
-        tree.add(parent, arena.token[a], below[parent]++, arena.draft_prob[a], arena.path_prob[a]);
-    tree.source.back() = best[i].node;
+  std::vector<std::int32_t> kept;
+  for (const FoundPath& one : best) {
+    if (one.node > 0) kept.push_back(one.node);
   }
+  std::ranges::sort(kept);
+  TokenTree tree;
+  TreePart().copy(arena, kept, tree);
   const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
   if (!pass) {
     throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
@@ -339,7 +327,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     const TokenId most_probable = greedy ? judged.argmax(node) : -1;
     const std::span<const float> probs = judged.distribution(node);
     const std::int32_t source = tree.source[node];
-    append_node(orders[source], probs, step->sampler().distributions()->row(source), options_.top_k,
+    append_node(orders[source], probs, draft_probs(source), options_.top_k,
                 greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[node])), out);
     const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[node]));
     out.parent.push_back(static_cast<std::uint32_t>(parent));

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "base/json_file.h"
-#include "study/files/fingerprint.h"
 #include "study/files/members.h"
 
 namespace coppice::study {

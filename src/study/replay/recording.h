@@ -39,9 +39,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/appended_file.h"
 #include "base/sampling_params.h"
 #include "base/types.h"
-#include "study/files/appended_file.h"
 #include "study/files/member_list.h"
 
 namespace coppice::study {

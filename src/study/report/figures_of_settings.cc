@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -90,85 +88,10 @@ Figure accepted_lengths(const FigureGroup& group) {
                          "each setting's name its mean."));
 }
 
-Figure time_by_component(const FigureGroup& group) {
-  constexpr std::array parts = {"draft",  "drawing children", "tree construction",
-                                "target", "judging",          "other"};
-  Chart chart;
-  chart.x = {.label = "share of time after prefill", .low = 0.0, .high = 1.0, .per_cent = true};
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    chart.legend.push_back({parts[p], {}, area_colour(p)});
-  }
-  std::vector<const SummaryRow*> rows = group.rows;
-  if (group.plain != nullptr) rows.insert(rows.begin(), group.plain);
-  for (const SummaryRow* row : rows) {
-    const double whole = row->seconds.decode(), y = static_cast<double>(chart.y.names.size());
-    double end = 0.0;
-    for (std::size_t p = 0; p < parts.size() && whole > 0.0; ++p) {
-      const double part = row->seconds.*Components::of_step()[p].second / whole, start = end;
-      if (part == 0.0) continue;
-      end += part;
-      chart.tiles.push_back({start, end, y, y + 1, part, area_colour(p), fixed(100 * part, 0) + "%",
-                             cat(parts[p], ": ", fixed(100 * part, 1), "%")});
-    }
-    chart.y.names.push_back(row->cell.label());
-    chart.notes.push_back(cat(std::llround(row->microseconds_per_step(whole)), " us/step"));
-  }
-  return group.named(
-      "time", chart,
-      "Where the time of a step goes, after DySpec's figure 4; behind the bars, a step's whole "
-      "time. Where a device draws children and judges behind the models' passes, that counts as "
-      "theirs.");
-}
-
-/// What each step brought, as stairs.
-Series stairs(std::string name, const std::vector<std::int32_t>& values, SeriesStyle style) {
-  style.marker = Marker::none;
-  Series series{std::move(name), {}, style};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double step = static_cast<double>(i) + 1.0;
-    for (const double x : {step - 0.5, step + 0.5}) {
-      series.points.push_back({x, static_cast<double>(values[i])});
-    }
-  }
-  return series;
-}
-
-/// The first prompt's text with each policy's largest trees.
-std::vector<Figure> step_by_step(const FigureGroup& group) {
-  std::vector<Figure> figures;
-  for (const std::string& policy : group.policies) {
-    const SummaryRow* largest = nullptr;
-    for (const SummaryRow* row : group.rows) {
-      if (row->cell.name() != policy) continue;
-      if (largest == nullptr || row->tree_size > largest->tree_size) largest = row;
-    }
-    if (largest == nullptr) continue;
-    const std::string label = largest->cell.label();
-    for (const Result& one : group.results->results()) {
-      const bool first = one.prompt == group.results->plan().prompts[0].id && one.round == 0;
-      if (!first || one.cell != largest->cell.key()) continue;
-      Chart chart;
-      chart.x = {.label = "step", .whole = true};
-      chart.y = {.label = "tokens", .low = 0.0};
-      chart.series = {stairs("tree size", one.tree_sizes, group.style(policy)),
-                      stairs("accepted tokens", one.accepted, {strong_ink, "", Marker::none})};
-      figures.push_back(group.named(
-          cat("steps_", label), chart,
-          cat("Draft tokens of the tree and those accepted (the bonus token not counted) in each "
-              "step of the first prompt's text: ",
-              label, ", after DySpec's figure 5.")));
-    }
-  }
-  return figures;
-}
-
 }  // namespace
 
 std::vector<Figure> figures_of_settings(const FigureGroup& group) {
-  std::vector<Figure> figures = {accepted_length(group), speedup(group), accepted_lengths(group),
-                                 time_by_component(group)};
-  for (Figure& one : step_by_step(group)) figures.push_back(std::move(one));
-  return figures;
+  return {accepted_length(group), speedup(group), accepted_lengths(group)};
 }
 
 }  // namespace coppice::study

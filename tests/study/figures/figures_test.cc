@@ -229,6 +229,12 @@ TEST(LineChart, NothingLeavesThePlot) {
   chart.series[0].points.push_back({128, 900, 800, 1000});
   const Elements elements = read_xml(to_svg(chart));
   EXPECT_EQ(named(elements, "svg").size(), 1u);
+  EXPECT_TRUE(elements[0].has("stroke", "none")) << "nothing is left to what renderers assume";
+  for (const XmlElement& e : named(elements, "text")) {
+    if (!e.attributes.contains("transform")) continue;
+    EXPECT_TRUE(e.attributes.at("transform").ends_with(") rotate(-90)")) << "around no point";
+    EXPECT_TRUE(e.has("x", "0") && e.has("y", "0"));
+  }
   const double top = tick_y(elements, "3.5"), bottom = tick_y(elements, "1.0");
   const auto inside = [&](double y) { return y >= top - print_error && y <= bottom + print_error; };
   for (const XmlElement& e : named(elements, "polyline")) {
@@ -241,10 +247,9 @@ TEST(LineChart, NothingLeavesThePlot) {
   EXPECT_EQ(named(elements, "circle").size(), 2u + 1u) << "two points outside have no marker";
 }
 
-TEST(LineChart, ReferencesAndCeilings) {
+TEST(LineChart, ReferencesReachAcrossThePlot) {
   Chart chart = sizes_chart();
   chart.references = {{1.0, "plain"}};
-  chart.series.push_back({.name = "oracle", .points = {{4, 5}, {64, 6}}, .style = ceiling_style()});
   const Elements elements = read_xml(to_svg(chart));
   const double wanted = tick_y(elements, "1");
   const Elements lines = named(elements, "line");
@@ -252,12 +257,7 @@ TEST(LineChart, ReferencesAndCeilings) {
     return e.has("stroke-dasharray", "2 3") && std::abs(e.number("y1") - wanted) < print_error &&
            std::abs(e.number("y2") - wanted) < print_error && e.number("x2") - e.number("x1") > 200;
   }));
-  const Elements polylines = named(elements, "polyline");
-  EXPECT_EQ(std::count_if(polylines.begin(), polylines.end(),
-                          [](const XmlElement& e) { return e.has("stroke-dasharray", "6 4"); }),
-            1);
   EXPECT_TRUE(has_text(elements, "plain"));
-  EXPECT_TRUE(has_text(elements, "oracle"));
 }
 
 TEST(LineChart, DiagonalJoinsEqualValues) {
@@ -400,56 +400,19 @@ TEST(HeatMap, EmptyAndEqual) {
   EXPECT_TRUE(has_text(read_xml(to_svg(map)), "no data"));
   EXPECT_TRUE(has_text(read_xml(to_svg(Chart{})), "no data"));
   map.tiles = tiles_of(std::vector<double>(4, 7.0), 2);
-  map.colours.emplace();
   EXPECT_EQ(cell_boxes(read_xml(to_svg(map))).size(), 4u);
 }
 
-TEST(Stairs, StepsLieWhereTicksSay) {
-  Chart chart;
-  chart.x = {.label = "step", .whole = true};
-  chart.y = {.low = 0};
-  SeriesStyle plain = series_style(0);
-  plain.marker = Marker::none;
-  chart.series = {{"tree size", {{0.5, 4}, {1.5, 4}, {1.5, 8}, {2.5, 8}}, plain}};
-  const Elements elements = read_xml(to_svg(chart));
-  EXPECT_TRUE(named(elements, "circle").empty());
-  const Elements stairs = named(elements, "polyline");
-  ASSERT_EQ(stairs.size(), 1u);
-  const auto points = points_of(stairs[0]);
-  ASSERT_EQ(points.size(), 4u);
-  EXPECT_NEAR((points[2].x + points[3].x) / 2, tick_x(elements, "2"), print_error);
-  EXPECT_NEAR(points[2].y, tick_y(elements, "8"), print_error);
-}
-
-Chart time_bars() {
-  Chart chart;
-  chart.x = {.label = "share of time", .low = 0, .high = 1, .per_cent = true};
-  chart.y.names = {"dyspec 16", "chain"};
-  chart.notes = {"812 us", std::string(30, 'w')};
-  chart.tiles = {{0, 0.25, 0, 1, nan, area_colour(0), "25%", "draft: 25%"},
-                 {0.25, 1, 0, 1, nan, area_colour(1), "75%", "target: 75%"},
-                 {0, 1, 1, 2, nan, area_colour(2), "100%", "other: 100%"}};
-  chart.legend = {{"draft", {}, area_colour(0)}, {"target", {}, area_colour(1)}};
-  return chart;
-}
-
-TEST(StackedBars, SharesAreOfTheWholeBar) {
-  const Elements elements = read_xml(to_svg(time_bars()));
+// Tiles of a colour of their own lie beside those of the scale, and the legend names them.
+TEST(HeatMap, TilesMayHaveColoursOfTheirOwn) {
+  Chart map = shares_map();
+  map.tiles.push_back({1, 2, 0, 1, nan, "#0072b2", "", "left out"});
+  map.legend = {{"gone", {}, "#0072b2"}};
+  const Elements elements = read_xml(to_svg(map));
   const Elements boxes = cell_boxes(elements);
-  ASSERT_EQ(boxes.size(), 3u);
-  const double zero = tick_x(elements, "0%"), whole = tick_x(elements, "100%");
-  EXPECT_NEAR(boxes[0].number("x"), zero, print_error);
-  EXPECT_NEAR(boxes[0].number("width"), (whole - zero) / 4, 2 * print_error);
-  EXPECT_NEAR(boxes[1].number("x") + boxes[1].number("width"), whole, 2 * print_error);
-  EXPECT_NEAR(boxes[2].number("width"), whole - zero, 2 * print_error);
-  EXPECT_NEAR(boxes[0].number("y") + boxes[0].number("height") / 2, tick_y(elements, "dyspec 16"),
-              2 * print_error);
-  for (const char* text : {"75%", "812 us", "draft", "target"}) {
-    EXPECT_TRUE(has_text(elements, text)) << text;
-  }
-  for (const XmlElement& e : named(elements, "text")) {
-    EXPECT_LE(e.number("x"), elements[0].number("width"));
-  }
+  ASSERT_EQ(boxes.size(), 4u);
+  EXPECT_TRUE(boxes[3].has("fill", "#0072b2"));
+  EXPECT_TRUE(has_text(elements, "gone"));
 }
 
 TEST(XmlReader, RefusesWhatIsNotWellFormed) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -104,8 +106,10 @@ TEST_F(StudyCommand, ComparesMergesAndFormats) {
 TEST_F(StudyCommand, HelpBreaksNoWord) {
   for (const std::string command : {"study", "record", "replay", "audit", "advise", "plan"}) {
     std::string page = run(" man " + command).out;
-    for (std::size_t at = page.find('\\'); at != page.npos; at = page.find('\\', at))
-      page.erase(at, 1);
+    std::erase(page, '\\');
+    std::istringstream unwrapped(page);
+    using Words = std::istream_iterator<std::string>;
+    const std::set<std::string> known(Words{unwrapped}, Words{});
     const std::string help = run(" " + command + " --help").out;
     std::istringstream lines(help.substr(help.find(":\n  --")));
     for (std::string line; std::getline(lines, line);) {
@@ -113,10 +117,9 @@ TEST_F(StudyCommand, HelpBreaksNoWord) {
       for (std::string word; words >> word;) {
         const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyz-,") == word.npos;
         if (!plain || word.starts_with('-') || word.size() < 6) continue;
-        EXPECT_NE(page.find(word), std::string::npos) << command << " --help: " << word;
+        EXPECT_TRUE(known.contains(word)) << command << " --help: " << word;
       }
     }
-    EXPECT_EQ(help.find("-plai\n"), std::string::npos);
   }
 }
 

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "reference/files.h"
 #include "reference/tiny_model.h"
-#include "study/files/fingerprint.h"
 #include "study/grid/study_file.h"
 
 namespace coppice::study {

@@ -639,9 +639,8 @@ TEST_F(Study, WritesItsFiles) {
     EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
   }
   for (const char* figure :
-       {"accepted_length", "speedup", "time", "acceptance_by_draft_probability",
-        "calibration_of_growth", "acceptance_by_place", "steps_dyspec_8", "steps_chain_8",
-        "accepted_lengths"}) {
+       {"accepted_length", "speedup", "accepted_lengths", "acceptance_by_draft_probability",
+        "acceptance_by_place", "calibration_of_growth"}) {
     for (const char* group : {"_t0_rejection", "_t0.8_rejection"}) {
       const fs::path file = out() / "figures" / (std::string(figure) + group + ".svg");
       const std::string svg = testing::bytes_of(file);

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "reference/files.h"
 #include "study/number_text.h"
 #include "study/report/study_report.h"
 
@@ -159,11 +158,6 @@ std::map<std::string, std::string> figures_of(std::vector<Figure> figures) {
   return by_name;
 }
 
-Results no_results() {
-  const coppice::testing::TemporaryFolder folder;
-  return Results(folder.path() / "results.jsonl", {}, Access::append);
-}
-
 FigureGroup group_of(const Summary& summary) {
   FigureGroup group;
   group.policies = {"dyspec", "specinfer"};
@@ -178,16 +172,13 @@ TEST(StudyFigures, WithoutDataThereIsNoPicture) {
   Chart chart;
   EXPECT_TRUE(group.named("speedup", chart, "").svg.empty());
   chart.series = {{"a", {{1, 1}}}};
-  EXPECT_EQ(group.named("steps_dyspec 8", chart, "").name, "steps_dyspec_8_t0_rejection");
+  EXPECT_EQ(group.named("speedup", chart, "").name, "speedup_t0_rejection");
 }
 
 // A row of shares for each setting: 40% of the steps brought one token, 60% three.
 TEST(StudyFigures, LengthsAreSharesOfSteps) {
   const Summary summary = sample();
-  const Results results = no_results();
-  FigureGroup group = group_of(summary);
-  group.results = &results;
-  const auto figures = figures_of(figures_of_settings(group));
+  const auto figures = figures_of(figures_of_settings(group_of(summary)));
   const std::string& svg = figures.at("accepted_lengths_t0_rejection");
   EXPECT_NE(svg.find(">dyspec 16: 4.00<"), std::string::npos);
   std::size_t forty = 0;

@@ -1,4 +1,4 @@
-#include "study/files/appended_file.h"
+#include "base/appended_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace coppice::study {
+namespace coppice {
 namespace {
 
 /// Whether the name still leads to what was opened: a writer may have replaced it meanwhile.
@@ -70,4 +70,4 @@ void AppendedFile::sync() {
   if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno, when_full_);
 }
 
-}  // namespace coppice::study
+}  // namespace coppice

@@ -1,4 +1,4 @@
-#include "study/files/fingerprint.h"
+#include "base/fingerprint.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace coppice::study {
+namespace coppice {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +86,4 @@ std::string fingerprint_of_folder(const fs::path& folder) {
   return fingerprint.text();
 }
 
-}  // namespace coppice::study
+}  // namespace coppice

@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 
-namespace coppice::study {
+namespace coppice {
 
 /// Opens `path`, creating it if it is missing, and locks it until the handle is gone (the system
 /// unlocks it when the process ends, however it ends). A handle without a descriptor: another one
@@ -38,4 +38,4 @@ class AppendedFile {
   const char* when_full_;
 };
 
-}  // namespace coppice::study
+}  // namespace coppice

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace coppice::study {
+namespace coppice {
 
 /// FNV-1a, 64 bits: tells files apart, keeps no secret.
 class Fingerprint {
@@ -29,4 +29,4 @@ std::uint64_t fnv1a(std::string_view bytes);
 /// Throws Error(failure) for a folder or file that cannot be read.
 std::string fingerprint_of_folder(const std::filesystem::path& folder);
 
-}  // namespace coppice::study
+}  // namespace coppice
