@@ -31,6 +31,7 @@ struct AttentionCase {
   bool pages_in_order = false;     ///< only pages are shuffled, not the slots in them
   std::int32_t branch_tokens = 0;  ///< not 0: no tree, but so many tail tokens for each row alone
   std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
+  std::int32_t shared = 0;         ///< tokens that several texts have before that
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
   std::int32_t window = 0;
@@ -67,7 +68,7 @@ struct AttentionProblem {
     const auto put = [&](std::int32_t row, std::int32_t position) {
       return positions[static_cast<std::size_t>(row)] = position;
     };
-    const std::int32_t tokens = c.prefix + c.rows * std::max(c.branch_tokens, 1);
+    const std::int32_t tokens = c.prefix + c.shared + c.rows * std::max(c.branch_tokens, 1);
     layout = {3, c.kv_heads, c.head_dim, c.page_size, tokens / c.page_size + 3};
 
     std::vector<KvSlot> slots(static_cast<std::size_t>(layout.slots()));
@@ -89,13 +90,17 @@ struct AttentionProblem {
     for (std::int32_t t = 0; t < c.prefix && c.texts == 1; ++t) {
       prefix.push_back(hole(random) ? no_slot : slots[static_cast<std::size_t>(t)]);
     }
+    for (std::int32_t t = 0; t < c.shared; ++t) {
+      const auto at = static_cast<std::size_t>(c.prefix + c.rows + t);
+      prefix.push_back(hole(random) ? no_slot : slots[at]);
+    }
     for (std::int32_t text = 0; text < c.texts && c.texts > 1; ++text) {
       const std::int32_t first = c.rows * text / c.texts, end = c.rows * (text + 1) / c.texts;
       const auto before = static_cast<std::int32_t>(tail.size());
       const std::int32_t begin = c.prefix * text / c.texts, here = c.prefix * (text + 1) / c.texts;
       for (std::int32_t t = begin; t < here; ++t) {
-        tail.push_back(
-            {hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end, t - begin});
+        tail.push_back({hole(random) ? no_slot : slots[static_cast<std::size_t>(t)], first, end,
+                        c.shared + t - begin});
       }
       former.push_back({before, static_cast<std::int32_t>(tail.size())});
       const TokenTree tree = random_tree(end - first, c.reach, random);
@@ -106,7 +111,7 @@ struct AttentionProblem {
         const auto node = static_cast<std::size_t>(order.node_of_row[at]);
         tail.push_back({slots[static_cast<std::size_t>(c.prefix + first + row)], first + row,
                         first + row + order.subtree_rows[at],
-                        put(first + row, here - begin + tree.depth[node])});
+                        put(first + row, c.shared + here - begin + tree.depth[node])});
       }
     }
     for (std::int32_t t = 0; t < c.rows * c.branch_tokens; ++t) {

@@ -234,6 +234,31 @@ TEST_F(CudaAttention, SeveralTexts) {
   }
 }
 
+TEST_F(CudaAttention, SeveralTextsBehindAPrefix) {
+  for (const ResidentBlocks& blocks : kernels(128)) {
+    for (const std::int32_t texts : {2, 33}) {
+      for (const std::int32_t rows : {texts, 4 * texts + 1}) {
+        for (const std::int32_t shared : {5, 700, 6000}) {
+          const AttentionProblem problem({.kv_heads = 2,
+                                          .group = rows % 2 == 0 ? 4 : 1,
+                                          .prefix = 90 * texts,
+                                          .rows = rows,
+                                          .pages_in_order = shared != 700,
+                                          .texts = texts,
+                                          .shared = shared},
+                                         static_cast<std::uint32_t>(rows));
+          DeviceAttention device(problem, blocks);
+          const auto out = device.run(stream_);
+          ASSERT_LE(worst_error(problem, out), 1.0)
+              << texts << " texts, " << rows << " rows behind " << shared << " tokens, "
+              << name_of(blocks);
+          ASSERT_EQ(out, device.run(stream_));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, ANeighboursTokensAreNoticed) {
   for (const ResidentBlocks& blocks : kernels(64)) {
     const AttentionProblem problem(
@@ -286,11 +311,16 @@ TEST_F(CudaAttention, WaitsForWhatIsWrittenLate) {
   for (const ResidentBlocks& blocks : kernels(128)) {
     for (const std::int32_t prefix : {0, 100, 3000}) {
       for (const std::int32_t rows : {1, 20, 70}) {
-        const AttentionProblem problem({.kv_heads = 2, .prefix = prefix, .rows = rows}, 21);
-        DeviceAttention device(problem, blocks);
-        const auto out = device.run_after_late_writes(stream_, stream_);
-        EXPECT_LE(worst_error(problem, out), 1.0)
-            << "prefix " << prefix << ", " << rows << " rows, " << name_of(blocks);
+        for (const std::int32_t texts : {1, 7}) {
+          if (rows < texts || prefix < texts) continue;
+          const AttentionProblem problem(
+              {.kv_heads = 2, .prefix = prefix, .rows = rows, .texts = texts}, 21);
+          DeviceAttention device(problem, blocks);
+          const auto out = device.run_after_late_writes(stream_, stream_);
+          EXPECT_LE(worst_error(problem, out), 1.0)
+              << texts << " texts, " << prefix << " tokens before " << rows << " rows, "
+              << name_of(blocks);
+        }
       }
     }
     // What does not wait, as nothing does for another stream, is noticed. Not with ranges: their

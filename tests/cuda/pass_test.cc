@@ -26,9 +26,12 @@ DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
 
 class CudaPassInputs : public testing::KernelTest {
  protected:
-  // Texts of up to `longest` tokens, so that some passes are sent in parts and some are not.
-  void run(std::int32_t texts, std::int32_t longest, bool records) {
-    const PassLimits limits{4 * texts, 4 * texts, texts * (longest + 10), {4, 4, 64}};
+  // Texts of up to `longest` tokens, so that some passes are sent in parts and some are not, behind
+  // `shared` tokens.
+  void run(std::int32_t texts, std::int32_t longest, bool records, std::int32_t shared = 0) {
+    const PassLimits limits{4 * texts, 4 * texts, texts * (longest + 10) + shared, {4, 4, 64}};
+    std::vector<KvSlot> slots(static_cast<std::size_t>(shared));
+    std::iota(slots.begin(), slots.end(), 1 << 20);
     const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
     Transfers transfers(stream_);
     CudaPass pass(limits, blocks, allocate, transfers, stream_, records, preparations_);
@@ -42,7 +45,10 @@ class CudaPassInputs : public testing::KernelTest {
       inputs.tokens = zeros;
       inputs.positions = zeros;
       inputs.write_slots = zeros;
-      inputs.segments = growing.segments();
+      std::vector<KvSegment> segments = {{slots, 0, growing.rows(), true, 0}};
+      if (slots.empty()) segments.clear();
+      segments.insert(segments.end(), growing.segments().begin(), growing.segments().end());
+      inputs.segments = segments;
       pass.begin(inputs);
       if (step % 10 == 9) continue;  // it failed before it was run
       const std::function<void()> nothing = [] {};
@@ -106,6 +112,7 @@ TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
 TEST_F(CudaPassInputs, OfManyTextsArriveInParts) { run(40, 250, false); }
 TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true); }
 TEST_F(CudaPassInputs, OfLongTextsArriveInParts) { run(3, 2800, true); }
+TEST_F(CudaPassInputs, BehindAPrefixArriveInParts) { run(40, 250, true, 300); }
 
 // More kinds of passes than are kept, each run unrecorded, recorded and played back, without waits
 // in between; then the oldest ones again, whose recordings have gone.

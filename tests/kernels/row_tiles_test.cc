@@ -220,7 +220,7 @@ TEST(RowTiles, FormerTokensAreAligned) {
   for (const std::int32_t prefix : {0, 3}) {
     std::vector<RowTile> tiles = room_for_tiles(12, 1);
     RangePlanner planner;
-    const RangePlan plan = planner.plan({12, 12, 1, 4, prefix, tail}, 132, {}, tiles).plan;
+    const RangePlan plan = planner.plan({12, 12, 1, 4, prefix, tail}, 4, {}, tiles).plan;
     ASSERT_EQ(plan.row_tiles, 1);
     for (std::int32_t text = 0; text < 5; ++text) {
       const std::int32_t place = prefix + tiles[0].first[text];
@@ -230,6 +230,121 @@ TEST(RowTiles, FormerTokensAreAligned) {
     }
     EXPECT_EQ(tiles[0].end[4] - tiles[0].first[4], 133 + 12);
     EXPECT_EQ(tiles[0].seen(), tiles[0].end[4]);
+  }
+}
+
+// What all texts see first does not keep row tiles from being of whole texts.
+TEST(RowTiles, HaveWholeTextsBehindAPrefix) {
+  std::vector<KvSlot> slots(2000);
+  std::iota(slots.begin(), slots.end(), 0);
+  std::vector<KvSegment> tail;
+  for (std::int32_t text = 0; text < 30; ++text) {
+    const auto at = static_cast<std::size_t>(60 * text);
+    tail.push_back(
+        {std::span<const KvSlot>(slots).subspan(at, 57), 3 * text, 3 * text + 3, true, 0});
+    for (std::int32_t row = 0; row < 3; ++row) {
+      tail.push_back(
+          {std::span<const KvSlot>(slots).subspan(at + 57 + static_cast<std::size_t>(row), 1),
+           3 * text + row, 3 * text + 3, false, 0});
+    }
+  }
+  for (const std::int32_t tile_rows : range_row_tiles) {
+    std::vector<RowTile> tiles = room_for_tiles(90, 4);
+    RangePlanner planner;
+    const RangePlan plan =
+        planner.plan({90, 90, 4, 8, 1000, tail}, 132, {tile_rows, range_tile_tokens}, tiles).plan;
+    EXPECT_EQ(plan.tiles.rows, tile_rows);
+    for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+      const IndexRange rows = tiles[static_cast<std::size_t>(t)].rows;
+      EXPECT_EQ(rows.begin % 12, 0);
+      EXPECT_EQ(tiles[static_cast<std::size_t>(t)].seen() % 60, 0);
+    }
+  }
+  // Row tiles read a long prefix together, so that few are best; a short one they may all read.
+  const auto chosen = [&](std::int32_t prefix) {
+    std::vector<RowTile> tiles = room_for_tiles(90, 4);
+    RangePlanner planner;
+    return planner.plan({90, 90, 4, 8, prefix, tail}, 132, {}, tiles).plan.tiles.rows;
+  };
+  EXPECT_EQ(chosen(60000), range_wide_tile);
+  EXPECT_LT(chosen(16), range_wide_tile);
+}
+
+// Few short texts: as many row tiles as give each block a whole unit, as nearly as whole texts do.
+TEST(RowTiles, AreNoFewerThanBlocksWant) {
+  std::vector<KvSlot> slots(8 * 208);
+  std::iota(slots.begin(), slots.end(), 0);
+  const std::span<const KvSlot> all = slots;
+  for (const std::int32_t rows : {1, 4}) {
+    std::vector<KvSegment> tail;
+    for (std::int32_t text = 0; text < 8; ++text) {
+      const auto at = static_cast<std::size_t>(208 * text);
+      tail.push_back({all.subspan(at, 200), rows * text, rows * text + rows, true, 0});
+      for (std::int32_t row = 0; row < rows; ++row) {
+        tail.push_back({all.subspan(at + 200 + static_cast<std::size_t>(row), 1), rows * text + row,
+                        rows * text + rows, false, 200 + row});
+      }
+    }
+    for (const auto& [kv_heads, row_tiles] : {std::pair{32, 4}, {12, 8}, {8, 8}}) {
+      std::vector<RowTile> tiles = room_for_tiles(8 * rows, 1);
+      RangePlanner planner;
+      const RangePlan plan =
+          planner.plan({8 * rows, 8 * rows, 1, kv_heads, 0, tail}, 132, {}, tiles).plan;
+      EXPECT_EQ(plan.row_tiles, row_tiles) << kv_heads << " KV heads";
+      EXPECT_EQ(plan.gangs, kv_heads * row_tiles) << "whole units";
+    }
+  }
+}
+
+// Texts whose only tokens have no slot, or are nobody's, have nothing to read.
+TEST(RowTiles, MayHaveNothingToRead) {
+  const std::vector<KvSlot> none = {no_slot};
+  const std::vector<KvSegment> tail = {
+      {none, 0, 1, true, 0}, {none, 1, 2, true, 0}, {none, 2, 3, true, 0}};
+  for (const std::int32_t prefix : {0, 40}) {
+    std::vector<RowTile> tiles = room_for_tiles(3, 4);
+    RangePlanner planner;
+    const RangePlan plan = planner.plan({3, 3, 4, 2, prefix, tail}, 132, {}, tiles).plan;
+    std::int32_t rows = 0;
+    for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(t)];
+      EXPECT_EQ(tile.seen(), 0);
+      EXPECT_EQ(tile.rows.begin, rows);
+      rows = tile.rows.end;
+    }
+    EXPECT_EQ(rows, 12);
+  }
+}
+
+// Where more texts share tokens than fit in a row tile, it ends where a text does.
+TEST(RowTiles, HaveWholeTextsOfAGroup) {
+  std::vector<KvSlot> slots(4000);
+  std::iota(slots.begin(), slots.end(), 0);
+  const std::span<const KvSlot> all = slots;
+  std::vector<KvSegment> tail;
+  std::size_t at = 0;
+  for (std::int32_t first = 0; first < 120; first += 60) {
+    tail.push_back({all.subspan(at, 200), first, first + 60, true, 0});
+    at += 200;
+    for (std::int32_t row = first; row < first + 60; row += 5) {
+      tail.push_back({all.subspan(at, 66), row, row + 5, true, 200});
+      tail.push_back({all.subspan(at + 66, 1), row, row + 5, false, 266});
+      at += 67;
+    }
+  }
+  for (const std::int32_t tile_rows : range_row_tiles) {
+    std::vector<RowTile> tiles = room_for_tiles(120, 3);
+    RangePlanner planner;
+    const RangePlan plan =
+        planner.plan({120, 120, 3, 8, 0, tail}, 132, {tile_rows, range_tile_tokens}, tiles).plan;
+    std::int32_t next = 0;
+    for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+      const IndexRange rows = tiles[static_cast<std::size_t>(t)].rows;
+      EXPECT_EQ(rows.begin, next);
+      EXPECT_EQ(rows.begin % 15, 0) << "row tiles of " << tile_rows;
+      next = rows.end;
+    }
+    EXPECT_EQ(next, 360);
   }
 }
 
@@ -255,7 +370,7 @@ TEST(RowTiles, HaveWholeTexts) {
     for (const std::int32_t rows : {6, 64, 300}) {
       const std::vector<VisibleKv> tail = make_tail(Tail::texts, rows, random);
       for (const std::int32_t tile_rows : range_row_tiles) {
-        const Planned planned = make_planned(rows, group, 2, 0, tail, 132, {tile_rows, 0});
+        const Planned planned = make_planned(rows, group, 2, 0, tail, 1, {tile_rows, 0});
         if (planned.tiles.size() == 1) continue;
         std::int32_t before = 0;
         for (const RowTile& tile : planned.tiles) {

@@ -110,6 +110,35 @@ TEST(TailParts, SendWhatIsNew) {
   EXPECT_EQ(listed(), TailParts::shortest - 1);
 }
 
+// A short run that texts share lies in front of each one's own tokens.
+TEST(TailParts, TextsMayBeginAlike) {
+  std::vector<std::vector<KvSlot>> slots(3);
+  KvSlot next = 63;
+  for (auto& of_text : slots) {
+    for (KvSlot i = 0; i < 63; ++i) of_text.push_back(i);
+    for (int i = 0; i < 40; ++i) of_text.push_back(next++);
+  }
+  TailParts parts(TailParts::table_capacity(1000));
+  Receiver receiver(TailParts::table_capacity(1000));
+  std::vector<VisibleKv> list(1000);
+  for (const std::int32_t expected : {103 + 103 + 103, 0, 0}) {
+    std::vector<KvSegment> segments;
+    std::vector<VisibleKv> all;
+    std::int32_t row = 0;
+    for (const auto& of_text : slots) {
+      segments.push_back({of_text, row, row + 1, true, 0});
+      for (std::int32_t i = 0; i < 103; ++i) {
+        all.push_back({of_text[static_cast<std::size_t>(i)], row, row + 1, i});
+      }
+      ++row;
+    }
+    parts.divide(segments, list.data());
+    EXPECT_EQ(parts.listed(), expected);
+    expect_same(receiver.expand(parts, list), all);
+    parts.depart();
+  }
+}
+
 // No two texts have the same slots; if a test's do, they do not share a place.
 TEST(TailParts, EqualSegmentsAreBothRight) {
   std::vector<KvSlot> slots(50), other(50);

@@ -20,6 +20,19 @@ constexpr std::int64_t apart_join_tokens = 1024;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
+/// What a KV token costs row tiles of several texts, of which one that comes from memory costs
+/// about 100. `apart`: the texts read next to nothing together. Else of what they read `own`
+/// percent have to be masked, being one text's alone, and `fresh` percent come from memory, the
+/// rest from the cache.
+std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, std::int64_t fresh) {
+  if (apart) return tile_rows == range_wide_tile ? 130 : tile_rows == range_half_tile ? 115 : 100;
+  const std::int64_t copied = 70 + 30 * fresh / 100;
+  const std::int64_t multiplied = tile_rows == range_wide_tile   ? 100 + 30 * own / 100
+                                  : tile_rows == range_half_tile ? 55 + 15 * own / 100
+                                                                 : 0;
+  return std::max(copied, multiplied);
+}
+
 /// Segments of fewer tokens are not worth what is left out before them.
 constexpr std::int32_t least_aligned = 64;
 constexpr std::int32_t any_place = -1;
@@ -66,31 +79,36 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   };
 
   const bool half = plan.tiles.tokens == range_half_tokens;
-  // Row tiles of several texts read keys of their own, unless texts have more rows than a tile.
-  std::int64_t read = 0, tail = 0;
-  for (const RowTile& tile : tiles) read += tile.seen();
-  for (std::size_t i = 0; i < work.tail.size(); ++i) tail += std::ssize(work.near(i).slots);
-  const bool apart = texts_.size() > 1 && read < tail * 5 / 4;
+  // Row tiles of several texts read keys of their own, unless texts have more rows than a tile or
+  // share what comes before them.
+  std::int64_t own = 0, all = work.prefix;
+  for (const RowTile& tile : tiles) own += tile.seen();
+  for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
+  const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
+  const bool apart = texts_.size() > 1 && work.prefix == 0 && read < all * 5 / 4;
   // Half tiles take a little more time per token; where row tiles share what is read, products
   // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
   const std::int64_t half_cost = row_tiles == 1 ? 103 : apart ? 110 : 118;
-  const std::int64_t row_cost = !apart                               ? 100
-                                : plan.tiles.rows == range_wide_tile ? 130
-                                : plan.tiles.rows == range_half_tile ? 110
-                                                                     : 100;
+  const std::int64_t row_cost =
+      apart || (texts_.size() > 1 && work.prefix > 0)
+          ? row_cost_of(plan.tiles.rows, apart, own * 100 / read, all * 100 / read)
+          : 100;
   const std::int64_t tile_cost = plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
   // A unit's keys come while the one before is multiplied: that counts where a block has many.
   const std::int64_t piece_cost = !apart                                 ? piece_tokens
                                   : plan.tiles.rows == range_narrow_tile ? narrow_tokens
                                                                          : apart_tokens;
   const std::int64_t join_cost = apart ? apart_join_tokens : join_tokens;
+  // Of what row tiles read, in percent.
+  const std::int64_t shared = texts_.size() > 1 && work.prefix > 0 ? 100 - own * 100 / read : 100;
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
   const auto consider = [&](std::int64_t range, std::int64_t pieces, bool joins, bool equal,
                             std::int32_t gang, std::int64_t gangs) {
-    // Without gangs keys and values are read from memory for every row tile.
-    const std::int64_t reads = gang == 1 && row_tiles > 1 && !apart ? range / shared_reads : 0;
+    // Without gangs what row tiles share is read from memory for every one of them.
+    const std::int64_t reads =
+        gang == 1 && row_tiles > 1 && !apart ? range * shared / (100 * shared_reads) : 0;
     const std::int64_t cost =
         (range + reads) * tile_cost + 100 * (pieces * piece_cost + (joins ? join_cost : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
@@ -122,12 +140,12 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
       consider(ceil_div(units * longest, gangs), pieces, m > 1, true, gang, gangs);
     }
     // Each as long as it is: ranges begin anywhere.
-    std::int64_t all = 0;
-    for (std::int32_t i = 0; i < row_groups; ++i) all += kv_heads * group_tiles(gang, i);
-    if (all == units * longest) continue;
-    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, all);
+    std::int64_t sum = 0;
+    for (std::int32_t i = 0; i < row_groups; ++i) sum += kv_heads * group_tiles(gang, i);
+    if (sum == units * longest) continue;
+    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, sum);
     const std::int64_t pieces = ceil_div(units, gangs) + 1;
-    consider(ceil_div(all, gangs), pieces, true, false, gang, gangs);
+    consider(ceil_div(sum, gangs), pieces, true, false, gang, gangs);
   }
 
   result.plan = plan;
@@ -140,14 +158,18 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   return least_cost;
 }
 
-// A text's rows see nothing that other rows see. In depth-first order intervals begin in ascending
-// order.
+// A text's rows see nothing of the tail that other rows see; texts that share some of it count as
+// one, and begin at joints. In depth-first order intervals begin in ascending order.
 void RangePlanner::find_texts(const RangeWork& work) {
   texts_.clear();
+  joints_.clear();
   IndexRange text;
   for (const KvSegment& segment : work.tail) {
     const IndexRange seen_by = intersection({segment.q_begin, segment.q_end}, {0, work.rows});
     if (seen_by.empty() || segment.slots.empty()) continue;
+    if (segment.former && (joints_.empty() || joints_.back() < seen_by.begin)) {
+      joints_.push_back(seen_by.begin);
+    }
     if (seen_by.begin >= text.end) {
       if (!text.empty()) texts_.push_back({text.begin, seen_by.begin});
       text = {text.empty() ? 0 : seen_by.begin, seen_by.end};
@@ -157,29 +179,37 @@ void RangePlanner::find_texts(const RangeWork& work) {
   texts_.push_back({text.empty() ? 0 : text.begin, work.rows});
 }
 
-// Writes the rows of tiles of at most `tile_rows` packed rows. `by_text`: of whole texts where they
-// fit. Returns how many there are; 0: more than there is room for.
-std::int32_t RangePlanner::cut_rows(const RangeWork& work, std::int32_t tile_rows, bool by_text,
-                                    std::span<RowTile> tiles) const {
+// Writes the rows of tiles of at most `tile_rows` packed rows. `most_texts`: of whole texts where
+// they fit, at most so many; 0: full ones. Returns how many there are; 0: more than there is room
+// for.
+std::int32_t RangePlanner::cut_rows(const RangeWork& work, std::int32_t tile_rows,
+                                    std::int32_t most_texts, std::span<RowTile> tiles) const {
   std::size_t count = 0;
   const auto add = [&](IndexRange rows) {
     if (count < tiles.size()) tiles[count].rows = rows;
     ++count;
   };
-  if (by_text) {
+  if (most_texts > 0) {
     const std::int32_t room = tile_rows / work.group;  // queries
     IndexRange open;
     const auto close = [&] {
       if (!open.empty()) add({open.begin * work.group, open.end * work.group});
     };
+    std::int32_t count_open = 0;
     for (const IndexRange& text : texts_) {
-      if (text.end - open.begin <= room && !open.empty()) {
+      if (text.end - open.begin <= room && !open.empty() && count_open < most_texts) {
         open.end = text.end;
+        ++count_open;
         continue;
       }
       close();
-      for (open = text; open.end - open.begin > room; open.begin += room) {
-        add({open.begin * work.group, (open.begin + room) * work.group});
+      count_open = 1;
+      for (open = text; open.end - open.begin > room;) {
+        const auto later = std::upper_bound(joints_.begin(), joints_.end(), open.begin + room);
+        const bool found = later != joints_.begin() && *(later - 1) > open.begin;
+        const std::int32_t end = found ? *(later - 1) : open.begin + room;
+        add({open.begin * work.group, end * work.group});
+        open.begin = end;
       }
     }
     close();
@@ -307,9 +337,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   if (work.ruled && (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
     asked = {};
   }
-  // Rows that all see a prefix read that together.
-  texts_.clear();
-  if (work.prefix == 0) find_texts(work);
+  find_texts(work);
   const bool by_text = texts_.size() > 1;
   RangePlan plan;
   plan.rows = work.rows;
@@ -320,15 +348,10 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   std::int64_t least_cost = -1;
   if (tried_.size() < tiles.size()) tried_.resize(tiles.size());
   const auto room = std::span(tried_).first(tiles.size());
-  for (const std::int32_t tile_rows : range_row_tiles) {
-    if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
-    if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
-    const bool whole = by_text && work.group <= tile_rows;
-    std::int32_t count = cut_rows(work, tile_rows, whole, room);
-    if (count == 0) count = cut_rows(work, tile_rows, false, room);
-    const auto cut_tiles = room.first(static_cast<std::size_t>(count));
+  const auto consider = [&](std::int32_t tile_rows, std::span<RowTile> cut_tiles) {
     place_rows(work, cut_tiles);
     find_tail_runs(work, cut_tiles);
+    bool better = false;
     for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
       if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
       if (!range_tiles_exist({tile_rows, tile_tokens}, work.ruled)) continue;
@@ -337,10 +360,26 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
       if (least_cost >= 0 && cost > least_cost) continue;
       least_cost = cost;
       std::swap(trial_, best_);
+      better = true;
     }
-    if (best_.plan.tiles.rows == tile_rows) {
-      std::copy(cut_tiles.begin(), cut_tiles.end(), tiles.begin());
-    }
+    if (better) std::copy(cut_tiles.begin(), cut_tiles.end(), tiles.begin());
+  };
+  for (const std::int32_t tile_rows : range_row_tiles) {
+    if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
+    if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
+    // Each text has a run.
+    const bool whole = by_text && work.group <= tile_rows;
+    const std::int32_t full = cut_rows(work, tile_rows, whole ? RowTile::most_runs : 0, room);
+    const std::int32_t count = full > 0 ? full : cut_rows(work, tile_rows, 0, room);
+    consider(tile_rows, room.first(static_cast<std::size_t>(count)));
+    // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so
+    // that no block is idle or waits for others' results.
+    const std::int32_t step = blocks / work.kv_heads;
+    if (!whole || work.prefix > 0 || full == 0 || step == 0 || full >= 4 * step) continue;
+    const std::int64_t wanted = ceil_div(full, step) * step;
+    const auto fewer = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
+    const std::int32_t finer = cut_rows(work, tile_rows, fewer, room);
+    if (finer > full) consider(tile_rows, room.first(static_cast<std::size_t>(finer)));
   }
   return best_;
 }

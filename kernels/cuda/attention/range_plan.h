@@ -6,7 +6,7 @@
 //
 // With one text a row tile is full, but for the last one. With several its rows are whole texts, as
 // many as it has room for, so that only one row tile reads a text's keys and values; a text of more
-// rows than that has several.
+// rows than that has several. All row tiles read a prefix that texts share.
 //
 // Row tiles that lie side by side form a gang, run by as many blocks side by side, so that keys and
 // values are read from memory once for all of them (nothing keeps the blocks in step: those that
@@ -57,11 +57,16 @@ constexpr std::int32_t range_row_tile_for(std::int32_t padded_rows, std::int32_t
   return padded_rows * group <= range_half_tile ? range_half_tile : range_wide_tile;
 }
 
+/// Row tiles of single texts are no more than that.
+inline constexpr std::int32_t most_single_texts = 64;
+
 /// Most row tiles of launches for at most `padded_rows` rows: two that lie side by side have more
-/// rows together than one has room for. A pass that would need more, as its texts fit ill, has full
-/// ones.
+/// rows together than one has room for, unless each has a few texts. A pass that would need more,
+/// as its texts fit ill, has full ones.
 constexpr std::int32_t most_range_row_tiles(std::int32_t padded_rows, std::int32_t group) {
-  return 2 * ((padded_rows * group + range_narrow_tile - 1) / range_narrow_tile);
+  const std::int32_t full = 2 * ((padded_rows * group + range_narrow_tile - 1) / range_narrow_tile);
+  const std::int32_t single = padded_rows < most_single_texts ? padded_rows : most_single_texts;
+  return full > single ? full : single;
 }
 
 /// Neighbouring slots that are copied at once if they begin at a multiple of it, in slots as in
@@ -205,12 +210,13 @@ class RangePlanner {
   std::int64_t cut(const RangeWork& work, RangePlan plan, std::span<const RowTile> tiles,
                    std::int32_t blocks, RangeShares& result);
   void find_texts(const RangeWork& work);
-  std::int32_t cut_rows(const RangeWork& work, std::int32_t tile_rows, bool by_text,
+  std::int32_t cut_rows(const RangeWork& work, std::int32_t tile_rows, std::int32_t most_texts,
                         std::span<RowTile> tiles) const;
   void place_rows(const RangeWork& work, std::span<RowTile> tiles) const;
   void find_tail_runs(const RangeWork& work, std::span<RowTile> tiles);
 
   std::vector<IndexRange> texts_;         ///< query rows of each
+  std::vector<std::int32_t> joints_;      ///< query rows that former tokens begin to be seen by
   std::vector<std::int32_t> run_counts_;  ///< by row tile
   std::vector<IndexRange> tiles_of_;      ///< by query: row tiles that have rows of it
   std::vector<std::int32_t> lengths_;     ///< by row tile: KV tiles of its unit

@@ -153,7 +153,7 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   fill(staged_.data() + at_.positions, inputs.positions, shape_.rows, 0);
   fill(staged_.data() + at_.slots, inputs.write_slots, shape_.rows, no_slot);
   fill(staged_.data() + at_.logit_rows, inputs.logit_rows, shape_.logit_rows, 0);
-  in_parts_ = tail_tokens >= least_in_parts && prefix.empty();
+  in_parts_ = tail_tokens >= least_in_parts;
   view_.tail = in_parts_ ? whole_tail_.as<VisibleKv>()
                          : reinterpret_cast<const VisibleKv*>(inputs_.as<char>() + at_.tail);
   transfers_.add(inputs_.data(), staged_.data(), at_.row_tiles);

@@ -29,16 +29,29 @@ void TailParts::forget() {
   full_ = false;
 }
 
-// Null where there is no place left, the text has no first slot to know it by, or another segment
-// of this pass has that too.
+// The place that a text is known by: of its first slot, or, as the beginnings of some may be the
+// same short run, of the one behind `longest_common`. Null where both are another segment's of this
+// pass, or the text has no slots.
+TailParts::Place* TailParts::place_by_slot(std::span<const KvSlot> slots) {
+  for (const std::size_t from : {std::size_t{0}, to_size(longest_common)}) {
+    if (from >= slots.size()) break;
+    const std::span<const KvSlot> rest = slots.subspan(from);
+    const auto first =
+        std::find_if(rest.begin(), rest.end(), [](KvSlot slot) { return slot >= 0; });
+    if (first == rest.end()) break;
+    const std::size_t key = to_size(*first);
+    if (key >= places_.size()) places_.resize(key + 1);
+    Place& place = places_[key];
+    if (std::exchange(place.pass, pass_) != pass_) return &place;
+  }
+  return nullptr;
+}
+
+// Null where there is no place left, too.
 TailParts::Place* TailParts::place_of(std::span<const KvSlot> slots) {
-  const auto first =
-      std::find_if(slots.begin(), slots.end(), [](KvSlot slot) { return slot >= 0; });
-  if (first == slots.end()) return nullptr;
-  const std::size_t key = to_size(*first);
-  if (key >= places_.size()) places_.resize(key + 1);
-  Place& place = places_[key];
-  if (std::exchange(place.pass, pass_) == pass_) return nullptr;
+  Place* const known = place_by_slot(slots);
+  if (known == nullptr) return nullptr;
+  Place& place = *known;
   const auto size = static_cast<std::int32_t>(slots.size());
   if (size <= place.capacity) return &place;
   // With room to grow.

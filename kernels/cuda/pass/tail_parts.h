@@ -43,6 +43,8 @@ class TailParts {
  public:
   /// Segments of fewer tokens are sent as they are.
   static constexpr std::int32_t shortest = 32;
+  /// Several segments may begin with the same tokens, if these are at most so many.
+  static constexpr std::int32_t longest_common = 64;
 
   /// `capacity`: slots of the table.
   explicit TailParts(std::int32_t capacity)
@@ -61,18 +63,19 @@ class TailParts {
   void depart() { departed_ = true; }
 
  private:
-  /// A run of the table. Its text is known by the slot of its first token: no two have the same.
+  /// A run of the table, found by a slot of its text.
   struct Place {
     std::int32_t begin = -1, capacity = 0;
     std::int32_t known = 0;  ///< slots that the table holds
     std::uint32_t pass = 0;  ///< that last used it: one segment of a pass may
   };
   void forget();
+  Place* place_by_slot(std::span<const KvSlot> slots);
   Place* place_of(std::span<const KvSlot> slots);
   void list_tokens(const KvSegment& segment, std::int32_t from, VisibleKv* list);
 
   std::vector<KvSlot> mirror_;  ///< of the table
-  std::vector<Place> places_;   ///< by first slot
+  std::vector<Place> places_;   ///< by slot
   std::int32_t used_ = 0;       ///< of the table
   bool full_ = false;
   bool departed_ = true;
