@@ -28,7 +28,7 @@ std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, s
   if (apart) return tile_rows == range_wide_tile ? 130 : tile_rows == range_half_tile ? 115 : 100;
   const std::int64_t copied = 70 + 30 * fresh / 100;
   const std::int64_t multiplied = tile_rows == range_wide_tile   ? 100 + 30 * own / 100
-                                  : tile_rows == range_half_tile ? 55 + 15 * own / 100
+                                  : tile_rows == range_half_tile ? 60 + 55 * own / 100
                                                                  : 0;
   return std::max(copied, multiplied);
 }
@@ -88,9 +88,10 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   const bool apart = texts_.size() > 1 && work.prefix == 0 && read < all * 5 / 4;
   // Half tiles take a little more time per token; where row tiles share what is read, products
   // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
-  const std::int64_t half_cost = row_tiles == 1 ? 103 : apart ? 110 : 118;
+  const bool behind_prefix = texts_.size() > 1 && work.prefix > 0;
+  const std::int64_t half_cost = apart || behind_prefix ? 110 : row_tiles == 1 ? 103 : 118;
   const std::int64_t row_cost =
-      apart || (texts_.size() > 1 && work.prefix > 0)
+      apart || behind_prefix
           ? row_cost_of(plan.tiles.rows, apart, own * 100 / read, all * 100 / read)
           : 100;
   const std::int64_t tile_cost = plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
@@ -100,7 +101,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
                                                                          : apart_tokens;
   const std::int64_t join_cost = apart ? apart_join_tokens : join_tokens;
   // Of what row tiles read, in percent.
-  const std::int64_t shared = texts_.size() > 1 && work.prefix > 0 ? 100 - own * 100 / read : 100;
+  const std::int64_t shared = behind_prefix ? 100 - own * 100 / read : 100;
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
@@ -369,17 +370,18 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
     if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
     // Each text has a run.
     const bool whole = by_text && work.group <= tile_rows;
-    const std::int32_t full = cut_rows(work, tile_rows, whole ? RowTile::most_runs : 0, room);
-    const std::int32_t count = full > 0 ? full : cut_rows(work, tile_rows, 0, room);
-    consider(tile_rows, room.first(static_cast<std::size_t>(count)));
+    std::int32_t count = cut_rows(work, tile_rows, whole ? RowTile::most_runs : 0, room);
     // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so
     // that no block is idle or waits for others' results.
     const std::int32_t step = blocks / work.kv_heads;
-    if (!whole || work.prefix > 0 || full == 0 || step == 0 || full >= 4 * step) continue;
-    const std::int64_t wanted = ceil_div(full, step) * step;
-    const auto fewer = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
-    const std::int32_t finer = cut_rows(work, tile_rows, fewer, room);
-    if (finer > full) consider(tile_rows, room.first(static_cast<std::size_t>(finer)));
+    if (whole && work.prefix == 0 && count > 0 && step > 0 && count < 4 * step) {
+      const std::int64_t wanted = ceil_div(count, step) * step;
+      const auto fewer = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
+      const std::int32_t finer = cut_rows(work, tile_rows, fewer, room);
+      count = finer > 0 ? finer : cut_rows(work, tile_rows, RowTile::most_runs, room);
+    }
+    if (count == 0) count = cut_rows(work, tile_rows, 0, room);
+    consider(tile_rows, room.first(static_cast<std::size_t>(count)));
   }
   return best_;
 }
