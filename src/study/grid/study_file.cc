@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ctime>
 #include <fstream>
+#include <initializer_list>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -75,15 +76,12 @@ namespace fs = std::filesystem;
 constexpr const char* lock_name = "lock";
 constexpr std::uintmax_t largest_study_file = std::uintmax_t{256} << 20;
 
-// A run that was killed before it wrote its settings leaves no more than this.
-bool is_of_a_start(const fs::path& name) { return name == lock_name || is_unfinished(name); }
-
-void refuse_other_content(const fs::path& path) {
-  if (fs::exists(path / study_name)) return;
+/// Throws Error(usage) for a folder with anything but these and what killed writes leave.
+void require_only(const fs::path& path, std::initializer_list<const char*> own) {
   for (const auto& entry : fs::directory_iterator(path)) {
-    if (is_of_a_start(entry.path().filename())) continue;
-    throw_usage(cat("--out ", quote(path.string()), ": the folder holds ",
-                    quote(entry.path().filename().string()),
+    const std::string name = entry.path().filename().string();
+    if (is_unfinished(name) || std::find(own.begin(), own.end(), name) != own.end()) continue;
+    throw_usage(cat("--out ", quote(path.string()), ": the folder holds ", quote(name),
                     " and no study; name a new or empty folder"));
   }
 }
@@ -240,14 +238,23 @@ Facts facts_of(const StudyFile& file) {
 StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
   try {
     fs::create_directories(path_);
-    if (!anew) refuse_other_content(path_);
+    if (anew) {
+      require_only(path_, {lock_name, study_name, results_name, prompts_name, "summary.csv",
+                           "report.html", "figures", "tables"});
+    } else if (!fs::exists(path_ / study_name)) {
+      // A run that was killed before it wrote its settings leaves no more than this.
+      require_only(path_, {lock_name});
+    }
     lock_ = open_locked(path_ / lock_name);
     if (lock_.get() < 0) {
       throw_usage(cat("--out ", quote(path_.string()),
                       ": another run is working in it; wait for its end or name another folder"));
     }
-    for (const auto& entry : fs::directory_iterator(path_)) {
-      if (anew && entry.path().filename() != lock_name) fs::remove_all(entry.path());
+    if (!anew) return;
+    const std::vector<fs::directory_entry> left(fs::directory_iterator{path_},
+                                                fs::directory_iterator{});
+    for (const auto& entry : left) {
+      if (entry.path().filename() != lock_name) fs::remove_all(entry.path());
     }
   } catch (const fs::filesystem_error& error) {
     throw_failure(cat("--out ", quote(path_.string()), ": ", error.code().message(),

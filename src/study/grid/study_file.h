@@ -103,7 +103,7 @@ inline constexpr const char* acceptance_name = "acceptance.json";
 class StudyFolder {
  public:
   /// Creates the folder if it is missing and locks it until this object is gone (the system
-  /// unlocks it when the process ends, however it ends). `anew`: what a killed run left there is
+  /// unlocks it when the process ends, however it ends). `anew`: what a killed merge left there is
   /// removed. Throws Error(usage) for a folder that another run holds or that holds something other
   /// than a study; Error(failure) if it cannot be written.
   explicit StudyFolder(const std::filesystem::path& path, bool anew = false);

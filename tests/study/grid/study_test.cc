@@ -541,6 +541,15 @@ TEST_F(Study, AMergeThatWasKilledIsMadeAgain) {
     EXPECT_EQ(read_study(out("merged")).results.results().size(), 24u);
     EXPECT_TRUE(fs::exists(out("merged") / "report.html"));
   }
+  // What is no merge's is left alone.
+  fs::remove_all(out("merged"));
+  fs::create_directories(part);
+  std::ofstream(part / "letter.txt") << "dear";
+  EXPECT_NE(testing::error_of([&] { merge_studies(both, out("merged")); }, ErrorKind::usage)
+                .find("letter.txt"),
+            std::string::npos);
+  EXPECT_EQ(testing::bytes_of(part / "letter.txt"), "dear");
+  fs::remove_all(part);
   // Another one at work keeps its folder.
   const StudyFolder held(part, true);
   std::ofstream(part / "results.jsonl") << "mine";
