@@ -36,12 +36,33 @@ Coefficients solve(std::array<Coefficients, 3> a, Coefficients b) {
 
 }  // namespace
 
+// What a start counts for, weighted.
+void AcceptanceModel::add_start(Class& of, double weight) {
+  for (std::size_t i = 0; i < 3; ++i) {
+    of.information[i][i] += weight * (i == 0 ? level_information : slope_information);
+  }
+}
+
 AcceptanceModel::AcceptanceModel(const Start& start) {
   for (std::size_t k = 0; k < classes_.size(); ++k) {
     classes_[k].c = start[k];
-    for (std::size_t i = 0; i < 3; ++i) {
-      classes_[k].information[i][i] = i == 0 ? level_information : slope_information;
+    add_start(classes_[k], 1.0);
+  }
+}
+
+void AcceptanceModel::start_from(const AcceptanceModel& others) {
+  for (std::size_t k = 0; k < classes_.size(); ++k) {
+    classes_[k] = {others.classes_[k].c, {}};
+    add_start(classes_[k], 1.0);
+  }
+}
+
+void AcceptanceModel::fade(double left) {
+  for (Class& of : classes_) {
+    for (Coefficients& row : of.information) {
+      for (double& value : row) value *= left;
     }
+    add_start(of, 1.0 - left);
   }
 }
 

@@ -24,6 +24,10 @@ class AcceptanceModel {
   using Start = std::array<Coefficients, 3>;  ///< by sibling rank
 
   explicit AcceptanceModel(const Start& start);
+  /// Starts anew from where `others` are.
+  void start_from(const AcceptanceModel& others);
+  /// What was observed counts for that much less.
+  void fade(double left);
   /// `share` in [0, 1]; `u` in (0, 1), or below 0: not known.
   double chance(std::int32_t rank, double share, double u = -1.0) const;
   void observe(std::int32_t rank, double share, bool accepted, double u = -1.0);
@@ -35,6 +39,8 @@ class AcceptanceModel {
   };
   static std::size_t class_of(std::int32_t rank);
   static Coefficients features(double share, double u);
+
+  static void add_start(Class& of, double weight);
 
   std::array<Class, 3> classes_;
 };

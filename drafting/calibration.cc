@@ -26,10 +26,30 @@ const std::array<double, 4>& usual_position(ChildDraw draw) {
 }  // namespace
 
 AcceptanceCalibration::AcceptanceCalibration(ChildDraw draw)
-    : draw_(draw),
+    : usual_(usual_position(draw)),
       by_share_(draw == ChildDraw::sampled ? sampled_by_share : by_belief),
       by_number_(sampled_by_number) {
   update();
+}
+
+void AcceptanceCalibration::expect(const AcceptanceCalibration& others, bool anew) {
+  for (std::size_t r = 0; r < ranks; ++r) usual_[r] = others.of_rank(r).estimate(others.usual_[r]);
+  if (anew) {
+    by_share_.start_from(others.by_share_);
+    by_number_.start_from(others.by_number_);
+  }
+  update();
+}
+
+void AcceptanceCalibration::fade(double left) {
+  by_share_.fade(left);
+  by_number_.fade(left);
+  for (auto& of_rank : seen_) {
+    for (Count& count : of_rank) {
+      count.accepted *= left;
+      count.seen *= left;
+    }
+  }
 }
 
 void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, double share,
@@ -66,7 +86,7 @@ AcceptanceCalibration::Count AcceptanceCalibration::of_rank(std::size_t rank) co
 
 void AcceptanceCalibration::update() {
   for (std::size_t r = 0; r < ranks; ++r) {
-    const double rank_chance = of_rank(r).estimate(usual_position(draw_)[r]);
+    const double rank_chance = of_rank(r).estimate(usual_[r]);
     for (std::size_t d = 0; d < depths; ++d) {
       position_[r][d] = seen_[r][d].estimate(rank_chance);
     }

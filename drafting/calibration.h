@@ -42,6 +42,11 @@ class AcceptanceCalibration {
   /// After a step: the tree as it was judged, siblings in drawn order without gaps, and its
   /// accepted nodes.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
+  /// What `others` have learned is what is usual from now on; with `anew`, what this has learned of
+  /// shares and numbers gives way to it.
+  void expect(const AcceptanceCalibration& others, bool anew);
+  /// What was observed counts for that much less: texts come and go.
+  void fade(double left);
   /// One judged child. `share` in [0, 1]; `depth` of the child, from 1; `uniform`: the number that
   /// judged it, below 0 where it is not known. update() ends a series.
   void observe(std::int32_t rank, std::int32_t depth, double share, bool accepted,
@@ -85,7 +90,7 @@ class AcceptanceCalibration {
   }
   Count of_rank(std::size_t rank) const;
 
-  ChildDraw draw_;
+  std::array<double, ranks> usual_;  ///< chance by rank, before anything is seen
   AcceptanceModel by_share_, by_number_;
   std::array<std::array<Count, depths>, ranks> seen_{};
   std::array<std::array<double, depths>, ranks> position_{};

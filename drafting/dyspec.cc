@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "drafting/dyspec_by_costs.h"
-#include "drafting/growth_economics.h"
-#include "drafting/lookahead.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
@@ -19,15 +16,13 @@ namespace {
 // and for any others that drafting/position_values.h gives.
 //
 // Let F be the first positions, in the order of drafting/positions.h, of all that exist (whose
-// parent's D has mass left for them) and that the fixed limits admit, up to the first whose value
-// does not exceed the price of its place: without economics least(i) = min_value for the first
-// max_size places, and infinity behind them. Prices do not fall from place to place. Algorithm 1
-// pops positions in exactly that order, because a position's children and next sibling come after
-// it; so its tree is F. Here positions are drawn while they have a place. Drawing more only moves
-// places back, so what has lost its place is not in F, and neither are its children and later
-// siblings. A node whose first child would already have none need not be evaluated. A node that is
-// not evaluated at its first chance never will be, hence round r evaluates nodes of depth r - 1
-// only.
+// parent's D has mass left for them) and that the fixed limits admit: max_size of them, or fewer if
+// the next one's value is below min_value. Algorithm 1 pops positions in exactly that order,
+// because a position's children and next sibling come after it; so its tree is F. Here positions
+// are drawn while they have a place. Drawing more only moves places back, so what has lost its
+// place is not in F, and neither are its children and later siblings. A node whose first child
+// would already have none need not be evaluated. A node that is not evaluated at its first chance
+// never will be, hence round r evaluates nodes of depth r - 1 only.
 //
 // Some tokens are drawn and then dropped. This does not bias what the tree's tokens are: whether
 // a position x is in F is decided by the positions before x. With each of them come its token and,
@@ -48,30 +43,20 @@ namespace {
 //
 // Looking ahead, where any tree is exact, lowers a position's value to its drawn child's estimate.
 // F is then the first nodes by these values, and is found in the same way: a value before the draw
-// bounds the one after it, and both those of later siblings and of descendants. With economics,
-// which are for this case alone (drafting/dyspec_by_costs.cc has the other), a draft pass is made
-// only if its positions pay for it, together or with those that further passes open, and the tree
-// is cut at last to the size that pays best at what a verify pass costs.
+// bounds the one after it, and both those of later siblings and of descendants.
 class DyspecPolicy final : public DraftPolicy {
  public:
-  explicit DyspecPolicy(const DyspecRule& rule)
-      : economics_(rule.economics), values_(rule.calibration, rule.any_tree) {
-    if (economics_ != nullptr) lookahead_.emplace(*rule.calibration, *economics_);
-  }
+  explicit DyspecPolicy(const DyspecRule& rule) : values_(rule.calibration, rule.any_tree) {}
   std::string name() const override { return "dyspec"; }
 
   void begin(const GrowthLimits& limits, TokenId root) override {
     DraftPolicy::begin(limits, root);
     placed_.clear();
     values_.reset();
-    evaluated_.assign(1, 1);
-    passes_ = 0;
-    if (lookahead_) lookahead_->reset();
   }
 
   void take(DraftSource& source) override {
     const std::int32_t first_new = arena_.nodes();
-    ++passes_;
     draw(source);
     source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
     choose_wanted(first_new);
@@ -79,7 +64,6 @@ class DyspecPolicy final : public DraftPolicy {
 
   void finish(TokenTree& tree) override {
     kept_.clear();
-    placed_.resize(best_size());
     for (const Position& position : placed_) kept_.push_back(position.node);
     part_.copy(arena_, kept_, tree);
   }
@@ -113,16 +97,13 @@ class DyspecPolicy final : public DraftPolicy {
   // Whether a node of this value pays for a tree's place, counted from 0.
   bool pays(double value, std::size_t place) const {
     const auto size = static_cast<std::int32_t>(place);
-    return value > 0.0 && value >= limits_.min_value && size < limits_.max_size &&
-           (economics_ == nullptr || value > economics_->node_cost(size));
+    return value > 0.0 && value >= limits_.min_value && size < limits_.max_size;
   }
 
   // Whether a position has a place. (If a node's child has, so has the node, which comes before.)
   bool admits(const Position& position) const {
     if (pays(position.value, placed_.size())) return true;
-    if (is_last(position)) return false;
-    // Without economics any place but the last one will do.
-    return pays(position.value, economics_ == nullptr ? 0 : place_of(position));
+    return !is_last(position) && pays(position.value, 0);  // any place but the last one will do
   }
 
   bool is_last(const Position& position) const {
@@ -177,85 +158,29 @@ class DyspecPolicy final : public DraftPolicy {
     return true;
   }
 
-  // The new nodes whose first child has a place; with economics, if together they pay for a draft
-  // pass. (The root's pass is decided before the step.)
+  // The new nodes whose first child has a place.
   void choose_wanted(std::int32_t first_new) {
     wanted_.clear();
-    double surplus = 0.0;
     for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
       if (arena_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
-      if (!admits(first_child_at_most(node))) continue;
-      if (economics_ != nullptr) {
-        const auto size = static_cast<std::int32_t>(placed_.size());
-        const double net = values_.expected_first_child(arena_, node) - economics_->node_cost(size);
-        if (net <= 0.0) continue;
-        surplus += net;
-      }
-      wanted_.push_back(node);
-    }
-    if (economics_ == nullptr) return;
-    evaluated_.resize(static_cast<std::size_t>(arena_.nodes()), 0);
-    if (wanted_.empty() ||
-        surplus <= economics_->pass_cost(static_cast<std::int32_t>(wanted_.size()), passes_)) {
-      want_what_pays_later();
-    }
-    for (const std::int32_t node : wanted_) evaluated_[static_cast<std::size_t>(node)] = 1;
-  }
-
-  // Placed nodes, of any round, whose children pay for a pass together with what is below them.
-  void want_what_pays_later() {
-    wanted_.clear();
-    open_.clear();
-    const auto can_grow = [&](const Position& at) {
-      return evaluated_[static_cast<std::size_t>(at.node)] == 0 && at.depth < limits_.max_depth;
-    };
-    for (const Position& at : placed_) {
-      open_.push_back({at.value, 0.0, at.depth, at.rank, 0, true});
-      if (!can_grow(at)) continue;
-      open_.push_back(
-          {values_.expected_first_child(arena_, at.node), at.value, at.depth + 1, 0, 1, false});
-    }
-    const Outlook plan = lookahead_->best(open_, 0, limits_.max_size, limits_.max_depth, passes_);
-    if (plan.passes == 0) return;
-    for (const Position& at : placed_) {
-      if (can_grow(at) && values_.expected_first_child(arena_, at.node) >= plan.least) {
-        wanted_.push_back(at.node);
-      }
+      if (admits(first_child_at_most(node))) wanted_.push_back(node);
     }
   }
 
-  // How many of the placed nodes pay best at what a verify pass over them costs.
-  std::size_t best_size() const {
-    if (economics_ == nullptr) return placed_.size();
-    double gain = 0.0, best = -economics_->verify_cost(0);
-    std::size_t keep = 0;
-    for (std::size_t size = 1; size <= placed_.size(); ++size) {
-      gain += placed_[size - 1].value;
-      const double net = gain - economics_->verify_cost(static_cast<std::int32_t>(size));
-      if (net <= best) continue;
-      best = net;
-      keep = size;
-    }
-    return keep;
-  }
-
-  const GrowthEconomics* economics_;
-  std::optional<Lookahead> lookahead_;  // with economics
-  PositionValues values_;               // of the arena's positions
-  std::vector<Position> placed_;        // drawn positions that have a place, in order
-  std::vector<Position> next_;          // heap: a round's undrawn positions, first on top
-  std::vector<char> evaluated_;         // by node; with economics
-  std::int32_t passes_ = 0;             // that evaluated them
-  std::vector<OpenPosition> open_;      // what may be grown further
-  std::vector<std::int32_t> dropped_;   // nodes that the last draws pushed out
-  std::vector<std::int32_t> kept_;      // nodes of the finished tree
+  PositionValues values_;              // of the arena's positions
+  std::vector<Position> placed_;       // drawn positions that have a place, in order
+  std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
+  std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
+  std::vector<std::int32_t> kept_;     // nodes of the finished tree
   TreePart part_;
 };
 
 }  // namespace
 
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule) {
-  if (rule.economics != nullptr && !rule.any_tree) return make_dyspec_by_costs(rule);
+  if (rule.economics != nullptr) {
+    return std::make_unique<DyspecByCosts>("dyspec", rule, last_useful_rank);
+  }
   return std::make_unique<DyspecPolicy>(rule);
 }
 

@@ -1,13 +1,63 @@
-// DySpec where sizes follow costs and what is drawn stays.
+// A tree where sizes follow costs and what is drawn stays.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "drafting/common_growth.h"
 #include "drafting/policy.h"
+#include "drafting/position_values.h"
+#include "drafting/tree_part.h"
 
 namespace coppice {
 
-/// The policy of make_dyspec_policy() for a rule with economics where not any tree is exact.
-std::unique_ptr<DraftPolicy> make_dyspec_by_costs(const DyspecRule& rule);
+/// DySpec, or a chain, by costs: one of the trees of a CommonGrowth (GrowthLimits::common), else by
+/// itself at the rule's own prices. Where any tree is exact (drafting/any_tree.h) it looks at the
+/// next child of every evaluated node before it takes it, else it takes what it draws.
+class DyspecByCosts final : public DraftPolicy {
+ public:
+  /// `rule` has a calibration and economics. `last_rank` of a child among its siblings; 0: a chain.
+  DyspecByCosts(const char* name, const DyspecRule& rule, std::int32_t last_rank)
+      : name_(name),
+        calibration_(*rule.calibration),
+        looks_(rule.any_tree),
+        last_rank_(last_rank),
+        alone_(*rule.economics),
+        values_(rule.calibration, false) {}
+  std::string name() const override { return name_; }
+
+  void begin(const GrowthLimits& limits, TokenId root) override;
+  void take(DraftSource& source) override;
+  void finish(TokenTree& tree) override;
+
+  /// Of a tree within these limits, before its root is evaluated.
+  TreeOutlook outlook(const GrowthLimits& limits) const {
+    return {&calibration_, limits.max_size, limits.max_depth, last_rank_, limits.worth};
+  }
+
+ private:
+  friend class CommonGrowth;
+
+  CommonGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
+  bool grows() const { return source_ != nullptr; }
+  bool has_room() const { return arena_.size() < limits_.max_size; }
+  void revalue(std::int32_t node, DraftSource& source);
+  bool draw(std::int32_t parent, DraftSource& source);
+  bool draw(std::int32_t parent) { return draw(parent, *source_); }
+
+  const char* name_;
+  const AcceptanceCalibration& calibration_;
+  bool looks_;
+  std::int32_t last_rank_;
+  CommonGrowth alone_;
+  PositionValues values_;
+  std::vector<OpenPosition> open_;               ///< by node: of its next child
+  std::vector<std::optional<DrawnChild>> seen_;  ///< these children, where it looks at them
+  std::vector<std::int32_t> kept_;
+  TreePart part_;
+  DraftSource* source_ = nullptr;  ///< null until the root is evaluated, and once this has failed
+};
 
 }  // namespace coppice

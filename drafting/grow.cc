@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "drafting/common_growth.h"
+
 namespace coppice {
 namespace {
 
@@ -23,7 +25,7 @@ void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
   if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0) wanted_.push_back(0);
 }
 
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes) {
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, CommonGrowth* common) {
   const auto wants_some = [](const GrowingText& text) { return !text.wanted().empty(); };
   for (GrowingText& text : texts) {
     note_failure(text, [&] { text.policy.begin(text.limits, text.tree.token[0]); });
@@ -33,6 +35,7 @@ void grow_trees(std::span<GrowingText> texts, DraftPasses& passes) {
     for (GrowingText& text : texts) {
       if (wants_some(text)) note_failure(text, [&] { text.policy.take(text.source); });
     }
+    if (common != nullptr) common->grow();
   }
   for (GrowingText& text : texts) {
     if (!text.failure) note_failure(text, [&] { text.policy.finish(text.tree); });

@@ -5,18 +5,15 @@
 
 namespace coppice {
 
-/// Prices in tokens. They are fixed while a tree grows.
+/// Prices in tokens, of one tree or of all that grow together. They are fixed while these grow.
 class GrowthEconomics {
  public:
   virtual ~GrowthEconomics() = default;
-  /// Of one more node than `size`; not decreasing in it, infinite where there is no room.
-  virtual double node_cost(std::int32_t size) const = 0;
-  /// Of each further node, at the number of them that makes it least.
+  /// Of each node beyond `size`, at the number of them that makes it least.
   virtual double least_node_cost(std::int32_t size) const = 0;
-  /// Of the tree's draft pass of this number, from 0, over `rows` rows.
+  /// Of the draft pass of this number, from 0, over `rows` rows.
   virtual double pass_cost(std::int32_t rows, std::int32_t pass) const = 0;
-  /// Of a verify pass over a tree of `size` nodes, as measured: with the steps that node_cost
-  /// smooths.
+  /// Of a verify pass over `size` nodes, as measured: with the steps that products' buckets have.
   virtual double verify_cost(std::int32_t size) const = 0;
 };
 

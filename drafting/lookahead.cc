@@ -5,9 +5,9 @@
 namespace coppice {
 namespace {
 
-// Siblings beyond this rank bring nothing, nor do positions below this value. Costs have steps:
-// so many passes more are tried that bring nothing themselves.
-constexpr std::int32_t last_rank = 7, in_vain_at_most = 2;
+// Positions below this value bring nothing. Costs have steps: so many passes more are tried that
+// bring nothing themselves.
+constexpr std::int32_t in_vain_at_most = 2;
 constexpr double least_value = 0.01;
 constexpr std::int32_t furthest = 32;
 
@@ -59,16 +59,17 @@ void Lookahead::take() {
   std::pop_heap(heap_.begin(), heap_.end());
   const OpenPosition at = offered_[heap_.back().at];
   heap_.pop_back();
-  const bool has_deeper = !at.drawn && at.depth < most_depth_;
-  taken_.push_back({at.value, at.passes, at.passes > 0 && at.rank == 0, has_deeper});
-  if (!at.drawn && at.rank < last_rank) {
+  const TreeOutlook& tree = trees_[static_cast<std::size_t>(at.tree)];
+  const bool has_deeper = at.depth < tree.most_depth;
+  taken_.push_back({at.value, at.tree, at.passes, at.passes > 0 && at.rank == 0, has_deeper});
+  if (at.rank < tree.last_rank) {
     const double reach = at.reach - at.value;
-    const double value = reach * calibration_.position(at.rank + 1, at.depth);
-    offer({std::min(at.value, value), reach, at.depth, at.rank + 1, at.passes, false});
+    const double value = reach * tree.calibration->position(at.rank + 1, at.depth);
+    offer({std::min(at.value, value), reach, at.depth, at.rank + 1, at.passes, at.tree});
   }
   if (has_deeper) {
-    offer({at.value * calibration_.position(0, at.depth + 1), at.value, at.depth + 1, 0,
-           at.passes + 1, false});
+    offer({at.value * tree.calibration->position(0, at.depth + 1), at.value, at.depth + 1, 0,
+           at.passes + 1, at.tree});
   }
 }
 
@@ -91,12 +92,19 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
     return position.passes > passes && position.value >= least_value;
   });
   rows_.assign(static_cast<std::size_t>(passes) + 1, 0);
+  nodes_.assign(trees_.size(), 0);
   double gain = 0.0, drafting = 0.0;
   std::int32_t made = 0;
   bool better = false;
   std::optional<std::size_t> place = next(0, passes, price(size_).floor);
-  for (std::int32_t size = size_ + 1; size <= most_ && place; ++size) {
+  for (std::int32_t size = size_ + 1; size <= most_ && place;) {
     const Taken at = taken_[*place];
+    std::int32_t& nodes = nodes_[static_cast<std::size_t>(at.tree)];
+    if (nodes == trees_[static_cast<std::size_t>(at.tree)].most) {
+      place = next(*place + 1, passes, price(size - 1).floor);
+      continue;
+    }
+    ++nodes;
     gain += at.value;
     if (at.is_row) {
       std::int32_t& rows = rows_[static_cast<std::size_t>(at.passes)];
@@ -113,16 +121,17 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
     }
     if (at.has_deeper && at.passes == passes) more_passes_add_ = true;
     place = next(*place + 1, passes, priced.floor);
+    ++size;
   }
   return better;
 }
 
-Outlook Lookahead::best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
-                        std::int32_t most_depth, std::int32_t passed) {
+Outlook Lookahead::best(std::span<const OpenPosition> open, std::span<const TreeOutlook> trees,
+                        std::int32_t size, std::int32_t most, std::int32_t passed) {
   open_ = open;
+  trees_ = trees;
   size_ = size;
   most_ = most;
-  most_depth_ = most_depth;
   passed_ = passed;
   const std::int32_t begin = std::max(1, last_passes_);
   prices_.clear();

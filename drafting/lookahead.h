@@ -12,6 +12,18 @@
 
 namespace coppice {
 
+/// Siblings beyond this rank bring nothing.
+inline constexpr std::int32_t last_useful_rank = 7;
+
+/// What the positions of one tree have in common.
+struct TreeOutlook {
+  const AcceptanceCalibration* calibration = nullptr;
+  std::int32_t most = 0;                      ///< further nodes, at most
+  std::int32_t most_depth = 0;                ///< of a node
+  std::int32_t last_rank = last_useful_rank;  ///< of a node among its siblings
+  double worth = 1.0;                         ///< of a token, against other trees'
+};
+
 /// A position that growth may fill next, and what is expected of it.
 struct OpenPosition {
   double value = 0.0;       ///< that its child is accepted
@@ -19,8 +31,7 @@ struct OpenPosition {
   std::int32_t depth = 0;   ///< of the child
   std::int32_t rank = 0;    ///< of the child among its siblings
   std::int32_t passes = 0;  ///< draft passes that it takes: 1 if its parent is not evaluated
-  /// Its token is drawn already, and what may follow it is listed of its own.
-  bool drawn = false;
+  std::int32_t tree = 0;    ///< whose position it is
 };
 
 /// The growth that pays best.
@@ -30,27 +41,27 @@ struct Outlook {
   double least = 0.0;  ///< value of its last position: those that are worth more are in it
 };
 
-/// Looks several layers ahead. Positions are taken best first, those to come valued by rank and
-/// depth alone, for every number of nodes and for numbers of draft passes around the last best
-/// one. So a pass that does not pay by itself may pay with those behind it, and a row that opens a
-/// dear bucket of the matrix products with those that fill it.
+/// Looks several layers ahead, for one tree or for all that share the passes. Positions are taken
+/// best first, whosever they are, those to come valued by rank and depth alone, for every number of
+/// nodes and for numbers of draft passes around the last best one. So a pass that does not pay by
+/// itself may pay with those behind it, and a row that opens a dear bucket of the matrix products
+/// with those that fill it.
 class Lookahead {
  public:
-  Lookahead(const AcceptanceCalibration& calibration, const GrowthEconomics& economics)
-      : calibration_(calibration), economics_(economics) {}
+  explicit Lookahead(const GrowthEconomics& economics) : economics_(economics) {}
 
   /// Before another tree, for which costs may be others: what one plan began with is no part of the
   /// next tree's.
   void reset();
-  /// From a tree of `size` nodes on to `most`, no deeper than `most_depth`, after `passed` draft
-  /// passes.
-  Outlook best(std::span<const OpenPosition> open, std::int32_t size, std::int32_t most,
-               std::int32_t most_depth, std::int32_t passed);
+  /// From trees of `size` nodes together on to `most`, after `passed` draft passes.
+  Outlook best(std::span<const OpenPosition> open, std::span<const TreeOutlook> trees,
+               std::int32_t size, std::int32_t most, std::int32_t passed);
 
  private:
   /// A position in the order of taking.
   struct Taken {
     double value;
+    std::int32_t tree;
     std::int32_t passes;
     bool is_row;      ///< it is its parent's first: the parent is a row of its last pass
     bool has_deeper;  ///< positions under it follow
@@ -82,10 +93,10 @@ class Lookahead {
   const Price& price(std::int32_t size);
   double pass_cost(std::int32_t rows, std::int32_t pass);
 
-  const AcceptanceCalibration& calibration_;
   const GrowthEconomics& economics_;
   std::span<const OpenPosition> open_;
-  std::int32_t size_ = 0, most_ = 0, most_depth_ = 0, passed_ = 0;
+  std::span<const TreeOutlook> trees_;
+  std::int32_t size_ = 0, most_ = 0, passed_ = 0;
   std::int32_t last_passes_ = 0;
   bool more_passes_add_ = false;  // whether a position was left out for its passes
   // Positions best first, as far as they were asked for: all that take `most_passes_` at most.
@@ -95,6 +106,7 @@ class Lookahead {
   std::vector<OpenPosition> offered_;
   std::vector<Offer> heap_;                      // of those that are not taken
   std::vector<std::int32_t> rows_;               // of each draft pass
+  std::vector<std::int32_t> nodes_;              // taken, of each tree
   std::vector<Price> prices_;                    // by nodes beyond `size_`
   std::vector<std::vector<double>> pass_costs_;  // of a tree, by draft pass and rows
 };

@@ -12,12 +12,17 @@
 
 namespace coppice {
 
+class CommonGrowth;
+
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
 /// may still be dropped, so under sampled rejection none biases the output.
 struct GrowthLimits {
   std::int32_t max_size = 64;        ///< most nodes, the root not counted
   std::int32_t max_depth = 1 << 20;  ///< most edges below the root; also the most draft passes
   double min_value = 0.0;            ///< positions of lower value are not drawn
+  /// Where trees grow together (drafting/common_growth.h): for policies that go by costs.
+  CommonGrowth* common = nullptr;
+  double worth = 1.0;  ///< there, of this text's tokens against others'
 };
 
 /// A tree between two rounds.
@@ -57,8 +62,8 @@ class DraftPolicy {
 struct DyspecRule {
   /// Null: DySpec's own values (drafting/position_values.h).
   const AcceptanceCalibration* calibration = nullptr;
-  /// Null: growth stops by its limits alone. Else a node is added where its value exceeds its
-  /// price, and a draft pass is made where its positions pay for it; needs a calibration.
+  /// Null: growth stops by its limits alone. Else by what it costs (drafting/dyspec_by_costs.h);
+  /// needs a calibration.
   const GrowthEconomics* economics = nullptr;
   /// Where any tree is exact (drafting/any_tree.h): growth also goes by the drawn tokens' own
   /// estimates, and drops what does not pay.
@@ -70,15 +75,7 @@ struct DyspecRule {
 /// many draft passes as the tree is deep. A node's value is its position's.
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule = {});
 
-/// Where a chain ends before its limits: once what is known of its tokens' acceptance says that no
-/// further ones pay. Both or neither; what is pointed to outlives the policy and does not change
-/// while a chain grows.
-struct ChainRule {
-  const AcceptanceCalibration* calibration = nullptr;
-  const GrowthEconomics* economics = nullptr;
-};
-
-/// One path, of max_size tokens if nothing ends it before.
-std::unique_ptr<DraftPolicy> make_chain_policy(const ChainRule& rule = {});
+/// One path: of max_size tokens, or by a rule with economics as many of them as pay.
+std::unique_ptr<DraftPolicy> make_chain_policy(const DyspecRule& rule = {});
 
 }  // namespace coppice

@@ -59,13 +59,6 @@ class PositionValues {
     return std::min(nodes_[i].estimate * chance_before(0, tree.depth[i] + 1, share), tree.value[i]);
   }
 
-  /// That a node's first child is accepted, as far as is known before it is drawn. Needs a
-  /// calibration.
-  double expected_first_child(const TokenTree& tree, std::int32_t node) const {
-    const auto i = static_cast<std::size_t>(node);
-    return nodes_[i].estimate * calibration_->position(0, tree.depth[i] + 1);
-  }
-
   /// Estimate of a child that is drawn and not added, of the next rank.
   double child(std::int32_t parent, std::int32_t rank, const DrawnChild& drawn) const {
     const auto i = static_cast<std::size_t>(parent);

@@ -45,7 +45,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   StepPlan plan;
   plan_step(engine, {&texts, 1}, plan);
   const std::unique_ptr<TreeJudge> judge = engine.make_judge();
-  Step step(engine, *judge, plan.texts);
+  Step step(engine, *judge, plan);
   step.grow();
   if (plan.short_of_slots || !step.judge()) {
     throw_failure("tree: too few KV slots for the tree; raise kv_tokens (--kv-tokens)");

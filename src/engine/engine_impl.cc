@@ -101,6 +101,11 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   return &*costs;
 }
 
+JointSizes& Engine::Impl::sizes_among_others() {
+  if (!joint_sizes) joint_sizes.emplace(*costs, costs_are_saved ? nullptr : &correction);
+  return *joint_sizes;
+}
+
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge() {
   if (other_rule) {
     if (sampler)

@@ -30,6 +30,7 @@
 #include "sizing/cost_measurement.h"
 #include "sizing/cost_table.h"
 #include "sizing/draft_outlook.h"
+#include "sizing/joint_sizes.h"
 #include "sizing/rule_choice.h"
 #include "verify/acceptance.h"
 #include "verify/target_runner.h"
@@ -53,8 +54,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
-  CostCorrection correction;  ///< of these costs, by the clock, over all texts
-  std::int64_t steps = 0;     ///< that were planned
+  CostCorrection correction;              ///< of these costs, by the clock, over all texts
+  std::optional<JointSizes> joint_sizes;  ///< by these, once texts have shared a step
+  std::int64_t steps = 0;                 ///< that were planned
   /// What texts have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
@@ -78,6 +80,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// next call then begins anew.
   const CostTable* find_costs(const std::stop_token& stop = {});
   MeasuredRows measured_rows() const;
+  /// Once there are costs.
+  JointSizes& sizes_among_others();
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();

@@ -121,7 +121,7 @@ void write_to_end(Scheduler& scheduler, TextRun& text) {
 // False: there is no text that could take one.
 bool Scheduler::lead(Lock& lock, Call& leader) {
   for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
-  plan_.texts.reserve(texts_);
+  plan_.reserve(texts_);
   prompts_.reserve(texts_);
   leader_ = &leader;
   await_calls(lock, leader);
@@ -271,7 +271,7 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
     if (alone_) texts[0]->end_between_steps(FinishReason::memory);
     return alone_;
   }
-  Step step(engine_, *judge_, plan_.texts);
+  Step step(engine_, *judge_, plan_);
   step.grow();
   if (!step.judge()) return false;
   step.commit();

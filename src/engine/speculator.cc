@@ -21,6 +21,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
   policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
+  by_costs_ = dynamic_cast<DyspecByCosts*>(policy_.get());
 }
 
 bool Speculator::can_follow(const SequenceState& state) const {
@@ -80,34 +81,30 @@ std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tok
   return can_follow(state) && tokens_left > 1 ? request_.plan.size : 0;
 }
 
-void Speculator::join(Company& company, const SequenceState& state) const {
-  if (!can_follow(state)) return;
-  if (auto_size_ != nullptr) {
-    auto_size_->join(company);
-  } else {
-    company.join_given(usual_);
-  }
-}
-
-std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
-                                             std::int32_t room, const Company& company) {
-  if (!can_follow(state)) return std::nullopt;
-  const Speculation& asked = request_.options.speculation;
-  bool pays = true;
+// The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
+GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_left,
+                                std::int32_t room) const {
   GrowthLimits limits;
-  // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
   limits.max_depth =
       std::min(tokens_left - 1, engine_.draft.model->max_positions() - state.length());
   limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
   limits.max_size = std::min(limits.max_size, room);
+  if (auto_size_ != nullptr && std::holds_alternative<Chain>(request_.options.speculation)) {
+    limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
+  }
+  return limits;
+}
+
+std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
+                                             std::int32_t room, const StepPrices::Step& step) {
+  if (!can_follow(state)) return std::nullopt;
+  const Speculation& asked = request_.options.speculation;
+  GrowthLimits limits = this->limits(state, tokens_left, room);
   if (auto_size_ != nullptr) {
-    pays = auto_size_->begin_step(company);
+    if (!auto_size_->begin_alone(step)) return std::nullopt;
     if (request_.costs->cut) {
-      const std::int32_t rows = request_.costs->target.points().back().rows - company.texts;
-      limits.max_size = std::min(limits.max_size, rows / std::max(1, company.adapting));
-    }
-    if (std::holds_alternative<Chain>(asked)) {
-      limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
+      limits.max_size =
+          std::min(limits.max_size, request_.costs->target.points().back().rows - step.texts);
     }
   }
   if (const auto* custom = std::get_if<Custom>(&asked); custom != nullptr && custom->depth > 0) {
@@ -116,7 +113,36 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   if (const auto* above = std::get_if<DyspecThreshold>(&asked)) {
     limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : above->threshold;
   }
-  if (!pays || limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
+  if (limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
+  return limits;
+}
+
+JointSizes::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
+                                  std::int32_t room, bool apart) {
+  auto_size_->expect(request_.outlook->acceptance());
+  const GrowthLimits limits = this->limits(state, tokens_left, room);
+  JointSizes::Text text;
+  text.size = auto_size_.get();
+  text.outlook = by_costs_ != nullptr
+                     ? by_costs_->outlook(limits)
+                     : TreeOutlook{&auto_size_->calibration(), limits.max_size, limits.max_depth};
+  text.tokens_left = tokens_left;
+  text.apart = apart;
+  text.scouts = begin_ == DraftOutlook::Begin::as_scout;
+  return text;
+}
+
+std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text,
+                                             CommonGrowth& growth) const {
+  const TreeOutlook& tree = text.outlook;
+  if (!text.speculates || tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
+  GrowthLimits limits;
+  limits.max_size = tree.most;
+  limits.max_depth = tree.most_depth;
+  if (by_costs_ == nullptr) limits.min_value = auto_size_->threshold();
+  if (text.apart) return limits;
+  limits.common = &growth;
+  limits.worth = tree.worth;
   return limits;
 }
 
@@ -125,7 +151,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep*
   if (auto_size_ != nullptr) {
     double won = 0.0, cost = 1.0;
     if (draft != nullptr) {
-      cost = auto_size_->record(tree, verdict.path, draft->passes(), work);
+      cost = auto_size_->record(tree, verdict.path, work);
       won = static_cast<double>(verdict.path.size()) + 1.0 - cost;
       request_.outlook->record(tree, verdict.path);
     } else {
@@ -142,9 +168,8 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep*
     }
   }
   if (draft == nullptr) return;
-  if (auto_size_ == nullptr) {
-    usual_.record(tree.size(), static_cast<double>(verdict.path.size()) + 1.0, draft->passes());
-  }
+  steps_ = SizingConstants::discount * steps_ + 1.0;
+  nodes_ = SizingConstants::discount * nodes_ + tree.size();
   if (calibration_ != nullptr) calibration_->record(tree, verdict.path);
   if (belief_) learn_belief(tree, verdict, draft->sampler());
 }

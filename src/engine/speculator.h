@@ -6,8 +6,10 @@
 
 #include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
+#include "drafting/dyspec_by_costs.h"
 #include "engine/settled_request.h"
 #include "sizing/auto_size.h"
+#include "sizing/joint_sizes.h"
 
 namespace coppice {
 
@@ -38,13 +40,24 @@ class Speculator {
   void forget_draft() { begin_ = DraftOutlook::Begin::later; }
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
-  /// Before a step: what this text will bring into it.
-  void join(Company& company, const SequenceState& state) const;
-  /// Bounds of a step's tree, when all of its texts have joined, of which `tokens_left` tokens at
-  /// most can be used and which has at most `room` nodes; nothing: a plain step. They depend on
-  /// what is known before the step alone.
+  /// Whether sizes are chosen step by step.
+  bool adapts() const { return auto_size_ != nullptr; }
+  /// Whether its trees can grow together with others', at common prices.
+  bool can_grow_jointly() const { return by_costs_ != nullptr; }
+  /// Whether what is drawn stays: texts with the same noise must not grow together.
+  bool draws_for_good() const { return setting_.draw == ChildDraw::sampled; }
+  /// Nodes of its trees of late, on average.
+  double usual_nodes() const { return steps_ > 0.0 ? nodes_ / steps_ : 0.0; }
+  /// Bounds of a step's tree of at most `room` nodes, of which `tokens_left` tokens at most can be
+  /// used; nothing: a plain step. For a text that is alone, or whose sizes are given. They depend
+  /// on what is known before the step alone.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
-                                   std::int32_t room, const Company& company);
+                                   std::int32_t room, const StepPrices::Step& step);
+  /// The same of one among others whose sizes are not: as it joins them, and its bounds when they
+  /// have decided.
+  JointSizes::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
+                        bool apart);
+  std::optional<GrowthLimits> plan(const JointSizes::Text& text, CommonGrowth& growth) const;
   /// Grows the trees. Its own; not for a text that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
@@ -64,6 +77,8 @@ class Speculator {
 
  private:
   bool follows_the_clock() const { return !engine_.costs_are_saved; }
+  GrowthLimits limits(const SequenceState& state, std::int32_t tokens_left,
+                      std::int32_t room) const;
   void learn_belief(const TokenTree& tree, const Verdict& verdict, DraftSampler& sampler);
 
   Engine::Impl& engine_;
@@ -71,9 +86,10 @@ class Speculator {
   DraftRunner::Setting setting_;
   std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;
-  UsualStep usual_;  ///< of a text whose sizes are given
+  double steps_ = 0.0, nodes_ = 0.0;  ///< of steps with trees, discounted
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
+  DyspecByCosts* by_costs_ = nullptr;  ///< this one, if it is
   DraftOutlook::Begin begin_ = DraftOutlook::Begin::later;
   bool put_off_ = false;
   std::int32_t scouted_ = 0;  ///< steps as a scout, and one; 0: it was none

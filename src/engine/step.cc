@@ -30,17 +30,18 @@ constexpr bool trees_are_validated = false;
 
 }  // namespace
 
-Step::Step(Engine::Impl& engine, TreeJudge& judge, std::span<const TextPlan> plans)
+Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
     : engine_(engine),
       judge_(judge),
+      common_(plan.common),
       began_(now_seconds()),
       began_cpu_(thread_cpu_seconds()),
       taken_before_(processors_taken()),
       passes_(*engine.device) {
-  parts_.reserve(plans.size());
-  for (const TextPlan& plan : plans) {
-    Part& part = parts_.emplace_back(Part{&plan});
-    if (!plan.judged) continue;
+  parts_.reserve(plan.texts.size());
+  for (const TextPlan& of : plan.texts) {
+    Part& part = parts_.emplace_back(Part{&of});
+    if (!of.judged) continue;
     TextRun& text = part.text();
     part.key = {text.request.options.seed, text.request.options.stream, text.state.steps++,
                 static_cast<std::uint64_t>(text.state.length()) + (text.state.taken_back << 32)};
@@ -65,7 +66,7 @@ void Step::grow() {
     growing.push_back(
         {text.speculator.policy(), *part->draft, *part->plan->limits, text.tree, nullptr});
   }
-  grow_trees(growing, *engine_.draft_runner);
+  grow_trees(growing, *engine_.draft_runner, common_);
   double rest = now_seconds() - start, nodes = 0.0;
   for (std::size_t g = 0; g < growing.size(); ++g) {
     Part& part = *growing_parts[g];
@@ -161,6 +162,7 @@ void Step::account() {
 StepWork Step::observe() {
   StepWork work;
   StepSeconds seconds;
+  double tokens = 0.0;
   bool asked = false;
   for (const Part& part : parts_) {
     if (!part.takes_part()) continue;
@@ -172,8 +174,10 @@ StepWork Step::observe() {
     const TextRun& text = part.text();
     const auto gained = static_cast<std::int32_t>(text.verdict.path.size()) + 1;
     work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length() - gained);
+    tokens += gained;
     asked |= text.speculator.asks_for_the_clock();
   }
+  if (work.texts > 1 && engine_.joint_sizes) engine_.joint_sizes->record(work, tokens);
   if (asked && passes_.were_usual()) {
     engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
   }

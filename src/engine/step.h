@@ -23,8 +23,8 @@ namespace coppice {
 class Step {
  public:
   /// Of the step's noise only this much is said before the trees: it is used up even if the step
-  /// fails. The plans outlive this.
-  Step(Engine::Impl& engine, TreeJudge& judge, std::span<const TextPlan> plans);
+  /// fails. The plan outlives this.
+  Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan);
 
   /// In common rounds. A text without limits has its root alone: a plain step.
   void grow();
@@ -64,6 +64,7 @@ class Step {
 
   Engine::Impl& engine_;
   TreeJudge& judge_;
+  CommonGrowth* common_;
   std::vector<Part> parts_;
   double texts_ = 0.0;         ///< that are judged
   double began_, began_cpu_;   ///< on the clock, and of this thread's processor time

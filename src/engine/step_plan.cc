@@ -1,14 +1,16 @@
 #include "engine/step_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace coppice {
 namespace {
 
 class Planner {
  public:
-  Planner(Engine::Impl& engine, StepPlan& plan)
+  Planner(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan)
       : engine_(engine),
+        texts_(texts),
         plan_(plan),
         limits_(engine.target.model->options()),
         rows_(limits_.max_rows),
@@ -16,8 +18,8 @@ class Planner {
         kv_tokens_(limits_.max_kv_tokens),
         slots_(engine.target_runner->free_slots()) {}
 
-  void choose(std::span<TextRun* const> texts) {
-    for (TextRun* const text : texts) {
+  void choose() {
+    for (TextRun* const text : texts_) {
       if (plan_.texts.size() == static_cast<std::size_t>(engine_.options.max_sequences)) return;
       const std::int32_t late = TargetRunner::late_rows(text->state);
       const std::int32_t fixed = late > 0 ? 0 : fixed_size(*text);
@@ -52,19 +54,31 @@ class Planner {
         open_trees_ == 0 ? 0 : std::min({rows_, judged_, kv_tokens_}) / open_trees_;
     const std::int32_t slots = slots_of_trees() / trees_;
     const std::int32_t drafted = engine_.draft_runner->room(draft_lag_, trees_);
-    const Company company = meet();
+    StepPrices::Step step = meet();
+    double nodes = 0.0;
     for (TextPlan& text : plan_.texts) {
       if (!text.judged || !text.text->can_draft()) continue;
-      const std::int32_t fixed = fixed_size(*text.text);
-      text.limits =
-          text.text->speculator.plan(text.text->state, text.text->tokens_left(),
-                                     std::min({fixed > 0 ? fixed : open, slots, drafted}), company);
-      if (!text.limits) continue;
-      slots_ -= text.limits->max_size;
-      if (fixed > 0) continue;
-      rows_ -= text.limits->max_size;
-      kv_tokens_ -= text.limits->max_size;
+      Speculator& speculator = text.text->speculator;
+      const std::int32_t fixed = fixed_size(*text.text), left = text.text->tokens_left();
+      const std::int32_t room = std::min({fixed > 0 ? fixed : open, slots, drafted});
+      if (finds_its_size_among_others(step, *text.text)) {
+        const bool apart = !speculator.can_grow_jointly() || has_twin(*text.text);
+        const std::int32_t most = apart ? room : std::min(drafted, slots_of_trees());
+        plan_.joint.push_back(speculator.join(text.text->state, left, most, apart));
+        if (!apart) continue;
+        slots_ -= most;
+        take_rows(most);
+      } else {
+        text.limits = speculator.plan(text.text->state, left, room, step);
+        if (!text.limits) continue;
+        slots_ -= text.limits->max_size;
+        if (fixed == 0) take_rows(text.limits->max_size);
+      }
+      nodes += speculator.usual_nodes();
     }
+    if (plan_.joint.empty()) return;
+    step.other_rows += static_cast<std::int32_t>(std::lround(nodes));
+    plan_jointly(step);
   }
 
   void plan_prompts() {
@@ -92,27 +106,53 @@ class Planner {
   std::int32_t claim(std::int32_t late_rows) const {
     return std::min(late_rows + 1, std::max(1, limits_.max_rows / 4));
   }
-  Company meet() {
-    Company company;
-    company.step = engine_.steps++;
-    company.prompt_rows = rows_of_prompts_;
+  StepPrices::Step meet() {
+    StepPrices::Step step;
+    step.number = engine_.steps++;
+    step.texts = 0;
+    step.other_rows = step.prompt_rows = rows_of_prompts_;
     for (const TextPlan& text : plan_.texts) {
       if (!text.judged) continue;
-      ++company.texts;
-      company.kv_tokens += text.text->state.length();
+      ++step.texts;
+      step.kv_tokens += text.text->state.length();
     }
-    for (const TextPlan& text : plan_.texts) {
-      if (text.judged && text.text->can_draft()) {
-        text.text->speculator.join(company, text.text->state);
-      }
+    return step;
+  }
+  bool finds_its_size_among_others(const StepPrices::Step& step, const TextRun& text) const {
+    return step.texts > 1 && text.speculator.adapts();
+  }
+  // Of texts with the same noise one's tokens would decide whether the other draws the same.
+  bool has_twin(const TextRun& text) const {
+    const auto is_twin = [&](const TextRun* other) {
+      const GenerateOptions &a = text.request.options, &b = other->request.options;
+      return other != &text && a.seed == b.seed && a.stream == b.stream && !other->request.greedy();
+    };
+    return text.speculator.draws_for_good() && std::any_of(texts_.begin(), texts_.end(), is_twin);
+  }
+  void plan_jointly(const StepPrices::Step& step) {
+    JointSizes& sizes = engine_.sizes_among_others();
+    plan_.common = &sizes.growth();
+    const std::int32_t room = std::min({rows_, judged_, kv_tokens_, slots_of_trees()});
+    const std::int32_t nodes = sizes.begin(step, plan_.joint, room);
+    auto joint = plan_.joint.begin();
+    for (TextPlan& text : plan_.texts) {
+      if (!text.judged || !text.text->can_draft()) continue;
+      if (!finds_its_size_among_others(step, *text.text)) continue;
+      text.limits = text.text->speculator.plan(*joint++, *plan_.common);
     }
-    if (engine_.costs) company.settle(engine_.costs->draft);
-    return company;
+    slots_ -= nodes;
+    take_rows(nodes);
+  }
+  void take_rows(std::int32_t nodes) {
+    rows_ -= nodes;
+    judged_ -= nodes;
+    kv_tokens_ -= nodes;
   }
   // Beside the roots' and what prompts need.
   std::int32_t slots_of_trees() const { return std::max(0, slots_ - rows_of_prompts_); }
 
   Engine::Impl& engine_;
+  std::span<TextRun* const> texts_;
   StepPlan& plan_;
   const ModelOptions& limits_;
   // What is left of each:
@@ -125,9 +165,11 @@ class Planner {
 
 void plan_step(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan) {
   plan.texts.clear();
+  plan.joint.clear();
+  plan.common = nullptr;
   plan.short_of_slots = false;
-  Planner planner(engine, plan);
-  planner.choose(texts);
+  Planner planner(engine, texts, plan);
+  planner.choose();
   planner.plan_trees();
   planner.plan_prompts();
 }

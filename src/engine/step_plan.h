@@ -22,14 +22,20 @@ struct TextPlan {
 
 struct StepPlan {
   std::vector<TextPlan> texts;
+  CommonGrowth* common = nullptr;       ///< where some of the trees grow together
+  std::vector<JointSizes::Text> joint;  ///< texts that might
   bool short_of_slots = false;  ///< a text was left out since the target's pool has no slot for it
 
-  void reserve(std::size_t count) { texts.reserve(count); }
+  void reserve(std::size_t count) {
+    texts.reserve(count);
+    joint.reserve(count);
+  }
 };
 
 /// Divides the passes' rows and the pools' free slots among texts that can take a step. The order
 /// says who comes first; who finds no room is left out. Trees of fixed size have it or wait for a
-/// step that has room for them, automatic ones share what is left, prompts have what trees leave:
+/// step that has room for them, automatic ones share what is left (together, but for texts whose
+/// noise is not their own: src/sizing/README.md), prompts have what trees leave:
 /// parts of those that do not fit. Short of slots all trees shrink, down to none.
 void plan_step(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan);
 

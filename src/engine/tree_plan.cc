@@ -122,7 +122,8 @@ struct PolicyMaker {
     return dyspec(asked.plain_values, nullptr);
   }
   Made operator()(const Chain&) const {
-    return auto_size == nullptr ? make_chain_policy() : make_chain_policy({calibration, auto_size});
+    if (auto_size == nullptr) return make_chain_policy();
+    return make_chain_policy({calibration, &auto_size->prices(), draw != ChildDraw::sampled});
   }
   Made operator()(const StaticTree&) const { return make_static_policy(plan.map.shape); }
   Made operator()(const SpecInfer&) const { return make_specinfer_policy(plan.widths); }
@@ -142,7 +143,7 @@ struct PolicyMaker {
   Made dyspec(bool plain_values, AutoSize* sizes) const {
     const AcceptanceCalibration* values = plain_values ? nullptr : calibration;
     const bool any_tree = values != nullptr && draw != ChildDraw::sampled;
-    return make_dyspec_policy({values, sizes, any_tree});
+    return make_dyspec_policy({values, sizes == nullptr ? nullptr : &sizes->prices(), any_tree});
   }
 };
 

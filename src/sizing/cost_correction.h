@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "base/step_seconds.h"
-#include "sizing/company.h"
 #include "sizing/cost_table.h"
+#include "sizing/step_work.h"
 
 namespace coppice {
 

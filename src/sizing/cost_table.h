@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "sizing/company.h"
+#include "sizing/step_work.h"
 
 namespace coppice {
 

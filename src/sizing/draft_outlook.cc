@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "drafting/calibration.h"
 #include "sizing/constants.h"
 
 namespace coppice {
@@ -16,7 +15,7 @@ double left_of(double memory) { return std::exp(-1.0 / memory); }
 
 }  // namespace
 
-DraftOutlook::DraftOutlook(ChildDraw draw) {
+DraftOutlook::DraftOutlook(ChildDraw draw) : acceptance_(draw) {
   const AcceptanceCalibration usual(draw);
   for (std::size_t d = 0; d < depths; ++d) {
     usual_[d] = usual.position(0, static_cast<std::int32_t>(d) + 1);
@@ -37,6 +36,8 @@ double DraftOutlook::chance(std::int32_t depth, double below) const {
 
 void DraftOutlook::record(const TokenTree& tree, std::span<const std::int32_t> path) {
   steps_ += 1.0;
+  acceptance_.record(tree, path);
+  acceptance_.fade(left_of(C::acceptance_memory));
   std::int32_t parent = 0;
   for (std::size_t step = 0; step <= path.size(); ++step) {
     const auto first = std::find(tree.parent.begin() + parent + 1, tree.parent.end(), parent);

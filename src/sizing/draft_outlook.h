@@ -8,6 +8,7 @@
 
 #include "base/token_tree.h"
 #include "base/types.h"
+#include "drafting/calibration.h"
 #include "sizing/cost_correction.h"
 #include "sizing/cost_table.h"
 
@@ -56,6 +57,8 @@ class DraftOutlook {
 
   /// After a step in which a text speculated, alone or among others.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
+  /// What these steps have shown of the draft's children: what is usual for a text among others.
+  const AcceptanceCalibration& acceptance() const { return acceptance_; }
   /// After a prefill that found the draft useless.
   void record_useless();
   /// After each step of a text whose draft has begun, but not as a scout: tokens won against plain
@@ -87,6 +90,7 @@ class DraftOutlook {
 
   std::array<double, depths> usual_;
   std::array<Count, depths> first_children_{};
+  AcceptanceCalibration acceptance_;
   double steps_ = 0.0;               ///< that told of acceptance
   std::array<Gain, 12> gains_{};     ///< by the logarithm of the number of texts
   double tokens_since_scout_ = 0.0;  ///< of texts that were put off

@@ -29,7 +29,6 @@ AcceptanceCalibration heeding_numbers() {
 // Nodes in pairs, passes cheap.
 class PairPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
   double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.015 + 0.005 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }
@@ -113,7 +112,6 @@ TEST(DyspecByCosts, KeepsItsLimits) {
   const AcceptanceCalibration calibration = heeding_numbers();
   class Free final : public GrowthEconomics {
    public:
-    double node_cost(std::int32_t) const override { return 0.0; }
     double least_node_cost(std::int32_t) const override { return 0.0; }
     double pass_cost(std::int32_t, std::int32_t) const override { return 0.0; }
     double verify_cost(std::int32_t) const override { return 0.0; }

@@ -327,7 +327,6 @@ TEST(Chain, EndsWhereNothingMorePays) {
   calibration.update();
   class Prices final : public GrowthEconomics {
    public:
-    double node_cost(std::int32_t) const override { return 0.0; }
     double least_node_cost(std::int32_t) const override { return 0.0; }
     double pass_cost(std::int32_t, std::int32_t) const override { return 0.02; }
     // Rows in pairs.

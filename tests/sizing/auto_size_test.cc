@@ -26,7 +26,13 @@ TokenTree chain_of(int length, float prob) {
   return tree;
 }
 
-// Where drafting/chain.cc ends a chain at these prices, if tokens say no more than their depth
+StepPrices::Step alone_of(std::int32_t length) {
+  StepPrices::Step step;
+  step.kv_tokens = length;
+  return step;
+}
+
+// Where a chain ends at these prices, if tokens say no more than their depth
 // does.
 int chain_length(const AutoSize& size, int most = 32) {
   double reached = size.calibration().position(0, 1);
@@ -36,8 +42,8 @@ int chain_length(const AutoSize& size, int most = 32) {
     for (int more = 1; length + more <= most && !pays; ++more) {
       reach *= size.calibration().position(0, length + more);
       gain += reach;
-      pays = gain > size.verify_cost(length + more) - size.verify_cost(length) +
-                        more * size.pass_cost(1, 0);
+      pays = gain > size.prices().verify_cost(length + more) - size.prices().verify_cost(length) +
+                        more * size.prices().pass_cost(1, 1);
     }
     if (!pays) return length;
     reached *= size.calibration().position(0, length + 1);
@@ -51,10 +57,9 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
-    if (size.begin_step(Company::alone(50))) {
+    if (size.begin_alone(alone_of(50))) {
       ++speculated;
-      size.record(chain_of(3, 0.9f), {}, 3,
-                  StepWork::alone(3, 3, 50));  // confident and always wrong
+      size.record(chain_of(3, 0.9f), {}, StepWork::alone(3, 3, 50));  // confident and always wrong
     } else {
       size.record_plain();
     }
@@ -70,17 +75,17 @@ TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(Company::alone(50))) {
-      size.record(tree, {}, 3, StepWork::alone(3, 3, 50));
+    if (size.begin_alone(alone_of(50))) {
+      size.record(tree, {}, StepWork::alone(3, 3, 50));
     } else {
       size.record_plain();
     }
   }
   int speculated = 0;
   for (int i = 0; i < 200; ++i) {
-    if (size.begin_step(Company::alone(50))) {
+    if (size.begin_alone(alone_of(50))) {
       ++speculated;
-      size.record(tree, path, 3, StepWork::alone(3, 3, 50));
+      size.record(tree, path, StepWork::alone(3, 3, 50));
     } else {
       size.record_plain();
     }
@@ -105,7 +110,7 @@ class FakeMachine {
     for (int i = 0; i < steps; ++i) {
       StepSeconds took;
       int accepted = 0;
-      if (size.begin_step(Company::alone(prefix))) {
+      if (size.begin_alone(alone_of(prefix))) {
         const int length = chain_length(size);
         took.first_draft = truth_.first_draft_seconds(prefix);
         took.draft = took.first_draft + (length - 1) * truth_.draft.seconds(1, prefix);
@@ -115,7 +120,7 @@ class FakeMachine {
         while (accepted < length && uniform(random_) < acceptance_) path.push_back(++accepted);
         const StepWork work = StepWork::alone(length, length, prefix);
         if (correction != nullptr) correction->observe_step(believed, work, took);
-        size.record(chain_of(length, 0.9f), path, length, work);
+        size.record(chain_of(length, 0.9f), path, work);
         if (i >= steps - measured) ++speculated_;
         last_length_ = length;
       } else {
@@ -235,22 +240,23 @@ TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
   }
   const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
   AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
-  ASSERT_TRUE(size.begin_step(Company::alone(50)));
+  ASSERT_TRUE(size.begin_alone(alone_of(50)));
   const auto expect_least = [&](int most) {
     for (int n = 0; n < most; ++n) {
       double least = 1e300;
       for (int more = 1; n + more <= most; ++more) {
-        least = std::min(least, (size.verify_cost(n + more) - size.verify_cost(n)) / more);
+        least = std::min(
+            least, (size.prices().verify_cost(n + more) - size.prices().verify_cost(n)) / more);
       }
-      EXPECT_NEAR(size.least_node_cost(n), least, 1e-12) << n;
+      EXPECT_NEAR(size.prices().least_node_cost(n), least, 1e-12) << n;
     }
   };
   expect_least(32);
   // What a text's trees come near is priced, too.
   std::vector<std::int32_t> all(32);
   std::iota(all.begin(), all.end(), 1);
-  size.record(chain_of(32, 0.9f), all, 32, StepWork::alone(32, 32, 50));
-  ASSERT_TRUE(size.begin_step(Company::alone(50)));
+  size.record(chain_of(32, 0.9f), all, StepWork::alone(32, 32, 50));
+  ASSERT_TRUE(size.begin_alone(alone_of(50)));
   expect_least(64);
 }
 
@@ -292,16 +298,16 @@ TEST(AutoSize, TheClockIsLookedAtUnlessSizesAreToRepeatThemselves) {
   CostCorrection correction;
   AutoSize repeats(costs, nullptr, ChildDraw::sampled, 64);
   AutoSize follows(costs, &correction, ChildDraw::sampled, 64);
-  ASSERT_TRUE(repeats.begin_step(Company::alone(50)));
-  ASSERT_TRUE(follows.begin_step(Company::alone(50)));
-  const double before = repeats.verify_cost(2);
+  ASSERT_TRUE(repeats.begin_alone(alone_of(50)));
+  ASSERT_TRUE(follows.begin_alone(alone_of(50)));
+  const double before = repeats.prices().verify_cost(2);
   for (int i = 0; i < 100; ++i) {
     correction.observe_step(costs, two_nodes_work, two_nodes(costs, 1.0, 3.0));
   }
-  ASSERT_TRUE(repeats.begin_step(Company::alone(50)));
-  ASSERT_TRUE(follows.begin_step(Company::alone(50)));
-  EXPECT_EQ(repeats.verify_cost(2), before);
-  EXPECT_GT(follows.verify_cost(2), 1.2 * before);
+  ASSERT_TRUE(repeats.begin_alone(alone_of(50)));
+  ASSERT_TRUE(follows.begin_alone(alone_of(50)));
+  EXPECT_EQ(repeats.prices().verify_cost(2), before);
+  EXPECT_GT(follows.prices().verify_cost(2), 1.2 * before);
 }
 
 }  // namespace

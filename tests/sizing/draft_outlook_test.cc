@@ -91,9 +91,11 @@ TEST(DraftOutlook, OthersFollowTheScouts) {
     const CostTable costs = dear_prompts(texts);
     const ToldDraft::Kind kind = {0.75, 0.1};
     double first = 0.0, later = 0.0, first_at_once = 0.0, later_at_once = 0.0;
-    constexpr int engines = 6;
+    constexpr int engines = 12;
     for (int engine = 0; engine < engines; ++engine) {
       SharedMachine at_once(costs, costs, nullptr), machine(costs, costs, nullptr);
+      at_once.set_seed(1000 * static_cast<std::uint32_t>(engine));
+      machine.set_seed(1000 * static_cast<std::uint32_t>(engine));
       DraftOutlook outlook(ChildDraw::sampled);
       first += machine.answers(texts, kind, prompt, 128, &outlook);
       later += machine.answers(texts, kind, prompt, 128, &outlook);

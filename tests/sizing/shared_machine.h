@@ -11,10 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "drafting/dyspec_by_costs.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
 #include "sizing/auto_size.h"
 #include "sizing/draft_outlook.h"
+#include "sizing/joint_sizes.h"
 
 namespace coppice::testing {
 
@@ -35,7 +37,6 @@ class ToldDraft final : public TextDraft {
       const double off = kind_.spread * (2.0 * unit() - 1.0);
       nodes_[at(node)] = {std::clamp(kind_.acceptance + off, 0.01, 0.99), 1.0};
     }
-    rows_.push_back(static_cast<std::int32_t>(nodes.size()));
   }
   std::optional<DrawnChild> child(const TokenTree&, std::int32_t node, std::int32_t) override {
     auto& [share, left] = nodes_[at(node)];
@@ -66,11 +67,8 @@ class ToldDraft final : public TextDraft {
     }
     return path;
   }
-  /// Of each pass since the last call.
-  std::vector<std::int32_t> take_rows() {
-    nodes_.clear();
-    return std::exchange(rows_, {});
-  }
+  /// Before another tree.
+  void forget() { nodes_.clear(); }
 
  private:
   static std::size_t at(std::int32_t node) { return static_cast<std::size_t>(node); }
@@ -79,7 +77,6 @@ class ToldDraft final : public TextDraft {
   Kind kind_;
   std::mt19937 random_;
   std::vector<std::pair<double, double>> nodes_;  ///< each child's share of the rest, and the rest
-  std::vector<std::int32_t> rows_;
   TokenId token_ = 0;
 };
 
@@ -89,33 +86,46 @@ enum class Grown { trees, chains };
 struct SharingText {
   SharingText(const CostTable& believed, CostCorrection* correction, const ToldDraft::Kind& kind,
               Grown grown, std::uint32_t seed)
-      : size(believed, correction, ChildDraw::sampled, 64), draft(kind, seed) {
-    policy = grown == Grown::trees ? make_dyspec_policy({&size.calibration(), &size, false})
-                                   : make_chain_policy({&size.calibration(), &size});
+      : size(believed, correction, ChildDraw::sampled, 64),
+        draft(kind, seed),
+        policy("test", {&size.calibration(), &size.prices(), false},
+               grown == Grown::trees ? last_useful_rank : 0) {
     size.begin_text(1.0);
   }
   AutoSize size;
   ToldDraft draft;
-  std::unique_ptr<DraftPolicy> policy;
+  DyspecByCosts policy;
   TokenTree tree;
-  std::vector<std::int32_t> path, rows;
+  std::vector<std::int32_t> path;
+  std::int64_t passes = 0;
   bool speculates = false;
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
   // Of a text that is to end:
   DraftOutlook::Begin begin = DraftOutlook::Begin::now;
-  int scouted = 0;            ///< steps as a scout, and one
-  int missing = 0, left = 0;  ///< tokens that its draft has not seen, and that it has to write
+  int scouted = 0;              ///< steps as a scout, and one
+  int missing = 0, left = 512;  ///< tokens that its draft has not seen, and that it has to write
 };
+
+/// How texts that share a step grow.
+enum class Growing { together, apart };
 
 /// Time is what the machine's own table says.
 class SharedMachine {
  public:
   static constexpr std::int32_t length = 50;  ///< of every text
+  static constexpr int most_rows = 512;       ///< of a pass
 
   /// `correction`: hears of the clock; may be null.
-  SharedMachine(const CostTable& truth, const CostTable& believed, CostCorrection* correction)
-      : truth_(truth), believed_(believed), correction_(correction) {}
+  SharedMachine(const CostTable& truth, const CostTable& believed, CostCorrection* correction,
+                Growing growing = Growing::together)
+      : truth_(truth),
+        believed_(believed),
+        correction_(correction),
+        growing_(growing),
+        sizes_(believed, correction) {}
 
+  /// Of the texts that are made from now on.
+  void set_seed(std::uint32_t seed) { seed_ = seed; }
   void add(int count, const ToldDraft::Kind& kind, Grown grown = Grown::trees) {
     for (int i = 0; i < count; ++i) texts_.push_back(make(kind, grown));
   }
@@ -204,70 +214,121 @@ class SharedMachine {
     return rows == 0 ? 0.0 : DraftOutlook::prefill_seconds(truth_, rows, length);
   }
 
-  double step() {
-    Company company;
-    company.step = step_++;
-    company.texts = static_cast<std::int32_t>(texts_.size());
-    company.kv_tokens = std::int64_t{length} * company.texts;
-    const auto begun = [](const auto& text) { return text->begin != DraftOutlook::Begin::later; };
-    for (auto& text : texts_) {
-      if (begun(text)) text->size.join(company);
+  /// The draft's passes over all trees.
+  class Passes final : public DraftPasses {
+   public:
+    void evaluate(std::span<const GrowingText> growing) override {
+      std::int32_t& all = rows.emplace_back(0);
+      for (std::size_t i = 0; i < growing.size(); ++i) {
+        const std::span<const std::int32_t> wanted = growing[i].wanted();
+        if (wanted.empty()) continue;
+        texts[i]->draft.evaluate(growing[i].policy.growth().arena, wanted);
+        all += static_cast<std::int32_t>(wanted.size());
+        ++texts[i]->passes;
+      }
     }
-    company.settle(believed_.draft);
-    StepWork work;
-    std::vector<std::int32_t> rows;  // by draft pass
+    std::vector<SharingText*> texts;
+    std::vector<std::int32_t> rows;  ///< by pass
+  };
+
+  static bool begun(const SharingText& text) { return text.begin != DraftOutlook::Begin::later; }
+
+  double step() {
+    StepPrices::Step step;
+    step.number = step_++;
+    step.texts = static_cast<std::int32_t>(texts_.size());
+    step.kv_tokens = std::int64_t{length} * step.texts;
+    Passes passes;
+    std::vector<GrowingText> growing;
+    const auto grows = [&](SharingText& text, const GrowthLimits& limits) {
+      text.speculates = true;
+      growing.push_back({text.policy, text.draft, limits, text.tree, nullptr});
+      passes.texts.push_back(&text);
+    };
+    std::vector<JointSizes::Text> joint;
     for (auto& text : texts_) {
       text->tree.reset(0);
       text->path.clear();
-      text->rows.clear();
-      text->speculates = begun(text) && text->size.begin_step(company);
-      if (text->speculates) grow(*text);
-      rows.resize(std::max(rows.size(), text->rows.size()), 0);
-      for (std::size_t k = 0; k < text->rows.size(); ++k) rows[k] += text->rows[k];
-      work.add(text->tree.size(), static_cast<std::int64_t>(text->rows.size()), length);
+      text->passes = 0;
+      text->speculates = false;
+      if (!begun(*text)) continue;
+      if (step.texts == 1) {
+        if (text->size.begin_alone(step)) grows(*text, {});
+        continue;
+      }
+      text->size.expect(acceptance().acceptance());
+      JointSizes::Text& joined = joint.emplace_back();
+      joined.size = &text->size;
+      joined.outlook = text->policy.outlook({});
+      joined.tokens_left = text->left;
+      joined.apart = growing_ == Growing::apart;
+      joined.scouts = text->begin == DraftOutlook::Begin::as_scout;
+    }
+    if (step.texts > 1) sizes_.begin(step, joint, most_rows - step.texts);
+    auto joined = joint.begin();
+    for (auto& text : texts_) {
+      if (joint.empty() || !begun(*text)) continue;
+      GrowthLimits limits;
+      if (!joined->apart) limits.common = &sizes_.growth();
+      limits.worth = joined->apart ? 1.0 : joined->outlook.worth;
+      if (joined++->speculates) grows(*text, limits);
+    }
+    grow_trees(growing, passes, &sizes_.growth());
+    return account(passes);
+  }
+
+  double account(const Passes& passes) {
+    StepWork work;
+    double tokens = 0.0;
+    for (auto& text : texts_) {
+      if (text->speculates) text->path = text->draft.judge(text->tree);
+      tokens += 1.0 + static_cast<double>(text->path.size());
+      work.add(text->tree.size(), text->passes, length);
     }
     StepSeconds took;
     took.verify = truth_.target_seconds(work);
     if (work.passes > 0) {
       took.first_draft = took.draft = truth_.first_draft_seconds(work);
-      for (std::size_t k = 1; k < rows.size(); ++k) {
-        took.draft += truth_.draft.seconds(rows[k], length);
+      for (std::size_t k = 1; k < passes.rows.size(); ++k) {
+        took.draft += truth_.draft.seconds(passes.rows[k], length);
       }
       took.drawing = CostTable::host_seconds(work);
     }
     if (correction_ != nullptr) correction_->observe_step(believed_, work, took);
-    for (auto& text : texts_) {
-      double won = 0.0, cost = 1.0;
-      if (text->speculates) {
-        cost = text->size.record(text->tree, text->path,
-                                 static_cast<std::int64_t>(text->rows.size()), work);
-        won = 1.0 + static_cast<double>(text->path.size()) - cost;
-        if (outlook_ != nullptr) outlook_->record(text->tree, text->path);
-      } else if (begun(text)) {
-        text->size.record_plain();
-      }
-      if (outlook_ == nullptr) continue;
-      if (!begun(text)) outlook_->record_put_off(work.texts);
-      if (text->begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
-      const bool scouts = text->begin == DraftOutlook::Begin::as_scout;
-      if (scouts && text->speculates) ++text->scouted;
-      if (scouts && (text->size.waits() || text->scouted > SizingConstants::known_steps)) {
-        text->begin = DraftOutlook::Begin::later;
-        text->missing = 1;
-      }
-    }
+    if (work.texts > 1) sizes_.record(work, tokens);
+    for (auto& text : texts_) learn(*text, work);
     return took.verify + took.draft + took.drawing;
   }
 
-  static void grow(SharingText& text) {
-    grow_tree(*text.policy, text.draft, {}, text.tree);
-    text.rows = text.draft.take_rows();
-    text.path = text.draft.judge(text.tree);
+  DraftOutlook& acceptance() { return outlook_ != nullptr ? *outlook_ : own_outlook_; }
+
+  void learn(SharingText& text, const StepWork& work) {
+    double won = 0.0, cost = 1.0;
+    if (text.speculates) {
+      cost = text.size.record(text.tree, text.path, work);
+      won = 1.0 + static_cast<double>(text.path.size()) - cost;
+      acceptance().record(text.tree, text.path);
+    } else if (begun(text)) {
+      text.size.record_plain();
+    }
+    text.draft.forget();
+    if (outlook_ == nullptr) return;
+    if (!begun(text)) outlook_->record_put_off(work.texts);
+    if (text.begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
+    const bool scouts = text.begin == DraftOutlook::Begin::as_scout;
+    if (scouts && text.speculates) ++text.scouted;
+    if (scouts && (text.size.waits() || text.scouted > SizingConstants::known_steps)) {
+      text.begin = DraftOutlook::Begin::later;
+      text.missing = 1;
+    }
   }
 
   const CostTable& truth_;
   const CostTable& believed_;
   CostCorrection* correction_;
+  Growing growing_;
+  JointSizes sizes_;
+  DraftOutlook own_outlook_{ChildDraw::sampled};
   DraftOutlook* outlook_ = nullptr;
   std::vector<std::unique_ptr<SharingText>> texts_;
   std::int64_t step_ = 0;

@@ -41,9 +41,6 @@ constexpr double tolerance = 1e-12;
 // Prices under which trees of a few nodes pay, and none of more than five.
 class FixedPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t size) const override {
-    return size < 5 ? 0.02 + 0.03 * size : std::numeric_limits<double>::infinity();
-  }
   double least_node_cost(std::int32_t size) const override { return 0.055 + 0.01 * size; }
   double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.03 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
@@ -53,7 +50,6 @@ class FixedPrices final : public GrowthEconomics {
 // path beside them turned out not to be worth.
 class BucketPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
   double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return size > 3 ? 0.5 : 0.0; }
@@ -277,7 +273,6 @@ class Learned final : public testing::Learning, public GrowthEconomics {
     rate_ = 0.5 + static_cast<double>(path.size());
   }
 
-  double node_cost(std::int32_t size) const override { return rate_ * (0.05 + 0.1 * size); }
   double least_node_cost(std::int32_t) const override { return 0.3 * rate_; }
   double pass_cost(std::int32_t, std::int32_t) const override { return 0.02 * rate_; }
   double verify_cost(std::int32_t size) const override { return 0.3 * rate_ * size; }

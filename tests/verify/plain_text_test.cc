@@ -72,9 +72,6 @@ class TeachingRule final : public AcceptanceRule {
 // Prices under which trees of a few nodes pay, and none of more than nine.
 class FixedPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t size) const override {
-    return size < 9 ? 0.05 + 0.01 * size : std::numeric_limits<double>::infinity();
-  }
   double least_node_cost(std::int32_t) const override { return 0.05; }
   double pass_cost(std::int32_t rows, std::int32_t) const override { return 0.05 + 0.01 * rows; }
   double verify_cost(std::int32_t size) const override { return 0.05 * size + 0.005 * size * size; }
@@ -130,7 +127,7 @@ std::vector<Grown> growths() {
       },
       fixed(7));
   add(
-      "dyspec auto, in hindsight if it may be",
+      "dyspec auto, looking at children if it may",
       [](Learned learned, ChildDraw draw) {
         return make_dyspec_policy({&learned, &prices, draw != ChildDraw::sampled});
       },

@@ -162,17 +162,16 @@ TEST(PolicyFaults, LookingAhead) {
   expect_caught("looking ahead", {*policy});
 }
 
-TEST(PolicyFaults, AutomaticSizeInHindsight) {
+TEST(PolicyFaults, AutomaticSizeThatLooksAtChildren) {
   class Prices final : public GrowthEconomics {
    public:
-    double node_cost(std::int32_t) const override { return 0.02; }
     double least_node_cost(std::int32_t) const override { return 0.02; }
     double pass_cost(std::int32_t, std::int32_t) const override { return 0.03; }
     double verify_cost(std::int32_t size) const override { return 0.15 * size; }
   } prices;
   const AcceptanceCalibration nothing;
   const auto policy = make_dyspec_policy({&nothing, &prices, true});
-  expect_caught("automatic size in hindsight", {*policy});
+  expect_caught("automatic size that looks at children", {*policy});
 }
 
 // Growth may look at the numbers of ancestors and earlier siblings, and at no others.
@@ -262,7 +261,6 @@ class KeepsHopefulChildren final : public testing::WrappedPolicy {
 // Under which the second token of a chain is drawn or not as the first one's number says.
 class ChainPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t) const override { return 0.0; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
   double pass_cost(std::int32_t, std::int32_t) const override { return 0.0; }
   double verify_cost(std::int32_t size) const override { return 0.25 * size; }
@@ -288,7 +286,6 @@ TEST(PolicyFaults, AChainLooksAtAnotherStepsNumber) {
 // Under which trees by costs hang on the numbers: nodes in pairs, passes cheap.
 class PairPrices final : public GrowthEconomics {
  public:
-  double node_cost(std::int32_t) const override { return 0.1; }
   double least_node_cost(std::int32_t) const override { return 0.0; }
   double pass_cost(std::int32_t, std::int32_t) const override { return 0.02; }
   double verify_cost(std::int32_t size) const override { return 0.2 * ((size + 1) / 2); }

@@ -1,0 +1,170 @@
+#include "drafting/common_growth.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "drafting/dyspec_by_costs.h"
+
+namespace coppice {
+
+void CommonGrowth::begin(std::int32_t most) {
+  most_ = most;
+  trees_.clear();
+  lookahead_.reset();
+  rounds_left_ = passes_ = 0;
+  taken_ = false;
+  least_kept_ = 0.0;
+}
+
+std::int32_t CommonGrowth::nodes() const {
+  std::int32_t nodes = 0;
+  for (const DyspecByCosts* const tree : trees_) nodes += tree->arena_.size();
+  return nodes;
+}
+
+void CommonGrowth::choose(std::span<const TreeOutlook> texts, std::vector<char>& chosen) {
+  open_.clear();
+  for (const TreeOutlook& text : texts) {
+    const auto index = static_cast<std::int32_t>(open_.size());
+    const bool can = text.most > 0 && text.most_depth > 0;
+    const double value = can ? text.worth * text.calibration->position(0, 1) : 0.0;
+    open_.push_back({value, text.worth, 1, 0, 1, index});
+  }
+  const Outlook best = lookahead_.best(open_, texts, 0, most_, 0);
+  chosen.assign(texts.size(), 0);
+  for (std::size_t t = 0; best.passes > 0 && t < texts.size(); ++t) {
+    chosen[t] = open_[t].value >= best.least ? 1 : 0;
+  }
+}
+
+void CommonGrowth::grow() {
+  if (!std::exchange(taken_, false)) return;
+  ++passes_;
+  std::int32_t size = nodes();
+  while (size < most_) {
+    if (--rounds_left_ <= 0 || plan_.nodes == 0) {
+      plan(size);
+      rounds_left_ = plan_.passes / 2;
+    }
+    if (plan_.nodes == 0) break;
+    const std::int32_t drawn = draw_planned(std::min(most_ - size, plan_.nodes));
+    size += drawn;
+    plan_.nodes -= drawn;
+    if (plan_.passes > 0 && (drawn == 0 || next_pass_pays(size)) && want_planned()) return;
+    rounds_left_ = 0;  // tokens have said otherwise
+  }
+  cut(size);
+}
+
+// Where any tree is exact, what has turned out not to be worth its row is dropped.
+void CommonGrowth::cut(std::int32_t size) {
+  values_.clear();
+  for (const DyspecByCosts* const tree : trees_) {
+    if (!tree->looks_) continue;
+    const double worth = tree->limits_.worth;
+    for (std::size_t node = 1; node < tree->arena_.value.size(); ++node) {
+      values_.push_back(worth * tree->arena_.value[node]);
+    }
+  }
+  std::sort(values_.begin(), values_.end(), std::greater<>());
+  const double whole = economics_.verify_cost(size);
+  double lost = 0.0, best = 0.0;
+  least_kept_ = 0.0;
+  while (!values_.empty()) {
+    lost += values_.back();
+    values_.pop_back();
+    const double won = whole - economics_.verify_cost(--size) - lost;
+    if (won <= best) continue;
+    best = won;
+    least_kept_ = values_.empty() ? std::numeric_limits<double>::infinity() : values_.back();
+  }
+}
+
+void CommonGrowth::plan(std::int32_t size) {
+  open_.clear();
+  outlooks_.clear();
+  for (const DyspecByCosts* const tree : trees_) {
+    if (tree->grows()) {
+      const auto index = static_cast<std::int32_t>(outlooks_.size());
+      for (OpenPosition at : tree->open_) {
+        at.tree = index;
+        open_.push_back(at);
+      }
+    }
+    TreeOutlook outlook = tree->outlook(tree->limits_);
+    outlook.most -= tree->arena_.size();
+    outlooks_.push_back(outlook);
+  }
+  plan_ = lookahead_.best(open_, outlooks_, size, most_, passes_);
+}
+
+// If no pass is to come, all that is planned; else what the next one is to evaluate.
+bool CommonGrowth::is_drawn_now(const DyspecByCosts& tree, std::int32_t node) const {
+  const OpenPosition& at = tree.open_[static_cast<std::size_t>(node)];
+  if (at.passes > 0 || !is_planned(at.value)) return false;
+  if (plan_.passes == 0) return true;
+  return at.depth < tree.limits_.max_depth &&
+         is_planned(at.value * tree.calibration_.position(0, at.depth + 1));
+}
+
+// Returns how many there were.
+std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
+  heap_.clear();
+  const auto offer = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
+    if (!is_drawn_now(tree, node)) return;
+    heap_.push_back({tree.open_[static_cast<std::size_t>(node)].value, place, node});
+    std::push_heap(heap_.begin(), heap_.end());
+  };
+  for (std::size_t t = 0; t < trees_.size(); ++t) {
+    DyspecByCosts& tree = *trees_[t];
+    for (std::int32_t node = 0; tree.grows() && node < tree.arena_.nodes(); ++node) {
+      offer(tree, t, node);
+    }
+  }
+  std::int32_t drawn = 0;
+  while (!heap_.empty() && drawn < most) {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const Drawable next = heap_.back();
+    heap_.pop_back();
+    DyspecByCosts& tree = *trees_[next.tree];
+    if (!tree.has_room()) continue;
+    if (tree.draw(next.node)) ++drawn;
+    // Where it cannot look, a sibling waits: what follows may be worth more by then.
+    if (tree.looks_) offer(tree, next.tree, next.node);
+  }
+  return drawn;
+}
+
+// Whether it does even if nothing follows.
+bool CommonGrowth::next_pass_pays(std::int32_t size) const {
+  std::int32_t rows = 0;
+  double gain = 0.0;
+  for (const DyspecByCosts* const tree : trees_) {
+    if (!tree->grows() || !tree->has_room()) continue;
+    for (const OpenPosition& at : tree->open_) {
+      if (at.passes == 0 || !is_planned(at.value)) continue;
+      gain += at.value;
+      ++rows;
+    }
+  }
+  return rows > 0 && gain > economics_.pass_cost(rows, passes_) +
+                                economics_.verify_cost(size + rows) - economics_.verify_cost(size);
+}
+
+bool CommonGrowth::want_planned() {
+  bool any = false;
+  for (DyspecByCosts* const tree : trees_) {
+    if (!tree->grows() || !tree->has_room()) continue;
+    for (std::size_t node = 0; node < tree->open_.size(); ++node) {
+      const OpenPosition& at = tree->open_[node];
+      if (at.passes == 0 || !is_planned(at.value)) continue;
+      tree->wanted_.push_back(static_cast<std::int32_t>(node));
+      any = true;
+    }
+  }
+  return any;
+}
+
+}  // namespace coppice

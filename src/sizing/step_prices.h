@@ -1,0 +1,68 @@
+// What growth costs in a step, in tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "drafting/growth_economics.h"
+#include "sizing/cost_correction.h"
+#include "sizing/cost_table.h"
+#include "sizing/step_work.h"
+
+namespace coppice {
+
+/// A table's costs as the clock has corrected them. Seconds. Both outlive this.
+struct ClockedCosts {
+  const CostTable& table;
+  const CostCorrection* correction;  ///< null if sizes are to repeat themselves
+
+  double factor(Work work, std::int32_t rows = 1) const {
+    return correction == nullptr ? 1.0 : correction->factor(work, rows);
+  }
+  /// Of a step that gives each text a token and computes so many rows of others' prompts.
+  double plain(std::int32_t texts, std::int32_t prompt_rows, std::int64_t kv_tokens) const;
+  /// Of a step as it was.
+  double step(const StepWork& work) const;
+};
+
+/// Prices of nodes that grow together: what they do to the seconds of the whole step, at the tokens
+/// that a second brings now.
+class StepPrices final : public GrowthEconomics {
+ public:
+  explicit StepPrices(const ClockedCosts& costs) : costs_(costs) {}
+
+  struct Step {
+    std::int64_t number = 0;       ///< of the engine's steps
+    std::int32_t texts = 1;        ///< a row each
+    std::int32_t other_rows = 0;   ///< of the target's pass: others' prompts and trees
+    std::int32_t prompt_rows = 0;  ///< of these, which plain steps have too
+    std::int64_t kv_tokens = 0;    ///< of all texts
+    /// One text's tree is priced as if so many did the same: its part of what all of them cost.
+    std::int32_t alike = 1;
+    std::int32_t length() const { return static_cast<std::int32_t>(kv_tokens / texts); }
+  };
+  /// Fixes what trees of up to `most` nodes cost; more are priced as the last of them. `hope`: what
+  /// was not seen lately is priced lower (CostCorrection::hopeful_factor).
+  void fix(const Step& step, std::int32_t most, bool hope);
+  /// Tokens that a plain token's share of a plain step brings, no less than plain decoding's. What
+  /// is priced is worth that many of them.
+  void set_rate(double rate, double worth);
+
+  double least_node_cost(std::int32_t size) const override;
+  double pass_cost(std::int32_t rows, std::int32_t pass) const override;
+  double verify_cost(std::int32_t size) const override;
+
+ private:
+  ClockedCosts costs_;
+  Step step_;
+  double tokens_per_second_ = 0.0;
+  double plain_share_ = 1.0;  ///< seconds of a plain step, by its texts
+  double draft_factor_ = 1.0, host_factor_ = 1.0;
+  double cold_ = 0.0;           ///< seconds that a step's first draft pass takes beyond a later one
+  std::vector<double> verify_;  ///< seconds, by nodes
+  std::vector<double> least_;   ///< of each further node, at the number of them that makes it least
+  std::vector<std::size_t> corners_;  ///< of the lower hull, while it is built
+};
+
+}  // namespace coppice
