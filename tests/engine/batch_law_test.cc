@@ -3,6 +3,7 @@
 // are at most 64 for each batch. Faults are planted that the same comparisons must notice.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iostream>
@@ -220,6 +221,43 @@ TEST_F(BatchLaw, SamplesOfOnePromptAreIndependent) {
     for (std::size_t i = 0; i < twins.size(); ++i) twins[i].options.stream = i / 2;
     EXPECT_FALSE(fit_of_pair(first_three(engine, twins), 2, 0, 1, laws_[t], laws_[t]).fits)
         << "two samples with one stream were not noticed";
+  }
+}
+
+// Texts of equal noise, of which one's tokens would say what the other's are: they grow apart, so
+// that each is as if the other were not there. Automatic trees of the others share rows and passes.
+TEST_F(BatchLaw, TwinsGrowApart) {
+  Engine engine = Engine::load(load_);
+  const LawText& automatic = texts_[6];
+  constexpr std::size_t group = 4;  // twins, and two more
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < group * (draws / 4); ++i) {
+    requests.push_back(request_of(automatic.prompt, options_of(automatic)));
+    requests.back().options.seed = 1000 + i / group;
+    requests.back().options.stream = std::max<std::size_t>(i % group, 1);
+  }
+  std::vector<double> sizes(requests.size());
+  std::vector<Three> drawn(requests.size());
+  engine.generate(requests, [&](std::size_t index, Outcome& outcome) {
+    const Generation g = only(outcome);
+    std::copy_n(g.tokens.begin(), 3, drawn[index].begin());
+    sizes[index] = g.statistics.tree_size_mean;
+  });
+  std::size_t same = 0, others_differ = 0;
+  for (std::size_t i = 0; i < requests.size(); i += group) {
+    same += drawn[i] == drawn[i + 1] && sizes[i] == sizes[i + 1];
+    others_differ += drawn[i] != drawn[i + 2];
+  }
+  const std::size_t groups = requests.size() / group;
+  // All but those that came to different steps; together 90% do. (On a GPU products of other rows
+  // are rounded otherwise.)
+  if (!on_cuda()) {
+    EXPECT_GE(same, groups * 98 / 100);
+  }
+  EXPECT_GT(2 * others_differ, groups);
+  for (std::size_t t = 0; t < group; ++t) {
+    const Fit fit = fit_of_text(drawn, group, t, laws_[6]);
+    EXPECT_TRUE(fit.fits) << t << ": " << fit.text();
   }
 }
 
