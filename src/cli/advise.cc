@@ -93,13 +93,13 @@ int advise(const std::vector<std::string>& arguments) {
   prompts.read();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, request.sampling.speculation);
+  EngineOptions engine_request = pair_options("advise", values, request.sampling.speculation);
   engine_request.max_tree_size = study::largest_advised_tree;
   GenerateOptions planned = request.sampling;
   planned.speculation = Sequoia{};
   read_acceptance_vector(values, engine_request, planned);
   request.acceptance_vector = std::get<Sequoia>(planned.speculation).acceptance;
-  Engine engine = load_pair("advise", engine_request, progress);
+  Engine engine = load_pair(engine_request, progress);
   const InterruptWatch interrupts;
   if (prompts.written_by_target()) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);

@@ -110,12 +110,12 @@ int audit(const std::vector<std::string>& arguments) {
   prompts.read();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, largest.options.speculation);
+  EngineOptions engine_request = pair_options("audit", values, largest.options.speculation);
   for (study::AuditSetting& setting : audit.settings) {
     read_acceptance_vector(values, engine_request, setting.options);
   }
   tell_usual_acceptance(values, audit.settings.back().options);  // sequoia is the last, if at all
-  Engine engine = load_pair("audit", engine_request, progress);
+  Engine engine = load_pair(engine_request, progress);
   audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
   audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const InterruptWatch interrupts;

@@ -18,8 +18,14 @@ void add_prompt_options(po::options_description& options, const char* more, std:
       "first tokens of each prompt that are used");
 }
 
-Engine load_pair(const char* command, EngineOptions request, ProgressLine& progress) {
-  if (request.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft DIR"));
+EngineOptions pair_options(const char* command, const po::variables_map& values,
+                           const Speculation& speculation) {
+  EngineOptions options = engine_options(values, speculation);
+  if (options.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft DIR"));
+  return options;
+}
+
+Engine load_pair(EngineOptions request, ProgressLine& progress) {
   request.progress = [&](const LoadEvent& event) { progress.show(event); };
   return Engine::load(request);
 }

@@ -18,9 +18,11 @@ namespace coppice::cli {
 void add_prompt_options(po::options_description& options, const char* more, std::int32_t limit,
                         std::int32_t tokens);
 
-/// The pair, loaded with its progress on the line. Throws Error(usage) if the request has no draft,
-/// which `command` needs.
-Engine load_pair(const char* command, EngineOptions request, ProgressLine& progress);
+/// engine_options() of a command that needs a draft. Throws Error(usage) if there is none.
+EngineOptions pair_options(const char* command, const po::variables_map& values,
+                           const Speculation& speculation);
+/// Loads it with its progress on the line.
+Engine load_pair(EngineOptions request, ProgressLine& progress);
 
 class ChosenPrompts {
  public:

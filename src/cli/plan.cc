@@ -105,9 +105,9 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   request.ranks = count_in(values, "ranks", 1, most_ranks);
   prompts.read();
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, settings.front().speculation);
+  EngineOptions engine_request = pair_options("plan", values, settings.front().speculation);
   engine_request.max_tree_size = std::max(engine_request.max_tree_size, 4 * request.ranks);
-  Engine engine = load_pair("plan", engine_request, progress);
+  Engine engine = load_pair(engine_request, progress);
   const InterruptWatch interrupts;
   request.stop = InterruptWatch::interrupted;
   request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos);

@@ -61,8 +61,8 @@ int record(const std::vector<std::string>& arguments) {
   options.generate.validate();
 
   ProgressLine progress(true);
-  EngineOptions engine_request = engine_options(values, options.generate.speculation);
-  Engine engine = load_pair("record", engine_request, progress);
+  EngineOptions engine_request = pair_options("record", values, options.generate.speculation);
+  Engine engine = load_pair(engine_request, progress);
   study::Recorder recorder(engine, options);
   // Every prompt is known to fit before the first text is written, which may take long.
   study::PromptUse use;

@@ -70,10 +70,8 @@ std::vector<Section> report_sections(const Summary& summary) {
     Section section{cat("Temperature ", number_text(group.temperature), ", ",
                         name_of(group.acceptance), " acceptance"),
                     {}};
-    for (const auto make : {figures_of_settings, figures_of_draft}) {
-      for (Figure& figure : make(group)) {
-        if (!figure.svg.empty()) section.blocks.push_back(std::move(figure));
-      }
+    for (Figure& figure : figures_of(group)) {
+      if (!figure.svg.empty()) section.blocks.push_back(std::move(figure));
     }
     sections.push_back(std::move(section));
   }

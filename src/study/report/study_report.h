@@ -66,10 +66,8 @@ struct FigureGroup {
   std::string prompts() const;
 };
 
-/// How settings compare.
-std::vector<Figure> figures_of_settings(const FigureGroup& group);
-/// How good the draft is.
-std::vector<Figure> figures_of_draft(const FigureGroup& group);
+/// Those without data have no picture.
+std::vector<Figure> figures_of(const FigureGroup& group);
 
 /// Rates of fewer cases are left out of figures.
 inline constexpr std::int64_t least_counted = 20;

@@ -152,10 +152,10 @@ TEST(StudyTables, EveryTableHasItsFormsAndAName) {
   EXPECT_EQ(at(tables_of(summary).back().table, 0, "kind"), "books");
 }
 
-std::map<std::string, std::string> figures_of(std::vector<Figure> figures) {
-  std::map<std::string, std::string> by_name;
-  for (Figure& one : figures) by_name[one.name] = std::move(one.svg);
-  return by_name;
+std::map<std::string, std::string> by_name(std::vector<Figure> figures) {
+  std::map<std::string, std::string> named;
+  for (Figure& one : figures) named[one.name] = std::move(one.svg);
+  return named;
 }
 
 FigureGroup group_of(const Summary& summary) {
@@ -178,7 +178,7 @@ TEST(StudyFigures, WithoutDataThereIsNoPicture) {
 // A row of shares for each setting: 40% of the steps brought one token, 60% three.
 TEST(StudyFigures, LengthsAreSharesOfSteps) {
   const Summary summary = sample();
-  const auto figures = figures_of(figures_of_settings(group_of(summary)));
+  const auto figures = by_name(figures_of(group_of(summary)));
   const std::string& svg = figures.at("accepted_lengths_t0_rejection");
   EXPECT_NE(svg.find(">dyspec 16: 4.00<"), std::string::npos);
   std::size_t forty = 0;
@@ -192,8 +192,8 @@ TEST(StudyFigures, RatesLieAtTheirMeanProbabilities) {
   Summary summary = sample();
   summary.rows[2].nodes.by_draft_prob[3] = {40, 10, 6.4};
   summary.rows[2].nodes.by_draft_prob[4] = {least_counted - 1, 1, 3.0};
-  const std::string svg = figures_of(figures_of_draft(group_of(summary)))
-                              .at("acceptance_by_draft_probability_t0_rejection");
+  const std::string svg =
+      by_name(figures_of(group_of(summary))).at("acceptance_by_draft_probability_t0_rejection");
   // By Clopper and Pearson: tables of the binomial law for 10 of 40.
   EXPECT_NE(svg.find("<title>dyspec: 0.16, 0.25 [0.1269, 0.412]</title>"), std::string::npos)
       << svg;
