@@ -186,6 +186,7 @@ EngineOptions engine_options(const Options& o, std::int32_t most_texts, std::int
   load.draft = o.draft;
   load.device = bench::device_in(o.device);
   load.cpu_dtype = bench::cpu_dtype_in(o.dtype);
+  load.prefix_cache = false;  // a prompt that comes again is computed again
   load.threads = o.threads;
   load.cost_table = o.cost_table;
   load.max_sequences = most_texts;

@@ -202,6 +202,7 @@ int main(int argc, char** argv) try {
   load.draft = draft;
   load.device = bench::device_in(device);
   load.cpu_dtype = bench::cpu_dtype_in(dtype);
+  load.prefix_cache = false;  // a prompt that comes again is computed again
   load.threads = threads;
   load.cost_table = cost_table;
   Engine engine = Engine::load(load);

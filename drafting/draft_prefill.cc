@@ -20,6 +20,13 @@ bool score_alike(const SamplingParams& a, const SamplingParams& b) {
 
 bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
   clear();
+  // What was not kept goes back at once.
+  struct Guard {
+    std::vector<Part>& parts;
+    ~Guard() {
+      for (Part& part : parts) part.slots.cut(0);
+    }
+  } guard{parts_};
   for (DraftPrompt& prompt : prompts) {
     prompt.rows = 0;
     if (!prompt.done() && !add(prompt)) break;

@@ -57,6 +57,14 @@ struct SequenceState {
     }
     return base.draft_length();
   }
+  /// Becomes a twin of a text, without its KV. It has no tokens yet.
+  void take_text(const SequenceState& other) {
+    tokens = other.tokens;
+    counts = other.counts;
+    largest_token = other.largest_token;
+    steps = other.steps;
+    taken_back = other.taken_back;
+  }
   /// Forgets all but the first `length` tokens and their KV, and that of the last one, which the
   /// next pass writes. What it shares stays in the tree.
   void cut(std::int32_t length) {

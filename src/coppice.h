@@ -127,6 +127,10 @@ struct EngineOptions {
   /// Rows that one pass of the target judges, of all texts' trees; 0: 512, fewer if memory is
   /// short. Never fewer than those of a tree of max_tree_size.
   std::int32_t max_batch_rows = 0;
+  /// A text begins with what is in memory of its prompt, and what it leaves stays there until
+  /// others lack memory. false: a text shares with nobody, and its KV is freed when its generate()
+  /// ends.
+  bool prefix_cache = true;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
   /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat
   /// themselves. Empty: measured when first needed, or taken from the user's cache folder.
@@ -200,7 +204,8 @@ struct Seconds {
 
 struct Statistics {
   std::int32_t prompt_tokens = 0;  ///< BOS included
-  std::int32_t cached_tokens = 0;  ///< of those, whose KV a sequence had kept
+  std::int32_t cached_tokens = 0;  ///< of those, whose KV was in memory, of this text or another
+  std::int32_t cached_draft_tokens = 0;  ///< likewise, of the draft
   /// Of the tokens returned, those that came with prefill and not from a step: the first one, where
   /// the target had to be run over more of the prompt than its last token, and one after each
   /// preemption.
@@ -264,14 +269,33 @@ struct JudgedTree {
   Acceptance acceptance = Acceptance::rejection;  ///< the rule that judged it
 };
 
+/// What an engine has in its KV memory, in tokens, each of which takes a slot of its model's.
+struct CacheStatistics {
+  std::int64_t target_slots = 0, draft_slots = 0;  ///< in all
+  std::int64_t target_free = 0, draft_free = 0;
+  /// In the tree: of prompts, pinned prefixes and texts that have ended. The rest is what texts are
+  /// writing.
+  std::int64_t target_shared = 0, draft_shared = 0;
+  std::int64_t evictable = 0;  ///< of target_shared: nobody uses it now
+  std::int64_t nodes = 0;      ///< of the tree
+  // Sums since the engine was loaded.
+  std::int64_t prompt_tokens = 0;  ///< of texts that have ended, with what follows:
+  std::int64_t cached_tokens = 0, cached_draft_tokens = 0;  ///< as in Statistics
+  std::int64_t evicted_tokens = 0;
+  /// Tokens of former passes that the target's passes have read: if each text read its own, and as
+  /// they did, reading what texts share once in a pass.
+  std::int64_t read_by_text = 0, read_by_tree = 0;
+};
+
 class Sequence;
+class Prefix;
 
 /// A text to write, or several samples of it.
 struct Request {
   std::string prompt;           ///< which needs the target's tokenizer,
   std::vector<TokenId> tokens;  ///< or token ids, to which no BOS is added; one of the two
   GenerateOptions options;
-  /// Continues this one, as Sequence::generate() does; nullptr: a new text.
+  /// Continues this one, as Sequence::generate() does, also without a prompt; nullptr: a new text.
   Sequence* sequence = nullptr;
   std::int32_t n = 1;  ///< samples, of a new text: sample i has the stream options.stream + i
   /// On the thread that called generate(), as PieceCallback.
@@ -313,8 +337,15 @@ class COPPICE_API Engine {
                                 const OutcomeCallback& finished = {},
                                 const std::stop_token& stop = {});
 
-  /// An empty text that keeps its KV between calls. It must not outlive the engine.
+  /// An empty text that goes on from call to call. It must not outlive the engine.
   Sequence new_sequence();
+
+  /// Computes a text that others will begin with, and keeps it in memory. `tokens` are not empty.
+  Prefix prefix(std::string_view text, bool add_bos = true);
+  Prefix prefix(std::span<const TokenId> tokens);
+  CacheStatistics cache() const;
+  /// Frees the KV that nobody uses and no Prefix holds.
+  void drop_cache();
 
   /// Grows and judges the first tree after `prompt`, as generate() takes it, and stops there.
   JudgedTree judge_tree(std::string_view prompt, const GenerateOptions& options);
@@ -337,13 +368,13 @@ class COPPICE_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A text that grows call by call: each generate() appends the prompt to what is there, then
-/// the tokens it returns (not an end token, not what reached into a stop text), and nothing is
-/// computed twice, unless texts lacked memory: they take KV of idle sequences, the least recently
-/// used first, whose next generate() computes it again. A call that throws leaves it as it was.
-/// Statistics::prompt_tokens counts all tokens before the new ones. Move-only, as Engine; frees its
-/// KV when destroyed. A callback of its own generate() may not call generate() on it, which throws
-/// Error(usage), but may move or destroy it: the call goes on to its end.
+/// A text that grows call by call: each generate() appends the prompt, which may be empty if there
+/// are tokens, to what is there, then the tokens it returns (not an end token, not what reached
+/// into a stop text). Between calls its KV stays in memory, where other texts find it, too, until
+/// texts lack memory: the least recently used goes first, and is computed again when it is needed.
+/// A call that throws leaves it as it was. Statistics::prompt_tokens counts all tokens before the
+/// new ones. Move-only, as Engine. A callback of its own generate() may not call generate() on it,
+/// which throws Error(usage), but may move or destroy it: the call goes on to its end.
 class COPPICE_API Sequence {
  public:
   Sequence(Sequence&&) noexcept;
@@ -356,19 +387,43 @@ class COPPICE_API Sequence {
                       const PieceCallback& callback = {});
   /// All tokens so far, prompts included.
   std::span<const TokenId> tokens() const;
-  /// Takes all but the first `length` tokens back. Their KV is freed, that of the first ones stays
-  /// (but for the last of them, whose KV comes with the next pass), and what is written next has
-  /// random numbers of its own, with the same seed and stream, too. Throws Error(usage) for a
+  /// Another sequence with the same tokens, which shares their KV. With equal seed and stream both
+  /// go on alike, as twins share their random numbers: give each a stream of its own. Throws
+  /// Error(usage) while a generate() of it is under way.
+  Sequence fork() const;
+  /// Takes all but the first `length` tokens back. What is written next has random numbers of its
+  /// own, with the same seed and stream, too. Throws Error(usage) for a
   /// length below 0 or beyond tokens(), and while a generate() of it is under way.
-  void truncate(std::int32_t length);
+  void rewind(std::int32_t length);
 
   struct Impl;
 
  private:
   friend class Engine;
+  friend class Prefix;
   friend class SequenceAccess;  // engine/sequence_impl.h, which is not installed
   explicit Sequence(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  ///< shared with a generate() under way only
+};
+
+/// A text that stays in memory, computed, while this lives. Move-only. It must not outlive the
+/// engine.
+class COPPICE_API Prefix {
+ public:
+  Prefix(Prefix&&) noexcept;
+  Prefix& operator=(Prefix&&) noexcept;
+  ~Prefix();
+
+  /// A sequence that begins with it.
+  Sequence begin() const;
+  std::span<const TokenId> tokens() const;
+
+  struct Impl;
+
+ private:
+  friend class Engine;
+  explicit Prefix(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace coppice

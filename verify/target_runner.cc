@@ -124,6 +124,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     layout_.add(state.base, state.target_slots.all(), texts_[t].slots_.size());
   }
   layout_.arrange();
+  ++passes_;
   by_text_ += layout_.tokens_by_text();
   by_tree_ += layout_.tokens();
   for (const std::int32_t index : layout_.order()) {

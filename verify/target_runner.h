@@ -145,6 +145,7 @@ class TargetRunner {
     std::int64_t by_text = 0;  ///< if every text read its own
     std::int64_t by_tree = 0;  ///< what texts share read once for all of a pass
   };
+  std::int64_t passes() const { return passes_; }
   TokensRead tokens_read() const { return {by_text_.load(), by_tree_.load()}; }
 
  private:
@@ -171,6 +172,7 @@ class TargetRunner {
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_;
   std::atomic<std::int64_t> by_text_ = 0, by_tree_ = 0;
+  std::int64_t passes_ = 0;
   double ordering_seconds_ = 0.0;
 };
 

@@ -80,8 +80,8 @@ void KvTip::advance(std::span<const TokenId> tokens, std::int32_t most) noexcept
   if (forest_ == nullptr || most <= length_) return;
   const KvForest::Lock lock(forest_->mutex_);
   const auto from = static_cast<std::size_t>(length_);
-  forest_->move_tip(*this, *forest_->advance(node_, tokens.subspan(
-                                                        from, static_cast<std::size_t>(most) - from)));
+  forest_->move_tip(
+      *this, *forest_->advance(node_, tokens.subspan(from, static_cast<std::size_t>(most) - from)));
 }
 
 std::int32_t KvTip::append(std::span<const TokenId> tokens, KvSlots& target,
@@ -192,8 +192,8 @@ void KvForest::leave(KvNode* node) noexcept {
   for (node = last; node != nullptr;) join_with_child(*std::exchange(node, node->parent));
 }
 
-// Among those used before. What was used last is found at once, and so is what has become a leaf, as
-// it was used when its child was.
+// Among those used before. What was used last is found at once, and so is what has become a leaf,
+// as it was used when its child was.
 void KvForest::make_idle(KvNode& node) noexcept {
   if (node.parent == nullptr) return;
   auto at = idle_.end();
@@ -493,10 +493,10 @@ void KvForest::validate() const {
           "leaves are out of order");
 }
 
-void KvForest::validate(const KvNode& node, Counts& found, std::int64_t& idle,
-                        Owned& owned) const {
+void KvForest::validate(const KvNode& node, Counts& found, std::int64_t& idle, Owned& owned) const {
   const auto require = [&](bool right, const char* what) {
-    if (!right) throw_failure(cat("KV tree: node at ", node.begin, " of ", node.size(), ": ", what));
+    if (!right)
+      throw_failure(cat("KV tree: node at ", node.begin, " of ", node.size(), ": ", what));
   };
   const bool is_root = node.parent == nullptr;
   require(is_root == node.tokens.empty(), "only the root has no tokens");
@@ -506,7 +506,8 @@ void KvForest::validate(const KvNode& node, Counts& found, std::int64_t& idle,
           "the draft's slots are not those of its first tokens");
   require(own_tips(node) >= 0, "fewer users than its children");
   const bool waits = node.children.empty() && node.users == 0 && !is_root;
-  require(node.idle.empty() == waits, "a leaf without users does not wait for eviction, or another");
+  require(node.idle.empty() == waits,
+          "a leaf without users does not wait for eviction, or another");
   if (!is_root) {
     require(node.begin == node.parent->end(), "it does not follow its parent");
     require(node.draft.size() == 0 || node.parent->draft_is_whole(),

@@ -17,8 +17,8 @@ namespace coppice {
 
 class KvForest;
 
-/// A place in the tree, at the end of a node. The tokens up to there keep their KV while it lives: a
-/// text, or a pinned prefix, has one. For one thread at a time. The forest outlives it.
+/// A place in the tree, at the end of a node. The tokens up to there keep their KV while it lives:
+/// a text, or a pinned prefix, has one. For one thread at a time. The forest outlives it.
 class KvTip {
  public:
   /// In no tree: it has no tokens, and gets none.
@@ -96,8 +96,8 @@ class KvForest {
   struct Slots {
     std::int32_t target = 0, draft = 0;
   };
-  /// Takes KV that nobody uses until `wanted` slots are free: the least recently used leaf first, from
-  /// its end. False: nothing was taken.
+  /// Takes KV that nobody uses until `wanted` slots are free: the least recently used leaf first,
+  /// from its end. False: nothing was taken.
   bool evict(const Slots& wanted) noexcept;
   /// Of the target, that could be taken.
   std::int32_t evictable() const noexcept;
@@ -125,7 +125,8 @@ class KvForest {
   KvNode* advance(KvNode* from, std::span<const TokenId> tokens) noexcept;
   std::int32_t append(KvTip& tip, std::span<const TokenId> tokens, KvSlots& target,
                       KvSlots& draft) noexcept;
-  bool grow(KvNode& node, std::span<const TokenId> tokens, KvSlots& target, KvSlots& draft) noexcept;
+  bool grow(KvNode& node, std::span<const TokenId> tokens, KvSlots& target,
+            KvSlots& draft) noexcept;
   KvNode* add_child(KvNode& node, std::span<const TokenId> tokens, KvSlots& target,
                     KvSlots& draft) noexcept;
   void fold(KvNode& node, KvSlots& target, KvSlots& draft) noexcept;

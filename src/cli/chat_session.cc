@@ -72,14 +72,14 @@ std::vector<TokenId> ChatSession::cut_back(const chat::Text& whole) {
     const std::int32_t last = marks_.back().tokens - 1;
     const TokenId token = sequence_.tokens()[static_cast<std::size_t>(last)];
     marks_.pop_back();
-    sequence_.truncate(last);
+    sequence_.rewind(last);
     return {token};
   }
   const Mark end = marks_.empty() ? Mark{0, 0} : marks_.back();
   const chat::Text rest = whole.substr(end.bytes);
   std::vector<TokenId> tokens =
       tokens_of(engine_, rest, conversation_.raw(), request_.add_bos, end.tokens);
-  sequence_.truncate(end.tokens);
+  sequence_.rewind(end.tokens);
   return tokens;
 }
 

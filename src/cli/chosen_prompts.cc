@@ -26,6 +26,7 @@ EngineOptions pair_options(const char* command, const po::variables_map& values,
 }
 
 Engine load_pair(EngineOptions request, ProgressLine& progress) {
+  request.prefix_cache = false;  // what is measured is a text by itself
   request.progress = [&](const LoadEvent& event) { progress.show(event); };
   return Engine::load(request);
 }

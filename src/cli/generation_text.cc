@@ -62,6 +62,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   json["new_tokens"] = generation.tokens.size();
   json["prompt_tokens"] = s.prompt_tokens;
   json["cached_tokens"] = s.cached_tokens;
+  json["cached_draft_tokens"] = s.cached_draft_tokens;
   json["finish_reason"] = name_of(generation.finish_reason);
   json["prefill_tokens"] = s.prefill_tokens;
   json["steps"] = s.steps;

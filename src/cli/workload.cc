@@ -157,6 +157,7 @@ Job read_job(const po::variables_map& values, const std::string& kind) {
 EngineOptions engine_for(const po::variables_map& values, const Job& job,
                          const Speculation& speculation, bool sharing) {
   EngineOptions options = engine_options(values, speculation);
+  options.prefix_cache = sharing;
   if (!job.speculates())
     options.max_sequences =
         static_cast<std::int32_t>(std::min<std::int64_t>(job.reads.most_branches, most_sequences));

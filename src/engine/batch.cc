@@ -16,6 +16,8 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t most_samples = 1 << 20;
+/// Texts open beside those that may run, of which the scheduler lets in what shares most.
+constexpr std::int32_t waiting_texts = 64;
 
 /// Opens texts as room comes and gathers what becomes of them.
 class Batch {
@@ -26,7 +28,8 @@ class Batch {
         requests_(requests),
         finished_(finished),
         stop_(stop),
-        most_(static_cast<std::size_t>(engine.options.max_sequences)),
+        most_(static_cast<std::size_t>(engine.options.max_sequences +
+                                       (engine.options.prefix_cache ? waiting_texts : 0))),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
         call_(std::in_place, *engine.scheduler),
@@ -89,7 +92,7 @@ class Batch {
     }
   }
 
-  // Until as many are open as may run, or none is left.
+  // Until as many are open as may run or wait, or none is left.
   void open_more() {
     while (texts_.size() < most_ && next_ < requests_.size() && !stop_.stop_requested()) {
       if (sample_ == 0 && !begin(next_)) {

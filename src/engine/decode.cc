@@ -30,7 +30,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   const std::lock_guard lock(engine.mutex);
   const DeviceScope scope(*engine.device);
   const std::int32_t wanted = state.length() + engine.options.max_tree_size;
-  engine.idle_kv.make_room({wanted, wanted});
+  engine.forest->evict({wanted, wanted});
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }

@@ -50,7 +50,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   };
   if (are_found()) return &*costs;
   if (!costs) {
-    idle_kv.make_room({slots_to_measure_all(target, rows), slots_to_measure_all(draft, rows)});
+    forest->evict({slots_to_measure_all(target, rows), slots_to_measure_all(draft, rows)});
   }
   const double start = now_seconds();
   std::optional<CostTable> found;
@@ -142,7 +142,9 @@ void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) con
 
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
   const ModelConfig& config = target.model->config();
-  if (prompt.empty()) throw_usage("prompt: it holds no tokens; give at least one");
+  if (prompt.empty() && state.tokens.empty()) {
+    throw_usage("prompt: it holds no tokens; give at least one");
+  }
   for (const TokenId token : prompt) {
     if (token < 0 || token >= config.vocab_size) {
       throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",

@@ -18,10 +18,10 @@
 #include "drafting/draft_runner.h"
 #include "drafting/policy.h"
 #include "engine/access.h"
-#include "engine/idle_kv.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
+#include "models/kv/kv_forest.h"
 #include "models/loaded_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
@@ -45,8 +45,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   ~Impl();
 
   EngineOptions options;
-  std::unique_ptr<Device> device;  ///< of both models
-  LoadedModel target, draft;       ///< draft.model is null for plain decoding only
+  std::unique_ptr<Device> device;    ///< of both models
+  LoadedModel target, draft;         ///< draft.model is null for plain decoding only
+  std::unique_ptr<KvForest> forest;  ///< what texts share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
@@ -71,8 +72,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
-  IdleKv idle_kv{target, draft};
   std::unique_ptr<Scheduler> scheduler;
+  /// Of texts that have ended: CacheStatistics.
+  std::atomic<std::int64_t> prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
@@ -93,11 +95,13 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
   /// fit the context behind `before` tokens.
   void check_bytes(std::string_view prompt, std::int32_t before) const;
-  /// A text without tokens, which frees its KV when it dies.
+  /// A text without tokens, which shares its KV with nobody and frees it when it dies.
   SequenceState new_text() const {
     return {target.model->config().vocab_size, *target.pool, draft.pool.get()};
   }
-  /// Appends a prompt to a sequence. Throws Error(usage) for no tokens, a token outside the
+  /// One that shares its KV.
+  SequenceState new_shared_text() const { return {target.model->config().vocab_size, *forest}; }
+  /// Appends a prompt to a sequence. Throws Error(usage) for no tokens at all, a token outside the
   /// vocabulary, or a text that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
 };

@@ -19,14 +19,14 @@ OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const Tok
                    const std::stop_token& stop)
     : sequence_(std::move(sequence)),
       claim_(*sequence_),
-      kept_{sequence_->idle_kv, sequence_->state.length()},
+      kept_{sequence_->state, sequence_->state.length()},
       callback_(std::move(callback)),
       state_(with_prompt(prompt, options)),
       prompt_tokens_(state_.length()),
       request_(sequence_->engine, options, stop),
       start_(now_seconds()),
       run_(sequence_->engine, state_, request_, callback_) {
-  run_.idle_kv = &sequence_->idle_kv;
+  run_.gives_kv_back = true;
 }
 
 SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,
@@ -39,7 +39,11 @@ SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,
 Generation OpenText::finish() {
   if (run_.failure) std::rethrow_exception(in_words(run_.failure));
   Generation result = run_.finish(request_.planning_seconds + now_seconds() - start_);
+  Engine::Impl& engine = sequence_->engine;
   result.statistics.prompt_tokens = prompt_tokens_;
+  engine.prompt_tokens += prompt_tokens_;
+  engine.cached_tokens += result.statistics.cached_tokens;
+  engine.cached_draft_tokens += result.statistics.cached_draft_tokens;
   kept_.length = state_.length();
   return result;
 }
@@ -58,6 +62,7 @@ Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<co
 
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,
                                const GenerateOptions& options) {
+  if (prompt.empty() && !sequence.state.tokens.empty()) return {};
   sequence.engine.check_bytes(prompt, sequence.state.length());
   return sequence.engine.encode(prompt, options.add_bos && sequence.state.tokens.empty());
 }

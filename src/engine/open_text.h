@@ -46,7 +46,7 @@ class OpenText {
 
   const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
   const SequenceClaim claim_;
-  CutBack<IdleKv::Place> kept_;
+  CutBack<SequenceState> kept_;
   const PieceCallback callback_;
   SequenceState& state_;
   const std::int32_t prompt_tokens_;

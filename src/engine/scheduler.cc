@@ -11,12 +11,16 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what a text lacks, without which it is not let in: of a few steps. Also
-/// those of a tree whose size is not known.
+/// Slots beside those of what a text lacks, without which it is not let in: of a few steps.
 constexpr std::int32_t headroom = 64;
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.
 constexpr double least_patience = 100e-6, most_patience = 20e-3;
+
+/// Texts of the queue that are compared by what they share, and how often one of them may be passed
+/// over.
+constexpr std::ptrdiff_t most_compared = 64;
+constexpr std::int32_t most_passed_over = 64;
 
 bool has_kv(const TextRun* text) { return text->state.target_slots.size() > 0; }
 
@@ -60,7 +64,6 @@ void Call::add(TextRun& text) {
   texts_.push_back(&text);
   text.place.state = TextPlace::State::queued;
   text.place.call = this;
-  if (text.idle_kv != nullptr) text.idle_kv->leave();
   text.place.since = now_seconds();
   s.queue_.push_back(&text);
 }
@@ -136,7 +139,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     leader_ = nullptr;
     return false;
   }
-  take_from_idle();
+  evict();
   alone_ = running_.size() == 1 && std::none_of(queue_.begin(), queue_.end(), has_kv);
   lock.unlock();
   const double start = now_seconds();
@@ -203,44 +206,81 @@ std::int32_t Scheduler::active() const {
 
 void Scheduler::admit() {
   std::int32_t running = active(), lacking = 0;
-  for (const TextRun* const text : running_) lacking += TargetRunner::late_rows(text->state);
+  lacking_.clear();
+  // Of tokens that several lack, one computes them for all.
+  const auto lacks = [&](const SequenceState& state) {
+    return TargetRunner::late_rows(state) - lacking_.awaits(state);
+  };
+  for (TextRun* const text : running_) {
+    if (text->place.state == State::ready && TargetRunner::late_rows(text->state) > 0) {
+      text->find_shared();
+    }
+    lacking += lacks(text->state);
+    lacking_.add(text->state);
+  }
   while (!queue_.empty() && running < engine_.options.max_sequences) {
-    TextRun& text = *queue_.front();
-    const std::int32_t lacks = TargetRunner::late_rows(text.state);
-    const std::int32_t wanted = lacking + lacks + headroom;
-    const std::int32_t room = engine_.target_runner->free_slots() + engine_.idle_kv.target_slots();
-    if (running > 0 && wanted > room) return;
-    engine_.idle_kv.make_room({wanted, 0});
-    queue_.erase(queue_.begin());
+    const auto at = next_waiting();
+    TextRun& text = **at;
+    text.state.find_shared();
+    const std::int32_t more = lacks(text.state), wanted = lacking + more + headroom;
+    const std::int32_t room = engine_.target_runner->free_slots() + engine_.forest->evictable();
+    if (running > 0 && wanted > room) return text.state.base.rewind(0);
+    engine_.forest->evict({wanted, 0});
+    for (auto passed = queue_.begin(); passed != at; ++passed) ++(*passed)->place.passed_over;
+    queue_.erase(at);
     running_.push_back(&text);
     text.place.state = State::ready;
     if (std::exchange(text.place.preempted, false)) ++text.account.preemptions;
     if (text.place.admitted == 0) text.note_cached();
     text.place.admitted = ++admitted_;
     text.account.queue_seconds += now_seconds() - text.place.since;
-    lacking += lacks;
+    lacking += more;
+    lacking_.add(text.state);
     ++running;
   }
 }
 
+// Who was preempted, or has waited for long, else who shares most. The queue is not empty.
+std::vector<TextRun*>::iterator Scheduler::next_waiting() {
+  const auto first = queue_.begin();
+  const TextPlace& place = (*first)->place;
+  if (place.preempted || place.passed_over >= most_passed_over || queue_.size() == 1) return first;
+  const auto end = first + std::min(most_compared, std::ssize(queue_));
+  auto best = first;
+  std::int32_t most = 0;
+  for (auto at = first; at != end; ++at) {
+    const SequenceState& state = (*at)->state;
+    if (state.base.forest() == nullptr) continue;
+    const std::int32_t shared = engine_.forest->match(state.tokens);
+    if (shared > most) {
+      most = shared;
+      best = at;
+    }
+  }
+  return best;
+}
+
 // What the next step may want, prompts in full, before its trees have to shrink. False: nothing was
 // taken.
-bool Scheduler::take_from_idle() {
-  IdleKv::Slots late, step;
+bool Scheduler::evict() {
+  KvForest::Slots late, step;
+  lacking_.clear();
   for (const TextRun* const text : running_) {
     if (text->place.state == State::at_call) continue;
     const SequenceState& state = text->state;
-    late.target += TargetRunner::late_rows(state);
+    late.target += TargetRunner::late_rows(state) - lacking_.awaits(state);
+    lacking_.add(state);
     ++step.target;
     // A tree is for two tokens at least.
     if (!text->speculator.can_follow(state) || text->tokens_left() < 2) continue;
-    const std::int32_t size = text->request.plan.size, nodes = size > 0 ? size : headroom;
+    const std::int32_t size = text->request.plan.size,
+                       nodes = size > 0 ? size : engine_.options.max_tree_size;
     step.target += nodes;
     step.draft += nodes;
-    late.draft += state.length() - state.draft_slots.size();
+    late.draft += state.length() - state.draft_kv();
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
-  return engine_.idle_kv.make_room(
+  return engine_.forest->evict(
       {late.target + std::min(step.target, most), late.draft + std::min(step.draft, most)});
 }
 
@@ -315,11 +355,11 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
 
 // --- the queue --------------------------------------------------------------------------------
 
-// Sequences that are idle by now give slots up first, then who waits in the queue with slots of
-// earlier calls, then a text at a slow callback, which may itself be waiting for those that want
-// them, then the text that was let in last.
+// KV that nobody uses by now first, then who waits in the queue with slots of earlier calls, then a
+// text at a slow callback, which may itself be waiting for those that want them, then the text that
+// was let in last.
 void Scheduler::preempt() {
-  if (take_from_idle()) return;
+  if (evict()) return;
   const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
   if (waiting != queue_.rend()) return take_kv(**waiting);
   const auto earlier = [](const TextRun* a, const TextRun* b) {
@@ -355,7 +395,7 @@ void Scheduler::leave(TextRun& text) {
   std::erase(text.place.call->news_, &text);
   text.place = {};
   --texts_;
-  if (text.idle_kv != nullptr) text.idle_kv->enter();
+  if (text.gives_kv_back) text.state.release();
   if (running_.empty()) judge_ = nullptr;
 }
 

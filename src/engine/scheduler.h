@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/shared_prompts.h"
 #include "engine/step_plan.h"
 #include "engine/text_run.h"
 #include "verify/tree_judge.h"
@@ -57,9 +58,11 @@ class Call {
 void write_to_end(Scheduler& scheduler, TextRun& text);
 
 /// Texts run, or wait in a queue until fewer than EngineOptions::max_sequences run and the target's
-/// pool has slots for what they lack. Short of slots idle sequences give KV up, trees shrink,
-/// nobody is let in, and at last the text that was let in last gives its KV up and goes back to the
-/// front of the queue. Only a text that nobody runs beside ends for lack of memory.
+/// pool has slots for what they lack. Who shares most with what is in memory is let in first, but
+/// nobody is passed over without end. Short of slots KV that nobody uses is evicted, trees shrink,
+/// nobody is let in, and at last the text that was let in last leaves its KV to the tree, where it
+/// may be evicted, and goes back to the front of the queue. Only a text that nobody runs beside
+/// ends for lack of memory.
 class Scheduler {
  public:
   explicit Scheduler(Engine::Impl& engine) : engine_(engine) {}
@@ -72,7 +75,8 @@ class Scheduler {
   bool lead(Lock& lock, Call& leader);
   void await_calls(Lock& lock, const Call& leader);
   void admit();
-  bool take_from_idle();
+  std::vector<TextRun*>::iterator next_waiting();
+  bool evict();
   bool take_step();
   bool step(std::span<TextRun* const> texts);
   void begin_drafts(std::span<TextRun* const> texts);
@@ -100,6 +104,7 @@ class Scheduler {
   std::unique_ptr<TreeJudge> judge_;
   std::vector<TextRun*> ready_, stepping_;
   std::vector<DraftPrompt> prompts_;
+  SharedPrompts lacking_;
   StepPlan plan_;
   std::int64_t steps_ = 0;
   bool alone_ = false;  ///< nobody's KV could be taken

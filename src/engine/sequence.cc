@@ -23,16 +23,23 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
   return write_sequence(impl_, prompt, options, callback);
 }
 
-void Sequence::truncate(std::int32_t length) {
+Sequence Sequence::fork() const {
+  const SequenceClaim claim(*impl_);
+  const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.forest() != nullptr);
+  fork->state.take_text(impl_->state);
+  return Sequence(fork);
+}
+
+void Sequence::rewind(std::int32_t length) {
   const std::shared_ptr<Impl> impl = impl_;
   const SequenceClaim claim(*impl);
   SequenceState& state = impl->state;
   if (length < 0 || length > state.length()) {
-    throw_usage(cat("truncate ", length, ": use 0 to ", state.length(),
+    throw_usage(cat("rewind ", length, ": use 0 to ", state.length(),
                     ", the tokens that the sequence has"));
   }
   if (length == state.length()) return;
-  impl->idle_kv.cut(length);
+  state.cut(length);
   ++state.taken_back;
 }
 

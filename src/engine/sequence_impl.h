@@ -11,12 +11,13 @@
 namespace coppice {
 
 struct __attribute__((visibility("hidden"))) Sequence::Impl {
-  explicit Impl(Engine::Impl& owner)
-      : engine(owner), state(owner.new_text()), idle_kv(owner.idle_kv, state) {}
+  /// `shares`: begins with what the tree has, and leaves its KV to the tree between its uses.
+  Impl(Engine::Impl& owner, bool shares)
+      : engine(owner), state(shares ? owner.new_shared_text() : owner.new_text()) {}
+  explicit Impl(Engine::Impl& owner) : Impl(owner, owner.options.prefix_cache) {}
 
   Engine::Impl& engine;
-  SequenceState state;
-  IdleKv::Place idle_kv;
+  SequenceState state;  ///< without KV while it is in no call
   std::atomic<bool> generating = false;
 };
 

@@ -137,13 +137,18 @@ void Step::commit() {
 
 void Step::Part::commit(TargetRows& target) {
   SequenceState& state = text().state;
-  if (!plan->judged) return target.commit({});
+  if (!plan->judged) {
+    target.commit({});
+    return state.share(state.target_kv());
+  }
   const std::vector<std::int32_t>& path = text().verdict.path;
   target.commit(path);
   if (draft) draft->commit(text().tree, path);
   for (const std::int32_t node : path) {
     state.append(text().tree.token[static_cast<std::size_t>(node)]);
   }
+  // Texts that begin alike need not compute the prompt, too.
+  if (plan->late_rows > 0) state.share(state.target_kv());
   state.append(text().verdict.bonus);
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/shared_prompts.h"
+#include "models/kv/pass_layout.h"
+
 namespace coppice {
 namespace {
 
@@ -16,15 +19,20 @@ class Planner {
         rows_(limits_.max_rows),
         judged_(limits_.max_logit_rows),
         kv_tokens_(limits_.max_kv_tokens),
-        slots_(engine.target_runner->free_slots()) {}
+        slots_(engine.target_runner->free_slots()) {
+    kv_.begin(PassLayout::Of::target);
+  }
 
   void choose() {
     for (TextRun* const text : texts_) {
       if (plan_.texts.size() == static_cast<std::size_t>(engine_.options.max_sequences)) return;
       const std::int32_t late = TargetRunner::late_rows(text->state);
+      // It waits for a step, and finds them computed.
+      if (prompts_.awaits(text->state) > 0) continue;
       const std::int32_t fixed = late > 0 ? 0 : fixed_size(*text);
       const std::int32_t rows = late > 0 ? claim(late) : 1 + fixed;
-      const std::int32_t seen = text->state.length() - late + rows;
+      const std::int32_t seen =
+          kv_.count(text->state.base) + text->state.target_slots.size() + rows;
       if (rows > rows_ || 1 + fixed > judged_ || seen > kv_tokens_) continue;
       if (slots_ < 1) {
         plan_.short_of_slots = true;
@@ -33,16 +41,20 @@ class Planner {
       rows_ -= rows;
       judged_ -= 1 + fixed;
       kv_tokens_ -= seen;
+      kv_.note(text->state.base);
+      if (late > 0) prompts_.add(text->state);
       // Late rows take what slots there are.
       --slots_;
       plan_.texts.push_back({text, late, late == 0, std::nullopt});
       if (late > 0) {
         rows_of_prompts_ += rows;
+        ++claimed_prompts_;
         continue;
       }
-      if (!text->can_draft()) continue;
+      if (!may_grow(*text)) continue;
       ++trees_;
       if (fixed == 0) ++open_trees_;
+      fixed_nodes_ += fixed;
       draft_lag_ += DraftRunner::lag(text->state);
     }
   }
@@ -50,20 +62,30 @@ class Planner {
   void plan_trees() {
     if (trees_ == 0) return;
     // Rows that nobody has claimed, the root's not counted.
-    const std::int32_t open =
-        open_trees_ == 0 ? 0 : std::min({rows_, judged_, kv_tokens_}) / open_trees_;
-    const std::int32_t slots = slots_of_trees() / trees_;
-    const std::int32_t drafted = engine_.draft_runner->room(draft_lag_, trees_);
+    const std::int32_t open = open_trees_ == 0
+                                  ? 0
+                                  : std::min(std::min({rows_, judged_, kv_tokens_}) / open_trees_,
+                                             engine_.options.max_tree_size);
+    // Short of slots all trees have an equal part of them.
+    const std::int32_t wanted = fixed_nodes_ + open * open_trees_;
+    const bool fit = slots_of_trees() >= wanted,
+               drafts_fit = engine_.draft_runner->room(draft_lag_, 1) >= wanted;
+    const std::int32_t slots = fit ? wanted : slots_of_trees() / trees_;
+    const std::int32_t drafted =
+        drafts_fit ? wanted : engine_.draft_runner->room(draft_lag_, trees_);
+    // Who finds its size among others has what those leave.
+    const std::int32_t joint_drafted = std::max(
+        0, engine_.draft_runner->room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_)));
     StepPrices::Step step = meet();
     double nodes = 0.0;
     for (TextPlan& text : plan_.texts) {
-      if (!text.judged || !text.text->can_draft()) continue;
+      if (!text.judged || !may_grow(*text.text)) continue;
       Speculator& speculator = text.text->speculator;
       const std::int32_t fixed = fixed_size(*text.text), left = text.text->tokens_left();
       const std::int32_t room = std::min({fixed > 0 ? fixed : open, slots, drafted});
       if (finds_its_size_among_others(step, *text.text)) {
         const bool apart = !speculator.can_grow_jointly() || has_twin(*text.text);
-        const std::int32_t most = apart ? room : std::min(drafted, slots_of_trees());
+        const std::int32_t most = apart ? room : std::min(joint_drafted, slots_of_trees());
         plan_.joint.push_back(speculator.join(text.text->state, left, most, apart));
         if (!apart) continue;
         slots_ -= most;
@@ -99,6 +121,8 @@ class Planner {
   }
 
  private:
+  // A tree is for two tokens at least.
+  static bool may_grow(const TextRun& text) { return text.can_draft() && text.tokens_left() >= 2; }
   static std::int32_t fixed_size(const TextRun& text) {
     return text.speculator.fixed_size(text.state, text.tokens_left());
   }
@@ -136,7 +160,7 @@ class Planner {
     const std::int32_t nodes = sizes.begin(step, plan_.joint, room);
     auto joint = plan_.joint.begin();
     for (TextPlan& text : plan_.texts) {
-      if (!text.judged || !text.text->can_draft()) continue;
+      if (!text.judged || !may_grow(*text.text)) continue;
       if (!finds_its_size_among_others(step, *text.text)) continue;
       text.limits = text.text->speculator.plan(*joint++, *plan_.common);
     }
@@ -148,8 +172,10 @@ class Planner {
     judged_ -= nodes;
     kv_tokens_ -= nodes;
   }
-  // Beside the roots' and what prompts need.
-  std::int32_t slots_of_trees() const { return std::max(0, slots_ - rows_of_prompts_); }
+  // Beside the roots' and what prompts need before these.
+  std::int32_t slots_of_trees() const {
+    return std::max(0, slots_ - (rows_of_prompts_ - claimed_prompts_));
+  }
 
   Engine::Impl& engine_;
   std::span<TextRun* const> texts_;
@@ -157,8 +183,10 @@ class Planner {
   const ModelOptions& limits_;
   // What is left of each:
   std::int32_t rows_, judged_, kv_tokens_, slots_;
-  std::int32_t rows_of_prompts_ = 0;
-  std::int32_t trees_ = 0, open_trees_ = 0, draft_lag_ = 0;
+  PassLayout kv_;  // what the texts chosen read of former passes
+  SharedPrompts prompts_;
+  std::int32_t rows_of_prompts_ = 0, claimed_prompts_ = 0;
+  std::int32_t trees_ = 0, open_trees_ = 0, fixed_nodes_ = 0, draft_lag_ = 0;
 };
 
 }  // namespace

@@ -44,24 +44,41 @@ std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
     if (!speculator.begins(batch, state, tokens_left())) return std::nullopt;
     DraftPrompt prompt{&state, speculator.setting().params};
     if (!prompt.done()) return prompt;
-    speculator.begin(prompt);
+    begin_draft(prompt);
   }
   draft_ready_ = true;
   return std::nullopt;
+}
+
+// What it has then of its prompt and did not compute, others have.
+void TextRun::begin_draft(const DraftPrompt& prompt) {
+  speculator.begin(prompt);
+  if (draft_rows_ < 0) return;
+  if (!state.draft_skips_base) {
+    result_.statistics.cached_draft_tokens =
+        std::max(0, std::min(prompt_length_, state.draft_kv()) - draft_rows_);
+  }
+  draft_rows_ = -1;
+}
+
+void TextRun::find_shared() {
+  const std::int32_t before = state.target_kv();
+  state.find_shared();
+  if (account.preemptions == 0) result_.statistics.cached_tokens += state.target_kv() - before;
 }
 
 void TextRun::take_pass(const DraftPrompt& prompt, double seconds, double pass_rows) {
   account.seconds.prefill += seconds;
   speculator.note_prefill(prompt, seconds, pass_rows);
   if (prompt.rows > 0) ++account.draft_passes;
+  if (draft_rows_ >= 0) draft_rows_ += prompt.rows;
   if (!prompt.done()) return;
-  speculator.begin(prompt);
+  begin_draft(prompt);
   draft_ready_ = true;
 }
 
 void TextRun::release_kv() {
-  state.target_slots.cut(0);
-  state.draft_slots.cut(0);
+  state.release();
   draft_ready_ = false;
   speculator.forget_draft();
 }

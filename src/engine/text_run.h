@@ -24,10 +24,11 @@ struct TextPlace {
     at_call,  ///< which hands on what the last step brought
   } state = State::outside;
   Call* call = nullptr;
-  double since = 0.0;         ///< queued, or at its call
-  std::int64_t admitted = 0;  ///< in which order texts left the queue
-  bool slow = false;          ///< its callback took longer than steps wait
-  bool preempted = false;     ///< its KV was taken, and it was not let in since
+  double since = 0.0;            ///< queued, or at its call
+  std::int64_t admitted = 0;     ///< in which order texts left the queue
+  bool slow = false;             ///< its callback took longer than steps wait
+  bool preempted = false;        ///< its KV was taken, and it was not let in since
+  std::int32_t passed_over = 0;  ///< times that a later one was let in first
 };
 
 class TextRun {
@@ -42,9 +43,9 @@ class TextRun {
   Speculator speculator;
 
   TextPlace place;  ///< the scheduler's; nobody else reads or writes it
-  /// The sequence's, whose KV others may take while the scheduler does not have the text; null: the
-  /// caller keeps it.
-  IdleKv::Place* idle_kv = nullptr;
+  /// Its KV goes to the tree, or is freed, when the scheduler is done with it. Else the caller
+  /// keeps it.
+  bool gives_kv_back = false;
 
   // Of the step at hand, in memory that all steps use.
   TokenTree tree;
@@ -101,8 +102,10 @@ class TextRun {
   bool has_piece() const;
   /// Hands it on.
   void call_back();
-  /// The text is let in for the first time, with what KV its sequence has.
-  void note_cached() { result_.statistics.cached_tokens = state.target_slots.size(); }
+  /// Goes on with what the tree has of its tokens by now.
+  void find_shared();
+  /// The text is let in for the first time, with what KV it has.
+  void note_cached() { result_.statistics.cached_tokens = state.target_kv(); }
   /// Gives all KV up, which is computed again before the next step.
   void release_kv();
   /// The result, after `seconds` in all. Once.
@@ -110,6 +113,7 @@ class TextRun {
 
  private:
   void end(FinishReason reason) { ended_ = reason; }
+  void begin_draft(const DraftPrompt& prompt);
   bool take(TokenId token);
   void release_text();
 
@@ -121,6 +125,8 @@ class TextRun {
   std::size_t handed_on_ = 0;  ///< tokens that the callback has seen
   std::string piece_;          ///< text that it has not seen
   bool draft_ready_ = false;   ///< prefilled, or it will not be
+  /// Rows that the draft computed of its prompt; below 0: it was counted what was cached.
+  std::int32_t draft_rows_ = 0;
 };
 
 }  // namespace coppice

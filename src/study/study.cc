@@ -18,6 +18,7 @@ Engine load_engine(const StudyRequest& request, const StudyFolder& folder,
                    const StudyHooks& hooks) {
   EngineOptions options = request.engine;
   if (options.cost_table.empty()) options.cost_table = folder.file(costs_name);
+  options.prefix_cache = false;  // each cell is measured by itself
   options.progress = [&](const LoadEvent& event) {
     if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
   };

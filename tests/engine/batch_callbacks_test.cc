@@ -330,6 +330,7 @@ TEST_F(BatchCalls, ACallbackMayMoveTheEngine) {
 
 TEST_F(BatchCalls, ASequenceThatWasMovedFromIsRefused) {
   EngineOptions load = pair_.options();
+  load.prefix_cache = false;  // no text is open before it may run
   load.max_sequences = 1;
   Engine engine = Engine::load(load);
   std::vector<Sequence> sequences, moved;

@@ -127,7 +127,9 @@ TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
 // Rows are cheap, prompts are dear, and the draft knows nothing: one text finds out for all.
 TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
   const TinyPair pair(endless(), 1.0);
-  Engine engine = Engine::load(pair.options());
+  EngineOptions load = pair.options();
+  load.prefix_cache = false;  // prompts are all to be computed
+  Engine engine = Engine::load(load);
   plant_dear_prompts(engine);
   const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
   const std::vector<Outcome> outcomes = engine.generate(requests);

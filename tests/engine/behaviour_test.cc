@@ -102,6 +102,7 @@ TEST(Engine, StepsCanBeObserved) {
   const Generation unseen = engine.generate(prompt, greedy(40));
   std::vector<TokenId> seen;
   std::int64_t steps = 0, judged = 0, nodes = 0, passes = 0, before_steps = 0;
+  engine.drop_cache();
   inside(engine).observer = [&](const StepView& step) {
     if (step.is_step()) {
       ++steps;

@@ -15,10 +15,11 @@ using testing::error_of;
 
 class ReplayTest : public ::testing::Test {
  protected:
-  Engine load(std::int32_t kv_tokens = 0) const {
+  Engine load(std::int32_t kv_tokens = 0, bool prefix_cache = true) const {
     EngineOptions options = pair_.options();
     options.max_sequences = 8;
     options.kv_tokens = kv_tokens;
+    options.prefix_cache = prefix_cache;
     return Engine::load(options);
   }
   static TreeTemplate small() {
@@ -39,10 +40,10 @@ class ReplayTest : public ::testing::Test {
 };
 
 TEST_F(ReplayTest, WritesEveryBranchForItsIterations) {
-  Engine engine = load();
   const TreeTemplate tree = small();
   const Reads reads = reads_of(tree);
   for (const bool sharing : {true, false}) {
+    Engine engine = load(0, sharing);
     ReplaySettings asked = settings();
     asked.sharing = sharing;
     std::int64_t heard = 0;
