@@ -133,6 +133,10 @@ class TargetRunner {
   /// The texts in the order of their rows, and of their logits.
   std::span<const std::int32_t> order() const { return layout_.order(); }
 
+  /// Whether later passes read what texts share once for each of them.
+  void read_by_text(bool by_text) { layout_.by_text = by_text; }
+  bool reads_by_text() const { return layout_.by_text; }
+
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
 

@@ -24,7 +24,7 @@ std::int32_t PassLayout::count(const KvTip& base) const {
   const KvForest::Lock lock(base.forest_->mutex_);
   std::int32_t tokens = 0;
   for (const KvNode* node = base.node_; node != nullptr; node = node->parent) {
-    if (serial_ != 0 && node->pass == serial_ && node->size() >= least_shared) break;
+    if (serial_ != 0 && node->pass == serial_ && is_listed_once(node->size())) break;
     tokens += static_cast<std::int32_t>(slots_of(*node).size());
   }
   return tokens;
@@ -139,7 +139,7 @@ void PassLayout::lay(std::size_t begin, std::size_t end, std::size_t depth, std:
       while (go_on()) ++depth;
       std::int32_t tokens = 0;
       for (std::size_t d = pending; d <= depth; ++d) tokens += node(first, d)->size();
-      const bool listed = tokens >= least_shared;
+      const bool listed = is_listed_once(tokens);
       if (listed) {
         const Text& last = texts_[to_size(order_[past - 1])];
         if (text.runs_end == 0) text.runs_begin = runs_.size();

@@ -18,6 +18,10 @@ class PassLayout {
   /// group below them instead: one interval over all rows would cost attention more than it saves.
   static constexpr std::int32_t least_shared = 64;
 
+  /// Every text's KV is listed for it alone: what several see is read by each of them (as
+  /// RadixAttention does), for comparison.
+  bool by_text = false;
+
   enum class Of { target, draft };
 
   /// A new pass. Tips that follow belong to one forest or to none.
@@ -65,6 +69,8 @@ class PassLayout {
   std::span<const KvSlot> slots_of(const KvNode& node) const {
     return (of_ == Of::target ? node.target : node.draft).all();
   }
+  /// A run of nodes that several texts go through.
+  bool is_listed_once(std::int32_t tokens) const { return !by_text && tokens >= least_shared; }
   std::size_t depth(std::int32_t text) const;
   KvNode* node(std::int32_t text, std::size_t depth) const;
   void find_paths();

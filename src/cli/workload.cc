@@ -1,6 +1,5 @@
 // Replays trees of texts: few-shot prompts, steps of reasoning, recorded speculation.
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -13,7 +12,6 @@
 #include "cli/workload_prompts.h"
 #include "engine/access.h"
 #include "engine/loading.h"
-#include "workload/branch.h"
 #include "workload/figure.h"
 #include "workload/speculation_replay.h"
 
@@ -35,7 +33,7 @@ struct Job {
 
   std::size_t left_out = 0;
   workload::Reads reads;
-  std::vector<std::int64_t> tokens;  ///< by tree: generated
+  std::vector<workload::Reads> of_trees;
   bool speculates() const { return kind == "speculation"; }
   std::size_t size() const { return speculates() ? records.size() : trees.size(); }
 };
@@ -126,7 +124,7 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   for (workload::AcceptanceRecord& record : job.records) {
     record.accepted = workload::steps_of(record, wanted, 0);
     const workload::Reads reads = workload::reads_of(job.shape, job.record_prompt, record.accepted);
-    job.tokens.push_back(reads.generated);
+    job.of_trees.push_back(reads);
     job.reads += reads;
   }
 }
@@ -146,26 +144,26 @@ Job read_job(const po::variables_map& values, const std::string& kind) {
   const std::int32_t divisor = count_in(values, "shrink", 1);
   for (TreeTemplate& tree : job.trees) {
     if (divisor > 1) tree = shrunk(tree, divisor);
-    const workload::Reads reads = reads_of(tree);
-    job.tokens.push_back(reads.generated);
+    workload::Reads reads = reads_of(tree);
+    if (kind == "few-shot") ++reads.iterations;  // the prompt's, as the papers count
+    job.of_trees.push_back(reads);
     job.reads += reads;
   }
-  if (job.kind == "few-shot") ++job.reads.iterations;  // the prompt's, as the papers count
   return job;
 }
 
 EngineOptions engine_for(const po::variables_map& values, const Job& job,
-                         const Speculation& speculation, bool sharing) {
+                         const Speculation& speculation, bool read_together) {
   EngineOptions options = engine_options(values, speculation);
-  options.prefix_cache = sharing;
   if (!job.speculates())
     options.max_sequences =
         static_cast<std::int32_t>(std::min<std::int64_t>(job.reads.most_branches, most_sequences));
   options.max_tree_size = std::max(options.max_tree_size, job.shape.size());
   if (options.kv_tokens == 0) {
-    // What is live at most, a twentieth more, and what steps have in flight.
+    // What is live at most (a pass reads no more than there is room for), a twentieth more, and
+    // what steps have in flight.
     const std::int64_t live =
-        job.speculates() || sharing ? job.reads.peak_by_tree : job.reads.peak_per_query;
+        job.speculates() || read_together ? job.reads.peak_by_tree : job.reads.peak_per_query;
     const std::int64_t in_flight = 64 * (options.max_sequences + 1) + options.max_tree_size;
     options.kv_tokens = static_cast<std::int32_t>(
         std::min<std::int64_t>(live + live / 20 + in_flight, std::int64_t{1} << 30) / 16 * 16 + 16);
@@ -179,8 +177,7 @@ void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
   for (const TreeTemplate& tree : job.trees) require_context(engine, tree);
   const InterruptWatch interrupts;
   ProgressLine progress(true);
-  const double all =
-      static_cast<double>(std::accumulate(job.tokens.begin(), job.tokens.end(), std::int64_t{0}));
+  const auto all = static_cast<double>(job.reads.generated);
   std::int64_t before = 0;
   workload::ReplaySettings settings;
   settings.options = options;
@@ -202,19 +199,14 @@ void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
           workload::prompt_of_length(engine, tree.prompt, tree.prompt_tokens(), options.seed);
       replay(engine, tree, prompt, settings, report);
     }
-    before += job.tokens[i];
+    before += job.of_trees[i].generated;
   }
 }
 
 void describe(Engine& engine, WorkloadFigures& figures) {
   const EngineAccess access(engine);
-  const auto bytes = [](const LoadedModel& model) {
-    if (model.pool == nullptr) return 0.0;
-    return static_cast<double>(model.pool->bytes()) /
-           static_cast<double>(model.pool->layout().slots());
-  };
-  figures.kv_bytes = bytes(access.target());
-  figures.draft_kv_bytes = bytes(access.draft());
+  const KvPool& pool = *access.target().pool;
+  figures.kv_bytes = static_cast<double>(pool.bytes()) / static_cast<double>(pool.layout().slots());
   figures.device = access.device().name();
   figures.dtype = name_of(access.device().compute_dtype());
   figures.kv_dtype = name_of(access.device().kv_dtype());
@@ -224,8 +216,8 @@ po::options_description workload_options() {
   po::options_description d("Workload");
   const std::string plans = cat(
       any_of(workload::all_plans),
-      ": whose groups of KV are counted. The engine's own attention is flatten's kind, whatever is "
-      "named here");
+      ": whose groups of KV are counted. With radix the engine reads so, too: what branches share "
+      "once for each. Else it reads what they share together, in its own plan, of flatten's kind");
   d.add_options()(
       "trees", po::value<std::int32_t>()->default_value(10, "10, speculation 1")->value_name("N"),
       "the first N complete templates, or records")(
@@ -264,7 +256,11 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
   figures.trees = job.size();
   figures.left_out = job.left_out;
   figures.reads = job.reads;
-  figures.sharing = workload::branches_share && values.count("no-sharing") == 0;
+  for (std::size_t i = 0; i < job.size(); ++i) {
+    const std::string& name = job.speculates() ? job.records[i].name : job.trees[i].name;
+    figures.of_trees.emplace_back(name, job.of_trees[i]);
+  }
+  figures.sharing = values.count("no-sharing") == 0;
   if (!job.speculates()) {
     figures.plan = named("plan", text_in(values, "plan"), workload::all_plans);
     for (const TreeTemplate& tree : job.trees) {
@@ -275,6 +271,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     write_file(svg, job.speculates() ? workload::figure_of(job.shape, job.records.front().accepted)
                                      : workload::figure_of(job.trees.front()));
   }
+  const bool by_text = figures.plan == workload::Plan::radix;
   if (!count_only) {
     if (job.reads.most_branches > most_sequences && !job.speculates()) {
       throw_usage(cat("workload: ", job.reads.most_branches,
@@ -283,10 +280,12 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
                       most_sequences, ", use fewer or --count-only"));
     }
     ProgressLine loading(true);
-    EngineOptions engine_request = engine_for(values, job, options.speculation, figures.sharing);
+    EngineOptions engine_request =
+        engine_for(values, job, options.speculation, figures.sharing && !by_text);
     engine_request.progress = [&](const LoadEvent& event) { loading.show(event); };
     Engine engine = Engine::load(engine_request);
     loading.clear();
+    EngineAccess(engine).read_by_text(by_text);
     describe(engine, figures);
     replay_all(engine, job, options, figures);
   }

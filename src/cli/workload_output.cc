@@ -24,8 +24,7 @@ double per_iteration(std::int64_t sum, const workload::PlanReads& reads) {
 }
 
 double peak_bytes(const WorkloadFigures& f) {
-  return static_cast<double>(f.replay->peak_target_kv) * f.kv_bytes +
-         static_cast<double>(f.replay->peak_draft_kv) * f.draft_kv_bytes;
+  return static_cast<double>(f.replay->peak_kv) * f.kv_bytes;
 }
 
 std::string replay_text(const WorkloadFigures& f) {
@@ -41,13 +40,26 @@ std::string replay_text(const WorkloadFigures& f) {
                                           " of them computed"));
   if (f.plan) text += table_line("branches", cat(r.forks, " begun, ", r.prunes, " pruned"));
   if (r.preemptions > 0) text += table_line("preemptions", cat(r.preemptions));
-  text += table_line("peak KV tokens", cat(r.peak_target_kv, ", ", fixed(peak_bytes(f) / 1e6, 1),
-                                           " MB with the draft's"));
+  if (f.plan) {
+    text += table_line(
+        "KV read", cat(r.read_by_tree, " tokens of former passes; text by text ", r.read_by_text));
+  }
+  text += table_line("peak KV tokens", cat(r.peak_kv, ", ", fixed(peak_bytes(f) / 1e6, 1), " MB"));
   text +=
       table_line("seconds", cat(fixed(s.total, 3), ": prefill ", fixed(s.prefill, 3), ", draft ",
                                 fixed(s.draft, 3), ", verify ", fixed(s.verify, 3), ", sampling ",
                                 fixed(s.sampling, 3), ", host ", fixed(s.other, 3)));
   return text;
+}
+
+Json counted(const workload::Reads& reads) {
+  return {{"iterations", reads.iterations},
+          {"tokens", reads.generated},
+          {"kv_tokens_read_per_query", reads.per_query},
+          {"kv_tokens_read_by_tree", reads.by_tree},
+          {"peak_kv_tokens_by_tree", reads.peak_by_tree},
+          {"peak_kv_tokens_per_query", reads.peak_per_query},
+          {"most_branches", reads.most_branches}};
 }
 
 }  // namespace
@@ -82,13 +94,12 @@ std::string workload_json(const WorkloadFigures& f) {
   if (!f.file.empty()) json["file"] = f.file;
   json["trees"] = f.trees;
   json["incomplete"] = f.left_out;
-  json["counted"] = {{"iterations", r.iterations},
-                     {"tokens", r.generated},
-                     {"kv_tokens_read_per_query", r.per_query},
-                     {"kv_tokens_read_by_tree", r.by_tree},
-                     {"peak_kv_tokens_by_tree", r.peak_by_tree},
-                     {"peak_kv_tokens_per_query", r.peak_per_query},
-                     {"most_branches", r.most_branches}};
+  json["counted"] = counted(r);
+  for (const auto& [name, reads] : f.of_trees) {
+    Json one = {{"name", name}};
+    one.update(counted(reads));
+    json["counted_by_tree"].push_back(std::move(one));
+  }
   if (f.plan) {
     json["plan"] = {{"name", name_of(*f.plan)},
                     {"kv_tokens_read", f.plan_reads.kv_tokens},
@@ -107,8 +118,9 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"forks", p.forks},
                       {"prunes", p.prunes},
                       {"preemptions", p.preemptions},
-                      {"peak_kv_tokens", p.peak_target_kv},
-                      {"peak_draft_kv_tokens", p.peak_draft_kv},
+                      {"kv_tokens_read_by_text", p.read_by_text},
+                      {"kv_tokens_read_by_tree", p.read_by_tree},
+                      {"peak_kv_tokens", p.peak_kv},
                       {"peak_kv_bytes", peak_bytes(f)},
                       {"seconds",
                        {{"prefill", p.seconds.prefill},

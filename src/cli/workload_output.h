@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "workload/motion.h"
 #include "workload/plan_model.h"
@@ -16,13 +18,14 @@ struct WorkloadFigures {
   std::string kind, file;  ///< no file: ""
   std::size_t trees = 0;
   std::size_t left_out = 0;  ///< incomplete ones of the file
-  workload::Reads reads;
+  workload::Reads reads;     ///< of all
+  std::vector<std::pair<std::string, workload::Reads>> of_trees;
   std::optional<workload::Plan> plan;  ///< none for speculation
   workload::PlanReads plan_reads;
   // Of the engine, if there was one:
   std::optional<workload::ReplayReport> replay;
   bool sharing = true;
-  double kv_bytes = 0.0, draft_kv_bytes = 0.0;  ///< of a token
+  double kv_bytes = 0.0;  ///< of a token, in the target
   std::string device, dtype, kv_dtype;
 };
 

@@ -46,6 +46,11 @@ EngineAccess::Turn EngineAccess::turn() {
           impl_.draft_runner.get()};
 }
 
+void EngineAccess::read_by_text(bool by_text) {
+  const std::lock_guard lock(impl_.mutex);
+  impl_.target_runner->read_by_text(by_text);
+}
+
 std::unique_ptr<TreeJudge> EngineAccess::make_judge() { return impl_.make_judge(); }
 
 StepObserver EngineAccess::observe(StepObserver observer) {

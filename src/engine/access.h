@@ -54,6 +54,8 @@ class EngineAccess {
     DraftRunner* draft;  ///< null without a draft
   };
   Turn turn();
+  /// Has later passes of the target read what texts share once for each of them, for comparison.
+  void read_by_text(bool by_text);
   /// Judges as steps do, during a turn().
   std::unique_ptr<TreeJudge> make_judge();
 

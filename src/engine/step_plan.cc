@@ -21,6 +21,7 @@ class Planner {
         kv_tokens_(limits_.max_kv_tokens),
         slots_(engine.target_runner->free_slots()) {
     kv_.begin(PassLayout::Of::target);
+    kv_.by_text = engine.target_runner->reads_by_text();
   }
 
   void choose() {

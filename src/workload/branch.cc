@@ -3,37 +3,30 @@
 #include <utility>
 
 namespace coppice::workload {
-namespace {
 
-// What a text is given so that it goes on behind its last token: nothing, or that token once more.
-template <typename Text>
-std::vector<TokenId> behind(Text& text) {
-  if constexpr (requires { text.truncate(0); }) {
-    const TokenId last = text.tokens().back();
-    text.truncate(static_cast<std::int32_t>(text.tokens().size()) - 1);
-    return {last};
-  } else {
-    return {};
+Branch::Branch(Engine& engine, std::vector<TokenId> prompt, bool shared)
+    : text_(engine.new_sequence()) {
+  if (!shared) {
+    given_ = std::move(prompt);
+    return;
   }
+  prompt_ = std::make_unique<Prefix>(engine.prefix(prompt));
+  text_ = prompt_->begin();
 }
 
-}  // namespace
+Branch Branch::fork() const { return Branch(text_.fork()); }
 
-Branch::Branch(Engine& engine, std::vector<TokenId> prompt)
-    : text_(engine.new_sequence()), given_(std::move(prompt)) {}
-
-Branch Branch::fork(Engine& engine) const { return copy(engine, 0); }
-
-Branch Branch::copy(Engine& engine, std::int32_t /*mark*/) const {
+Branch Branch::copy(Engine& engine, std::int32_t mark) const {
+  Branch copy(engine.new_sequence());
   const auto tokens = text_.tokens();
-  std::vector<TokenId> all(tokens.begin(), tokens.end());
-  all.insert(all.end(), given_.begin(), given_.end());
-  return {engine, std::move(all)};
+  copy.given_.assign(tokens.begin(), tokens.end());
+  copy.given_.insert(copy.given_.end(), given_.begin(), given_.end());
+  copy.given_.front() = static_cast<TokenId>(mark % engine.vocab_size());
+  return copy;
 }
 
 void Branch::ask(Request& request) {
   request.sequence = &text_;
-  if (given_.empty()) given_ = behind(text_);
   request.tokens = std::exchange(given_, {});
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "engine/access.h"
 #include "workload/branch.h"
 
 namespace coppice::workload {
@@ -19,7 +18,6 @@ class Replay {
   Replay(Engine& engine, const TreeTemplate& tree, const ReplaySettings& settings,
          ReplayReport& report)
       : engine_(engine),
-        access_(engine),
         tree_(tree),
         settings_(settings),
         report_(report),
@@ -30,7 +28,7 @@ class Replay {
   }
 
   bool run(const std::vector<TokenId>& prompt) {
-    branches_.emplace(0, Branch(engine_, prompt));
+    branches_.emplace(0, Branch(engine_, prompt, settings_.sharing));
     bool finished = true;
     for_each_span(tree_, [&](const Span& span) {
       finished = finished && !settings_.stop.stop_requested() && write(span);
@@ -55,7 +53,7 @@ class Replay {
         const std::ptrdiff_t tokens = std::ssize(piece.tokens);
         written_ += tokens;
         left[i] -= tokens;
-        if (left[i] <= 0) note_memory();
+        if (i == 0 || left[i] <= 0) note_memory();  // once a pass, and at the end
         if (settings_.progress) settings_.progress(written_);
         return true;
       };
@@ -72,7 +70,7 @@ class Replay {
     const std::int32_t parent = tree_.nodes[static_cast<std::size_t>(node)].parent;
     begin(parent);
     const Branch& from = branches_.at(parent);
-    branches_.emplace(node, settings_.sharing ? from.fork(engine_) : from.copy(engine_, ++copies_));
+    branches_.emplace(node, settings_.sharing ? from.fork() : from.copy(engine_, ++copies_));
     ++report_.forks;
     if (--to_fork_[static_cast<std::size_t>(parent)] == 0) drop(parent);
   }
@@ -86,13 +84,11 @@ class Replay {
     report_.prunes += node == 0 ? 0 : 1;
   }
 
+  // What nobody uses any more may still be there: it is not counted.
   void note_memory() {
-    const auto used = [](const LoadedModel& model) -> std::int64_t {
-      if (model.pool == nullptr) return 0;
-      return model.pool->layout().slots() - model.pool->free_slots();
-    };
-    report_.peak_target_kv = std::max(report_.peak_target_kv, used(access_.target()));
-    report_.peak_draft_kv = std::max(report_.peak_draft_kv, used(access_.draft()));
+    const CacheStatistics cache = engine_.cache();
+    const std::int64_t used = cache.target_slots - cache.target_free - cache.evictable;
+    report_.peak_kv = std::max(report_.peak_kv, used);
   }
 
   bool account(const std::vector<Outcome>& outcomes) {
@@ -123,7 +119,6 @@ class Replay {
   }
 
   Engine& engine_;
-  EngineAccess access_;
   const TreeTemplate& tree_;
   const ReplaySettings& settings_;
   ReplayReport& report_;
@@ -178,7 +173,9 @@ void require_context(const Engine& engine, const TreeTemplate& tree) {
 
 void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>& prompt,
             const ReplaySettings& settings, ReplayReport& report) {
+  engine.drop_cache();  // no tree finds what another one left
   const Seconds before = report.seconds;
+  const CacheStatistics read_before = engine.cache();
   const double start = now_seconds();
   const bool finished = Replay(engine, tree, settings, report).run(prompt);
   Seconds& seconds = report.seconds;
@@ -187,6 +184,9 @@ void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>
                        seconds.verify - before.verify + seconds.sampling - before.sampling;
   seconds.total += took;
   seconds.other += std::max(0.0, took - parts);
+  const CacheStatistics read = engine.cache();
+  report.read_by_text += read.read_by_text - read_before.read_by_text;
+  report.read_by_tree += read.read_by_tree - read_before.read_by_tree;
   report.trees += finished ? 1 : 0;
   report.finished = report.finished && finished;
 }

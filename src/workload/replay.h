@@ -22,8 +22,10 @@ struct ReplayReport {
   std::int64_t cached_tokens = 0;  ///< of these, whose KV was there
   std::int64_t forks = 0, prunes = 0;
   std::int32_t preemptions = 0;
-  /// KV slots in use at the end of a span, the most of all.
-  std::int64_t peak_target_kv = 0, peak_draft_kv = 0;
+  /// The target's KV slots in use at the end of a span, the most of all.
+  std::int64_t peak_kv = 0;
+  /// KV tokens of former passes that passes read: if each text read its own, and as they did.
+  std::int64_t read_by_text = 0, read_by_tree = 0;
   Seconds seconds;       ///< `total` is the clock's, and `other` what the parts leave of it
   bool finished = true;  ///< false: stopped
 };

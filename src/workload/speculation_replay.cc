@@ -83,8 +83,8 @@ void replay(Engine& engine, const TreeShape& shape, const std::vector<TokenId>& 
     if (!pass) out_of_memory();
     ++report.iterations;
     const KvPool& pool = *access.target().pool;
-    report.peak_target_kv =
-        std::max<std::int64_t>(report.peak_target_kv, pool.layout().slots() - pool.free_slots());
+    report.peak_kv =
+        std::max<std::int64_t>(report.peak_kv, pool.layout().slots() - pool.free_slots());
     if (length > 0) {
       const std::vector<std::int32_t> path = path_of(shape, length - 1);
       pass->text().commit(path);

@@ -38,6 +38,9 @@ function(build_examples)
       ${stories}/draft "Once upon a time")
   expect("request 2 has ended")
   expect("-- [2-5][.0-9]* texts in a pass")
+  run(${CMAKE_COMMAND} -E env ${ARGN} ${SCRATCH}/example/best_first ${stories}/target
+      "Once upon a time")
+  expect("Once upon a time.*-- [0-9]+ branches, -[0-9.]+ per token")
 endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})

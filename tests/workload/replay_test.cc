@@ -15,17 +15,16 @@ using testing::error_of;
 
 class ReplayTest : public ::testing::Test {
  protected:
-  Engine load(std::int32_t kv_tokens = 0, bool prefix_cache = true) const {
+  Engine load(std::int32_t kv_tokens = 0) const {
     EngineOptions options = pair_.options();
     options.max_sequences = 8;
     options.kv_tokens = kv_tokens;
-    options.prefix_cache = prefix_cache;
     return Engine::load(options);
   }
   static TreeTemplate small() {
     TreeTemplate tree;
     tree.name = "small";
-    tree.nodes = {{-1, 20, -19, 0}, {0, 10, 1, 10},  {0, 16, 1, 16}, {0, 0, 1, 0},
+    tree.nodes = {{-1, 90, -89, 0}, {0, 10, 1, 10},  {0, 16, 1, 16}, {0, 0, 1, 0},
                   {2, 8, 17, 24},   {2, 12, 19, 30}, {3, 5, 3, 7}};
     return tree;
   }
@@ -40,10 +39,10 @@ class ReplayTest : public ::testing::Test {
 };
 
 TEST_F(ReplayTest, WritesEveryBranchForItsIterations) {
+  Engine engine = load();
   const TreeTemplate tree = small();
   const Reads reads = reads_of(tree);
   for (const bool sharing : {true, false}) {
-    Engine engine = load(0, sharing);
     ReplaySettings asked = settings();
     asked.sharing = sharing;
     std::int64_t heard = 0;
@@ -61,10 +60,17 @@ TEST_F(ReplayTest, WritesEveryBranchForItsIterations) {
     EXPECT_EQ(report.iterations, reads.iterations);  // plain: a token a pass
     EXPECT_EQ(report.forks, 6);
     EXPECT_EQ(report.prunes, 6);
-    EXPECT_GT(report.peak_target_kv, tree.prompt_tokens());
-    // A text's last token has no KV until it goes on.
-    if (!sharing) {
-      EXPECT_GE(report.peak_target_kv, reads.peak_per_query - reads.most_branches);
+    // A text's last token has no KV until it goes on; a step's rows have some before.
+    const std::int64_t live = sharing ? reads.peak_by_tree : reads.peak_per_query;
+    EXPECT_GE(report.peak_kv, live - reads.most_branches);
+    EXPECT_LE(report.peak_kv, live + live / 20 + 16 * reads.most_branches);
+    EXPECT_EQ(report.read_by_tree < report.read_by_text, sharing);
+    // Where branches begin and go on, the last tokens are computed anew; copies compute all.
+    const std::int64_t computed = report.prompt_tokens - report.cached_tokens;
+    if (sharing) {
+      EXPECT_LT(computed, tree.prompt_tokens());
+    } else {
+      EXPECT_GE(computed, 5 * tree.prompt_tokens());
     }
     EXPECT_GT(report.seconds.verify, 0.0);
     EXPECT_GE(report.seconds.total, report.seconds.verify + report.seconds.prefill);

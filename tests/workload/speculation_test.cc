@@ -122,7 +122,7 @@ TEST(SpeculationReplay, KeepsWhatTheRecordSays) {
   EXPECT_EQ(report.generated, 7);
   EXPECT_EQ(heard, 7);
   // In the last pass: 30 + 5 tokens but the root, and root and tree.
-  EXPECT_EQ(report.peak_target_kv, 30 + 5 - 1 + 6);
+  EXPECT_EQ(report.peak_kv, 30 + 5 - 1 + 6);
   EXPECT_GT(report.seconds.verify, 0.0);
   EXPECT_NE(error_of(
                 [&] {

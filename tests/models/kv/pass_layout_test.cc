@@ -132,6 +132,18 @@ TEST_F(PassLayoutTest, AFewTokensAreListedForEach) {
   expect_right(all);
 }
 
+// RadixAttention's way, for comparison.
+TEST_F(PassLayoutTest, TextByTextNothingIsListedOnce) {
+  const auto shared = run(1, 300);
+  for (int t = 0; t < 3; ++t) write(joined(shared, run(t, 70)), 2, 2);
+  layout_.by_text = true;
+  const auto all = segments();
+  EXPECT_EQ(all.size(), 3u);
+  EXPECT_EQ(layout_.tokens(), 3 * 372);
+  EXPECT_EQ(layout_.tokens_by_text(), layout_.tokens());
+  expect_right(all);
+}
+
 TEST_F(PassLayoutTest, RandomForests) {
   std::mt19937 random(3);
   const auto below = [&](std::size_t end) { return random() % end; };
