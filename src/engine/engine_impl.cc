@@ -48,10 +48,15 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   const auto are_found = [&] {
     return costs && !(costs->cut && can_measure_all(target, draft, rows));
   };
+  if (costs && !costs->cut) return &*costs;
+  // What nobody uses makes room: for a better one only if that is enough.
+  const KvForest::Slots wanted{slots_to_measure_all(target, rows),
+                               slots_to_measure_all(draft, rows)};
+  const KvForest::Slots idle = forest->counts().evictable;
+  const bool enough = target.pool->free_slots() + idle.target >= wanted.target &&
+                      draft.pool->free_slots() + idle.draft >= wanted.draft;
+  if (!costs || enough) forest->evict(wanted);
   if (are_found()) return &*costs;
-  if (!costs) {
-    forest->evict({slots_to_measure_all(target, rows), slots_to_measure_all(draft, rows)});
-  }
   const double start = now_seconds();
   std::optional<CostTable> found;
   const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
