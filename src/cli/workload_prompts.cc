@@ -90,8 +90,8 @@ double ratio(std::int64_t of, std::int64_t to) {
   return static_cast<double>(of) / static_cast<double>(std::max<std::int64_t>(1, to));
 }
 
-std::string as_text(const std::string& kind, const SharedPrompts& set,
-                    const std::optional<Answers>& answers, std::int64_t kv_tokens) {
+std::string prompts_as_text(const std::string& kind, const SharedPrompts& set,
+                            const std::optional<Answers>& answers, std::int64_t kv_tokens) {
   const auto line = [](const char* name, const char* format, auto... values) {
     char value[160];
     std::snprintf(value, sizeof value, format, values...);
@@ -114,8 +114,8 @@ std::string as_text(const std::string& kind, const SharedPrompts& set,
          line("seconds", "%.3f, of passes over prompts %.3f", answers->total, answers->prefill);
 }
 
-std::string as_json(const std::string& kind, const SharedPrompts& set,
-                    const std::optional<Answers>& answers, std::int64_t kv_tokens) {
+std::string prompts_as_json(const std::string& kind, const SharedPrompts& set,
+                            const std::optional<Answers>& answers, std::int64_t kv_tokens) {
   Json json = {{"kind", kind},
                {"prompts", set.prompts.size()},
                {"prompt_tokens", set.prompt_tokens},
@@ -194,7 +194,8 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
     answers = answer(engine, set, options);
     engine_request.kv_tokens = EngineAccess(engine).target().pool->layout().slots();
   }
-  write_out((json ? as_json : as_text)(kind, set, answers, engine_request.kv_tokens));
+  write_out(
+      (json ? prompts_as_json : prompts_as_text)(kind, set, answers, engine_request.kv_tokens));
   return answers && !answers->finished ? interrupted_exit : 0;
 }
 

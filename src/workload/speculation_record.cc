@@ -11,9 +11,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t most_steps = std::int64_t{1} << 20;
+constexpr std::int64_t most_recorded_steps = std::int64_t{1} << 20;
 
-TreeShape tree_of(const Json& json, const std::string& place) {
+TreeShape recorded_tree(const Json& json, const std::string& place) {
   if (!json.is_array()) throw_failure(cat(place, " is ", shown(json), ", not a list of paths"));
   std::vector<RankPath> paths;
   for (const Json& path : json) {
@@ -35,9 +35,9 @@ AcceptanceRecord record_of(const Json& json, const std::string& place, std::int3
   AcceptanceRecord record;
   const Json& accepted = field(json, "Accept_length", place);
   record.prompt = prompt_of(json, place);
-  if (!accepted.is_array() || accepted.empty() || std::ssize(accepted) > most_steps) {
+  if (!accepted.is_array() || accepted.empty() || std::ssize(accepted) > most_recorded_steps) {
     throw_failure(cat(place, ": \"Accept_length\" is ", shown(accepted), ", not a list of 1 to ",
-                      most_steps, " accepted lengths"));
+                      most_recorded_steps, " accepted lengths"));
   }
   for (const Json& length : accepted) {
     record.accepted.push_back(static_cast<std::int32_t>(
@@ -60,7 +60,8 @@ SpeculationFile read_speculation(const std::filesystem::path& file) {
             "is for reasoning"));
   }
   SpeculationFile result;
-  result.tree = tree_of(field(*json, "Tree_Structure", where), where + ": \"Tree_Structure\"");
+  result.tree =
+      recorded_tree(field(*json, "Tree_Structure", where), where + ": \"Tree_Structure\"");
   if (result.tree.size() < 1) throw_failure(where + ": \"Tree_Structure\" has no nodes");
   const Json& records = field(*json, "Records", where);
   if (!records.is_array() || records.empty()) {

@@ -34,9 +34,9 @@ class SeveralTexts : public ::testing::TestWithParam<Backend> {
     machine_ = std::make_unique<Machine>(GetParam());
   }
   using States = std::vector<std::unique_ptr<SequenceState>>;
-  States new_texts(const std::vector<Request>& requests) {
+  States new_texts(const std::vector<TextOfStep>& requests) {
     States states;
-    for (const Request& request : requests) {
+    for (const TextOfStep& request : requests) {
       states.push_back(std::make_unique<SequenceState>(machine_->new_text(request)));
     }
     return states;
@@ -54,8 +54,8 @@ class SeveralTexts : public ::testing::TestWithParam<Backend> {
     int steps = 0;
     double logits = 0.0;
   };
-  Difference difference(const std::vector<Request>& requests,
-                        const std::vector<Request>& asked_together, int steps,
+  Difference difference(const std::vector<TextOfStep>& requests,
+                        const std::vector<TextOfStep>& asked_together, int steps,
                         const std::function<void(States&)>& plant = {}) {
     const States alone = new_texts(requests);
     States together = new_texts(requests);
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, SeveralTexts,
 TEST_P(SeveralTexts, AreWhatEachIsAlone) {
   std::mt19937 random(3);
   for (const std::size_t count : {1, 2, 5, 12}) {
-    const std::vector<Request> requests = mixed_requests(count, random);
+    const std::vector<TextOfStep> requests = mixed_texts(count, random);
     const Difference found = difference(requests, requests, 6);
     if (bit_for_bit()) {
       EXPECT_EQ(found.steps, 0) << count << " texts";
@@ -121,7 +121,7 @@ TEST_P(SeveralTexts, AreWhatEachIsAlone) {
 // What the test above must notice: whatever a text takes from its neighbour.
 TEST_P(SeveralTexts, FaultsAreNoticed) {
   std::mt19937 random(4);
-  const std::vector<Request> requests = mixed_requests(6, random);
+  const std::vector<TextOfStep> requests = mixed_texts(6, random);
   const double right = difference(requests, requests, 3).logits;
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::position_of_neighbour, PassFault::logits_of_neighbour}) {
@@ -136,7 +136,7 @@ TEST_P(SeveralTexts, FaultsAreNoticed) {
   if (!bit_for_bit()) return;  // sampling's are in tests/cuda/sampler_texts_test.cc
   // Text 2 is drawn and judged by shared noise, text 3 by its own.
   for (const std::size_t t : {std::size_t{2}, std::size_t{3}}) {
-    std::vector<Request> other = requests;
+    std::vector<TextOfStep> other = requests;
     other[t].target.temperature = requests[t - 1].target.temperature + 0.5;
     EXPECT_GT(difference(requests, other, 12).steps, 0) << "temperature of judging, text " << t;
     other = requests;
@@ -152,7 +152,7 @@ TEST_P(SeveralTexts, FaultsAreNoticed) {
 
 TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
   std::mt19937 random(5);
-  std::vector<Request> requests = mixed_requests(2, random);
+  std::vector<TextOfStep> requests = mixed_texts(2, random);
   requests[1].prompt = random_tokens(90, vocab, 8);
   States states = new_texts(requests), whole = new_texts(requests);
   // 30 tokens beside each of two steps of the other text, the rest as late rows.
@@ -188,7 +188,7 @@ TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
 
 TEST_P(SeveralTexts, WithoutSlotsNothingChanges) {
   std::mt19937 random(6);
-  const std::vector<Request> requests = mixed_requests(3, random);
+  const std::vector<TextOfStep> requests = mixed_texts(3, random);
   States states = new_texts(requests);
   KvSlots others(&machine_->target_pool());
   const std::int32_t all = machine_->target_pool().free_slots();
@@ -208,8 +208,8 @@ TEST_P(SeveralTexts, WithoutSlotsNothingChanges) {
 // A pass that holds too many rows is divided; one that fails leaves nothing behind.
 TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
   std::mt19937 random(7);
-  std::vector<Request> requests = mixed_requests(8, random);
-  for (Request& request : requests) request.prompt = random_tokens(60, vocab, random());
+  std::vector<TextOfStep> requests = mixed_texts(8, random);
+  for (TextOfStep& request : requests) request.prompt = random_tokens(60, vocab, random());
   States states = new_texts(requests);
   std::vector<DraftRunner::Step> steps;
   std::vector<TokenTree> trees(requests.size());
@@ -235,7 +235,7 @@ TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
 // some.
 TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
   std::mt19937 random(8);
-  const std::vector<Request> requests = mixed_requests(7, random);
+  const std::vector<TextOfStep> requests = mixed_texts(7, random);
   const auto policy_of = [](std::size_t t) {
     return t % 3 == 2 ? make_chain_policy() : make_dyspec_policy();
   };
@@ -276,7 +276,7 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
 // What a pass took for texts' own tokens goes back where it cannot be run.
 TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
   std::mt19937 random(9);
-  const std::vector<Request> requests = mixed_requests(3, random);
+  const std::vector<TextOfStep> requests = mixed_texts(3, random);
   const States states = new_texts(requests);
   KvSlots others(&machine_->draft_pool());
   const std::int32_t left = states[0]->length() + states[1]->length();

@@ -30,9 +30,9 @@ class SharedTexts : public ::testing::TestWithParam<Backend> {
   double rounding() const { return on_host() ? 1e-4 : 0.15; }
 
   // Two families of texts with 70 tokens in common, each with as many again, and some of their own.
-  static std::vector<Request> family(std::size_t count, std::uint32_t seed) {
+  static std::vector<TextOfStep> family(std::size_t count, std::uint32_t seed) {
     std::mt19937 random(seed);
-    std::vector<Request> requests = mixed_requests(count, random);
+    std::vector<TextOfStep> requests = mixed_texts(count, random);
     const std::vector<TokenId> all = random_tokens(70, vocab, 1);
     for (std::size_t t = 0; t < count; ++t) {
       std::vector<TokenId> prompt = all, own = requests[t].prompt;
@@ -48,11 +48,11 @@ class SharedTexts : public ::testing::TestWithParam<Backend> {
   }
 
   /// How far logits of texts in shared passes are from what each has alone.
-  double difference(const std::vector<Request>& requests, int steps,
+  double difference(const std::vector<TextOfStep>& requests, int steps,
                     PassFault fault = PassFault::none) {
     std::vector<std::unique_ptr<SequenceState>> alone, together;
     std::vector<SequenceState*> pointers;
-    for (const Request& request : requests) {
+    for (const TextOfStep& request : requests) {
       alone.push_back(std::make_unique<SequenceState>(machine_->new_text(request)));
       DraftPrompt missing{alone.back().get(), request.draft};
       EXPECT_TRUE(machine_->target->prefill(*alone.back()));
@@ -112,14 +112,14 @@ TEST_P(SharedTexts, FaultsAreNoticed) {
 // Attention reads what texts share once for all of them.
 TEST_P(SharedTexts, ReadOnceWhatTheyShare) {
   const std::vector<TokenId> all = random_tokens(100, vocab, 1);
-  std::vector<Request> requests(4);
-  for (Request& request : requests) {
+  std::vector<TextOfStep> requests(4);
+  for (TextOfStep& request : requests) {
     request.prompt = all;
     request.prompt.push_back(static_cast<TokenId>(&request - requests.data()));
   }
   std::vector<std::unique_ptr<SequenceState>> texts;
   std::vector<SequenceState*> pointers;
-  for (const Request& request : requests) {
+  for (const TextOfStep& request : requests) {
     texts.push_back(std::make_unique<SequenceState>(machine_->new_shared_text(request)));
     pointers.push_back(texts.back().get());
   }
@@ -155,11 +155,11 @@ TEST_P(SharedTexts, TheDraftComputesWhatTheyShareOnce) {
 
 // What the draft lacks of shared tokens it goes without, where a step has begun.
 TEST_P(SharedTexts, AStepWithoutTheDraftsPrefillIsRight) {
-  std::vector<Request> requests = family(3, 5);
-  for (Request& request : requests) request.depth = 2;
+  std::vector<TextOfStep> requests = family(3, 5);
+  for (TextOfStep& request : requests) request.depth = 2;
   std::vector<std::unique_ptr<SequenceState>> texts;
   std::vector<SequenceState*> pointers;
-  for (const Request& request : requests) {
+  for (const TextOfStep& request : requests) {
     texts.push_back(std::make_unique<SequenceState>(vocab, *machine_->forest));
     for (const TokenId token : request.prompt) texts.back()->append(token);
     texts.back()->find_shared();

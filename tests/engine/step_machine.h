@@ -24,7 +24,7 @@ inline constexpr std::int32_t most_texts = 12, most_rows = 256;
 inline constexpr std::int64_t vocab = 96;
 
 /// What one text asks for; it also grows its tree, level by level.
-struct Request {
+struct TextOfStep {
   std::vector<TokenId> prompt;
   SamplingParams target, draft;
   DeviceNoise rule = DeviceNoise::sampled;
@@ -73,13 +73,13 @@ class Machine {
     judge = sampler_ ? make_device_judge(*target, *sampler_) : make_host_judge(*target, noise_);
   }
 
-  SequenceState new_text(const Request& request) const {
+  SequenceState new_text(const TextOfStep& request) const {
     SequenceState state(vocab, *target_pool_, draft_pool_.get());
     for (const TokenId token : request.prompt) state.append(token);
     return state;
   }
   /// The same, sharing what others have computed; the rest of its prompt is computed and shared.
-  SequenceState new_shared_text(const Request& request) const {
+  SequenceState new_shared_text(const TextOfStep& request) const {
     SequenceState state(vocab, *forest);
     for (const TokenId token : request.prompt) state.append(token);
     state.find_shared();
@@ -97,7 +97,7 @@ class Machine {
   KvPool& draft_pool() { return *draft_pool_; }
 
   /// One step of these texts, in passes that they share.
-  std::vector<StepResult> step(const std::vector<Request>& requests,
+  std::vector<StepResult> step(const std::vector<TextOfStep>& requests,
                                const std::vector<SequenceState*>& states) {
     const std::size_t count = requests.size();
     std::vector<StepResult> results(count);
@@ -139,7 +139,7 @@ class Machine {
 
  private:
   // A level of all trees in one pass.
-  void grow(const std::vector<Request>& requests, std::vector<DraftRunner::Step>& steps,
+  void grow(const std::vector<TextOfStep>& requests, std::vector<DraftRunner::Step>& steps,
             std::vector<StepResult>& results) {
     std::vector<std::vector<std::int32_t>> level(requests.size(), {0});
     for (std::int32_t depth = 0; depth < 4; ++depth) {
@@ -181,10 +181,10 @@ class Machine {
 };
 
 /// Texts that differ in everything.
-inline std::vector<Request> mixed_requests(std::size_t count, std::mt19937& random) {
-  std::vector<Request> requests(count);
+inline std::vector<TextOfStep> mixed_texts(std::size_t count, std::mt19937& random) {
+  std::vector<TextOfStep> requests(count);
   for (std::size_t t = 0; t < count; ++t) {
-    Request& r = requests[t];
+    TextOfStep& r = requests[t];
     r.prompt = random_tokens(1 + random() % 12, vocab, random());
     r.rule = static_cast<DeviceNoise>(t % 3);
     const bool greedy = r.rule == DeviceNoise::top;

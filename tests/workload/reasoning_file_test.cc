@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 using testing::error_of;
+using testing::expect_says;
 using testing::small_template;
 using testing::TemplateFile;
 
@@ -25,10 +26,6 @@ std::string refusal(Damage damage) {
   const std::string what = error_of([&] { read(json::array({one})); });
   EXPECT_NE(what.find("templates.json: template 0: "), std::string::npos) << what;
   return what;
-}
-
-void expect_says(const std::string& what, const char* part) {
-  EXPECT_NE(what.find(part), std::string::npos) << what;
 }
 
 TEST(ReasoningFile, ReadsCompleteTemplatesOnly) {

@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using testing::error_of;
+using testing::expect_says;
 using testing::TemplateFile;
 
 json small_record() {
@@ -25,23 +26,19 @@ json small_record() {
             {{"prompt", "Twice"}, {"Accept_length", {3}}}}}};
 }
 
-SpeculationFile read(const json& value) {
+SpeculationFile record_from(const json& value) {
   return read_speculation(TemplateFile(value.dump()).path());
 }
 
 template <typename Damage>
-std::string refusal(Damage damage) {
+std::string refusal_of_record(Damage damage) {
   json record = small_record();
   damage(record);
-  return error_of([&] { read(record); });
-}
-
-void expect_says(const std::string& what, const char* part) {
-  EXPECT_NE(what.find(part), std::string::npos) << what;
+  return error_of([&] { record_from(record); });
 }
 
 TEST(SpeculationFile, ReadsTreeAndRecords) {
-  const SpeculationFile file = read(small_record());
+  const SpeculationFile file = record_from(small_record());
   EXPECT_EQ(file.tree.size(), 5);
   EXPECT_EQ(file.tree.height(), 3);
   ASSERT_EQ(file.records.size(), 2u);
@@ -52,21 +49,27 @@ TEST(SpeculationFile, ReadsTreeAndRecords) {
 }
 
 TEST(SpeculationFile, SaysWhatIsWrongAndWhere) {
-  expect_says(refusal([](json& r) { r["Records"][0]["Accept_length"][1] = 5; }),
+  expect_says(refusal_of_record([](json& r) { r["Records"][0]["Accept_length"][1] = 5; }),
               "record 0: \"Accept_length\"[1], under a tree of depth 3, is 5");
-  expect_says(refusal([](json& r) { r["Records"][1]["Accept_length"] = json::array(); }),
+  expect_says(refusal_of_record([](json& r) { r["Records"][1]["Accept_length"] = json::array(); }),
               "record 1: \"Accept_length\" is []");
-  expect_says(refusal([](json& r) { r["Records"][1].erase("Accept_length"); }),
+  expect_says(refusal_of_record([](json& r) { r["Records"][1].erase("Accept_length"); }),
               "record 1: \"Accept_length\" is missing");
-  expect_says(refusal([](json& r) { r["Tree_Structure"][2] = {3, 0}; }), "\"Tree_Structure\"");
-  expect_says(refusal([](json& r) { r["Tree_Structure"] = json::array(); }), "has no nodes");
-  expect_says(refusal([](json& r) { r["Tree_Structure"][1] = -1; }), "\"Tree_Structure\"[1] is -1");
-  expect_says(refusal([](json& r) { r["Records"] = json::array(); }), "\"Records\" is []");
-  expect_says(error_of([] { read(json::array()); }), "a list of templates is for reasoning");
+  expect_says(refusal_of_record([](json& r) {
+                r["Tree_Structure"][2] = {3, 0};
+              }),
+              "\"Tree_Structure\"");
+  expect_says(refusal_of_record([](json& r) { r["Tree_Structure"] = json::array(); }),
+              "has no nodes");
+  expect_says(refusal_of_record([](json& r) { r["Tree_Structure"][1] = -1; }),
+              "\"Tree_Structure\"[1] is -1");
+  expect_says(refusal_of_record([](json& r) { r["Records"] = json::array(); }),
+              "\"Records\" is []");
+  expect_says(error_of([] { record_from(json::array()); }), "a list of templates is for reasoning");
 }
 
 TEST(SpeculationRecord, GoesOnToTheTokensAskedFor) {
-  const AcceptanceRecord record = read(small_record()).records[0];
+  const AcceptanceRecord record = record_from(small_record()).records[0];
   EXPECT_EQ(steps_of(record, 0, 1), record.accepted);
   EXPECT_EQ(steps_of(record, 5, 1), (std::vector<std::int32_t>{1, 4}));
   EXPECT_EQ(steps_of(record, 3, 1), (std::vector<std::int32_t>{1, 2}));
@@ -82,7 +85,7 @@ TEST(SpeculationRecord, GoesOnToTheTokensAskedFor) {
 }
 
 TEST(SpeculationRecord, ReadsTheTextAndTheTree) {
-  const SpeculationFile file = read(small_record());
+  const SpeculationFile file = record_from(small_record());
   const Reads reads = reads_of(file.tree, 10, file.records[0].accepted);
   // Texts of 10, 11, 15 and 15 tokens; depths 0, 1, 1, 2, 2, 3.
   EXPECT_EQ(reads.iterations, 4);
@@ -93,7 +96,7 @@ TEST(SpeculationRecord, ReadsTheTextAndTheTree) {
 }
 
 TEST(SpeculationRecord, PathsGoToTheDepthAskedFor) {
-  const TreeShape tree = read(small_record()).tree;
+  const TreeShape tree = record_from(small_record()).tree;
   EXPECT_TRUE(path_of(tree, 0).empty());
   for (std::int32_t length = 1; length <= 3; ++length) {
     const auto path = path_of(tree, length);
@@ -109,7 +112,7 @@ TEST(SpeculationReplay, KeepsWhatTheRecordSays) {
   EngineOptions options = pair.options();
   options.draft.clear();
   Engine engine = Engine::load(options);
-  const SpeculationFile file = read(small_record());
+  const SpeculationFile file = record_from(small_record());
   ReplaySettings settings;
   std::int64_t heard = 0;
   settings.progress = [&](std::int64_t tokens) { heard = tokens; };

@@ -1,6 +1,8 @@
 // Small trees that tests replay.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,6 +15,10 @@
 #include "workload/tree_template.h"
 
 namespace coppice::testing {
+
+inline void expect_says(const std::string& what, const char* part) {
+  EXPECT_NE(what.find(part), std::string::npos) << what;
+}
 
 /// A template of five branches: one of a single token's prompt, one without tokens.
 inline nlohmann::json small_template() {

@@ -218,7 +218,7 @@ Recording recording_from(std::string_view file, const std::string& where) {
   return recording;
 }
 
-std::string name_of_file(const std::filesystem::path& path) {
+std::string name_of_recording(const std::filesystem::path& path) {
   return cat("recording ", quote(path.string()));
 }
 
@@ -273,7 +273,9 @@ std::string Recording::missing() const {
 }
 
 RecordingWriter::RecordingWriter(const std::filesystem::path& path, const RecordingHeader& header) {
-  const auto refuse = [&](const std::string& why) { throw_usage(cat(name_of_file(path), why)); };
+  const auto refuse = [&](const std::string& why) {
+    throw_usage(cat(name_of_recording(path), why));
+  };
   FileHandle handle = open_locked(path);
   if (handle.get() < 0) refuse(": another run is writing it; wait for its end or name another");
   const Json wanted = header;
@@ -290,7 +292,7 @@ RecordingWriter::RecordingWriter(const std::filesystem::path& path, const Record
   if (!before.starts_with(recording_start)) {
     refuse(": the file is there already, and is no recording of this version; name another");
   }
-  const Recording there = recording_from(before, name_of_file(path));
+  const Recording there = recording_from(before, name_of_recording(path));
   const Json old = there.header;
   for (const auto& [name, value] : wanted.items()) {
     if (old[name] == value) continue;
@@ -308,7 +310,7 @@ void RecordingWriter::append(const RecordedText& text) {
 }
 
 Recording read_recording(const std::filesystem::path& path) {
-  const std::string where = name_of_file(path);
+  const std::string where = name_of_recording(path);
   const std::string file = read_file(path, "recording", largest_recording);
   if (file.starts_with(recording_start)) return recording_from(file, where);
   const bool old = file.starts_with("coppice-recording ") ||
