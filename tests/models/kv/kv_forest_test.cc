@@ -211,7 +211,8 @@ class RandomForest {
     require(text.target.size() == 0 && text.draft.size() == 0, "nothing is left behind");
     bool follows = std::ssize(oracle_.slots(before, &Oracle::Entry::draft)) == std::ssize(before);
     for (std::size_t i = 0; i < target.size(); ++i) {
-      const auto [at, fresh] = oracle_.entries.try_emplace(text.text.substr(0, before.size() + i + 1));
+      const auto [at, fresh] =
+          oracle_.entries.try_emplace(text.text.substr(0, before.size() + i + 1));
       folded += fresh ? 0 : 1;
       if (fresh) at->second.target = target[i];
       const bool given = i < draft.size() && draft[i] != no_slot;
@@ -303,9 +304,10 @@ std::string first_error(RandomForest& forest, long count) {
 TEST(KvForest, RandomOperationsAgreeWithAMapOfStrings) {
   RandomForest forest(5);
   EXPECT_EQ(first_error(forest, operations()), "");
-  EXPECT_GT(forest.evicted, 1000);
-  EXPECT_GT(forest.matched, 1000);
-  EXPECT_GT(forest.folded, 1000);
+  const long often = std::min(1000L, operations() / 50);
+  EXPECT_GT(forest.evicted, often);
+  EXPECT_GT(forest.matched, often);
+  EXPECT_GT(forest.folded, often);
 }
 
 // Each in a process of its own: slots with two owners cannot be given back.
@@ -319,9 +321,10 @@ TEST(KvForestDeathTest, FaultsAreNoticed) {
           auto forest = std::make_unique<RandomForest>(5);
           forest->forest.plant(fault);
           const bool noticed = !first_error(*forest, 2000).empty();
+          std::cerr << (noticed ? "noticed" : "not noticed") << std::endl;
           ::_exit(noticed ? 3 : 0);
         },
-        ::testing::ExitedWithCode(3), ".*")
+        ::testing::ExitedWithCode(3), "noticed")
         << static_cast<int>(fault);
   }
 }

@@ -142,7 +142,9 @@ TEST_F(Study, TracesWhatItCountsAlsoWhenItGoesOn) {
 TEST_F(Study, CountsWhatGenerateCounts) {
   const StudyOutcome outcome = run();
   ASSERT_TRUE(outcome.finished);
-  Engine engine = Engine::load(request_.engine);
+  EngineOptions load = request_.engine;
+  load.prefix_cache = false;  // as a study's
+  Engine engine = Engine::load(load);
   const std::vector<PromptName> names = names_of(request_.prompts);
   ASSERT_EQ(outcome.summary.rows.size(), 2u * 7u);
   for (const SummaryRow& row : outcome.summary.rows) {

@@ -134,7 +134,9 @@ TEST_F(Replay, MakesTheVeryStepsOfGreedyAndCoupledRuns) {
 // What runs of fixed shapes cost does not depend on what is on record, nor on how far it goes: a
 // study's sizes and passes of the same texts, and its steps, out of eight nodes a position.
 TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
-  Engine engine = Engine::load(pair_.options());
+  EngineOptions load = pair_.options();
+  load.prefix_cache = false;  // as a study's
+  Engine engine = Engine::load(load);
   const auto prompts = tiny_prompts(3);
   std::vector<study::Cell> cells(4);
   cells[0].policy = Policy::chain;
