@@ -37,7 +37,9 @@ set(functions
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize
   Engine::has_tokenizer Engine::has_draft Engine::context_length Engine::vocab_size
   Engine::load_seconds
-  Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::truncate)
+  Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::rewind
+  Sequence::fork Engine::prefix Engine::cache Engine::drop_cache Prefix::Prefix Prefix::~Prefix
+  Prefix::operator= Prefix::begin Prefix::tokens)
 run(${NM} -D -C --defined-only ${library})
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(seen "")
