@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "drafting/oracle.h"
+#include "reference/oracle.h"
 #include "reference/table_draft.h"
 
 namespace coppice {

@@ -29,9 +29,6 @@ class CachedKv : public ::testing::Test {
     options.prefix_cache = prefix_cache;
     return Engine::load(options);
   }
-  static std::vector<TokenId> tokens_of(const Sequence& s) {
-    return {s.tokens().begin(), s.tokens().end()};
-  }
   // Tokens of a sequence whose KV is in memory.
   static std::int32_t kept(Engine& engine, const Sequence& s) {
     return inside(engine).forest->match(s.tokens());

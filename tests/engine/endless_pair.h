@@ -16,6 +16,10 @@ inline GenerateOptions greedy(std::int32_t tokens) {
   return options;
 }
 
+inline std::vector<TokenId> tokens_of(const Sequence& sequence) {
+  return {sequence.tokens().begin(), sequence.tokens().end()};
+}
+
 /// For a TinyPair: a model without end tokens.
 inline TinyModel endless(std::int32_t context = TinyModel().context_length) {
   TinyModel model;

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
 #include "engine/sequence_impl.h"
+#include "reference/files.h"
 
 namespace coppice::testing {
 namespace {
@@ -22,19 +22,6 @@ class Forks : public ::testing::Test {
     options.speculation = Dyspec{6, true};
     options.stream = stream;
     return options;
-  }
-  static std::vector<TokenId> tokens_of(const Sequence& s) {
-    return {s.tokens().begin(), s.tokens().end()};
-  }
-  template <typename Body>
-  static std::string refusal(const Body& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "";
   }
 
   const TinyPair pair_{endless(512)};
@@ -95,7 +82,7 @@ TEST_F(Forks, AreRefusedOfATextUnderWay) {
   Sequence sequence = engine_.new_sequence();
   std::string said;
   sequence.generate(prompt, greedy(4), [&](const Piece&) {
-    said = refusal([&] { static_cast<void>(sequence.fork()); });
+    said = error_of([&] { static_cast<void>(sequence.fork()); }, ErrorKind::usage);
     return true;
   });
   EXPECT_NE(said.find("under way"), std::string::npos) << said;
@@ -104,7 +91,8 @@ TEST_F(Forks, AreRefusedOfATextUnderWay) {
 TEST_F(Forks, AnEmptyPromptGoesOnWithTokensOnly) {
   Sequence sequence = engine_.new_sequence();
   const std::vector<TokenId> nothing;
-  EXPECT_NE(refusal([&] { sequence.generate(nothing, greedy(2)); }).find("holds no tokens"),
+  EXPECT_NE(error_of([&] { sequence.generate(nothing, greedy(2)); }, ErrorKind::usage)
+                .find("holds no tokens"),
             std::string::npos);
   sequence.generate(prompt, greedy(3));
   EXPECT_EQ(sequence.generate(nothing, greedy(2)).tokens.size(), 2u);
@@ -185,9 +173,11 @@ TEST_F(Forks, APrefixThatDoesNotFitIsRefused) {
   load.kv_tokens = 64;
   load.max_tree_size = 16;
   Engine engine = Engine::load(load);
-  EXPECT_NE(refusal([&] { engine.prefix(long_prompt_); }).find("do not fit the 64 KV slots"),
+  EXPECT_NE(error_of([&] { engine.prefix(long_prompt_); }, ErrorKind::usage)
+                .find("do not fit the 64 KV slots"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { engine.prefix(std::vector<TokenId>{}); }).find("holds no tokens"),
+  EXPECT_NE(error_of([&] { engine.prefix(std::vector<TokenId>{}); }, ErrorKind::usage)
+                .find("holds no tokens"),
             std::string::npos);
   expect_nothing_leaked(engine);
 }

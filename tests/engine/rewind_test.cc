@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "engine/endless_pair.h"
 #include "engine/sequence_impl.h"
+#include "reference/files.h"
 
 namespace coppice::testing {
 namespace {
@@ -15,20 +15,6 @@ class Rewound : public ::testing::Test {
  protected:
   const TinyPair pair_{endless()};
   Engine engine_ = Engine::load(pair_.options());
-
-  static std::vector<TokenId> tokens_of(const Sequence& sequence) {
-    return {sequence.tokens().begin(), sequence.tokens().end()};
-  }
-  template <typename Body>
-  static std::string refusal(const Body& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "";
-  }
 };
 
 TEST_F(Rewound, GoesOnAsIfTheRestHadNeverBeen) {
@@ -96,13 +82,13 @@ TEST_F(Rewound, ToItsLengthIsNothing) {
 TEST_F(Rewound, RefusesOtherLengthsAndTextsUnderWay) {
   Sequence sequence = engine_.new_sequence();
   sequence.generate(prompt, greedy(4));
-  EXPECT_NE(refusal([&] { sequence.rewind(-1); }).find("rewind -1: use 0 to 9"),
+  EXPECT_NE(error_of([&] { sequence.rewind(-1); }, ErrorKind::usage).find("rewind -1: use 0 to 9"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { sequence.rewind(10); }).find("rewind 10: use 0 to 9"),
+  EXPECT_NE(error_of([&] { sequence.rewind(10); }, ErrorKind::usage).find("rewind 10: use 0 to 9"),
             std::string::npos);
   std::string said;
   sequence.generate(prompt, greedy(4), [&](const Piece&) {
-    said = refusal([&] { sequence.rewind(0); });
+    said = error_of([&] { sequence.rewind(0); }, ErrorKind::usage);
     return true;
   });
   EXPECT_NE(said.find("under way"), std::string::npos) << said;

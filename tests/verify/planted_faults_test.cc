@@ -14,7 +14,6 @@
 #include "drafting/calibration.h"
 #include "drafting/expand_rerank.h"
 #include "drafting/growth_economics.h"
-#include "drafting/oracle.h"
 #include "drafting/planted_faults-inl.h"
 #include "drafting/sequoia.h"
 #include "drafting/specinfer.h"
@@ -22,6 +21,7 @@
 #include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
+#include "reference/oracle.h"
 #include "reference/wrapped_policy.h"
 #include "verify/planted_faults-inl.h"
 

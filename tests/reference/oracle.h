@@ -1,4 +1,4 @@
-// The best token tree in hindsight, for studies: what drafts are measured against.
+// The best token tree in hindsight, which no growth under the same limits can exceed.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-#include "drafting/oracle.h"
+#include "reference/oracle.h"
 
 #include <algorithm>
 #include <cstdint>
