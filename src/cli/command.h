@@ -20,5 +20,7 @@ int replay(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);
 int tree(const std::vector<std::string>& arguments);
 int workload(const std::vector<std::string>& arguments);
+/// What it replays: its KIND.
+std::vector<std::string> workload_kinds();
 
 }  // namespace coppice::cli

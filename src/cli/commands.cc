@@ -99,7 +99,7 @@ Values values_named(const std::string& name) {
     } else if (part == "FILE") {
       values.files = true;
     } else if (part == "KIND") {
-      values.words = {"few-shot", "reasoning", "speculation", "toolbench", "loogle"};
+      values.words = workload_kinds();
     } else if (part == "COMMAND") {
       for (const std::string& command : command_names()) values.words.push_back(command);
     } else if (std::islower(static_cast<unsigned char>(part[0])) != 0) {

@@ -295,6 +295,12 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
 
 }  // namespace
 
+std::vector<std::string> workload_kinds() {
+  std::vector<std::string> kinds = tree_kinds;
+  kinds.insert(kinds.end(), prompt_kinds.begin(), prompt_kinds.end());
+  return kinds;
+}
+
 int workload(const std::vector<std::string>& arguments) {
   po::options_description output("Output"), all, hidden;
   output.add_options()("format",
@@ -331,13 +337,11 @@ int workload(const std::vector<std::string>& arguments) {
     return 0;
   }
   const std::string kind = text_in(values, "kind");
-  std::vector<std::string> kinds = tree_kinds;
-  kinds.insert(kinds.end(), prompt_kinds.begin(), prompt_kinds.end());
   if (kind.empty()) {
     throw_usage(
         "workload: name few-shot, reasoning, speculation, toolbench or loogle (see --help)");
   }
-  choice_in("workload", kind, kinds);
+  choice_in("workload", kind, workload_kinds());
   check_options(values, kind);
   if (values.count("seed") == 0) {
     values.insert({"seed", po::variable_value(boost::any(std::string("0")), false)});
