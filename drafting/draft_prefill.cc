@@ -34,7 +34,7 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
   if (parts_.empty()) return false;
   for (const Part& part : parts_) {
     const SequenceState& state = *part.prompt->state;
-    layout_.add(state.base, state.draft_slots.all(), part.prompt->rows);
+    layout_.add(state.base, state.draft_slots.all(), part.prompt->rows, state.draft_begin());
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) list(index);
@@ -72,8 +72,11 @@ void DraftPrefill::clear() {
 bool DraftPrefill::add(DraftPrompt& prompt) {
   const ModelOptions& options = model_.options();
   SequenceState& state = *prompt.state;
+  state.yield_draft();
+  if (prompt.done()) return true;
   const std::int32_t before = state.draft_kv(), missing = state.length() - 1 - before;
-  const KvNode* const gap = before < state.base.length() ? state.base.draft_gap() : nullptr;
+  const bool fills = state.draft_from < 0 && before < state.base.length();
+  const KvNode* const gap = fills ? state.base.draft_gap() : nullptr;
   const bool waits = gap != nullptr && std::any_of(parts_.begin(), parts_.end(),
                                                    [&](const Part& p) { return p.gap == gap; });
   if (waits) return true;
@@ -126,11 +129,12 @@ void DraftPrefill::list(std::int32_t index) {
 // What the text shares is the tree's.
 void DraftPrefill::keep(Part& part) {
   SequenceState& state = *part.prompt->state;
-  const std::int32_t of_base = std::clamp(state.base.length() - part.before, 0, part.slots.size());
-  if (of_base > 0) {
-    state.base.fill_draft(part.slots, of_base);
+  if (part.gap != nullptr) {
+    state.base.fill_draft(part.slots,
+                          std::min(state.base.length() - part.before, part.slots.size()));
     if (part.slots.size() == 0) return;
-    state.draft_skips_base = state.base.draft_length() < state.base.length();
+    // Without memory for the tree's part.
+    if (state.base.draft_length() < state.base.length()) state.draft_from = state.base.length();
   }
   state.draft_slots.keep(part.slots, 0, part.slots.size());
 }

@@ -92,7 +92,7 @@ DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
   Step step(free_steps_.back());
   free_steps_.pop_back();
   // A step that failed may have evaluated the root already.
-  state.draft_slots.cut(std::max(0, state.length() - 1 - state.base.length()));
+  state.cut_draft(state.length() - 1);
   step->state_ = &state;
   step->uniforms_judge_ = setting.uniforms_judge;
   step->passes_ = 0;
@@ -173,10 +173,7 @@ void DraftRunner::evaluate(std::span<const GrowingText> texts) {
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag(SequenceState& state) {
-  if (missing(state) <= longest_lag) return;
-  const std::int32_t shared = state.base.length();
-  state.draft_skips_base |= state.draft_kv() < shared;
-  state.draft_slots.skip_to(std::max(0, state.length() - caught_up - shared));
+  if (missing(state) > longest_lag) state.skip_draft(state.length() - caught_up);
 }
 
 // Lists the leading texts' rows, as many as fit, and runs their pass. Returns how many they are.
@@ -218,7 +215,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     const bool root = step.root_before_ >= 0;
     layout_.add(step.state_->base,
                 root ? own.first(static_cast<std::size_t>(step.root_before_)) : own,
-                static_cast<std::int32_t>(rows_of_text_[t]));
+                static_cast<std::int32_t>(rows_of_text_[t]), step.state_->draft_begin());
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) {
@@ -265,13 +262,17 @@ std::int32_t DraftRunner::missing(const SequenceState& state) {
 // evaluated, the bonus token, or a whole prompt. Here: until the rest fits one pass.
 void DraftRunner::catch_up(DraftStep& step) {
   SequenceState& state = *step.state_;
+  state.yield_draft();
   skip_long_lag(state);
-  // What the tree lacks of the draft's KV is for prefills to compute.
-  state.draft_skips_base |= state.draft_kv() < state.base.length();
+  // What the tree lacks of the draft's KV is for prefills to compute; this is the text's own.
+  if (state.draft_kv() < state.base.length() && state.draft_from < 0) {
+    state.draft_from = state.draft_kv();
+  }
   const std::int32_t most = model_.options().max_rows;
   const Stopwatch timing(step.seconds_.draft);
   while (missing(state) > most) {
-    if (!prefix_.extend(state.tokens, state.draft_kv() + most, state.base, state.draft_slots)) {
+    if (!prefix_.extend(state.tokens, state.draft_kv() + most, state.base, state.draft_slots,
+                        state.draft_begin())) {
       throw_no_room();
     }
     ++passes_;
@@ -301,7 +302,7 @@ void DraftRunner::queue_root(const StepNodes& wanted) {
   const SequenceState& state = *step.state_;
   const std::span<const KvSlot> fresh =
       state.draft_slots.all().subspan(static_cast<std::size_t>(step.root_before_));
-  const std::int32_t before = state.base.length() + step.root_before_,
+  const std::int32_t before = state.draft_begin() + step.root_before_,
                      rows = static_cast<std::int32_t>(fresh.size()),
                      first = static_cast<std::int32_t>(tokens_.size());
   for (std::int32_t row = 0; row < rows; ++row) {

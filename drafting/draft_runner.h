@@ -103,8 +103,7 @@ class DraftRunner final : public DraftPasses {
 
   /// Tokens that a step's first pass catches up with.
   static std::int32_t lag(const SequenceState& state);
-  /// After a long stretch without the draft only its end is caught up with, and of that nothing
-  /// that the text shares.
+  /// After a long stretch without the draft only its end is caught up with.
   static void skip_long_lag(SequenceState& state);
   /// Tokens that are missing then.
   static std::int32_t after_long_lag(const SequenceState& state);

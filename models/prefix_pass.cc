@@ -5,17 +5,17 @@
 namespace coppice {
 
 bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, const KvTip& base,
-                        KvSlots& slots) {
-  const std::int32_t most = model_.options().max_rows, shared = base.length();
-  while (shared + slots.size() < end) {
-    const std::int32_t own = slots.size(), begin = shared + own;
+                        KvSlots& slots, std::int32_t first) {
+  const std::int32_t most = model_.options().max_rows;
+  while (first + slots.size() < end) {
+    const std::int32_t own = slots.size(), begin = first + own;
     const std::int32_t rows = std::min(most, end - begin);
     if (!slots.take(rows)) return false;
     CutBack computed{slots, own};  // slots without KV must not stay with the text
     const std::span<const KvSlot> former = slots.all().first(static_cast<std::size_t>(own));
     const std::span<const KvSlot> fresh = slots.all().subspan(former.size());
     layout_.begin(of_);
-    layout_.add(base, former, rows);
+    layout_.add(base, former, rows, first);
     layout_.arrange();
     segments_.clear();
     layout_.list_before(0, segments_);

@@ -16,10 +16,12 @@ class PrefixPass {
  public:
   PrefixPass(Model& model, KvPool& pool, PassLayout::Of of) : model_(model), pool_(pool), of_(of) {}
 
-  /// Runs the tokens of `tokens` up to `end` that neither `base`, where it shares, nor `slots`
-  /// behind that have KV of, in chunks, and appends their slots. Returns false, with the tokens
-  /// before still in place, when the pool has too few slots. At least one token must be missing.
-  bool extend(std::span<const TokenId> tokens, std::int32_t end, const KvTip& base, KvSlots& slots);
+  /// Runs the tokens of `tokens` up to `end` of which neither `base`, where it shares, nor `slots`,
+  /// which begin with token `first`, have KV, in chunks, and appends their slots. Returns false,
+  /// with the tokens before still in place, when the pool has too few slots. At least one token
+  /// must be missing.
+  bool extend(std::span<const TokenId> tokens, std::int32_t end, const KvTip& base, KvSlots& slots,
+              std::int32_t first);
 
  private:
   Model& model_;

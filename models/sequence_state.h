@@ -33,8 +33,10 @@ struct SequenceState {
   /// `no_slot` stands for tokens that the draft skipped.
   KvSlots target_slots;
   KvSlots draft_slots;
-  /// What the draft lacks of the shared tokens it goes without.
-  bool draft_skips_base = false;
+  /// The token that draft_slots begin with, if that is one of those it shares: the draft goes
+  /// without what the tree lacks of its KV before, and the text has its own of what follows. Else
+  /// negative: they begin behind what it shares.
+  std::int32_t draft_from = -1;
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
   std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
@@ -50,12 +52,31 @@ struct SequenceState {
   }
   /// Of tokens [0, target_kv()) the target has KV.
   std::int32_t target_kv() const { return base.length() + target_slots.size(); }
+  std::int32_t draft_begin() const { return draft_from >= 0 ? draft_from : base.length(); }
   /// Tokens [0, draft_kv()) the draft has KV of, or skipped.
   std::int32_t draft_kv() const {
-    if (base.length() == 0 || draft_slots.size() > 0 || draft_skips_base) {
-      return base.length() + draft_slots.size();
+    if (base.length() == 0 || draft_slots.size() > 0 || draft_from >= 0) {
+      return draft_begin() + draft_slots.size();
     }
     return base.draft_length();
+  }
+  /// Goes without the draft's KV up to `length`, of those tokens that lack it.
+  void skip_draft(std::int32_t length) {
+    if (draft_kv() < base.length()) {
+      draft_slots.cut(0);
+      draft_from = std::clamp(length, base.draft_length(), base.length());
+    }
+    draft_slots.skip_to(std::max(draft_slots.size(), length - draft_begin()));
+  }
+  /// Of what it shares the draft's KV is the tree's, as soon as the tree has it.
+  void yield_draft() noexcept {
+    if (draft_from < 0) return;
+    const std::int32_t has = base.draft_length();
+    if (has > draft_from) {
+      draft_slots.drop_front(std::min(has - draft_from, draft_slots.size()));
+      draft_from = has;
+    }
+    if (has == base.length()) draft_from = -1;
   }
   /// Becomes a twin of a text, without its KV. It has no tokens yet.
   void take_text(const SequenceState& other) {
@@ -70,17 +91,20 @@ struct SequenceState {
   void cut(std::int32_t length) {
     const std::int32_t kept = std::max(0, length - 1);
     target_slots.cut(std::max(0, kept - base.length()));
-    draft_slots.cut(std::max(0, kept - base.length()));
-    if (kept < base.length()) {
-      base.rewind(kept);
-      draft_skips_base = false;
-    }
+    cut_draft(kept < base.length() ? 0 : kept);
+    if (kept < base.length()) base.rewind(kept);
     if (length >= this->length()) return;
     while (this->length() > length) {
       counts.remove(tokens.back());
       tokens.pop_back();
     }
     largest_token = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
+  }
+
+  /// Forgets the draft's own KV of all but the first `length` tokens.
+  void cut_draft(std::int32_t length) {
+    draft_slots.cut(std::max(0, length - draft_begin()));
+    if (length <= draft_from) draft_from = -1;
   }
 
   /// Goes on with the KV that the tree has of its tokens, if it has none of its own behind what it
@@ -93,7 +117,17 @@ struct SequenceState {
   void share(std::int32_t count) noexcept {
     const std::int32_t from = base.length();
     if (base.forest() == nullptr || count <= from) return;
-    if (draft_skips_base) draft_slots.cut(0);
+    yield_draft();
+    if (draft_from >= 0) {
+      // The tree has the draft's KV without gaps.
+      if (draft_from == base.draft_length()) {
+        base.fill_draft(draft_slots, std::min(draft_slots.size(), from - draft_from));
+      } else {
+        draft_slots.cut(0);
+      }
+      draft_from = -1;
+      if (base.draft_length() < from) draft_slots.cut(0);
+    }
     base.append(std::span(tokens).subspan(static_cast<std::size_t>(from),
                                           static_cast<std::size_t>(count - from)),
                 target_slots, draft_slots);
@@ -104,7 +138,7 @@ struct SequenceState {
     target_slots.cut(0);
     draft_slots.cut(0);
     base.rewind(0);
-    draft_skips_base = false;
+    draft_from = -1;
   }
 };
 

@@ -69,7 +69,7 @@ TargetRunner::TargetRunner(Model& model, KvPool& pool)
 
 bool TargetRunner::extend(SequenceState& state, std::int32_t end) {
   if (state.target_kv() >= end) return true;
-  return prefix_.extend(state.tokens, end, state.base, state.target_slots);
+  return prefix_.extend(state.tokens, end, state.base, state.target_slots, state.base.length());
 }
 
 bool TargetRunner::prefill(SequenceState& state) {
@@ -121,7 +121,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   layout_.interval_too_long = fault_ == PassFault::shared_by_neighbour;
   for (std::size_t t = 0; t < count_; ++t) {
     const SequenceState& state = *texts_[t].state_;
-    layout_.add(state.base, state.target_slots.all(), texts_[t].slots_.size());
+    layout_.add(state.base, state.target_slots.all(), texts_[t].slots_.size(), state.base.length());
   }
   layout_.arrange();
   ++passes_;

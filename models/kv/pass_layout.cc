@@ -39,8 +39,9 @@ void PassLayout::note(const KvTip& base) {
 
 // --- order ------------------------------------------------------------------------------------
 
-void PassLayout::add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows) {
-  texts_.push_back({&base, tail, rows});
+void PassLayout::add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,
+                     std::int32_t tail_begin) {
+  texts_.push_back({&base, tail, rows, tail_begin});
 }
 
 std::size_t PassLayout::depth(std::int32_t text) const {
@@ -174,13 +175,12 @@ void PassLayout::add_slots(std::span<const KvSlot> slots, std::int32_t position)
 }
 
 void PassLayout::add_own(const Text& text) {
-  const std::int32_t position = text.base->length();
   for (std::size_t d = 0; d < text.path_end - text.path_begin; ++d) {
     tokens_by_text_ += static_cast<std::int64_t>(slots_of(*paths_[text.path_begin + d]).size());
   }
   tokens_by_text_ += std::ssize(text.tail);
-  if (runs_.back().size > 0) return add_slots(text.tail, position);
-  runs_.back().position = position;
+  if (runs_.back().size > 0) return add_slots(text.tail, text.tail_begin);
+  runs_.back().position = text.tail_begin;
   runs_.back().own = text.tail;
 }
 

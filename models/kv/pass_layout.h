@@ -30,9 +30,10 @@ class PassLayout {
   std::int32_t count(const KvTip& base) const;
   /// Counts them.
   void note(const KvTip& base);
-  /// A text, whose own tokens of former passes follow its tip's with the slots `tail`, and which
-  /// has `rows` rows. Tip and tail stay as they are until the pass is queued.
-  void add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows);
+  /// A text, which has `rows` rows and `tail`: the slots of its own tokens of former passes, from
+  /// token `tail_begin` on. Tip and tail stay as they are until the pass is queued.
+  void add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,
+           std::int32_t tail_begin);
 
   /// Orders the texts.
   void arrange();
@@ -54,7 +55,7 @@ class PassLayout {
   struct Text {
     const KvTip* base;
     std::span<const KvSlot> tail;
-    std::int32_t rows;
+    std::int32_t rows, tail_begin;
     std::size_t path_begin = 0, path_end = 0;  ///< in paths_
     std::int32_t first_row = 0;
     std::size_t runs_begin = 0, runs_end = 0;

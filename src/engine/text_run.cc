@@ -54,7 +54,7 @@ std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
 void TextRun::begin_draft(const DraftPrompt& prompt) {
   speculator.begin(prompt);
   if (draft_rows_ < 0) return;
-  if (!state.draft_skips_base) {
+  if (state.draft_from < 0) {
     result_.statistics.cached_draft_tokens =
         std::max(0, std::min(prompt_length_, state.draft_kv()) - draft_rows_);
   }

@@ -45,7 +45,9 @@ class PassLayoutTest : public ::testing::Test {
   }
   std::vector<KvSegment> segments() {
     layout_.begin(PassLayout::Of::target);
-    for (const Text& text : texts_) layout_.add(text.tip, text.own.all(), text.rows);
+    for (const Text& text : texts_) {
+      layout_.add(text.tip, text.own.all(), text.rows, text.tip.length());
+    }
     layout_.arrange();
     std::vector<KvSegment> all;
     for (const std::int32_t text : layout_.order()) layout_.list_before(text, all);
