@@ -180,5 +180,45 @@ TEST_P(SharedTexts, AStepWithoutTheDraftsPrefillIsRight) {
   EXPECT_TRUE(machine_->all_free());
 }
 
+// Of a short prompt it computes that for the text alone, and guesses as if nothing had been shared;
+// of a long one the end.
+TEST_P(SharedTexts, AStepCatchesUpWithSharedTokens) {
+  for (const std::size_t length : {40, 100}) {
+    const std::vector<TokenId> all = random_tokens(length, vocab, 1);
+    TextOfStep request;
+    request.prompt = all;
+    request.depth = 2;
+    SequenceState alone = machine_->new_text(request);
+    ASSERT_TRUE(machine_->target->prefill(alone));
+    SequenceState first(vocab, *machine_->forest), text(vocab, *machine_->forest);
+    for (SequenceState* const state : {&first, &text}) {
+      for (const TokenId token : all) state->append(token);
+      state->find_shared();
+      ASSERT_TRUE(machine_->target->prefill(*state));
+      state->share(state->target_kv());
+    }
+    ASSERT_EQ(text.base.length(), static_cast<std::int32_t>(length) - 1);
+    const StepResult own = machine_->step({request}, {&alone}).front();
+    const StepResult shared = machine_->step({request}, {&text}).front();
+    EXPECT_EQ(text.draft_from, length == 40 ? 0 : 68);
+    if (on_host()) {
+      EXPECT_EQ(own.tree.token, shared.tree.token);
+    }
+    // Then somebody computes it for all, and the text's own goes.
+    DraftPrompt prompt{&first, {}};
+    ASSERT_TRUE(machine_->draft->prefill(prompt));
+    text.yield_draft();
+    EXPECT_EQ(text.draft_from, -1);
+    EXPECT_EQ(text.base.draft_length(), text.base.length());
+    EXPECT_EQ(text.draft_kv(), text.base.length() + text.draft_slots.size());
+    machine_->step({request}, {&text});
+    text.release();
+    first.release();
+    machine_->forest->validate();
+    machine_->forest->evict({5000, 5000});
+  }
+  EXPECT_TRUE(machine_->all_free());
+}
+
 }  // namespace
 }  // namespace coppice
