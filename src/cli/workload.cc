@@ -59,6 +59,7 @@ void check_options(const po::variables_map& values, const std::string& kind) {
                                       {"policy", drafting},
                                       {"tree-size", drafting},
                                       {"svg", tree_kinds},
+                                      {"warm-up", tree_kinds},
                                       {"groups", prompt_kinds},
                                       {"group-prompts", prompt_kinds},
                                       {"parallel", prompt_kinds},
@@ -171,8 +172,8 @@ EngineOptions engine_for(const po::variables_map& values, const Job& job,
   return options;
 }
 
-/// Until all trees are written, or Ctrl-C.
-void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
+/// Until all trees are written, or Ctrl-C. What `warm_up` does first is in no figure.
+void replay_all(Engine& engine, const Job& job, const GenerateOptions& options, bool warm_up,
                 WorkloadFigures& figures) {
   for (const TreeTemplate& tree : job.trees) require_context(engine, tree);
   const InterruptWatch interrupts;
@@ -186,8 +187,7 @@ void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
   settings.progress = [&](std::int64_t tokens) {
     progress.show("replaying", static_cast<double>(before + tokens) / all);
   };
-  workload::ReplayReport& report = figures.replay.emplace();
-  for (std::size_t i = 0; i < job.size() && report.finished; ++i) {
+  const auto replay_one = [&](std::size_t i, workload::ReplayReport& report) {
     if (job.speculates()) {
       const workload::AcceptanceRecord& record = job.records[i];
       const auto prompt =
@@ -199,6 +199,15 @@ void replay_all(Engine& engine, const Job& job, const GenerateOptions& options,
           workload::prompt_of_length(engine, tree.prompt, tree.prompt_tokens(), options.seed);
       replay(engine, tree, prompt, settings, report);
     }
+  };
+  workload::ReplayReport& report = figures.replay.emplace();
+  if (warm_up) {
+    workload::ReplayReport unseen;
+    replay_one(0, unseen);
+    report.finished = unseen.finished;
+  }
+  for (std::size_t i = 0; i < job.size() && report.finished; ++i) {
+    replay_one(i, report);
     before += job.of_trees[i].generated;
   }
 }
@@ -238,7 +247,11 @@ po::options_description workload_options() {
       "no-sharing", "few-shot, reasoning: every branch is a copy of its path and shares nothing")(
       "plan",
       po::value<std::string>()->default_value("flatten")->value_name(any_of(workload::all_plans)),
-      plans.c_str())("count-only", "count what the workload reads; load no model");
+      plans.c_str())("warm-up",
+                     "replay the first tree once before, in no figure: on a GPU an engine's first "
+                     "passes of a kind "
+                     "are recorded, and products of many rows timed")(
+      "count-only", "count what the workload reads; load no model");
   return d;
 }
 
@@ -287,7 +300,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     loading.clear();
     EngineAccess(engine).read_by_text(by_text);
     describe(engine, figures);
-    replay_all(engine, job, options, figures);
+    replay_all(engine, job, options, values.count("warm-up") != 0, figures);
   }
   write_out(json ? workload_json(figures) : workload_text(figures));
   return figures.replay && !figures.replay->finished ? interrupted_exit : 0;

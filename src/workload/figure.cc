@@ -12,16 +12,19 @@ namespace {
 
 constexpr std::size_t most_rows = 1024;
 constexpr std::size_t most_steps = 128;
-constexpr std::string_view pruned_grey = "#d9d9d9";
+constexpr std::string_view pruned_grey = "#ececec";
+/// Few rows are parted by gaps, so that each branch is seen.
+constexpr std::size_t most_parted_rows = 64;
+constexpr double gap_of_rows = 0.15;
 constexpr std::string_view accepted_blue = "#0072b2";
 
 // A tile of a row of the figure.
-study::Tile tile(double left, double right, std::int32_t row) {
+study::Tile tile(double left, double right, std::int32_t row, double gap = 0.0) {
   study::Tile made;
   made.left = left;
   made.right = right;
   made.low = row;
-  made.high = row + 1;
+  made.high = row + 1 - gap;
   return made;
 }
 
@@ -67,6 +70,7 @@ std::string figure_of(const TreeTemplate& tree) {
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(std::max<std::int64_t>(1, end));
   chart.y = rows_axis(parents.size());
+  const double gap = row.size() <= most_parted_rows ? gap_of_rows : 0.0;
 
   // Runs of spans with as many readers are one tile.
   struct Run {
@@ -79,7 +83,7 @@ std::string figure_of(const TreeTemplate& tree) {
     const Run& run = runs[node];
     if (run.readers == 0) return;
     study::Tile made =
-        tile(static_cast<double>(run.begin - 1), static_cast<double>(run.end), row[node]);
+        tile(static_cast<double>(run.begin - 1), static_cast<double>(run.end), row[node], gap);
     made.value = run.readers;
     made.tooltip = cat("node ", node, ", ", tree.nodes[node].tokens, " tokens: read by ",
                        run.readers, " in iterations ", run.begin, " to ", run.end);
@@ -106,15 +110,16 @@ std::string figure_of(const TreeTemplate& tree) {
   const std::vector<std::int64_t> pruned = pruned_after(tree);
   for (std::size_t node = 0; node < pruned.size(); ++node) {
     if (pruned[node] >= end) continue;
-    study::Tile made = tile(static_cast<double>(pruned[node]), static_cast<double>(end), row[node]);
+    study::Tile made =
+        tile(static_cast<double>(pruned[node]), static_cast<double>(end), row[node], gap);
     made.fill = pruned_grey;
+    chart.legend = {box("pruned", pruned_grey)};
     made.tooltip = cat("node ", node, ": pruned after iteration ", pruned[node]);
     chart.tiles.push_back(std::move(made));
   }
   chart.colours.emplace();
   chart.colours->label = "branches that read the node";
   chart.colours->whole = true;
-  chart.legend = {box("pruned", pruned_grey)};
   return study::to_svg(chart);
 }
 
@@ -145,7 +150,8 @@ std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& ac
     for (const std::int32_t node : path_of(tree, accepted[step] - 1)) keep(step, node);
   }
   chart.colours.emplace();  // tiles lie close together; their colours are given
-  chart.legend = {box("accepted", accepted_blue), box("pruned", pruned_grey)};
+  chart.legend = {box("accepted (the record has their number)", accepted_blue),
+                  box("pruned", pruned_grey)};
   return study::to_svg(chart);
 }
 

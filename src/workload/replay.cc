@@ -28,7 +28,11 @@ class Replay {
   }
 
   bool run(const std::vector<TokenId>& prompt) {
-    branches_.emplace(0, Branch(engine_, prompt, settings_.sharing));
+    {
+      const Stopwatch timing(report_.seconds.prefill);
+      branches_.emplace(0, Branch(engine_, prompt, settings_.sharing));
+    }
+    if (settings_.sharing) report_.prompt_tokens += std::ssize(prompt);  // computed just now
     bool finished = true;
     for_each_span(tree_, [&](const Span& span) {
       finished = finished && !settings_.stop.stop_requested() && write(span);

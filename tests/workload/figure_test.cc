@@ -25,6 +25,9 @@ TEST(WorkloadFigure, ShowsWhoReadsWhatAndWhatIsPruned) {
   EXPECT_NE(svg.find("node 2, 16 tokens: read by 1 in iterations 1 to 24"), std::string::npos);
   EXPECT_NE(svg.find("node 1: pruned after iteration 10"), std::string::npos);
   EXPECT_EQ(count(svg, ": pruned after"), 1u);
+  EXPECT_EQ(count(svg, ">pruned<"), 1u);
+  EXPECT_EQ(count(svg, ">branches that read the node<"), 1u);
+  EXPECT_EQ(count(figure_of(few_shot(1, 3, 2)), ">pruned<"), 0u);  // a name of nothing
   EXPECT_NE(
       testing::error_of([] { figure_of(few_shot(1, 2000, 2)); }, ErrorKind::usage).find("2001"),
       std::string::npos);

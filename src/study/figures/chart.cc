@@ -263,7 +263,10 @@ std::string to_svg(const Chart& chart) {
   std::optional<Colours> colours;
   if (chart.colours) colours.emplace(*chart.colours, chart.tiles, bottom, top);
 
-  const double room = colours ? gap + colours->width() + 4 : picture_margin;
+  const bool has_bar = colours && std::ranges::any_of(chart.tiles, [](const Tile& tile) {
+                         return std::isfinite(tile.value);
+                       });
+  const double room = has_bar ? gap + colours->width() + 4 : picture_margin;
   const double left = y_axis_width(y);
   const Box plot = {left, top, std::max(picture_width - room, left + 60), bottom};
   const double end = chart.tiles.empty() ? inset : 0;
@@ -293,7 +296,7 @@ std::string to_svg(const Chart& chart) {
     svg.text({(plot.left + plot.right) / 2, (plot.top + plot.bottom) / 2}, "no data",
              {label_font, Anchor::middle, soft_ink});
   }
-  if (colours && !chart.tiles.empty()) colours->draw(svg, plot.right + gap);
+  if (has_bar) colours->draw(svg, plot.right + gap);
   draw_legend(svg, entries, {plot.left, legend_top}, plot.width());
   return svg.finish();
 }

@@ -57,8 +57,8 @@ struct Chart {
   std::vector<Series> series = {};
   std::vector<ReferenceLine> references = {};
   std::vector<Tile> tiles = {};
-  /// Tiles' values by colour, with a bar at the right that says which: its label, and its limits
-  /// (not given: those of the tiles).
+  /// Tiles' values by colour, with a bar at the right, if any tile has a value, that says which:
+  /// its label, and its limits (not given: those of the tiles).
   std::optional<AxisSpec> colours = {};
   std::vector<LegendEntry> legend = {};
   /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
