@@ -66,5 +66,6 @@ EngineAccess::RuleMaker EngineAccess::judge_by(RuleMaker rule) {
 void EngineAccess::plant(PassFault fault) { impl_.target_runner->plant(fault); }
 void EngineAccess::plant(DrawingFault fault) { impl_.draft_runner->plant(fault); }
 void EngineAccess::plant(DeviceFault fault) { impl_.sampler->plant(fault); }
+void EngineAccess::plant(EngineFault fault) { impl_.fault = fault; }
 
 }  // namespace coppice

@@ -22,6 +22,14 @@
 
 namespace coppice {
 
+/// Faults of the engine's own, for tests that must notice.
+enum class EngineFault {
+  none,
+  twins_grow_together,        ///< texts of equal noise share the common heap
+  hit_counted_twice,          ///< what a waiting text finds is added to what it had found before
+  preempted_noise_is_reused,  ///< a preempted text's steps are counted from 0 again
+};
+
 /// Of an engine that outlives it.
 class EngineAccess {
  public:
@@ -71,6 +79,7 @@ class EngineAccess {
   void plant(PassFault fault);
   void plant(DrawingFault fault);  ///< for engines with a draft
   void plant(DeviceFault fault);   ///< for devices that judge
+  void plant(EngineFault fault);
 
   /// All that it owns (engine_impl.h): for the engine's own tests and benches.
   static Engine::Impl& impl(Engine& engine) { return *engine.impl_; }

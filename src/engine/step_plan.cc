@@ -152,6 +152,7 @@ class Planner {
       const GenerateOptions &a = text.request.options, &b = other->request.options;
       return other != &text && a.seed == b.seed && a.stream == b.stream && !other->request.greedy();
     };
+    if (engine_.fault == EngineFault::twins_grow_together) return false;
     return text.speculator.draws_for_good() && std::any_of(texts_.begin(), texts_.end(), is_twin);
   }
   void plan_jointly(const StepPrices::Step& step) {

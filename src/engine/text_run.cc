@@ -62,7 +62,8 @@ void TextRun::begin_draft(const DraftPrompt& prompt) {
 }
 
 void TextRun::find_shared() {
-  const std::int32_t before = state.target_kv();
+  const std::int32_t before =
+      engine.fault == EngineFault::hit_counted_twice ? 0 : state.target_kv();
   state.find_shared();
   if (account.preemptions == 0) result_.statistics.cached_tokens += state.target_kv() - before;
 }
@@ -78,6 +79,7 @@ void TextRun::take_pass(const DraftPrompt& prompt, double seconds, double pass_r
 }
 
 void TextRun::release_kv() {
+  if (engine.fault == EngineFault::preempted_noise_is_reused) state.steps = 0;
   state.release();
   draft_ready_ = false;
   speculator.forget_draft();

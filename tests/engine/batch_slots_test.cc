@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/access.h"
 #include "engine/batch_requests.h"
 #include "engine/sequence_impl.h"
 #include "reference/sanitized.h"
@@ -267,12 +268,12 @@ class StepWatch {
       look(view.state.target_slots, target_);
       look(view.state.draft_slots, draft_);
       const StepKey& key = view.key;
-      EXPECT_TRUE(keys_.insert({key.seed, key.sequence, key.step}).second) << "noise is used again";
+      if (!keys_.insert({key.seed, key.sequence, key.step}).second) ++noise_used_again;
       ++views;
     };
   }
   void begin_operation() { keys_.clear(); }
-  std::int64_t views = 0;
+  std::int64_t views = 0, noise_used_again = 0;
 
  private:
   static void look(const KvSlots& slots, std::set<KvSlot>& seen) {
@@ -285,14 +286,18 @@ class StepWatch {
   std::set<std::array<std::uint64_t, 3>> keys_;
 };
 
-TEST(BatchSlots, AreOwnedOnceOrFree) {
-  const TinyPair pair(smallest());
+EngineOptions little_memory(const TinyPair& pair) {
   EngineOptions load = pair.options();
   load.kv_tokens = 128;
   load.max_sequences = 5;
   load.max_tree_size = 24;
   load.max_batch_rows = 40;
-  Engine engine = Engine::load(load);
+  return load;
+}
+
+TEST(BatchSlots, AreOwnedOnceOrFree) {
+  const TinyPair pair(smallest());
+  Engine engine = Engine::load(little_memory(pair));
   StepWatch watch(engine);
   RandomOperations random(engine, 3);
   const long count = operations();
@@ -300,6 +305,7 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
     watch.begin_operation();
     random.next();
     random.expect_right();
+    ASSERT_EQ(watch.noise_used_again, 0);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation;
   }
   random.drop_all();
@@ -316,6 +322,21 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
   EXPECT_GT(random.preempted, 0);
   EXPECT_GT(random.cached, count);
   EXPECT_GT(engine.cache().evicted_tokens, count);
+}
+
+// What the test above must notice.
+TEST(BatchSlots, NoiseThatAPreemptedTextUsesAgainIsNoticed) {
+  const TinyPair pair(smallest());
+  Engine engine = Engine::load(little_memory(pair));
+  EngineAccess(engine).plant(EngineFault::preempted_noise_is_reused);
+  StepWatch watch(engine);
+  RandomOperations random(engine, 3);
+  for (long operation = 0; operation < 1000 && watch.noise_used_again == 0; ++operation) {
+    watch.begin_operation();
+    random.next();
+  }
+  EXPECT_GT(random.preempted, 0);
+  EXPECT_GT(watch.noise_used_again, 0);
 }
 
 }  // namespace

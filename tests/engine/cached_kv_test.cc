@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/access.h"
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
 #include "engine/sequence_impl.h"
@@ -125,6 +126,31 @@ TEST_F(CachedKv, SamplesOfAPromptComputeItOnce) {
     }
   }
   expect_nothing_leaked(plenty);
+}
+
+// Tokens of prompts are cached or computed. Who waits for another's tokens finds them later than
+// what was there before.
+TEST_F(CachedKv, AHitIsCountedOnce) {
+  for (const EngineFault fault : {EngineFault::none, EngineFault::hit_counted_twice}) {
+    Engine plenty = load(4096);
+    EngineAccess(plenty).plant(fault);
+    std::vector<TokenId> asked = random_tokens(150, 96, 4);
+    plenty.generate(std::span(asked).first(60), greedy(1));
+    std::vector<Request> requests(6, request_of(asked, coupled(4)));
+    std::vector<std::int32_t> computed(requests.size());
+    inside(plenty).observer = [&](const StepView& view) {
+      computed[view.key.sequence] += view.late_rows;
+    };
+    for (std::size_t i = 0; i < requests.size(); ++i) requests[i].options.stream = i;
+    const std::vector<Outcome> outcomes = plenty.generate(requests);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      // The last token is the root, which every step computes.
+      if (only(outcomes[i]).statistics.cached_tokens + computed[i] != 149) ++wrong;
+    }
+    EXPECT_EQ(computed[0], 89);
+    EXPECT_EQ(wrong, fault == EngineFault::none ? 0u : 5u);
+  }
 }
 
 // The text that needs the memory, and the sequence that gave it, are those of an engine with
