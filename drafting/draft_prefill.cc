@@ -130,7 +130,7 @@ void DraftPrefill::list(std::int32_t index) {
 void DraftPrefill::keep(Part& part) {
   SequenceState& state = *part.prompt->state;
   if (part.gap != nullptr) {
-    state.base.fill_draft(part.slots,
+    state.base.fill_draft(part.slots, part.before,
                           std::min(state.base.length() - part.before, part.slots.size()));
     if (part.slots.size() == 0) return;
     // Without memory for the tree's part.

@@ -120,8 +120,8 @@ struct SequenceState {
     yield_draft();
     if (draft_from >= 0) {
       // The tree has the draft's KV without gaps.
-      if (draft_from == base.draft_length()) {
-        base.fill_draft(draft_slots, std::min(draft_slots.size(), from - draft_from));
+      if (draft_from <= base.draft_length()) {
+        base.fill_draft(draft_slots, draft_from, std::min(draft_slots.size(), from - draft_from));
       } else {
         draft_slots.cut(0);
       }

@@ -140,22 +140,29 @@ const KvNode* KvTip::draft_gap() const noexcept {
   return gap;
 }
 
-void KvTip::fill_draft(KvSlots& slots, std::int32_t count) noexcept {
-  std::int32_t left = count;
-  while (left > 0 && draft_gap() != nullptr) {
+void KvTip::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) noexcept {
+  const std::int32_t end = from + count;
+  while (from < end && draft_gap() != nullptr) {
     const KvForest::Lock lock(forest_->mutex_);
     KvNode* gap = nullptr;
     for (KvNode* node = node_; node != nullptr; node = node->parent) {
       if (!node->draft_is_whole()) gap = node;
     }
-    const std::int32_t taken = std::min(left, gap->size() - gap->draft.size());
+    // Another text may have brought some of them since they were asked for.
+    const std::int32_t known = gap->begin + gap->draft.size();
+    if (from < known) {
+      slots.drop_front(std::min(end, known) - from);
+      from = std::min(end, known);
+      continue;
+    }
+    const std::int32_t taken = std::min(end, gap->end()) - from;
     if (!with_memory([&] { gap->draft.make_room(taken); })) break;
     gap->draft.keep(slots, 0, taken);
     slots.drop_front(taken);
     forest_->counts_.shared.draft += taken;
-    left -= taken;
+    from += taken;
   }
-  slots.drop_front(left);
+  slots.drop_front(end - from);
 }
 
 // --- who uses what ----------------------------------------------------------------------------
@@ -363,8 +370,13 @@ KvNode* KvForest::split(KvNode& node, std::int32_t at) noexcept {
   result->begin = node.begin;
   result->users = node.users;
   result->used = node.used;
-  result->target.keep(node.target, 0, at);
-  node.target.drop_front(at);
+  if (fault_ == ForestFault::stale_slots) {
+    result->target.keep(node.target, node.size() - at, node.size());
+    node.target.cut(node.size() - at);
+  } else {
+    result->target.keep(node.target, 0, at);
+    node.target.drop_front(at);
+  }
   if (fault_ == ForestFault::split_shares_slot) {
     result->target.cut(at - 1);
     result->target.share(node.target, 0);

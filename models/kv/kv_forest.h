@@ -55,9 +55,9 @@ class KvTip {
 
   /// The first node on the path that the draft lacks tokens of; null: none. For comparison.
   const KvNode* draft_gap() const noexcept;
-  /// Gives the path the draft's KV of the tokens from draft_length() on, the first of `slots`. What
-  /// the tree has no memory for is given back.
-  void fill_draft(KvSlots& slots, std::int32_t count) noexcept;
+  /// Gives the path the draft's KV of the tokens [from, from + count), the first of `slots`; it has
+  /// that of those before. What the tree has by now, or has no memory for, is given back.
+  void fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) noexcept;
 
  private:
   friend class KvForest;
@@ -79,6 +79,7 @@ enum class ForestFault {
   fork_without_user,      ///< a fork does not count
   evicts_pinned,          ///< leaves with a tip are taken, too
   stale_split,            ///< the lower part of a split keeps the upper one's first tokens
+  stale_slots,            ///< and its slots of the target
   draft_outlives_target,  ///< an evicted token's draft KV stays
 };
 

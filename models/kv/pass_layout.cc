@@ -24,7 +24,8 @@ std::int32_t PassLayout::count(const KvTip& base) const {
   const KvForest::Lock lock(base.forest_->mutex_);
   std::int32_t tokens = 0;
   for (const KvNode* node = base.node_; node != nullptr; node = node->parent) {
-    if (serial_ != 0 && node->pass == serial_ && is_listed_once(node->size())) break;
+    const bool once = is_listed_once(node->size()) || counts_runs_once;
+    if (serial_ != 0 && node->pass == serial_ && once) break;
     tokens += static_cast<std::int32_t>(slots_of(*node).size());
   }
   return tokens;

@@ -50,6 +50,7 @@ class PassLayout {
 
   // Planted faults.
   bool interval_too_long = false;  ///< what texts share is seen by the row after them, too
+  bool counts_runs_once = false;   ///< count() takes short runs for listed once, too
 
  private:
   struct Text {

@@ -22,6 +22,7 @@ class Planner {
         slots_(engine.target_runner->free_slots()) {
     kv_.begin(PassLayout::Of::target);
     kv_.by_text = engine.target_runner->reads_by_text();
+    kv_.counts_runs_once = engine.fault == EngineFault::short_runs_counted_once;
   }
 
   void choose() {

@@ -139,6 +139,43 @@ TEST(BatchShares, ALongPromptHoldsNobodyUp) {
   EXPECT_GE(before_the_long, passes) << "a token a pass";
 }
 
+// The memory is full, and few tokens that all texts share are read for each of them: more tokens
+// than a pass may see. They go on in several passes.
+TEST(BatchShares, APassSeesNoMoreThanItMay) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 640;
+  load.max_tree_size = 16;
+  load.max_batch_rows = 64;
+  std::vector<Request> requests = like_texts(24, Dyspec{4}, 20);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
+    requests[i].tokens = random_tokens(60, 96, 2);
+    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
+  }
+  for (const EngineFault fault : {EngineFault::none, EngineFault::short_runs_counted_once}) {
+    Engine engine = Engine::load(load);
+    ASSERT_LT(inside(engine).target.model->options().max_kv_tokens, 24 * 60);
+    engine.generate(requests[0].tokens, requests[0].options);
+    EngineAccess(engine).plant(fault);
+    std::size_t failed = 0;
+    const std::vector<Outcome> outcomes = engine.generate(requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      failed += error_of(outcomes[i]).empty() ? 0 : 1;
+      if (fault == EngineFault::none) {
+        EXPECT_EQ(only(outcomes[i]).tokens.size(), 20u);
+      }
+    }
+    if (fault == EngineFault::none) {
+      EXPECT_EQ(failed, 0u);
+    } else {
+      // A pass that sees too much is refused, and its texts take the step one by one.
+      EXPECT_LT(only(outcomes[5]).statistics.batch_mean, 1.5);
+    }
+    expect_nothing_leaked(engine);
+  }
+}
+
 // A text at its callback holds KV that others need: it is they who go on.
 TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   const TinyPair pair(endless());

@@ -255,7 +255,7 @@ class RandomForest {
       oracle_.entries.at(text.text.substr(0, static_cast<std::size_t>(known + i + 1))).draft =
           fresh.all()[static_cast<std::size_t>(i)];
     }
-    text.tip.fill_draft(fresh, count);
+    text.tip.fill_draft(fresh, known, count);
   }
 
   void evict() {
@@ -316,7 +316,7 @@ TEST(KvForestDeathTest, FaultsAreNoticed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const ForestFault fault :
        {ForestFault::split_shares_slot, ForestFault::fork_without_user, ForestFault::evicts_pinned,
-        ForestFault::stale_split, ForestFault::draft_outlives_target}) {
+        ForestFault::stale_split, ForestFault::stale_slots, ForestFault::draft_outlives_target}) {
     EXPECT_EXIT(
         {
           auto forest = std::make_unique<RandomForest>(5);
@@ -399,6 +399,26 @@ TEST_F(KvForestTest, NodesAreNoMoreThanTexts) {
     text += "ab";
     EXPECT_LE(forest_.counts().nodes, 2);
   }
+  forest_.validate();
+}
+
+// Two texts of a pass compute the same tokens for the draft if another thread splits their node
+// meanwhile. Each token has the KV that was computed of it.
+TEST_F(KvForestTest, WhatTheDraftHasByNowIsGivenBack) {
+  KvTip upper = write("abcd"), lower = write("abcdefgh");
+  KvSlots of_upper(&draft_), of_lower(&draft_);
+  ASSERT_TRUE(of_upper.take(4));
+  ASSERT_TRUE(of_lower.take(8));
+  const std::vector<KvSlot> first(of_upper.all().begin(), of_upper.all().end()),
+      second(of_lower.all().begin(), of_lower.all().end());
+  upper.fill_draft(of_upper, 0, 4);
+  lower.fill_draft(of_lower, 0, 8);
+  std::vector<KvSlot> found;
+  lower.list_slots(false, found);
+  std::vector<KvSlot> expected = first;
+  expected.insert(expected.end(), second.begin() + 4, second.end());
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(draft_.free_slots(), slots - 8);
   forest_.validate();
 }
 

@@ -53,17 +53,17 @@ class PassLayoutTest : public ::testing::Test {
     for (const std::int32_t text : layout_.order()) layout_.list_before(text, all);
     return all;
   }
-  // Every row sees its text's slots, each at its position, and nothing else.
-  void expect_right(std::span<const KvSegment> segments) {
+  // Whether every row sees its text's slots, each at its position, and nothing else.
+  bool are_right(std::span<const KvSegment> segments) {
     std::int32_t rows = 0;
     for (const Text& text : texts_) rows += text.rows;
     std::vector<std::map<KvSlot, std::int32_t>> seen(static_cast<std::size_t>(rows));
     for (const KvSegment& segment : segments) {
-      EXPECT_TRUE(segment.former);
+      if (!segment.former || segment.q_end > rows) return false;
       for (std::int32_t row = segment.q_begin; row < segment.q_end; ++row) {
         std::int32_t position = segment.first_position;
         for (const KvSlot slot : segment.slots) {
-          ASSERT_TRUE(seen.at(static_cast<std::size_t>(row)).emplace(slot, position++).second);
+          if (!seen[static_cast<std::size_t>(row)].emplace(slot, position++).second) return false;
         }
       }
     }
@@ -77,8 +77,33 @@ class PassLayoutTest : public ::testing::Test {
         wanted.emplace(slot, static_cast<std::int32_t>(wanted.size()));
       const std::int32_t first = layout_.first_row(static_cast<std::int32_t>(t));
       for (std::int32_t row = first; row < first + text.rows; ++row) {
-        ASSERT_EQ(seen.at(static_cast<std::size_t>(row)), wanted) << "text " << t;
+        if (seen[static_cast<std::size_t>(row)] != wanted) return false;
       }
+    }
+    return true;
+  }
+  // Of former passes, by count(), as plans add them up.
+  std::int64_t counted() {
+    layout_.begin(PassLayout::Of::target);
+    std::int64_t tokens = 0;
+    for (const Text& text : texts_) {
+      tokens += layout_.count(text.tip) + text.own.size();
+      layout_.note(text.tip);
+    }
+    return tokens;
+  }
+  // Some texts of few tokens with long and short runs in common.
+  void write_any(std::mt19937& random) {
+    const auto below = [&](std::size_t end) { return random() % end; };
+    texts_.clear();
+    if (below(4) == 0) forest_.evict({16000, 0});
+    const std::size_t count = 1 + below(8);
+    for (std::size_t t = 0; t < count; ++t) {
+      std::vector<TokenId> tokens;
+      while (below(4) != 0) {
+        tokens = joined(tokens, run(static_cast<TokenId>(below(2)), 10 + 10 * below(10)));
+      }
+      write(tokens, static_cast<std::int32_t>(below(5)), 1 + static_cast<std::int32_t>(below(4)));
     }
   }
 
@@ -99,7 +124,7 @@ TEST_F(PassLayoutTest, ATextAloneHasOneSegment) {
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].slots.size(), 135u);
   EXPECT_EQ(all[0].q_end, 3);
-  expect_right(all);
+  EXPECT_TRUE(are_right(all));
 }
 
 TEST_F(PassLayoutTest, WhoSharesStandsSideBySide) {
@@ -121,7 +146,7 @@ TEST_F(PassLayoutTest, WhoSharesStandsSideBySide) {
   EXPECT_EQ(all[2].q_begin, 2);
   EXPECT_EQ(all[2].q_end, 4);
   EXPECT_EQ(all[2].first_position, 100);
-  expect_right(all);
+  EXPECT_TRUE(are_right(all));
 }
 
 // One interval over all texts would cost more than it saves.
@@ -131,7 +156,7 @@ TEST_F(PassLayoutTest, AFewTokensAreListedForEach) {
   const auto all = segments();
   EXPECT_EQ(all.size(), 3u);
   EXPECT_EQ(layout_.tokens(), layout_.tokens_by_text());
-  expect_right(all);
+  EXPECT_TRUE(are_right(all));
 }
 
 // RadixAttention's way, for comparison.
@@ -143,46 +168,54 @@ TEST_F(PassLayoutTest, TextByTextNothingIsListedOnce) {
   EXPECT_EQ(all.size(), 3u);
   EXPECT_EQ(layout_.tokens(), 3 * 372);
   EXPECT_EQ(layout_.tokens_by_text(), layout_.tokens());
-  expect_right(all);
+  EXPECT_TRUE(are_right(all));
 }
 
 TEST_F(PassLayoutTest, RandomForests) {
   std::mt19937 random(3);
-  const auto below = [&](std::size_t end) { return random() % end; };
   for (int round = 0; round < 300; ++round) {
-    texts_.clear();
-    if (below(4) == 0) forest_.evict({16000, 0});
-    const std::size_t count = 1 + below(8);
-    for (std::size_t t = 0; t < count; ++t) {
-      std::vector<TokenId> tokens;
-      while (below(4) != 0) {
-        tokens = joined(tokens, run(static_cast<TokenId>(below(2)), 10 + 10 * below(10)));
-      }
-      write(tokens, static_cast<std::int32_t>(below(5)), 1 + static_cast<std::int32_t>(below(4)));
-    }
-    expect_right(segments());
-    if (HasFailure()) break;
+    write_any(random);
+    ASSERT_TRUE(are_right(segments())) << "round " << round;
     // Counted as it was laid out, or more.
-    layout_.begin(PassLayout::Of::target);
-    std::int64_t counted = 0;
-    for (const Text& text : texts_) {
-      counted += layout_.count(text.tip) + text.own.size();
-      layout_.note(text.tip);
-    }
+    const std::int64_t planned = counted();
     segments();
-    ASSERT_GE(counted, layout_.tokens());
+    ASSERT_GE(planned, layout_.tokens());
     ASSERT_LE(layout_.tokens(), layout_.tokens_by_text());
   }
 }
 
-// What the row behind them would see, too.
-TEST_F(PassLayoutTest, AnIntervalOneRowTooLongIsNoticed) {
-  write(run(1, 100), 1, 2);
-  write(run(1, 100), 1, 2);
-  write(run(2, 100), 1, 2);
-  layout_.interval_too_long = true;
-  const auto all = segments();
-  EXPECT_EQ(all[0].q_end, 5);
+// What the test above must notice.
+TEST_F(PassLayoutTest, FaultsAreNoticed) {
+  std::mt19937 random(4);
+  int too_long = 0, too_few = 0;
+  for (int round = 0; round < 100; ++round) {
+    write_any(random);
+    layout_.interval_too_long = true;
+    too_long += are_right(segments()) ? 0 : 1;
+    layout_.interval_too_long = false;
+    layout_.counts_runs_once = true;
+    const std::int64_t planned = counted();
+    layout_.counts_runs_once = false;
+    segments();
+    too_few += planned < layout_.tokens() ? 1 : 0;
+  }
+  EXPECT_GT(too_long, 10) << "an interval one row too long";
+  EXPECT_GT(too_few, 10) << "short runs that are read for each text";
+}
+
+// A run of 64 tokens is read once, one of 63 for each text.
+TEST_F(PassLayoutTest, RunsAreCountedAsTheyAreRead) {
+  for (const std::int32_t shared : {63, 64}) {
+    texts_.clear();
+    forest_.evict({16000, 0});
+    for (TokenId t = 0; t < 5; ++t) {
+      write(joined(run(9, static_cast<std::size_t>(shared)), run(t, 70)), 2, 1);
+    }
+    const std::int64_t planned = counted();
+    segments();
+    EXPECT_EQ(planned, 5 * 72 + (shared == 64 ? 1 : 5) * shared);
+    EXPECT_EQ(layout_.tokens(), planned);
+  }
 }
 
 }  // namespace
