@@ -97,5 +97,87 @@ TEST(BatchOutOfMemory, LosesNothing) {
   EXPECT_GT(whole, 0);
 }
 
+// A fork, a text that begins with a prefix, and two that begin alike, in memory for a part of them:
+// what the tree of KV does without memory, less is shared by.
+TEST(BatchOutOfMemory, LosesNothingOfWhatIsShared) {
+  TinyModel shape;
+  shape.eos_tokens = {};
+  const TinyPair pair(shape, 0.2);
+  EngineOptions loaded = pair.options();
+  loaded.max_tree_size = 16;
+  loaded.kv_tokens = 120;
+  loaded.max_sequences = 4;
+  EngineOptions plenty = loaded;
+  plenty.kv_tokens = 1024;
+  plenty.prefix_cache = false;
+  Engine other = Engine::load(plenty);
+  const std::vector<TokenId> all = random_tokens(40, 96, 1), more = random_tokens(4, 96, 2);
+  std::vector<Request> requests = four(Acceptance::coupled);
+  requests[1].options.sampling.temperature = 0.0;  // taken back, it would have other noise
+  std::vector<Generation> alone;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].options.max_new_tokens = 40;
+    requests[i].tokens.resize(3 + i);
+    const std::vector<TokenId> own = requests[i].tokens;
+    requests[i].tokens = all;
+    if (i % 2 == 0) requests[i].tokens.insert(requests[i].tokens.end(), more.begin(), more.end());
+    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
+    alone.push_back(other.generate(requests[i].tokens, requests[i].options));
+  }
+  int calls_failed = 0, texts_failed = 0, whole = 0, preempted = 0;
+  std::optional<Engine> engine;
+  for (long last = 0; last < 1600; last += last < 400 ? 1 : 5) {
+    if (last % 4 == 0) engine.emplace(Engine::load(loaded));
+    SCOPED_TRACE(::testing::Message() << "allocation " << last);
+    {
+      std::vector<TokenId> pinned = all;
+      pinned.insert(pinned.end(), more.begin(), more.end());
+      Sequence trunk = engine->new_sequence();
+      GenerateOptions one = requests[0].options;
+      one.max_new_tokens = 1;
+      trunk.generate(all, one);
+      std::vector<Request> mine = requests;
+      std::vector<Outcome> outcomes;
+      allocations_left = last;
+      try {
+        Sequence fork = trunk.fork();
+        fork.rewind(static_cast<std::int32_t>(all.size()));
+        const Prefix prefix = engine->prefix(pinned);
+        Sequence begun = prefix.begin();
+        mine[0].sequence = &begun;
+        mine[0].tokens.erase(mine[0].tokens.begin(), mine[0].tokens.begin() + std::ssize(pinned));
+        mine[1].tokens.erase(mine[1].tokens.begin(), mine[1].tokens.begin() + std::ssize(all));
+        mine[1].sequence = &fork;
+        outcomes = engine->generate(mine);
+        allocations_left = -1;
+      } catch (const std::exception&) {
+        allocations_left = -1;
+        ++calls_failed;
+      }
+      std::size_t failed = 0;
+      for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        if (outcomes[i].error) {
+          ++failed;
+          continue;
+        }
+        SCOPED_TRACE(::testing::Message() << "text " << i);
+        preempted += only(outcomes[i]).statistics.preemptions;
+        expect_same_up_to_near_ties(requests[i], engine->vocab_size(), alone[i], only(outcomes[i]));
+      }
+      EXPECT_LE(failed, 1u) << "one allocation failed";
+      texts_failed += static_cast<int>(failed);
+      if (!outcomes.empty() && failed == 0) ++whole;
+    }
+    expect_nothing_leaked(*engine);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+  }
+  std::cout << calls_failed << " calls failed, " << texts_failed << " texts, " << whole
+            << " calls brought all, " << preempted << " preempted\n";
+  EXPECT_GT(calls_failed, 20);
+  EXPECT_GT(texts_failed, 50);
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(preempted, 0);
+}
+
 }  // namespace
 }  // namespace coppice::testing

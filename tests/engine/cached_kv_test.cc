@@ -153,6 +153,50 @@ TEST_F(CachedKv, AHitIsCountedOnce) {
   }
 }
 
+// A policy in whose rounds others drop what is cached.
+class DropsTheCache final : public CustomPolicy {
+ public:
+  explicit DropsTheCache(Engine& engine) : engine_(engine) {}
+  std::vector<std::int32_t> grow(GrowingTree& tree,
+                                 std::span<const std::int32_t> evaluated) override {
+    engine_.drop_cache();
+    return policy_.grow(tree, evaluated);
+  }
+
+ private:
+  Engine& engine_;
+  TwoOfEach policy_;
+};
+
+// What a step reads stays, whoever wants memory while it is under way.
+TEST_F(CachedKv, IsNotTakenFromAPassUnderWay) {
+  Engine plenty = load(1024);
+  std::vector<Request> requests(4, request_of(random_tokens(70, 96, 6), coupled(20)));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].options.stream = i;
+    requests[i].options.speculation =
+        Custom{[&] { return std::make_unique<DropsTheCache>(plenty); }, "drops", 6};
+  }
+  Engine without = load(1024, 64, false);
+  std::vector<Request> plain = requests;
+  for (Request& request : plain) request.options.speculation = Plain{};
+  const std::vector<Generation> alone = one_by_one(without, plain);
+  for (const ForestFault fault : {ForestFault::none, ForestFault::evicts_pinned}) {
+    inside(plenty).forest->plant(fault);
+    const std::vector<Outcome> together = plenty.generate(requests);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (error_of(together[i]).empty() && only(together[i]).tokens == alone[i].tokens) continue;
+      ++wrong;
+    }
+    if (fault == ForestFault::evicts_pinned) {
+      EXPECT_GT(wrong, 0u) << "eviction during a pass";
+    } else if (!on_cuda()) {
+      EXPECT_EQ(wrong, 0u);
+    }
+  }
+}
+
 // The text that needs the memory, and the sequence that gave it, are those of an engine with
 // plenty.
 TEST_F(CachedKv, ThatIsTakenChangesNoText) {
