@@ -172,6 +172,10 @@ struct PassLimits {
   bool soft_caps = false;  ///< some of the rules have one
 };
 
+/// How attention's work is divided. Devices run `flatten` in a way of their own; the others are
+/// there to be compared with it, and AttentionPlan (kernels/attention_plan.h) says what they are.
+enum class AttentionDivision { flatten, node, node_chunk, subtree };
+
 /// Rows of one pass, of one text or of several, in host memory. They need not outlive Pass::begin.
 struct PassInputs {
   std::span<const TokenId> tokens;          ///< [rows] embedded
@@ -181,6 +185,8 @@ struct PassInputs {
   /// the pass. Intervals then begin in ascending order.
   std::span<const KvSegment> segments;
   std::span<const std::int32_t> logit_rows;  ///< ascending
+  /// Results differ by rounding alone. begin() throws Error(usage) for one that the device lacks.
+  AttentionDivision division = AttentionDivision::flatten;
 };
 
 /// Rows that a pass's operations run over: those asked for, or more where the device runs only

@@ -134,7 +134,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     queue(text);
   }
   if (fault_ != PassFault::none) plant_neighbours();
-  const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_};
+  const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
   PassTail* const tail = prepare ? prepare(*this) : nullptr;
   for (std::size_t t = 0; t < count_; ++t) {
     texts_[t].penalised_ = tail != nullptr && texts_[t].params_.repetition_penalty != 1.0;

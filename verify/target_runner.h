@@ -136,6 +136,8 @@ class TargetRunner {
   /// Whether later passes read what texts share once for each of them.
   void read_by_text(bool by_text) { layout_.by_text = by_text; }
   bool reads_by_text() const { return layout_.by_text; }
+  /// How later passes divide their attention.
+  void divide(AttentionDivision division) { division_ = division; }
 
   /// Makes every later pass wrong, for tests that must fail.
   void plant(PassFault fault) { fault_ = fault; }
@@ -171,6 +173,7 @@ class TargetRunner {
   std::vector<float> probs_;
   std::vector<float> downloaded_;  ///< a row of logits, where the host does not see them
   PassLayout layout_;
+  AttentionDivision division_ = AttentionDivision::flatten;
   std::vector<KvSegment> segments_;
   std::vector<KvSlot> write_slots_;
   std::vector<std::int32_t> positions_, logit_rows_;

@@ -22,7 +22,7 @@
 
 #include <memory>
 
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
 namespace coppice::cpu {

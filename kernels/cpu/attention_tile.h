@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/attention_plan.h"
 #include "kernels/device.h"
 
 namespace coppice::cpu {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/attention_plan.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/gather.h"
 #include "kernels/cpu/glu.h"
@@ -39,7 +39,11 @@ class CpuPass final : public Pass {
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
     for (std::size_t i = 0; i < windows_.size(); ++i) {
       trim_to_window(inputs.segments, inputs.positions, windows_[i], trimmed_);
-      plans_[i].assign(trimmed_, rows, kv_heads_, workers_);
+      if (inputs.division == AttentionDivision::flatten) {
+        plans_[i].assign(trimmed_, rows, kv_heads_, workers_);
+      } else {
+        plans_[i].assign(trimmed_, rows, inputs.division);
+      }
     }
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }

@@ -225,8 +225,8 @@ po::options_description workload_options() {
   po::options_description d("Workload");
   const std::string plans = cat(
       any_of(workload::all_plans),
-      ": whose groups of KV are counted. With radix the engine reads so, too: what branches share "
-      "once for each. Else it reads what they share together, in its own plan, of flatten's kind");
+      ": whose groups of KV are counted, and by which the engine divides its attention; flatten is "
+      "its own plan, and radix the same with what branches share read once for each");
   d.add_options()(
       "trees", po::value<std::int32_t>()->default_value(10, "10, speculation 1")->value_name("N"),
       "the first N complete templates, or records")(
@@ -299,6 +299,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     Engine engine = Engine::load(engine_request);
     loading.clear();
     EngineAccess(engine).read_by_text(by_text);
+    if (figures.plan) EngineAccess(engine).divide(division_of(*figures.plan));
     describe(engine, figures);
     replay_all(engine, job, options, values.count("warm-up") != 0, figures);
   }

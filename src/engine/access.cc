@@ -51,6 +51,11 @@ void EngineAccess::read_by_text(bool by_text) {
   impl_.target_runner->read_by_text(by_text);
 }
 
+void EngineAccess::divide(AttentionDivision division) {
+  const std::lock_guard lock(impl_.mutex);
+  impl_.target_runner->divide(division);
+}
+
 std::unique_ptr<TreeJudge> EngineAccess::make_judge() { return impl_.make_judge(); }
 
 StepObserver EngineAccess::observe(StepObserver observer) {

@@ -65,6 +65,8 @@ class EngineAccess {
   Turn turn();
   /// Has later passes of the target read what texts share once for each of them, for comparison.
   void read_by_text(bool by_text);
+  /// Has later passes of the target divide their attention so, for comparison.
+  void divide(AttentionDivision division);
   /// Judges as steps do, during a turn().
   std::unique_ptr<TreeJudge> make_judge();
 

@@ -25,6 +25,21 @@ const char* name_of(Plan plan) {
   return "";
 }
 
+AttentionDivision division_of(Plan plan) {
+  switch (plan) {
+    case Plan::node:
+      return AttentionDivision::node;
+    case Plan::node_chunk:
+      return AttentionDivision::node_chunk;
+    case Plan::subtree:
+      return AttentionDivision::subtree;
+    case Plan::flatten:
+    case Plan::radix:
+      break;
+  }
+  return AttentionDivision::flatten;
+}
+
 PlanReads& PlanReads::operator+=(const PlanReads& other) {
   kv_tokens += other.kv_tokens;
   groups += other.groups;

@@ -1,10 +1,10 @@
-// How much KV the papers' attention plans read over a tree in motion, and how evenly: counted, not
-// run.
+// How much KV the papers' attention plans read over a tree in motion, and how evenly.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "kernels/attention_plan.h"
 #include "workload/motion.h"
 
 namespace coppice::workload {
@@ -14,9 +14,12 @@ enum class Plan { flatten, node, node_chunk, subtree, radix };
 inline constexpr std::array all_plans = {Plan::flatten, Plan::node, Plan::node_chunk, Plan::subtree,
                                          Plan::radix};
 const char* name_of(Plan plan);
+/// What an engine that runs the plan divides its attention by. With `radix` its texts share
+/// nothing.
+AttentionDivision division_of(Plan plan);
 
 /// Tokens of the longest group of plans that cut.
-inline constexpr std::int64_t group_tokens = 512;
+inline constexpr std::int64_t group_tokens = longest_group;
 
 /// Sums over iterations. A group is the KV of one work item with the queries that see it.
 struct PlanReads {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <span>
@@ -185,6 +187,16 @@ struct AttentionProblem {
     return all;
   }
 
+  /// Prefix before tail, by a list.
+  ItemList list(AttentionDivision division) const {
+    std::vector<VisibleKv> all;
+    for (const KvSlot slot : prefix) all.push_back({slot, 0, c.rows});
+    all.insert(all.end(), tail.begin(), tail.end());
+    ItemList result;
+    result.assign(segments_of(all), c.rows, c.group, division);
+    return result;
+  }
+
   struct Plan {
     AttentionLaunch launch;
     cuda::PassScalars scalars;
@@ -255,8 +267,10 @@ class DeviceAttention {
         q_(problem.q),
         keys_(problem.keys),
         values_(problem.values),
-        partial_lse_(static_cast<std::size_t>(partials_.lse)),
-        partial_out_(static_cast<std::size_t>(partials_.out) * problem.dim()),
+        partial_lse_(
+            std::make_unique<GuardedArray<float>>(static_cast<std::size_t>(partials_.lse))),
+        partial_out_(std::make_unique<GuardedArray<float>>(static_cast<std::size_t>(partials_.out) *
+                                                           problem.dim())),
         tickets_(std::vector<std::uint32_t>(cuda::attention_tickets(blocks), 0)),
         out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
              problem.dim()) {
@@ -269,13 +283,32 @@ class DeviceAttention {
     ranges_.upload(plan.ranges);
     row_tiles_.upload(plan.row_tiles);
   }
+  /// Runs by a list from now on.
+  void set_list(const ItemList& list) {
+    launch_ = {AttentionKernel::listed, {list.tile_rows(), 0}};
+    std::vector<std::byte> bytes(list.bytes());
+    list.write(bytes.data());
+    list_ = std::make_unique<GuardedArray<std::byte>>(bytes);
+    const auto partials = static_cast<std::size_t>(list.partials() * problem_.shape.heads);
+    partial_lse_ = std::make_unique<GuardedArray<float>>(partials);
+    partial_out_ = std::make_unique<GuardedArray<float>>(partials * problem_.dim());
+  }
+  /// A fault: the list's last item is its first one again.
+  void spoil_list() {
+    std::vector<std::byte> bytes = list_->download();
+    std::byte* const first = bytes.data() + sizeof(ItemListHead);
+    const auto items =
+        static_cast<std::size_t>(reinterpret_cast<ItemListHead*>(bytes.data())->items);
+    std::memcpy(first + (items - 1) * sizeof(ListedItem), first, sizeof(ListedItem));
+    list_->upload(bytes);
+  }
   void set_rule(const AttentionRule& rule) { rule_ = rule; }
   void set_positions(const std::vector<std::int32_t>& positions) { positions_.upload(positions); }
   void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
 
   void poison_results() {
-    partial_lse_.poison();
-    partial_out_.poison();
+    partial_lse_->poison();
+    partial_out_->poison();
     out_.poison();
   }
   /// `grid`: blocks of the launch.
@@ -287,16 +320,17 @@ class DeviceAttention {
     view.positions = positions_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
-    cuda::tree_attention(launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride,
-                         problem_.shape, rule_, problem_.layout, keys_.data(), values_.data(),
-                         problem_.layer, out_.data(),
-                         {partial_out_.data(), partial_lse_.data(), tickets_.data()}, grid, stream);
+    view.list = list_ == nullptr ? nullptr : reinterpret_cast<const ItemListHead*>(list_->data());
+    cuda::tree_attention(
+        launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride, problem_.shape, rule_,
+        problem_.layout, keys_.data(), values_.data(), problem_.layer, out_.data(),
+        {partial_out_->data(), partial_lse_->data(), tickets_.data()}, grid, stream);
   }
   /// Waits; empty where memory beside the results was written, or counters are not back at 0.
   AttentionOutputs result() const {
     const AttentionOutputs out{out_.download(), launch_};
-    const bool intact = out_.guards_intact() && partial_lse_.guards_intact() &&
-                        partial_out_.guards_intact() && tickets_.guards_intact();
+    const bool intact = out_.guards_intact() && partial_lse_->guards_intact() &&
+                        partial_out_->guards_intact() && tickets_.guards_intact();
     const std::vector<std::uint32_t> tickets = tickets_.download();
     const bool reset = std::all_of(tickets.begin(), tickets.end(), [](auto n) { return n == 0; });
     return intact && reset ? out : AttentionOutputs{};
@@ -346,9 +380,10 @@ class DeviceAttention {
   GuardedArray<VisibleKv> tail_;
   GuardedArray<float> q_;
   GuardedArray<std::uint16_t> keys_, values_;
-  GuardedArray<float> partial_lse_, partial_out_;
+  std::unique_ptr<GuardedArray<float>> partial_lse_, partial_out_;
   GuardedArray<std::uint32_t> tickets_;
   GuardedArray<std::uint16_t> out_;
+  std::unique_ptr<GuardedArray<std::byte>> list_;
 };
 
 /// Error of one (query, head) as a multiple of what the arithmetic allows: correct is at most 1.

@@ -1,8 +1,9 @@
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/attention_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -175,6 +176,51 @@ TEST(AttentionPlan, RandomIntervals) {
     plan.assign(segments_of(kv), queries, chunk_tokens);
     expect_covers(plan, kv, chunk_tokens);
   }
+}
+
+constexpr AttentionDivision other_divisions[] = {
+    AttentionDivision::node, AttentionDivision::node_chunk, AttentionDivision::subtree};
+
+TEST(AttentionPlan, OtherDivisionsCoverEveryTree) {
+  AttentionPlan plan;
+  for (std::int32_t nodes = 1; nodes <= 6; ++nodes) {
+    testing::for_each_tree(nodes, [&](const TokenTree& tree) {
+      for (const std::int32_t prefix : {0, 3, 2 * longest_group + 5}) {
+        const auto kv = tree_kv(tree, prefix);
+        for (const AttentionDivision division : other_divisions) {
+          plan.assign(segments_of(kv), nodes, division);
+          expect_covers(plan, kv,
+                        division == AttentionDivision::node ? prefix + nodes : longest_group);
+        }
+      }
+    });
+  }
+}
+
+// A prompt of 1200 and two chains, of which the second has a fork.
+TEST(AttentionPlan, OtherDivisionsByHand) {
+  std::vector<VisibleKv> kv;
+  for (std::int32_t t = 0; t < 1200; ++t) kv.push_back({t, 0, 7});
+  const std::pair<std::int32_t, std::int32_t> rows[] = {{0, 3}, {1, 3}, {2, 3}, {3, 7},
+                                                        {4, 7}, {5, 6}, {6, 7}};
+  for (const auto& [begin, end] : rows) kv.push_back({2000 + begin, begin, end});
+  using Chunks = std::vector<std::array<std::int32_t, 4>>;
+  const auto chunks_by = [&](AttentionDivision division) {
+    AttentionPlan plan;
+    plan.assign(segments_of(kv), 7, division);
+    Chunks chunks;
+    for (const auto& c : plan.chunks) chunks.push_back({c.kv_begin, c.kv_end, c.q_begin, c.q_end});
+    return chunks;
+  };
+  const Chunks below = {
+      {1200, 1203, 0, 3}, {1203, 1205, 3, 7}, {1205, 1206, 5, 6}, {1206, 1207, 6, 7}};
+  Chunks nodes = {{0, 1200, 0, 7}}, cut = {{0, 400, 0, 7}, {400, 800, 0, 7}, {800, 1200, 0, 7}};
+  nodes.insert(nodes.end(), below.begin(), below.end());
+  cut.insert(cut.end(), below.begin(), below.end());
+  EXPECT_EQ(chunks_by(AttentionDivision::node), nodes);
+  EXPECT_EQ(chunks_by(AttentionDivision::node_chunk), cut);
+  EXPECT_EQ(chunks_by(AttentionDivision::subtree),
+            (Chunks{{0, 402, 0, 7}, {402, 804, 0, 7}, {804, 1207, 0, 7}}));
 }
 
 TEST(AttentionPlan, SplitsAPrefixEvenly) {

@@ -140,6 +140,21 @@ TEST(Attention, EveryRowCountOfTheCommonShape) {
   }
 }
 
+TEST(Attention, OtherDivisions) {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) {
+    Problem problem({.prefix = static_cast<std::int32_t>(seed % 4 * 450),
+                     .rows = static_cast<std::int32_t>(1 + seed * 7 % 40),
+                     .reach = seed % 3 == 0 ? 1 : 9},
+                    seed);
+    for (const auto division :
+         {AttentionDivision::node, AttentionDivision::node_chunk, AttentionDivision::subtree}) {
+      problem.plan.assign(testing::segments_of(problem.kv), problem.shape.rows, division);
+      EXPECT_LE(testing::worst_error(problem.run(2), problem.reference()), 1.0)
+          << "seed " << seed << ", division " << static_cast<int>(division);
+    }
+  }
+}
+
 TEST(Attention, AnyGroupSize) {
   for (std::int32_t group = 1; group <= 16; ++group) {
     check({.kv_heads = 1, .group = group, .head_dim = 64, .prefix = 40, .rows = 9}, 3);

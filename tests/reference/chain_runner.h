@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/attention_plan.h"
 #include "models/model.h"
 
 namespace coppice::testing {
@@ -65,11 +65,11 @@ struct ChainRunner {
 /// over many independent terms errs by about `unit` times the size of what it adds to. f32 sums
 /// of K terms in sequence add sqrt(K) / 2 roundings of their own; weights that were rounded to
 /// bf16 double the variance. The errors of P = 4 layers + 1 products add in squares, so a logit
-/// errs by sqrt(P) * unit * rms (one deviation). Norms behind products, of heads and of what a layer
-/// adds, round what they bring once more: they count as products. Attention and SwiGLU magnify: scores of size s
-/// turn a relative error e into s e, with s about 2. Six deviations leave one in 1e9 logits.
-/// Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for f16) are inputs of
-/// products that are rounded once more.
+/// errs by sqrt(P) * unit * rms (one deviation). Norms behind products, of heads and of what a
+/// layer adds, round what they bring once more: they count as products. Attention and SwiGLU
+/// magnify: scores of size s turn a relative error e into s e, with s about 2. Six deviations leave
+/// one in 1e9 logits. Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for
+/// f16) are inputs of products that are rounded once more.
 inline double logit_tolerance(const ModelConfig& config, DType compute, double rms,
                               DType kv = DType::f32) {
   double products = 4.0 * config.layers + 1.0;

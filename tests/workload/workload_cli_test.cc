@@ -61,6 +61,12 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   EXPECT_EQ(by_text["kv_tokens_read_by_text"], shared["kv_tokens_read_by_text"]);
   EXPECT_EQ(by_text["kv_tokens_read_by_tree"], by_text["kv_tokens_read_by_text"]);
   EXPECT_EQ(by_text["peak_kv_tokens"], shared["peak_kv_tokens"]);
+  for (const std::string plan : {"node", "node-chunk", "subtree"}) {
+    const json divided = figures(shape + " --plan " + plan);
+    EXPECT_EQ(divided["plan"]["name"], plan);
+    EXPECT_EQ(divided["engine"]["tokens"], shared["tokens"]);
+    EXPECT_EQ(divided["engine"]["kv_tokens_read_by_tree"], shared["kv_tokens_read_by_tree"]);
+  }
   EXPECT_GT(apart["peak_kv_tokens"], 2 * shared["peak_kv_tokens"].get<int>());
   const json copies =
       figures("few-shot --prompt-tokens 40 --branches 3 --iterations 9 --no-sharing");

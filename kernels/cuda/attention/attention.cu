@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention/attention_join.cuh"
 #include "kernels/cuda/attention/attention_kernel.cuh"
 #include "kernels/cuda/attention/hopper_attention.h"
+#include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 
@@ -97,6 +98,7 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
     });
   }
   blocks.ranges = prepare_hopper_attention(head_dim);
+  if (has_listed_attention(head_dim)) prepare_listed_attention(head_dim);
   return blocks;
 }
 
@@ -139,10 +141,10 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
     return {plan.chunks == 1 ? AttentionKernel::whole_items : kernel, {}};
   }
   const bool ruled = kv.ruled || !has_plain_ranges(shape.head_dim);
-  const RangeShares& shares =
-      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled,
-                           kv.window, scalars.prefix_position, kv.positions, kv.near_tail},
-                          blocks.ranges, blocks.range_tiles, result.row_tiles);
+  const RangeShares& shares = result.planner.plan(
+      {rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled, kv.window,
+       scalars.prefix_position, kv.positions, kv.near_tail, blocks.range_gang, blocks.range_gangs},
+      blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
   return {kernel, shares.plan.tiles};
@@ -155,6 +157,10 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
                     const AttentionScratch& scratch, const ResidentBlocks& blocks,
                     cudaStream_t stream) {
   const bool ruled = has_rule(rule);
+  if (launch.kernel == AttentionKernel::listed) {
+    return listed_attention(launch.tiles.rows, pass, padded_rows, q, q_stride, shape, rule, layout,
+                            keys, values, layer, out, scratch, blocks, stream);
+  }
   // Every plan is one of items, too.
   if (launch.takes_ranges() && range_tiles_exist(launch.tiles, ruled)) {
     return hopper_attention(launch.tiles, pass, q, q_stride, shape, rule, layout, keys, values,

@@ -131,8 +131,9 @@ inline constexpr std::int32_t chunk_step = 64;
 inline constexpr std::int32_t max_item_waves = 4;
 
 /// Which kernel runs a pass: the one that takes items, followed by the one that joins partial
-/// results or, if each item has all tokens, alone; or one that takes ranges of the work.
-enum class AttentionKernel { items, whole_items, ranges };
+/// results or, if each item has all tokens, alone; one that takes ranges of the work; or the first
+/// one's items off a list (item_list.h).
+enum class AttentionKernel { items, whole_items, ranges, listed };
 
 /// What a kernel that takes ranges (range_plan.h) computes at a time.
 struct RangeTiles {
@@ -145,7 +146,7 @@ struct RangeTiles {
 /// A pass's launch of attention.
 struct AttentionLaunch {
   AttentionKernel kernel = AttentionKernel::items;
-  RangeTiles tiles;  ///< where it takes ranges
+  RangeTiles tiles;  ///< where it takes ranges; the rows, where its items are listed
 
   bool takes_ranges() const { return kernel == AttentionKernel::ranges; }
   auto operator<=>(const AttentionLaunch&) const = default;
@@ -160,6 +161,9 @@ struct ResidentBlocks {
   /// Where not 0, ranges run every pass if there are any, with these tiles instead of those that
   /// suit it.
   RangeTiles range_tiles = {};
+  /// Where not 0, ranges have gangs of this many blocks, and this many gangs or fewer
+  /// (range_plan.h), instead of what suits the pass.
+  std::int32_t range_gang = 0, range_gangs = 0;
 
   std::int32_t of(std::int32_t row_tile) const {
     return row_tile == narrow_row_tile ? narrow : wide;

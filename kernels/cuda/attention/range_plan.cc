@@ -119,8 +119,12 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     plan.row_groups = static_cast<std::int32_t>(ceil_div(row_tiles, gang));
     plan.gangs = static_cast<std::int32_t>(gangs);
   };
-  const std::int32_t most_gang = apart ? 1 : std::min({row_tiles, largest_gang, blocks});
-  for (std::int32_t gang = most_gang; gang >= 1; --gang) {
+  const std::int32_t most_gang = work.asked_gang > 0
+                                     ? std::min({row_tiles, work.asked_gang, blocks})
+                                 : apart ? 1
+                                         : std::min({row_tiles, largest_gang, blocks});
+  const std::int32_t least_gang = work.asked_gang > 0 ? most_gang : 1;
+  for (std::int32_t gang = most_gang; gang >= least_gang; --gang) {
     const std::int64_t row_groups = ceil_div(row_tiles, gang);
     const std::int64_t units = kv_heads * row_groups;
     // All units counted as long as the longest. With fewer gangs, ranges may have parts of fewer
@@ -129,8 +133,10 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     const std::int64_t most = std::min<std::int64_t>(blocks / gang, units * longest);
     const std::int64_t aligned = most / units * units;
     const std::int64_t fewest = most - most / 8;
-    for (std::int64_t gangs = most; gangs > 0;
-         gangs = gangs > fewest    ? gangs - 1
+    const std::int64_t asked = std::min<std::int64_t>(most, work.asked_gangs);
+    for (std::int64_t gangs = asked > 0 ? asked : most; gangs > 0;
+         gangs = asked > 0         ? 0
+                 : gangs > fewest  ? gangs - 1
                  : gangs > aligned ? aligned
                  : gangs > units   ? units  // whole ones, with nothing to join
                                    : 0) {
@@ -144,7 +150,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     std::int64_t sum = 0;
     for (std::int32_t i = 0; i < row_groups; ++i) sum += kv_heads * group_tiles(gang, i);
     if (sum == units * longest) continue;
-    const std::int64_t gangs = std::min<std::int64_t>(blocks / gang, sum);
+    const std::int64_t gangs = std::min<std::int64_t>(asked > 0 ? asked : blocks / gang, sum);
     const std::int64_t pieces = ceil_div(units, gangs) + 1;
     consider(ceil_div(sum, gangs), pieces, true, false, gang, gangs);
   }

@@ -53,6 +53,9 @@ class CudaPass : public Pass {
   const PassLimits& limits() const { return limits_; }
   const ResidentBlocks& blocks() const { return blocks_; }
   AttentionScratch scratch() const {
+    if (launches_[0].kernel == AttentionKernel::listed) {
+      return {listed_.out.as<float>(), listed_.lse.as<float>(), nullptr};
+    }
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
   std::int32_t padded_rows() const { return shape_.rows; }
@@ -75,6 +78,7 @@ class CudaPass : public Pass {
   };
   std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
                     std::int32_t logit_rows);
+  void list_items(const PassInputs& inputs);
   void stage_prefix(std::span<const KvSlot> prefix);
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
@@ -101,6 +105,16 @@ class CudaPass : public Pass {
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
   TailParts tail_parts_;
+  /// Of passes that ask for another division than flatten; empty until one does.
+  struct Listed {
+    ItemList list;
+    PinnedArray<std::byte> staged;  ///< mirrors items
+    DeviceBuffer items, out, lse;
+    std::size_t bytes = 0;      ///< room for
+    std::int32_t partials = 0;  ///< of a head, likewise
+  };
+  Listed listed_;
+  const Allocate allocate_;
   bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;
@@ -108,8 +122,9 @@ class CudaPass : public Pass {
   static constexpr std::size_t most_windows = 4;
   using Launches = std::array<AttentionLaunch, most_windows>;
   Launches launches_{};  ///< of attention, by window
-  RecentlyUsed<std::tuple<PassVariant, std::int32_t, std::int32_t, Launches, bool>, Graph> graphs_{
-      most_recordings};
+  using Graphs =
+      RecentlyUsed<std::tuple<PassVariant, std::int32_t, std::int32_t, Launches, bool>, Graph>;
+  Graphs graphs_{most_recordings};
 };
 
 }  // namespace coppice::cuda

@@ -1,6 +1,7 @@
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/attention_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
@@ -38,6 +39,24 @@ void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_cou
   for (const std::int32_t end : text_end) {
     cut(begin, end, choose_chunk_tokens(end - begin, kv_heads, workers));
     begin = end;
+  }
+  list_partials();
+}
+
+void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
+                           AttentionDivision division) {
+  flatten(kv, query_count);
+  if (division == AttentionDivision::node || division == AttentionDivision::node_chunk) {
+    cut_nodes(division == AttentionDivision::node ? std::numeric_limits<std::int32_t>::max()
+                                                  : longest_group);
+  } else {
+    const std::int64_t tokens = std::ssize(slot);
+    const std::int64_t parts = (tokens + longest_group - 1) / longest_group;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const auto end = static_cast<std::int32_t>(tokens * (part + 1) / parts);
+      auto begin = static_cast<std::int32_t>(tokens * part / parts);
+      while (begin < end) begin = emit_union(begin, end);
+    }
   }
   list_partials();
 }
@@ -118,21 +137,48 @@ void AttentionPlan::cut(std::int32_t begin, std::int32_t tokens, std::int32_t ch
     const std::int32_t span = span_end - begin;
     const std::int32_t parts = (span + chunk_tokens - 1) / chunk_tokens;
     const std::int32_t even = (span + parts - 1) / parts;
-    while (begin < span_end) {
-      Interval seen = interval(begin);
-      bool full = true;
-      std::int32_t t = begin + 1;
-      for (; t < span_end && t - begin < even; ++t) {
-        const Interval next = interval(t);
-        if (next == seen) continue;
-        if (!touches(seen, next)) break;
-        full = false;
-        seen = {std::min(seen.begin, next.begin), std::max(seen.end, next.end)};
-      }
-      emit(begin, t, seen, full);
-      begin = t;
+    while (begin < span_end) begin = emit_union(begin, std::min(begin + even, span_end));
+  }
+}
+
+// A token belongs to the node of the one before if the same queries see it, or all but the first of
+// them: a chain without branches.
+void AttentionPlan::cut_nodes(std::int32_t chunk_tokens) {
+  const auto tokens = static_cast<std::int32_t>(slot.size());
+  for (std::int32_t begin = 0, end = 0; begin < tokens; begin = end) {
+    for (end = begin + 1; end < tokens; ++end) {
+      const auto i = static_cast<std::size_t>(end);
+      const std::int32_t first = q_begin[i] - q_begin[i - 1];
+      if (q_end[i] != q_end[i - 1] || (first != 0 && first != 1)) break;
+    }
+    const std::int64_t count = end - begin;
+    const std::int64_t parts = (count + chunk_tokens - 1) / chunk_tokens;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      emit_union(begin + static_cast<std::int32_t>(count * part / parts),
+                 begin + static_cast<std::int32_t>(count * (part + 1) / parts));
     }
   }
+}
+
+// Adds a chunk of the tokens [begin, end), or of as many of them as the queries that see them are
+// one interval. Returns where it ends.
+std::int32_t AttentionPlan::emit_union(std::int32_t begin, std::int32_t end) {
+  const auto interval = [&](std::int32_t t) {
+    const auto i = static_cast<std::size_t>(t);
+    return Interval{q_begin[i], q_end[i]};
+  };
+  Interval seen = interval(begin);
+  bool full = true;
+  std::int32_t t = begin + 1;
+  for (; t < end; ++t) {
+    const Interval next = interval(t);
+    if (next == seen) continue;
+    if (!touches(seen, next)) break;
+    full = false;
+    seen = {std::min(seen.begin, next.begin), std::max(seen.end, next.end)};
+  }
+  chunks.push_back({begin, t, seen.begin, seen.end, 0, full});
+  return t;
 }
 
 void AttentionPlan::list_partials() {

@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kernels/device.h"
 #include "kernels/visible_kv.h"
 
 namespace coppice {
+
+/// Tokens of the longest chunk of divisions that cut, but for flatten.
+inline constexpr std::int32_t longest_group = 512;
 
 /// Work for one attention launch over `queries` rows, all heads alike. Reused from pass to
 /// pass: assign() keeps its memory.
@@ -47,10 +51,21 @@ struct AttentionPlan {
   /// its rows sum up in which order does not depend on other texts.
   void assign(std::span<const KvSegment> kv, std::int32_t queries, std::int32_t kv_heads,
               int workers);
+  /// By another division of DeFT's, whatever the texts; a chunk has the queries that see some of
+  /// it:
+  ///   node        a chunk for each node: tokens that the same queries see, and the chain that goes
+  ///               on below them
+  ///   node_chunk  long nodes cut evenly, into chunks of at most longest_group tokens
+  ///   subtree     all tokens in depth-first order, cut evenly into chunks of at most longest_group
+  ///               (DeFT's first version, A.4), and where their queries would not be one interval
+  /// flatten is cut as subtree.
+  void assign(std::span<const KvSegment> kv, std::int32_t queries, AttentionDivision division);
 
  private:
   void flatten(std::span<const KvSegment> kv, std::int32_t query_count);
   void cut(std::int32_t begin, std::int32_t end, std::int32_t chunk_tokens);
+  void cut_nodes(std::int32_t chunk_tokens);
+  std::int32_t emit_union(std::int32_t begin, std::int32_t end);
   void list_partials();
 };
 
