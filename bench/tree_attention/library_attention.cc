@@ -94,6 +94,25 @@ void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds
   traced_attention(tiles(), view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
 }
 
+RangeDivision LibraryAttention::division() const {
+  RangeDivision result;
+  RangePlan& plan = result.plan;
+  static_cast<RangeCut&>(plan) = scalars_.cut;
+  plan.rows = scalars_.rows;
+  plan.group = inputs_.work().cell.group();
+  plan.kv_heads = inputs_.work().cell.kv_heads;
+  plan.tiles = tiles();
+  plan.prefix = scalars_.prefix;
+  const auto download = [](const auto* from, std::int32_t count, auto& to) {
+    to.resize(static_cast<std::size_t>(count));
+    cuda::check(cudaMemcpy(to.data(), from, to.size() * sizeof(to[0]), cudaMemcpyDeviceToHost),
+                "reading a pass's division");
+  };
+  download(view_.row_tiles, plan.row_tiles, result.tiles);
+  download(view_.ranges, blocks_.ranges, result.ranges);
+  return result;
+}
+
 HostPlanning LibraryAttention::host_planning(std::int32_t samples) {
   const Workload& work = inputs_.work();
   const Cell& cell = work.cell;

@@ -10,6 +10,7 @@
 #include "input_sets.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/pass/cuda_pass.h"
+#include "range_costs.h"
 
 namespace coppice::bench {
 
@@ -39,6 +40,8 @@ class LibraryAttention {
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 
+  /// Of a kernel that takes ranges: how the work is divided.
+  RangeDivision division() const;
   /// The tiles of the ranges.
   RangeTiles tiles() const { return launch().tiles; }
 

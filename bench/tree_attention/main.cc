@@ -35,10 +35,12 @@ using namespace coppice::bench;
 namespace po = boost::program_options;
 
 constexpr std::pair<const char*, void (*)(Bench&)> parts[] = {
-    {"verify", run_verify_table}, {"decode", run_decode_table}, {"prefill", run_prefill_table},
-    {"forest", run_forest_table}, {"rules", run_rule_table},    {"planning", run_planning_table},
-    {"papers", run_paper_table},  {"orders", run_order_table},  {"chunks", run_chunk_table},
-    {"pages", run_page_table},    {"phases", run_phase_table},
+    {"verify", run_verify_table},   {"decode", run_decode_table},
+    {"prefill", run_prefill_table}, {"forest", run_forest_table},
+    {"rules", run_rule_table},      {"planning", run_planning_table},
+    {"papers", run_paper_table},    {"divisions", run_division_table},
+    {"orders", run_order_table},    {"chunks", run_chunk_table},
+    {"pages", run_page_table},      {"phases", run_phase_table},
 };
 
 bool chosen(std::string_view list, std::string_view part) {

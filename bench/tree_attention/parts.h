@@ -17,6 +17,8 @@ void run_rule_table(Bench& bench);
 void run_planning_table(Bench& bench);
 /// DeFT's ways of cutting the work, against each other, at its sizes and over shared levels.
 void run_paper_table(Bench& bench);
+/// Divisions of the work into ranges, against a bound and against each other.
+void run_division_table(Bench& bench);
 /// DySpec's orders of a tree's nodes.
 void run_order_table(Bench& bench);
 void run_chunk_table(Bench& bench);

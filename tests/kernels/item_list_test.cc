@@ -23,7 +23,8 @@ struct ListRun {
   bool joined = true;
 };
 
-ListRun run_list(const std::vector<std::byte>& bytes, const std::vector<VisibleKv>& kv, std::int32_t group) {
+ListRun run_list(const std::vector<std::byte>& bytes, const std::vector<VisibleKv>& kv,
+                 std::int32_t group) {
   const auto& list = *reinterpret_cast<const ItemListHead*>(bytes.data());
   ListRun result;
   std::map<std::int32_t, std::multiset<std::int32_t>> left;  // by packed row
@@ -51,8 +52,8 @@ ListRun run_list(const std::vector<std::byte>& bytes, const std::vector<VisibleK
   return result;
 }
 
-std::map<std::pair<std::int32_t, std::int32_t>, int> seen(const std::vector<VisibleKv>& kv,
-                                                          std::int32_t group) {
+std::map<std::pair<std::int32_t, std::int32_t>, int> seen_pairs(const std::vector<VisibleKv>& kv,
+                                                                std::int32_t group) {
   std::map<std::pair<std::int32_t, std::int32_t>, int> pairs;
   for (std::size_t at = 0; at < kv.size(); ++at) {
     if (kv[at].slot < 0) continue;
@@ -63,7 +64,7 @@ std::map<std::pair<std::int32_t, std::int32_t>, int> seen(const std::vector<Visi
   return pairs;
 }
 
-std::vector<std::byte> bytes_of(const ItemList& list) {
+std::vector<std::byte> list_bytes(const ItemList& list) {
   std::vector<std::byte> bytes(list.bytes());
   list.write(bytes.data());
   return bytes;
@@ -85,9 +86,9 @@ TEST(ItemList, TakesWhatRowsSeeOnceAndJoinsIt) {
         for (const auto division :
              {AttentionDivision::node, AttentionDivision::node_chunk, AttentionDivision::subtree}) {
           list.assign(testing::segments_of(kv), rows, group, division);
-          std::vector<std::byte> bytes = bytes_of(list);
+          std::vector<std::byte> bytes = list_bytes(list);
           const ListRun all = run_list(bytes, kv, group);
-          ASSERT_EQ(all.taken, seen(kv, group)) << rows << " rows, group " << group;
+          ASSERT_EQ(all.taken, seen_pairs(kv, group)) << rows << " rows, group " << group;
           ASSERT_TRUE(all.joined) << rows << " rows, group " << group;
           for (const ListedItem& item : list.items()) {
             ASSERT_LE(item.rows.end - item.rows.begin, list.tile_rows());
@@ -96,7 +97,7 @@ TEST(ItemList, TakesWhatRowsSeeOnceAndJoinsIt) {
           auto& first = const_cast<ListedItem&>(
               reinterpret_cast<const ItemListHead*>(bytes.data())->item()[0]);
           ++first.tokens.begin;
-          ASSERT_NE(run_list(bytes, kv, group).taken, seen(kv, group));
+          ASSERT_NE(run_list(bytes, kv, group).taken, seen_pairs(kv, group));
           ++first.partial_shift;
           ASSERT_FALSE(run_list(bytes, kv, group).joined);
         }
