@@ -7,6 +7,9 @@
 // T_PP is a run of the prompts alone, which yields a token of each text; T the run with TG tokens
 // more; T_TG = T - T_PP. Prompts and new tokens may share passes, so that T_TG is what the new
 // tokens add. Each text has a prompt of its own.
+//
+// --shared: all texts continue one prompt, whose KV they share, and then copies of it that differ
+// in their second token, so that nothing beyond the first one can be shared: one engine, one round.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -45,7 +48,11 @@ struct Options {
   std::string prompts_out;
   double temperature = 0.0, seconds = 0.0;
   std::int32_t rounds = 0, threads = 0, turn_texts = 0, batch_rows = 0;
+  bool shared = false;
 };
+
+/// How the texts of a row are written.
+enum class Way { apart, in_turns, shared, as_copies };
 
 void count(const Generation& generation, std::int32_t new_tokens, bench::BatchRound& round) {
   if (static_cast<std::int32_t>(generation.tokens.size()) != new_tokens) {
@@ -77,14 +84,15 @@ std::vector<Request> requests_of(Prompts prompts, const GenerateOptions& options
 
 /// Seconds that the texts take side by side, or one after the other.
 double seconds_of(Engine& engine, Clock clock, Prompts prompts, const GenerateOptions& options,
-                  bool in_turns, bench::BatchRound& round) {
+                  Way way, bench::BatchRound& round) {
   const std::vector<Request> requests = requests_of(prompts, options);
   const OutcomeCallback finished = [&](std::size_t, Outcome& outcome) {
     if (outcome.error) std::rethrow_exception(outcome.error);
     count(outcome.samples.front(), options.max_new_tokens, round);
   };
+  engine.drop_cache();
   const double start = clock();
-  if (in_turns) {
+  if (way == Way::in_turns) {
     for (const Request& request : requests) engine.generate({&request, 1}, finished);
   } else {
     engine.generate(requests, finished);
@@ -93,42 +101,81 @@ double seconds_of(Engine& engine, Clock clock, Prompts prompts, const GenerateOp
 }
 
 bench::BatchRound measure(Engine& engine, Clock clock, Prompts prompts, GenerateOptions options,
-                          std::int32_t new_tokens, bool in_turns) {
+                          std::int32_t new_tokens, Way way) {
   bench::BatchRound round;
   options.max_new_tokens = 1;
-  round.prompt_seconds = seconds_of(engine, clock, prompts, options, in_turns, round);
+  round.prompt_seconds = seconds_of(engine, clock, prompts, options, way, round);
   options.max_new_tokens = 1 + new_tokens;  // the first comes with the prompt
-  round.seconds = seconds_of(engine, clock, prompts, options, in_turns, round);
+  round.seconds = seconds_of(engine, clock, prompts, options, way, round);
   return round;
 }
 
-/// All rows of texts of one shape, plain ones first in each number of texts; those in turns last.
-std::vector<bench::BatchRow> empty_rows(const Shape& shape, const std::vector<std::int32_t>& counts,
+/// A row's texts, and how they are written.
+struct RowPlan {
+  Way way;
+  std::size_t setting;
+  std::size_t plain, other;  ///< rows that its rate is held against
+};
+
+/// All rows of a table: of each number of texts every setting, plain decoding first; then those in
+/// turns. With shared prompts every number has its rows twice, as copies the second time.
+std::vector<RowPlan> plan_rows(std::size_t counts, std::size_t settings, bool shared) {
+  std::vector<RowPlan> plans;
+  const std::size_t blocks = shared ? 2 * counts : counts + 1;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::size_t plain = block * settings;
+    const std::size_t other = (shared ? block | 1 : counts) * settings;
+    Way way = block == counts ? Way::in_turns : Way::apart;
+    if (shared) way = block % 2 == 0 ? Way::shared : Way::as_copies;
+    for (std::size_t s = 0; s < settings; ++s) plans.push_back({way, s, plain, other + s});
+  }
+  return plans;
+}
+
+std::vector<bench::BatchRow> empty_rows(const Shape& shape, const std::vector<RowPlan>& plans,
+                                        const std::vector<std::int32_t>& counts,
                                         const std::vector<bench::Setting>& settings,
                                         std::int32_t turn_texts) {
   std::vector<bench::BatchRow> rows;
-  const auto add = [&](const std::string& name, std::int32_t texts) {
-    bench::BatchRow row;
-    row.setting = name;
+  for (const RowPlan& plan : plans) {
+    const std::size_t block = rows.size() / settings.size();
+    bench::BatchRow& row = rows.emplace_back();
+    row.setting = settings[plan.setting].name;
+    if (plan.way == Way::in_turns) row.setting += ", in turns";
+    if (plan.way == Way::shared) row.setting += ", shared";
+    if (plan.way == Way::as_copies) row.setting += ", copies";
     row.prompt_tokens = shape.prompt_tokens;
     row.new_tokens = shape.new_tokens;
-    row.texts = texts;
-    rows.push_back(std::move(row));
-  };
-  for (const std::int32_t texts : counts) {
-    for (const bench::Setting& setting : settings) add(setting.name, texts);
+    const bool pairs = plan.way == Way::shared || plan.way == Way::as_copies;
+    row.texts = plan.way == Way::in_turns ? turn_texts : counts[pairs ? block / 2 : block];
   }
-  for (const bench::Setting& setting : settings) add(setting.name + ", in turns", turn_texts);
   return rows;
 }
 
-void add_ratios(std::vector<bench::BatchRow>& rows, std::size_t settings, std::size_t round) {
-  const std::size_t turns = rows.size() - settings;
+void add_ratios(std::vector<bench::BatchRow>& rows, const std::vector<RowPlan>& plans,
+                std::size_t round) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const double rate = rows[r].rate(round);
-    rows[r].over_plain.push_back(rate / rows[r - r % settings].rate(round));
-    rows[r].over_turns.push_back(rate / rows[turns + r % settings].rate(round));
+    rows[r].over_plain.push_back(rate / rows[plans[r].plain].rate(round));
+    rows[r].over_other.push_back(rate / rows[plans[r].other].rate(round));
   }
+}
+
+/// The prompts of a row; copies part behind their first token.
+std::vector<std::vector<TokenId>> prompts_for(const Engine& engine, Way way, Prompts prompts,
+                                              const bench::BatchRow& row) {
+  const auto texts = static_cast<std::size_t>(row.texts),
+             tokens = static_cast<std::size_t>(row.prompt_tokens);
+  std::vector<std::vector<TokenId>> cut;
+  for (std::size_t p = 0; p < texts; ++p) {
+    const bool own = way == Way::apart || way == Way::in_turns;
+    const std::vector<TokenId>& prompt = prompts[own ? p : 0];
+    cut.emplace_back(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(tokens));
+    if (way != Way::as_copies) continue;
+    TokenId& second = cut.back()[1];
+    second = static_cast<TokenId>((second + static_cast<std::int64_t>(p)) % engine.vocab_size());
+  }
+  return cut;
 }
 
 std::vector<std::int32_t> counts_in(const char* option, const std::string& list) {
@@ -175,6 +222,8 @@ bool parse(int argc, char** argv, Options& o, po::variables_map& values) {
       "cost-table", po::value(&o.cost_table), "measured costs: read if there, else written")(
       "prompts-out", po::value(&o.prompts_out),
       "also write the prompts' token ids here, as JSON lines")(
+      "shared", po::bool_switch(&o.shared),
+      "all texts continue one prompt and share its KV, then copies of it; none in turns")(
       "cpu-seconds", "time by the process's CPU time, which others hardly change (one thread)")(
       "json", po::value<std::string>(), "file for the figures");
   return bench::parse_options(argc, argv, options, values);
@@ -186,7 +235,7 @@ EngineOptions engine_options(const Options& o, std::int32_t most_texts, std::int
   load.draft = o.draft;
   load.device = bench::device_in(o.device);
   load.cpu_dtype = bench::cpu_dtype_in(o.dtype);
-  load.prefix_cache = false;  // a prompt that comes again is computed again
+  load.prefix_cache = o.shared;  // a prompt that comes again is computed again
   load.threads = o.threads;
   load.cost_table = o.cost_table;
   load.max_sequences = most_texts;
@@ -217,10 +266,14 @@ int main(int argc, char** argv) try {
   if (o.rounds < 1 || o.turn_texts < 1) {
     throw std::runtime_error("--rounds and --turn-texts: use 1 or more");
   }
+  if (o.shared) o.turn_texts = 1;  // there are none
   std::int32_t longest = 0, longest_prompt = 0;
   for (const Shape& shape : shapes) {
     longest = std::max(longest, shape.prompt_tokens + shape.new_tokens + 1);
     longest_prompt = std::max(longest_prompt, shape.prompt_tokens);
+    if (o.shared && shape.prompt_tokens < 2) {
+      throw std::runtime_error("--npp: prompts that are shared need 2 tokens or more");
+    }
   }
   const std::int32_t most = std::max(*std::max_element(counts.begin(), counts.end()), o.turn_texts);
 
@@ -233,20 +286,21 @@ int main(int argc, char** argv) try {
   EngineOptions load = engine_options(o, most, longest);
   load.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(load);
-  std::vector<std::vector<TokenId>> prompts = prompts_of(engine, o, static_cast<std::size_t>(most),
-                                                         static_cast<std::size_t>(longest_prompt));
+  std::vector<std::vector<TokenId>> prompts =
+      prompts_of(engine, o, o.shared ? 1 : static_cast<std::size_t>(most),
+                 static_cast<std::size_t>(longest_prompt));
 
   if (!o.prompts_out.empty()) bench::write_prompts({}, prompts, o.prompts_out);
 
+  const std::vector<RowPlan> plans = plan_rows(counts.size(), settings.size(), o.shared);
   std::vector<std::vector<bench::BatchRow>> tables;
   for (const Shape& shape : shapes) {
-    tables.push_back(empty_rows(shape, counts, settings, o.turn_texts));
+    tables.push_back(empty_rows(shape, plans, counts, settings, o.turn_texts));
   }
   const Clock clock = values.count("cpu-seconds") != 0 ? bench::cpu_seconds : now_seconds;
   const double start = now_seconds();
   double last_round = 0.0;
-  const std::size_t all = static_cast<std::size_t>(o.rounds + 1) * shapes.size() *
-                          (counts.size() + 1) * settings.size();
+  const std::size_t all = static_cast<std::size_t>(o.rounds + 1) * shapes.size() * plans.size();
   std::size_t done = 0;
   std::int32_t rounds = 0;
   constexpr std::int32_t warm_up_tokens = 16;
@@ -255,23 +309,20 @@ int main(int argc, char** argv) try {
     if (round > 0 && o.seconds > 0 && round_start + last_round > start + o.seconds) break;
     for (std::size_t t = 0; t < tables.size(); ++t) {
       const Shape& shape = shapes[t];
-      std::vector<std::vector<TokenId>> cut = prompts;
-      for (auto& ids : cut) ids.resize(static_cast<std::size_t>(shape.prompt_tokens));
       for (std::size_t r = 0; r < tables[t].size(); ++r) {
         bench::BatchRow& row = tables[t][r];
-        const bool in_turns = r >= counts.size() * settings.size();
-        GenerateOptions request = bench::request_of(settings[r % settings.size()], o.temperature);
+        const RowPlan& plan = plans[r];
+        GenerateOptions request = bench::request_of(settings[plan.setting], o.temperature);
         request.seed = static_cast<std::uint64_t>(round + 1);
         const std::int32_t tokens =
             round < 0 ? std::min(warm_up_tokens, shape.new_tokens) : shape.new_tokens;
-        const bench::BatchRound measured =
-            measure(engine, clock, Prompts(cut).first(static_cast<std::size_t>(row.texts)), request,
-                    tokens, in_turns);
+        const bench::BatchRound measured = measure(
+            engine, clock, prompts_for(engine, plan.way, prompts, row), request, tokens, plan.way);
         if (round >= 0) row.rounds.push_back(measured);
         progress.show("measuring", static_cast<double>(++done) / static_cast<double>(all));
       }
       if (round >= 0) {
-        add_ratios(tables[t], settings.size(), static_cast<std::size_t>(round));
+        add_ratios(tables[t], plans, static_cast<std::size_t>(round));
       }
     }
     if (round >= 0) ++rounds;
@@ -281,10 +332,11 @@ int main(int argc, char** argv) try {
 
   std::printf("coppice %s, %s, %d threads, temperature %g, medians of %d rounds\n\n", version(),
               o.device.c_str(), o.threads, o.temperature, rounds);
+  const char* const other = o.shared ? "copies" : "turns";
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   for (const std::vector<bench::BatchRow>& rows : tables) {
-    std::printf("%s\n", bench::table_of(rows).c_str());
-    for (auto& row : bench::json_of(rows)) report.push_back(std::move(row));
+    std::printf("%s\n", bench::table_of(rows, other).c_str());
+    for (auto& row : bench::json_of(rows, other)) report.push_back(std::move(row));
   }
   if (values.count("json") != 0) {
     std::ofstream out(values["json"].as<std::string>());

@@ -10,7 +10,7 @@ namespace {
 /// A row's figures by the names of llama-batched-bench's JSON lines, then coppice's own.
 struct Figures {
   double t_pp, speed_pp, t_tg, speed_tg, t, speed;
-  double accepted, tree, shared, over_plain, over_turns;
+  double accepted, tree, shared, over_plain, over_other;
   double draft, verify, rest;  ///< parts of t_tg
 };
 
@@ -38,7 +38,7 @@ Figures figures_of(const BatchRow& row) {
   f.tree = by_step(&BatchRound::drafted);
   f.shared = by_step(&BatchRound::shared);
   f.over_plain = median_of(row.over_plain);
-  f.over_turns = median_of(row.over_turns);
+  f.over_other = median_of(row.over_other);
   const auto part = [&](double BatchRound::*seconds) {
     return median(row,
                   [&](const BatchRound& r) { return r.*seconds / (r.seconds - r.prompt_seconds); });
@@ -61,14 +61,14 @@ double median_of(std::vector<double> values) {
   return 0.5 * (values[(values.size() - 1) / 2] + values[values.size() / 2]);
 }
 
-std::string table_of(const std::vector<BatchRow>& rows) {
+std::string table_of(const std::vector<BatchRow>& rows, const std::string& other) {
   char line[500];
   std::snprintf(line, sizeof line,
                 "| %-30s | %6s | %6s | %4s | %6s | %8s | %8s | %8s | %8s | %8s | %8s | %8s | %6s | "
                 "%6s | %8s | %8s | %7s | %8s | %6s |\n",
                 "setting", "PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s",
-                "T s", "S t/s", "accepted", "tree", "shared", "x plain", "x turns", "draft %",
-                "verify %", "rest %");
+                "T s", "S t/s", "accepted", "tree", "shared", "x plain", ("x " + other).c_str(),
+                "draft %", "verify %", "rest %");
   std::string text = line;
   for (const char c : std::string(line)) text += c == '|' || c == '\n' ? c : '-';
   for (const BatchRow& row : rows) {
@@ -78,14 +78,14 @@ std::string table_of(const std::vector<BatchRow>& rows) {
                   "| %8.2f | %6.1f | %6.1f | %8.3f | %8.3f | %7.1f | %8.1f | %6.1f |\n",
                   row.setting.c_str(), row.prompt_tokens, row.new_tokens, row.texts, kv_tokens(row),
                   f.t_pp, f.speed_pp, f.t_tg, f.speed_tg, f.t, f.speed, f.accepted, f.tree,
-                  f.shared, f.over_plain, f.over_turns, 100.0 * f.draft, 100.0 * f.verify,
+                  f.shared, f.over_plain, f.over_other, 100.0 * f.draft, 100.0 * f.verify,
                   100.0 * f.rest);
     text += line;
   }
   return text;
 }
 
-nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows) {
+nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows, const std::string& other) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const BatchRow& row : rows) {
     const Figures f = figures_of(row);
@@ -106,13 +106,13 @@ nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows) {
                     {"tree_size_mean", f.tree},
                     {"batch_mean", f.shared},
                     {"over_plain", f.over_plain},
-                    {"over_turns", f.over_turns},
+                    {"over_" + other, f.over_other},
                     {"draft_part", f.draft},
                     {"verify_part", f.verify},
                     {"rest_part", f.rest},
                     {"speed_tg_by_round", rates},
                     {"over_plain_by_round", row.over_plain},
-                    {"over_turns_by_round", row.over_turns}});
+                    {"over_" + other + "_by_round", row.over_other}});
   }
   return list;
 }

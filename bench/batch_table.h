@@ -23,8 +23,8 @@ struct BatchRow {
   std::int32_t prompt_tokens = 0, new_tokens = 0, texts = 0;
   std::vector<BatchRound> rounds;
   /// By round: new tokens per second over those of plain decoding of the same texts side by side,
-  /// and over those of this setting's texts one after the other.
-  std::vector<double> over_plain, over_turns;
+  /// and over those of this setting's texts written in another way.
+  std::vector<double> over_plain, over_other;
 
   /// New tokens per second of a round, prompts left out.
   double rate(std::size_t round) const;
@@ -32,8 +32,10 @@ struct BatchRow {
 
 double median_of(std::vector<double> values);
 
-/// The medians of rounds, in the columns of llama-batched-bench and some behind them.
-std::string table_of(const std::vector<BatchRow>& rows);
-nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows);
+/// The medians of rounds, in the columns of llama-batched-bench and some behind them. `other`: the
+/// other way, as over_other's column names it.
+std::string table_of(const std::vector<BatchRow>& rows, const std::string& other = "turns");
+nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows,
+                               const std::string& other = "turns");
 
 }  // namespace coppice::bench

@@ -26,7 +26,7 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
                 {2.0, 12.0, 10, 30, 60, 40, 1.0, 8.0},
                 {1.5, 5.5, 20, 50, 20, 60, 0.5, 3.0}};
   row.over_plain = {2.0, 1.0, 1.5};
-  row.over_turns = {3.0, 5.0, 4.0};
+  row.over_other = {3.0, 5.0, 4.0};
   EXPECT_DOUBLE_EQ(row.rate(0), 100.0);
   const nlohmann::ordered_json json = json_of({row}).at(0);
   EXPECT_EQ(json["pl"], 4);
@@ -42,6 +42,7 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
   EXPECT_EQ(json["batch_mean"], 3.5);
   EXPECT_EQ(json["over_plain"], 1.5);
   EXPECT_EQ(json["over_turns"], 4.0);
+  EXPECT_EQ(json_of({row}, "copies").at(0)["over_copies"], 4.0);
   EXPECT_EQ(json["draft_part"], 0.125);
   EXPECT_EQ(json["verify_part"], 0.75);
   EXPECT_EQ(json["rest_part"], 0.125);
