@@ -148,6 +148,7 @@ void KvTip::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) no
     for (KvNode* node = node_; node != nullptr; node = node->parent) {
       if (!node->draft_is_whole()) gap = node;
     }
+    if (gap == nullptr) break;  // another thread has filled it meanwhile
     // Another text may have brought some of them since they were asked for.
     const std::int32_t known = gap->begin + gap->draft.size();
     if (from < known) {

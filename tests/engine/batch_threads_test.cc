@@ -110,6 +110,65 @@ TEST(BatchThreads, EightAtOnce) {
   expect_nothing_leaked(engine);
 }
 
+// Texts that share are begun, forked, taken back, pinned and evicted by all of them.
+TEST(BatchThreads, EightThatShare) {
+  const TinyPair pair;
+  EngineOptions load = pair.options();
+  load.kv_tokens = 1536;  // eight prefixes beside the texts
+  load.max_tree_size = 16;
+  Engine engine = Engine::load(load);
+  load.kv_tokens = 4096;
+  load.prefix_cache = false;
+  Engine without = Engine::load(load);
+  const std::vector<TokenId> all = random_tokens(70, 96, 1);
+  const auto text_of = [&](Engine& on, std::size_t thread, int round) {
+    GenerateOptions options;
+    options.max_new_tokens = 10;
+    options.ignore_eos = true;
+    options.speculation = &on == &engine ? Speculation(Dyspec{4}) : Speculation(Plain{});
+    const auto token = static_cast<TokenId>(3 + (thread + static_cast<std::size_t>(round)) % 5);
+    const Prefix prefix = on.prefix(all);
+    Sequence trunk = prefix.begin();
+    trunk.generate(std::vector<TokenId>{token, 7}, options);
+    Sequence branch = trunk.fork();
+    branch.rewind(75);
+    if (round % 3 == 0) on.drop_cache();
+    std::vector<Request> requests(2);
+    for (Request& request : requests) {
+      request.tokens = {token, 9};
+      request.options = options;
+    }
+    requests[0].sequence = &trunk;
+    requests[1].sequence = &branch;
+    std::vector<TokenId> written;
+    for (const Outcome& outcome : on.generate(requests)) {
+      const std::vector<TokenId>& tokens = only(outcome).tokens;
+      written.insert(written.end(), tokens.begin(), tokens.end());
+    }
+    return written;
+  };
+  std::vector<std::vector<TokenId>> together(threads * rounds);
+  std::vector<std::thread> writers;
+  for (std::size_t t = 0; t < threads; ++t) {
+    writers.emplace_back([&, t] {
+      for (int round = 0; round < rounds; ++round) {
+        together[t * rounds + static_cast<std::size_t>(round)] = text_of(engine, t, round);
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  for (std::size_t t = 0; t < threads; ++t) {
+    for (int round = 0; round < rounds; ++round) {
+      const std::vector<TokenId>& mine = together[t * rounds + static_cast<std::size_t>(round)];
+      EXPECT_EQ(mine.size(), 20u);
+      if (!on_cuda()) {
+        EXPECT_EQ(mine, text_of(without, t, round)) << "thread " << t << ", round " << round;
+      }
+    }
+  }
+  expect_nothing_leaked(engine);
+}
+
 // Costs are measured by the first call of an automatic size, of which there are several.
 TEST(BatchThreads, FirstCallsMeasureCosts) {
   const TinyPair pair;

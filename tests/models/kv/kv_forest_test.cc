@@ -15,6 +15,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -328,6 +329,52 @@ TEST(KvForestDeathTest, FaultsAreNoticed) {
         ::testing::ExitedWithCode(3), ::testing::Eq("noticed\n"))
         << static_cast<int>(fault);
   }
+}
+
+// Eight threads with texts of their own in one tree: what a pass would read of a text is what it
+// wrote, or another text of the same tokens.
+TEST(KvForestThreads, ShareOneTree) {
+  const std::unique_ptr<Device> device = make_naive_device();
+  const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 16, .pages = 64};
+  KvPool target_pool(*device, layout), draft_pool(*device, layout);
+  KvForest forest(target_pool, &draft_pool);
+  const auto live = [&](std::uint32_t seed) {
+    std::mt19937 random(seed);
+    for (int round = 0; round < (sanitized ? 300 : 2000); ++round) {
+      std::vector<TokenId> tokens(1 + random() % 20);
+      for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 4 / 2);
+      KvTip tip(forest);
+      tip.advance(tokens, static_cast<std::int32_t>(tokens.size()));
+      const std::int32_t known = tip.length();
+      KvSlots target(&target_pool), draft(&draft_pool);
+      const auto missing = static_cast<std::int32_t>(tokens.size()) - known;
+      if (!target.take(missing) || !draft.take(static_cast<std::int32_t>(random() % 3))) continue;
+      draft.cut(missing);
+      EXPECT_EQ(
+          tip.append(std::span(tokens).subspan(static_cast<std::size_t>(known)), target, draft),
+          missing);
+      KvTip twin = tip.fork();
+      twin.rewind(static_cast<std::int32_t>(random() % tokens.size()));
+      const std::int32_t has = tip.draft_length();
+      KvSlots fresh(&draft_pool);
+      if (has < tip.length() && fresh.take(tip.length() - has)) {
+        tip.fill_draft(fresh, has, tip.length() - has);
+        EXPECT_EQ(tip.draft_length(), tip.length());
+      }
+      if (random() % 4 == 0) forest.evict({static_cast<std::int32_t>(random() % 1024), 0});
+      std::vector<KvSlot> slots;
+      tip.list_slots(true, slots);
+      EXPECT_EQ(std::set<KvSlot>(slots.begin(), slots.end()).size(), tokens.size());
+      EXPECT_EQ(forest.match(tokens), std::ssize(tokens));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 8; ++t) threads.emplace_back(live, t);
+  for (std::thread& thread : threads) thread.join();
+  forest.validate();
+  forest.evict({1024, 1024});
+  EXPECT_EQ(target_pool.free_slots(), 1024);
+  EXPECT_EQ(draft_pool.free_slots(), 1024);
 }
 
 class KvForestTest : public ::testing::Test {
