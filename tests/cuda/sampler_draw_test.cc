@@ -6,6 +6,7 @@
 #include <iostream>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -259,6 +260,40 @@ TEST_F(SamplerDraw, ReportsARowWithoutFiniteLogit) {
   const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
   EXPECT_THROW(draw(*sampler, batch, on_device.data(), 50), Error);
   EXPECT_EQ(draw(*sampler, batch, on_device.data(), 0).size(), 3u);
+}
+
+// Results that never come: the error says how far the batch got.
+TEST_F(SamplerDraw, SaysHowFarABatchWithoutResultsGot) {
+  const auto sampler = make_sampler(50, 50, 3, 3);
+  const GuardedArray<float> logits(std::vector<float>(50, 1.0f));
+  const std::vector<DrawRow> rows{{0, 0, 0, 1}, {1, 0, 0, 2}, {2, 0, 0, 3}};
+  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  EXPECT_EQ(draw(*sampler, batch, logits.data(), 0).size(), 3u);
+  std::vector<DrawnChildren> drawn(2);
+  const auto error = [&] {
+    try {
+      sampler->collect_draw(drawn);
+    } catch (const Error& thrown) {
+      return std::string(thrown.what());
+    }
+    return std::string();
+  };
+  testing::OneDraw next = batch;
+  next.rows = std::span(rows).first(2);
+  sampler->stage_draw(next.batch());
+  const std::string asked =
+      "CUDA: drawing children ended without results: batch 2 of 2 rows was asked for, ";
+  EXPECT_EQ(error().find(asked + "the GPU had batch 1 of 3 rows, 0 of them counted, and told of " +
+                         "batch 1 (1 by now)"),
+            0u)
+      << error();
+  transfers_->send();
+  EXPECT_EQ(error().find(asked + "the GPU had batch 2 of 2 rows, 0 of them counted, and told of " +
+                         "batch 1 (1 by now)"),
+            0u)
+      << error();
+  sampler->draw(logits.data(), 0, 2);
+  EXPECT_EQ(error(), "");
 }
 
 // Over nodes, the first two children follow the law of sampling without replacement.

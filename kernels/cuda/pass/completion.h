@@ -40,11 +40,4 @@ inline bool reached(std::uint32_t* mark, std::uint32_t number, cudaStream_t stre
   }
 }
 
-inline void wait_for_results(std::uint32_t* mark, std::uint32_t number, cudaStream_t stream,
-                             const char* what) {
-  if (!reached(mark, number, stream, what)) {
-    throw_failure(cat("CUDA: ", what, " ended without results"));
-  }
-}
-
 }  // namespace coppice::cuda

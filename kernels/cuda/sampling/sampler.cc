@@ -1,6 +1,7 @@
 #include "kernels/cuda/sampling/sampler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cfloat>
 #include <cmath>
 #include <iterator>
@@ -135,9 +136,25 @@ void CudaSampler::hand_over(const JobPlan& job, std::size_t end, std::size_t pen
   }
 }
 
-void CudaSampler::wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark,
-                           const char* what) const {
-  wait_for_results(on_host(mark), batch, stream_, what);
+void CudaSampler::wait_for(const Awaited& awaited) const {
+  if (reached(on_host(awaited.mark), awaited.batch, stream_, awaited.what)) return;
+  const auto seen = [&] {
+    return std::atomic_ref<std::uint32_t>(*on_host(awaited.mark)).load(std::memory_order_acquire);
+  };
+  const std::uint32_t mark = seen();
+  BatchHead head;
+  std::uint32_t finished = 0;
+  const auto read = [&](void* to, const void* from, std::size_t bytes) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), awaited.what);
+  };
+  read(&head, on_device(awaited.head), sizeof(head));
+  read(&finished, on_device(awaited.finished), sizeof(finished));
+  check(cudaStreamSynchronize(stream_), awaited.what);
+  throw_failure(cat("CUDA: ", awaited.what, " ended without results: batch ", awaited.batch, " of ",
+                    on_host(awaited.head)->rows, " rows was asked for, the GPU had batch ",
+                    head.number, " of ", head.rows, " rows, ", finished,
+                    " of them counted, and told of batch ", mark, " (", seen(),
+                    " by now); please report this line, and run again"));
 }
 
 template <typename T>
@@ -245,7 +262,8 @@ void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
     throw_failure(cat("CUDA sampler: children of ", out.size(), " rows asked for, ", draw_staged_,
                       " drawn from"));
   }
-  wait_for(draw_batch_, plan_.draw_mark, "drawing children");
+  wait_for(
+      {draw_batch_, plan_.draw.head, plan_.draw_mark, plan_.draw_finished, "drawing children"});
   const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
     if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
@@ -276,7 +294,7 @@ DrawnChildren CudaSampler::more(const DrawText& text, const DrawRow& row, TokenI
   draw_children(view, store_view(), {on_device(plan_.more_slices), on_device(plan_.more_sums)},
                 on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
-  wait_for(batches_, plan_.draw_mark, "drawing children");
+  wait_for({batches_, plan_.more.head, plan_.draw_mark, plan_.draw_finished, "drawing children"});
   return children_of(*on_host(plan_.drawn_more), text.sharpness > 0.0,
                      text.noise == DeviceNoise::sampled);
 }
@@ -286,7 +304,7 @@ float CudaSampler::score_of(const DrawText& text, const DrawRow& row, TokenId to
   const DrawView view = send_row(text, row, token);
   score_token(view, store_view(), on_host(plan_.drawn_more),
               {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, stream_);
-  wait_for(batches_, plan_.draw_mark, "scoring a token");
+  wait_for({batches_, plan_.more.head, plan_.draw_mark, plan_.draw_finished, "scoring a token"});
   return on_host(plan_.drawn_more)->scores[0];
 }
 

@@ -80,7 +80,15 @@ class CudaSampler final : public DeviceSampler {
   /// The job's inputs up to `end`, and what its penalised texts need beside.
   void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
                  std::size_t path_tokens = 0);
-  void wait_for(std::uint32_t batch, const Place<std::uint32_t>& mark, const char* what) const;
+  /// Of a batch's results, where they are told and counted. If all work has ended without them, the
+  /// error says what the host and the GPU know of the batch.
+  struct Awaited {
+    std::uint32_t batch;
+    Place<BatchHead> head;
+    Place<std::uint32_t> mark, finished;
+    const char* what;
+  };
+  void wait_for(const Awaited& awaited) const;
   template <typename T>
   void fetch(Place<T> host, Place<T> device, std::size_t count, const char* what) const;
 

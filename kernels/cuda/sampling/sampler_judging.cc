@@ -118,7 +118,8 @@ void CudaSampler::collect_verdicts(std::span<DeviceVerdict> out) {
     throw_failure(cat("CUDA sampler: verdicts on ", out.size(), " trees asked for, ",
                       judge_staged_ == 0 ? 0 : roots_.size(), " judged"));
   }
-  wait_for(judge_batch_, plan_.judge_mark, "judging trees");
+  wait_for(
+      {judge_batch_, plan_.judge.head, plan_.judge_mark, plan_.judge_finished, "judging trees"});
   for (std::size_t t = 0; t < out.size(); ++t) {
     const TreeVerdict& verdict = on_host(plan_.tree_verdicts)[t];
     const std::int32_t* const rows = on_host(plan_.accepted_rows) + roots_[t];
