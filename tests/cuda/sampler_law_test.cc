@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,12 @@ using testing::Fit;
 using testing::GuardedArray;
 
 constexpr std::size_t vocab = 4;
-constexpr std::int32_t most_rows = 8;
 constexpr std::int64_t texts = 20000;
+/// So many share batches, since what a batch takes hardly depends on its rows.
+constexpr std::int32_t texts_at_once = 200;
+constexpr std::int32_t most_tree_rows = 7, most_drawn_from = 3;  ///< of a text
+constexpr std::int32_t most_rows = texts_at_once * most_tree_rows;
+static_assert(texts % texts_at_once == 0);
 
 std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -74,7 +79,8 @@ class SamplerLaw : public testing::SamplerTest {
   void SetUp() override {
     SamplerTest::SetUp();
     if (IsSkipped()) return;
-    sampler_ = make_sampler(vocab, vocab, most_rows, most_rows);
+    sampler_ =
+        make_sampler(vocab, vocab, most_rows, texts_at_once * most_drawn_from, texts_at_once);
     draft_logits_ = std::make_unique<GuardedArray<float>>(most_rows * vocab);
     target_logits_ = std::make_unique<GuardedArray<float>>(most_rows * vocab);
   }
@@ -124,106 +130,159 @@ class SamplerLaw : public testing::SamplerTest {
     }
   };
 
-  std::vector<Children> draw_rows(const Models& models, const Setting& setting, const StepKey& key,
-                                  const std::vector<TokenId>& last,
-                                  const std::vector<DrawRow>& rows, const PenaltyText& text) {
+  /// A text under way, and its step.
+  struct Text {
+    std::uint64_t sequence = 0;
+    std::vector<TokenId> out;
+    std::vector<std::int32_t> counts = std::vector<std::int32_t>(vocab, 0);
+    StepKey key;
+    Tree arena;  ///< nodes drawn from
+    Tree tree;
+    std::int32_t store = 0;  ///< first of its rows there
+    std::vector<DrawRow> rows;
+    std::vector<Children> drawn;  ///< of these
+
+    TokenId root() const { return out.empty() ? 0 : out.back(); }
+  };
+
+  static void upload(GuardedArray<float>& to, const Table& table,
+                     const std::vector<TokenId>& last) {
     std::vector<float> logits;
     for (const TokenId token : last) {
-      const std::vector<float> row = logits_of(models.draft, token);
+      const std::vector<float> row = logits_of(table, token);
       logits.insert(logits.end(), row.begin(), row.end());
     }
     logits.resize(most_rows * vocab, 0.0f);
-    draft_logits_->upload(logits);
-    testing::OneDraw batch;
-    batch.key = key;
-    batch.params = setting.draft_params;
-    batch.noise = setting.noise;
-    batch.rows = rows;
-    batch.penalty = &text;
-    return draw(*sampler_, batch, draft_logits_->data(), vocab, 1);
+    to.upload(logits);
   }
 
-  Tree grow(const Models& models, const Setting& setting, const StepKey& key, TokenId root,
-            const std::vector<std::int32_t>& counts) {
-    Tree arena;  // nodes drawn from
-    arena.add(root, -1, 0, 0);
-    const auto text = [&] { return PenaltyText{counts, arena.token, arena.parent}; };
-    const Children top =
-        draw_rows(models, setting, key, {root}, {{0, 0, 0, root_node_key}}, text())[0];
-    std::vector<TokenId> last;
-    std::vector<DrawRow> rows;
-    for (std::int32_t rank = 0; rank < 2 && index_of(rank) < top.size(); ++rank) {
-      const TokenId token = top[index_of(rank)].token;
-      const std::int32_t node = arena.add(token, 0, rank, rank + 1);
-      last.push_back(token);
-      rows.push_back({rank + 1, node, 1, child_node_key(root_node_key, rank)});
+  /// Children of all texts' `rows`.
+  void draw_rows(const Models& models, const Setting& setting, std::vector<Text>& live) {
+    std::vector<PenaltyText> penalties;
+    for (const Text& text : live) {
+      penalties.push_back({text.counts, text.arena.token, text.arena.parent});
     }
-    const auto below = draw_rows(models, setting, key, last, rows, text());
+    std::vector<DrawText> draws;
+    std::vector<DrawRow> rows;
+    std::vector<TokenId> last;
+    for (std::size_t t = 0; t < live.size(); ++t) {
+      draws.push_back({live[t].key, setting.draft_params, setting.noise, 0.0, &penalties[t]});
+      for (DrawRow row : live[t].rows) {
+        row.text = static_cast<std::int32_t>(t);
+        rows.push_back(row);
+        last.push_back(live[t].arena.token[index_of(row.node)]);
+      }
+    }
+    upload(*draft_logits_, models.draft, last);
+    auto drawn = draw(*sampler_, DrawBatch{draws, rows}, draft_logits_->data(), vocab, 1);
+    auto next = drawn.begin();
+    for (Text& text : live) {
+      const auto end = next + static_cast<std::ptrdiff_t>(text.rows.size());
+      text.drawn.assign(std::move_iterator(next), std::move_iterator(end));
+      next = end;
+    }
+  }
+
+  void grow(const Models& models, const Setting& setting, std::vector<Text>& live) {
+    for (Text& text : live) {
+      text.arena = {};
+      text.arena.add(text.root(), -1, 0, text.store);
+      text.rows = {{text.store, 0, 0, root_node_key}};
+    }
+    draw_rows(models, setting, live);
+    std::vector<Children> tops;
+    for (Text& text : live) {
+      const Children& top = tops.emplace_back(std::move(text.drawn[0]));
+      text.rows.clear();
+      for (std::int32_t rank = 0; rank < 2 && index_of(rank) < top.size(); ++rank) {
+        const std::int32_t stored = text.store + rank + 1;
+        const std::int32_t node = text.arena.add(top[index_of(rank)].token, 0, rank, stored);
+        text.rows.push_back({stored, node, 1, child_node_key(root_node_key, rank)});
+      }
+    }
+    draw_rows(models, setting, live);
+    for (std::size_t t = 0; t < live.size(); ++t) {
+      live[t].tree = tree_of(live[t], tops[t], live[t].drawn);
+    }
+  }
+
+  static Tree tree_of(const Text& text, const Children& top, const std::vector<Children>& below) {
     Tree tree;
-    tree.add(root, -1, 0, 0);
-    const std::int32_t a = tree.add(top[0].token, 0, 0, 1);
+    tree.add(text.root(), -1, 0, text.store);
+    const std::int32_t a = tree.add(top[0].token, 0, 0, text.store + 1);
     for (std::int32_t rank = 0; rank < 2 && index_of(rank) < below[0].size(); ++rank) {
       tree.add(below[0][index_of(rank)].token, a, rank, -1);
     }
     if (below[0].empty() || below[0][0].token != 0 || top.size() < 2) return tree;
-    const std::int32_t b = tree.add(top[1].token, 0, 1, 2);
+    const std::int32_t b = tree.add(top[1].token, 0, 1, text.store + 2);
     if (!below[1].empty()) tree.add(below[1][0].token, b, 0, -1);
     if (top.size() > 2) tree.add(top[2].token, 0, 2, -1);
     return tree;
   }
 
-  DeviceVerdict judge_tree(const Models& models, const Setting& setting, const StepKey& key,
-                           const Tree& tree, const std::vector<std::int32_t>& counts) {
-    std::vector<float> logits;
-    for (const TokenId token : tree.token) {
-      const std::vector<float> row = logits_of(models.target, token);
-      logits.insert(logits.end(), row.begin(), row.end());
+  /// Each text goes on by what its tree's judgement leaves.
+  void judge_trees(const Models& models, const Setting& setting, std::vector<Text>& live) {
+    Tree all;
+    std::vector<std::int32_t> roots;
+    for (const Text& text : live) {
+      const auto root = static_cast<std::int32_t>(all.token.size());
+      roots.push_back(root);
+      for (std::size_t n = 0; n < text.tree.token.size(); ++n) {
+        const std::int32_t parent = text.tree.parent[n];
+        all.add(text.tree.token[n], parent < 0 ? -1 : root + parent, text.tree.rank[n],
+                text.tree.store[n]);
+      }
     }
-    logits.resize(most_rows * vocab, 0.0f);
-    target_logits_->upload(logits);
-    const PenaltyText text{counts, tree.token, tree.parent};
-    testing::OneTree batch;
-    batch.key = key;
-    batch.params = setting.target_params;
-    batch.rule = setting.noise;
-    batch.token = tree.token;
-    batch.parent = tree.parent;
-    batch.depth = tree.depth;
-    batch.rank = tree.rank;
-    batch.store = tree.store;
-    batch.penalty = &text;
-    sampler_->stage_judge(batch.batch());
+    std::vector<PenaltyText> penalties;
+    for (const Text& text : live) penalties.push_back({text.counts, all.token, all.parent});
+    std::vector<JudgeText> judges;
+    for (std::size_t t = 0; t < live.size(); ++t) {
+      judges.push_back({live[t].key, setting.target_params, setting.noise, &penalties[t]});
+    }
+    upload(*target_logits_, models.target, all.token);
+    sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, all.store});
     transfers_->send();
-    sampler_->judge(target_logits_->data(), most_rows);
-    DeviceVerdict verdict;
-    sampler_->collect_verdicts({&verdict, 1});
-    return verdict;
+    sampler_->judge(target_logits_->data(), static_cast<std::int32_t>(all.token.size()));
+    std::vector<DeviceVerdict> verdicts(live.size());
+    sampler_->collect_verdicts(verdicts);
+    for (std::size_t t = 0; t < live.size(); ++t) {
+      Text& text = live[t];
+      for (const std::int32_t row : verdicts[t].rows) {
+        text.out.push_back(text.tree.token[index_of(row - roots[t])]);
+      }
+      text.out.push_back(verdicts[t].bonus);
+      for (const TokenId token : text.out) text.counts[index_of(token)] = 1;
+    }
   }
 
-  /// Two tokens after token 0, by as many steps as they take.
-  std::vector<TokenId> generate(const Models& models, const Setting& setting,
-                                std::uint64_t sequence) {
-    std::vector<TokenId> out;
-    std::vector<std::int32_t> counts(vocab, 0);
-    counts[0] = 1;
-    for (std::uint64_t step = 0; out.size() < 2; ++step) {
-      const StepKey key{99, sequence, step, out.size() + 1};
-      const Tree tree = grow(models, setting, key, out.empty() ? 0 : out.back(), counts);
-      const DeviceVerdict verdict = judge_tree(models, setting, key, tree, counts);
-      for (const std::int32_t row : verdict.rows) out.push_back(tree.token[index_of(row)]);
-      out.push_back(verdict.bonus);
-      for (const TokenId token : out) counts[index_of(token)] = 1;
+  /// Counts the two tokens after token 0 of texts_at_once sequences, by as many steps as each
+  /// takes.
+  void generate(const Models& models, const Setting& setting, std::uint64_t first_sequence,
+                std::vector<std::int64_t>& counts) {
+    std::vector<Text> live(texts_at_once);
+    for (std::size_t t = 0; t < live.size(); ++t) {
+      live[t].sequence = first_sequence + t;
+      live[t].store = static_cast<std::int32_t>(t) * most_drawn_from;
+      live[t].counts[0] = 1;
     }
-    return out;
+    for (std::uint64_t step = 0; !live.empty(); ++step) {
+      for (Text& text : live) text.key = {99, text.sequence, step, text.out.size() + 1};
+      grow(models, setting, live);
+      judge_trees(models, setting, live);
+      std::erase_if(live, [&](const Text& text) {
+        if (text.out.size() < 2) return false;
+        ++counts[index_of(text.out[0]) * vocab + index_of(text.out[1])];
+        return true;
+      });
+    }
   }
 
   Fit fit_of(const Models& models, const Setting& setting) {
     sampler_->plant(setting.fault);
     const std::vector<double> law = law_of_two(models, setting.target_params);
     std::vector<std::int64_t> counts(law.size(), 0);
-    for (std::int64_t i = 0; i < texts; ++i) {
-      const auto out = generate(models, setting, static_cast<std::uint64_t>(i));
-      ++counts[index_of(out[0]) * vocab + index_of(out[1])];
+    for (std::int64_t i = 0; i < texts; i += texts_at_once) {
+      generate(models, setting, static_cast<std::uint64_t>(i), counts);
     }
     sampler_->plant(DeviceFault::none);
     return testing::compare(counts, law);

@@ -57,7 +57,11 @@ class SamplerTest : public KernelTest {
   /// batch's. Each row's children.
   std::vector<Children> draw(cuda::CudaSampler& sampler, const OneDraw& batch, const float* logits,
                              std::int64_t stride, std::int32_t padding = 0) {
-    sampler.stage_draw(batch.batch());
+    return draw(sampler, batch.batch(), logits, stride, padding);
+  }
+  std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
+                             const float* logits, std::int64_t stride, std::int32_t padding = 0) {
+    sampler.stage_draw(batch);
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);
     std::vector<DrawnChildren> drawn(batch.rows.size());
