@@ -305,8 +305,11 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
   const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, launches_, in_parts_);
   Graph* const graph = graphs_.find(key);
   if (graph == nullptr) {
-    // What makes room may still be running.
-    if (graphs_.full()) check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
+    if (graphs_.full()) {
+      // What makes room may still be running.
+      check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
+      graphs_.make_room();
+    }
     ++preparations_;
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.
     whole();

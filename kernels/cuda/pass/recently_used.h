@@ -24,13 +24,16 @@ class RecentlyUsed {
     found->second.used = ++now_;
     return &found->second.value;
   }
+  /// Of a full map an entry goes.
+  void make_room() {
+    if (!full()) return;
+    entries_.erase(std::min_element(
+        entries_.begin(), entries_.end(),
+        [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+  }
   /// What is not there; of a full map another entry goes.
   void add(const Key& key, Value value) {
-    if (full()) {
-      entries_.erase(std::min_element(
-          entries_.begin(), entries_.end(),
-          [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
-    }
+    make_room();
     entries_.emplace(key, Entry{std::move(value), ++now_});
   }
 
