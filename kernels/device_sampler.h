@@ -170,8 +170,10 @@ class DeviceSampler {
   virtual void score(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
   virtual void collect_scores(std::span<float> out) = 0;
 
-  /// Makes every later draw and verdict wrong, for tests that must fail.
-  void plant(DeviceFault fault);
+  /// Makes every later draw and verdict wrong, for tests that must fail. Virtual, so that it runs
+  /// where the sampler was made: a module numbers its tails with a counter of its own, and a number
+  /// of another one's could be that of a tail whose recordings are still there.
+  virtual void plant(DeviceFault fault);
 
  protected:
   DeviceFault fault() const { return fault_; }
