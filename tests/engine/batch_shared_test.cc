@@ -146,7 +146,7 @@ TEST(BatchShares, APassSeesNoMoreThanItMay) {
   EngineOptions load = pair.options();
   load.kv_tokens = 640;
   load.max_tree_size = 16;
-  load.max_batch_rows = 64;
+  load.max_batch_rows = 128;
   std::vector<Request> requests = like_texts(24, Dyspec{4}, 20);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
