@@ -3,12 +3,14 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/open_text.h"
+#include "engine/opening_order.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 
@@ -32,6 +34,7 @@ class Batch {
                                        (engine.options.prefix_cache ? waiting_texts : 0))),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
+        order_(order_of(engine, requests)),
         call_(std::in_place, *engine.scheduler),
         on_stop_(std::in_place, stop, StopCall{*call_}) {}
 
@@ -92,14 +95,22 @@ class Batch {
     }
   }
 
+  static std::vector<std::size_t> order_of(const Engine::Impl& engine,
+                                           std::span<const Request> requests) {
+    if (engine.options.prefix_cache) return opening_order(requests);
+    std::vector<std::size_t> order(requests.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+  }
+
   // Until as many are open as may run or wait, or none is left.
   void open_more() {
-    while (texts_.size() < most_ && next_ < requests_.size() && !stop_.stop_requested()) {
-      if (sample_ == 0 && !begin(next_)) {
+    while (texts_.size() < most_ && next_ < order_.size() && !stop_.stop_requested()) {
+      if (sample_ == 0 && !begin(order_[next_])) {
         ++next_;
         continue;
       }
-      const std::size_t request = next_;
+      const std::size_t request = order_[next_];
       const std::int32_t sample = sample_;
       advance();
       bool opened = false, ended = false;
@@ -134,7 +145,7 @@ class Batch {
   }
 
   void advance() {
-    if (++sample_ < requests_[next_].n) return;
+    if (++sample_ < requests_[order_[next_]].n) return;
     ++next_;
     sample_ = 0;
   }
@@ -192,12 +203,12 @@ class Batch {
       }
       finish(texts_.begin());
     }
-    while (next_ < requests_.size()) {
-      if (sample_ == 0 && !begin(next_)) {
+    while (next_ < order_.size()) {
+      if (sample_ == 0 && !begin(order_[next_])) {
         ++next_;
         continue;
       }
-      const std::size_t request = next_;
+      const std::size_t request = order_[next_];
       Generation& sample = outcomes_[request].samples[static_cast<std::size_t>(sample_)];
       sample.finish_reason = FinishReason::cancelled;
       advance();
@@ -223,7 +234,8 @@ class Batch {
   std::vector<Outcome> outcomes_;
   std::vector<std::int32_t> left_;               ///< samples of each request that have not ended
   std::map<const Sequence*, std::size_t> used_;  ///< sequences, by which request
-  std::size_t next_ = 0;                         ///< request to be opened,
+  const std::vector<std::size_t> order_;         ///< in which requests are opened
+  std::size_t next_ = 0;                         ///< place in it of the next one,
   std::int32_t sample_ = 0;                      ///< and its sample
   std::list<Text> texts_;                        ///< open
   std::optional<Call> call_;                     ///< ends before its texts

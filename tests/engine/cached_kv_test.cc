@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -321,6 +322,40 @@ TEST_F(CachedKv, LetsTextsInByWhatTheyShare) {
   const auto stranger = std::find(order.begin(), order.end(), 0u) - order.begin();
   EXPECT_GT(stranger, 20);
   EXPECT_LE(stranger, 65) << "passed over 64 times";
+}
+
+// Of prompts in groups, shuffled, everything is computed once if it fits, and little more in a
+// quarter of the memory; with a draft as without.
+TEST_F(CachedKv, SpeculationCostsNoHits) {
+  constexpr std::uint32_t groups = 16, of_group = 9;
+  constexpr std::int32_t common = 150, own = 10,
+                         distinct = groups * common + groups * of_group * own;
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < groups * of_group; ++i) {
+    std::vector<TokenId> tokens = random_tokens(common, 96, 1 + i % groups);
+    tokens[0] = static_cast<TokenId>(i % groups);
+    for (const TokenId token : random_tokens(own, 96, 100 + i)) tokens.push_back(token);
+    tokens[common] = static_cast<TokenId>(i / groups);
+    requests.push_back(request_of(std::move(tokens), greedy(8)));
+  }
+  std::shuffle(requests.begin(), requests.end(), std::mt19937(3));
+  for (const std::int32_t memory : {8192, distinct / 4}) {
+    Engine engine = load(memory, 4);
+    std::vector<std::int32_t> computed;
+    for (const Speculation& speculation : {Speculation(Plain{}), Speculation(Dyspec{6})}) {
+      engine.drop_cache();
+      std::int32_t& tokens = computed.emplace_back(0);
+      for (Request& request : requests) request.options.speculation = speculation;
+      for (const Outcome& outcome : engine.generate(requests)) {
+        const Statistics& s = only(outcome).statistics;
+        tokens += s.prompt_tokens - s.cached_tokens;
+        EXPECT_EQ(s.preemptions, 0);
+      }
+      EXPECT_LE(tokens, memory == 8192 ? distinct : distinct * 11 / 10) << memory;
+    }
+    EXPECT_TRUE(memory < 8192 || computed[0] == computed[1]);
+    expect_nothing_leaked(engine);
+  }
 }
 
 TEST_F(CachedKv, IsTakenByATreeThatIsJudgedAlone) {
