@@ -116,6 +116,8 @@ struct SequenceState {
   /// Hands its own KV of the first `count` tokens to the tree.
   void share(std::int32_t count) noexcept {
     const std::int32_t from = base.length();
+    // A step that failed may have left KV of tokens that it could not append.
+    count = std::min(count, length());
     if (base.forest() == nullptr || count <= from) return;
     yield_draft();
     if (draft_from >= 0) {
