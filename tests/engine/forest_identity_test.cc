@@ -315,9 +315,10 @@ TEST_P(ForestIdentity, EveryTextIsWhatItIsAlone) {
   EXPECT_GT(t.tokens, 20 * turns);
   EXPECT_GT(t.largest_batch, scarce ? 1.5 : 16.0);
   EXPECT_GT(t.cached, 0);
-  // Not every kind comes up in the few turns of a sanitized run.
-  for (const std::int64_t count : {t.forks, t.rewinds, t.prefixes, t.cancelled}) {
-    EXPECT_GT(count + (sanitized ? 1 : 0), 0);
+  if (!sanitized) {  // not every kind comes up in its few turns
+    for (const std::int64_t count : {t.forks, t.rewinds, t.prefixes, t.cancelled}) {
+      EXPECT_GT(count, 0);
+    }
   }
   if (scarce) {
     EXPECT_GT(t.preempted, 0);
