@@ -123,7 +123,9 @@ void write_to_end(Scheduler& scheduler, TextRun& text) {
 
 // False: there is no text that could take one.
 bool Scheduler::lead(Lock& lock, Call& leader) {
+  // So that nothing fails while it leads: nobody else would take over.
   for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
+  lacking_.reserve(texts_);
   plan_.reserve(texts_);
   prompts_.reserve(texts_);
   leader_ = &leader;

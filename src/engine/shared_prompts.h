@@ -1,6 +1,7 @@
 // Texts that have the same tokens still to compute.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,8 @@ class SharedPrompts {
   static constexpr std::int32_t least_awaited = 16;
 
   void clear() { texts_.clear(); }
+  /// So that adding so many cannot fail.
+  void reserve(std::size_t texts) { texts_.reserve(texts); }
   /// How many tokens, of those before its last one, that a text lacks are in an earlier one's
   /// prompt, too; 0 for fewer than least_awaited.
   std::int32_t awaits(const SequenceState& text) const;
