@@ -127,6 +127,9 @@ TreeTemplate tree_of(const Json& json, const std::string& place) {
   }
   const std::int64_t root = link(records, place);
   check_times(records, root, place);
+  if (tokens == records.at(root).tokens) {
+    throw_failure(cat(place, ": no node but the prompt has tokens; there is nothing to write"));
+  }
   // Breadth first, so that parents come before children.
   std::vector<std::pair<std::int64_t, std::int32_t>> order = {{root, -1}};
   for (std::size_t n = 0; n < order.size(); ++n) {

@@ -73,6 +73,15 @@ TEST(ReasoningFile, SaysWhatIsWrongAndWhere) {
   expect_says(refusal([&](json& t) { node(t, "4")["value"] = UINT64_MAX; }),
               "node 4: \"value\" is");
   expect_says(refusal([&](json& t) { node(t, "4").erase("end"); }), "node 4: \"end\" is missing");
+  expect_says(
+      refusal([&](json& t) {
+        node(t, "0")["children"] = {1};
+        t["data"] = {
+            {"0", node(t, "0")},
+            {"1",
+             {{"id", 1}, {"value", 0}, {"start", 1}, {"end", 0}, {"children", json::array()}}}};
+      }),
+      "no node but the prompt has tokens");
   expect_says(refusal([&](json& t) { node(t, "4")["id"] = 5; }), "node 4: its \"id\" is 5");
   expect_says(refusal([&](json& t) {
                 node(t, "2")["children"] = {4, 9};
