@@ -126,6 +126,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   // So that nothing fails while it leads: nobody else would take over.
   for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
   lacking_.reserve(texts_);
+  gaps_.reserve(texts_);
   plan_.reserve(texts_);
   prompts_.reserve(texts_);
   leader_ = &leader;
@@ -267,10 +268,12 @@ std::vector<TextRun*>::iterator Scheduler::next_waiting() {
 bool Scheduler::evict() {
   KvForest::Slots late, step;
   lacking_.clear();
+  gaps_.clear();
   for (const TextRun* const text : running_) {
     if (text->place.state == State::at_call) continue;
     const SequenceState& state = text->state;
-    late.target += TargetRunner::late_rows(state) - lacking_.awaits(state);
+    const std::int32_t awaited = lacking_.awaits(state);
+    late.target += TargetRunner::late_rows(state) - awaited;
     lacking_.add(state);
     ++step.target;
     // A tree is for two tokens at least.
@@ -279,7 +282,14 @@ bool Scheduler::evict() {
                        nodes = size > 0 ? size : engine_.options.max_tree_size;
     step.target += nodes;
     step.draft += nodes;
-    late.draft += state.length() - state.draft_kv();
+    // Of what the tree lacks of the draft's KV, one computes for all.
+    const KvNode* const gap = state.base.draft_gap();
+    const bool is_counted =
+        gap != nullptr && std::find(gaps_.begin(), gaps_.end(), gap) != gaps_.end();
+    if (gap != nullptr && !is_counted) gaps_.push_back(gap);
+    const std::int32_t from =
+        is_counted ? std::max(state.draft_kv(), state.base.length()) : state.draft_kv();
+    late.draft += std::max(0, state.length() - from - awaited);
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
   return engine_.forest->evict(

@@ -46,6 +46,24 @@ class CachedKv : public ::testing::Test {
   Engine engine_ = load(slots);
 };
 
+// What many texts share is computed once by the draft, too: what is idle need not make room for
+// more.
+TEST_F(CachedKv, StaysBesideManyTextsThatShareAPrompt) {
+  Engine engine = load(512);
+  const std::vector<TokenId> idle = random_tokens(100, 96, 5), shared = random_tokens(100, 96, 6);
+  GenerateOptions options = greedy(4);
+  options.speculation = Chain{2};
+  engine.generate(idle, options);
+  std::vector<Request> requests(8);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].tokens = shared;
+    requests[i].tokens.push_back(static_cast<TokenId>(i + 1));
+    requests[i].options = options;
+  }
+  for (const Outcome& outcome : engine.generate(requests)) EXPECT_FALSE(outcome.error);
+  EXPECT_EQ(engine.cache().evicted_tokens, 0);
+}
+
 // Its KV is what every text leaves: the next one with that prompt computes its last tokens alone.
 TEST_F(CachedKv, IsFoundByANewText) {
   Engine plenty = load(4096), without = load(4096, 64, false);
