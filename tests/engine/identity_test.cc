@@ -37,7 +37,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << (c.coupled ? " coupled" : " greedy");
 }
 
-constexpr int prompt_count = sanitized ? 4 : 32;  // 32: each turn four times
+constexpr int prompt_count = sanitized ? 4 : 16;  // 16: each turn twice
 
 const std::vector<Speculation> turns = {
     Dyspec{},
