@@ -9,7 +9,6 @@ namespace coppice::bench {
 namespace {
 
 namespace flatten = coppice::cuda::flatten;
-using cuda::check;
 
 constexpr int narrow_warps = narrow_item_rows / 16;
 constexpr int wide_warps = wide_item_rows / 16;
@@ -81,16 +80,6 @@ class ListedItem {
   const std::uint64_t all_;
 };
 
-/// Partial results of a (query, head), as the plan lists them.
-struct ListedPartials {
-  const std::int32_t* rows;
-  std::int32_t count;
-  std::int32_t heads;
-  std::int32_t head;
-
-  __device__ std::int64_t at(std::int32_t i) const { return std::int64_t{rows[i]} * heads + head; }
-};
-
 template <int warps>
 using Tiles = flatten::SharedTiles<flatten::Variant<item_head_dim, warps>, ListedItem::SeenBy>;
 
@@ -108,21 +97,8 @@ __global__ void __launch_bounds__(flatten::join_threads) join_items(Arguments ar
   const ItemView& view = arguments.view;
   const std::int32_t heads = arguments.heads();
   flatten::join_pairs<item_head_dim>(arguments, view.rows, [&](std::int32_t pair) {
-    const std::int32_t begin = view.partials_begin[pair / heads];
-    const std::int32_t end = view.partials_begin[pair / heads + 1];
-    return ListedPartials{view.partials + begin, end - begin, heads, pair % heads};
+    return flatten::ListedPartials::of(pair, heads, view.partials_begin, view.partials);
   });
-}
-
-template <int warps>
-void prepare() {
-  static_assert(sizeof(Tiles<warps>) <= 99 * 1024);
-  check(cudaFuncSetAttribute(run_items<warps>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             sizeof(Tiles<warps>)),
-        "shared memory of item attention");
-  check(cudaFuncSetAttribute(run_items<warps>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "shared memory carveout of item attention");
 }
 
 template <int warps>
@@ -135,8 +111,8 @@ void launch(const Arguments& arguments, cudaStream_t stream) {
 }  // namespace
 
 void prepare_item_attention() {
-  prepare<narrow_warps>();
-  prepare<wide_warps>();
+  flatten::allow_shared_memory<sizeof(Tiles<narrow_warps>)>(run_items<narrow_warps>);
+  flatten::allow_shared_memory<sizeof(Tiles<wide_warps>)>(run_items<wide_warps>);
 }
 
 void item_attention(const ItemView& view, const cuda::Operands& operands, cudaStream_t stream) {

@@ -61,13 +61,7 @@ constexpr int shared_bytes() {
 template <typename V>
 std::int32_t prepare() {
   constexpr auto kernel = flatten::attend<V>;
-  static_assert(shared_bytes<V>() <= 99 * 1024);
-  check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
-      "shared memory of attention");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "shared memory carveout of attention");
+  flatten::allow_shared_memory<shared_bytes<V>()>(kernel);
   int per_multiprocessor = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, V::threads,
                                                       shared_bytes<V>()),

@@ -20,6 +20,7 @@
 #include <cmath>
 
 #include "kernels/cuda/attention/attention_tiles.cuh"
+#include "kernels/cuda/error.h"
 #include "kernels/cuda/kernel_order.cuh"
 
 namespace coppice::cuda::flatten {
@@ -298,6 +299,18 @@ __device__ void run_item(const Operands& operands, const Item& item,
   }
   wait_for_former_kernels();
   store_rows(operands, item, packed_row, rows);
+}
+
+/// Once per device, for a kernel that calls run_item(): it may be launched with `bytes` of dynamic
+/// shared memory, and finds as much of a multiprocessor's memory as there is.
+template <std::size_t bytes, typename Arguments>
+void allow_shared_memory(void (*kernel)(Arguments)) {
+  static_assert(bytes <= 99 * 1024);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory of attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "shared memory carveout of attention");
 }
 
 }  // namespace coppice::cuda::flatten

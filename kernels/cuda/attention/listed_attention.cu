@@ -82,16 +82,6 @@ __global__ void __launch_bounds__(V::threads, V::blocks_per_sm) attend_list(Argu
   }
 }
 
-/// Partial results of a pair, as the list has them.
-struct PartialsOfList {
-  const std::int32_t* numbers;
-  std::int32_t count, heads, head;
-
-  __device__ std::int64_t at(std::int32_t i) const {
-    return std::int64_t{numbers[i]} * heads + head;
-  }
-};
-
 /// Grid: any number of blocks.
 template <int head_dim>
 __global__ void __launch_bounds__(flatten::join_threads) join_list(Arguments arguments) {
@@ -99,22 +89,14 @@ __global__ void __launch_bounds__(flatten::join_threads) join_list(Arguments arg
   wait_for_former_kernels();
   const ItemListHead& list = *arguments.pass.list;
   const std::int32_t heads = arguments.heads();
-  flatten::join_pairs<head_dim>(
-      arguments, arguments.pass.scalars->rows, [&](std::int32_t pair) -> PartialsOfList {
-        const std::int32_t begin = list.begins()[pair / heads];
-        const std::int32_t end = list.begins()[pair / heads + 1];
-        return {list.partials() + begin, end - begin, heads, pair % heads};
-      });
+  flatten::join_pairs<head_dim>(arguments, arguments.pass.scalars->rows, [&](std::int32_t pair) {
+    return flatten::ListedPartials::of(pair, heads, list.begins(), list.partials());
+  });
 }
 
 template <typename V>
 void prepare() {
-  check(cudaFuncSetAttribute(attend_list<V>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             sizeof(flatten::BlockMemory<V>)),
-        "shared memory of listed attention");
-  check(cudaFuncSetAttribute(attend_list<V>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "shared memory carveout of listed attention");
+  flatten::allow_shared_memory<sizeof(flatten::BlockMemory<V>)>(attend_list<V>);
 }
 
 template <typename V>
