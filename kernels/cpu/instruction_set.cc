@@ -1,5 +1,7 @@
 #include "kernels/cpu/instruction_set.h"
 
+#include <sys/utsname.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <dnnl.hpp>
@@ -101,17 +103,18 @@ InstructionSet instruction_set() {
   return settled;
 }
 
-std::string describe_processor() {
+std::string processor_model() {
   std::ifstream info("/proc/cpuinfo");
-  std::string model = "an unnamed processor";
   for (std::string line; std::getline(info, line);) {
     const auto colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
-      model = line.substr(colon + 2);
-      break;
-    }
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
   }
-  return cat(name_of(instruction_set()), " of ", model);
+  utsname machine{};
+  return uname(&machine) == 0 ? machine.machine : "an unnamed processor";
+}
+
+std::string describe_processor() {
+  return cat(name_of(instruction_set()), " of ", processor_model());
 }
 
 }  // namespace coppice::cpu

@@ -31,6 +31,8 @@ inline bool has_native_bf16() { return instruction_set() >= InstructionSet::avx5
 /// Whether the processor, so capped, widens f16 (F16C, which comes with AVX2).
 inline bool has_native_f16() { return instruction_set() >= InstructionSet::avx2; }
 
+/// "AMD EPYC 9B45", as the kernel names it; the machine's kind if it names none.
+std::string processor_model();
 /// "avx2 of AMD EPYC 9B45": for people.
 std::string describe_processor();
 

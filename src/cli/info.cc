@@ -15,7 +15,7 @@
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
 #include "models/model.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 
 namespace coppice::cli {
 namespace {

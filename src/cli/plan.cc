@@ -118,7 +118,7 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   }
   pair.prompt_tokens = prompts.tokens();
   pair.seed = settings.front().seed;
-  request.progress = [&](double done) { progress.show("measuring acceptance", done); };
+  request.progress = [&](const std::string& what, double done) { progress.show(what, done); };
   if (!study::measure_settings(engine, std::move(request), settings, pair)) return std::nullopt;
   return pair;
 }

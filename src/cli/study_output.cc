@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/option_values.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 #include "study/report/study_report.h"
 
 namespace coppice::cli {

@@ -8,6 +8,9 @@
 #include <numeric>
 #include <random>
 
+#include "base/error.h"
+#include "study/figures/text.h"
+
 namespace coppice::study {
 namespace {
 
@@ -43,6 +46,11 @@ double lower_share(std::size_t n) {
   return boost::math::cdf(boost::math::normal(), -reach);
 }
 
+std::string interval(const Estimate& estimate, const auto& print) {
+  if (!std::isfinite(estimate.low) || !std::isfinite(estimate.high)) return print(estimate.value);
+  return cat(print(estimate.value), " [", print(estimate.low), ", ", print(estimate.high), "]");
+}
+
 double sum_of(std::span<const double> column) {
   return std::accumulate(column.begin(), column.end(), 0.0);
 }
@@ -65,6 +73,20 @@ void adjust(std::vector<Comparison>& comparisons, Tested Comparison::*figure) {
 }
 
 }  // namespace
+
+std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs) {
+  return interval(estimate, [&](double value) { return fixed(value, digits); }) +
+         (of_two_runs ? " *" : "");
+}
+
+std::string signed_interval(const Estimate& estimate, int digits) {
+  return interval(estimate, [&](double value) {
+    const std::string text = fixed(value, digits);
+    return text.front() == '-' ? text : "+" + text;
+  });
+}
+
+std::string p_text(double p) { return p < 0.001 ? "<0.001" : fixed(p, 3); }
 
 Resampling::Resampling(std::size_t prompts, const BootstrapOptions& options)
     : prompts_(prompts), resamples_(static_cast<std::size_t>(options.resamples)) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,14 @@ struct Estimate {
   double high = 0.0;
   std::int32_t n = 0;  ///< prompts (or rounds) that the interval is made from
 };
+
+/// "4.03 [3.26, 5.56]"; the value alone if there is no interval; with a star behind it if it
+/// compares times of two runs of the program.
+std::string with_interval(const Estimate& estimate, int digits, bool of_two_runs = false);
+/// The same with signs: "+0.22 [+0.11, +0.34]".
+std::string signed_interval(const Estimate& estimate, int digits);
+/// "0.004", "<0.001", "-" for no number.
+std::string p_text(double p);
 
 struct BootstrapOptions {
   std::int32_t resamples = 4000;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
 #include "study/grid/acceptance_cells.h"
@@ -20,7 +19,7 @@ Engine load_engine(const StudyRequest& request, const StudyFolder& folder,
   if (options.cost_table.empty()) options.cost_table = folder.file(costs_name);
   options.prefix_cache = false;  // each cell is measured by itself
   options.progress = [&](const LoadEvent& event) {
-    if (hooks.progress) hooks.progress(cat("loading ", event.what), event.fraction);
+    hooks.tell(cat("loading ", event.what), event.fraction);
   };
   return Engine::load(options);
 }
@@ -95,7 +94,7 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   }
   acceptance.add_notes(file.notes);
   folder.write(file);
-  if (hooks.progress) hooks.progress("summing up", 0.0);
+  hooks.tell("summing up", 0.0);
   StudyOutcome outcome = publish(folder.path(), file, results);
   outcome.continued = folder.continued();
   return outcome;

@@ -6,8 +6,6 @@
 
 #include "base/error.h"
 #include "base/json_file.h"
-#include "study/grid/study_file.h"
-#include "study/report/summary.h"
 #include "study/study.h"
 
 namespace coppice::study {

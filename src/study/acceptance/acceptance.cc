@@ -7,14 +7,12 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
-#include "drafting/sequoia.h"
 #include "drafting/shape_json.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"
+#include "study/figures/text.h"
 #include "study/files/members.h"
-#include "study/number_text.h"
 #include "study/observed.h"
-#include "study/prompts/prompts.h"
 
 namespace coppice::study {
 namespace {
@@ -219,33 +217,20 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
 }
 
 void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::vector<std::int32_t> children(static_cast<std::size_t>(tree.nodes()), 0);
-  for (std::size_t n = 1; n < children.size(); ++n) {
-    ++children[tree.parent[n]];
-  }
-  std::int32_t node = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const bool goes_on = step < path.size();
-    const std::int32_t rank = goes_on ? tree.rank[path[step]] : -1;
-    const auto seen = static_cast<std::size_t>(goes_on ? rank + 1 : children[node]);
-    if (judged.size() < seen) {
-      judged.resize(seen, 0);
-      accepted.resize(seen, 0);
+  for_each_examined(tree, path, [&](std::int32_t node, bool is_accepted) {
+    const auto rank = static_cast<std::size_t>(tree.rank[node]);
+    if (judged.size() <= rank) {
+      judged.resize(rank + 1, 0);
+      accepted.resize(rank + 1, 0);
     }
-    for (std::size_t r = 0; r < seen; ++r) ++judged[r];
-    if (!goes_on) break;
-    ++accepted[rank];
-    node = path[step];
-  }
+    ++judged[rank];
+    accepted[rank] += is_accepted ? 1 : 0;
+  });
 }
 
 std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
                                                      const AcceptanceRequest& request) {
-  GenerateOptions options = request.sampling;
-  options.max_new_tokens = request.new_tokens;
-  options.ignore_eos = true;
-  options.logprobs = false;
-  options.stop.clear();
+  GenerateOptions options = whole_text(request.sampling, request.new_tokens);
   // Many children of the root, each with a chain below: after an accepted child the next node is
   // judged as well. Roots alone are no fair sample of a text, for all stand behind bonus tokens.
   const std::int32_t layers =
@@ -260,16 +245,15 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
   });
   bool stopped = false;
   const auto goes_on = [&](const Piece&) {
-    stopped = stopped || (request.stop && request.stop());
+    stopped = stopped || request.stopped();
     return !stopped;
   };
   for (std::size_t p = 0; p < request.prompts.size(); ++p) {
     options.stream = p;
     engine.generate(request.prompts[p], options, goes_on);
     if (stopped) return std::nullopt;
-    if (request.progress) {
-      request.progress(static_cast<double>(p + 1) / static_cast<double>(request.prompts.size()));
-    }
+    request.tell("measuring acceptance by rank", static_cast<double>(p + 1),
+                 static_cast<double>(request.prompts.size()));
   }
   // No child of a later rank was ever taken: nothing is to be had there.
   while (!counts.accepted.empty() && counts.accepted.back() == 0 && counts.accepted.size() > 1) {
@@ -291,9 +275,9 @@ bool measure_settings(Engine& engine, AcceptanceRequest request,
   pair.prompt_count = static_cast<std::int32_t>(request.prompts.size());
   pair.new_tokens = request.new_tokens;
   double before = 0.0;  // settings done
-  const auto progress = std::move(request.progress);
-  request.progress = [&](double done) {
-    if (progress) progress((before + done) / static_cast<double>(settings.size()));
+  const StudyHooks all = request;
+  request.progress = [&](const std::string& what, double done) {
+    all.tell(what, before + done, static_cast<double>(settings.size()));
   };
   for (const GenerateOptions& setting : settings) {
     request.sampling = setting;
@@ -323,11 +307,7 @@ CalibrationPrompts calibration_prompts(Engine& engine, const std::filesystem::pa
                                        const std::vector<StudyPrompt>& spare,
                                        std::int32_t most_tokens, std::uint64_t seed) {
   constexpr std::int32_t usual_tokens = 64;
-  const EngineAccess access(engine);
-  std::int32_t room = engine.context_length();
-  for (const LoadedModel* model : {&access.target(), &access.draft()}) {
-    if (model->pool != nullptr) room = std::min(room, model->pool->layout().slots());
-  }
+  const std::int32_t room = room_of(engine, true).tokens;
   CalibrationPrompts prompts;
   prompts.new_tokens = std::max(1, std::min(usual_tokens, room / 4));
   if (spare.size() < static_cast<std::size_t>(calibration_count)) {

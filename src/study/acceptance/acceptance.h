@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "coppice.h"
 #include "drafting/sequoia.h"
 #include "study/files/member_list.h"
+#include "study/hooks.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -105,14 +105,12 @@ struct RankCounts {
   void add(const TokenTree& tree, std::span<const std::int32_t> path);
 };
 
-struct AcceptanceRequest {
+struct AcceptanceRequest : StudyHooks {
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   /// Temperatures, filters, penalty, acceptance, seed; what they say of trees is ignored.
   GenerateOptions sampling;
   std::int32_t ranks = usual_ranks;  ///< children of each root
   std::int32_t new_tokens = 64;
-  std::function<void(double fraction)> progress;
-  std::function<bool()> stop;
 };
 
 /// Continues texts with trees of `ranks` children of the root and counts which of them is accepted,

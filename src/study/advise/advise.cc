@@ -12,6 +12,7 @@
 #include "engine/access.h"
 #include "engine/check_speculation.h"
 #include "study/acceptance/acceptance.h"
+#include "study/prompts/prompts.h"
 
 namespace coppice::study {
 namespace {
@@ -50,10 +51,7 @@ class Adviser {
       throw_usage(cat("advise: ", request.new_tokens, " new tokens are too few; use ",
                       fewest_new_tokens, " or more"));
     }
-    options_ = request.sampling;
-    options_.max_new_tokens = request.new_tokens;
-    options_.ignore_eos = true;
-    options_.logprobs = false;
+    options_ = whole_text(request.sampling, request.new_tokens);
     options_.speculation = Plain{};
     options_.acceptance = settled_acceptance(options_);
     EngineAccess access(engine);
@@ -86,12 +84,6 @@ class Adviser {
   }
 
  private:
-  void tell(const std::string& what, std::size_t done, std::size_t all) const {
-    if (request_.progress) {
-      request_.progress(what, static_cast<double>(done) / static_cast<double>(all));
-    }
-  }
-
   GenerateOptions request_of(const Candidate& one) const {
     PolicyOptions asked;
     asked.policy = one.policy;
@@ -111,12 +103,12 @@ class Adviser {
     options.stream = stream;
     if (request_.run) {
       const Trial trial = request_.run(options, prompt);
-      stopped_ = stopped_ || (request_.stop && request_.stop());
+      stopped_ = stopped_ || request_.stopped();
       return trial;
     }
     const std::vector<TokenId>& tokens = request_.prompts[prompt];
     const Generation text = engine_.generate(tokens, options, [this](const Piece&) {
-      stopped_ = stopped_ || (request_.stop && request_.stop());
+      stopped_ = stopped_ || request_.stopped();
       return !stopped_;
     });
     if (stopped_) return {};
@@ -140,9 +132,7 @@ class Adviser {
     asked.ranks = std::min(usual_ranks, largest_);
     asked.new_tokens = request_.new_tokens;
     asked.stop = request_.stop;
-    asked.progress = [&](double done) {
-      if (request_.progress) request_.progress("measuring acceptance by rank", done);
-    };
+    asked.progress = request_.progress;
     const auto measured = measure_acceptance(engine_, asked);
     stopped_ = !measured;
     if (stopped_) return false;
@@ -229,7 +219,7 @@ class Adviser {
         one->sampled += run(request_of(*one), p, p);
         if (stopped_) return false;
         ++one->prompts;
-        tell("sampling speeds", ++done, runs);
+        request_.tell("sampling speeds", static_cast<double>(++done), static_cast<double>(runs));
       }
       for (Candidate* one : kept) {
         one->sampled_speedup =
@@ -286,7 +276,8 @@ class Adviser {
                   const std::size_t stream = prompts * static_cast<std::size_t>(1 + round) + prompt;
                   const Trial trial = run(request_of(settings[s]), prompt, stream);
                   if (stopped_) return std::nullopt;
-                  tell("checking against plain decoding", ++done, all);
+                  request_.tell("checking against plain decoding", static_cast<double>(++done),
+                                static_cast<double>(all));
                   return trial;
                 });
     if (!advice_.check) return;
@@ -353,19 +344,12 @@ std::optional<Check> confirm(
 }
 
 void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_tokens) {
-  const EngineAccess access(engine);
-  const std::int32_t context = engine.context_length();
-  std::int32_t slots = access.target().pool->layout().slots();
-  if (const auto& pool = access.draft().pool) slots = std::min(slots, pool->layout().slots());
-  if (prompt_tokens + new_tokens <= std::min(context, slots)) return;
-  // A small --kv-tokens may have cut the context too.
-  const bool whole = context == access.target().model->config().context_length;
+  const auto [room, memory_is_short] = room_of(engine, true);
+  if (prompt_tokens + new_tokens <= room) return;
   throw_usage(cat("advise: a prompt of ", prompt_tokens, " tokens and ", new_tokens,
-                  " new ones do not fit ",
-                  slots < context ? cat("the ", slots, " KV slots")
-                                  : cat("the context of ", context, " tokens"),
-                  "; lower --prompt-tokens or --max-new-tokens",
-                  slots < context || !whole ? ", or raise --kv-tokens" : ""));
+                  " new ones do not fit ", memory_is_short ? "the KV memory" : "the context",
+                  " of ", room, " tokens; lower --prompt-tokens or --max-new-tokens",
+                  memory_is_short ? ", or raise --kv-tokens" : ""));
 }
 
 Advice advise(Engine& engine, const AdviceRequest& request) {

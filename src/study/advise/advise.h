@@ -10,6 +10,7 @@
 
 #include "coppice.h"
 #include "engine/policy_options.h"
+#include "study/hooks.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -67,7 +68,8 @@ std::optional<Check> confirm(
 /// Fewest new tokens of a prompt: where texts end trees are cut short.
 inline constexpr std::int32_t fewest_new_tokens = 24;
 
-struct AdviceRequest {
+/// Stopping is asked for between steps; Advice::stopped is then set.
+struct AdviceRequest : StudyHooks {
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
   GenerateOptions sampling;
@@ -76,8 +78,6 @@ struct AdviceRequest {
   std::int32_t rounds = 3;       ///< of the check
   /// What Sequoia's trees are planned for; empty: it is measured on the prompts.
   std::vector<double> acceptance_vector;
-  std::function<void(const std::string& what, double fraction)> progress;
-  std::function<bool()> stop;  ///< asked between steps; true ends it, Advice::stopped being set
   /// In the place of all runs, for tests: a machine of any speed and noise.
   std::function<Trial(const GenerateOptions& options, std::size_t prompt)> run;
 };

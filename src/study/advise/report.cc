@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "study/advise/advise.h"
 #include "study/figures/table.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 
 namespace coppice::study {
 namespace {

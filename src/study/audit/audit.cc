@@ -20,7 +20,7 @@ std::string why_untested(const std::vector<EventFinding>& events) {
   bool contexts = false;
   for (const EventFinding& event : events) {
     if (event.tested()) return "";
-    contexts = contexts || event.fit.contexts > 0;
+    contexts = contexts || event.contexts > 0;
   }
   return contexts ? "no bias is sure to be seen in so few texts; draw more --samples"
                   : "no context has samples enough; draw more --samples";
@@ -83,9 +83,9 @@ class Audit {
   std::function<void()> ticker(const std::string& what, std::int64_t total) {
     return [this, what, total, done = std::int64_t{0}]() mutable {
       ++done;
-      if (request_.stop && request_.stop()) throw Stopped();
-      if (request_.progress && (done % 16 == 0 || done == total)) {
-        request_.progress(what, static_cast<double>(done) / static_cast<double>(total));
+      if (request_.stopped()) throw Stopped();
+      if (done % 16 == 0 || done == total) {
+        request_.tell(what, static_cast<double>(done), static_cast<double>(total));
       }
     };
   }
@@ -135,7 +135,7 @@ class Audit {
       finding.not_tested = why_untested(finding.events);
       report_.all_tested = report_.all_tested && finding.not_tested.empty();
       sampling.check_passes(finding);
-      for (const EventFinding& event : finding.events) p_values.push_back(event.fit.p_value);
+      for (const EventFinding& event : finding.events) p_values.push_back(event.p_value);
       report_.laws.push_back(std::move(finding));
     }
     const std::vector<double> adjusted = holm_adjusted(p_values);
@@ -217,11 +217,11 @@ class Audit {
       }
       const auto events = sampling.test(report_.significance);
       const EventFinding& worst =
-          *std::ranges::min_element(events, {}, [](const auto& e) { return e.fit.p_value; });
+          *std::ranges::min_element(events, {}, [](const auto& e) { return e.p_value; });
       finding.event = worst.event;
-      finding.fit = worst.fit;
+      static_cast<Fit&>(finding) = worst;
       finding.drawn = sampling.samples();
-      finding.caught = worst.fit.p_value <= report_.significance;
+      finding.caught = worst.p_value <= report_.significance;
       if (finding.caught) break;
     }
     return finding;

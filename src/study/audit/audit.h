@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "coppice.h"
 #include "study/audit/goodness_of_fit.h"
 #include "study/files/member_list.h"
+#include "study/hooks.h"
 
 namespace coppice::study {
 
@@ -20,7 +20,8 @@ struct AuditSetting {
 /// "dyspec 16, rejection" and the like.
 std::string name_setting(const GenerateOptions& options);
 
-struct AuditRequest {
+/// Stopping is asked for after every text; AuditReport::stopped is then set.
+struct AuditRequest : StudyHooks {
   std::vector<AuditSetting> settings;
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   std::uint64_t seed = 1;
@@ -30,9 +31,6 @@ struct AuditRequest {
   double seconds = 60.0;
   std::int32_t compared_tokens = 128;  ///< of each prompt and setting, against plain decoding
   bool self_check = true;
-  /// What is being done, and how far it is, 0 to 1.
-  std::function<void(const std::string& what, double fraction)> progress;
-  std::function<bool()> stop;  ///< asked after every text; true ends it, AuditReport::stopped set
 };
 
 inline constexpr std::int64_t fewest_samples = 500;
@@ -47,20 +45,15 @@ inline constexpr double stated_power = 0.99;
 inline constexpr std::int32_t sampled_tokens = 4, tested_tokens = 3;
 
 /// One test of one setting.
-struct EventFinding {
+struct EventFinding : Fit {
   std::string event;
-  Fit fit;
   double smallest_bias = 1.0;  ///< total variation; detectable_variation
   bool biased = false;         ///< Holm over all tests of the audit
   /// Whether some bias was sure to be seen.
   bool tested() const { return smallest_bias < 1.0; }
 
-  static void members(auto& self, auto visit) {
-    visit("event", self.event);
-    Fit::members(self.fit, visit);
-    visit("smallest_bias", self.smallest_bias);
-    visit("biased", self.biased);
-  }
+  COPPICE_MEMBERS(event, samples, contexts, chi_square, degrees, p_value, total_variation,
+                  expected_variation, impossible, smallest_bias, biased)
 };
 
 struct LawFinding {
@@ -82,22 +75,15 @@ struct LawFinding {
                   not_tested)
 };
 
-struct FaultFinding {
+struct FaultFinding : Fit {
   std::string setting;
   std::string fault;
   bool caught = false;
   std::int64_t drawn = 0;  ///< samples until it was caught
   std::string event;       ///< the test of the smallest p-value
-  Fit fit;
 
-  static void members(auto& self, auto visit) {
-    visit("setting", self.setting);
-    visit("fault", self.fault);
-    visit("caught", self.caught);
-    visit("drawn", self.drawn);
-    visit("event", self.event);
-    Fit::members(self.fit, visit);
-  }
+  COPPICE_MEMBERS(setting, fault, caught, drawn, event, samples, contexts, chi_square, degrees,
+                  p_value, total_variation, expected_variation, impossible)
 };
 
 struct AuditDivergence {

@@ -1,12 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "base/error.h"
-#include "engine/access.h"
 #include "study/audit/tests.h"
-#include "study/observed.h"
 
 namespace coppice::study {
 namespace {
@@ -89,12 +86,8 @@ double variation(std::span<const float> a, std::span<const float> b) {
 
 PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
                      const GenerateOptions& sampling) {
-  GenerateOptions options = sampling;
+  GenerateOptions options = whole_text(sampling, 1);
   options.speculation = Plain{};
-  options.max_new_tokens = 1;
-  options.ignore_eos = true;
-  options.stop.clear();
-  options.logprobs = false;
   PlainPass pass;
   const Observed observed(engine, [&](const StepView& view) {
     const auto probability = view.target.distribution(0);
@@ -116,6 +109,14 @@ PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
   return pass;
 }
 
+double PlainPass::least_kept() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t t = 0; t < probability.size(); ++t) {
+    if (probability[t] > 0.0f) least = std::min(least, logprob[t]);
+  }
+  return least;
+}
+
 TargetLaws::TargetLaws(Engine& engine, const GenerateOptions& sampling)
     : engine_(engine), sampling_(sampling) {}
 
@@ -131,10 +132,7 @@ const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
   PlainPass pass = plain_pass(engine_, text, sampling_);
   rounding_ = std::max(rounding_, pass.rounding);
   // A filter's edge moves with rounding: what lies just outside may be inside in another pass.
-  double least_kept = std::numeric_limits<double>::infinity();
-  for (std::size_t t = 0; t < pass.probability.size(); ++t) {
-    if (pass.probability[t] > 0.0f) least_kept = std::min(least_kept, pass.logprob[t]);
-  }
+  const double least_kept = pass.least_kept();
   std::vector<TokenId> borderline;
   for (std::size_t t = 0; t < pass.probability.size(); ++t) {
     if (!(pass.probability[t] > 0.0f) && pass.logprob[t] >= least_kept - pass.rounding) {
@@ -152,11 +150,8 @@ LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
       access_(engine),
       laws_(laws),
       prompts_(prompts),
-      options_(options),
+      options_(whole_text(options, sampled_tokens)),
       drawn_(prompts.size()) {
-  options_.max_new_tokens = sampled_tokens;
-  options_.ignore_eos = true;
-  options_.logprobs = false;
   access_.check(options_);
   for (const auto& prompt : prompts) states_.push_back(access_.new_text(prompt));
 }
@@ -199,7 +194,7 @@ std::vector<EventFinding> LawSampling::test(double significance) {
     }
     const Fit fit = tokens.fit();
     findings.push_back(
-        {cat("token ", depth + 1), fit,
+        {fit, cat("token ", depth + 1),
          detectable_variation(fit.degrees, fit.samples, significance, stated_power)});
   }
   return findings;

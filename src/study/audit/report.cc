@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "study/audit/audit.h"
+#include "study/figures/text.h"
 #include "study/files/members.h"
-#include "study/number_text.h"
 
 namespace coppice::study {
 namespace {
@@ -40,12 +40,12 @@ std::string law_section(const AuditReport& report) {
                  "chi-square", "df", "p", "TV", "smallest bias");
     for (const EventFinding& e : law.events) {
       text += line("  %-16s %8.0f %5lld %10.1f %5.0f %9.2g  %.4f (%.4f) ", e.event.c_str(),
-                   e.fit.samples, static_cast<long long>(e.fit.contexts), e.fit.chi_square,
-                   e.fit.degrees, e.fit.p_value, e.fit.total_variation, e.fit.expected_variation);
+                   e.samples, static_cast<long long>(e.contexts), e.chi_square, e.degrees,
+                   e.p_value, e.total_variation, e.expected_variation);
       text += e.tested() ? line("%.4f", e.smallest_bias) : "not tested";
       if (e.biased) text += "  BIASED";
-      if (e.fit.impossible > 0) {
-        text += line(", %lld impossible", static_cast<long long>(e.fit.impossible));
+      if (e.impossible > 0) {
+        text += line(", %lld impossible", static_cast<long long>(e.impossible));
       }
       text += '\n';
     }
@@ -76,7 +76,7 @@ std::string fault_section(const AuditReport& report) {
     }
     text += line("  %-52s %-17s %8lld %9.2g %7.4f  %s\n", f.fault.c_str(),
                  f.caught ? "caught" : "not visible here", static_cast<long long>(f.drawn),
-                 f.fit.p_value, f.fit.total_variation, f.event.c_str());
+                 f.p_value, f.total_variation, f.event.c_str());
   }
   return text + '\n';
 }

@@ -24,6 +24,8 @@ struct PlainPass {
   std::vector<float> probability;  ///< [vocab] as sampled from, filters included
   /// What rounding may make of a difference of two logprobs (logit_rounding).
   double rounding = 0.0;
+  /// Of the logprobs of tokens that the filters keep.
+  double least_kept() const;
 };
 
 /// Takes over the engine's observer for the call. Throws Error(failure) where the text has no room.

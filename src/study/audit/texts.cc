@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "engine/access.h"
 #include "kernels/noise.h"
 #include "study/audit/tests.h"
 
@@ -26,11 +25,7 @@ void weigh(Engine& engine, std::span<const TokenId> text, const GenerateOptions&
     divergence.bound /= options.sampling.temperature;
     if (!(pass.probability[other] > 0.0f)) {
       // A filter left it out. The tie is then one at the filter's edge.
-      double least_kept = pass.logprob[plain];
-      for (std::size_t t = 0; t < pass.logprob.size(); ++t) {
-        if (pass.probability[t] > 0.0f) least_kept = std::min(least_kept, pass.logprob[t]);
-      }
-      divergence.gap = (least_kept - pass.logprob[other]) / options.sampling.temperature;
+      divergence.gap = (pass.least_kept() - pass.logprob[other]) / options.sampling.temperature;
     }
   }
   divergence.near_tie = std::abs(divergence.gap) <= divergence.bound;

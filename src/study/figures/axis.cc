@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "study/figures/svg.h"
@@ -160,18 +159,15 @@ void Axis::choose_binary(double low, double high, int stride) {
   ticks_.clear();
   int first = static_cast<int>(round_down(std::log2(low)));
   int last = static_cast<int>(round_up(std::log2(high)));
-  if (first == last) {
-    if (!spec_.low) --first;
-    if (!spec_.high || spec_.low) ++last;
-  }
+  if (first == last) --first, ++last;
   // Whole strides between the ends, so that the last tick covers the data too.
   last += (stride - (last - first) % stride) % stride;
-  low_ = spec_.low.value_or(std::exp2(first));
-  high_ = spec_.high && high > low_ ? high : std::exp2(last);
+  low_ = std::exp2(first);
+  high_ = std::exp2(last);
   for (int e = first; e <= last; e += stride) {
     const double value = std::exp2(e);
     const bool as_power = (first < -4 || last >= 20) && e != 0;
-    if (covers(value)) ticks_.push_back({value, as_power ? cat("2^", e) : compact_number(value)});
+    ticks_.push_back({value, as_power ? cat("2^", e) : compact_number(value)});
   }
 }
 

@@ -11,11 +11,11 @@ namespace coppice::study {
 enum class Scale { linear, log2 };
 
 /// What a caller says of an axis. Limits that are not given come from the data, rounded out to
-/// ticks; those that are given hold all data, or all that is to be seen of it.
+/// ticks, as they always do on a log axis; those that are given hold all that is to be seen.
 struct AxisSpec {
   std::string label = {};  ///< with its unit: "time per step (us)"
   Scale scale = Scale::linear;
-  std::optional<double> low = {};   ///< above 0 on a log axis
+  std::optional<double> low = {};
   std::optional<double> high = {};  ///< above low
   bool per_cent = false;            ///< values are shares of 1, ticks say per cent (linear axes)
   bool whole = false;               ///< ticks at whole numbers only (linear axes)

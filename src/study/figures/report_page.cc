@@ -62,22 +62,59 @@ std::string element(const char* name, const std::string& text) {
 // Figures and tables are numbered in the order in which they are written.
 class Writer {
  public:
-  std::string write(const ReportPage& page);
+  std::string write(const ReportPage& page) {
+    std::string out =
+        cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n", head, element("title", page.title),
+            "</head>\n<body>\n<main>\n", element("h1", page.title));
+    for (const std::string& text : page.intro) out += element("p", text);
+    if (!page.facts.empty()) {
+      out += "<dl>\n";
+      for (const auto& [name, value] : page.facts) {
+        out += element("dt", name) + element("dd", value);
+      }
+      out += "</dl>\n";
+    }
+    std::string contents, sections;
+    for (std::size_t i = 0; i < page.sections.size(); ++i) {
+      const Section& section = page.sections[i];
+      contents += cat("<li><a href=\"#section-", i + 1, "\">", escape_markup(section.heading),
+                      "</a></li>\n");
+      sections += cat("<section id=\"section-", i + 1, "\">\n", element("h2", section.heading),
+                      blocks(section.blocks), "</section>\n");
+    }
+    if (page.sections.size() > 2) {
+      out += cat("<nav aria-label=\"Contents\">\n<ol>\n", contents, "</ol>\n</nav>\n");
+    }
+    return out + sections + "</main>\n</body>\n</html>\n";
+  }
 
  private:
-  void write_block(const Figure& block) {
-    out_ += cat("<figure>\n<div class=\"picture\">", block.svg, "</div>\n<figcaption>",
-                caption("Figure", ++figures_, block.caption), "</figcaption>\n</figure>\n");
+  // Figures that follow each other stand side by side where there is room.
+  std::string blocks(const std::vector<Block>& all) {
+    std::string out;
+    bool in_figures = false;
+    for (const Block& one : all) {
+      const bool is_figure = std::holds_alternative<Figure>(one);
+      if (is_figure && !in_figures) out += "<div class=\"figures\">\n";
+      if (!is_figure && in_figures) out += "</div>\n";
+      in_figures = is_figure;
+      out += std::visit([&](const auto& content) { return block(content); }, one);
+    }
+    return out + (in_figures ? "</div>\n" : "");
   }
-  void write_block(const CaptionedTable& block) {
-    const std::string words = caption("Table", ++tables_, block.caption) + links(block.files);
-    const std::string table = cat("<div class=\"scroll\">", to_html(block.table), "</div>\n");
-    const std::size_t rows = block.table.rows.size();
-    out_ += cat("<figure class=\"tabular\">\n",
-                rows > longest_open_table ? cat("<details>\n<summary>", words, " (", rows,
-                                                " rows)</summary>\n", table, "</details>\n")
-                                          : cat("<figcaption>", words, "</figcaption>\n", table),
-                "</figure>\n");
+  std::string block(const Figure& one) {
+    return cat("<figure>\n<div class=\"picture\">", one.svg, "</div>\n<figcaption>",
+               caption("Figure", ++figures_, one.caption), "</figcaption>\n</figure>\n");
+  }
+  std::string block(const CaptionedTable& one) {
+    const std::string words = caption("Table", ++tables_, one.caption) + links(one.files);
+    const std::string table = cat("<div class=\"scroll\">", to_html(one.table), "</div>\n");
+    const std::size_t rows = one.table.rows.size();
+    return cat("<figure class=\"tabular\">\n",
+               rows > longest_open_table ? cat("<details>\n<summary>", words, " (", rows,
+                                               " rows)</summary>\n", table, "</details>\n")
+                                         : cat("<figcaption>", words, "</figcaption>\n", table),
+               "</figure>\n");
   }
   static std::string caption(const char* kind, int number, const std::string& text) {
     return cat("<b>", kind, " ", number, ".</b> ", escape_markup(text));
@@ -90,49 +127,9 @@ class Writer {
     }
     return out;
   }
-  void write_blocks(const std::vector<Block>& blocks);
 
-  std::string out_;
-  int figures_ = 0;
-  int tables_ = 0;
+  int figures_ = 0, tables_ = 0;
 };
-
-// Figures that follow each other stand side by side where there is room.
-void Writer::write_blocks(const std::vector<Block>& blocks) {
-  bool in_figures = false;
-  for (const Block& block : blocks) {
-    const bool is_figure = std::holds_alternative<Figure>(block);
-    if (is_figure && !in_figures) out_ += "<div class=\"figures\">\n";
-    if (!is_figure && in_figures) out_ += "</div>\n";
-    in_figures = is_figure;
-    std::visit([&](const auto& content) { write_block(content); }, block);
-  }
-  if (in_figures) out_ += "</div>\n";
-}
-
-std::string Writer::write(const ReportPage& page) {
-  out_ = cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n", head, element("title", page.title),
-             "</head>\n<body>\n<main>\n", element("h1", page.title));
-  for (const std::string& text : page.intro) out_ += element("p", text);
-  if (!page.facts.empty()) {
-    out_ += "<dl>\n";
-    for (const auto& [name, value] : page.facts) out_ += element("dt", name) + element("dd", value);
-    out_ += "</dl>\n";
-  }
-  const std::vector<Section>& sections = page.sections;
-  if (sections.size() > 2) out_ += "<nav aria-label=\"Contents\">\n<ol>\n";
-  for (std::size_t i = 0; sections.size() > 2 && i < sections.size(); ++i) {
-    out_ += cat("<li><a href=\"#section-", i + 1, "\">", escape_markup(sections[i].heading),
-                "</a></li>\n");
-  }
-  if (sections.size() > 2) out_ += "</ol>\n</nav>\n";
-  for (std::size_t i = 0; i < sections.size(); ++i) {
-    out_ += cat("<section id=\"section-", i + 1, "\">\n", element("h2", sections[i].heading));
-    write_blocks(sections[i].blocks);
-    out_ += "</section>\n";
-  }
-  return out_ + "</main>\n</body>\n</html>\n";
-}
 
 }  // namespace
 

@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 9> known_policies
      {"dyspec-plain", 6},
      {"static", 7},
      {"dyspec-threshold-plain", 11}}};
-constexpr std::size_t first_unknown = 12;
+constexpr std::size_t first_unnamed = 12;
 
 // A marker's corners, in radii; none of a circle.
 std::vector<Xy> corners_of(Marker marker) {
@@ -88,17 +88,10 @@ SeriesStyle series_style(std::size_t number) {
   return {line_colours[place], dashes[round % dashes.size()], markers[marker]};
 }
 
-std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies) {
-  const auto find = [](const std::string& name) {
-    return std::ranges::find(known_policies, name, [](const auto& one) { return one.first; });
-  };
-  if (const auto known = find(policy); known != known_policies.end()) return known->second;
-  std::size_t number = first_unknown;
-  for (const std::string& other : policies) {
-    if (other == policy) break;
-    if (find(other) == known_policies.end()) ++number;
-  }
-  return number;
+std::size_t style_number(const std::string& policy) {
+  const auto known =
+      std::ranges::find(known_policies, policy, [](const auto& one) { return one.first; });
+  return known == known_policies.end() ? first_unnamed : known->second;
 }
 
 SeriesStyle reference_style() { return {soft_ink, "2 3", Marker::none, false}; }

@@ -37,10 +37,9 @@ struct SeriesStyle {
 /// Style of the series with this number: six colours, each with a marker; numbers 6 to 11 repeat
 /// the colours with other markers and dashes, and so on, so that series differ in grey too.
 SeriesStyle series_style(std::size_t number);
-/// The number of a policy's style, the same in all figures of all studies for coppice's own; a
-/// policy with learned acceptance has the colour of its namesake. Others follow in the order of
-/// `policies`.
-std::size_t style_number(const std::string& policy, const std::vector<std::string>& policies);
+/// The number of a policy's style, the same in all figures of all studies; a policy with plain
+/// values has the colour of its namesake. A name that no study has gets a number of its own.
+std::size_t style_number(const std::string& policy);
 SeriesStyle reference_style();
 
 struct Xy {

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 #include <utility>
 
 #include "base/utf8.h"
@@ -21,11 +23,14 @@ bool is_allowed(std::string_view sequence) {
   return sequence != "\xef\xbf\xbe" && sequence != "\xef\xbf\xbf";
 }
 
-std::string printed(double value, std::chars_format format, int precision) {
+/// As std::to_chars prints it.
+std::string printed_by_chars(const auto&... how) {
   std::array<char, 400> buffer;  // the largest double has 309 digits before its point
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format, precision);
-  std::string number(buffer.data(), end.ptr);
+  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), how...).ptr};
+}
+
+std::string printed(double value, std::chars_format format, int precision) {
+  std::string number = printed_by_chars(value, format, precision);
   const bool is_zero = number.find_first_of("123456789") == std::string::npos;
   return is_zero && number.front() == '-' ? number.substr(1) : number;
 }
@@ -94,6 +99,28 @@ std::string compact_number(double value, int digits) {
 
 std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? printed(value, std::chars_format::fixed, decimals) : "-";
+}
+
+std::string number_text(double number) { return printed_by_chars(number); }
+
+std::string exact(double value) {
+  return std::isfinite(value) ? printed_by_chars(value, std::chars_format::general, 6) : "";
+}
+
+std::string percent(double part, double whole) {
+  return whole > 0.0 ? fixed(100.0 * part / whole, 1) : "-";
+}
+
+std::string line(const char* format, ...) {
+  std::va_list values, again;
+  va_start(values, format);
+  va_copy(again, values);
+  const int length = std::vsnprintf(nullptr, 0, format, values);
+  va_end(values);
+  std::string text(length > 0 ? static_cast<std::size_t>(length) : 0, '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
 }
 
 double text_width(std::string_view text, double font_size) {

@@ -20,6 +20,15 @@ std::string compact_number(double value, int digits = 3);
 /// `decimals` digits after the point, whatever the locale; "-" for no finite number.
 std::string fixed(double value, int decimals);
 
+/// A number in as few digits as name it, whatever the locale.
+std::string number_text(double number);
+/// Six digits, empty for no number: for programs.
+std::string exact(double value);
+/// Per cent with one digit after the point; "-" of nothing.
+std::string percent(double part, double whole);
+/// printf to a string, of any length.
+[[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...);
+
 /// Width in pixels of one line of text in a sans-serif font, by Helvetica's advance widths with a
 /// margin for fallback fonts (an estimate: the reader's font is not known).
 double text_width(std::string_view text, double font_size);

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 
 namespace coppice::study {
 namespace {
@@ -56,10 +56,7 @@ bool CellAcceptance::give(Engine& engine, const StudyHooks& hooks) {
   AcceptanceRequest asked;
   asked.prompts = std::move(prompts.tokens);
   asked.new_tokens = prompts.new_tokens;
-  asked.stop = hooks.stop;
-  asked.progress = [&](double done) {
-    if (hooks.progress) hooks.progress("measuring acceptance by rank", done);
-  };
+  static_cast<StudyHooks&>(asked) = hooks;
   if (!prompts.of_file.empty()) pair.prompts = request_.prompts_file.string();
   for (const StudyPrompt& prompt : prompts.of_file) {
     auto& prints = pair.prompt_prints;

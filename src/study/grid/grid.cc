@@ -7,10 +7,28 @@
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
+#include "study/figures/text.h"
 #include "study/files/members.h"
-#include "study/number_text.h"
 
 namespace coppice::study {
+namespace {
+
+using Policies = std::vector<PolicyOptions>;  // of each, policy and plain_values
+
+Policies study_policies() {
+  Policies all;
+  for (const Policy policy : all_policies()) {
+    for (const bool plain_values : {false, true}) {
+      if (plain_values && !takes(policy, PolicyOption::plain_values)) continue;
+      all.emplace_back();
+      all.back().policy = policy;
+      all.back().plain_values = plain_values;
+    }
+  }
+  return all;
+}
+
+}  // namespace
 
 std::string option_text(std::int32_t count) { return count > 0 ? std::to_string(count) : ""; }
 std::string option_text(double number) { return number > 0.0 ? number_text(number) : ""; }
@@ -82,26 +100,19 @@ GenerateOptions Cell::request(GenerateOptions shared) const {
 
 std::vector<std::string> study_policy_names() {
   std::vector<std::string> names;
-  for (const Policy policy : all_policies()) {
-    names.push_back(policy_name(policy, false));
-    if (takes(policy, PolicyOption::plain_values)) names.push_back(policy_name(policy, true));
+  for (const PolicyOptions& one : study_policies()) {
+    names.push_back(policy_name(one.policy, one.plain_values));
   }
   return names;
 }
 
 PolicyOptions policy_named(const std::string& name) {
-  PolicyOptions options;
-  for (const Policy policy : all_policies()) {
-    for (const bool plain_values : {false, true}) {
-      if (plain_values && !takes(policy, PolicyOption::plain_values)) continue;
-      if (name != policy_name(policy, plain_values)) continue;
-      options.policy = policy;
-      options.plain_values = plain_values;
-      return options;
-    }
-  }
   std::string names;
-  for (const std::string& one : study_policy_names()) names += (names.empty() ? "" : ", ") + one;
+  for (const PolicyOptions& one : study_policies()) {
+    const std::string own = policy_name(one.policy, one.plain_values);
+    if (own == name) return one;
+    names += (names.empty() ? "" : ", ") + own;
+  }
   throw_usage(cat("--policies ", quote(name), " is unknown; use ", names));
 }
 
@@ -140,8 +151,6 @@ template <typename T>
 void require_some(const std::vector<T>& list, const char* option) {
   if (list.empty()) throw_usage(cat(option, ": the list is empty; give at least one"));
 }
-
-using Policies = std::vector<PolicyOptions>;  // of each, policy and plain_values
 
 Policies policies_of(const GridLists& lists) {
   Policies policies;

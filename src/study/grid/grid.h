@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "coppice.h"
 #include "engine/policy_options.h"
 #include "study/files/member_list.h"
+#include "study/hooks.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -103,11 +103,6 @@ struct StudyRequest {
   std::filesystem::path acceptance_file;
   std::filesystem::path trace;  ///< file for every node of every tree (trace.h); empty: none
   std::string command;          ///< as a shell takes it; for people
-};
-
-struct StudyHooks {
-  std::function<void(const std::string& what, double fraction)> progress;
-  std::function<bool()> stop;  ///< true ends the study early; what was done is kept
 };
 
 // From lists of options to the cells of a study.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "verify/children.h"
+#include "study/observed.h"
 
 namespace coppice::study {
 
@@ -21,35 +21,24 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
     by_number[probability_bin(judged_by, number_bins)] +=
         {1, static_cast<std::int64_t>(path.size()) + 1};
   }
-  ChildLinks links;
-  links.assign(tree);
-  // The walk: the root, then the accepted path.
-  std::vector<char> walked(static_cast<std::size_t>(tree.nodes()), 0);
-  walked[0] = 1;
-  for (const std::int32_t node : path) walked[node] = 1;
-  for (std::int32_t parent = 0; parent < tree.nodes(); ++parent) {
-    bool examined = walked[parent] != 0;
-    double believed = 0.0;  // of the siblings before
-    for (std::int32_t child = links.first_child(parent); child >= 0 && examined;
-         child = links.next_sibling(child)) {
-      const auto c = static_cast<std::size_t>(child);
-      const bool accepted = walked[c] != 0;
-      const Examined one = {1, accepted ? 1 : 0, static_cast<double>(tree.draft_prob[c])};
-      by_draft_prob[probability_bin(one.estimate)] += one;
-      by_position[{std::min(tree.depth[c], deepest_counted),
-                   std::min(tree.rank[c], last_rank_counted)}] += one;
-      if (calibration != nullptr) {
-        const auto belief = static_cast<double>(tree.belief[c]);
-        const double share = belief < 1.0 - believed ? belief / (1.0 - believed) : 1.0;
-        Examined reckoned = one;
-        reckoned.estimate =
-            calibration->child(tree.rank[c], share, static_cast<double>(tree.uniform[c]));
-        by_chance[probability_bin(reckoned.estimate)] += reckoned;
-        believed += belief;
-      }
-      examined = !accepted;  // what follows an accepted sibling is never looked at
-    }
-  }
+  std::int32_t parent = -1;
+  double believed = 0.0;  // of the siblings before
+  for_each_examined(tree, path, [&](std::int32_t child, bool accepted) {
+    const Examined one = {1, accepted ? 1 : 0, static_cast<double>(tree.draft_prob[child])};
+    by_draft_prob[probability_bin(one.estimate)] += one;
+    by_position[{std::min(tree.depth[child], deepest_counted),
+                 std::min(tree.rank[child], last_rank_counted)}] += one;
+    if (calibration == nullptr) return;
+    if (parent != tree.parent[child]) believed = 0.0;
+    parent = tree.parent[child];
+    const auto belief = static_cast<double>(tree.belief[child]);
+    const double share = belief < 1.0 - believed ? belief / (1.0 - believed) : 1.0;
+    Examined reckoned = one;
+    reckoned.estimate =
+        calibration->child(tree.rank[child], share, static_cast<double>(tree.uniform[child]));
+    by_chance[probability_bin(reckoned.estimate)] += reckoned;
+    believed += belief;
+  });
 }
 
 NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {

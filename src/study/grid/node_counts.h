@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/token_tree.h"
 #include "drafting/calibration.h"
@@ -26,8 +25,7 @@ inline constexpr std::size_t number_bins = 8;
 /// Deeper nodes and later siblings are counted with these. Depths begin at 1, ranks at 0.
 inline constexpr std::int32_t deepest_counted = 32, last_rank_counted = 31;
 
-/// Draft tokens that the judge examined: children of the root or of an accepted node, none of whose
-/// earlier siblings was accepted.
+/// Draft tokens that the judge examined (for_each_examined()).
 struct Examined {
   std::int64_t examined = 0;
   std::int64_t accepted = 0;

@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/appended_file.h"
+#include "base/step_seconds.h"
 #include "coppice.h"
 #include "study/files/member_list.h"
 #include "study/grid/grid.h"
@@ -23,14 +24,9 @@
 namespace coppice::study {
 
 /// Seconds of wall clock by component; their sum is the generation, loading left out.
-struct Components {
-  double prefill = 0.0;       ///< both models' passes over the prompt, first token included
-  double draft = 0.0;         ///< the draft's forward passes
-  double drawing = 0.0;       ///< children out of the draft's logits
-  double construction = 0.0;  ///< the policy's own work, and the tree's order
-  double verify = 0.0;        ///< the target's forward passes after prefill
-  double judging = 0.0;
-  double other = 0.0;
+struct Components : StepSeconds {
+  double prefill = 0.0;  ///< both models' passes over the prompt, first token included
+  double other = 0.0;    ///< after prefill, outside of steps
 
   static void members(auto& self, auto visit) {
     for (const auto& [name, part] : parts) visit(name, self.*part);

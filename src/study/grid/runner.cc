@@ -1,10 +1,8 @@
 #include "study/grid/runner.h"
 
 #include <algorithm>
-#include <optional>
 #include <random>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "study/grid/node_counts.h"
@@ -58,11 +56,7 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
     if (!step.is_step()) return;
     result.nodes.add(step.tree, step.verdict.path, step.calibration);
     if (trace != nullptr) trace->add(step);
-    seconds.draft += step.seconds.draft;
-    seconds.drawing += step.seconds.drawing;
-    seconds.construction += step.seconds.construction;
-    seconds.verify += step.seconds.verify;
-    seconds.judging += step.seconds.judging;
+    static_cast<StepSeconds&>(seconds) += step.seconds;
     result.tree_sizes.push_back(step.tree.size());
     result.accepted.push_back(static_cast<std::int32_t>(step.verdict.path.size()));
   };
@@ -95,24 +89,23 @@ std::size_t texts_left(const Results& results) {
 }
 
 bool run_study(Engine& engine, const StudyWork& work, Results& results, const StudyHooks& hooks) {
-  const auto stopped = [&] { return hooks.stop && hooks.stop(); };
   const auto run_text = [&](GenerateOptions request, const PromptWork& prompt, TracedText* trace) {
     request.stream = stream_of(prompt.id);
-    return run_cell(engine, request, work.prompts[prompt.prompt], stopped, trace);
+    return run_cell(engine, request, work.prompts[prompt.prompt], hooks.stop, trace);
   };
   const std::vector<PromptWork> left = left_to_do(results);
   const std::size_t texts = texts_left(results);
   std::size_t done = 0;
   // The first passes of a kind fill caches, and measure costs where sizes need them.
   for (const auto& [key, request] : work.requests) {
-    if (stopped() || left.empty()) break;
+    if (hooks.stopped() || left.empty()) break;
     GenerateOptions few = request;
     few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
     run_text(few, left.front(), nullptr);
   }
   for (const PromptWork& prompt : left) {
     for (const Cell* cell : prompt.cells) {
-      if (stopped()) return false;
+      if (hooks.stopped()) return false;
       TracedText trace{cell->key(), prompt.id, work.run, {}};
       const bool traced = work.trace != nullptr && prompt.round == 0;
       std::optional<Result> result =
@@ -126,9 +119,7 @@ bool run_study(Engine& engine, const StudyWork& work, Results& results, const St
       if (traced) work.trace->append(trace);
       results.add(std::move(*result));
       ++done;
-      if (hooks.progress) {
-        hooks.progress("studying", static_cast<double>(done) / static_cast<double>(texts));
-      }
+      hooks.tell("studying", static_cast<double>(done), static_cast<double>(texts));
     }
   }
   return true;

@@ -1,20 +1,15 @@
 #include "study/grid/study_file.h"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <ctime>
-#include <fstream>
 #include <initializer_list>
 #include <random>
 #include <system_error>
-#include <utility>
 
 #include "base/appended_file.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
 #include "engine/access.h"
@@ -31,18 +26,6 @@ std::string now_in_utc() {
   gmtime_r(&now, &parts);
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text.data();
-}
-
-/// As the kernel names it; the machine's kind if it names none.
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const auto value = line.find_first_not_of(" \t:", line.find(':'));
-    if (value != line.npos) return line.substr(value);
-  }
-  utsname machine{};
-  return uname(&machine) == 0 ? machine.machine : "unknown";
 }
 
 using Json = nlohmann::ordered_json;
@@ -104,7 +87,7 @@ Provenance provenance_of(Engine& engine, const std::string& command) {
   run.dtype = name_of(device.compute_dtype());
   run.kv_dtype = name_of(device.kv_dtype());
   if (!device.shares_host_memory()) run.card = device.description();
-  run.cpu = cpu_model();
+  run.cpu = cpu::processor_model();
   run.instruction_set = cpu::name_of(cpu::instruction_set());
   run.threads = device.threads();
   return run;

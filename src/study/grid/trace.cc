@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "study/files/members.h"
-#include "verify/children.h"
+#include "study/observed.h"
 
 namespace coppice::study {
 namespace {
@@ -43,7 +43,9 @@ void TracedText::add(const StepView& step) {
   const std::int32_t number = nodes.step.empty() ? 0 : nodes.step.back() + 1;
   std::vector<Fate> fates(static_cast<std::size_t>(tree.nodes()), Fate::not_reached);
   fates[0] = Fate::root;
-  for (const std::int32_t node : step.verdict.path) fates[node] = Fate::accepted;
+  for_each_examined(tree, step.verdict.path, [&](std::int32_t node, bool accepted) {
+    fates[node] = accepted ? Fate::accepted : Fate::rejected;
+  });
   std::vector<float> target_prob(fates.size(), 1.0f);
   ChildLinks links;
   links.assign(tree);
@@ -53,11 +55,8 @@ void TracedText::add(const StepView& step) {
     std::int32_t child = links.first_child(node);
     if (child < 0) continue;
     const std::span<const float> row = step.target.distribution(node);
-    bool judged = fates[node] <= Fate::accepted;
     for (; child >= 0; child = links.next_sibling(child)) {
       target_prob[child] = row[tree.token[child]];
-      if (judged && fates[child] != Fate::accepted) fates[child] = Fate::rejected;
-      judged = judged && fates[child] != Fate::accepted;
     }
   }
   const auto append = [](auto& column, const auto& values) {

@@ -36,16 +36,17 @@ std::string text_in(const nlohmann::json& value, const char* key, const std::str
 }
 
 std::vector<TokenId> tokens_in(const nlohmann::json& value, const std::string& where) {
-  const bool is_list = value.is_array() && !value.empty();
+  if (!value.is_array() || value.empty()) {
+    throw_failure(cat(where, ": \"tokens\" must be a list of token ids like [1, 2]"));
+  }
   std::vector<TokenId> tokens;
-  for (const nlohmann::json& token : is_list ? value : nlohmann::json::array()) {
+  for (const nlohmann::json& token : value) {
     if (!token.is_number_unsigned() ||
         token.get<std::uint64_t>() > std::numeric_limits<TokenId>::max()) {
       throw_failure(cat(where, ": \"tokens\" holds ", shown(token), "; give whole numbers from 0"));
     }
     tokens.push_back(token.get<TokenId>());
   }
-  if (!is_list) throw_failure(cat(where, ": \"tokens\" must be a list of token ids like [1, 2]"));
   return tokens;
 }
 
@@ -100,17 +101,6 @@ std::string id_of(const StudyPrompt& prompt) {
   return fingerprint.text();
 }
 
-/// Tokens of a text, its prompt included; and whether the model's context is longer.
-struct Room {
-  std::int32_t tokens;
-  bool memory_is_short;
-};
-Room room_of(Engine& engine) {
-  const LoadedModel& target = EngineAccess(engine).target();
-  const std::int32_t room = std::min(engine.context_length(), target.pool->layout().slots());
-  return {room, room < target.model->config().context_length};
-}
-
 std::vector<TokenId> cut(std::vector<TokenId> tokens, const PromptUse& use) {
   if (use.most > 0 && std::cmp_greater(tokens.size(), use.most)) {
     tokens.resize(static_cast<std::size_t>(use.most));
@@ -119,6 +109,14 @@ std::vector<TokenId> cut(std::vector<TokenId> tokens, const PromptUse& use) {
 }
 
 }  // namespace
+
+Room room_of(Engine& engine, bool with_draft) {
+  const EngineAccess access(engine);
+  std::int32_t room = std::min(engine.context_length(), access.target().pool->layout().slots());
+  const auto& draft = access.draft().pool;
+  if (with_draft && draft) room = std::min(room, draft->layout().slots());
+  return {room, room < access.target().model->config().context_length};
+}
 
 std::string print_of(const StudyPrompt& prompt) {
   Fingerprint print;

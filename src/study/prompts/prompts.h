@@ -67,6 +67,14 @@ std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
 
 // Prompts as tokens: those of a file, and texts that the target writes.
 
+/// Most tokens of a text, its prompt included; and whether the target's context is longer.
+struct Room {
+  std::int32_t tokens;
+  bool memory_is_short;
+};
+/// By the target's context and KV memory, and with_draft by the draft's KV memory too.
+Room room_of(Engine& engine, bool with_draft = false);
+
 /// What a command does with prompts, and what it can be told where they are too long.
 struct PromptUse {
   std::int32_t most = 0;        ///< only the first so many tokens of each; 0: all

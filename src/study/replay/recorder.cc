@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
-#include <mutex>
-#include <numeric>
 #include <queue>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/fingerprint.h"
@@ -17,6 +13,7 @@
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
+#include "study/observed.h"
 
 namespace coppice::study {
 namespace {
@@ -123,9 +120,7 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
   GenerateOptions& g = options_.generate;
   g.speculation = Plain{};
   g.acceptance = Acceptance::coupled;
-  g.ignore_eos = true;
-  g.stop.clear();
-  g.logprobs = false;
+  g = whole_text(g, g.max_new_tokens);
   g.validate();
   if (g.max_new_tokens < 1) {
     throw_usage(cat("max-new-tokens ", g.max_new_tokens, ": use 1 or more to record"));

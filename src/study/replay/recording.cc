@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "base/error.h"

@@ -1,12 +1,10 @@
 #include "study/replay/replay.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/step_view.h"
-#include "engine/tree_plan.h"
 
 namespace coppice::study {
 namespace {
@@ -75,12 +73,6 @@ Replayer::Replayer(const Recording& recording, const GenerateOptions& options)
 Replayer::Replayer(const Replayer& like) : Replayer(like.recording_, like.setting_) {}
 
 Replayer::~Replayer() = default;
-
-std::vector<ReplayedStep> Replayer::replay(const RecordedText& text, std::uint64_t seed) {
-  std::vector<ReplayedStep> steps;
-  replay(text, seed, 1, [&](std::uint64_t, const ReplayedStep& step) { steps.push_back(step); });
-  return steps;
-}
 
 void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
                       const Visit& visit) {

@@ -169,11 +169,9 @@ class Replayer {
   Replayer& operator=(const Replayer&) = delete;
   ~Replayer();
 
-  /// One walk over a text. `seed` is of judging under rejection; all other noise is the
-  /// recording's.
-  std::vector<ReplayedStep> replay(const RecordedText& text, std::uint64_t seed);
-  /// Walks with seeds first_seed, first_seed + 1, ..., each the same as by itself. Where walks come
-  /// to the same position, its tree is grown once.
+  /// Walks over a text with seeds first_seed, first_seed + 1, ..., each the same as by itself.
+  /// Seeds are of judging under rejection; all other noise is the recording's. Where walks come to
+  /// the same position, its tree is grown once.
   void replay(const RecordedText& text, std::uint64_t first_seed, std::uint64_t seeds,
               const Visit& visit);
 

@@ -1,15 +1,12 @@
 #include <array>
 #include <atomic>
-#include <cstdint>
 #include <future>
 #include <mutex>
 #include <numeric>
-#include <optional>
 
 #include "base/error.h"
 #include "engine/check_speculation.h"
-#include "study/figures/table.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 #include "study/replay/replay.h"
 
 namespace coppice::study {

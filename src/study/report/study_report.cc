@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 
 namespace coppice::study {
 namespace {
@@ -56,7 +56,7 @@ Figure FigureGroup::named(const std::string& what, const Chart& chart, std::stri
 }
 
 SeriesStyle FigureGroup::style(const std::string& policy) const {
-  return series_style(style_number(policy, policies));
+  return series_style(style_number(policy));
 }
 
 std::string FigureGroup::prompts() const {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "study/number_text.h"
+#include "study/figures/text.h"
 #include "study/report/study_report.h"
 
 namespace coppice::study {

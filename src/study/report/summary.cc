@@ -1,7 +1,6 @@
 #include "study/report/summary.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>

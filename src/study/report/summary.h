@@ -1,7 +1,6 @@
 // From results to the rows of a study's tables.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

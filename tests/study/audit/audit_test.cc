@@ -84,7 +84,7 @@ TEST(Audit, ASoundEngineIsLosslessAndItsTestsSeeFaults) {
     EXPECT_LE(law.pass_variation_largest, law.pass_variation_bound);
     ASSERT_EQ(law.events.size(), static_cast<std::size_t>(tested_tokens));
     EXPECT_LT(law.events[0].smallest_bias, 0.1);
-    EXPECT_EQ(law.events[0].fit.samples, 4000);
+    EXPECT_EQ(law.events[0].samples, 4000);
   }
   // On a pair that disagrees so much, these show within the samples.
   int caught = 0;

@@ -67,18 +67,18 @@ TEST(Style, TwelveSeriesDiffer) {
 }
 
 TEST(Style, PoliciesKeepTheirLook) {
-  // Whatever else is studied, and in whatever order.
-  const std::vector<std::string> few = {"chain", "dyspec"};
-  const std::vector<std::string> many = {"mine", "dyspec-plain", "dyspec", "sequoia", "chain"};
-  for (const char* policy : {"dyspec", "chain", "sequoia"}) {
-    EXPECT_EQ(style_number(policy, few), style_number(policy, many)) << policy;
-  }
+  const std::vector<std::string> many = {
+      "dyspec",       "dyspec-threshold", "chain",
+      "static",       "specinfer",        "sequoia",
+      "mine",         "dyspec-plain",     "dyspec-threshold-plain",
+      "expand-rerank"};
   std::set<std::size_t> numbers;
-  for (const std::string& policy : many) numbers.insert(style_number(policy, many));
+  for (const std::string& policy : many) numbers.insert(style_number(policy));
   EXPECT_EQ(numbers.size(), many.size());
-  EXPECT_EQ(series_style(style_number("dyspec", many)).colour,
-            series_style(style_number("dyspec-plain", many)).colour);
-  EXPECT_NE(style_number("mine", {"mine", "yours"}), style_number("yours", {"mine", "yours"}));
+  for (const std::string policy : {"dyspec", "dyspec-threshold"}) {
+    EXPECT_EQ(series_style(style_number(policy)).colour,
+              series_style(style_number(policy + "-plain")).colour);
+  }
 }
 
 // Relative luminance and contrast of WCAG 2, of "#rgb" or "#rrggbb".

@@ -28,7 +28,10 @@ Result some_result(const std::string& prompt, std::int32_t round = 0) {
   result.round = round;
   result.turns = {{9, 1, {5, 6, 7}, "tales \"quoted\"\n\u00e9", "length"}, {14, 1, {8}, "", "eos"}};
   result.draft_passes = 30;
-  result.seconds = {0.1, 0.2, 0.003, 1e-7, 0.4, 0.05, 1.0 / 3.0};
+  result.seconds = {
+      {.draft = 0.2, .drawing = 0.003, .construction = 1e-7, .verify = 0.4, .judging = 0.05},
+      0.1,
+      1.0 / 3.0};
   result.nodes.by_draft_prob[3] = {20, 14, 3.5};
   result.nodes.by_position[{1, 0}] = {20, 14, 3.5};
   result.tree_sizes = {8, 16, 8, 8, 8, 8, 0};

@@ -36,6 +36,16 @@ inline study::Recording through_file(const study::Recording& recording) {
   return study::read_recording(folder.path() / "recording");
 }
 
+/// The steps of one walk over a text.
+inline std::vector<study::ReplayedStep> steps_of(study::Replayer& replayer,
+                                                 const study::RecordedText& text,
+                                                 std::uint64_t seed) {
+  std::vector<study::ReplayedStep> steps;
+  replayer.replay(text, seed, 1,
+                  [&](std::uint64_t, const study::ReplayedStep& step) { steps.push_back(step); });
+  return steps;
+}
+
 /// One step of a real run.
 struct RealStep {
   std::int32_t position = 0, accepted_length = 0, tree_size = 0, draft_passes = 0;

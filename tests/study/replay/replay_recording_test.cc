@@ -144,7 +144,7 @@ TEST_F(RecordingFile, CutAnywhereIsAPrefixOrOneError) {
     GenerateOptions options;
     options.speculation = Chain{2};
     study::Replayer replayer(read, options);
-    for (const RecordedText& text : read.texts) replayer.replay(text, 0);
+    for (const RecordedText& text : read.texts) steps_of(replayer, text, 0);
   }
   EXPECT_EQ(most, 2u) << "one of two texts, but for the last byte";
   write_file(file("cut"), bytes);

@@ -96,7 +96,7 @@ Comparison compare_steps(Engine& engine, const Recording& recording,
       for (const RealStep& step : real_steps(engine, prompts[p], options)) {
         real[step.position] = step;
       }
-      for (const ReplayedStep& step : replayer.replay(recording.texts[p], 99)) {
+      for (const ReplayedStep& step : steps_of(replayer, recording.texts[p], 99)) {
         ++result.steps;
         const auto found = real.find(step.position);
         // What is not on record may lead a walk elsewhere.
@@ -172,7 +172,7 @@ TEST_F(Replay, FixedShapesHaveTheSizesAndPassesOfAStudy) {
         for (const RealStep& step : real_steps(engine, prompts[p], options)) {
           real[step.position] = step;
         }
-        for (const ReplayedStep& step : replayer.replay(recording.texts[p], 0)) {
+        for (const ReplayedStep& step : steps_of(replayer, recording.texts[p], 0)) {
           const auto found = real.find(step.position);
           if (found == real.end()) continue;
           ++together;
@@ -261,7 +261,7 @@ Mean replay_mean(const Recording& recording, const GenerateOptions& options, std
   for (const RecordedText& text : recording.texts) {
     auto& [tokens, steps] = by_text.emplace_back(0.0, 0.0);
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-      for (const ReplayedStep& step : replayer.replay(text, seed)) {
+      for (const ReplayedStep& step : steps_of(replayer, text, seed)) {
         tokens += step.accepted_length;
         ++steps;
       }
@@ -341,7 +341,7 @@ TEST_F(Replay, SummariesAreSumsOfSteps) {
   for (const RecordedText& text : recording.texts) {
     for (const std::uint64_t seed : {0u, 1u}) {
       std::int32_t position = 1;
-      for (const ReplayedStep& step : replayer.replay(text, seed)) {
+      for (const ReplayedStep& step : steps_of(replayer, text, seed)) {
         EXPECT_EQ(step.position, position);
         position += step.accepted_length;
         steps += 1.0;
@@ -384,7 +384,7 @@ TEST_F(Replay, WalksTogetherAreTheWalksOneByOne) {
       });
       ASSERT_EQ(walks.size(), seeds);
       for (const auto& [seed, steps] : walks) {
-        const auto wanted = alone.replay(text, seed);
+        const auto wanted = steps_of(alone, text, seed);
         ASSERT_EQ(steps.size(), wanted.size()) << name_of(options);
         for (std::size_t i = 0; i < steps.size(); ++i) {
           EXPECT_EQ(figures(steps[i]), figures(wanted[i])) << name_of(options) << " step " << i;
@@ -491,7 +491,7 @@ TEST_F(Replay, BeginsWhereRunsBegin) {
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     setting.stream = p;
     const std::int32_t first = p == 0 ? 0 : 1;
-    EXPECT_EQ(replayer.replay(recording.texts[p], 0).front().position, first);
+    EXPECT_EQ(steps_of(replayer, recording.texts[p], 0).front().position, first);
     EXPECT_EQ(real_steps(engine, prompts[p], setting).front().position, first);
   }
 }

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "study/number_text.h"
+#include "study/figures/text.h"
 #include "study/report/study_report.h"
 
 namespace coppice::study {
