@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <system_error>
@@ -16,9 +15,9 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t largest_prompts = std::uintmax_t{256} << 20;
 
 void check_together(const StoredStudy& first, const StoredStudy& other) {
-  std::vector<std::string> changes = differences(first.file, other.file);
+  std::vector<Difference> changes = differences(first.file, other.file);
   const auto compare = [&](const std::string& what, const std::string& a, const std::string& b) {
-    if (a != b) changes.push_back(cat(what, ": it was ", a, ", now ", b));
+    if (a != b) changes.push_back({what, a, b});
   };
   const auto &a = first.results.results(), &b = other.results.results();
   if (!a.empty() && !b.empty()) {
@@ -30,21 +29,10 @@ void check_together(const StoredStudy& first, const StoredStudy& other) {
     if (same == known.end()) continue;
     compare(cat("kind of prompt ", prompt.id), quote(same->kind), quote(prompt.kind));
   }
-  std::string all;
-  for (const std::string& change : changes) all += (all.empty() ? "" : "; ") + change;
-  if (all.empty()) return;
+  if (changes.empty()) return;
   throw_usage(cat("study merge: ", quote(first.path.string()), " and ", quote(other.path.string()),
-                  " differ (", all, "); their results may not stand in one table; use coppice ",
-                  "study compare"));
-}
-
-/// Adds what `all` lacks, told apart by `key_of`.
-template <typename One, typename KeyOf>
-void add_missing(std::vector<One>& all, const std::vector<One>& more, const KeyOf& key_of) {
-  for (const One& one : more) {
-    const auto is_like = [&](const One& other) { return key_of(other) == key_of(one); };
-    if (std::ranges::none_of(all, is_like)) all.push_back(one);
-  }
+                  " differ (", words_of(changes),
+                  "); their results may not stand in one table; use coppice ", "study compare"));
 }
 
 /// What a line is the result of, as its members say.
@@ -67,16 +55,6 @@ void add_prompts(std::string& text, std::set<std::string>& known, const fs::path
     const JsonObject json = parse_json_object(line, file.string());
     if (known.insert(json->value("id", "")).second) text += cat(line, "\n");
   }
-}
-
-/// "max_new_tokens: 64 and 128" of a difference.
-std::string values_of(std::string difference) {
-  for (const auto& [from, to] :
-       {std::pair<std::string, const char*>{": it was ", ": "}, {", now ", " and "}}) {
-    const auto at = difference.find(from);
-    if (at != difference.npos) difference.replace(at, from.size(), to);
-  }
-  return difference;
 }
 
 /// Whether texts are bound to be the same in both studies where they are in one.
@@ -137,7 +115,7 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   for (const StoredStudy& study : all) {
     const StudyPlan& plan = study.file.plan;
     add_missing(file, study.file);
-    add_missing(file.notes, study.file.notes, std::identity());
+    add_missing(file.notes, study.file.notes);
     add_missing(file.plan.cells, plan.cells, [](const Cell& cell) { return cell.key(); });
     add_missing(file.plan.prompts, plan.prompts, [](const PromptName& one) { return one.id; });
     file.plan.rounds = std::max(file.plan.rounds, plan.rounds);
@@ -199,8 +177,8 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
   }
   const std::vector<Comparison> all = compare_rows(columns, which);
   for (std::size_t i = 0; i < all.size(); ++i) comparison.rows[i].comparison = all[i];
-  for (const std::string& one : differences(first.file, second.file)) {
-    comparison.differences.push_back(values_of(one));
+  for (const Difference& one : differences(first.file, second.file)) {
+    comparison.differences.push_back(cat(one.name, ": ", one.before, " and ", one.now));
   }
   compare_texts(comparison, first, second);
   return comparison;

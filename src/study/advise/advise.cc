@@ -149,10 +149,6 @@ class Adviser {
     return true;
   }
 
-  GrowMap sequoia_map(std::int32_t size, std::int32_t depth) const {
-    return plan_sequoia(advice_.acceptance_vector, {size, depth});
-  }
-
   /// Seconds of the passes of a step with this tree: a draft pass for each layer that has children.
   double seconds_of(const TreeShape& shape) const {
     std::vector<std::int32_t> rows(static_cast<std::size_t>(shape.height()), 0);
@@ -169,7 +165,7 @@ class Adviser {
     Candidate best{Policy::sequoia};
     std::pair most = {false, 0.0};  // whether it has all nodes that are asked for, its speed
     for (std::int32_t depth = 1; depth <= most_depth; ++depth) {
-      const GrowMap map = sequoia_map(size, depth);
+      const GrowMap map = plan_sequoia(advice_.acceptance_vector, {size, depth});
       const std::pair worth = {map.shape.size() == size,
                                map.expected_length / seconds_of(map.shape)};
       if (worth <= most) continue;
@@ -299,10 +295,8 @@ class Adviser {
 
 }  // namespace
 
-std::optional<Check> confirm(
-    std::vector<Candidate> settings, std::size_t prompts, std::int32_t rounds,
-    const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
-                                             std::int32_t round)>& run) {
+std::optional<Check> confirm(std::vector<Candidate> settings, std::size_t prompts,
+                             std::int32_t rounds, const CheckedRun& run) {
   Check check;
   check.settings = std::move(settings);
   check.rounds = rounds;

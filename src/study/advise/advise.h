@@ -55,13 +55,13 @@ struct Check {
   bool noisy() const { return plain_fastest > noisy_ratio * plain_slowest; }
 };
 
-/// Runs every setting on every prompt in every round, in an order that rotates. `run` takes the
-/// setting's place, the prompt's and the round; nullopt from it ends the check, and so this.
-/// Throws Error(failure) for a run that took no time.
-std::optional<Check> confirm(
-    std::vector<Candidate> settings, std::size_t prompts, std::int32_t rounds,
-    const std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
-                                             std::int32_t round)>& run);
+/// A setting on a prompt, by their places, in a round. nullopt ends the check.
+using CheckedRun = std::function<std::optional<Trial>(std::size_t setting, std::size_t prompt,
+                                                      std::int32_t round)>;
+/// Runs every setting on every prompt in every round, in an order that rotates. nullopt if a run
+/// ended it. Throws Error(failure) for a run that took no time.
+std::optional<Check> confirm(std::vector<Candidate> settings, std::size_t prompts,
+                             std::int32_t rounds, const CheckedRun& run);
 
 // The advice.
 

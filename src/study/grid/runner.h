@@ -15,9 +15,6 @@
 
 namespace coppice::study {
 
-/// The turns of a prompt, at least one; none is empty.
-using Turns = std::vector<std::vector<TokenId>>;
-
 /// Generates and observes, turn by turn, each after the answers to those before it; a turn that
 /// the context or the KV memory ended is the last one. nullopt if `stop` ended it. The names of the
 /// result are left to the caller. `trace` receives every step; may be null. No other generation may

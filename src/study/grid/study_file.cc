@@ -147,10 +147,18 @@ StudyFile study_file_from(const std::string& text, const std::string& where) {
   }
 }
 
-std::vector<std::string> differences(const StudyFile& before, const StudyFile& now) {
-  std::vector<std::string> all;
+std::string words_of(const std::vector<Difference>& differences) {
+  std::string words;
+  for (const Difference& one : differences) {
+    words += cat(words.empty() ? "" : "; ", one.name, ": it was ", one.before, ", now ", one.now);
+  }
+  return words;
+}
+
+std::vector<Difference> differences(const StudyFile& before, const StudyFile& now) {
+  std::vector<Difference> all;
   const auto compare = [&](const std::string& name, const std::string& a, const std::string& b) {
-    if (a != b) all.push_back(cat(name, ": it was ", a, ", now ", b));
+    if (a != b) all.push_back({name, a, b});
   };
   const auto value_in = [](const nlohmann::json& object, const std::string& name) -> std::string {
     return object.contains(name) ? object[name].dump() : "not set";
@@ -175,9 +183,7 @@ std::vector<std::string> differences(const StudyFile& before, const StudyFile& n
 
 void add_missing(StudyFile& file, const StudyFile& other) {
   file.inputs.insert(other.inputs.begin(), other.inputs.end());
-  for (const Provenance& run : other.runs) {
-    if (std::ranges::find(file.runs, run) == file.runs.end()) file.runs.push_back(run);
-  }
+  add_missing(file.runs, other.runs);
 }
 
 Facts facts_of(const StudyFile& file) {
@@ -255,7 +261,7 @@ void StudyFolder::settle(StudyFile& file) {
   try {
     if (begun) {
       const StudyFile before = read_study_file(path);
-      const std::string changes = all_of(differences(before, file), "; ");
+      const std::string changes = words_of(differences(before, file));
       if (!changes.empty()) {
         throw_usage(cat("--out ", quote(path_.string()), " holds another study (", changes,
                         "); start with the settings it was begun with, or name another folder"));

@@ -2,7 +2,9 @@
 // made; and the folder.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -76,11 +78,23 @@ std::string to_text(const StudyFile& file);
 /// make, and says so for the format of an earlier version.
 StudyFile study_file_from(const std::string& text, const std::string& where);
 
-/// What results of `before` and `now` may not differ in and do, by name and with both values:
-/// "max_new_tokens: it was 64, now 128"; empty if nothing. Inputs that only one of them has are no
-/// difference.
-std::vector<std::string> differences(const StudyFile& before, const StudyFile& now);
+struct Difference {
+  std::string name, before, now;
+};
+/// What results of `before` and `now` may not differ in and do. Inputs that only one of them has
+/// are no difference.
+std::vector<Difference> differences(const StudyFile& before, const StudyFile& now);
+/// "max_new_tokens: it was 64, now 128; ...".
+std::string words_of(const std::vector<Difference>& differences);
 
+/// Adds what `all` lacks, told apart by `key_of`.
+template <typename One, typename KeyOf = std::identity>
+void add_missing(std::vector<One>& all, const std::vector<One>& more, const KeyOf& key_of = {}) {
+  for (const One& one : more) {
+    const auto is_like = [&](const One& other) { return key_of(other) == key_of(one); };
+    if (std::ranges::none_of(all, is_like)) all.push_back(one);
+  }
+}
 /// Inputs and runs of `other` that `file` lacks are added to it.
 void add_missing(StudyFile& file, const StudyFile& other);
 

@@ -232,11 +232,9 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
   return all;
 }
 
-std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
-                                                        const std::filesystem::path& file,
-                                                        const std::vector<StudyPrompt>& prompts,
-                                                        const PromptUse& use) {
-  std::vector<std::vector<std::vector<TokenId>>> all;
+std::vector<Turns> to_turns(Engine& engine, const std::filesystem::path& file,
+                            const std::vector<StudyPrompt>& prompts, const PromptUse& use) {
+  std::vector<Turns> all;
   for (std::vector<TokenId>& first : to_tokens(engine, file, prompts, use)) {
     const std::vector<std::string>& turns = prompts[all.size()].turns;
     all.push_back({std::move(first)});

@@ -92,13 +92,14 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use);
 
-/// The same with the later turns, [prompts][turns]. They are joined as plain text: a blank line
+/// The turns of a prompt, at least one; none is empty.
+using Turns = std::vector<std::vector<TokenId>>;
+
+/// The same with the later turns. They are joined as plain text: a blank line
 /// comes before each later turn and after it. Each turn is cut to `use.most` tokens; room is
 /// checked for the first turn, for what comes later follows answers of unknown length.
-std::vector<std::vector<std::vector<TokenId>>> to_turns(Engine& engine,
-                                                        const std::filesystem::path& file,
-                                                        const std::vector<StudyPrompt>& prompts,
-                                                        const PromptUse& use);
+std::vector<Turns> to_turns(Engine& engine, const std::filesystem::path& file,
+                            const std::vector<StudyPrompt>& prompts, const PromptUse& use);
 
 /// Most prompts that commands let the target write.
 inline constexpr std::int32_t most_drawn_prompts = 1000;

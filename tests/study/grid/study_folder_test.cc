@@ -129,7 +129,8 @@ TEST(StudyFolder, OtherModelsAndTreesAreToldApart) {
   now.inputs["draft"] = {"/d", "03", true};
   now.inputs["tree 'tree.json'"].fingerprint = "bb";
   now.inputs["tree 'more.json'"] = {"more.json", "cc"};
-  const std::vector<std::string> found = differences(before, now);
+  std::vector<std::string> found;
+  for (const Difference& one : differences(before, now)) found.push_back(words_of({one}));
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0], "draft: it was none, now '/d' (fingerprint 03)");
   EXPECT_NE(found[1].find("(fingerprint 01), now "), std::string::npos) << found[1];
