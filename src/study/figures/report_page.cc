@@ -80,7 +80,7 @@ class Writer {
       contents += cat("<li><a href=\"#section-", i + 1, "\">", escape_markup(section.heading),
                       "</a></li>\n");
       sections += cat("<section id=\"section-", i + 1, "\">\n", element("h2", section.heading),
-                      blocks(section.blocks), "</section>\n");
+                      contents_of(section), "</section>\n");
     }
     if (page.sections.size() > 2) {
       out += cat("<nav aria-label=\"Contents\">\n<ol>\n", contents, "</ol>\n</nav>\n");
@@ -89,18 +89,13 @@ class Writer {
   }
 
  private:
-  // Figures that follow each other stand side by side where there is room.
-  std::string blocks(const std::vector<Block>& all) {
+  std::string contents_of(const Section& section) {
     std::string out;
-    bool in_figures = false;
-    for (const Block& one : all) {
-      const bool is_figure = std::holds_alternative<Figure>(one);
-      if (is_figure && !in_figures) out += "<div class=\"figures\">\n";
-      if (!is_figure && in_figures) out += "</div>\n";
-      in_figures = is_figure;
-      out += std::visit([&](const auto& content) { return block(content); }, one);
-    }
-    return out + (in_figures ? "</div>\n" : "");
+    if (!section.figures.empty()) out += "<div class=\"figures\">\n";
+    for (const Figure& figure : section.figures) out += block(figure);
+    if (!section.figures.empty()) out += "</div>\n";
+    for (const CaptionedTable& table : section.tables) out += block(table);
+    return out;
   }
   std::string block(const Figure& one) {
     return cat("<figure>\n<div class=\"picture\">", one.svg, "</div>\n<figcaption>",

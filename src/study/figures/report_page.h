@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "study/figures/table.h"
@@ -29,11 +28,11 @@ struct CaptionedTable {
 
 inline constexpr std::size_t longest_open_table = 16;
 
-using Block = std::variant<Figure, CaptionedTable>;
-
+/// Its figures stand side by side, if there is room, and before its tables.
 struct Section {
   std::string heading = {};
-  std::vector<Block> blocks = {};
+  std::vector<Figure> figures = {};
+  std::vector<CaptionedTable> tables = {};
 };
 
 struct ReportPage {

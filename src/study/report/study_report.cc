@@ -41,6 +41,19 @@ std::vector<FigureGroup> groups_of(const Summary& summary) {
   return groups;
 }
 
+/// A section for each group, with the figures that have data.
+std::vector<Section> figure_sections(const Summary& summary) {
+  std::vector<Section> sections;
+  for (const FigureGroup& group : groups_of(summary)) {
+    Section& section = sections.emplace_back();
+    section.heading = cat("Temperature ", number_text(group.temperature), ", ",
+                          name_of(group.acceptance), " acceptance");
+    section.figures = figures_of(group);
+    std::erase_if(section.figures, [](const Figure& figure) { return figure.svg.empty(); });
+  }
+  return sections;
+}
+
 void create_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directory(folder, error);
@@ -62,20 +75,6 @@ SeriesStyle FigureGroup::style(const std::string& policy) const {
 std::string FigureGroup::prompts() const {
   const std::int32_t count = rows.empty() ? 0 : rows.front()->prompts;
   return cat(count, count == 1 ? " prompt" : " prompts");
-}
-
-std::vector<Section> report_sections(const Summary& summary) {
-  std::vector<Section> sections;
-  for (const FigureGroup& group : groups_of(summary)) {
-    Section section{cat("Temperature ", number_text(group.temperature), ", ",
-                        name_of(group.acceptance), " acceptance"),
-                    {}};
-    for (Figure& figure : figures_of(group)) {
-      if (!figure.svg.empty()) section.blocks.push_back(std::move(figure));
-    }
-    sections.push_back(std::move(section));
-  }
-  return sections;
 }
 
 std::string agreement_sentence(const Summary& summary) {
@@ -126,7 +125,7 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
   page.facts = facts;
 
   // The results first where they are short; else figures come before all tables.
-  Section first{"Results", {}}, others{"Tables", {}};
+  Section first{"Results"}, others{"Tables"};
   for (CaptionedTable& table : tables_of(summary)) {
     for (const auto& [extension, text] :
          {std::pair(".csv", to_csv(table.table)), std::pair(".tex", to_latex(table.table))}) {
@@ -134,12 +133,11 @@ void write_report(const std::filesystem::path& folder, const Facts& facts, const
       write_file(folder / table.files.back(), text, resumes_when_free);
     }
     const bool leads = table.name == "results" && table.table.rows.size() <= longest_open_table;
-    (leads ? first : others).blocks.push_back(std::move(table));
+    (leads ? first : others).tables.push_back(std::move(table));
   }
-  if (!first.blocks.empty()) page.sections.push_back(std::move(first));
-  for (Section& section : report_sections(summary)) {
-    for (const Block& block : section.blocks) {
-      const Figure& figure = std::get<Figure>(block);
+  if (!first.tables.empty()) page.sections.push_back(std::move(first));
+  for (Section& section : figure_sections(summary)) {
+    for (const Figure& figure : section.figures) {
       write_file(folder / "figures" / (figure.name + ".svg"), figure.svg, resumes_when_free);
     }
     page.sections.push_back(std::move(section));

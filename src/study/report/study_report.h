@@ -46,12 +46,7 @@ std::vector<CaptionedTable> tables_of(const Summary& summary);
 
 // The figures of a study.
 
-/// For each temperature and acceptance rule: accepted length and speed-up against tree size,
-/// distributions of accepted lengths, acceptance against draft probability (DySpec, figure 2), by
-/// depth and rank, and by the chances that trees grew by, and accepted length against the number
-/// that judges. What has no data is left out.
-std::vector<Section> report_sections(const Summary& summary);
-
+/// What is drawn together: the settings of one temperature and acceptance rule.
 struct FigureGroup {
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
@@ -66,7 +61,9 @@ struct FigureGroup {
   std::string prompts() const;
 };
 
-/// Those without data have no picture.
+/// Accepted length and speed-up against tree size, distributions of accepted lengths, acceptance
+/// against draft probability (DySpec, figure 2), by depth and rank, and by the chances that trees
+/// grew by, and accepted length against the number that judges. Those without data have no picture.
 std::vector<Figure> figures_of(const FigureGroup& group);
 
 /// Rates of fewer cases are left out of figures.

@@ -135,7 +135,7 @@ ReportPage sample_page() {
           .intro = {"<script>alert(1)</script>"},
           .facts = {{"target", "a\"b"}},
           .sections = {{"One", {figure, figure}},
-                       {"Two", {CaptionedTable{"all", "All", awkward_table()}}},
+                       {"Two", {}, {{"all", "All", awkward_table()}}},
                        {"Three", {figure}}}};
 }
 
@@ -172,9 +172,9 @@ TEST(ReportPage, LongTablesFold) {
   ReportPage page;
   CaptionedTable table{"all", "All", {{{"a"}}, {}}, {"tables/all.csv", "tables/all.tex"}};
   table.table.rows.assign(longest_open_table, {"1"});
-  page.sections = {{"One", {table}}};
+  page.sections = {{"One", {}, {table}}};
   table.table.rows.emplace_back();
-  page.sections.push_back({"Two", {table}});
+  page.sections.push_back({"Two", {}, {table}});
   const auto elements = read_xml(to_html(page));
   std::vector<std::string> folds, links;
   for (const XmlElement& e : elements) {
