@@ -152,6 +152,7 @@ std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
     }
     if (found->lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
     if (found->rstrip) end += leading_space(text.substr(end));
+    if (begin >= end) continue;  // white space that the token before took
     if (done < begin) out.push_back({done, begin, -1});
     out.push_back({begin, end, found->id});
     done = end;

@@ -48,7 +48,9 @@ class Bpe : public SubwordModel {
       append_utf8(code, character);
       short_characters_[static_cast<std::size_t>(code)] = vocabulary_.id(character);
     }
-    has_mark_ = vocabulary_.id(word_mark) >= 0;
+    // Where unknown characters are dropped, those at their sides may be merged.
+    const bool drops = unknown_ < 0 && !keeps_all_text(false);
+    cuts_at_marks_ = !ignores_merges_ && !drops && vocabulary_.id(word_mark) >= 0;
   }
 
   void encode(std::string_view word, std::vector<TokenId>& out) const override {
@@ -73,7 +75,7 @@ class Bpe : public SubwordModel {
   // A text without pre-tokenizer is one word. No merge crosses the border before a word mark if
   // no merged piece holds the mark behind the character that stands there.
   std::size_t independent_bytes(std::string_view word) const override {
-    if (ignores_merges_ || !has_mark_) return word.size();
+    if (!cuts_at_marks_) return word.size();
     for (std::size_t at = 0; (at = word.find(word_mark, at + 1)) != word.npos;) {
       std::size_t before = at - 1;
       while (before > 0 && (static_cast<unsigned char>(word[before]) & 0xC0) == 0x80) --before;
@@ -233,7 +235,7 @@ class Bpe : public SubwordModel {
   MergeTable merges_;
   std::array<TokenId, 0x800> short_characters_;  ///< of one or two bytes, by code point
   std::unordered_set<std::string> before_mark_;  ///< characters before a word mark, in a piece
-  bool has_mark_ = false;
+  bool cuts_at_marks_ = false;
   bool fuses_unknown_ = false;
   bool ignores_merges_ = false;
 };

@@ -151,7 +151,7 @@ class Metaspace : public Decoder {
 
 }  // namespace
 
-Decoders::Decoders(const JsonPlace& place) { read(place); }
+Decoders::Decoders(const JsonPlace& place) : spaced_(false) { read(place); }
 
 void Decoders::read(const JsonPlace& place) {
   const std::string& type = place.type();
@@ -185,7 +185,7 @@ void Decoders::read(const JsonPlace& place) {
 
 std::string Decoders::text_of(std::vector<std::string> pieces) const {
   // Without decoders the library puts spaces between pieces.
-  if (stages_.empty()) {
+  if (spaced_) {
     for (std::size_t i = 1; i < pieces.size(); ++i) pieces[i].insert(0, " ");
   }
   for (const auto& stage : stages_) stage->apply(pieces);

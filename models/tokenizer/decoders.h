@@ -29,6 +29,7 @@ class Decoders {
  private:
   void read(const JsonPlace& place);
   std::vector<std::unique_ptr<Decoder>> stages_;
+  bool spaced_ = true;  ///< no decoder is named: spaces stand between pieces
   bool whole_ = false;  ///< pieces are joined by then: what follows acts on the whole text
 };
 

@@ -86,7 +86,10 @@ class Prepend : public Normalizer {
 class Replace : public Normalizer {
  public:
   explicit Replace(Replacement replacement) : replacement_(std::move(replacement)) {}
-  void apply(NormalText& text) const override { text.text = replacement_.apply(text.text); }
+  void apply(NormalText& text) const override {
+    if (text.at_start && replacement_.removes_start(text.text)) text.at_start = false;
+    text.text = replacement_.apply(text.text);
+  }
   bool keeps_bytes() const override { return replacement_.keeps_bytes(); }
 
  private:

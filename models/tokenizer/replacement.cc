@@ -30,4 +30,11 @@ std::string Replacement::apply(std::string_view text) const {
   return out;
 }
 
+bool Replacement::removes_start(std::string_view text) const {
+  if (!content_.empty()) return false;
+  if (!pattern_.regex) return text.starts_with(pattern_.text);
+  std::size_t begin = 0, end = 0;
+  return Regex::Matches(*pattern_.regex, text).next(begin, end) && begin == 0 && end > 0;
+}
+
 }  // namespace coppice::tokenization

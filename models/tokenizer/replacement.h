@@ -22,6 +22,8 @@ class Replacement {
  public:
   explicit Replacement(const JsonPlace& place);
   std::string apply(std::string_view text) const;
+  /// Whether applying it takes away what `text` begins with.
+  bool removes_start(std::string_view text) const;
   bool keeps_bytes() const { return !pattern_.regex && content_.size() >= pattern_.text.size(); }
   /// Whether applying it to the pieces of a text is the same as applying it to the text.
   bool acts_on_single_bytes() const { return !pattern_.regex && pattern_.text.size() == 1; }

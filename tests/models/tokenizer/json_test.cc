@@ -184,6 +184,44 @@ TEST(JsonTokenizer, PiecesMayReachAcrossWordMarks) {
   EXPECT_EQ(tokenizer->encode("c" + mark + "b"), Ids({4, 1, 3}));
 }
 
+// What the tokenizers package (0.23) does where stages meet.
+TEST(JsonTokenizer, CharactersThatAreDroppedPartNothing) {
+  const std::string mark = "\u2581";
+  Json json = letters({{"a", mark}});
+  EXPECT_EQ(load(json)->encode("ax" + mark + "b"), Ids({2, 0, 1, 3}));
+  json["model"].erase("unk_token");
+  EXPECT_EQ(load(json)->encode("ax" + mark + "b"), Ids({6, 3}));
+}
+
+TEST(JsonTokenizer, WhiteSpaceBelongsToOneAddedToken) {
+  Json json = letters();
+  json["added_tokens"] = {{{"id", 6}, {"content", "<m>"}, {"rstrip", true}, {"normalized", false}},
+                          {{"id", 7}, {"content", "  "}, {"lstrip", true}, {"normalized", false}}};
+  const auto tokenizer = load(json);
+  EXPECT_EQ(tokenizer->encode("a<m>  b"), Ids({2, 6, 3}));
+  EXPECT_EQ(tokenizer->encode("a<m> b  c"), Ids({2, 6, 3, 7, 4}));
+}
+
+TEST(JsonTokenizer, WhatIsReplacedByNothingWasTheFirstWord) {
+  for (const char* kind : {"Regex", "String"}) {
+    Json json = letters();
+    json["normalizer"] = {{"type", "Replace"}, {"pattern", {{kind, "x"}}}, {"content", ""}};
+    json["pre_tokenizer"] = {
+        {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}};
+    const auto tokenizer = load(json);
+    EXPECT_EQ(tokenizer->encode("xab"), Ids({2, 3})) << kind;
+    EXPECT_EQ(tokenizer->encode("axb"), Ids({1, 2, 3})) << kind;
+  }
+}
+
+TEST(JsonTokenizer, ASequenceOfNoDecodersPutsNoSpaces) {
+  Json json = letters();
+  const Ids ids = {2, 3};
+  EXPECT_EQ(load(json)->decode(ids, true), "a b");
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array()}};
+  EXPECT_EQ(load(json)->decode(ids, true), "ab");
+}
+
 TEST(JsonTokenizer, TypedTextSteersNothing) {
   const auto tokenizer = load(golden("byte_level")["tokenizer"]);
   const auto id = [&](const std::string& text) {
