@@ -12,6 +12,7 @@ struct Figures {
   double t_pp, speed_pp, t_tg, speed_tg, t, speed;
   double accepted, tree, shared, over_plain, over_other;
   double draft, verify, rest;  ///< parts of t_tg
+  double preparing;            ///< seconds of t, in draft, verify and rest
 };
 
 template <typename Of>
@@ -46,6 +47,7 @@ Figures figures_of(const BatchRow& row) {
   f.draft = part(&BatchRound::draft_seconds);
   f.verify = part(&BatchRound::verify_seconds);
   f.rest = 1.0 - f.draft - f.verify;
+  f.preparing = median(row, [](const BatchRound& r) { return r.preparing_seconds; });
   return f;
 }
 
@@ -65,21 +67,21 @@ std::string table_of(const std::vector<BatchRow>& rows, const std::string& other
   char line[500];
   std::snprintf(line, sizeof line,
                 "| %-30s | %6s | %6s | %4s | %6s | %8s | %8s | %8s | %8s | %8s | %8s | %8s | %6s | "
-                "%6s | %8s | %8s | %7s | %8s | %6s |\n",
+                "%6s | %8s | %8s | %7s | %8s | %6s | %8s |\n",
                 "setting", "PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s",
                 "T s", "S t/s", "accepted", "tree", "shared", "x plain", ("x " + other).c_str(),
-                "draft %", "verify %", "rest %");
+                "draft %", "verify %", "rest %", "T_prep s");
   std::string text = line;
   for (const char c : std::string(line)) text += c == '|' || c == '\n' ? c : '-';
   for (const BatchRow& row : rows) {
     const Figures f = figures_of(row);
     std::snprintf(line, sizeof line,
                   "| %-30s | %6d | %6d | %4d | %6d | %8.3f | %8.2f | %8.3f | %8.2f | %8.3f | %8.2f "
-                  "| %8.2f | %6.1f | %6.1f | %8.3f | %8.3f | %7.1f | %8.1f | %6.1f |\n",
+                  "| %8.2f | %6.1f | %6.1f | %8.3f | %8.3f | %7.1f | %8.1f | %6.1f | %8.3f |\n",
                   row.setting.c_str(), row.prompt_tokens, row.new_tokens, row.texts, kv_tokens(row),
                   f.t_pp, f.speed_pp, f.t_tg, f.speed_tg, f.t, f.speed, f.accepted, f.tree,
                   f.shared, f.over_plain, f.over_other, 100.0 * f.draft, 100.0 * f.verify,
-                  100.0 * f.rest);
+                  100.0 * f.rest, f.preparing);
     text += line;
   }
   return text;
@@ -89,8 +91,11 @@ nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows, const std::str
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const BatchRow& row : rows) {
     const Figures f = figures_of(row);
-    std::vector<double> rates;
-    for (std::size_t r = 0; r < row.rounds.size(); ++r) rates.push_back(row.rate(r));
+    std::vector<double> rates, preparing;
+    for (std::size_t r = 0; r < row.rounds.size(); ++r) {
+      rates.push_back(row.rate(r));
+      preparing.push_back(row.rounds[r].preparing_seconds);
+    }
     list.push_back({{"setting", row.setting},
                     {"pp", row.prompt_tokens},
                     {"tg", row.new_tokens},
@@ -110,6 +115,8 @@ nlohmann::ordered_json json_of(const std::vector<BatchRow>& rows, const std::str
                     {"draft_part", f.draft},
                     {"verify_part", f.verify},
                     {"rest_part", f.rest},
+                    {"t_preparing", f.preparing},
+                    {"t_preparing_by_round", preparing},
                     {"speed_tg_by_round", rates},
                     {"over_plain_by_round", row.over_plain},
                     {"over_" + other + "_by_round", row.over_other}});

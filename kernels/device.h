@@ -238,6 +238,13 @@ struct DeviceMemory {
   std::size_t budget = 0;  ///< most that this device may allocate
 };
 
+/// Passes that also prepared later ones like them: were recorded, or timed products to choose their
+/// code. They take many times as long as those will, which says nothing of costs.
+struct Preparations {
+  std::int64_t passes = 0;
+  double seconds = 0.0;  ///< of the host's, which then queues launches one by one or waits
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -284,9 +291,8 @@ class Device {
 
   // --- passes -----------------------------------------------------------------------------
   virtual std::unique_ptr<Pass> make_pass(const PassLimits& limits) = 0;
-  /// Passes so far that also prepared later ones like them: were recorded, or timed products to
-  /// choose their code. They take many times as long as those will, which says nothing of costs.
-  virtual std::int64_t preparations() const { return 0; }
+  /// So far.
+  virtual Preparations preparations() const { return {}; }
   /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
   /// whose logits the host reads.
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);

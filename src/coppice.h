@@ -219,6 +219,9 @@ struct Statistics {
   double queue_seconds = 0.0;    ///< until there was room for the text, and after preemptions
   std::int32_t preemptions = 0;  ///< times that its KV was given to others, and computed again
   Seconds seconds;
+  /// Of these, what the GPU's host spent on preparing passes of other shapes than it had met: it
+  /// records them, and chooses the code of their matrix products. The text's share of its steps'.
+  double preparing_seconds = 0.0;
   double tokens_per_second = 0.0;  ///< tokens / (total - load)
   /// (tokens - prefill_tokens) / (total - load - prefill)
   double decode_tokens_per_second = 0.0;

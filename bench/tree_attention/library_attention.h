@@ -60,7 +60,7 @@ class LibraryAttention {
   std::vector<KvSegment> segments_;
   PassInputs pass_inputs_;
   std::unique_ptr<cuda::Transfers> transfers_;
-  std::int64_t preparations_ = 0;
+  Preparations preparations_;
   std::unique_ptr<cuda::CudaPass> pass_;
   cuda::PassScalars scalars_;
   cuda::PassView view_;

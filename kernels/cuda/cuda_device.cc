@@ -169,7 +169,7 @@ class CudaDevice final : public Device {
     if (plans_) return make(std::type_identity<PlannedPass>());
     return make(std::type_identity<CudaPass>());
   }
-  std::int64_t preparations() const override { return preparations_; }
+  Preparations preparations() const override { return preparations_; }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
   }
@@ -251,7 +251,7 @@ class CudaDevice final : public Device {
   }
 
   const CudaOptions options_;
-  std::int64_t preparations_ = 0;
+  Preparations preparations_;
   const bool plans_;
   std::uintptr_t next_ = std::uintptr_t{1} << 44;
   const Card card_;

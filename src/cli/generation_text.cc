@@ -82,6 +82,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
                      {"draft", s.seconds.draft},       {"verify", s.seconds.verify},
                      {"sampling", s.seconds.sampling}, {"other", s.seconds.other},
                      {"total", s.seconds.total}};
+  json["preparing_seconds"] = s.preparing_seconds;
   json["tokens_per_second"] = s.tokens_per_second;
   json["decode_tokens_per_second"] = s.decode_tokens_per_second;
   if (with_logprobs) json["logprobs"] = logprobs_json(engine, generation.logprobs);

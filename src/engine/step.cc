@@ -154,10 +154,14 @@ void Step::Part::commit(TargetRows& target) {
 
 void Step::account() {
   const StepWork work = observe();
+  double rows = 0.0;
+  for (const Part& part : parts_) rows += part.takes_part() ? part.rows() : 0;
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.text().note_failure([&] {
-      if (part.is_step()) part.text().account.batch += texts_;
+      TextRun::Account& account = part.text().account;
+      if (part.is_step()) account.batch += texts_;
+      account.preparing_seconds += passes_.preparing() * part.rows() / rows;
       part.account(work);
     });
   }

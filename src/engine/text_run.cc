@@ -166,6 +166,7 @@ Generation TextRun::finish(double seconds) {
       std::min(account.with_prefill, static_cast<std::int32_t>(result_.tokens.size()));
   s.queue_seconds = account.queue_seconds;
   s.preemptions = account.preemptions;
+  s.preparing_seconds = account.preparing_seconds;
   const double of_steps = count - s.prefill_tokens;
   result_.finish_reason = *ended_;
   if (s.steps > 0) {

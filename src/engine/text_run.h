@@ -62,6 +62,7 @@ class TextRun {
     double batch = 0.0;             ///< texts of its steps, added up
     double queue_seconds = 0.0;
     std::int32_t preemptions = 0;
+    double preparing_seconds = 0.0;  ///< its share
     double observer_seconds = 0.0;  ///< not the text's own
   } account;
 

@@ -1,8 +1,6 @@
 // Whether what was timed says anything of later passes.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/device.h"
 
 namespace coppice {
@@ -13,11 +11,13 @@ class WatchedPasses {
   explicit WatchedPasses(const Device& device) : device_(device), before_(device.preparations()) {}
   /// Whether later passes take what those since then took: none of them was recorded, or chose its
   /// products' code (Device::preparations()).
-  bool were_usual() const { return device_.preparations() == before_; }
+  bool were_usual() const { return device_.preparations().passes == before_.passes; }
+  /// Seconds that they spent on that.
+  double preparing() const { return device_.preparations().seconds - before_.seconds; }
 
  private:
   const Device& device_;
-  const std::int64_t before_;
+  const Preparations before_;
 };
 
 }  // namespace coppice

@@ -21,10 +21,10 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
   row.prompt_tokens = 100;
   row.new_tokens = 50;
   row.texts = 4;
-  // Seconds of the prompts, of all; steps, judged, drafted and shared sums; draft and verify.
-  row.rounds = {{1.0, 3.0, 10, 20, 40, 35, 0.5, 1.25},
-                {2.0, 12.0, 10, 30, 60, 40, 1.0, 8.0},
-                {1.5, 5.5, 20, 50, 20, 60, 0.5, 3.0}};
+  // Seconds of the prompts, of all; steps, judged, drafted and shared sums; draft, verify and preparing.
+  row.rounds = {{1.0, 3.0, 10, 20, 40, 35, 0.5, 1.25, 0.5},
+                {2.0, 12.0, 10, 30, 60, 40, 1.0, 8.0, 0.0},
+                {1.5, 5.5, 20, 50, 20, 60, 0.5, 3.0, 0.25}};
   row.over_plain = {2.0, 1.0, 1.5};
   row.over_other = {3.0, 5.0, 4.0};
   EXPECT_DOUBLE_EQ(row.rate(0), 100.0);
@@ -46,9 +46,11 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
   EXPECT_EQ(json["draft_part"], 0.125);
   EXPECT_EQ(json["verify_part"], 0.75);
   EXPECT_EQ(json["rest_part"], 0.125);
+  EXPECT_EQ(json["t_preparing"], 0.25);
+  EXPECT_EQ(json["t_preparing_by_round"], (std::vector<double>{0.5, 0.0, 0.25}));
   EXPECT_EQ(json["speed_tg_by_round"], (std::vector<double>{100.0, 20.0, 50.0}));
   const std::string table = table_of({row});
-  EXPECT_NE(table.find("|    12.5 |     75.0 |   12.5 |"), std::string::npos) << table;
+  EXPECT_NE(table.find("|    12.5 |     75.0 |   12.5 |    0.250 |"), std::string::npos) << table;
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
   EXPECT_NE(table.find("|    100 |     50 |    4 |    600 |    1.500 |   266.67 |    4.000 |"),
             std::string::npos)

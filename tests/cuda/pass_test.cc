@@ -70,7 +70,7 @@ class CudaPassInputs : public testing::KernelTest {
     EXPECT_GT(in_parts, 20);
     EXPECT_GT(whole, 20);
   }
-  std::int64_t preparations_ = 0;
+  Preparations preparations_;
 };
 
 TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
@@ -189,9 +189,9 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
     ASSERT_LE(pass.recordings(), CudaPass::most_recordings);
   }
   EXPECT_EQ(queued, 2 * kinds);
-  EXPECT_EQ(preparations_, static_cast<std::int64_t>(2 * kinds));
+  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(2 * kinds));
   run(kinds - 1);
-  EXPECT_EQ(preparations_, static_cast<std::int64_t>(2 * kinds));
+  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(2 * kinds));
   EXPECT_EQ(queued, 2 * kinds) << "still kept";
   check(cudaMemsetAsync(written.data(), 255, kinds * times, stream_), "clearing");
   for (std::size_t kind = 0; kind < kinds; ++kind) run(kind);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/linear.h"
@@ -70,7 +71,7 @@ CudaPass::Places::Places(const PassLimits& limits, const ResidentBlocks& blocks)
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
                    Transfers& transfers, cudaStream_t stream, bool records,
-                   std::int64_t& preparations)
+                   Preparations& preparations)
     : limits_(limits),
       blocks_(blocks),
       at_(limits, blocks),
@@ -310,14 +311,16 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
       check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
       graphs_.make_room();
     }
-    ++preparations_;
+    ++preparations_.passes;
+    const Stopwatch timing(preparations_.seconds);
     // Unrecorded once: libraries load their code at a first call, which a recording forbids.
     whole();
     graphs_.add(key, {});
     return;
   }
   if (graph->executable == nullptr && !graph->refused) {
-    ++preparations_;
+    ++preparations_.passes;
+    const Stopwatch timing(preparations_.seconds);
     graph->executable = record(whole);
     graph->refused = graph->executable == nullptr;
   }

@@ -32,7 +32,7 @@ namespace coppice::cuda {
 class CudaPass : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
-           Transfers& transfers, cudaStream_t stream, bool records, std::int64_t& preparations);
+           Transfers& transfers, cudaStream_t stream, bool records, Preparations& preparations);
   ~CudaPass() override;
   CudaPass(const CudaPass&) = delete;
   CudaPass& operator=(const CudaPass&) = delete;
@@ -97,7 +97,7 @@ class CudaPass : public Pass {
   Transfers& transfers_;
   cudaStream_t stream_;
   const bool records_;
-  std::int64_t& preparations_;  ///< see Device::preparations()
+  Preparations& preparations_;  ///< the device's
   DeviceBuffer inputs_, prefix_, slot_table_, whole_tail_, partial_out_, partial_lse_, tickets_;
   PinnedArray<char> staged_;           ///< mirrors inputs_
   PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_
