@@ -148,7 +148,11 @@ struct GenerateOptions {
   // Behaviour.
   SamplingParams sampling;  ///< of target and draft alike; as it is, always the most probable token
   std::uint64_t seed = 0;
-  std::uint64_t stream = 0;  ///< same seed, other stream: independent text
+  /// Same seed, other stream: an independent text. Under rejection with automatic sizes, give each
+  /// text of an engine a seed or a stream of its own: what the same random numbers did to an
+  /// earlier text would decide the sizes of a later one, whose law is then not exactly the
+  /// target's.
+  std::uint64_t stream = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool add_bos = true;  ///< of a text prompt: BOS, and what tokenizer.json puts around it
