@@ -115,10 +115,10 @@ bool Step::judge() {
   if (!pass_) return false;
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
-    const double share = part.rows() / rows;
-    part.seconds.verify = share * seconds.verify;
-    part.seconds.construction += share * seconds.construction;
-    part.seconds.judging = share * seconds.judging;
+    part.share = part.rows() / rows;
+    part.seconds.verify = part.share * seconds.verify;
+    part.seconds.construction += part.share * seconds.construction;
+    part.seconds.judging = part.share * seconds.judging;
     if (!part.plan->judged) continue;
     part.text().note_failure([&] {
       part.note_logprobs(pass_->text(part.in_pass));
@@ -154,14 +154,13 @@ void Step::Part::commit(TargetRows& target) {
 
 void Step::account() {
   const StepWork work = observe();
-  double rows = 0.0;
-  for (const Part& part : parts_) rows += part.takes_part() ? part.rows() : 0;
+  const double preparing = passes_.preparing();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.text().note_failure([&] {
       TextRun::Account& account = part.text().account;
       if (part.is_step()) account.batch += texts_;
-      account.preparing_seconds += passes_.preparing() * part.rows() / rows;
+      account.preparing_seconds += part.share * preparing;
       part.account(work);
     });
   }

@@ -45,6 +45,7 @@ class Step {
     DraftRunner::Step draft = nullptr;  ///< null in a plain step
     StepSeconds seconds = {};
     std::size_t in_pass = 0;  ///< its index among the pass's texts
+    double share = 0.0;       ///< of the target pass's rows
 
     TextRun& text() const { return *plan->text; }
     /// Rows of the target's pass.
