@@ -52,8 +52,12 @@ struct EventFinding : Fit {
   /// Whether some bias was sure to be seen.
   bool tested() const { return smallest_bias < 1.0; }
 
-  COPPICE_MEMBERS(event, samples, contexts, chi_square, degrees, p_value, total_variation,
-                  expected_variation, impossible, smallest_bias, biased)
+  static void members(auto& self, auto visit) {
+    visit("event", self.event);
+    Fit::members(self, visit);
+    visit("smallest_bias", self.smallest_bias);
+    visit("biased", self.biased);
+  }
 };
 
 struct LawFinding {
@@ -82,8 +86,14 @@ struct FaultFinding : Fit {
   std::int64_t drawn = 0;  ///< samples until it was caught
   std::string event;       ///< the test of the smallest p-value
 
-  COPPICE_MEMBERS(setting, fault, caught, drawn, event, samples, contexts, chi_square, degrees,
-                  p_value, total_variation, expected_variation, impossible)
+  static void members(auto& self, auto visit) {
+    visit("setting", self.setting);
+    visit("fault", self.fault);
+    visit("caught", self.caught);
+    visit("drawn", self.drawn);
+    visit("event", self.event);
+    Fit::members(self, visit);
+  }
 };
 
 struct AuditDivergence {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "study/files/member_list.h"
 
 namespace coppice::study {
 
@@ -46,6 +47,9 @@ struct Fit {
   double total_variation = 0.0;     ///< of the binned counts, contexts weighted by their samples
   double expected_variation = 0.0;  ///< its expectation without bias, about
   std::int64_t impossible = 0;      ///< samples that the law rules out
+
+  COPPICE_MEMBERS(samples, contexts, chi_square, degrees, p_value, total_variation,
+                  expected_variation, impossible)
 };
 
 /// Fewest expected samples of a bin.
