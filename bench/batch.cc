@@ -6,8 +6,8 @@
 //
 // T_PP is a run of the prompts alone, which yields a token of each text; T the run with TG tokens
 // more; T_TG = T - T_PP. Prompts and new tokens may share passes, so that T_TG is what the new
-// tokens add. Each text has a prompt of its own. T_prep, a part of both runs: what a GPU's host spent
-// on recording passes and on choosing their products' code.
+// tokens add. Each text has a prompt of its own. T_prep, a part of both runs: what a GPU's host
+// spent on recording passes and on choosing their products' code.
 //
 // --shared: all texts continue one prompt, whose KV they share, and then copies of it that differ
 // in their second token, so that nothing beyond the first one can be shared: one engine, one round.

@@ -63,7 +63,7 @@ class TextRun {
     double queue_seconds = 0.0;
     std::int32_t preemptions = 0;
     double preparing_seconds = 0.0;  ///< its share
-    double observer_seconds = 0.0;  ///< not the text's own
+    double observer_seconds = 0.0;   ///< not the text's own
   } account;
 
   /// What ended the text instead of a reason; its caller is to throw it.

@@ -21,7 +21,8 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
   row.prompt_tokens = 100;
   row.new_tokens = 50;
   row.texts = 4;
-  // Seconds of the prompts, of all; steps, judged, drafted and shared sums; draft, verify and preparing.
+  // Seconds of the prompts, of all; steps, judged, drafted and shared sums; draft, verify and
+  // preparing.
   row.rounds = {{1.0, 3.0, 10, 20, 40, 35, 0.5, 1.25, 0.5},
                 {2.0, 12.0, 10, 30, 60, 40, 1.0, 8.0, 0.0},
                 {1.5, 5.5, 20, 50, 20, 60, 0.5, 3.0, 0.25}};
