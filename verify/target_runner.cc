@@ -1,6 +1,7 @@
 #include "verify/target_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -103,7 +104,6 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     text.params_ = asked.params;
     text.late_ = asked.tree == nullptr ? asked.late_rows : late_rows(*asked.state);
     asked.state->target_slots.make_room(asked.rows());  // so that keeping cannot fail
-    if (!text.slots_.take(asked.rows())) return nullptr;
   }
   ordering_seconds_ = 0.0;
   {
@@ -111,6 +111,9 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     for (std::size_t t = 0; t < count_; ++t) {
       if (texts_[t].tree_ != nullptr) texts_[t].order_.assign(*texts_[t].tree_);
     }
+  }
+  for (std::size_t t = 0; t < count_; ++t) {
+    if (!take_slots(texts_[t])) return nullptr;
   }
   segments_.clear();
   write_slots_.clear();
@@ -143,20 +146,35 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   return held;
 }
 
+// False: there are too few.
+bool TargetRunner::take_slots(TargetRows& text) {
+  const SequenceState& state = *text.state_;
+  text.positions_.resize(static_cast<std::size_t>(text.late_));
+  std::iota(text.positions_.begin(), text.positions_.end(), state.target_kv());
+  if (text.tree_ != nullptr) {
+    for (const std::int32_t node : text.order_.node_of_row) {
+      text.positions_.push_back(state.length() - 1 +
+                                text.tree_->depth[static_cast<std::size_t>(node)]);
+    }
+  }
+  return text.slots_.take(text.positions_, state.target_slots.open_page(state.base.length()));
+}
+
 // Lists a text's rows behind those listed.
 void TargetRunner::queue(TargetRows& text) {
   const SequenceState& state = *text.state_;
   const std::span<const KvSlot> slots = text.slots_.all();
   const auto first = static_cast<std::int32_t>(tokens_.size());
-  const std::int32_t begin = state.target_kv(), rows = text.slots_.size();
+  const std::int32_t rows = text.slots_.size();
   write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
   for (std::int32_t row = 0; row < text.late_; ++row) {
     const std::int32_t from = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
     const std::int32_t end = fault_ == PassFault::late_rows_hidden ? text.late_ : rows;
+    const std::int32_t position = text.positions_[static_cast<std::size_t>(row)];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end,
-                         false, begin + row});
-    tokens_.push_back(state.tokens[static_cast<std::size_t>(begin + row)]);
-    positions_.push_back(begin + row);
+                         false, position});
+    tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
+    positions_.push_back(position);
   }
   text.first_logits_ = static_cast<std::int32_t>(logit_rows_.size());
   if (text.tree_ == nullptr) return;
@@ -165,7 +183,7 @@ void TargetRunner::queue(TargetRows& text) {
     const std::int32_t row = text.late_ + r;
     const auto node =
         static_cast<std::size_t>(text.order_.node_of_row[static_cast<std::size_t>(r)]);
-    const std::int32_t position = state.length() - 1 + tree.depth[node];
+    const std::int32_t position = text.positions_[static_cast<std::size_t>(row)];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + row,
                          first + row + text.order_.subtree_rows[static_cast<std::size_t>(r)], false,
                          position});

@@ -65,9 +65,10 @@ class TargetRows final : public TargetSource {
   SamplingParams params_;
   TreeOrder order_;
   std::int32_t late_ = 0, first_logits_ = 0;
-  std::size_t own_segment_ = 0;  ///< of what it alone has from former passes
-  bool penalised_ = false;       ///< the logits hold the repetition penalty already
-  KvSlots slots_;                ///< by row, late rows first
+  std::size_t own_segment_ = 0;          ///< of what it alone has from former passes
+  bool penalised_ = false;               ///< the logits hold the repetition penalty already
+  KvSlots slots_;                        ///< by row, late rows first
+  std::vector<std::int32_t> positions_;  ///< likewise
 };
 
 /// Prefills texts and judges trees over them. A pass has the rows of one text or of several, text
@@ -158,6 +159,7 @@ class TargetRunner {
   friend class TargetRows;
 
   bool extend(SequenceState& state, std::int32_t end);
+  bool take_slots(TargetRows& text);
   void queue(TargetRows& text);
   void plant_neighbours();
   void end();

@@ -46,6 +46,8 @@ KvPool::KvPool(Device& device, const KvLayout& layout)
       keys_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
       values_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
       taken_((static_cast<std::size_t>(layout.slots()) + 63) / 64),
+      taken_of_(static_cast<std::size_t>(layout.pages)),
+      highest_(taken_.size() - 1),
       free_(layout.slots()) {
   // Slots past the end count as taken for ever.
   if (const int used = layout.slots() % 64; used != 0) taken_.back() = ~std::uint64_t{0} << used;
@@ -56,18 +58,57 @@ std::int32_t KvPool::free_slots() const {
   return free_;
 }
 
+bool KvPool::is_taken(KvSlot slot) const {
+  return (taken_[static_cast<std::size_t>(slot) / 64] >> (slot % 64) & 1) != 0;
+}
+
+void KvPool::mark(KvSlot slot) {
+  taken_[static_cast<std::size_t>(slot) / 64] |= std::uint64_t{1} << (slot % 64);
+  ++taken_of_[static_cast<std::size_t>(slot / layout_.page_size)];
+  --free_;
+}
+
 bool KvPool::take(std::span<KvSlot> slots) {
   const std::lock_guard lock(mutex_);
   if (slots.size() > static_cast<std::size_t>(free_)) return false;
-  std::size_t word = lowest_;
   for (KvSlot& slot : slots) {
-    while (taken_[word] == ~std::uint64_t{0}) ++word;
-    const int bit = std::countr_one(taken_[word]);
-    taken_[word] |= std::uint64_t{1} << bit;
-    slot = static_cast<KvSlot>(word * 64) + bit;
+    while (taken_[lowest_] == ~std::uint64_t{0}) ++lowest_;
+    slot = static_cast<KvSlot>(lowest_ * 64) + std::countr_one(taken_[lowest_]);
+    mark(slot);
   }
-  lowest_ = word;
-  free_ -= static_cast<std::int32_t>(slots.size());
+  return true;
+}
+
+// The lowest page that is wholly free.
+std::int32_t KvPool::free_page() {
+  while (lowest_page_ < layout_.pages && taken_of_[static_cast<std::size_t>(lowest_page_)] > 0) {
+    ++lowest_page_;
+  }
+  return lowest_page_ < layout_.pages ? lowest_page_ : no_page;
+}
+
+// Far from where pages are looked for.
+KvSlot KvPool::highest_free() {
+  while (taken_[highest_] == ~std::uint64_t{0}) --highest_;
+  return static_cast<KvSlot>(highest_ * 64) + 63 - std::countl_one(taken_[highest_]);
+}
+
+bool KvPool::take(std::span<KvSlot> slots, std::span<const std::int32_t> positions, KvSlot open) {
+  const std::lock_guard lock(mutex_);
+  if (slots.size() > static_cast<std::size_t>(free_)) return false;
+  if (slots.empty()) return true;
+  const std::int32_t first = positions[0] / layout_.page_size,
+                     last = *std::max_element(positions.begin(), positions.end());
+  pages_.assign(static_cast<std::size_t>(last / layout_.page_size - first + 1), no_page);
+  if (open != no_slot) pages_[0] = open / layout_.page_size;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    std::int32_t& page = pages_[static_cast<std::size_t>(positions[i] / layout_.page_size - first)];
+    if (page == no_page) page = free_page();
+    KvSlot& slot = slots[i];
+    slot = page == no_page ? no_slot : page * layout_.page_size + positions[i] % layout_.page_size;
+    if (slot == no_slot || is_taken(slot)) slot = highest_free();
+    mark(slot);
+  }
   return true;
 }
 
@@ -83,6 +124,11 @@ void KvPool::give_back(std::span<const KvSlot> slots) {
     }
     taken_[word] &= ~bit;
     lowest_ = std::min(lowest_, word);
+    highest_ = std::max(highest_, word);
+    const std::int32_t page = slot / layout_.page_size;
+    if (--taken_of_[static_cast<std::size_t>(page)] == 0) {
+      lowest_page_ = std::min(lowest_page_, page);
+    }
     ++free_;
   }
 }

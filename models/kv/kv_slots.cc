@@ -16,6 +16,27 @@ bool KvSlots::take(std::int32_t count) {
   return false;
 }
 
+bool KvSlots::take(std::span<const std::int32_t> positions, KvSlot open) {
+  CutBack taken{*this, size()};
+  slots_.resize(slots_.size() + positions.size(), no_slot);
+  const auto wanted = std::span(slots_).last(positions.size());
+  if (pool_ == nullptr || !pool_->take(wanted, positions, open)) return false;
+  taken.length = size();
+  return true;
+}
+
+// The first token of a page that lies where it wants to: those that came later may lie elsewhere,
+// and be in such a place by chance.
+KvSlot KvSlots::open_page(std::int32_t first) const {
+  if (pool_ == nullptr) return no_slot;
+  const std::int32_t end = first + size(), page_size = pool_->layout().page_size;
+  for (std::int32_t at = std::max(first, end - end % page_size); at < end; ++at) {
+    const KvSlot slot = slots_[static_cast<std::size_t>(at - first)];
+    if (slot != no_slot && slot % page_size == at % page_size) return slot;
+  }
+  return no_slot;
+}
+
 void KvSlots::make_room(std::int32_t more) {
   const std::size_t needed = slots_.size() + static_cast<std::size_t>(more);
   if (needed > slots_.capacity()) slots_.reserve(std::max(needed, 2 * slots_.capacity()));

@@ -26,14 +26,18 @@ class KvSlots {
 
   /// Appends `count` slots of the pool; false, with nothing changed, when fewer are free.
   bool take(std::int32_t count);
+  /// Likewise slots for tokens at these positions; `open` as in KvPool::take().
+  bool take(std::span<const std::int32_t> positions, KvSlot open);
+  /// `open` for the token behind all of these, of which the first has position `first`.
+  KvSlot open_page(std::int32_t first) const;
   /// Appends no_slot up to this size.
   void skip_to(std::int32_t size) { slots_.resize(static_cast<std::size_t>(size), no_slot); }
   /// Room for `more` slots, so that keeping them cannot fail; memory grows as by push_back.
   void make_room(std::int32_t more);
   /// Appends the slot at `index` of `from`, which has no_slot there afterwards.
   void keep(KvSlots& from, std::int32_t index);
-  /// Appends the slots at [begin, end) of `from`, which has no_slot there afterwards. Cannot fail if
-  /// there is room.
+  /// Appends the slots at [begin, end) of `from`, which has no_slot there afterwards. Cannot fail
+  /// if there is room.
   void keep(KvSlots& from, std::int32_t begin, std::int32_t end);
   /// Takes away the first `count`, of which those that are slots go back.
   void drop_front(std::int32_t count);

@@ -1,13 +1,17 @@
-// Slots of a KV pool: lowest first, against a set.
+// Slots of a KV pool: lowest first, and in pages of texts; against a set.
 #include "models/kv/kv_pool.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <random>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "models/kv/kv_slots.h"
 #include "reference/naive_device.h"
 
 namespace coppice {
@@ -54,6 +58,93 @@ TEST(KvPool, HandsOutTheLowestFreeSlots) {
         taken.resize(taken.size() - count);
       }
       ASSERT_EQ(pool.free_slots(), static_cast<std::int32_t>(free.size()));
+    }
+  }
+}
+
+/// Texts that grow side by side, a few tokens at a time, each with siblings that are refused: what
+/// they keep lies as if each had been alone.
+TEST(KvPool, TextsHavePagesOfTheirOwn) {
+  const auto device = testing::make_naive_device();
+  for (const std::int32_t page_size : {1, 5, 16}) {
+    KvPool pool(*device, layout_of(4 * (80 / page_size + 2), page_size));
+    std::vector<KvSlots> texts;
+    for (int t = 0; t < 3; ++t) texts.emplace_back(&pool);
+    std::mt19937 random(static_cast<std::uint32_t>(page_size));
+    for (int step = 0; step < 20; ++step) {
+      for (KvSlots& text : texts) {
+        const auto more = static_cast<std::int32_t>(random() % 4 + 1);
+        std::vector<std::int32_t> positions;
+        for (std::int32_t i = 0; i < more; ++i) positions.push_back(text.size() + i);
+        for (std::int32_t i = 0; i < more; ++i) positions.push_back(text.size() + i);
+        KvSlots taken(&pool);
+        text.make_room(more);
+        ASSERT_TRUE(taken.take(positions, text.open_page(0)));
+        text.keep(taken, 0, more);
+      }
+    }
+    for (const KvSlots& text : texts) {
+      for (std::int32_t at = 0; at < text.size(); ++at) {
+        const auto slots = text.all().subspan(static_cast<std::size_t>(at));
+        EXPECT_EQ(slots[0] % page_size, at % page_size);
+        if (slots.size() == 1 || (at + 1) % page_size == 0) continue;
+        EXPECT_EQ(slots[1], slots[0] + 1);
+      }
+    }
+  }
+}
+
+/// A text that begins within a page has its tokens at their places, too; what has no page goes on
+/// with slots that are free.
+TEST(KvPool, WishesForPlacesKeepNobodyFromSlots) {
+  const auto device = testing::make_naive_device();
+  KvPool pool(*device, layout_of(2, 8));
+  KvSlots late(&pool), other(&pool), third(&pool);
+  ASSERT_TRUE(late.take(std::vector<std::int32_t>{5, 6, 7}, late.open_page(5)));
+  EXPECT_TRUE(std::ranges::equal(late.all(), std::vector<KvSlot>{5, 6, 7}));
+  ASSERT_TRUE(other.take(std::vector<std::int32_t>{0, 1, 1}, other.open_page(0)));
+  EXPECT_TRUE(std::ranges::equal(other.all(), std::vector<KvSlot>{8, 9, 15}));
+  EXPECT_EQ(other.open_page(0), 8);
+  ASSERT_TRUE(third.take(std::vector<std::int32_t>(10, 3), third.open_page(3)));
+  EXPECT_EQ(pool.free_slots(), 0);
+  EXPECT_FALSE(late.take(std::vector<std::int32_t>{8}, late.open_page(5)));
+  EXPECT_EQ(late.size(), 3);
+}
+
+/// Whatever is taken, by positions or not, and given back: every slot has one owner or is free,
+/// and all that are free can be had.
+TEST(KvPool, HandsOutEverySlotOnce) {
+  const auto device = testing::make_naive_device();
+  for (const std::int32_t page_size : {1, 3, 16, 64}) {
+    KvPool pool(*device, layout_of(200 / page_size, page_size));
+    const std::int32_t slots = pool.layout().slots();
+    std::set<KvSlot> taken;
+    std::mt19937 random(static_cast<std::uint32_t>(page_size));
+    for (int round = 0; round < 20000; ++round) {
+      if (random() % 2 == 0) {
+        std::vector<KvSlot> some(random() % 24);
+        const bool enough = some.size() + taken.size() <= static_cast<std::size_t>(slots);
+        std::vector<std::int32_t> positions;
+        for (std::size_t i = 0; i < some.size(); ++i) {
+          positions.push_back(static_cast<std::int32_t>(
+              positions.empty() ? random() % 100 : positions[0] + random() % 40));
+        }
+        const KvSlot open = random() % 2 == 0
+                                ? no_slot
+                                : static_cast<KvSlot>(random() % static_cast<unsigned>(slots));
+        ASSERT_EQ(random() % 4 == 0 ? pool.take(some) : pool.take(some, positions, open), enough);
+        for (const KvSlot slot : some) {
+          if (!enough) break;
+          ASSERT_TRUE(slot >= 0 && slot < slots);
+          ASSERT_TRUE(taken.insert(slot).second) << slot;
+        }
+      } else {
+        std::vector<KvSlot> some;
+        std::ranges::sample(taken, std::back_inserter(some), random() % 24, random);
+        pool.give_back(some);
+        for (const KvSlot slot : some) taken.erase(slot);
+      }
+      ASSERT_EQ(pool.free_slots(), slots - static_cast<std::int32_t>(taken.size()));
     }
   }
 }
