@@ -75,8 +75,7 @@ bool DraftPrefill::add(DraftPrompt& prompt) {
   state.yield_draft();
   if (prompt.done()) return true;
   const std::int32_t before = state.draft_kv(), missing = state.length() - 1 - before;
-  const bool fills = state.draft_from < 0 && before < state.base.length();
-  const KvNode* const gap = fills ? state.base.draft_gap() : nullptr;
+  const KvNode* const gap = state.fills_draft() ? state.base.draft_gap() : nullptr;
   const bool waits = gap != nullptr && std::any_of(parts_.begin(), parts_.end(),
                                                    [&](const Part& p) { return p.gap == gap; });
   if (waits) return true;

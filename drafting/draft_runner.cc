@@ -265,9 +265,7 @@ void DraftRunner::catch_up(DraftStep& step) {
   state.yield_draft();
   skip_long_lag(state);
   // What the tree lacks of the draft's KV is for prefills to compute; this is the text's own.
-  if (state.draft_kv() < state.base.length() && state.draft_from < 0) {
-    state.draft_from = state.draft_kv();
-  }
+  if (state.fills_draft()) state.draft_from = state.draft_kv();
   const std::int32_t most = model_.options().max_rows;
   const Stopwatch timing(step.seconds_.draft);
   while (missing(state) > most) {

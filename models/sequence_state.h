@@ -60,6 +60,8 @@ struct SequenceState {
     }
     return base.draft_length();
   }
+  /// Whether the draft's KV of what it shares is the first that it lacks: the tree's, too.
+  bool fills_draft() const { return draft_from < 0 && draft_kv() < base.length(); }
   /// Goes without the draft's KV up to `length`, of those tokens that lack it.
   void skip_draft(std::int32_t length) {
     if (draft_kv() < base.length()) {

@@ -371,6 +371,8 @@ KvNode* KvForest::split(KvNode& node, std::int32_t at) noexcept {
   result->begin = node.begin;
   result->users = node.users;
   result->used = node.used;
+  result->lacked = node.lacked;
+  result->lacking_texts = node.lacking_texts;
   if (fault_ == ForestFault::stale_slots) {
     result->target.keep(node.target, node.size() - at, node.size());
     node.target.cut(node.size() - at);

@@ -60,6 +60,7 @@ class KvTip {
   void fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) noexcept;
 
  private:
+  friend class DraftGaps;
   friend class KvForest;
   friend class PassLayout;
   KvTip(KvForest* forest, KvNode* node, std::int32_t length)
@@ -119,6 +120,7 @@ class KvForest {
   KvPool* draft_pool() const { return draft_; }
 
  private:
+  friend class DraftGaps;
   friend class KvTip;
   friend class PassLayout;
   using Lock = std::lock_guard<std::mutex>;

@@ -33,6 +33,9 @@ struct KvNode {
   // Of the pass that is being laid out (models/kv/pass_layout.h):
   std::uint64_t pass = 0;
   std::int32_t first_text = 0;
+  // Of texts that lack the draft's KV here, while they are counted (models/draft_gaps.h):
+  std::uint64_t lacked = 0;
+  std::int32_t lacking_texts = 0;
 
   std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t end() const { return begin + size(); }

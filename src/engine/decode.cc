@@ -35,8 +35,9 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }
   DraftOutlook::Batch alone;
-  text.join(alone);
-  while (std::optional<DraftPrompt> prompt = text.draft_prompt(alone)) {
+  DraftGaps gaps;
+  text.join(alone, gaps);
+  while (std::optional<DraftPrompt> prompt = text.draft_prompt(alone, gaps)) {
     engine.draft_runner->prefill({&*prompt, 1});
     text.take_pass(*prompt, 0.0, 0.0);
   }

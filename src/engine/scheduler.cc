@@ -126,7 +126,6 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   // So that nothing fails while it leads: nobody else would take over.
   for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
   lacking_.reserve(texts_);
-  gaps_.reserve(texts_);
   plan_.reserve(texts_);
   prompts_.reserve(texts_);
   leader_ = &leader;
@@ -142,7 +141,6 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     leader_ = nullptr;
     return false;
   }
-  evict();
   alone_ = running_.size() == 1 && std::none_of(queue_.begin(), queue_.end(), has_kv);
   lock.unlock();
   const double start = now_seconds();
@@ -263,33 +261,27 @@ std::vector<TextRun*>::iterator Scheduler::next_waiting() {
   return best;
 }
 
-// What the next step may want, prompts in full, before its trees have to shrink. False: nothing was
-// taken.
+// What the step may want, prompts in full, before its trees have to shrink: as soon as it is known
+// whose drafts begin. False: nothing was taken.
 bool Scheduler::evict() {
   KvForest::Slots late, step;
   lacking_.clear();
   gaps_.clear();
-  for (const TextRun* const text : running_) {
+  for (const TextRun* const text : ready_) {
     if (text->place.state == State::at_call) continue;
     const SequenceState& state = text->state;
     const std::int32_t awaited = lacking_.awaits(state);
     late.target += TargetRunner::late_rows(state) - awaited;
     lacking_.add(state);
     ++step.target;
-    // A tree is for two tokens at least.
-    if (!text->speculator.can_follow(state) || text->tokens_left() < 2) continue;
+    // A tree is for two tokens at least, and comes once the draft has begun.
+    if (!text->speculator.begun() || !text->speculator.can_follow(state)) continue;
+    if (text->tokens_left() < 2) continue;
     const std::int32_t size = text->request.plan.size,
                        nodes = size > 0 ? size : engine_.options.max_tree_size;
     step.target += nodes;
     step.draft += nodes;
-    // Of what the tree lacks of the draft's KV, one computes for all.
-    const KvNode* const gap = state.base.draft_gap();
-    const bool is_counted =
-        gap != nullptr && std::find(gaps_.begin(), gaps_.end(), gap) != gaps_.end();
-    if (gap != nullptr && !is_counted) gaps_.push_back(gap);
-    const std::int32_t from =
-        is_counted ? std::max(state.draft_kv(), state.base.length()) : state.draft_kv();
-    late.draft += std::max(0, state.length() - from - awaited);
+    late.draft += gaps_.add(state, state.length() - awaited);
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
   return engine_.forest->evict(
@@ -343,10 +335,12 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
   prompts_.clear();
   DraftOutlook::Batch batch;
   batch.step = steps_++;
-  for (const TextRun* const text : texts) text->join(batch);
+  gaps_.clear();
+  for (const TextRun* const text : texts) text->join(batch, gaps_);
   for (TextRun* const text : texts) {
-    if (const auto prompt = text->draft_prompt(batch)) prompts_.push_back(*prompt);
+    if (const auto prompt = text->draft_prompt(batch, gaps_)) prompts_.push_back(*prompt);
   }
+  evict();
   const WatchedPasses passes(*engine_.device);
   if (!prompts_.empty()) engine_.draft_runner->prefill(prompts_);
   double rows = 0.0;

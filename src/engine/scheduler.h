@@ -105,7 +105,7 @@ class Scheduler {
   std::vector<TextRun*> ready_, stepping_;
   std::vector<DraftPrompt> prompts_;
   SharedPrompts lacking_;
-  std::vector<const KvNode*> gaps_;  ///< of the draft's KV in the tree, for comparison
+  DraftGaps gaps_;
   StepPlan plan_;
   std::int64_t steps_ = 0;
   bool alone_ = false;  ///< nobody's KV could be taken

@@ -29,16 +29,18 @@ bool Speculator::can_follow(const SequenceState& state) const {
          state.length() < engine_.draft.model->max_positions();
 }
 
-void Speculator::join(DraftOutlook::Batch& batch, const SequenceState& state,
+void Speculator::join(DraftOutlook::Batch& batch, DraftGaps& gaps, const SequenceState& state,
                       std::int32_t tokens_left, bool ready) const {
   ++batch.texts;
   batch.kv_tokens += state.length();
   batch.tokens_left += tokens_left;
   if (begin_ == DraftOutlook::Begin::as_scout) ++batch.scouts;
-  if (!ready && request_.outlook != nullptr) batch.missing_rows += DraftPrompt::missing(state);
+  if (!ready && request_.outlook != nullptr) {
+    batch.missing_rows += gaps.add(state, state.length() - 1);
+  }
 }
 
-bool Speculator::begins(DraftOutlook::Batch& batch, SequenceState& state,
+bool Speculator::begins(DraftOutlook::Batch& batch, const DraftGaps& gaps, SequenceState& state,
                         std::int32_t tokens_left) {
   using Begin = DraftOutlook::Begin;
   if (begun()) return true;
@@ -50,8 +52,9 @@ bool Speculator::begins(DraftOutlook::Batch& batch, SequenceState& state,
   }
   const std::int32_t as_scout =
       scouted_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
-  begin_ = request_.outlook->decide(batch, {tokens_left, missing, as_scout}, *request_.costs,
-                                    follows_the_clock() ? &engine_.correction : nullptr);
+  begin_ = request_.outlook->decide(
+      batch, {tokens_left, gaps.share(state, state.length() - 1), as_scout}, *request_.costs,
+      follows_the_clock() ? &engine_.correction : nullptr);
   if (begin_ == Begin::as_scout) {
     scouted_ = 1;
     ++batch.scouts;

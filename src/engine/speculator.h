@@ -8,6 +8,7 @@
 #include "drafting/calibration.h"
 #include "drafting/dyspec_by_costs.h"
 #include "engine/settled_request.h"
+#include "models/draft_gaps.h"
 #include "sizing/auto_size.h"
 #include "sizing/joint_sizes.h"
 
@@ -21,12 +22,14 @@ class Speculator {
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
   bool can_follow(const SequenceState& state) const;
-  /// Counts the text among those of a step; `ready`: the draft has seen it, or will not.
-  void join(DraftOutlook::Batch& batch, const SequenceState& state, std::int32_t tokens_left,
-            bool ready) const;
-  /// Whether the draft is to be prefilled before the step of that batch. From then on it is, until
-  /// forget_draft(). A scout's draft will see the end of the text alone.
-  bool begins(DraftOutlook::Batch& batch, SequenceState& state, std::int32_t tokens_left);
+  /// Counts the text among those of a step, and what it lacks; `ready`: the draft has seen it, or
+  /// will not.
+  void join(DraftOutlook::Batch& batch, DraftGaps& gaps, const SequenceState& state,
+            std::int32_t tokens_left, bool ready) const;
+  /// Whether the draft is to be prefilled before the step of that batch, all of which was counted.
+  /// From then on it is, until forget_draft(). A scout's draft will see the end of the text alone.
+  bool begins(DraftOutlook::Batch& batch, const DraftGaps& gaps, SequenceState& state,
+              std::int32_t tokens_left);
   /// Whether it is, or was. Not of a scout that has found out: it goes on as the others do.
   bool begun() const { return begin_ != DraftOutlook::Begin::later; }
   /// Whether the text went on without it for a step.

@@ -29,19 +29,20 @@ void TextRun::end_between_steps(FinishReason reason) {
   release_text();
 }
 
-void TextRun::join(DraftOutlook::Batch& batch) const {
+void TextRun::join(DraftOutlook::Batch& batch, DraftGaps& gaps) const {
   const bool ready = (speculator.begun() && draft_ready_) || !speculator.can_follow(state) ||
                      TargetRunner::late_rows(state) > 0;
-  speculator.join(batch, state, tokens_left(), ready);
+  speculator.join(batch, gaps, state, tokens_left(), ready);
 }
 
-std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch) {
+std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch,
+                                                 const DraftGaps& gaps) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
   if (TargetRunner::late_rows(state) > 0) return std::nullopt;
   draft_ready_ = false;  // a scout may have found out
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {
-    if (!speculator.begins(batch, state, tokens_left())) return std::nullopt;
+    if (!speculator.begins(batch, gaps, state, tokens_left())) return std::nullopt;
     DraftPrompt prompt{&state, speculator.setting().params};
     if (!prompt.done()) return prompt;
     begin_draft(prompt);

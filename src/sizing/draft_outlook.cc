@@ -139,7 +139,7 @@ DraftOutlook::Begin DraftOutlook::decide(const Batch& batch, const Text& text,
   const double left = std::min(text.tokens_left, C::tokens_ahead);
   // One pass computes the prompts of all who begin.
   const double prefill =
-      text.missing_rows == 0 ? 0.0 : price(missing) * text.missing_rows / missing;
+      text.missing_rows == 0.0 ? 0.0 : price(missing) * text.missing_rows / missing;
   const bool cheap = prefill <= C::cheap_prefill * left, known = steps_ >= C::known_steps;
   const double gain = (cheap || !known ? expected_ : cautious_) * left - prefill;
   if ((cheap || known) && gain >= -C::tolerated_share * left) return Begin::now;

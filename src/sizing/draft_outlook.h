@@ -39,15 +39,17 @@ class DraftOutlook {
   struct Batch {
     std::int64_t step = 0;  ///< a number of its own
     std::int32_t texts = 0;
-    std::int32_t scouts = 0;        ///< of these
-    std::int64_t missing_rows = 0;  ///< tokens that drafts have not seen which could begin
-    std::int64_t kv_tokens = 0;     ///< of all texts
-    std::int64_t tokens_left = 0;   ///< that all texts may still write
+    std::int32_t scouts = 0;  ///< of these
+    /// Tokens that drafts have not seen which could begin; what texts share counts once.
+    std::int64_t missing_rows = 0;
+    std::int64_t kv_tokens = 0;    ///< of all texts
+    std::int64_t tokens_left = 0;  ///< that all texts may still write
   };
   struct Text {
     std::int32_t tokens_left = 0;
-    std::int32_t missing_rows = 0;  ///< tokens that its draft has not seen
-    std::int32_t scout_rows = 0;    ///< of these, what a scout's would see; 0: it was one
+    /// Its part of these: of what several texts share, an equal one.
+    double missing_rows = 0.0;
+    std::int32_t scout_rows = 0;  ///< that a scout's draft would see; 0: it was one
   };
   enum class Begin { later, as_scout, now };
   /// What the text's draft is to do before the step. `correction`: null if sizes are not to follow

@@ -187,5 +187,40 @@ TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
   expect_nothing_leaked(engine);
 }
 
+// A draft computes a prompt that texts share once. Each would have to pay for all of it alone if it
+// were not shared out; all together can.
+TEST(BatchSizes, WhatTheDraftLacksOfASharedPromptIsPaidOnce) {
+  const TinyPair pair(endless(), 0.0);
+  Engine engine = Engine::load(pair.options());
+  plant_dear_prompts(engine);
+  engine.generate(with_long_prompts(engine, 4, Chain{}));  // it is known then what chains win
+  plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
+              {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 400.0, 400.0}});
+  // Of plain texts, so that the tree has its KV of the target alone.
+  const std::vector<TokenId> shared = with_long_prompts(engine, 1, Chain{})[0].tokens;
+  std::vector<Request> requests = requests_of(8, Chain{});
+  for (Request& request : requests) {
+    const TokenId own = request.tokens.back();
+    request.tokens = shared;
+    request.tokens.push_back(own);
+  }
+  engine.drop_cache();
+  GenerateOptions plain = greedy(2);
+  plain.speculation = Plain{};
+  engine.generate(shared, plain);
+  std::map<const SequenceState*, std::vector<std::int64_t>> passes;  // by text and step
+  inside(engine).observer = [&](const StepView& view) {
+    if (view.is_step()) passes[&view.state].push_back(view.draft_passes);
+  };
+  engine.generate(requests);
+  inside(engine).observer = nullptr;
+  ASSERT_EQ(passes.size(), 8u);
+  for (const auto& [text, by_step] : passes) {
+    const auto plain_steps = std::count(by_step.begin(), by_step.end(), 0);
+    EXPECT_LE(plain_steps, 2) << "of " << by_step.size();
+  }
+  expect_nothing_leaked(engine);
+}
+
 }  // namespace
 }  // namespace coppice::testing

@@ -64,6 +64,29 @@ TEST_F(CachedKv, StaysBesideManyTextsThatShareAPrompt) {
   EXPECT_EQ(engine.cache().evicted_tokens, 0);
 }
 
+// Whose draft was put off, lacks no KV for it, and grows no tree.
+TEST_F(CachedKv, StaysBesideTextsWhoseDraftIsPutOff) {
+  Engine engine = load(352);
+  CostTable costs;  // among others no draft can pay
+  costs.target =
+      PassCosts(1, 100, {{1, 1.0, 1.0}, {2, 1.2, 1.2}, {4, 2.0, 2.0}, {512, 256., 256.}});
+  costs.draft = PassCosts(1, 100, {{1, 0.05, 0.05}, {512, 25.6, 25.6}});
+  inside(engine).costs = costs;
+  inside(engine).costs_are_saved = true;
+  const std::vector<TokenId> idle = random_tokens(200, 96, 5);
+  engine.generate(idle, greedy(4));
+  std::vector<Request> requests(4);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    requests[i].tokens = random_tokens(20, 96, 6 + i);
+    requests[i].options = greedy(8);
+    requests[i].options.speculation = Chain{};
+  }
+  for (const Outcome& outcome : engine.generate(requests)) {
+    EXPECT_EQ(only(outcome).statistics.draft_passes, 0);
+  }
+  EXPECT_EQ(engine.cache().evicted_tokens, 0);
+}
+
 // Its KV is what every text leaves: the next one with that prompt computes its last tokens alone.
 TEST_F(CachedKv, IsFoundByANewText) {
   Engine plenty = load(4096), without = load(4096, 64, false);

@@ -198,7 +198,7 @@ class SharedMachine {
       if (outlook_ != nullptr) {
         text->begin =
             outlook_->decide(batch,
-                             {text->left, text->missing,
+                             {text->left, static_cast<double>(text->missing),
                               text->scouted > 0 ? 0 : std::min(scout_rows, text->missing)},
                              believed_, correction_);
       }
