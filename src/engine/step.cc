@@ -129,6 +129,7 @@ bool Step::judge() {
 }
 
 void Step::commit() {
+  observe();  // first: if it throws, the step may be taken again
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.text().note_failure([&] { part.commit(pass_->text(part.in_pass)); });
@@ -153,7 +154,6 @@ void Step::Part::commit(TargetRows& target) {
 }
 
 void Step::account() {
-  const StepWork work = observe();
   const double preparing = passes_.preparing();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
@@ -161,14 +161,14 @@ void Step::account() {
       TextRun::Account& account = part.text().account;
       if (part.is_step()) account.batch += texts_;
       account.preparing_seconds += part.share * preparing;
-      part.account(work);
+      part.account(work_);
     });
   }
 }
 
-// What the step was, and what it took: for all automatic sizes.
-StepWork Step::observe() {
-  StepWork work;
+// What the step was, and what it took: for all automatic sizes. Its texts are as they were before.
+void Step::observe() {
+  StepWork& work = work_;
   StepSeconds seconds;
   double tokens = 0.0;
   bool asked = false;
@@ -181,7 +181,7 @@ StepWork Step::observe() {
     }
     const TextRun& text = part.text();
     const auto gained = static_cast<std::int32_t>(text.verdict.path.size()) + 1;
-    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length() - gained);
+    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length());
     tokens += gained;
     asked |= text.speculator.asks_for_the_clock();
   }
@@ -189,7 +189,9 @@ StepWork Step::observe() {
   if (asked && passes_.were_usual()) {
     engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
   }
-  return work;
+  if (engine_.fault == EngineFault::shared_steps_are_not_learned && work.texts > 1) {
+    throw_failure("planted: nothing is learned from steps of several texts");
+  }
 }
 
 void Step::Part::account(const StepWork& work) {

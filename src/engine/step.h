@@ -32,9 +32,10 @@ class Step {
   bool judge();
   /// Of a text with a verdict; `index` as in the plans.
   TargetRows& target(std::size_t index) { return pass_->text(parts_[index].in_pass); }
-  /// The texts gain their accepted paths and bonus tokens.
+  /// All sizes learn from it, and the texts gain their accepted paths and bonus tokens. Once one
+  /// has, a failure is that of a text.
   void commit();
-  /// What it brought, what it took, and what is learned from it.
+  /// What it brought to each text, what it took, and what the text learns from it.
   void account();
 
  private:
@@ -59,7 +60,7 @@ class Step {
     void account(const StepWork& work);
   };
 
-  StepWork observe();
+  void observe();
   void show(Part& part);
   bool disturbed() const;
 
@@ -67,7 +68,8 @@ class Step {
   TreeJudge& judge_;
   CommonGrowth* common_;
   std::vector<Part> parts_;
-  double texts_ = 0.0;         ///< that are judged
+  double texts_ = 0.0;  ///< that are judged
+  StepWork work_;
   double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
   std::int64_t taken_before_;  ///< times that others had taken a processor from this process
   WatchedPasses passes_;

@@ -187,6 +187,21 @@ TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
   expect_nothing_leaked(engine);
 }
 
+// A step that cannot be learned from is taken again: nothing of it was kept, so no token is
+// missing.
+TEST(BatchSizes, FailuresToLearnCostNoToken) {
+  const TinyPair pair(endless(), 0.0);
+  Engine engine = Engine::load(pair.options());
+  plant_costs(engine);
+  const std::vector<Request> requests = requests_of(4, Dyspec{});
+  inside(engine).fault = EngineFault::shared_steps_are_not_learned;
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  inside(engine).fault = EngineFault::none;
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(only(outcome).tokens.size(), 60u);
+  expect_plain_tokens(engine, requests, outcomes);
+  expect_nothing_leaked(engine);
+}
+
 // A draft computes a prompt that texts share once. Each would have to pay for all of it alone if it
 // were not shared out; all together can.
 TEST(BatchSizes, WhatTheDraftLacksOfASharedPromptIsPaidOnce) {
