@@ -82,6 +82,7 @@ Engine Engine::load(const EngineOptions& asked) {
   EngineOptions& options = impl->options = asked;
   if (options.target.empty()) throw_usage("target: no model folder was given");
   check_capacities(options);
+  impl->costs_are_saved = !options.cost_table.empty();
   impl->device = make_engine_device(options);
   Device& device = *impl->device;
   const DeviceScope scope(device);

@@ -101,7 +101,6 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   }
   costs = std::move(found);
   load_seconds.store(load_seconds.load() + now_seconds() - start);
-  costs_are_saved = !options.cost_table.empty();
   tell(1.0);  // last: the listener may generate, or throw
   return &*costs;
 }

@@ -65,7 +65,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
   std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
   SequoiaTrees sequoia_trees;
-  bool costs_are_saved = false;  ///< by a cost table file: sizes must then repeat themselves
+  /// In a cost table file: sizes must then repeat themselves. As it is loaded, it stays.
+  bool costs_are_saved = false;
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
   std::function<std::unique_ptr<AcceptanceRule>()> other_rule;

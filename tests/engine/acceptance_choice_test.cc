@@ -78,9 +78,9 @@ TEST(AcceptanceChoice, SavedCostsRepeatItWhateverTheListenerDoes) {
     if (event.what == std::string("costs") && event.fraction == 1.0) throw 1;
   };
   Engine engine = Engine::load(load);
+  EXPECT_TRUE(inside(engine).costs_are_saved) << "before any text reads it, without a lock";
   EXPECT_THROW(engine.generate(prompt, warm(Dyspec{})), int);
   engine.generate(prompt, warm(Dyspec{}));
-  EXPECT_TRUE(inside(engine).costs_are_saved);
   EXPECT_TRUE(inside(engine).rules.empty());
 }
 
