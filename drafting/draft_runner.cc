@@ -15,7 +15,8 @@ constexpr std::int32_t longest_lag = 64;
 constexpr std::int32_t caught_up = 32;
 
 [[noreturn]] void throw_no_room() {
-  throw_failure("draft: no KV slot is left for the text so far; raise kv_tokens");
+  throw RoomError(ErrorKind::failure,
+                  "draft: no KV slot is left for the text so far; raise kv_tokens");
 }
 
 bool is_root(std::span<const std::int32_t> nodes) { return nodes.size() == 1 && nodes[0] == 0; }
@@ -290,8 +291,8 @@ void DraftRunner::take_slots(const StepNodes& wanted) {
   const auto count = static_cast<std::int32_t>(wanted.nodes.size());
   own.make_room(step.slots_.size() + count);  // so that keeping cannot fail
   if (!step.slots_.take(count)) {
-    throw_failure(cat("draft: ", count, " KV slots wanted for tree nodes, ", pool_.free_slots(),
-                      " are free; raise kv_tokens"));
+    throw RoomError(ErrorKind::failure, cat("draft: ", count, " KV slots wanted for tree nodes, ",
+                                            pool_.free_slots(), " are free; raise kv_tokens"));
   }
 }
 

@@ -22,6 +22,12 @@ std::string cat(const Args&... args) {
   return out.str();
 }
 
+/// What a longer context, or more memory for KV, would spare.
+class RoomError final : public Error {
+ public:
+  using Error::Error;
+};
+
 [[noreturn]] void throw_usage(const std::string& message);
 [[noreturn]] void throw_failure(const std::string& message);
 

@@ -1,6 +1,7 @@
 #include "cli/batch.h"
 
 #include <algorithm>
+#include <exception>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -164,7 +165,8 @@ class Run {
         requests.push_back(request_of(engine, i));
         place.push_back(i);
       } catch (const Error& error) {
-        put(i, {{"error", error.what()}, {"stream", batch_.lines[i].options.stream}}, room_, true);
+        put(i, {{"error", error.what()}, {"stream", batch_.lines[i].options.stream}},
+            lacked_by(std::current_exception()), true);
       }
     }
     totals_.begin(now_seconds(), engine.load_seconds());
@@ -201,13 +203,24 @@ class Run {
     return request;
   }
 
+  /// A text that failed for want of room may do with more; others would fail again.
+  Room lacked_by(const std::exception_ptr& failure) const {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const RoomError&) {
+      return room_;
+    } catch (...) {
+      return {};
+    }
+  }
+
   void take(Engine& engine, std::size_t index, const Outcome& outcome) {
     const BatchLine& line = batch_.lines[index];
     for (const Generation& generation : outcome.samples) {
       if (generation.finish_reason == FinishReason::cancelled) return;  // to be written again
     }
     Json samples = Json::array();
-    Room lacked = outcome.error ? room_ : Room{};
+    Room lacked = outcome.error ? lacked_by(outcome.error) : Room{};
     for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
       const Generation& generation = outcome.samples[s];
       if (generation.finish_reason == FinishReason::failed) continue;

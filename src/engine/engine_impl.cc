@@ -139,9 +139,10 @@ void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) con
   const std::uint64_t most = t.most_bytes(left);
   if (prompt.size() <= most) return;
   const std::string longer = longer_context(*target.model);
-  throw_usage(cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
-                  " tokens that the context of ", context, " has left, which hold at most ", most,
-                  " bytes; shorten it", longer.empty() ? "" : cat(" or ", longer)));
+  throw RoomError(ErrorKind::usage,
+                  cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
+                      " tokens that the context of ", context, " has left, which hold at most ",
+                      most, " bytes; shorten it", longer.empty() ? "" : cat(" or ", longer)));
 }
 
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
@@ -166,14 +167,15 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
       remedy =
           state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";
     }
-    throw_usage(cat("prompt: ", length, " tokens",
-                    state.length() > 0 ? " with those before it" : "",
-                    " leave no room in the context of ", context, remedy));
+    throw RoomError(ErrorKind::usage, cat("prompt: ", length, " tokens",
+                                          state.length() > 0 ? " with those before it" : "",
+                                          " leave no room in the context of ", context, remedy));
   }
   const std::int32_t slots = target.pool->layout().slots();
   if (length > static_cast<std::size_t>(slots)) {
-    throw_usage(cat("prompt: ", length, " tokens do not fit the ", slots,
-                    " KV slots; raise kv_tokens (--kv-tokens) or shorten the prompt"));
+    throw RoomError(ErrorKind::usage,
+                    cat("prompt: ", length, " tokens do not fit the ", slots,
+                        " KV slots; raise kv_tokens (--kv-tokens) or shorten the prompt"));
   }
   for (const TokenId token : prompt) state.append(token);
 }

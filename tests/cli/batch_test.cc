@@ -364,6 +364,26 @@ TEST_F(Batch, TextsThatLackedRoomAreWrittenAgainInMore) {
   EXPECT_EQ(slurp(folder("texts")), after);
 }
 
+// What failed for another reason would fail again.
+TEST_F(Batch, ATokenOutsideTheVocabularyLacksNoRoom) {
+  const std::string file = write("lines.jsonl", R"({"tokens": [5, 123456789]})"
+                                                "\n"
+                                                R"({"tokens": [5]})"
+                                                "\n");
+  const std::string command = "generate --batch " + file + fixed + "--seed 1 -n 3 --output '" +
+                              folder("texts") + "' --kv-tokens ";
+  EXPECT_EQ(run(command + "64").code, 1);
+  const std::string before = slurp(folder("texts"));
+  const std::vector<Json> ended = lines_of(before);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_NE(ended[0]["error"].get<std::string>().find("vocabulary"), std::string::npos);
+  EXPECT_FALSE(ended[0].contains("lacked"));
+  const Result more = run(command + "400");
+  EXPECT_EQ(more.code, 1);
+  EXPECT_EQ(more.err.find("written again"), std::string::npos) << more.err;
+  EXPECT_EQ(slurp(folder("texts")), before);
+}
+
 TEST_F(Batch, ADrawnSeedIsToldAndRepeatsTheTexts) {
   const std::string file = write("two.txt", "The captain\nA man\n");
   const std::string command = "generate --batch " + file + fixed + "--max-new-tokens 5 ";
