@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -231,6 +232,81 @@ TEST(RowTiles, FormerTokensAreAligned) {
     EXPECT_EQ(tiles[0].end[4] - tiles[0].first[4], 133 + 12);
     EXPECT_EQ(tiles[0].seen(), tiles[0].end[4]);
   }
+}
+
+/// Texts of a few rows that go through runs of a tree: each run at any place of the pool.
+struct ForestOfTexts {
+  std::vector<KvSlot> slots = std::vector<KvSlot>(1 << 16);
+  std::vector<KvSegment> tail;
+  std::int32_t rows = 0;
+
+  explicit ForestOfTexts(std::mt19937& random) {
+    std::iota(slots.begin(), slots.end(), 0);
+    const auto below = [&](std::size_t end) { return random() % end; };
+    const auto run = [&](std::size_t size) {
+      return std::span<const KvSlot>(slots).subspan(below(slots.size() - size), size);
+    };
+    for (std::size_t group = 1 + below(3); group > 0; --group) {
+      const auto texts = static_cast<std::int32_t>(1 + below(4)), each = 1 + texts % 3;
+      const auto first = rows;
+      rows += texts * each;
+      tail.push_back({run(64 + below(300)), first, rows, true, 0});
+      for (std::int32_t row = first; row < rows; row += each) {
+        tail.push_back({run(1 + below(200)), row, row + each, true, 400});
+        for (std::int32_t i = 0; i < each; ++i) {
+          tail.push_back({run(1), row + i, row + each, false, 600 + i});
+        }
+      }
+    }
+  }
+  // Of 16 neighbouring slots of a long run, those that lie in a unit where no single copy brings
+  // them; all of them in `all`.
+  int misaligned(RangePlanner& planner, std::int32_t prefix, int& all) const {
+    std::vector<RowTile> tiles = room_for_tiles(rows, 2);
+    const RangePlan plan =
+        planner
+            .plan({rows, rows, 2, 4, prefix, tail}, 16, {range_half_tile, range_half_tokens}, tiles)
+            .plan;
+    int found = 0;
+    for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(t)];
+      std::map<std::int32_t, std::int32_t> places;  // in the unit, of tokens of the tail
+      for (std::int32_t run = 0; run < RowTile::most_runs; ++run) {
+        for (std::int32_t i = tile.first[run]; i < tile.end[run]; ++i) {
+          places[tile.begin[run] + i - tile.first[run]] = prefix + i;
+        }
+      }
+      std::int32_t at = 0;
+      for (const KvSegment& segment : tail) {
+        const auto size = static_cast<std::int32_t>(segment.slots.size());
+        const std::int32_t to_box = (range_box - segment.slots[0] % range_box) % range_box;
+        for (std::int32_t i = to_box; size >= 64 && i + range_box <= size; i += range_box) {
+          if (!places.contains(at + i)) continue;
+          ++all;
+          found += places[at + i] % range_box != 0 ? 1 : 0;
+        }
+        at += size;
+      }
+    }
+    return found;
+  }
+};
+
+// However texts share: and the check sees it if nothing is left out before runs.
+TEST(RowTiles, AlignEveryLongRun) {
+  std::mt19937 random(11);
+  RangePlanner planner, faulty;
+  faulty.aligns_nothing = true;
+  int boxes = 0, faults = 0, others = 0;
+  for (int round = 0; round < 300; ++round) {
+    const ForestOfTexts forest(random);
+    const auto prefix = static_cast<std::int32_t>(random() % 40);
+    EXPECT_EQ(forest.misaligned(planner, prefix, boxes), 0) << "round " << round;
+    faults += forest.misaligned(faulty, prefix, others);
+  }
+  EXPECT_EQ(boxes, others) << "the same tokens";
+  EXPECT_GT(boxes, 10000);
+  EXPECT_GT(faults, boxes / 2);
 }
 
 // What all texts see first does not keep row tiles from being of whole texts.

@@ -327,7 +327,7 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
     for (std::int32_t i = 0; i < RowTile::most_runs; ++i) {
       const bool found = i < counts[t];
       if (!found) of_tile.begin[i] = of_tile.end[i] = 0;
-      if (found && of_tile.first[i] != any_place) {
+      if (found && of_tile.first[i] != any_place && !aligns_nothing) {
         // Up to the next such place of the unit, where the prefix comes first.
         const std::int32_t apart = of_tile.first[i] - (work.prefix + seen) % range_box;
         seen += apart < 0 ? apart + range_box : apart;

@@ -207,6 +207,8 @@ class RangePlanner {
   /// Scratch memory of longest_span().
   std::vector<IndexRange>& spans() { return spans_; }
 
+  bool aligns_nothing = false;  ///< planted fault: runs begin where the ones before end
+
  private:
   std::int64_t cut(const RangeWork& work, RangePlan plan, std::span<const RowTile> tiles,
                    std::int32_t blocks, RangeShares& result);
