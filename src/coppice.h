@@ -301,6 +301,8 @@ class Prefix;
 struct Request {
   std::string prompt;           ///< which needs the target's tokenizer,
   std::vector<TokenId> tokens;  ///< or token ids, to which no BOS is added; one of the two
+  /// A seed and stream that others have, too, are the same random numbers: equal prompts then bring
+  /// equal texts. generate() gives nobody another stream.
   GenerateOptions options;
   /// Continues this one, as Sequence::generate() does, also without a prompt; nullptr: a new text.
   Sequence* sequence = nullptr;
