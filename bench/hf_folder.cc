@@ -157,6 +157,7 @@ std::int64_t ModelShape::streamed_parameters() const {
 const std::map<std::string, ModelShape>& known_shapes() {
   using enum ShapeFamily;
   static const std::map<std::string, ModelShape> shapes = {
+      {"one-layer", {4096, 64, 128, 1, 1, 1, 64, 65536}},
       {"llama-68m", {32000, 768, 3072, 2, 12, 12, 64, 2048}},
       {"tinyllama-1.1b", {32000, 2048, 5632, 22, 32, 4, 64, 2048}},
       {"llama-3.2-3b", {128256, 3072, 8192, 28, 24, 8, 128, 8192}},

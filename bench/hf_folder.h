@@ -28,7 +28,7 @@ struct ModelShape {
   std::int64_t streamed_parameters() const;
 };
 
-/// Shapes of published models, by name.
+/// Shapes of published models, by name, and `one-layer`: of that one long prompts take seconds.
 const std::map<std::string, ModelShape>& known_shapes();
 /// The names, separated by spaces.
 std::string known_shape_names();

@@ -63,6 +63,7 @@ void check_options(const po::variables_map& values, const std::string& kind) {
                                       {"groups", prompt_kinds},
                                       {"group-prompts", prompt_kinds},
                                       {"parallel", prompt_kinds},
+                                      {"calls", prompt_kinds},
                                       {"output", prompt_kinds},
                                       {"file", tree_kinds}};
   for (const auto& [option, kinds] : takers) {

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -39,7 +44,37 @@ std::int64_t longest_of(const SharedPrompts& set) {
   return static_cast<std::int64_t>(longest);
 }
 
-Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& options) {
+/// Each in a call of its own, `calls` side by side: who has written one goes on with the next one.
+std::vector<Outcome> write_by_calls(Engine& engine, std::span<const Request> requests,
+                                    std::int32_t calls, const OutcomeCallback& finished,
+                                    const std::stop_token& stop) {
+  std::vector<Outcome> outcomes(requests.size());
+  std::mutex mutex;  // of what follows, and of `finished`
+  std::size_t next = 0;
+  const auto write = [&] {
+    std::unique_lock lock(mutex);
+    while (next < requests.size()) {
+      const std::size_t index = next++;
+      Outcome& outcome = outcomes[index];
+      lock.unlock();
+      try {
+        outcome = std::move(engine.generate(requests.subspan(index, 1), {}, stop).front());
+      } catch (...) {
+        outcome.error = std::current_exception();
+      }
+      lock.lock();
+      finished(index, outcome);
+    }
+  };
+  std::vector<std::jthread> threads;  // last: joined before what they use goes
+  threads.reserve(static_cast<std::size_t>(calls));
+  for (std::int32_t i = 0; i < calls; ++i) threads.emplace_back(write);
+  threads.clear();
+  return outcomes;
+}
+
+Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& options,
+               std::int32_t calls) {
   std::vector<Request> requests(set.prompts.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     requests[i].tokens = set.prompts[i];
@@ -50,13 +85,12 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
   ProgressLine progress(true);
   std::size_t ended = 0;
   const double start = now_seconds();
-  const auto outcomes = engine.generate(
-      requests,
-      [&](std::size_t, Outcome&) {
-        progress.show("answering",
-                      static_cast<double>(++ended) / static_cast<double>(requests.size()));
-      },
-      interrupts.token());
+  const auto finished = [&](std::size_t, Outcome&) {
+    progress.show("answering", static_cast<double>(++ended) / static_cast<double>(requests.size()));
+  };
+  const auto outcomes = calls == 0
+                            ? engine.generate(requests, finished, interrupts.token())
+                            : write_by_calls(engine, requests, calls, finished, interrupts.token());
   Answers answers;
   answers.total = now_seconds() - start;
   for (const Outcome& outcome : outcomes) {
@@ -144,6 +178,9 @@ po::options_description shared_prompt_options() {
       "group-prompts", po::value<std::int32_t>()->default_value(8)->value_name("N"),
       "prompts of each")("parallel", po::value<std::int32_t>()->default_value(16)->value_name("N"),
                          "prompts that are answered side by side at most")(
+      "calls", po::value<std::int32_t>()->value_name("N"),
+      "each prompt comes by a call of its own, N of them side by side in shuffled order; else all "
+      "come by one call, which puts them in order")(
       "output", po::value<std::string>()->value_name("FILE"),
       "write the prompts as token ids, too, as generate --batch takes them");
   return d;
@@ -163,6 +200,10 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
   }
   EngineOptions engine_request = engine_options(values, options.speculation);
   const std::int64_t vocab_size = read_config(engine_request.target).vocab_size;
+  const std::int32_t calls =
+      values.count("calls") == 0
+          ? 0
+          : static_cast<std::int32_t>(count_in(values, "calls", 1, most_sequences));
   const SharedPrompts set =
       workload::shared_prompts(statistics, count_in(values, "groups", 1),
                                count_in(values, "group-prompts", 1), vocab_size, options.seed);
@@ -191,7 +232,7 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
                       " tokens, more than the target's context of ", engine.context_length(),
                       "; ask for shorter ones with --prompt-tokens"));
     }
-    answers = answer(engine, set, options);
+    answers = answer(engine, set, options, calls);
     engine_request.kv_tokens = EngineAccess(engine).target().pool->layout().slots();
   }
   write_out(

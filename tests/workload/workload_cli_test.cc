@@ -97,6 +97,15 @@ TEST_F(WorkloadCommand, AnswersPromptsThatShare) {
   EXPECT_LT(r["distinct_tokens"], r["prompt_tokens"]);
   EXPECT_GE(r["engine"]["computed_tokens"], r["distinct_tokens"]);
   EXPECT_LE(r["engine"]["computed_over_distinct"], 1.02);
+  // By calls of their own, few at a time: some find nothing of their group, and none is lost.
+  const json apart = figures(
+      "toolbench --prompt-tokens 120 --groups 3 --group-prompts 4 --new-tokens 5 --parallel 2 "
+      "--calls 3");
+  EXPECT_EQ(apart["engine"]["texts"], 12);
+  EXPECT_EQ(apart["engine"]["tokens"], 60);
+  EXPECT_EQ(apart["engine"]["prompt_tokens"], r["prompt_tokens"]);
+  EXPECT_EQ(apart["distinct_tokens"], r["distinct_tokens"]);
+  EXPECT_LE(apart["engine"]["computed_over_distinct"], 1.03);
   std::istringstream lines(slurp(batch));
   std::int64_t tokens = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -122,6 +131,8 @@ TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
   expect_error("workload toolbench --svg x.svg", 2, "--svg does nothing");
   expect_error("workload toolbench --prompt-tokens 5", 2, "too short");
   expect_error("workload loogle --groups 1 --group-prompts 1", 2, "--prompt-tokens");
+  expect_error("workload few-shot --calls 2", 2, "--calls does nothing");
+  expect_error("workload toolbench --calls 0", 2, "--calls");
   expect_error("workload few-shot --groups 2", 2, "--groups does nothing");
   expect_error("workload few-shot --plan best", 2, "--plan");
   expect_error("workload few-shot --branches 0", 2, "--branches 0");
