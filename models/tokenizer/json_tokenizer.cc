@@ -170,7 +170,9 @@ class JsonTokenizer final : public Tokenizer {
 
   void encode_word(std::string_view word, WordCache& cache, std::vector<TokenId>& tokens) const {
     while (!word.empty()) {
-      const std::string_view part = word.substr(0, model_->independent_bytes(word));
+      // A model's borders are borders of the text that it sees, not of what is still to be spelt.
+      const std::string_view part = word.substr(
+          0, pre_tokenizers_.spells_bytes ? word.size() : model_->independent_bytes(word));
       word.remove_prefix(part.size());
       if (part.size() > WordCache::longest_word) {
         look_up(part, tokens);

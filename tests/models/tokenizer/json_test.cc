@@ -214,6 +214,15 @@ TEST(JsonTokenizer, WhatIsReplacedByNothingWasTheFirstWord) {
   }
 }
 
+// A word mark that is still to be spelt in the byte alphabet is no border.
+TEST(JsonTokenizer, SpeltWordMarksPartNothing) {
+  Json json = letters();
+  json["model"]["fuse_unk"] = true;
+  json["pre_tokenizer"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  EXPECT_EQ(load(json)->encode("xx\u2581x\u2581a"), Ids({0, 2}));
+}
+
 TEST(JsonTokenizer, ASequenceOfNoDecodersPutsNoSpaces) {
   Json json = letters();
   const Ids ids = {2, 3};
