@@ -87,8 +87,9 @@ class Replace : public Normalizer {
  public:
   explicit Replace(Replacement replacement) : replacement_(std::move(replacement)) {}
   void apply(NormalText& text) const override {
-    if (text.at_start && replacement_.removes_start(text.text)) text.at_start = false;
-    text.text = replacement_.apply(text.text);
+    bool takes_start = false;
+    text.text = replacement_.apply(text.text, &takes_start);
+    if (takes_start) text.at_start = false;
   }
   bool keeps_bytes() const override { return replacement_.keeps_bytes(); }
 

@@ -10,31 +10,34 @@ Pattern::Pattern(const JsonPlace& place) {
     regex.emplace(expression->text(), *expression);
     return;
   }
-  const JsonPlace literal = place.at("String");
-  text = literal.text();
-  if (text.empty()) literal.refuse("an empty pattern; fetch the file again");
+  text = place.at("String").text();
+  if (text.empty()) regex.emplace(text);  // matches between characters, as an expression does
 }
 
 Replacement::Replacement(const JsonPlace& place)
     : pattern_(place.at("pattern")), content_(place.at("content").text()) {}
 
-std::string Replacement::apply(std::string_view text) const {
-  if (!pattern_.regex) return replaced(text, pattern_.text, content_);
+std::string Replacement::apply(std::string_view text, bool* takes_start) const {
+  // What is written stands where the last character that it replaces stood.
+  const auto note = [&](std::size_t begin, std::size_t end) {
+    if (takes_start == nullptr) return;
+    const bool one = end > 0 && code_point_bytes(text) == end;
+    *takes_start = begin == 0 && end > 0 && (content_.empty() || !one);
+  };
+  if (!pattern_.regex) {
+    note(0, text.starts_with(pattern_.text) ? pattern_.text.size() : 0);
+    return replaced(text, pattern_.text, content_);
+  }
+  if (text.empty()) return {};  // not even a pattern that matches nothing is looked for
   std::string out;
   std::size_t done = 0, begin = 0, end = 0;
   for (Regex::Matches matches(*pattern_.regex, text); matches.next(begin, end); done = end) {
+    if (done == 0) note(begin, end);
     out += text.substr(done, begin - done);
     out += content_;
   }
   out += text.substr(done);
   return out;
-}
-
-bool Replacement::removes_start(std::string_view text) const {
-  if (!content_.empty()) return false;
-  if (!pattern_.regex) return text.starts_with(pattern_.text);
-  std::size_t begin = 0, end = 0;
-  return Regex::Matches(*pattern_.regex, text).next(begin, end) && begin == 0 && end > 0;
 }
 
 }  // namespace coppice::tokenization

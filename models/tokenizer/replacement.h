@@ -13,7 +13,7 @@ namespace coppice::tokenization {
 /// {"String": text} or {"Regex": expression}.
 struct Pattern {
   explicit Pattern(const JsonPlace& place);
-  std::string text;  ///< not empty; if there is no regex
+  std::string text;  ///< if there is no regex
   std::optional<Regex> regex;
 };
 
@@ -21,9 +21,9 @@ struct Pattern {
 class Replacement {
  public:
   explicit Replacement(const JsonPlace& place);
-  std::string apply(std::string_view text) const;
-  /// Whether applying it takes away what `text` begins with.
-  bool removes_start(std::string_view text) const;
+  /// `takes_start`, unless null: whether what `text` begins with is gone. One character is not if
+  /// another text stands in its place.
+  std::string apply(std::string_view text, bool* takes_start = nullptr) const;
   bool keeps_bytes() const { return !pattern_.regex && content_.size() >= pattern_.text.size(); }
   /// Whether applying it to the pieces of a text is the same as applying it to the text.
   bool acts_on_single_bytes() const { return !pattern_.regex && pattern_.text.size() == 1; }

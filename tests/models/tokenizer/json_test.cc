@@ -211,6 +211,11 @@ TEST(JsonTokenizer, WhatIsReplacedByNothingWasTheFirstWord) {
     const auto tokenizer = load(json);
     EXPECT_EQ(tokenizer->encode("xab"), Ids({2, 3})) << kind;
     EXPECT_EQ(tokenizer->encode("axb"), Ids({1, 2, 3})) << kind;
+    // What stands for several characters stands where the last of them did.
+    json["normalizer"] = {{"type", "Replace"}, {"pattern", {{kind, "xx"}}}, {"content", "c"}};
+    EXPECT_EQ(load(json)->encode("xxb"), Ids({4, 3})) << kind;
+    json["normalizer"]["pattern"] = {{kind, "x"}};
+    EXPECT_EQ(load(json)->encode("xb"), Ids({1, 4, 3})) << kind;
   }
 }
 
@@ -221,6 +226,34 @@ TEST(JsonTokenizer, SpeltWordMarksPartNothing) {
   json["pre_tokenizer"] = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   EXPECT_EQ(load(json)->encode("xx\u2581x\u2581a"), Ids({0, 2}));
+}
+
+TEST(JsonTokenizer, PatternsThatMatchNothing) {
+  const std::vector<std::tuple<Json, Ids, std::string>> cases = {
+      {{{"Regex", "x*"}}, {4, 2, 4, 3, 4}, "cbc"},
+      {{{"Regex", "x|"}}, {4, 2, 4, 4, 3, 4}, "cbc"},
+      {{{"Regex", "(?=b)"}}, {2, 0, 0, 4, 3}, "cb"},
+      {{{"String", ""}}, {4, 2, 4, 0, 4, 0, 4, 3, 4}, "cbc"},
+  };
+  const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  const Json drop = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}};
+  for (const auto& [pattern, ids, text] : cases) {
+    SCOPED_TRACE(pattern.dump());
+    const Json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", "c"}};
+    Json json = letters();
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {strip, replace}}};
+    json["decoder"] = {{"type", "Sequence"}, {"decoders", {drop, replace}}};
+    const auto tokenizer = load(json);
+    EXPECT_EQ(tokenizer->encode("axxb"), ids);
+    EXPECT_EQ(tokenizer->encode(" "), Ids());  // empty when it is replaced
+    EXPECT_EQ(tokenizer->decode(Ids({2}), true), "");
+    EXPECT_EQ(tokenizer->decode(Ids({2, 3}), true), text);
+  }
+  Json json = letters({{"a", "b"}});
+  EXPECT_EQ(load(json)->encode("ab"), Ids({6}));
+  json["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"String", ""}}}, {"behavior", "Removed"}};
+  EXPECT_EQ(load(json)->encode("ab"), Ids({2, 3}));
 }
 
 TEST(JsonTokenizer, ASequenceOfNoDecodersPutsNoSpaces) {
@@ -339,7 +372,6 @@ TEST(JsonTokenizer, NamesWhatItDoesNotKnowAndWhere) {
       {"/added_tokens/3/content", std::string(5000, 'x'), "a token of 5000 bytes"},
       {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "pattern.Regex: not a regular exp"},
       {"/pre_tokenizer/pretokenizers/0/pattern/Regex", std::string(100'000, '('), "100000 bytes"},
-      {"/pre_tokenizer/pretokenizers/0/pattern", {{"String", ""}}, "an empty pattern"},
       {"/pre_tokenizer/pretokenizers/0/behavior", "Glued", "behavior 'Glued'"},
       {"/post_processor/processors/1/special_tokens/<s>/ids", {1'000'000}, "ids[0]: is 1000000"},
       {"/post_processor/processors/1/single", Json::array(), "does not hold the text once"},
