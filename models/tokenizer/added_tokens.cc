@@ -94,6 +94,11 @@ void AddedTokens::read_token(const JsonPlace& place, const Vocabulary& vocabular
     NormalText text{token.content, false};
     for (const auto& normalizer : normalizers) normalizer->apply(text);
     token.normal = std::move(text.text);
+    if (token.normal.empty()) {
+      place.refuse(cat(quote(token.content),
+                       " is looked for as the normalizer leaves it, and nothing is left; set its "
+                       "normalized to false"));
+    }
   }
   if (same != tokens_.end()) {
     *same = std::move(token);

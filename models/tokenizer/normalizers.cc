@@ -170,7 +170,9 @@ void read_normalizer(const JsonPlace& place, Normalizers& out) {
     out.push_back(
         std::make_unique<Strip>(place.at("strip_left").flag(), place.at("strip_right").flag()));
   } else if (type == "Prepend") {
-    out.push_back(std::make_unique<Prepend>(place.at("prepend").text()));
+    const JsonPlace prefix = place.at("prepend");
+    if (prefix.text().empty()) prefix.refuse("is empty; remove the Prepend");
+    out.push_back(std::make_unique<Prepend>(prefix.text()));
   } else if (type == "Replace") {
     out.push_back(std::make_unique<Replace>(Replacement(place)));
   } else if (type == "Precompiled") {

@@ -22,7 +22,7 @@ void PostProcessors::read_template(const JsonPlace& place, TokenId pieces) {
   constexpr std::size_t most_parts = 1024;
   const JsonPlace parts = place.at("single");
   const JsonPlace specials = place.at("special_tokens");
-  Template made;
+  std::vector<TokenId> made;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const JsonPlace part = parts.at(i);
     if (const auto sequence = part.find("Sequence")) {
@@ -38,18 +38,19 @@ void PostProcessors::read_template(const JsonPlace& place, TokenId pieces) {
       made.push_back(static_cast<TokenId>(ids.at(k).integer(0, std::max(pieces - 1, 0))));
     }
   }
+  // What the package makes of a second template depends on how many tokens the first one adds.
+  if (!template_.empty()) place.refuse("a second template is unknown to coppice; merge the two");
   if (made.size() > most_parts || std::count(made.begin(), made.end(), the_text) != 1) {
     parts.refuse("does not hold the text once and a few tokens; fetch the file again");
   }
-  templates_.push_back(std::move(made));
+  template_ = std::move(made);
 }
 
 std::vector<TokenId> PostProcessors::apply(std::vector<TokenId> tokens) const {
-  for (const Template& one : templates_) {
-    const auto text = std::find(one.begin(), one.end(), the_text);
-    tokens.insert(tokens.begin(), one.begin(), text);
-    tokens.insert(tokens.end(), text + 1, one.end());
-  }
+  const auto text = std::find(template_.begin(), template_.end(), the_text);
+  if (text == template_.end()) return tokens;
+  tokens.insert(tokens.begin(), template_.begin(), text);
+  tokens.insert(tokens.end(), text + 1, template_.end());
   return tokens;
 }
 

@@ -8,7 +8,7 @@
 
 namespace coppice::tokenization {
 
-/// Templates, applied first to last. Of ByteLevel nothing remains: it moves offsets only.
+/// A template. Of ByteLevel nothing remains: it moves offsets only.
 class PostProcessors {
  public:
   PostProcessors() = default;
@@ -18,10 +18,9 @@ class PostProcessors {
 
  private:
   static constexpr TokenId the_text = -1;
-  using Template = std::vector<TokenId>;  ///< ids, and the_text where the text stands
   void read(const JsonPlace& place, TokenId pieces);
   void read_template(const JsonPlace& place, TokenId pieces);
-  std::vector<Template> templates_;
+  std::vector<TokenId> template_;  ///< the_text where the text stands; empty: that alone
 };
 
 }  // namespace coppice::tokenization

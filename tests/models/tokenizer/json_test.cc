@@ -256,6 +256,16 @@ TEST(JsonTokenizer, PatternsThatMatchNothing) {
   EXPECT_EQ(load(json)->encode("ab"), Ids({2, 3}));
 }
 
+TEST(JsonTokenizer, RefusesAddedTokensOfNothing) {
+  Json json = letters();
+  json["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  json["added_tokens"] = {{{"id", 6}, {"content", "\n"}, {"normalized", true}}};
+  EXPECT_NE(refusal(json).find("added_tokens[0]: '\\n' is looked for as"), std::string::npos)
+      << refusal(json);
+  json["added_tokens"][0]["normalized"] = false;
+  EXPECT_EQ(load(json)->encode("a\nb"), Ids({2, 6, 3}));
+}
+
 TEST(JsonTokenizer, ASequenceOfNoDecodersPutsNoSpaces) {
   Json json = letters();
   const Ids ids = {2, 3};
@@ -375,7 +385,10 @@ TEST(JsonTokenizer, NamesWhatItDoesNotKnowAndWhere) {
       {"/pre_tokenizer/pretokenizers/0/behavior", "Glued", "behavior 'Glued'"},
       {"/post_processor/processors/1/special_tokens/<s>/ids", {1'000'000}, "ids[0]: is 1000000"},
       {"/post_processor/processors/1/single", Json::array(), "does not hold the text once"},
+      {"/post_processor/processors/0", good["post_processor"]["processors"][1],
+       "processors[1]: a second template"},
       {"/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAB"}}, "is damaged"},
+      {"/normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer.prepend: is empty"},
       {"/version", "2.0", "version '2.0'"},
   };
   for (const auto& [place, value, wanted] : cases) {
