@@ -53,8 +53,6 @@ void set_windows(const Fields& fields, bool windowed, ModelConfig& config);
 
 /// Qwen's: with use_sliding_window, all layers from max_window_layers on have windows.
 void set_windows_of_qwen(const Fields& fields, ModelConfig& config);
-inline constexpr std::string_view qwen_defaults =
-    R"({"sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32768})";
 
 /// A layer of Gemma 2 and 3, and what else the two share: norms, scores divided by
 /// sqrt(query_pre_attn_scalar), soft caps, scaled embeddings.

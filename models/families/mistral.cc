@@ -15,7 +15,7 @@ void read_mistral(const Fields& fields, ModelConfig& config) {
 
 // A file without sliding_window has the first Mistral's window; one without a window says null.
 const Family mistral{"MistralForCausalLM", "mistral", R"({
-    "sliding_window": 4096, "max_position_embeddings": 131072})",
+    "sliding_window": 4096, "max_position_embeddings": 131072, "num_key_value_heads": 8})",
                      read_mistral};
 
 }  // namespace coppice

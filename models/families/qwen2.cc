@@ -14,6 +14,9 @@ void read_qwen2(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family qwen2{"Qwen2ForCausalLM", "qwen2", qwen_defaults, read_qwen2};
+const Family qwen2{"Qwen2ForCausalLM", "qwen2", R"({
+    "sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32768,
+    "num_key_value_heads": 32})",
+                   read_qwen2};
 
 }  // namespace coppice

@@ -15,6 +15,9 @@ void read_qwen3(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family qwen3{"Qwen3ForCausalLM", "qwen3", qwen_defaults, read_qwen3};
+const Family qwen3{"Qwen3ForCausalLM", "qwen3", R"({
+    "sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32768,
+    "num_key_value_heads": 32, "head_dim": 128})",
+                   read_qwen3};
 
 }  // namespace coppice

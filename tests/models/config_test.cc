@@ -114,6 +114,35 @@ TEST(Config, ReadsTheFamily) {
   EXPECT_EQ(read(with("hidden_act", "")).unsupported.size(), 0u);
 }
 
+// What transformers takes where a file leaves a field out, and null says otherwise.
+TEST(Config, FieldsThatAreLeftOut) {
+  struct Case {
+    const char* architecture;
+    std::int32_t kv_heads, head_dim;  // of 64 heads over a hidden_size of 512
+    float epsilon;
+  };
+  const Case cases[] = {
+      {"LlamaForCausalLM", 64, 8, 1e-6f},   {"MistralForCausalLM", 8, 8, 1e-6f},
+      {"Qwen2ForCausalLM", 32, 8, 1e-6f},   {"Qwen3ForCausalLM", 32, 128, 1e-6f},
+      {"Gemma2ForCausalLM", 4, 256, 1e-6f}, {"Gemma3ForCausalLM", 4, 256, 1e-6f},
+      {"Phi3ForCausalLM", 64, 8, 1e-5f},    {"SmolLM3ForCausalLM", 4, 8, 1e-6f},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.architecture);
+    Changes changes = {{"architectures", Json::array({one.architecture}).dump()},
+                       {"hidden_size", "512"},
+                       {"num_attention_heads", "64"},
+                       {"num_key_value_heads", ""},
+                       {"rms_norm_eps", ""}};
+    ModelConfig config = read(with(changes));
+    EXPECT_EQ(config.kv_heads, one.kv_heads);
+    EXPECT_EQ(config.head_dim, one.head_dim);
+    EXPECT_EQ(config.rms_norm_eps, one.epsilon);
+    changes.push_back({"num_key_value_heads", "null"});
+    EXPECT_EQ(read(with(changes)).kv_heads, 64);
+  }
+}
+
 TEST(Config, ReadsRotarySettingsOldAndNew) {
   const auto rope = [](const std::string& field, const std::string& value) {
     const ModelConfig config = read(with(field, value));
