@@ -256,6 +256,19 @@ TEST(JsonTokenizer, PatternsThatMatchNothing) {
   EXPECT_EQ(load(json)->encode("ab"), Ids({2, 3}));
 }
 
+TEST(JsonTokenizer, PunctuationIsThatOfUnicode8) {
+  Json json = letters();
+  json["pre_tokenizer"] = {{"type", "Punctuation"}, {"behavior", "Removed"}};
+  const auto tokenizer = load(json);
+  for (const char* one :
+       {"$", "-", "\u00BF", "\u0970", "\u166D", "\u2E42", "\u3001", "\U0001DA8B"}) {
+    EXPECT_EQ(tokenizer->encode(std::string("a") + one + "b"), Ids({2, 3})) << one;
+  }
+  for (const char* one : {"\u00A9", "\u09FD", "\u1B7D", "\u2E43", "\U0001145B", "\U0001E95F"}) {
+    EXPECT_EQ(tokenizer->encode(std::string("a") + one + "b"), Ids({2, 0, 3})) << one;
+  }
+}
+
 TEST(JsonTokenizer, RefusesAddedTokensOfNothing) {
   Json json = letters();
   json["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
