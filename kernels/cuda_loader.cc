@@ -19,11 +19,23 @@ std::string linker_error() {
   return said == nullptr ? "the dynamic linker does not say why" : said;
 }
 
+/// Why dlopen(file) failed, without what the message around it says anyway.
+std::string why_not_opened(const std::string& file = {}) {
+  std::string said = linker_error();
+  constexpr std::string_view absent = ": cannot open shared object file: No such file or directory";
+  if (said.ends_with(absent)) {
+    said.erase(said.size() - absent.size());
+    said += " is not there";
+  }
+  if (said.starts_with(file + ": ")) said.erase(0, file.size() + 2);
+  return said;
+}
+
 /// Why the NVIDIA driver counts no GPU; empty if it counts one. Asked without the CUDA runtime,
 /// which is in the module.
 std::string why_no_gpu() {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) return cat("no NVIDIA driver is installed (", linker_error(), ")");
+  if (driver == nullptr) return cat("no NVIDIA driver is installed (", why_not_opened(), ")");
   using Init = int (*)(unsigned flags);
   using Count = int (*)(int* count);
   using Name = int (*)(int status, const char** text);
@@ -138,10 +150,13 @@ const CudaModule& open_cuda_module(const fs::path& file) {
   };
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    const std::string said = linker_error();
-    const bool cublas = said.find("libcublas") != std::string::npos;
-    refuse("cannot be loaded: ", said,
-           cublas ? "; install cuBLAS of that version, or put its folder on LD_LIBRARY_PATH" : "");
+    const std::string why = why_not_opened(file.string());
+    const bool cublas = why.find("libcublas") != std::string::npos;
+    const bool library = why.starts_with("lib") && why.ends_with(" is not there");
+    refuse("cannot be loaded: ", why,
+           cublas    ? "; install cuBLAS of that version, or put its folder on LD_LIBRARY_PATH"
+           : library ? "; install it, or put its folder on LD_LIBRARY_PATH"
+                     : "; install program and module from one build");
   }
   using Entry = const CudaModule* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(handle, cuda_module_entry));

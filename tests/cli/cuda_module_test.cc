@@ -75,7 +75,7 @@ TEST_F(Machine, WithoutAGpuTheModuleIsNotOpened) {
 }
 
 TEST_F(Machine, ModulesThatCannotBeUsedArePassedOver) {
-  expect(1, "missing_library", "libcublasLt.so.99: cannot open shared object file", true);
+  expect(1, "missing_library", "libcublasLt.so.99 is not there; install cuBLAS", true);
   expect(1, "other_build", "is of another build", true);
   expect(1, "throws", "failed to start", true);
   expect(1, "nowhere", "was not found (looked in '", true);

@@ -63,11 +63,12 @@ TEST(CudaModule, WrongOnesAreRefused) {
   says(other, "of another build ('0.0.1-other', this is '" + std::string(cuda_module_build()));
   says(refusal(fake("throws")), "failed to start");
   says(refusal(fake("no_entry")), "is none: it lacks coppice_cuda_module()");
-  says(refusal(fake("undefined_symbol")), "coppice_tests_define_this_nowhere");
+  says(refusal(fake("undefined_symbol")),
+       "cannot be loaded: undefined symbol: coppice_tests_define_this_nowhere");
   const std::string cublas = refusal(fake("missing_library"));
-  says(cublas, "cannot be loaded: libcublasLt.so.99: cannot open shared object file");
-  says(cublas, "install cuBLAS");
-  says(refusal(fake("nowhere")), "cannot be loaded");
+  says(cublas, "cannot be loaded: libcublasLt.so.99 is not there; install cuBLAS");
+  says(refusal(fake("nowhere")), "is not there; install program and module from one build");
+  says(refusal("/dev/null"), "'/dev/null' cannot be loaded: file too short; install program and");
 }
 
 TEST(CudaModule, IsLookedForBesideTheProgram) {
