@@ -1,7 +1,8 @@
 // Encodes and decodes by one tokenizer, request by request: what compare.py talks to. One JSON
 // object per line on standard input, one on standard output for each:
-//   {"text": TEXT}   {"ids": [...], "framed": [...], "typed": [...], "decoded": TEXT of "ids",
-//                     "streamed": TEXT}; decoded with special tokens; streamed: their bytes joined
+//   {"text": TEXT}   {"ids": [...], "framed": [...], "decoded": TEXT of "ids",
+//                     "shown": TEXT, "streamed": TEXT}; decoded with special tokens, shown without;
+//                     streamed: their bytes joined
 //   {"ids": [...]}   {"decoded": TEXT}
 //   {"file": PATH}   {"seconds": S, "tokens": N} for the whole file as one text; with "lines":
 //                    true, each line is a text of its own
@@ -28,8 +29,8 @@ Json encoded(const Tokenizer& tokenizer, const std::string& text) {
   for (const TokenId id : ids) streamed += tokenizer.bytes_of(id);
   return {{"ids", ids},
           {"framed", tokenizer.framed(ids, -1)},
-          {"typed", tokenizer.encode_typed(text)},
           {"decoded", to_valid_utf8(tokenizer.decode(ids, true))},
+          {"shown", to_valid_utf8(tokenizer.decode(ids))},
           {"streamed", to_valid_utf8(streamed)}};
 }
 
