@@ -354,7 +354,8 @@ Value string_method(const Text& self, std::string_view name, const Arguments& gi
     return Value(self.substr(prefix ? part.size() : 0, self.size() - part.size()));
   }
   given.check(name, 0, 0);
-  if (name == "lower" || name == "casefold") return Value(with_case(self, Case::lower));
+  if (name == "lower") return Value(with_case(self, Case::lower));
+  if (name == "casefold") return Value(with_case(self, Case::folded));
   if (name == "upper") return Value(with_case(self, Case::upper));
   if (name == "title") return Value(with_case(self, Case::title));
   if (name == "capitalize") return Value(with_case(self, Case::capitalized));

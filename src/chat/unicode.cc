@@ -72,27 +72,94 @@ bool is_printable(char32_t c) {
          kind < UTF8PROC_CATEGORY_ZL;
 }
 
-Text with_case(const Text& text, Case to) {
+namespace {
+
+bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
+
+// The letters that a capital one, or a ligature, stands for.
+std::u32string folded(char32_t c) {
+  utf8proc_int32_t codes[8];
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), codes, 8,
+                                             UTF8PROC_CASEFOLD, nullptr);
+  return {codes, codes + std::clamp<utf8proc_ssize_t>(count, 0, 8)};
+}
+
+std::string raised(char32_t c, bool title) {
+  const auto simple = [title](char32_t letter) {
+    const auto code = static_cast<utf8proc_int32_t>(letter);
+    return static_cast<char32_t>(title ? utf8proc_totitle(code) : utf8proc_toupper(code));
+  };
+  // Folding knows which letters become several. Some of those have, or are, a title case of their
+  // own; that of ß, which the tables give as ẞ, is Ss.
   constexpr char32_t sharp_s = 0xdf;
+  const bool single =
+      is_upper(c) || (title && is_title(c)) || (title && simple(c) != c && c != sharp_s);
+  const std::u32string several = single ? U"" : folded(c);
+  if (several.size() < 2) return to_utf8(simple(c));
+  std::string out;
+  for (std::size_t i = 0; i < several.size(); ++i) {
+    out += to_utf8(title && i > 0 ? several[i] : simple(several[i]));
+  }
+  return out;
+}
+
+bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
+
+// Marks, and signs inside of words such as the apostrophe.
+bool is_case_ignorable(char32_t c) {
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x2018 || c == 0x2019;
+  }
+}
+
+// A sigma at `at` ends its word.
+bool is_final_sigma(std::string_view text, std::size_t at, std::size_t bytes) {
+  std::string_view before = text.substr(0, at), behind = text.substr(at + bytes);
+  while (!before.empty() && is_case_ignorable(last_code_point(before).value)) {
+    before.remove_suffix(last_code_point(before).bytes);
+  }
+  while (!behind.empty() && is_case_ignorable(first_code_point(behind).value)) {
+    behind.remove_prefix(first_code_point(behind).bytes);
+  }
+  return !before.empty() && is_cased(last_code_point(before).value) &&
+         (behind.empty() || !is_cased(first_code_point(behind).value));
+}
+
+std::string lowered(std::string_view text, std::size_t at, const CodePoint& c) {
+  constexpr char32_t capital_sigma = 0x3a3, dotted_i = 0x130;
+  if (c.value == capital_sigma) return is_final_sigma(text, at, c.bytes) ? "ς" : "σ";
+  if (c.value == dotted_i) return "i\u0307";
+  return to_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
+}
+
+}  // namespace
+
+Text with_case(const Text& text, Case to) {
   Text out;
   bool begins_word = true;
   for (std::size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = first_code_point(text.view().substr(at));
-    const auto code = static_cast<utf8proc_int32_t>(c);
-    bool up = to == Case::upper;
-    if (to == Case::title) up = begins_word;
-    if (to == Case::capitalized) up = at == 0;
-    if (to == Case::swapped) up = is_lower(c);
-    const std::string changed =
-        up && c == sharp_s
-            ? (to == Case::upper || to == Case::swapped ? "SS" : "Ss")
-            : to_utf8(static_cast<char32_t>(!up ? utf8proc_tolower(code)
-                                            : to == Case::title || to == Case::capitalized
-                                                ? utf8proc_totitle(code)
-                                                : utf8proc_toupper(code)));
+    const CodePoint c = first_code_point(text.view().substr(at));
+    const bool title = (to == Case::title && begins_word) || (to == Case::capitalized && at == 0);
+    std::string changed;
+    if (to == Case::folded) {
+      for (const char32_t letter : folded(c.value)) changed += to_utf8(letter);
+    } else if (title || to == Case::upper || (to == Case::swapped && is_lower(c.value))) {
+      changed = raised(c.value, title);
+    } else if (to == Case::swapped && !is_upper(c.value)) {
+      changed = to_utf8(c.value);
+    } else {
+      changed = lowered(text.view(), at, c);
+    }
     out.append(changed, text.foreign_at(at));
-    begins_word = !is_alpha(c);
-    at += bytes;
+    begins_word = !is_cased(c.value);
+    at += c.bytes;
   }
   return out;
 }

@@ -32,8 +32,8 @@ bool is_lower(char32_t c);
 bool is_upper(char32_t c);
 bool is_printable(char32_t c);  ///< as repr() leaves it
 
-enum class Case { lower, upper, title, capitalized, swapped };
-/// Each code point in another case. A mapping to several (ß to SS) is done for ß alone.
+enum class Case { lower, upper, title, capitalized, swapped, folded };
+/// Unicode's full mapping, in which one letter may become several (ß to SS).
 Text with_case(const Text& text, Case to);
 
 /// Without the code points of `set` at the sides asked for; white space if `set` is null.

@@ -151,6 +151,17 @@ TEST(ChatTemplate, Methods) {
   });
 }
 
+TEST(ChatTemplate, LettersThatBecomeSeveral) {
+  expect_renders({
+      {"{{ 'Straße ﬁ ŉ ΐ'.upper() }} {{ 'ß ﬀx ǆ'.title() }} {{ 'ﬀx'|capitalize }} "
+       "{{ 'İ'.lower()|length }} {{ 'Straße ﬁ'.casefold() }} {{ 'ẞ'.upper() }}",
+       "STRASSE FI ʼN \u0399\u0308\u0301 Ss Ffx ǅ Ffx 2 strasse fi ẞ"},
+      {"{{ 'ΟΔΥΣΣΕΥΣ'.lower() }} {{ 'ΑΣ, ΣΑΣ.'|lower }} {{ \"ΑΣ'Α\".lower() }} {{ 'Σ'.lower() }} "
+       "{{ '日本abc'.title() }} {{ 'aǅB'.swapcase() }}",
+       "οδυσσευς ας, σας. ασ'α σ 日本Abc Aǅb"},
+  });
+}
+
 TEST(ChatTemplate, Functions) {
   expect_renders({
       {"{{ dict(a=1, b=2) }} {{ dict([('a', 1)]) }} {{ dict({'x': 1}, y=2) }}",
