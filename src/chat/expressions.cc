@@ -35,7 +35,14 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
                                               : "integer division or modulo by zero");
   }
   if (kind == '*' && twice) {
+    if (a.as_double() == 0.0 && b.as_double() < 0.0) {
+      throw TemplateError("0.0 cannot be raised to a negative power");
+    }
     const double power = std::pow(a.as_double(), b.as_double());
+    if (real && !std::isfinite(power) && std::isfinite(a.as_double()) &&
+        std::isfinite(b.as_double())) {
+      throw TemplateError("a power is out of range or no real number");
+    }
     if (real || b.as_double() < 0) return Value(power);
     std::int64_t product = 1;
     if (std::fabs(power) > 9.2e18) whole(power);
@@ -51,8 +58,16 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
     if (kind == '+') return Value(x + y);
     if (kind == '-') return Value(x - y);
     if (kind == '*') return Value(x * y);
-    const double floor = std::floor(x / y);
-    return kind == '/' ? Value(floor) : Value(x - floor * y);
+    // As Python does it, to the last bit and the sign of zero.
+    double rest = std::fmod(x, y), quotient = (x - rest) / y;
+    if (rest == 0.0) {
+      rest = std::copysign(0.0, y);
+    } else if ((rest < 0.0) != (y < 0.0)) {
+      rest += y;
+      quotient -= 1.0;
+    }
+    if (kind == '%') return Value(rest);
+    return Value(quotient == 0.0 ? std::copysign(0.0, x / y) : std::round(quotient));
   }
   const std::int64_t x = a.as_int(), y = b.as_int();
   std::int64_t result = 0;
@@ -115,9 +130,12 @@ Text repeated(const Text& text, std::int64_t count) {
 }  // namespace
 
 std::vector<Value> items_of(const Value& value) {
-  if (value.is_undefined()) {
-    if (value.as_undefined().forbidden) defined(value);
-    return {};
+  if (value.is_undefined()) return {};
+  if (value.is_list(List::Kind::generator)) {
+    const List& list = value.as_list();
+    const auto from = static_cast<std::ptrdiff_t>(std::exchange(list.taken, list.items.size()));
+    Budget::spend_steps(list.items.size());
+    return {list.items.begin() + from, list.items.end()};
   }
   if (value.is_list()) {
     Budget::spend_steps(value.as_list().items.size());
@@ -151,22 +169,25 @@ Value binary(std::string_view operation, const Value& a, const Value& b) {
     sum.append(safe && !b.is_safe() ? html_escaped(b.text()) : b.text());
     return Value(std::move(sum), safe);
   }
-  if (operation == "+" && a.is_list() && b.is_list() && a.as_list().tuple == b.as_list().tuple) {
+  const auto joinable = [](const Value& value) {
+    return value.is_list(List::Kind::list) || value.is_list(List::Kind::tuple);
+  };
+  if (operation == "+" && joinable(a) && joinable(b) && a.as_list().kind == b.as_list().kind) {
     std::vector<Value> items = items_of(a);
     for (Value& item : items_of(b)) items.push_back(std::move(item));
-    return Value::list(std::move(items), a.as_list().tuple);
+    return Value::list(std::move(items), a.as_list().kind);
   }
-  if (operation == "*" && (b.is_string() || b.is_list()) && (a.is_int() || a.is_bool())) {
+  if (operation == "*" && (b.is_string() || joinable(b)) && (a.is_int() || a.is_bool())) {
     return binary(operation, b, a);
   }
   if (operation == "*" && (b.is_int() || b.is_bool())) {
     if (a.is_string()) return Value(repeated(a.text(), b.as_int()));
-    if (a.is_list()) {
+    if (joinable(a)) {
       std::vector<Value> items;
       for (std::int64_t i = 0; i < b.as_int() && !a.as_list().items.empty(); ++i) {
         for (Value& item : items_of(a)) items.push_back(std::move(item));
       }
-      return Value::list(std::move(items), a.as_list().tuple);
+      return Value::list(std::move(items), a.as_list().kind);
     }
   }
   throw TemplateError(cat("unsupported operand types for ", operation, ": a ", a.type_name(),
@@ -184,8 +205,13 @@ bool contains(const Value& container, const Value& value) {
     return container.as_dict().find(value) != nullptr;
   }
   const std::vector<Value> items = items_of(container);
-  return std::any_of(items.begin(), items.end(),
-                     [&](const Value& item) { return equal(item, value); });
+  const auto found = std::find_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return equal(item, value); });
+  if (found == items.end()) return false;
+  if (container.is_list(List::Kind::generator)) {  // it keeps what is behind the item
+    container.as_list().taken -= static_cast<std::size_t>(items.end() - found) - 1;
+  }
+  return true;
 }
 
 Value Interpreter::attribute(const Value& value, std::string_view name) {
@@ -212,7 +238,8 @@ Value Interpreter::item(const Value& value, const Value& key) {
   if (value.is_dict()) {
     Budget::spend_steps(value.as_dict().items.size() / 8);
     if (const Value* found = value.as_dict().find(key)) return *found;
-  } else if ((value.is_list() || value.is_string()) && (key.is_int() || key.is_bool())) {
+  } else if (((value.is_list() && value.as_list().has_elements()) || value.is_string()) &&
+             (key.is_int() || key.is_bool())) {
     const bool string = value.is_string();
     const auto size = static_cast<std::int64_t>(string ? length(value.text().view())
                                                        : value.as_list().items.size());
@@ -247,14 +274,17 @@ Value Interpreter::slice(const Expression& node) {
     }
     return Value(std::move(out));
   }
-  if (!value.is_list()) return missing(value, Value(std::string("slice")));
+  if (!value.is_list() || !value.as_list().has_elements()) {
+    return missing(value, Value(std::string("slice")));
+  }
   std::vector<Value> items;
   const auto& all = value.as_list().items;
   Budget::spend_steps(all.size() / 8);
   for (const std::size_t i : slice_indices(all.size(), bounds[0], bounds[1], bounds[2])) {
     items.push_back(all[i]);
   }
-  return Value::list(std::move(items), value.as_list().tuple);
+  return Value::list(std::move(items),
+                     value.as_list().is_tuple() ? List::Kind::tuple : List::Kind::list);
 }
 
 Value Interpreter::comparison(const Expression& node) {
@@ -350,14 +380,15 @@ Value Interpreter::evaluate(const Expression& node) {
     case Kind::tuple: {
       std::vector<Value> items;
       for (const auto& part : node.parts) items.push_back(evaluate(*part));
-      return Value::list(std::move(items), node.kind == Kind::tuple);
+      return Value::list(std::move(items),
+                         node.kind == Kind::tuple ? List::Kind::tuple : List::Kind::list);
     }
     case Kind::dict: {
       std::vector<std::pair<Value, Value>> items;
       for (std::size_t i = 0; i < node.parts.size(); i += 2) {
         Value key = evaluate(*node.parts[i]);
         Value value = evaluate(*node.parts[i + 1]);
-        if (key.depth() > 0 && !(key.is_list() && key.as_list().tuple)) {
+        if (key.depth() > 0 && !key.is_list(List::Kind::tuple)) {
           throw TemplateError(cat("unhashable type: ", key.type_name()));
         }
         const auto same = std::find_if(items.begin(), items.end(),

@@ -30,7 +30,8 @@ Value range(Interpreter&, const Arguments& given) {
           "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     if (__builtin_add_overflow(i, by, &i)) break;
   }
-  return Value::list(std::move(items));
+  return Value::range(std::move(items),
+                      cat("range(", from, ", ", to, by != 1 ? cat(", ", by) : "", ")"));
 }
 
 Value make_namespace(Interpreter& interpreter, const Arguments& given) {
@@ -155,9 +156,8 @@ bool has(const std::array<const char*, n>& names, std::string_view name) {
 Value forbidden(const Value& owner, std::string_view name) {
   std::string type = owner.type_name();
   if (const std::size_t end = type.find(' '); end != std::string::npos) type.resize(end);
-  return Value(Undefined{std::make_shared<const std::string>(cat(
-                             "access to attribute '", name, "' of '", type, "' object is unsafe.")),
-                         true});
+  return Value::undefined(
+      cat("access to attribute '", name, "' of '", type, "' object is unsafe."));
 }
 
 Value dict_method(const Value& self, std::string_view name, const Arguments& given) {
@@ -171,11 +171,15 @@ Value dict_method(const Value& self, std::string_view name, const Arguments& giv
   }
   given.check(name, 0, 0);
   if (name == "copy") return self;
+  using Kind = List::Kind;
+  const Kind kind = name == "keys" ? Kind::keys : name == "values" ? Kind::values : Kind::items;
   std::vector<Value> out;
   for (const auto& [key, item] : dict.items) {
-    out.push_back(name == "keys" ? key : name == "values" ? item : Value::tuple({key, item}));
+    out.push_back(kind == Kind::keys     ? key
+                  : kind == Kind::values ? item
+                                         : Value::tuple({key, item}));
   }
-  return Value::list(std::move(out));
+  return Value::list(std::move(out), kind);
 }
 
 Value list_method(const Value& self, std::string_view name, const Arguments& given) {
@@ -232,10 +236,13 @@ Value find_method(const Value& value, std::string_view name) {
     if (has(dict_methods, name)) return bound(value, name, dict_method);
   }
   if (value.is_list()) {
-    const bool tuple = value.as_list().tuple;
-    if (!tuple && has(list_changes, name)) return forbidden(value, name);
-    if (has(list_methods, name) && !(tuple && name == "copy"))
+    const List::Kind kind = value.as_list().kind;
+    const bool tuple = kind == List::Kind::tuple;
+    if (kind == List::Kind::list && has(list_changes, name)) return forbidden(value, name);
+    if (has(list_methods, name) && value.as_list().has_elements() &&
+        (name != "copy" || kind == List::Kind::list)) {
       return bound(value, name, list_method);
+    }
     // Pairs as groupby makes them.
     if (tuple && value.as_list().items.size() == 2 && value.as_list().items[1].is_list()) {
       if (name == "grouper") return value.as_list().items[0];

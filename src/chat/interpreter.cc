@@ -175,7 +175,8 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
       assign(*node.target, evaluate(*node.value));
       return Flow::normal;
     case Statement::Kind::assign_block: {
-      Value value(captured(node.body));
+      Value value;
+      if (const Flow flow = capture(node.body, value); flow != Flow::normal) return flow;
       if (node.value != nullptr) value = filtered(*node.value, &value);
       assign(*node.target, value);
       return Flow::normal;
@@ -191,7 +192,8 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
       return Flow::normal;
     }
     case Statement::Kind::filter: {
-      const Value text(captured(node.body));
+      Value text;
+      if (const Flow flow = capture(node.body, text); flow != Flow::normal) return flow;
       write(filtered(*node.value, &text), out);
       return Flow::normal;
     }
@@ -230,10 +232,6 @@ Interpreter::Flow Interpreter::loop(const Statement& node, const Value& values, 
     }
     state->items = std::move(kept);
   }
-  if (state->items.empty()) {
-    const ScopeChange change(scope_, inside(scope_));
-    return execute(node.other, out);
-  }
   Callable self{"loop", {}, {}, std::max(1, values.depth() + 1)};
   self.attribute = [state](std::string_view name) { return loop_attribute(state, name); };
   // The scope of the whole loop, in which a recursive call runs; weak, or it would own itself.
@@ -251,20 +249,26 @@ Interpreter::Flow Interpreter::loop(const Statement& node, const Value& values, 
     return Value(std::move(text));
   };
   const Value loop_value(std::move(self));
+  bool completed = false;  // Jinja's else is for loops of which no round came to its end
   for (; state->index < state->items.size(); ++state->index) {
     const ScopeChange change(scope_, inside(scope_));
     scope_->set("loop", loop_value);
     assign(*node.target, state->items[state->index]);
-    if (execute(node.body, out) == Flow::broke) break;
+    const Flow flow = execute(node.body, out);
+    if (flow == Flow::broke) break;
+    completed = completed || flow == Flow::normal;
   }
-  return Flow::normal;
+  if (completed) return Flow::normal;
+  const ScopeChange change(scope_, inside(scope_));
+  return execute(node.other, out);
 }
 
-Text Interpreter::captured(const Block& body) {
+Interpreter::Flow Interpreter::capture(const Block& body, Value& text) {
   const ScopeChange change(scope_, inside(scope_));
-  Text text;
-  execute(body, text);
-  return text;
+  Text out;
+  const Flow flow = execute(body, out);
+  text = Value(std::move(out));
+  return flow;
 }
 
 void Interpreter::assign(const Expression& target, const Value& value) {

@@ -47,7 +47,8 @@ class Interpreter {
   Flow execute(const Block& block, Text& out);
   Flow execute(const Statement& statement, Text& out);
   Flow loop(const Statement& statement, const Value& items, int depth, Text& out);
-  Text captured(const Block& body);
+  /// The body's text. If it left a loop, the text is lost, as the statement around it is.
+  Flow capture(const Block& body, Value& text);
   void assign(const Expression& target, const Value& value);
   Value macro(const Macro& macro);
   Value call_macro(const Macro& macro, const std::shared_ptr<Scope>& closure,
@@ -81,7 +82,7 @@ Filter find_text_filter(std::string_view name);
 Filter find_sequence_filter(std::string_view name);
 Test find_test(std::string_view name);
 Value find_function(std::string_view name);
-/// A method of `value`, bound to it; undefined and forbidden if it would change the value.
+/// A method of `value`, bound to it; an undefined value if it would change `value`.
 Value find_method(const Value& value, std::string_view name);
 Value string_method(const Text& self, std::string_view name, const Arguments& arguments);
 bool is_string_method(std::string_view name);

@@ -108,7 +108,7 @@ class Writer {
       out_.append(number(value.as_double()));
     } else if (value.is_string()) {
       string(value.text());
-    } else if (value.is_list()) {
+    } else if (value.is_list(List::Kind::list) || value.is_list(List::Kind::tuple)) {
       const auto& items = value.as_list().items;
       list('[', ']', items.size(), level, [&](std::size_t i) { write(items[i], level + 1); });
     } else if (value.is_dict()) {

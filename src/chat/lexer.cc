@@ -155,9 +155,9 @@ class Lexer {
   bool raw() {
     char sign = '\0';
     const std::size_t begin = block_word(rest_, "raw", sign);
-    if (begin == none) return false;
+    if (begin == none || sign == '+') return false;
     skip(begin);
-    after_end(sign, true);
+    after_end(sign, false);  // the one tag whose line end stays
     for (std::size_t at = rest_.find("{%"); at != none; at = rest_.find("{%", at + 2)) {
       std::size_t word = at + 2;
       char before = '\0';

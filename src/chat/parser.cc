@@ -218,18 +218,22 @@ std::unique_ptr<Statement> Parser::macro() {
   ++at_;
   node->macro.name = expect_name("a macro");
   signature(node->macro);
-  // Jinja gives these to macros that mention them.
+  macro_body(node->macro, "endmacro");
+  return node;
+}
+
+void Parser::macro_body(Macro& macro, std::string_view end) {
   const std::size_t from = at_;
   const int loops = std::exchange(loops_, 0);
-  node->macro.body = body_until("endmacro");
+  macro.body = body_until(end);
   loops_ = loops;
+  // Jinja gives these to macros that mention them.
   for (std::size_t i = from; i < at_; ++i) {
     if (tokens_[i].kind != Token::Kind::name) continue;
-    node->macro.uses_caller |= tokens_[i].text == "caller";
-    node->macro.uses_varargs |= tokens_[i].text == "varargs";
-    node->macro.uses_kwargs |= tokens_[i].text == "kwargs";
+    macro.uses_caller |= tokens_[i].text == "caller";
+    macro.uses_varargs |= tokens_[i].text == "varargs";
+    macro.uses_kwargs |= tokens_[i].text == "kwargs";
   }
-  return node;
 }
 
 std::unique_ptr<Statement> Parser::call() {
@@ -239,9 +243,7 @@ std::unique_ptr<Statement> Parser::call() {
   if (is_symbol("(")) signature(node->macro);
   node->value = unary(true);
   if (node->value->kind != Expression::Kind::call) fail("call needs a call");
-  const int loops = std::exchange(loops_, 0);
-  node->macro.body = body_until("endcall");
-  loops_ = loops;
+  macro_body(node->macro, "endcall");
   return node;
 }
 

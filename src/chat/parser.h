@@ -44,6 +44,7 @@ class Parser {
   std::unique_ptr<Statement> with();
   std::unique_ptr<Statement> make(Statement::Kind kind) const;
   void signature(Macro& macro);
+  void macro_body(Macro& macro, std::string_view end);
   /// The body of a tag that `end` closes, from behind its block's begin.
   Block body_until(std::string_view end);
   void end_block() { expect(Token::Kind::block_end, "the end of the tag"); }

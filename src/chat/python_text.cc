@@ -45,21 +45,29 @@ Text quoted(const Text& text) {
 void write(const Value& value, bool as_repr, Text& out);
 
 void write_list(const List& list, Text& out) {
-  out.append(list.tuple ? "(" : "[");
+  if (list.kind == List::Kind::range) return out.append(list.shown);
+  if (list.kind == List::Kind::generator) return out.append("<generator object>");
+  const bool tuple = list.is_tuple(), view = !list.has_elements();
+  if (view) {
+    out.append(list.kind == List::Kind::keys     ? "dict_keys("
+               : list.kind == List::Kind::values ? "dict_values("
+                                                 : "dict_items(");
+  }
+  out.append(tuple ? "(" : "[");
   bool first = true;
   for (const Value& item : list.items) {
     if (!first) out.append(", ");
     first = false;
     write(item, true, out);
   }
-  if (list.tuple && list.items.size() == 1) out.append(",");
-  out.append(list.tuple ? ")" : "]");
+  if (tuple && list.items.size() == 1) out.append(",");
+  out.append(tuple ? ")" : "]");
+  if (view) out.append(")");
 }
 
 void write(const Value& value, bool as_repr, Text& out) {
   Budget::spend_steps(1);
   if (value.is_undefined()) {
-    if (value.as_undefined().forbidden) defined(value);
     if (as_repr) out.append("Undefined");
   } else if (value.is_none()) {
     out.append("None");
@@ -98,13 +106,16 @@ void write(const Value& value, bool as_repr, Text& out) {
 struct NumberFormat {
   std::int64_t width = 0;
   int precision = -1;
-  bool plus = false, zeros = false, commas = false;
+  char sign = '\0';  ///< of positive numbers: '+', ' ' or nothing
+  bool zeros = false, commas = false;
   char fill_align = '\0';
   std::string fill = " ";
   char type = '\0';
 };
 
 constexpr int widest = 10'000;
+
+bool is_one_of(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
 std::string with_commas(std::string digits) {
   const std::size_t first = digits[0] == '-' || digits[0] == '+' ? 1 : 0;
@@ -141,16 +152,14 @@ Text number_text(const Value& value, const NumberFormat& format) {
     text = digits;
     if (type == '%') text += '%';
   }
-  if (format.plus && text[0] != '-') text.insert(0, "+");
+  if (format.sign != '\0' && text[0] != '-') text.insert(0, 1, format.sign);
   if (format.commas) text = with_commas(text);
   if (format.zeros && static_cast<std::int64_t>(text.size()) < format.width) {
-    text.insert(text[0] == '-' || text[0] == '+' ? 1 : 0,
+    text.insert(is_one_of(text[0], "-+ ") ? 1 : 0,
                 static_cast<std::size_t>(format.width) - text.size(), '0');
   }
   return Text(text);
 }
-
-bool is_one_of(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
 int number_at(std::string_view text, std::size_t& at) {
   int number = 0;
@@ -174,7 +183,10 @@ Text with_spec(const Value& value, std::string_view spec) {
     spec.remove_prefix(1);
   }
   std::size_t at = 0;
-  if (at < spec.size() && is_one_of(spec[at], "+- ")) format.plus = spec[at++] == '+';
+  if (at < spec.size() && is_one_of(spec[at], "+- ")) {
+    format.sign = spec[at] == '-' ? '\0' : spec[at];
+    ++at;
+  }
   if (at < spec.size() && spec[at] == '0') format.zeros = true;
   format.width = number_at(spec, at);
   if (at < spec.size() && spec[at] == ',') {
@@ -183,7 +195,7 @@ Text with_spec(const Value& value, std::string_view spec) {
   }
   if (at < spec.size() && spec[at] == '.') format.precision = number_at(spec, ++at);
   if (at < spec.size()) format.type = spec[at++];
-  const bool number = value.is_number() && !value.is_bool();
+  const bool number = value.is_number();  // a bool with a format is one
   if (at != spec.size() ||
       (format.type != '\0' && !is_one_of(format.type, number ? "dixXofFeEgG%" : "s"))) {
     throw TemplateError(
@@ -211,8 +223,8 @@ Value part_of(const Value& value, const std::string& key, bool attribute) {
   if (value.is_dict() && !attribute) {
     if (const Value* found = value.as_dict().named(key)) return *found;
   }
-  if (value.is_list() && !key.empty() && key.find_first_not_of("0123456789") == key.npos &&
-      key.size() < 9) {
+  if (value.is_list() && value.as_list().has_elements() && !key.empty() &&
+      key.find_first_not_of("0123456789") == key.npos && key.size() < 9) {
     const auto index = static_cast<std::size_t>(std::stoi(key));
     if (index < value.as_list().items.size()) return value.as_list().items[index];
   }
@@ -294,7 +306,7 @@ Text padded(const Text& text, std::int64_t width, char align, const std::string&
 
 Text printf_format(const Text& format, const Value& value) {
   const std::vector<Value> one{value};
-  const bool several = value.is_list() && value.as_list().tuple;
+  const bool several = value.is_list(List::Kind::tuple);
   const std::vector<Value>& values = several ? value.as_list().items : one;
   std::size_t next = 0;
   const std::string_view bytes = format.view();
@@ -324,9 +336,9 @@ Text printf_format(const Text& format, const Value& value) {
     const bool keyed = at > 0 && bytes[at - 1] == ')';
     NumberFormat number;
     bool left = false;
-    for (; at < bytes.size() && is_one_of(bytes[at], "-+ 0#"); ++at) {
+    for (; at < bytes.size() && is_one_of(bytes[at], "-+ 0"); ++at) {
       left = left || bytes[at] == '-';
-      number.plus = number.plus || bytes[at] == '+';
+      if (bytes[at] == '+' || (bytes[at] == ' ' && number.sign == '\0')) number.sign = bytes[at];
       number.zeros = number.zeros || bytes[at] == '0';
     }
     number.width = number_at(bytes, at);
@@ -345,6 +357,10 @@ Text printf_format(const Text& format, const Value& value) {
         text = text.substr(0, starts[std::min<std::size_t>(
                                   static_cast<std::size_t>(number.precision), starts.size() - 1)]);
       }
+    } else if (number.type == 'c' && argument.is_int()) {
+      text = Text(to_utf8(static_cast<char32_t>(argument.as_int())));
+    } else if (number.type == 'c' && argument.is_string() && length(argument.text().view()) == 1) {
+      text = argument.text();
     } else if (is_one_of(number.type, "dixXofFeEgGu")) {
       if (!defined(argument).is_number()) {
         throw TemplateError(

@@ -41,10 +41,15 @@ bool flag(const Arguments& given, std::size_t index, std::string_view name) {
 Value first(Interpreter&, const Value& value, const Arguments& given) {
   given.check("first", 0, 0);
   const std::vector<Value> items = items_of(value);
-  return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
+  if (items.empty()) return Value::undefined("No first item, sequence was empty.");
+  if (value.is_list(List::Kind::generator)) value.as_list().taken -= items.size() - 1;
+  return items.front();
 }
 Value last(Interpreter&, const Value& value, const Arguments& given) {
   given.check("last", 0, 0);
+  if (value.is_list(List::Kind::generator)) {
+    throw TemplateError("'generator' object is not reversible; put |list before |last");
+  }
   const std::vector<Value> items = items_of(value);
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
 }
@@ -52,9 +57,11 @@ Value last(Interpreter&, const Value& value, const Arguments& given) {
 Value count(Interpreter&, const Value& value, const Arguments& given) {
   given.check("length", 0, 0);
   if (value.is_string()) return Value(length(value.text().view()));
-  if (value.is_list()) return Value(value.as_list().items.size());
+  if (value.is_list() && !value.is_list(List::Kind::generator)) {
+    return Value(value.as_list().items.size());
+  }
   if (value.is_dict()) return Value(value.as_dict().items.size());
-  if (value.is_undefined()) return Value(items_of(value).size());
+  if (value.is_undefined()) return Value(0);
   throw TemplateError(cat("object of type ", value.type_name(), " has no len()"));
 }
 
@@ -82,17 +89,17 @@ Value list(Interpreter&, const Value& value, const Arguments& given) {
   return Value::list(items_of(value));
 }
 
-Value pairs(const Dict& dict) {
+std::vector<Value> pairs(const Dict& dict) {
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) items.push_back(Value::tuple({key, value}));
-  return Value::list(std::move(items));
+  return items;
 }
 
 Value items(Interpreter&, const Value& value, const Arguments& given) {
   given.check("items", 0, 0);
-  if (value.is_undefined()) return Value::list({});
+  if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict()) throw TemplateError("Can only get item pairs from a mapping.");
-  return pairs(value.as_dict());
+  return Value::generator(pairs(value.as_dict()));
 }
 
 template <typename Less>
@@ -141,8 +148,7 @@ Value dict_sort(Interpreter& interpreter, const Value& value, const Arguments& g
   if (what != "key" && what != "value") throw TemplateError("by must be key or value");
   const Value index(what == "key" ? 0 : 1);
   std::vector<std::pair<Value, Value>> keyed;
-  const Value all = pairs(value.as_dict());
-  for (const Value& pair : all.as_list().items) {
+  for (const Value& pair : pairs(value.as_dict())) {
     keyed.emplace_back(sort_key(interpreter, pair, &index, flag(given, 0, "case_sensitive")), pair);
   }
   sort_values(keyed, flag(given, 2, "reverse"), less);
@@ -163,14 +169,15 @@ Value unique(Interpreter& interpreter, const Value& value, const Arguments& give
     seen.push_back(key);
     kept.push_back(std::move(item));
   }
-  return Value::list(std::move(kept));
+  return Value::generator(std::move(kept));
 }
 
 Value reverse(Interpreter&, const Value& value, const Arguments& given) {
   given.check("reverse", 0, 0);
   std::vector<Value> all = items_of(value);
   std::reverse(all.begin(), all.end());
-  if (!value.is_string()) return Value::list(std::move(all));
+  if (value.is_list(List::Kind::generator)) return Value::list(std::move(all));
+  if (!value.is_string()) return Value::generator(std::move(all));
   Text out;
   for (const Value& c : all) out.append(c.text());
   return Value(std::move(out));
@@ -195,7 +202,7 @@ Value group(const Value& value, const Arguments& given, bool by_count) {
       if (fill != nullptr && !fill->is_none() && g >= longer) row.push_back(*fill);
       out.push_back(Value::list(std::move(row)));
     }
-    return Value::list(std::move(out));
+    return Value::generator(std::move(out));
   }
   for (const Value& item : all) {
     row.push_back(item);
@@ -208,7 +215,7 @@ Value group(const Value& value, const Arguments& given, bool by_count) {
     while (fill != nullptr && !fill->is_none() && row.size() < groups) row.push_back(*fill);
     out.push_back(Value::list(std::move(row)));
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 Value batch(Interpreter&, const Value& value, const Arguments& given) {
   return group(value, given, false);
@@ -235,8 +242,8 @@ Value extreme(Interpreter& interpreter, const Value& value, const Arguments& giv
     return sort_key(interpreter, item, given.get(1, "attribute"), flag(given, 0, "case_sensitive"));
   };
   const Value* best = &all[0];
-  for (const Value& item : all) {
-    if (compare(key(item), key(*best), "<") * sign > 0) best = &item;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (compare(key(all[i]), key(*best), "<") * sign > 0) best = &all[i];
   }
   return *best;
 }
@@ -258,7 +265,7 @@ Arguments without(const Arguments& given, std::size_t count) {
 
 Value map(Interpreter& interpreter, const Value& value, const Arguments& given) {
   std::vector<Value> out;
-  if (!is_true(value)) return Value::list({});  // none as well
+  if (!is_true(value)) return Value::generator({});  // none as well
   const Value* attribute = nullptr;
   const Value* fallback = nullptr;
   for (const auto& [name, item] : given.named) {
@@ -277,7 +284,7 @@ Value map(Interpreter& interpreter, const Value& value, const Arguments& given) 
     Value found = at_path(interpreter, item, *attribute);
     out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 
 Value choose(Interpreter& interpreter, const Value& value, const Arguments& given, bool attribute,
@@ -288,7 +295,7 @@ Value choose(Interpreter& interpreter, const Value& value, const Arguments& give
   const bool tested = given.positional.size() > skipped;
   const Arguments rest = without(given, skipped + 1);
   std::vector<Value> out;
-  if (!is_true(value)) return Value::list({});  // none as well
+  if (!is_true(value)) return Value::generator({});  // none as well
   for (Value& item : items_of(value)) {
     const Value subject = attribute ? at_path(interpreter, item, given.positional[0]) : item;
     const bool holds =
@@ -297,7 +304,7 @@ Value choose(Interpreter& interpreter, const Value& value, const Arguments& give
             : is_true(subject);
     if (holds == wanted) out.push_back(std::move(item));
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 Value select(Interpreter& i, const Value& value, const Arguments& given) {
   return choose(i, value, given, false, true);

@@ -53,8 +53,7 @@ std::vector<Value> split_words(const Text& self, std::int64_t most, bool from_ri
   }
   std::vector<Value> out;
   const auto count = static_cast<std::int64_t>(words.size());
-  if (most < 0 || count <= most + 1) {
-    // Blanks at the end of a last piece go even if nothing is split there.
+  if (most < 0 || count <= most) {
     for (const Range& word : words) out.emplace_back(self.substr(word.from, word.to - word.from));
     return out;
   }
@@ -221,7 +220,7 @@ Value begins_or_ends(const Text& self, std::string_view name, const Arguments& g
   const std::string_view part = self.view().substr(from, to - from);
   const Value& what = given.positional.at(0);
   const std::vector<Value> choices =
-      what.is_list() && what.as_list().tuple ? items_of(what) : std::vector<Value>{what};
+      what.is_list(List::Kind::tuple) ? items_of(what) : std::vector<Value>{what};
   for (const Value& choice : choices) {
     const std::string_view text = text_of(choice, cat(name, "'s argument")).view();
     if (reachable && (name == "startswith" ? part.starts_with(text) : part.ends_with(text))) {

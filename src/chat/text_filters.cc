@@ -181,6 +181,9 @@ Value format(Interpreter&, const Value& value, const Arguments& given) {
 
 Value url_encode(Interpreter&, const Value& value, const Arguments& given) {
   given.check("urlencode", 0, 0);
+  if (value.is_dict() || value.is_list()) {
+    throw TemplateError("urlencode takes a text, not a list or mapping");
+  }
   constexpr std::string_view kept = "_.-~/";
   const Text text = str(value);
   Text out;
@@ -222,7 +225,7 @@ bool to_real(const Value& value, double& out) {
 Value to_int(Interpreter&, const Value& value, const Arguments& given) {
   given.check("int", 0, 2, {"default", "base"});
   const Value* fallback = given.get(0, "default");
-  if (value.is_int() || value.is_bool()) return Value(value.as_int());
+  if (defined(value).is_int() || value.is_bool()) return Value(value.as_int());
   if (value.is_string()) {
     const Text text = stripped(value.text(), nullptr, true, true);
     std::string_view digits = text.view();
@@ -246,7 +249,7 @@ Value to_int(Interpreter&, const Value& value, const Arguments& given) {
 Value to_float(Interpreter&, const Value& value, const Arguments& given) {
   given.check("float", 0, 1, {"default"});
   double real = 0.0;
-  if (to_real(value, real)) return Value(real);
+  if (to_real(defined(value), real)) return Value(real);
   const Value* fallback = given.get(0, "default");
   return fallback != nullptr ? *fallback : Value(0.0);
 }
@@ -304,9 +307,14 @@ Value fall_back(Interpreter&, const Value& value, const Arguments& given) {
   return fallback != nullptr ? *fallback : Value(std::string());
 }
 
+// Unlike a dot, it does not look into a mapping.
 Value attr(Interpreter& interpreter, const Value& value, const Arguments& given) {
   given.check("attr", 1, 1, {"name"});
-  return interpreter.attribute(value, text_of(*given.get(0, "name"), "name").view());
+  const Text& name = text_of(*given.get(0, "name"), "name");
+  if (!value.is_dict()) return interpreter.attribute(value, name.view());
+  const Value method = find_method(value, name.view());
+  if (!method.is_none()) return method;
+  return Value::undefined(cat("'dict object' has no attribute '", name.view(), "'"));
 }
 
 }  // namespace

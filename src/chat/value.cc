@@ -88,10 +88,19 @@ Value::Value(Text text, bool safe) {
   data_ = String{std::make_shared<const Text>(std::move(text)), safe};
 }
 
-Value Value::list(std::vector<Value> items, bool tuple) {
+Value Value::list(std::vector<Value> items, List::Kind kind) {
   Budget::spend_steps(items.size());
-  List list{std::move(items), tuple, 1, 1};
+  List list{std::move(items), kind};
   for (const Value& item : list.items) count(list, item);
+  Value value;
+  value.data_ = std::make_shared<const List>(std::move(list));
+  return value;
+}
+
+Value Value::range(std::vector<Value> items, std::string shown) {
+  Budget::spend_steps(items.size());
+  List list{std::move(items), List::Kind::range};
+  list.shown = std::move(shown);
   Value value;
   value.data_ = std::make_shared<const List>(std::move(list));
   return value;
@@ -133,7 +142,11 @@ std::string Value::type_name() const {
   if (is_int()) return "int object";
   if (is_float()) return "float object";
   if (is_string()) return "str object";
-  if (is_list()) return as_list().tuple ? "tuple object" : "list object";
+  if (is_list()) {
+    static constexpr const char* names[] = {"list",      "tuple",       "range",     "generator",
+                                            "dict_keys", "dict_values", "dict_items"};
+    return cat(names[static_cast<int>(as_list().kind)], " object");
+  }
   if (is_dict()) return "dict object";
   if (is_namespace()) return "jinja2.utils.Namespace object";
   return cat(as_callable().name, " object");
@@ -145,14 +158,11 @@ const Value& defined(const Value& value) {
 }
 
 bool is_true(const Value& value) {
-  if (value.is_none()) return false;
-  if (value.is_undefined()) {
-    if (value.as_undefined().forbidden) defined(value);
-    return false;
-  }
+  if (value.is_none() || value.is_undefined()) return false;
   if (value.is_bool() || value.is_int()) return value.as_int() != 0;
   if (value.is_float()) return value.as_double() != 0.0;
   if (value.is_string()) return !value.text().empty();
+  if (value.is_list(List::Kind::generator)) return true;
   if (value.is_list()) return !value.as_list().items.empty();
   if (value.is_dict()) return !value.as_dict().items.empty();
   return true;
@@ -167,8 +177,16 @@ bool equal(const Value& a, const Value& b) {
   if (a.is_string() && b.is_string()) return a.text() == b.text();
   if (a.is_list() && b.is_list()) {
     const List &x = a.as_list(), &y = b.as_list();
-    return x.tuple == y.tuple &&
-           std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(), equal);
+    if (x.kind != y.kind) return false;
+    if (x.kind == List::Kind::generator || x.kind == List::Kind::values) return &x == &y;
+    if (x.kind == List::Kind::keys || x.kind == List::Kind::items) {  // in any order
+      return x.items.size() == y.items.size() &&
+             std::all_of(x.items.begin(), x.items.end(), [&](const Value& item) {
+               return std::any_of(y.items.begin(), y.items.end(),
+                                  [&](const Value& other) { return equal(item, other); });
+             });
+    }
+    return std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(), equal);
   }
   if (a.is_dict() && b.is_dict()) {
     const Dict &x = a.as_dict(), &y = b.as_dict();
@@ -198,7 +216,8 @@ int compare(const Value& a, const Value& b, std::string_view operation) {
     const int order = a.text().bytes().compare(b.text().bytes());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
-  if (a.is_list() && b.is_list() && a.as_list().tuple == b.as_list().tuple) {
+  if ((a.is_list(List::Kind::list) && b.is_list(List::Kind::list)) ||
+      (a.is_list(List::Kind::tuple) && b.is_list(List::Kind::tuple))) {
     const auto &x = a.as_list().items, &y = b.as_list().items;
     for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       if (!equal(x[i], y[i])) return compare(x[i], y[i], operation);

@@ -29,18 +29,25 @@ struct None {};
 /// with `message` when it is computed with.
 struct Undefined {
   std::shared_ptr<const std::string> message;
-  bool forbidden = false;  ///< an attribute that the sandbox refuses: not even printing is allowed
 };
 /// `safe` text (Markup): adding to it escapes the other side.
 struct String {
   std::shared_ptr<const Text> text;
   bool safe = false;
 };
+/// Whatever has items one behind the other. Python tells these kinds apart: a generator is true
+/// even if it is empty, has no length and gives its items once; views of a dict have no elements.
 struct List {
+  enum class Kind { list, tuple, range, generator, keys, values, items };
   std::vector<Value> items;
-  bool tuple = false;
+  Kind kind = Kind::list;
   int depth = 1;
-  std::size_t nodes = 1;  ///< values in it at all levels, shared ones counted each time
+  std::size_t nodes = 1;          ///< values in it at all levels, shared ones counted each time
+  std::string shown = {};         ///< a range's text
+  mutable std::size_t taken = 0;  ///< items that a generator gave
+  bool is_tuple() const { return kind == Kind::tuple; }
+  /// items[i] is an element, and slices are.
+  bool has_elements() const { return kind <= Kind::range; }
 };
 struct Dict {
   std::vector<std::pair<Value, Value>> items;  ///< in the order added
@@ -92,8 +99,9 @@ class Budget {
   Budget* outer_;
 };
 
-/// Immutable but for namespaces; copies share. Containers nest at most `deepest` levels and hold at
-/// most `most_nodes` values, so that recursion over them ends, and soon.
+/// Immutable but for namespaces and what generators gave; copies share. Containers nest at most
+/// `deepest` levels and hold at most `most_nodes` values, so that recursion over them ends, and
+/// soon.
 class Value {
  public:
   static constexpr int deepest = 100;
@@ -111,8 +119,12 @@ class Value {
   Value(Undefined undefined) : data_(std::move(undefined)) {}
   Value(Namespace* names) : data_(names) {}
   Value(Callable callable);
-  static Value list(std::vector<Value> items, bool tuple = false);
-  static Value tuple(std::vector<Value> items) { return list(std::move(items), true); }
+  static Value list(std::vector<Value> items, List::Kind kind = List::Kind::list);
+  static Value tuple(std::vector<Value> items) { return list(std::move(items), List::Kind::tuple); }
+  static Value generator(std::vector<Value> items) {
+    return list(std::move(items), List::Kind::generator);
+  }
+  static Value range(std::vector<Value> items, std::string shown);
   static Value dict(std::vector<std::pair<Value, Value>> items);
   static Value undefined(std::string message);
 
@@ -124,6 +136,7 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_string() const { return std::holds_alternative<String>(data_); }
   bool is_list() const { return std::holds_alternative<std::shared_ptr<const List>>(data_); }
+  bool is_list(List::Kind kind) const { return is_list() && as_list().kind == kind; }
   bool is_dict() const { return std::holds_alternative<std::shared_ptr<const Dict>>(data_); }
   bool is_namespace() const { return std::holds_alternative<Namespace*>(data_); }
   bool is_callable() const {

@@ -61,7 +61,8 @@ Test find_test(std::string_view name) {
       // Undefined values have a length, 0, and an element method, which throws.
       {"sequence",
        [](I&, V& v, A&) {
-         return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined();
+         return v.is_string() || (v.is_list() && v.as_list().has_elements()) || v.is_dict() ||
+                v.is_undefined();
        }},
       {"iterable",
        [](I&, V& v, A&) {

@@ -19,6 +19,7 @@ TEST(ChatTemplate, Whitespace) {
       {"\r\nx\ry\n\n", "\nx\ny\n"},
       {"{% raw %}{{ not }} {% if %}{% endraw %}!", "{{ not }} {% if %}!"},
       {"a {%- raw -%}  {{ b }}  {%- endraw -%} c", "a{{ b }}c"},
+      {"{% raw %}\n{{ x }}\n{% endraw %}\nend", "\n{{ x }}\nend"},
       {"{% if yes +%}\nk{% endif %}", "\nk"},
       {"\t{% set x = 1 %}\t\n{{ x }}", "\t\n1"},
       {"{{- 'a' -}}   b", "ab"},
@@ -99,6 +100,19 @@ TEST(ChatTemplate, Control) {
        "endfor %}",
        "1/2a2/2C"},
       {"{% for x in empty %}x{% else %}nothing{% endfor %}", "nothing"},
+      // The else of a loop that no round of which reached its end.
+      {"{% for x in [1, 2] %}{{ x }}{% if yes %}{% continue %}{% endif %}{% else %}e{% endfor %} "
+       "{% for x in [1, 2] %}{{ x }}{% break %}{% else %}e{% endfor %} "
+       "{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}e{% endfor %}",
+       "12e 1e 12"},
+      // Leaving a loop loses what a block has gathered.
+      {"{% for x in [1, 2, 3] %}{% set y %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% "
+       "endset "
+       "%}[{{ y }}]{% endfor %}",
+       "[1][3]"},
+      {"{% for x in [1, 2, 3] %}{% filter upper %}a{% if x == 2 %}{% break %}{% endif %}b{% "
+       "endfilter %}{% endfor %}",
+       "AB"},
       {"{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}", "z=1,y=two,items=3,"},
       {"{% for k in d %}{{ k }}{% endfor %}", "zyitems"},
       {"{% for c in name %}{{ c }}-{% endfor %}", "a-d-a-"},

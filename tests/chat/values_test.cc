@@ -137,6 +137,18 @@ TEST(ChatTemplate, Methods) {
        "'ab'.center(5, '*') }} {{ 'a'.center(4, '*') }} {{ 'prefix-x'.removeprefix('prefix-') }} "
        "{{ 'x.txt'.removesuffix('.txt') }}",
        "005 -005 a..   a **ab* *a** x x"},
+      {"{{ 'a b '.split(none, 1) }} {{ ' a b'.rsplit(none, 1) }} {{ 'a b '.split(none, 2) }} "
+       "{{ 'a '.split(none, 0) }} {{ ' '.split(none, 0) }}",
+       "['a', 'b '] [' a', 'b'] ['a', 'b'] ['a '] []"},
+      {"{{ '%c%c|% d|%+d|% 5d' % (65, 'é', 5, 5, 5) }} {{ '{: d}|{:+}'.format(3, 2.5) }} "
+       "{{ '{:>6}|{:d}'.format(true, false) }} {{ '% 05d' % 7 }}",
+       "Aé| 5|+5|    5  3|+2.5      1|0  0007"},
+      {"{{ d|attr('z') }}|{{ d|attr('items') is callable }}{{ d|attr('z') is defined }}|"
+       "{{ name|attr('upper')() }}",
+       "|TrueFalse|ADA"},
+      {"{{ 6.0 % -2.0 }} {{ -6 % 2.5 }} {{ 0.3 // 0.1 }} {{ -0.0 // 5 }} {{ 7 // -2.0 }} {{ 5.5 % "
+       "2 }}",
+       "-0.0 1.5 2.0 -0.0 -4.0 1.5"},
       {"{{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ 'ab'.isalpha() }}{{ ' '.isspace() }}{{ "
        "''.isdigit() }}{{ 'Ab'.isupper() }}{{ 'ab'.islower() }}{{ '1'.isnumeric() }}",
        "TrueTrueTrueTrueFalseFalseTrueTrue"},
@@ -148,6 +160,34 @@ TEST(ChatTemplate, Methods) {
       {"{{ d.get('z') }} {{ d.get('q') }} {{ d.get('q', 5) }} {{ d.keys()|list }} {{ "
        "d.values()|list }} {{ words.index('a') }} {{ words.count('b') }} {{ d.copy() }}",
        "1 None 5 ['z', 'y', 'items'] [1, 'two', 3] 1 2 {'z': 1, 'y': 'two', 'items': 3}"},
+  });
+}
+
+// What map, select and their kin give, ranges, and views of mappings are no lists.
+TEST(ChatTemplate, KindsOfSequences) {
+  expect_renders({
+      {"{{ 'yes' if empty|map('upper') else 'no' }} {{ 'yes' if words|select('none') else 'no' }} "
+       "{{ 'yes' if d.keys() and not {}.items() else 'no' }} {{ 'yes' if range(0) else 'no' }}",
+       "yes yes yes no"},
+      {"{% set g = words|map('upper') %}{{ g|first }} {{ 'C' in g }} {{ g|list }} {{ g|list }}",
+       "B True ['B'] []"},
+      {"{{ words|map('upper') is sequence }} {{ words|map('upper') is iterable }} "
+       "{{ d.items() is sequence }} {{ range(2) is sequence }} {{ (words|map('upper'))[0] }} "
+       "{{ d.values()[0] is defined }} {{ words|reverse|list == words[::-1] }} "
+       "{{ words|reverse is sequence }} {{ words|map('upper')|reverse is sequence }}",
+       "False True False True  False True False True"},
+      {"{{ d.keys() }} {{ d.values() }} {{ {'a': 1}.items() }} {{ range(3) }} {{ range(1, 9, 2) }} "
+       "{{ d.keys()|length }} {{ range(5)[1] }}",
+       "dict_keys(['z', 'y', 'items']) dict_values([1, 'two', 3]) dict_items([('a', 1)]) "
+       "range(0, 3) range(1, 9, 2) 3 1"},
+      {"{{ range(2) == [0, 1] }} {{ range(2) == range(2) }} "
+       "{{ {'a': 1, 'b': 2}.keys() == {'b': 3, 'a': 4}.keys() }} "
+       "{{ words|unique == words|unique }} {{ d.values() == d.values() }}",
+       "False True True False False"},
+      {"{% for x in words|select('ne', 'b') %}{{ loop.index }}{{ x }}{{ loop.length }}{% endfor %} "
+       "{{ [[1, 2]]|map('sum')|list }} {{ [4]|map(attribute='x')|list|max is defined }}",
+       "1a22C2 [3] False"},
+      {"{{ words.sort }}{{ d.pop }}{{ words.append is defined }}", "False"},
   });
 }
 
