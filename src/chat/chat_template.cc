@@ -18,9 +18,9 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name) {
-  constexpr std::size_t largest = std::size_t{4} << 20;
+  constexpr std::size_t largest = std::size_t{1} << 20;
   if (source.size() > largest) {
-    throw_failure(cat(name, ": larger than 4 MiB; fetch the file again"));
+    throw_failure(cat(name, ": larger than 1 MiB; fetch the file again"));
   }
   if (!is_valid_utf8(source)) throw_failure(cat(name, ": not valid UTF-8; fetch the file again"));
   auto impl = std::make_unique<Impl>();

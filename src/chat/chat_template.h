@@ -16,7 +16,7 @@ namespace coppice::chat {
 /// those of Hugging Face transformers.
 class ChatTemplate {
  public:
-  /// `name` is for messages. Throws Error(failure): not UTF-8, larger than 4 MiB, or no template.
+  /// `name` is for messages. Throws Error(failure): not UTF-8, larger than 1 MiB, or no template.
   static ChatTemplate parse(std::string_view source, const std::string& name);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -19,11 +19,8 @@ Value missing(const Value& owner, const Value& key) {
   return Value::undefined(cat(owner.type_name(), " has no element ", repr(key).bytes()));
 }
 
-std::int64_t whole(long double value) {
-  if (!(value >= -9.2e18L && value <= 9.2e18L)) {
-    throw TemplateError("a whole number leaves the range of 64 bits");
-  }
-  return static_cast<std::int64_t>(value);
+[[noreturn]] void out_of_range() {
+  throw TemplateError("a whole number leaves the range of 64 bits");
 }
 
 Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
@@ -45,10 +42,10 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
     }
     if (real || b.as_double() < 0) return Value(power);
     std::int64_t product = 1;
-    if (std::fabs(power) > 9.2e18) whole(power);
+    if (std::fabs(power) > 9.2e18) out_of_range();
     for (std::int64_t base = a.as_int(), e = b.as_int(); e > 0; e >>= 1) {
-      if ((e & 1) != 0 && __builtin_mul_overflow(product, base, &product)) whole(1e30L);
-      if (e > 1 && __builtin_mul_overflow(base, base, &base)) whole(1e30L);
+      if ((e & 1) != 0 && __builtin_mul_overflow(product, base, &product)) out_of_range();
+      if (e > 1 && __builtin_mul_overflow(base, base, &base)) out_of_range();
     }
     return Value(product);
   }
@@ -89,7 +86,7 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
       result = kind == '/' ? down : x - down * y;
     }
   }
-  if (overflow) whole(1e30L);
+  if (overflow) out_of_range();
   return Value(result);
 }
 
@@ -197,7 +194,7 @@ Value binary(std::string_view operation, const Value& a, const Value& b) {
 bool contains(const Value& container, const Value& value) {
   if (container.is_string()) {
     Budget::spend_steps(container.text().size() / 64);
-    return container.text().view().find(text_of(value, "what a string may contain").view()) !=
+    return find_text(container.text().view(), text_of(value, "what a string may contain").view()) !=
            std::string_view::npos;
   }
   if (container.is_dict()) {
@@ -217,6 +214,7 @@ bool contains(const Value& container, const Value& value) {
 Value Interpreter::attribute(const Value& value, std::string_view name) {
   defined(value);
   if (value.is_namespace()) {
+    spend_search(value.as_namespace().items.size());
     for (const auto& [key, item] : value.as_namespace().items) {
       if (key == name) return item;
     }

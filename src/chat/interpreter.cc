@@ -106,8 +106,12 @@ Value loop_attribute(const std::shared_ptr<LoopState>& state, std::string_view n
 
 }  // namespace
 
+// Names are compared one by one, which is quick unless a hostile template has thousands.
+void spend_search(std::size_t names) { Budget::spend_steps(names / 64); }
+
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    spend_search(scope->names.size());
     for (const auto& [key, value] : scope->names) {
       if (key == name) return &value;
     }
@@ -116,6 +120,7 @@ const Value* Scope::find(std::string_view name) const {
 }
 
 void Scope::set(const std::string& name, Value value) {
+  spend_search(names.size());
   for (auto& [key, old] : names) {
     if (key != name) continue;
     old = std::move(value);
@@ -280,6 +285,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
       throw TemplateError("cannot assign attribute on non-namespace object");
     }
     auto& items = owner.as_namespace().items;
+    spend_search(items.size());
     const auto found = std::find_if(items.begin(), items.end(),
                                     [&](const auto& item) { return item.first == target.text; });
     if (found != items.end()) {
@@ -322,6 +328,7 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   const int line = line_;
   auto inner = inside(closure);
   const std::size_t most = macro.parameters.size();
+  spend_search(most * given.named.size());
   if (given.positional.size() > most && !macro.uses_varargs) {
     throw TemplateError(cat("macro '", macro.name, "' takes not more than ", most, " argument(s)"));
   }

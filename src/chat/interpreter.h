@@ -22,6 +22,9 @@ struct Scope {
   void set(const std::string& name, Value value);
 };
 
+/// Charges a search among so many names.
+void spend_search(std::size_t names);
+
 class Interpreter {
  public:
   /// `context`: the names that the template begins with; `now`: for strftime_now.
@@ -74,6 +77,11 @@ class Interpreter {
 std::vector<Value> items_of(const Value& value);
 Value binary(std::string_view operation, const Value& a, const Value& b);
 bool contains(const Value& container, const Value& value);
+/// Where `what` is in `text`, from `from` on or before `end`; npos: nowhere. As quick as the text
+/// is long, or charged for.
+std::size_t find_text(std::string_view text, std::string_view what, std::size_t from = 0);
+std::size_t find_last_text(std::string_view text, std::string_view what,
+                           std::size_t end = std::string_view::npos);
 
 /// Tables of names; a null pointer or an undefined value says that there is no such name.
 using Filter = Value (*)(Interpreter&, const Value& value, const Arguments& arguments);

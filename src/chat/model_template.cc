@@ -62,7 +62,7 @@ ModelTemplate ModelTemplate::load(const fs::path& dir, const std::string& name) 
   }
   if (is_there(own) && name.empty()) {
     where = own.string();
-    source = read_file(own, "", std::uintmax_t{4} << 20);
+    source = read_file(own, "", std::uintmax_t{1} << 20);
   } else if (config->contains("chat_template")) {
     where = config_file.string();
     const Json& value = (*config)["chat_template"];

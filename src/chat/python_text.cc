@@ -132,8 +132,7 @@ Text number_text(const Value& value, const NumberFormat& format) {
   if (type == 'r') {
     text = float_text(value.as_double());
   } else if (type == 'd' || type == 'i' || type == 'x' || type == 'X' || type == 'o') {
-    const std::int64_t number =
-        value.is_float() ? static_cast<std::int64_t>(value.as_double()) : value.as_int();
+    const std::int64_t number = value.is_float() ? whole_number(value.as_double()) : value.as_int();
     char digits[72];
     const auto end = std::to_chars(digits, digits + sizeof digits, number,
                                    type == 'o'                  ? 8

@@ -1,6 +1,7 @@
 // Methods of Python's str. All carry the marks along.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/error.h"
 #include "chat/interpreter.h"
@@ -87,7 +88,7 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
   if (from_right) {
     std::size_t end = self.size();
     for (; most != 0 && end >= sep.size(); --most) {
-      const std::size_t at = bytes.rfind(sep, end - sep.size());
+      const std::size_t at = find_last_text(bytes, sep, end);
       if (at == std::string::npos) break;
       out.emplace_back(self.substr(at + sep.size(), end - at - sep.size()));
       end = at;
@@ -97,7 +98,7 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
   } else {
     std::size_t from = 0;
     for (; most != 0; --most) {
-      const std::size_t at = bytes.find(sep, from);
+      const std::size_t at = find_text(bytes, sep, from);
       if (at == std::string::npos) break;
       out.emplace_back(self.substr(from, at - from));
       from = at + sep.size();
@@ -151,8 +152,8 @@ Value replace(const Text& self, const Arguments& given) {
     return Value(std::move(out));
   }
   std::size_t at = 0;
-  for (std::size_t found = bytes.find(from); found != std::string::npos && left != 0;
-       found = bytes.find(from, at)) {
+  for (std::size_t found = find_text(bytes, from); found != std::string::npos && left != 0;
+       found = find_text(bytes, from, at)) {
     out.append(self, at, found - at);
     Budget::spend_bytes(to.size());
     out.append(to);
@@ -190,7 +191,7 @@ Value find(const Text& self, std::string_view name, const Arguments& given) {
   std::size_t at = std::string::npos;
   if (reach(self, given, from, to)) {
     const std::string_view part = self.view().substr(from, to - from);
-    at = name[0] == 'r' ? part.rfind(what) : part.find(what);
+    at = name[0] == 'r' ? find_last_text(part, what) : find_text(part, what);
   }
   if (at == std::string::npos) {
     if (name.find("index") != std::string::npos) throw TemplateError("substring not found");
@@ -207,9 +208,10 @@ Value count(const Text& self, const Arguments& given) {
   const std::string_view part = self.view().substr(from, to - from);
   if (what.empty()) return Value(length(part) + 1);
   std::size_t times = 0;
-  for (std::size_t at = part.find(what); at != std::string::npos;
-       at = part.find(what, at + what.size()))
+  for (std::size_t at = find_text(part, what); at != std::string::npos;
+       at = find_text(part, what, at + what.size())) {
     ++times;
+  }
   return Value(times);
 }
 
@@ -235,7 +237,8 @@ Value partition(const Text& self, std::string_view name, const Arguments& given)
   const Text& sep = needed(given, 0, "the separator");
   if (sep.empty()) throw TemplateError("empty separator");
   const bool from_right = name == "rpartition";
-  const std::size_t at = from_right ? self.view().rfind(sep.view()) : self.view().find(sep.view());
+  const std::size_t at =
+      from_right ? find_last_text(self.view(), sep.view()) : find_text(self.view(), sep.view());
   if (at == std::string::npos) {
     const Value empty{std::string()};
     return from_right ? Value::tuple({empty, empty, Value(self)})
@@ -322,6 +325,21 @@ Value expand_tabs(const Text& self, const Arguments& given) {
 }
 
 }  // namespace
+
+std::size_t find_text(std::string_view text, std::string_view what, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // Linear, other than the standard library's search.
+  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::size_t find_last_text(std::string_view text, std::string_view what, std::size_t end) {
+  end = std::min(end, text.size());
+  if (what.size() > end) return std::string_view::npos;
+  Budget::spend_steps(end / 64 * (what.size() / 64));
+  return text.rfind(what, end - what.size());
+}
 
 bool is_string_method(std::string_view name) {
   return std::find(all_methods.begin(), all_methods.end(), name) != all_methods.end();

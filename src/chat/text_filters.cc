@@ -135,7 +135,7 @@ Value truncate(Interpreter&, const Value& value, const Arguments& given) {
   if (most < end_size) throw TemplateError(cat("expected length >= ", end_size, ", got ", most));
   const auto starts = boundaries(text.view());
   const auto size = static_cast<std::int64_t>(starts.size()) - 1;
-  if (size <= most + number(given, 3, "leeway", 5)) return Value(text);
+  if (size - most <= number(given, 3, "leeway", 5)) return Value(text);
   Text cut = text.substr(0, starts[static_cast<std::size_t>(most - end_size)]);
   if (!flag(given, 1, "killwords", false)) {
     const std::size_t space = cut.view().rfind(' ');
@@ -240,9 +240,7 @@ Value to_int(Interpreter&, const Value& value, const Arguments& given) {
     }
   }
   double real = 0.0;
-  if (to_real(value, real) && std::fabs(real) < 9.2e18) {
-    return Value(static_cast<std::int64_t>(real));
-  }
+  if (to_real(value, real) && !std::isnan(real)) return Value(whole_number(real));
   return fallback != nullptr ? *fallback : Value(0);
 }
 
@@ -268,7 +266,7 @@ Value round_to(Interpreter&, const Value& value, const Arguments& given) {
   if (!value.is_float() && places >= 0) return Value(value.as_int());
   if (places < 0) {
     const double rounded = std::nearbyint(real * scale) / scale;
-    return value.is_float() ? Value(rounded) : Value(static_cast<std::int64_t>(rounded));
+    return value.is_float() ? Value(rounded) : Value(whole_number(rounded));
   }
   // The decimal digits of the number itself, ties to even: as printf writes them.
   char digits[400];

@@ -85,6 +85,7 @@ std::u32string folded(char32_t c) {
 }
 
 std::string raised(char32_t c, bool title) {
+  if (c < 0x80) return std::string(1, static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c));
   const auto simple = [title](char32_t letter) {
     const auto code = static_cast<utf8proc_int32_t>(letter);
     return static_cast<char32_t>(title ? utf8proc_totitle(code) : utf8proc_toupper(code));
@@ -134,6 +135,10 @@ bool is_final_sigma(std::string_view text, std::size_t at, std::size_t bytes) {
 
 std::string lowered(std::string_view text, std::size_t at, const CodePoint& c) {
   constexpr char32_t capital_sigma = 0x3a3, dotted_i = 0x130;
+  if (c.value < 0x80) {
+    return std::string(
+        1, static_cast<char>(c.value >= 'A' && c.value <= 'Z' ? c.value - 'A' + 'a' : c.value));
+  }
   if (c.value == capital_sigma) return is_final_sigma(text, at, c.bytes) ? "ς" : "σ";
   if (c.value == dotted_i) return "i\u0307";
   return to_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));

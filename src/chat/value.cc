@@ -1,6 +1,7 @@
 #include "chat/value.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -174,7 +175,10 @@ bool equal(const Value& a, const Value& b) {
     if (a.is_float() || b.is_float()) return a.as_double() == b.as_double();
     return a.as_int() == b.as_int();
   }
-  if (a.is_string() && b.is_string()) return a.text() == b.text();
+  if (a.is_string() && b.is_string()) {
+    if (a.text().size() == b.text().size()) Budget::spend_steps(a.text().size() / 1024);
+    return a.text() == b.text();
+  }
   if (a.is_list() && b.is_list()) {
     const List &x = a.as_list(), &y = b.as_list();
     if (x.kind != y.kind) return false;
@@ -213,6 +217,7 @@ int compare(const Value& a, const Value& b, std::string_view operation) {
   }
   // UTF-8 sorts as its code points do.
   if (a.is_string() && b.is_string()) {
+    Budget::spend_steps(std::min(a.text().size(), b.text().size()) / 1024);
     const int order = a.text().bytes().compare(b.text().bytes());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
@@ -233,6 +238,13 @@ const Text& text_of(const Value& value, std::string_view what) {
     throw TemplateError(cat(what, " must be a string, not a ", value.type_name()));
   }
   return value.text();
+}
+
+std::int64_t whole_number(double real) {
+  if (!(std::fabs(real) < 9.2e18)) {
+    throw TemplateError("a whole number leaves the range of 64 bits");
+  }
+  return static_cast<std::int64_t>(real);
 }
 
 std::int64_t int_of(const Value& value, std::string_view what) {

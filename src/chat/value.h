@@ -178,6 +178,8 @@ bool equal(const Value& a, const Value& b);
 int compare(const Value& a, const Value& b, std::string_view operation);
 /// The value's text; TemplateError names `what` if it is none.
 const Text& text_of(const Value& value, std::string_view what);
+/// `real` without its fraction; TemplateError if that has more than 64 bits.
+std::int64_t whole_number(double real);
 /// A whole number; TemplateError names `what` if it is none.
 std::int64_t int_of(const Value& value, std::string_view what);
 
