@@ -154,7 +154,7 @@ std::string take_recommended(const fs::path& target, const po::variables_map& va
   const auto open = [&](const char* option) {
     return values.count(option) == 0 || values[option].defaulted();
   };
-  const auto number = [&](const char* key, const char* option, auto& value) {
+  const auto number = [&](const char* key, const char* option, auto& value, bool matters = true) {
     const auto found = config->find(key);
     if (found == config->end() || found->is_null() || !open(option)) return;
     if (!found->is_number() || std::abs(found->get<double>()) > 1e9) {
@@ -162,7 +162,7 @@ std::string take_recommended(const fs::path& target, const po::variables_map& va
                         " is no number; correct it or give --", option));
     }
     value = static_cast<std::remove_reference_t<decltype(value)>>(found->get<double>());
-    taken += cat(taken.empty() ? "" : ", ", option, " ", value);
+    if (matters) taken += cat(taken.empty() ? "" : ", ", option, " ", value);
   };
   // As transformers: without sampling the other settings mean nothing.
   const auto sample = config->find("do_sample");
@@ -173,9 +173,10 @@ std::string take_recommended(const fs::path& target, const po::variables_map& va
       request.sampling.temperature = 1.0;
       taken += cat(taken.empty() ? "" : ", ", "temperature 1");
     }
-    number("top_k", "top-k", request.sampling.top_k);
-    number("top_p", "top-p", request.sampling.top_p);
-    number("min_p", "min-p", request.sampling.min_p);
+    const bool draws = request.sampling.temperature != 0.0;
+    number("top_k", "top-k", request.sampling.top_k, draws);
+    number("top_p", "top-p", request.sampling.top_p, draws);
+    number("min_p", "min-p", request.sampling.min_p, draws);
   }
   number("repetition_penalty", "repetition-penalty", request.sampling.repetition_penalty);
   number("max_new_tokens", "max-new-tokens", request.max_new_tokens);

@@ -54,8 +54,8 @@ std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw,
                                std::int32_t before = 0);
 
 /// Sets what generation_config.json of the folder recommends and no option says: temperature,
-/// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns what was taken, in
-/// words; empty: nothing. Throws Error(failure) for a file that cannot be read.
+/// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns what was taken and
+/// matters, in words; empty: nothing. Throws Error(failure) for a file that cannot be read.
 std::string take_recommended(const std::filesystem::path& target, const po::variables_map& values,
                              GenerateOptions& request);
 

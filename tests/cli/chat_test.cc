@@ -250,3 +250,15 @@ TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {
 
 }  // namespace
 }  // namespace coppice::testing
+// What cannot matter is not told.
+TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
+  const std::string command =
+      "generate --device cpu --threads 1 --tree-size 4 --seed 1 --max-new-tokens 2 --chat "
+      "--prompt x ";
+  EXPECT_EQ(run(command + "--temperature 0").err, "coppice: generation_config.json: stop '\\n'\n");
+  EXPECT_EQ(run(command + "--temperature 0.5").err,
+            "coppice: generation_config.json: top-p 0.95, stop '\\n'\n");
+  EXPECT_EQ(run(command + "--top-p 0.9 --stop x").err,
+            "coppice: generation_config.json: temperature 0.7\n");
+}
+
