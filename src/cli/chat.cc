@@ -106,15 +106,18 @@ class Chat {
   void show(const Answer& answer) {
     const InterruptWatch interrupts;
     StreamedText shown;
+    Generation result;
     try {
-      const Generation result =
+      result =
           answer([&](const Piece& piece) { return shown.put(piece.text); }, interrupts.token());
-      shown.finish(result.text);
-      after(result);
     } catch (const Error& error) {
       shown.abandon();
-      tell(error.what());
+      // A message that is too long for what is left.
+      const bool room = error.kind() == ErrorKind::usage && session_.length() > 0;
+      return tell(cat(error.what(), room ? ", or make room with /undo or /reset" : ""));
     }
+    shown.finish(result.text);
+    after(result);
   }
 
   void after(const Generation& result) {
@@ -126,7 +129,7 @@ class Chat {
               session_.computed_again(), " tokens were computed again"));
     }
     if (result.finish_reason == FinishReason::context) {
-      tell(cat(full_context(engine_), "; /reset begins anew"));
+      tell(cat(full_context(engine_), "; /undo or /reset makes room"));
     } else if (result.finish_reason == FinishReason::memory) {
       tell("the KV memory is full; /reset begins anew, --kv-tokens makes room");
     } else if (result.finish_reason == FinishReason::cancelled) {

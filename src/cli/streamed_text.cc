@@ -8,15 +8,15 @@ bool StreamedText::put(std::string_view piece) {
   try {
     write_generated(piece);
     shown_ += piece.size();
-  } catch (const ClosedPipe&) {
-    reader_gone_ = true;
+  } catch (...) {
+    failure_ = std::current_exception();
     return false;
   }
   return !InterruptWatch::interrupted();
 }
 
 void StreamedText::finish(std::string_view whole) {
-  if (reader_gone_) throw ClosedPipe{};
+  if (failure_) std::rethrow_exception(failure_);
   write_generated(whole.substr(shown_));
   write_out("\n");
 }

@@ -65,6 +65,36 @@ TEST_F(ChatCommand, MessagesComeFromAFile) {
             generated("--system 'It was late.' --chat --prompt 'Who?'")["tokens"]);
 }
 
+TEST_F(ChatCommand, EndsWhereNothingCanBeWritten) {
+  const std::string chat =
+      command("chat --device cpu --threads 1 --tree-size 4 --seed 1 <'" +
+              written("lines", "Who?\nWhy?\n") + "' 2>'" + file("told") + "' ");
+  for (const char* to : {">/dev/full", ">&-"}) {
+    const int status = std::system((chat + to).c_str());
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 1) << to;
+    const std::string told = slurp(file("told"));
+    const auto at = told.find("coppice: standard output: ");
+    ASSERT_NE(at, std::string::npos) << told;
+    EXPECT_EQ(told.find('\n', at) + 1, told.size()) << told;
+  }
+}
+
+TEST_F(ChatCommand, SaysWhatMakesRoom) {
+  std::string lines;
+  for (int i = 0; i < 8; ++i) lines += "Tell me what became of the captain and of all his men\n";
+  const std::string options =
+      "chat --device cpu --threads 1 --tree-size 4 --temperature 0 --max-new-tokens 100 --stop "
+      "'~' ";
+  const Result r = talk(options, lines);
+  EXPECT_EQ(r.code, 0);
+  const auto told = r.err.find(", or make room with /undo or /reset\n");
+  EXPECT_NE(told, std::string::npos) << r.err;
+  // Where nothing was said there is nothing to take back.
+  const Result first = talk(options, std::string(9000, 'x') + "\n");
+  EXPECT_NE(first.err.find("shorten it\n"), std::string::npos) << first.err;
+}
+
 TEST_F(ChatCommand, TypedTextIsNeverASpecialToken) {
   const int plain = generated("--chat --prompt 'one two'")["prompt_tokens"];
   // As special tokens they would be two more; spelt out they are many.
@@ -240,16 +270,6 @@ TEST_F(ChatCommand, CtrlDEndsOnATerminal) {
   EXPECT_NE(seen.find("/reset"), std::string::npos) << seen;
 }
 
-TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {
-  for (const char* command : {"generate", "chat"}) {
-    EXPECT_NE(run(std::string(command) + " --help").out.find("generation_config.json"),
-              std::string::npos)
-        << command;
-  }
-}
-
-}  // namespace
-}  // namespace coppice::testing
 // What cannot matter is not told.
 TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
   const std::string command =
@@ -262,3 +282,13 @@ TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
             "coppice: generation_config.json: temperature 0.7\n");
 }
 
+TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {
+  for (const char* command : {"generate", "chat"}) {
+    EXPECT_NE(run(std::string(command) + " --help").out.find("generation_config.json"),
+              std::string::npos)
+        << command;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::testing
