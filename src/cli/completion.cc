@@ -34,6 +34,17 @@ std::vector<std::string> offered(const std::string& name) {
   return some;
 }
 
+// The words that may follow it to name another command: compare behind study.
+std::vector<std::string> parts_of(const Command& command) {
+  std::vector<std::string> parts;
+  for (const Command& part : commands()) {
+    if (part.name.starts_with(command.name + " ")) {
+      parts.push_back(part.name.substr(command.name.size() + 1));
+    }
+  }
+  return parts;
+}
+
 // --- bash -------------------------------------------------------------------------------------
 
 std::string bash_values(const Values& values) {
@@ -58,12 +69,7 @@ std::string bash_command(const Command& command) {
   std::string text = cat("    ", shell_word(command.name), ")\n");
   if (!cases.empty()) text += cat("      case $previous in\n", cases, "      esac\n");
   text += cat("      if [[ $current == -* ]]; then _coppice_words '", joined(options), "'; else");
-  std::vector<std::string> parts;
-  for (const Command& part : commands()) {
-    if (part.name.starts_with(command.name + " ")) {
-      parts.push_back(part.name.substr(command.name.size() + 1));
-    }
-  }
+  const std::vector<std::string> parts = parts_of(command);
   if (!parts.empty()) text += cat(" _coppice_words '", joined(parts), "';");
   const std::string values = bash_values(values_named(command.argument));
   return text + (values.empty() && parts.empty() ? " :;" : values) + " fi ;;\n";
@@ -101,6 +107,7 @@ _coppice() {
   }
   text += "  esac\n  case $command in\n";
   for (const Command& command : commands()) text += bash_command(command);
+  text += cat("    help) _coppice_words '", joined(command_names()), "' ;;\n");
   return text + "  esac\n}\n\ncomplete -F _coppice coppice\n";
 }
 
@@ -142,6 +149,9 @@ std::string zsh_command(const Command& command) {
     }
   }
   text += "        '(-h --help)'{-h,--help}'[print its options and exit]'";
+  if (const std::vector<std::string> parts = parts_of(command); !parts.empty()) {
+    text += cat(" \\\n        '1:command:(", joined(parts), ")'");
+  }
   if (!command.argument.empty()) {
     text += cat(" \\\n        '*:", zsh_text(command.argument), ":",
                 zsh_values(values_named(command.argument)), "'");
@@ -169,6 +179,7 @@ std::string zsh_script() {
   }
   text += "  case $command in\n";
   for (const Command& command : commands()) text += zsh_command(command);
+  text += "    help) _describe command commands ;;\n";
   return text + "  esac\n}\n\n_coppice \"$@\"\n";
 }
 

@@ -105,6 +105,7 @@ TEST_F(Pages, BashCompletesValues) {
   EXPECT_EQ(bash({"study", ""}), (Words{"compare", "merge"}));
   EXPECT_EQ(bash({"completion", ""}), (Words{"bash", "zsh"}));
   EXPECT_EQ(bash({"man", "gen"}), (Words{"generate"}));
+  EXPECT_EQ(bash({"help", "gen"}), (Words{"generate"}));
   EXPECT_EQ(bash({"generate", "-m"}), (Words{"-m", "-md"}));
   std::filesystem::create_directory(folder("a model"));
   std::ofstream(folder("a file")) << "x";
@@ -132,6 +133,12 @@ TEST_F(Pages, ZshCompletesEveryOptionOfEveryCommand) {
     }
     EXPECT_EQ(offered, options_of(command)) << command;
   }
+}
+
+TEST_F(Pages, ZshOffersCommandsOfTwoWords) {
+  const std::string script = run("completion zsh").out;
+  EXPECT_NE(script.find("        '1:command:(compare merge)'"), std::string::npos);
+  EXPECT_NE(script.find("    help) _describe command commands ;;"), std::string::npos);
 }
 
 TEST_F(Pages, ZshReadsItsScript) {
@@ -175,7 +182,7 @@ TEST_F(Pages, ManualPagesParse) {
   ASSERT_EQ(run("man --out '" + folder("man1") + "'").code, 0);
   const char* check = nullptr;
   if (has_program("mandoc")) {
-    check = "mandoc -T lint -W warning ";
+    check = "! mandoc -T lint -W warning ";
   } else if (has_program("man")) {
     check = "LC_ALL=C.UTF-8 MANROFFSEQ= MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z ";
   } else if (has_program("groff")) {
@@ -183,8 +190,11 @@ TEST_F(Pages, ManualPagesParse) {
   }
   if (check == nullptr) GTEST_SKIP() << "nothing here reads manual pages";
   for (const auto& page : std::filesystem::directory_iterator(folder("man1"))) {
+    // The version stands in the date's place, which mandoc alone asks for.
+    const std::string said =
+        *check == '!' ? " 2>&1 | grep -v 'missing date' >'" : " >/dev/null 2>'";
     const std::string command =
-        cat(check, "'", page.path().string(), "' >/dev/null 2>'", folder("warnings"), "'");
+        cat(check, "'", page.path().string(), "'", said, folder("warnings"), "'");
     EXPECT_EQ(std::system(command.c_str()), 0) << page.path();
     EXPECT_EQ(slurp(folder("warnings")), "") << page.path();
   }
