@@ -107,6 +107,7 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     values.insert({"seed", po::variable_value(boost::any(std::to_string(options.seed)), false)});
   }
   read_length_options(values, options);
+  sample_count(values);  // refuses what no line may need
   Batch batch;
   batch.seed = options.seed;
   batch.engine = engine_options(values, Dyspec{});
@@ -367,7 +368,7 @@ int generate_batch(const po::variables_map& given) {
   if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
   tell_of_plain(given, batch.engine);
   tell_of_equal_samples(batch);
-  if (there > 0) tell(cat(there, " of ", texts, " texts are there already"));
+  if (there > 0) tell(cat(there, " of ", texts, " lines are there already"));
   if (there < texts || may_go_on) {
     batch.engine.progress = [&](const LoadEvent& event) { run.progress().show(event); };
     Engine engine = Engine::load(batch.engine);
@@ -391,12 +392,12 @@ int generate_batch(const po::variables_map& given) {
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
   if (!run.shortage().empty()) tell(run.shortage());
   if (written < texts) {
-    tell(cat("stopped after ", written, " of ", texts, " texts",
+    tell(cat("stopped after ", written, " of ", texts, " lines",
              given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
     return interrupted_exit;
   }
   if (output.failed() == 0) return 0;
-  tell(cat(output.failed(), " of ", texts, " texts failed; \"error\" in their lines says why"));
+  tell(cat(output.failed(), " of ", texts, " lines failed; \"error\" in them says why"));
   return 1;
 }
 

@@ -202,6 +202,9 @@ TEST_F(Batch, ABadLineIsNamed) {
   expect_error("generate --batch " + good + " --prompt x", 2, "only one of --batch and --prompt");
   expect_error("generate --batch " + good + " --format text", 2, "JSON lines");
   expect_error("generate --batch " + good + " --parallel 0", 2, "--parallel 0: use 1");
+  // Wrong even where no line needs it.
+  expect_error("generate --n 0 --batch " + write("own.jsonl", R"({"prompt": "x", "n": 2})"), 2,
+               "--n 0: use 1");
   for (const char* seconds : {"nan", "inf", "-1"}) {
     expect_error("generate --batch " + good + " --progress " + seconds, 2,
                  cat("--progress ", seconds, ": use seconds"));
@@ -220,7 +223,7 @@ TEST_F(Batch, WhatFailsInOneLineSparesTheOthers) {
                                                 "\n");
   const Result r = run("generate --batch " + file + fixed + "--max-new-tokens 4");
   EXPECT_EQ(r.code, 1);
-  EXPECT_EQ(r.err, "coppice: 1 of 3 texts failed; \"error\" in their lines says why\n");
+  EXPECT_EQ(r.err, "coppice: 1 of 3 lines failed; \"error\" in them says why\n");
   const std::vector<Json> lines = lines_of(r.out);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1]["index"], 1);
@@ -251,7 +254,7 @@ TEST_F(Batch, GoesOnWhereItStopped) {
   write("texts", whole.substr(0, end + 30));
   const Result second = run(command);
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(second.err, "coppice: 1 of 3 texts are there already\n" + first.err);
+  EXPECT_EQ(second.err, "coppice: 1 of 3 lines are there already\n" + first.err);
   EXPECT_EQ(first.err, cat("seed ", lines[1]["batch_seed"].get<std::uint64_t>(), "\n"));
   const std::string again = slurp(folder("texts"));
   EXPECT_EQ(again.substr(0, end), whole.substr(0, end));
@@ -259,7 +262,7 @@ TEST_F(Batch, GoesOnWhereItStopped) {
 
   const Result third = run(command + " --parallel 2 --no-cost-cache");
   EXPECT_EQ(third.code, 0) << third.err;
-  EXPECT_EQ(third.err, "coppice: 3 of 3 texts are there already\n");
+  EXPECT_EQ(third.err, "coppice: 3 of 3 lines are there already\n");
   EXPECT_EQ(slurp(folder("texts")), again);
 
   // More of the batch.
@@ -343,7 +346,7 @@ TEST_F(Batch, TextsThatLackedRoomAreWrittenAgainInMore) {
 
   const Result more = run(command + "400");
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_NE(more.err.find("5 of 5 texts are there already\n"), std::string::npos) << more.err;
+  EXPECT_NE(more.err.find("5 of 5 lines are there already\n"), std::string::npos) << more.err;
   EXPECT_NE(more.err.find("3 of them are written again: there is more room now\n"),
             std::string::npos)
       << more.err;
@@ -360,7 +363,7 @@ TEST_F(Batch, TextsThatLackedRoomAreWrittenAgainInMore) {
   EXPECT_EQ(whole[2]["new_tokens"], 100);
   EXPECT_EQ(whole[3]["samples"][0]["new_tokens"], 100);
   EXPECT_FALSE(std::filesystem::exists(folder("texts.waiting")));
-  EXPECT_EQ(run(command + "512").err, "coppice: 5 of 5 texts are there already\n");
+  EXPECT_EQ(run(command + "512").err, "coppice: 5 of 5 lines are there already\n");
   EXPECT_EQ(slurp(folder("texts")), after);
 }
 
@@ -444,7 +447,7 @@ TEST_F(Batch, AFullDiskLosesNothing) {
   EXPECT_LT(there, 6u);
   const Result rest = run(command);
   EXPECT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(rest.err, cat("coppice: ", there, " of 6 texts are there already\n"));
+  EXPECT_EQ(rest.err, cat("coppice: ", there, " of 6 lines are there already\n"));
   EXPECT_EQ(slurp(folder("texts")).substr(0, kept.size()), kept);
   EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 6u);
 }
@@ -481,7 +484,7 @@ TEST_F(Batch, AnInterruptLeavesWhatIsWritten) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 1u);
   EXPECT_NE(slurp(folder("child"))
-                .find("stopped after 1 of 3 texts; start it again with the same options to go on"),
+                .find("stopped after 1 of 3 lines; start it again with the same options to go on"),
             std::string::npos)
       << slurp(folder("child"));
 }

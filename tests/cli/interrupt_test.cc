@@ -128,7 +128,7 @@ TEST_F(InterruptedTexts, WhatEndedBeforeItsTurnIsKept) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_EQ(slurp(folder("texts")), "");
   EXPECT_NE(slurp(folder("child"))
-                .find("stopped after 2 of 3 texts; start it again with the same options to go on"),
+                .find("stopped after 2 of 3 lines; start it again with the same options to go on"),
             std::string::npos)
       << slurp(folder("child"));
   const std::vector<std::string> waiting = lines_in(slurp(folder("texts.waiting")));
@@ -157,7 +157,7 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
   write("texts.waiting", lines[3] + lines[1] + lines[2].substr(0, 40));
   const Result second = run(command + " --stats");
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(second.err.rfind("coppice: 2 of 4 texts are there already\n", 0), 0u) << second.err;
+  EXPECT_EQ(second.err.rfind("coppice: 2 of 4 lines are there already\n", 0), 0u) << second.err;
   EXPECT_NE(second.err.find("  texts            2\n"), std::string::npos) << second.err;
   const std::vector<std::string> again = lines_in(slurp(folder("texts")));
   ASSERT_EQ(again.size(), 4u);
@@ -169,7 +169,7 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
   // Nothing is missing but what waits.
   write("texts", lines[0] + lines[1]);
   write("texts.waiting", lines[3] + lines[2]);
-  EXPECT_EQ(run(command).err, "coppice: 4 of 4 texts are there already\n");
+  EXPECT_EQ(run(command).err, "coppice: 4 of 4 lines are there already\n");
   EXPECT_EQ(slurp(folder("texts")), whole);
 
   // Of other options, and of an output that is gone: nobody's any more.
