@@ -104,12 +104,16 @@ int advise(const std::vector<std::string>& arguments) {
   if (prompts.written_by_target()) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);
   }
-  request.prompts = prompts.tokens_of(engine, request.sampling.seed, request.sampling.add_bos);
+  request.prompts = prompts.tokens_of(engine, request.sampling.seed, request.sampling.add_bos,
+                                      interrupts.token());
   request.progress = [&](const std::string& what, double fraction) {
     progress.show(what, fraction);
   };
   request.stop = InterruptWatch::interrupted;
-  const study::Advice advice = study::advise(engine, request);
+  request.stop_measuring = interrupts.token();
+  study::Advice advice;
+  advice.stopped = InterruptWatch::interrupted();  // while the target wrote prompts
+  if (!advice.stopped) advice = study::advise(engine, request);
   progress.clear();
   if (advice.stopped) {
     tell("interrupted before there was anything to advise");

@@ -46,8 +46,9 @@ void ChosenPrompts::read() {
 }
 
 std::vector<std::vector<TokenId>> ChosenPrompts::tokens_of(Engine& engine, std::uint64_t seed,
-                                                           bool add_bos) const {
-  if (written_by_target()) return study::draw_prompts(engine, limit_, tokens_, seed);
+                                                           bool add_bos,
+                                                           const std::stop_token& stop) const {
+  if (written_by_target()) return study::draw_prompts(engine, limit_, tokens_, seed, stop);
   study::PromptUse use;
   use.most = tokens_;
   use.add_bos = add_bos;

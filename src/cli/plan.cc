@@ -110,7 +110,9 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   Engine engine = load_pair(engine_request, progress);
   const InterruptWatch interrupts;
   request.stop = InterruptWatch::interrupted;
-  request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos);
+  request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos,
+                                      interrupts.token());
+  if (InterruptWatch::interrupted()) return std::nullopt;
   MeasuredPair pair = study::describe_pair(engine);
   pair.prompts = text_in(values, "prompts");
   for (const study::StudyPrompt& prompt : prompts.of_file()) {

@@ -21,14 +21,14 @@ void EngineAccess::check_bytes(std::string_view prompt, std::int32_t before) con
   impl_.check_bytes(prompt, before);
 }
 
-const CostTable* EngineAccess::find_costs(double budget_seconds) {
+const CostTable* EngineAccess::find_costs(double budget_seconds, const std::stop_token& stop) {
   if (!impl_.costs && impl_.options.cost_table.empty() && can_measure(impl_.target, impl_.draft)) {
     const std::lock_guard lock(impl_.mutex);
     const DeviceScope scope(*impl_.device);
     impl_.costs = measure_costs(impl_.target, impl_.draft, impl_.sampler.get(),
-                                impl_.measured_rows(), budget_seconds);
+                                impl_.measured_rows(), budget_seconds, stop);
   }
-  return impl_.find_costs();
+  return impl_.find_costs(stop);
 }
 
 SequenceState EngineAccess::new_text(std::span<const TokenId> prompt) const {

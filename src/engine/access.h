@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string_view>
 
 #include "coppice.h"
@@ -48,8 +49,8 @@ class EngineAccess {
   void check_bytes(std::string_view prompt, std::int32_t before) const;
 
   /// The engine's costs if it has or can read some, else measured with this budget for each run;
-  /// nullptr if there are too few free KV slots to measure in.
-  const CostTable* find_costs(double budget_seconds);
+  /// nullptr if there are too few free KV slots to measure in, or if `stop` ended the measurement.
+  const CostTable* find_costs(double budget_seconds, const std::stop_token& stop = {});
 
   /// A text that frees its KV when it dies. Throws Error(usage) as Sequence::generate() does.
   SequenceState new_text(std::span<const TokenId> prompt) const;

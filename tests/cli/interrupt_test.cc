@@ -102,6 +102,22 @@ TEST_F(InterruptedTexts, WithinAPrompt) {
   EXPECT_EQ(text["tokens"].size(), 0u);
 }
 
+// Costs alone are measured for more than 4 seconds.
+TEST_F(InterruptedTexts, AdviceEndsAtOnce) {
+  const std::string command = "exec env COPPICE_PROGRESS_AFTER=0 '" + std::string(COPPICE_BINARY) +
+                              "' advise --device cpu --threads 1 --limit 1 --no-cost-cache "
+                              "--acceptance-vector 0.5,0.2";
+  int status = -1;
+  double seconds = 0.0;
+  const std::string seen =
+      talk_on_terminal(command, {{"measuring costs: 0%", "\x03"}}, status, &seconds);
+  ASSERT_TRUE(WIFEXITED(status)) << seen;
+  EXPECT_EQ(WEXITSTATUS(status), 130) << seen;
+  EXPECT_NE(seen.find("interrupted before there was anything to advise"), std::string::npos)
+      << seen;
+  EXPECT_LT(seconds, 2.0);
+}
+
 TEST_F(InterruptedTexts, WhatEndedBeforeItsTurnIsKept) {
   write("lines.jsonl", R"({"tokens": [1, 2], "max_new_tokens": 100000})"
                        "\n"

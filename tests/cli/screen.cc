@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "base/stopwatch.h"
+
 namespace coppice::testing {
 
 void Screen::put(std::string_view character) {
@@ -57,7 +59,7 @@ std::vector<std::string> Screen::rows() const {
 namespace {
 
 std::string run_with_keys(const std::string& command, unsigned short columns,
-                          const std::vector<Typed>& steps, int& status) {
+                          const std::vector<Typed>& steps, int& status, double* seconds) {
   winsize size{};
   size.ws_col = columns;
   size.ws_row = 50;
@@ -71,6 +73,7 @@ std::string run_with_keys(const std::string& command, unsigned short columns,
   std::string output;
   char buffer[4096];
   std::size_t step = 0, from = 0;
+  double typed_at = now_seconds();
   // Linux ends the reading with EIO when the last writer has gone.
   for (ssize_t n = 0; (n = read(terminal, buffer, sizeof buffer)) > 0;) {
     output.append(buffer, static_cast<std::size_t>(n));
@@ -80,22 +83,24 @@ std::string run_with_keys(const std::string& command, unsigned short columns,
       from = found + steps[step].wait_for.size();
       const std::string& keys = steps[step++].keys;
       if (write(terminal, keys.data(), keys.size()) < 0) break;
+      typed_at = now_seconds();
     }
   }
   close(terminal);
   waitpid(child, &status, 0);
+  if (seconds != nullptr) *seconds = now_seconds() - typed_at;
   return output;
 }
 
 }  // namespace
 
 std::string run_on_terminal(const std::string& command, unsigned short columns, int& status) {
-  return run_with_keys(command, columns, {}, status);
+  return run_with_keys(command, columns, {}, status, nullptr);
 }
 
 std::string talk_on_terminal(const std::string& command, const std::vector<Typed>& steps,
-                             int& status) {
-  return run_with_keys(command, 200, steps, status);
+                             int& status, double* seconds) {
+  return run_with_keys(command, 200, steps, status, seconds);
 }
 
 }  // namespace coppice::testing

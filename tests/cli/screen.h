@@ -34,8 +34,9 @@ std::string run_on_terminal(const std::string& command, unsigned short columns, 
 struct Typed {
   std::string wait_for, keys;
 };
-/// The same with a person at the keys. The command must end by itself.
+/// The same with a person at the keys. The command must end by itself; `seconds`, if not null,
+/// receives how long after the last keys it did.
 std::string talk_on_terminal(const std::string& command, const std::vector<Typed>& steps,
-                             int& status);
+                             int& status, double* seconds = nullptr);
 
 }  // namespace coppice::testing

@@ -63,7 +63,10 @@ class Adviser {
     }
     prefix_ = static_cast<std::int32_t>(length / static_cast<double>(request.prompts.size()) +
                                         0.5 * request.new_tokens);
-    costs_ = access.find_costs(cost_budget_seconds);
+    request.tell("measuring costs", 0.0);
+    costs_ = access.find_costs(cost_budget_seconds, request.stop_measuring);
+    stopped_ = request.stopped();
+    if (stopped_) return;
     if (costs_ == nullptr) {
       throw_failure("advise: too few free KV slots to measure costs in; raise --kv-tokens");
     }
@@ -78,7 +81,7 @@ class Adviser {
   }
 
   Advice run() {
-    if (measure_vector() && sample() && request_.check) check();
+    if (!stopped_ && measure_vector() && sample() && request_.check) check();
     advice_.stopped = stopped_;
     return std::move(advice_);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,7 @@ inline constexpr std::int32_t fewest_new_tokens = 24;
 
 /// Stopping is asked for between steps; Advice::stopped is then set.
 struct AdviceRequest : StudyHooks {
+  std::stop_token stop_measuring;  ///< asked for together with `stop`: ends the measuring of costs
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   /// Temperature, filters, acceptance, draft temperature and seed; policies are the advice's.
   GenerateOptions sampling;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -107,7 +108,9 @@ inline constexpr std::int32_t most_drawn_prompts = 1000;
 /// Prompts that the target writes itself at temperature 1 from its BOS (token 0 where it has none):
 /// `count` of `length` tokens. Throws Error: usage for a length that leaves no room behind it in
 /// context or KV memory, before anything is written; failure where other texts take up that memory.
+/// Once `stop` is asked to stop there are no more.
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
-                                               std::int32_t length, std::uint64_t seed);
+                                               std::int32_t length, std::uint64_t seed,
+                                               const std::stop_token& stop = {});
 
 }  // namespace coppice::study

@@ -110,6 +110,9 @@ TEST_F(PromptTokens, WrittenByTheTarget) {
   }
   EXPECT_NE(prompts[0], prompts[1]);
   EXPECT_EQ(prompts, study::draw_prompts(engine_, 3, 6, 9));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(study::draw_prompts(engine_, 3, 6, 9, stop.get_token()).empty());
   EXPECT_EQ(study::draw_prompts(engine_, 1, 1, 9)[0].size(), 1u);
   const auto too_long = [&] { study::draw_prompts(engine_, 1, engine_.context_length(), 9); };
   EXPECT_NE(error_of(too_long, ErrorKind::usage).find("--prompt-tokens 16"), std::string::npos);
