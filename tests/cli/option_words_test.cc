@@ -102,6 +102,9 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
       {"-ngl", "--device, which takes all layers"},
       {"--n-gpu-layers", "--device, which takes all layers"},
       {"-cnv", "--chat, or use coppice chat"},
+      {"--assistant-model", "--draft;"},
+      {"-sysf", "--system, of the text itself"},
+      {"--reasoning-budget", "--template-value, with what the template knows"},
       {"--gpu-memory-utilization", "--gpu-memory-fraction;"}};
   for (const auto& [typed, ours] : names) {
     for (const char* value : {" 3", "=3"}) {
@@ -110,8 +113,20 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
     }
   }
   for (const char* needless :
-       {"-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja", "--no-mmap", "-no-cnv"}) {
+       {"-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja", "--no-mmap", "-no-cnv", "-cb",
+        "--trust-remote-code", "--no-context-shift"}) {
     expect_error(std::string("generate -p x ") + needless, 2, "' is unknown: none is needed: ");
+  }
+  const std::pair<const char*, const char*> absent[] = {
+      {"--lora x", "coppice has no adapters"},
+      {"--mmproj x", "text alone"},
+      {"--port 1", "coppice has no server"},
+      {"--quantization awq", "the types that they are stored in"},
+      {"--rope-scaling yarn", "the model's config.json says it"},
+      {"--chat-template-file x", "in its folder"},
+      {"--logit-bias 1-1", "sampling has --repetition-penalty"}};
+  for (const auto& [typed, says] : absent) {
+    expect_error(std::string("generate -p x ") + typed, 2, says);
   }
   expect_error("chat -hf someone/something", 2, "coppice downloads nothing; name a Hugging Face");
   expect_error("generate -p x --draft 16", 2,
