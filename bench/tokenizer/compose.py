@@ -28,6 +28,10 @@ LETTERS = list("abcdABx109 .,'_<>-\n") + [MARK, "\u00e9", "e", "\u0301", "\ufb01
 STRINGS = ["a", " ", MARK, "x", "ab", ".", "", "\u00e9", "  "]
 EXPRESSIONS = ["x*", "a|b", r"\s+", "[0-9]", r"\p{L}+", " {2,}", "^a", "b$", "(?=a)", r"\b", "",
                r" ?\p{L}+|\s", "(?i)AB", r"[^\w]", "a?", r"(?<=a)b", r".\n?"]
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden",
+                      "tokenizers", "unigram.json")
+with open(GOLDEN, encoding="ascii") as golden:
+    PRECOMPILED = json.load(golden)["tokenizer"]["normalizer"]["normalizers"][0]
 NOTHING = ["x*", "(?=a)", r"\b", "", "a?"]
 TOKENS = ["<s>", "</s>", "<m>", " ", "  ", "a", "ab", "AB", "\u00e9", "x", "a b", " a", "b ", MARK,
           MARK + "a", "1", "\n", "word", "\u4f60", "<0x41>", "E\u0301"]
@@ -63,14 +67,16 @@ class Composer:
 
     def normalizer(self):
         kind = self.draw.choice(["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "Replace",
-                                 "Replace", "Prepend"])
+                                 "Replace", "Prepend", "Precompiled"])
         if kind == "Replace":
             # The package writes twice what is inserted at the start if a later stage rewrites it.
             return self.replace(nothing=False)
         stage = {"type": kind}
-        if kind == "Strip":
+        if kind == "Precompiled":
+            stage = PRECOMPILED
+        elif kind == "Strip":
             stage.update(strip_left=self.flip(), strip_right=self.flip())
-        if kind == "Prepend":
+        elif kind == "Prepend":
             stage["prepend"] = self.draw.choice([MARK, " ", "a"])
         return stage
 
