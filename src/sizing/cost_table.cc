@@ -64,15 +64,6 @@ PassCosts from_json(const Json& json) {
   return PassCosts(near, far, std::move(points));
 }
 
-std::map<std::string, std::vector<std::int32_t>> choices_from(const Json& json) {
-  constexpr std::size_t most_choices = 64, most_numbers = 4096;
-  auto choices = json.get<std::map<std::string, std::vector<std::int32_t>>>();
-  bool sound = choices.size() <= most_choices;
-  for (const auto& [name, numbers] : choices) sound = sound && numbers.size() <= most_numbers;
-  if (!sound) throw_failure("it holds too many choices");
-  return choices;
-}
-
 }  // namespace
 
 PassCosts::PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points)
@@ -168,7 +159,6 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     table.target = from_json(json->at("target"));
     table.draft = from_json(json->at("draft"));
     if (json->contains("first_draft")) table.first_draft = from_json(json->at("first_draft"));
-    if (json->contains("choices")) table.choices = choices_from(json->at("choices"));
     if (json->contains("doubts")) table.doubts = json->at("doubts").get<std::int32_t>();
   } catch (const std::exception&) {
     complain("not a cost table as this program writes them");
@@ -184,7 +174,6 @@ void write_cost_table(const std::filesystem::path& file, const CostTable& table)
                {"target", to_json(table.target)},
                {"draft", to_json(table.draft)}};
   if (!table.first_draft.points().empty()) json["first_draft"] = to_json(table.first_draft);
-  if (!table.choices.empty()) json["choices"] = table.choices;
   if (table.doubts > 0) json["doubts"] = table.doubts;
   write_file(file, json.dump(1) + "\n");
 }

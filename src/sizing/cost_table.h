@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,9 +48,6 @@ struct CostTable {
   PassCosts draft;  ///< of a step's passes but the first
   /// A step's first pass: over what the draft has not seen of the text, with cold caches.
   PassCosts first_draft = {};
-  /// Other choices that were made by measuring, by name, kept and read back with the table: for
-  /// instance, which kernel serves which number of rows. Whoever adds one says here what it means.
-  std::map<std::string, std::vector<std::int32_t>> choices = {};
   /// Starts since this table was last confirmed: cost_cache.h.
   std::int32_t doubts = 0;
   /// Measured while texts held much of the pools: up to the rows for which there was room. No step

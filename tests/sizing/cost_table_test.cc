@@ -78,13 +78,11 @@ TEST(CostTable, SurvivesWritingAndReading) {
   EXPECT_THROW(read_cost_table(file, "another machine"), Error);
   CostTable whole = table;
   whole.first_draft = steps(2e-4, 1e-6);
-  whole.choices["products"] = {1, 6, 17};
   whole.doubts = 2;
   write_cost_table(file, whole);
   const auto again = read_cost_table(file, "x");
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->first_draft_seconds(33), whole.first_draft.seconds(2, 33));
-  EXPECT_EQ(again->choices, whole.choices);
   EXPECT_EQ(again->doubts, 2);
   for (const char* bad :
        {"", "{", "[]", "{\"fingerprint\": 3}",
