@@ -14,21 +14,39 @@ namespace coppice::cuda {
 /// later.
 bool overlaps_kernels();
 
+/// In clusters of so many blocks.
+struct Grid {
+  Grid(dim3 all, unsigned of_cluster = 1) : blocks(all), cluster(of_cluster) {}
+  Grid(unsigned all) : Grid(dim3(all)) {}
+
+  dim3 blocks;
+  unsigned cluster;
+};
+
 /// Launches a kernel that calls wait_for_former_kernels() (kernel_order.cuh) before it touches
 /// anything that others write or read.
 template <typename... Parameters, typename... Values>
-void launch_early(void (*kernel)(Parameters...), dim3 grid, unsigned threads,
+void launch_early(void (*kernel)(Parameters...), const Grid& grid, unsigned threads,
                   std::size_t shared_bytes, cudaStream_t stream, Values&&... values) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (overlaps_kernels()) {
+    cudaLaunchAttribute& overlap = attributes[count++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[count++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {grid.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
+  config.gridDim = grid.blocks;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = overlaps_kernels() ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Values>(values)...), "launch");
 }
 

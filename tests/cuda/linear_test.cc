@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <tuple>
 
 #include "base/error.h"
 #include "cuda/late_writer.h"
@@ -264,8 +265,8 @@ TEST_F(CudaLinear, ShapesOfLargeModelsRunInTheLibrary) {
   }
 }
 
-/// Shapes that few rows stream: tiles that blocks share unevenly, inputs that fill no whole stage,
-/// one tile for several warps, several rounds.
+/// Shapes that are streamed: tiles that blocks share unevenly, inputs that fill no whole stage, one
+/// tile for several warps, several rounds, inputs that two blocks share.
 TEST_F(CudaLinear, StreamedShapes) {
   using Shape = std::pair<std::int64_t, std::int64_t>;
   for (const auto& [out, in] : std::vector<Shape>{{16, 64},
@@ -274,13 +275,16 @@ TEST_F(CudaLinear, StreamedShapes) {
                                                   {2117, 320},
                                                   {4096, 1024},
                                                   {7000, 448},
+                                                  {40, 2048},
+                                                  {1541, 2112},
+                                                  {8449, 2048},
                                                   {22656, 512},
                                                   {34000, 256},
                                                   {70001, 128}}) {
     for (const bool integers : {false, true}) {
       const Layer layer = make_layer(out, in, out % 2 == 1, integers, random_);
       const auto packed = pack(layer);
-      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16, 17, 32, 33, 40}) {
+      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16, 17, 32, 33, 48, 50, 64, 80, 95, 97}) {
         EXPECT_EQ(engine_->implementation(*packed, rows, false) == "streamed",
                   rows <= cuda::most_streamed_rows && cuda::prepare_streamed_linear() > 0);
         check(layer, *packed, rows, rows % 2 == 0);
@@ -291,14 +295,19 @@ TEST_F(CudaLinear, StreamedShapes) {
 
 TEST_F(CudaLinear, StreamedRowsDoNotDependOnOthers) {
   if (cuda::prepare_streamed_linear() == 0) GTEST_SKIP() << "no kernel that streams";
-  for (const std::int64_t out : {48, 2117, 22656}) {
-    const Layer layer = make_layer(out, 640, true, false, random_);
+  for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {48, 640}, {2117, 640}, {22656, 640}, {2048, 4096}}) {
+    const Layer layer = make_layer(out, in, true, false, random_);
     const auto packed = pack(layer);
-    const GuardedArray<std::uint16_t> x(as_bf16(operands(32 * layer.in, false, random_)));
-    const std::vector<float> all = product(*engine_, *packed, x, 32);
-    for (const std::int32_t rows : {1, 2, 4, 8, 16}) {
-      const std::vector<float> some = product(*engine_, *packed, x, rows);
-      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
+    const GuardedArray<std::uint16_t> x(as_bf16(operands(96 * layer.in, false, random_)));
+    for (const auto& [most, fewer] :
+         std::vector<std::pair<std::int32_t, std::vector<std::int32_t>>>{{16, {1, 2, 4, 8}},
+                                                                         {96, {32, 48, 64, 80}}}) {
+      const std::vector<float> all = product(*engine_, *packed, x, most);
+      for (const std::int32_t rows : fewer) {
+        const std::vector<float> some = product(*engine_, *packed, x, rows);
+        EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
+      }
     }
   }
 }
@@ -307,10 +316,11 @@ TEST_F(CudaLinear, StreamedRowsDoNotDependOnOthers) {
 TEST_F(CudaLinear, WaitsForWhatIsWrittenLate) {
   if (cuda::prepare_streamed_linear() == 0) GTEST_SKIP() << "no kernel that streams";
   const testing::TestStream other;
-  for (const std::int64_t out : {48, 4096, 22656}) {
-    const Layer layer = make_layer(out, 1024, false, false, random_);
+  using Case = std::tuple<std::int64_t, std::int64_t, std::int32_t>;
+  for (const auto& [out, in, rows] : std::vector<Case>{
+           {48, 1024, 4}, {4096, 1024, 4}, {22656, 1024, 4}, {4096, 2048, 48}, {22656, 1024, 64}}) {
+    const Layer layer = make_layer(out, in, false, false, random_);
     const auto packed = pack(layer);
-    constexpr std::int32_t rows = 4;
     const std::vector<float> x = operands(rows * layer.in, false, random_);
     const std::vector<float> former = operands(rows * layer.out, false, random_);
     const GuardedArray<std::uint16_t> true_x(as_bf16(x));

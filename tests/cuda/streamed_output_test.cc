@@ -47,7 +47,7 @@ class StreamedOutput : public testing::LinearRig {
       added.push_back(static_cast<float>(static_cast<int>(random_() >> 8) % 9) * 0.125f);
     }
     const LinearPart part{weights.data(), DType::bf16, out};
-    return {engine_->pack({&part, 1}, in, added, 64),
+    return {engine_->pack({&part, 1}, in, added, 112),
             random_bf16(std::int64_t{cuda::padded_row_count(rows)} * in)};
   }
 
@@ -58,7 +58,7 @@ TEST_F(StreamedOutput, GatedIsTheProductThenGlu) {
   using Shape = std::pair<std::int64_t, std::int64_t>;
   for (const auto& [n, in] : std::vector<Shape>{
            {8, 64}, {5, 128}, {36, 192}, {1007, 320}, {1500, 128}, {7744, 768}, {11328, 512}}) {
-    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31}) {
+    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31, 48, 60, 80, 96}) {
       SCOPED_TRACE(::testing::Message() << n << " x " << in << " at " << rows);
       Layer layer = make_layer(2 * n, in, rows, rows % 2 == 1);
       const std::int64_t padded = cuda::padded_row_count(rows);
@@ -99,10 +99,10 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
                                                                         {32, 8, 128, 448},
                                                                         {52, 4, 128, 192},
                                                                         {40, 40, 128, 320}}) {
-    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31}) {
+    for (const std::int32_t rows : {1, 3, 8, 9, 16, 31, 48, 60, 80, 96}) {
       SCOPED_TRACE(::testing::Message() << heads << " heads of " << head_dim << " at " << rows);
       constexpr std::int32_t table_rows = 50, layer_index = 1;
-      const KvLayout layout{2, kv_heads, head_dim, 16, 3};
+      const KvLayout layout{2, kv_heads, head_dim, 16, 7};
       const std::int64_t width = std::int64_t{heads + 2 * kv_heads} * head_dim;
       const std::int32_t padded = cuda::padded_row_count(rows);
       const Layer layer = make_layer(width, in, rows, rows % 2 == 1);
@@ -169,11 +169,11 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
 }
 
 TEST_F(StreamedOutput, IsRefusedWhereWeightsAreNotStreamed) {
-  const Layer wide = make_layer(64, 128, 33, false), odd = make_layer(64, 72, 1, false);
+  const Layer wide = make_layer(64, 128, 97, false), odd = make_layer(64, 72, 1, false);
   const GuardedArray<std::uint16_t> x(wide.x);
-  GuardedArray<std::uint16_t> out(48 * 64);
+  GuardedArray<std::uint16_t> out(112 * 64);
   EXPECT_FALSE(
-      engine_->run_gated(*wide.weights, Activation::silu, x.data(), 33, out.data(), stream_));
+      engine_->run_gated(*wide.weights, Activation::silu, x.data(), 97, out.data(), stream_));
   EXPECT_FALSE(
       engine_->run_gated(*odd.weights, Activation::silu, x.data(), 1, out.data(), stream_));
   cuda::RopeTensors heads{};

@@ -70,50 +70,49 @@ __device__ inline void pin(std::uint32_t (&registers)[count][4]) {
   }
 }
 
-// A product's sums as operands 0 to 31 or 63 of its instruction.
-#define COPPICE_REGISTERS_32                                               \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define COPPICE_REGISTERS_64                                                           \
-  COPPICE_REGISTERS_32                                                                 \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+// A product's sums as the first operands of its instruction.
+#define COPPICE_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define COPPICE_REGISTERS_24 COPPICE_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define COPPICE_REGISTERS_32 COPPICE_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define COPPICE_REGISTERS_40 COPPICE_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define COPPICE_REGISTERS_48 COPPICE_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define COPPICE_REGISTERS_64                     \
+  COPPICE_REGISTERS_48                           \
+      ", %48, %49, %50, %51, %52, %53, %54, %55" \
+      ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define COPPICE_SUMS_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
-#define COPPICE_SUMS_16(i) \
-  COPPICE_SUMS_4(i), COPPICE_SUMS_4(i + 4), COPPICE_SUMS_4(i + 8), COPPICE_SUMS_4(i + 12)
-#define COPPICE_SUMS_32 COPPICE_SUMS_16(0), COPPICE_SUMS_16(16)
-#define COPPICE_SUMS_64 COPPICE_SUMS_32, COPPICE_SUMS_16(32), COPPICE_SUMS_16(48)
+#define COPPICE_SUMS_8(i) COPPICE_SUMS_4(i), COPPICE_SUMS_4(i + 4)
+#define COPPICE_SUMS_16 COPPICE_SUMS_8(0), COPPICE_SUMS_8(8)
+#define COPPICE_SUMS_24 COPPICE_SUMS_16, COPPICE_SUMS_8(16)
+#define COPPICE_SUMS_32 COPPICE_SUMS_24, COPPICE_SUMS_8(24)
+#define COPPICE_SUMS_40 COPPICE_SUMS_32, COPPICE_SUMS_8(32)
+#define COPPICE_SUMS_48 COPPICE_SUMS_40, COPPICE_SUMS_8(40)
+#define COPPICE_SUMS_64 COPPICE_SUMS_48, COPPICE_SUMS_8(48), COPPICE_SUMS_8(56)
 
-/// sum = a b^T, or sum += a b^T.
-__device__ inline void multiply_add_shared(float (&sum)[64], std::uint64_t a, std::uint64_t b,
-                                           bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{" COPPICE_REGISTERS_64
-      "}, "
-      "%64, %65, add, 1, 1, 0, 0;\n"
-      "}"
-      : COPPICE_SUMS_64
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void multiply_add_shared(float (&sum)[32], std::uint64_t a, std::uint64_t b,
-                                           bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{" COPPICE_REGISTERS_32
-      "}, "
-      "%32, %33, add, 1, 1, 0, 0;\n"
-      "}"
-      : COPPICE_SUMS_32
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// multiply_add_shared(sum, a, b, add): sum = a b^T, or sum += a b^T, of 64 rows of a and `columns`
+// of b; operands `at_a` to `at_add` are those behind the `count` sums.
+#define COPPICE_MULTIPLY_SHARED(columns, count, at_a, at_b, at_add)                                \
+  __device__ inline void multiply_add_shared(float(&sum)[count], std::uint64_t a, std::uint64_t b, \
+                                             bool add) {                                           \
+    asm volatile(                                                                                  \
+        "{\n"                                                                                      \
+        ".reg .pred add;\n"                                                                        \
+        "setp.ne.b32 add, " at_add                                                                 \
+        ", 0;\n"                                                                                   \
+        "wgmma.mma_async.sync.aligned.m64n" #columns                                               \
+        "k16.f32.bf16.bf16 "                                                                       \
+        "{" COPPICE_REGISTERS_##count "}, " at_a ", " at_b                                         \
+                                      ", add, 1, 1, 0, 0;\n"                                       \
+                                      "}"                                                          \
+        : COPPICE_SUMS_##count                                                                     \
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
+  }
+COPPICE_MULTIPLY_SHARED(32, 16, "%16", "%17", "%18")
+COPPICE_MULTIPLY_SHARED(48, 24, "%24", "%25", "%26")
+COPPICE_MULTIPLY_SHARED(64, 32, "%32", "%33", "%34")
+COPPICE_MULTIPLY_SHARED(80, 40, "%40", "%41", "%42")
+COPPICE_MULTIPLY_SHARED(96, 48, "%48", "%49", "%50")
+COPPICE_MULTIPLY_SHARED(128, 64, "%64", "%65", "%66")
 
 /// sum = a b, or sum += a b, a being in registers. `by_columns`: b lies by its columns, otherwise
 /// by the rows of b^T.
@@ -160,11 +159,20 @@ __device__ inline void multiply_add_registers(float (&sum)[32], const std::uint3
   multiply_add_half<true>(sum, a, b, add);
 }
 
+#undef COPPICE_MULTIPLY_SHARED
+#undef COPPICE_REGISTERS_16
+#undef COPPICE_REGISTERS_24
 #undef COPPICE_REGISTERS_32
+#undef COPPICE_REGISTERS_40
+#undef COPPICE_REGISTERS_48
 #undef COPPICE_REGISTERS_64
 #undef COPPICE_SUMS_4
+#undef COPPICE_SUMS_8
 #undef COPPICE_SUMS_16
+#undef COPPICE_SUMS_24
 #undef COPPICE_SUMS_32
+#undef COPPICE_SUMS_40
+#undef COPPICE_SUMS_48
 #undef COPPICE_SUMS_64
 
 }  // namespace coppice::cuda::hopper

@@ -1,5 +1,5 @@
-// Matrix products with packed weights, by cublasLt, or, with few rows on GPUs of compute capability
-// 9.0, by a kernel that streams the weights (streamed_linear.h).
+// Matrix products with packed weights, by cublasLt, or, up to 96 rows on GPUs of compute capability
+// 9.0, by kernels that stream the weights (streamed_linear.h).
 //
 //   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]
 //

@@ -1,12 +1,13 @@
-// Products with few rows, whose time is that of reading the weights: a kernel for GPUs of compute
-// capability 9.0 that keeps many copies of weights in flight, asks for the first of them before the
-// kernels that compute x have ended, and ends in what a model does next with the product.
+// Products of up to 96 rows, whose time is that of reading the weights: kernels for GPUs of compute
+// capability 9.0 that keep many copies of weights in flight, ask for the first of them before the
+// kernels that compute x have ended, and end in what a model does next with the product. Up to 16
+// rows multiply by the products of single warps, more by those of warpgroups.
 //
 //   y[r, j] = sum_i x[r, i] W[j, i] + bias[j]; operands as in linear.h
 //
-// One block per multiprocessor; each has an equal share of the outputs, by tiles of 16, and reads
-// its weights front to back, once. Sums are f32, in an order that depends on (in, out) and the
-// number of blocks alone, not on the rows: a row's result is the same bits whatever the other rows.
+// One block per multiprocessor; each, or each cluster of two, has an equal share of the outputs, by
+// tiles of 16, and reads its weights front to back, once. Sums are f32, in an order that depends on
+// (in, out), the number of blocks and whether rows are more than 16, not on the other rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,14 +20,13 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-/// With more rows what a block reads of x is no longer little beside its weights.
-inline constexpr std::int32_t most_streamed_rows = 32;
+/// With more rows what blocks read of x is no longer little beside their weights.
+inline constexpr std::int32_t most_streamed_rows = 96;
 
-/// Blocks that run at a time on the current device, 0 where it or this build has no such kernel;
-/// sets the kernels' attributes.
+/// Blocks that run at a time on the current device, 0 where it or this build has no such kernels.
 std::int32_t prepare_streamed_linear();
 
-/// Whether the kernel takes these shapes: at most most_streamed_rows, `in` a multiple of 64.
+/// Whether the kernels take these shapes: at most most_streamed_rows, `in` a multiple of 64.
 bool can_stream(std::int64_t in, std::int64_t out_features, std::int32_t rows);
 /// Whether streamed_qkv() takes these heads: of a multiple of 16 elements, rotated whole, without
 /// norms.

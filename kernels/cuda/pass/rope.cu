@@ -21,7 +21,8 @@ __global__ void rope_write_kv_kernel(const RopeTensors tensors) {
   const std::int64_t row = blockIdx.x;
   const float* x = head_in_qkv(tensors, row, head);
   const Pair at = pair_of(tensors, i);
-  rotate_and_write<N>(tensors, row, head, i, load<N>(x + at.low), load<N>(x + at.high));
+  rotate_and_write<N>(tensors, row, head, i, load<N>(x + at.low), load<N>(x + at.high),
+                      turn_of<N>(tensors, row, head, i));
 }
 
 constexpr int head_warps = 4;
@@ -63,7 +64,7 @@ __global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
         high.at[k] = high.at[k] * factor * high_scales.at[k];
       }
     }
-    rotate_and_write<N>(tensors, row, head, i, low, high);
+    rotate_and_write<N>(tensors, row, head, i, low, high, turn_of<N>(tensors, row, head, i));
   }
 }
 

@@ -28,25 +28,42 @@ __device__ inline Pair pair_of(const RopeTensors& tensors, std::int32_t i) {
   return {i + half, i + tensors.head_dim / 2};
 }
 
+/// What becomes of pairs i to i + N - 1 of a head: where its row goes, and the angles.
+template <int N>
+struct Turn {
+  KvSlot slot;  ///< of a query no_slot
+  Vector<float, N> cosine, sine;
+};
+template <int N>
+__device__ inline Turn<N> turn_of(const RopeTensors& tensors, std::int64_t row, std::int32_t head,
+                                  std::int32_t i) {
+  const bool is_query = head < tensors.heads;
+  const bool is_value = head >= tensors.heads + tensors.kv_heads;
+  Turn<N> turn{};
+  turn.slot = is_query ? no_slot : tensors.slots[row];
+  if (!is_value && i < tensors.half_dim) {
+    const std::int64_t angle = std::int64_t{tensors.positions[row]} * tensors.half_dim + i;
+    turn.cosine = load<N>(tensors.cosine + angle);
+    turn.sine = load<N>(tensors.sine + angle);
+  }
+  return turn;
+}
+
 /// Takes elements of pairs i to i + N - 1 of a head to where they belong.
 template <int N>
 __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t row,
                                         std::int32_t head, std::int32_t i, Vector<float, N> low,
-                                        Vector<float, N> high) {
+                                        Vector<float, N> high, const Turn<N>& turn) {
   const bool is_query = head < tensors.heads;
   const bool is_value = head >= tensors.heads + tensors.kv_heads;
-  const KvSlot slot = is_query ? no_slot : tensors.slots[row];
-  if (!is_query && slot < 0) return;
+  if (!is_query && turn.slot < 0) return;
   if (!is_value && i < tensors.half_dim) {
-    const std::int64_t angle = std::int64_t{tensors.positions[row]} * tensors.half_dim + i;
-    const Vector<float, N> cosine = load<N>(tensors.cosine + angle);
-    const Vector<float, N> sine = load<N>(tensors.sine + angle);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const float a = low.at[k], b = high.at[k];
       // Fused by hand: the same bits in every kernel.
-      low.at[k] = __fmaf_rn(a, cosine.at[k], -__fmul_rn(b, sine.at[k]));
-      high.at[k] = __fmaf_rn(b, cosine.at[k], __fmul_rn(a, sine.at[k]));
+      low.at[k] = __fmaf_rn(a, turn.cosine.at[k], -__fmul_rn(b, turn.sine.at[k]));
+      high.at[k] = __fmaf_rn(b, turn.cosine.at[k], __fmul_rn(a, turn.sine.at[k]));
     }
   }
   const Pair at = pair_of(tensors, i);
@@ -57,9 +74,9 @@ __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t
     return;
   }
   const std::int32_t kv_head = head - tensors.heads - (is_value ? tensors.kv_heads : 0);
-  const std::int64_t page = slot / tensors.page_size;
+  const std::int64_t page = turn.slot / tensors.page_size;
   const std::int64_t token =
-      (page * tensors.kv_heads + kv_head) * tensors.page_size + slot % tensors.page_size;
+      (page * tensors.kv_heads + kv_head) * tensors.page_size + turn.slot % tensors.page_size;
   __nv_bfloat16* to = (is_value ? tensors.values : tensors.keys) + token * tensors.head_dim;
   store(rounded(low), to + at.low);
   store(rounded(high), to + at.high);

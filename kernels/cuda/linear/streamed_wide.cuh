@@ -1,0 +1,200 @@
+// Streamed products of 17 to 64 rows, by the products of two warpgroups, each of every other 64
+// outputs, weights as the left operand. Where few tiles would leave a block more of x than of the
+// weights to read, two blocks of a cluster share the inputs, and of their sums each ends half the
+// rows.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_ptx.cuh"
+#include "kernels/cuda/linear/streamed_stages.cuh"
+
+namespace coppice::cuda::streamed {
+
+inline constexpr int warpgroups = consumers / hopper::warpgroup_threads;
+inline constexpr int product_outputs = 64;  ///< of one instruction
+inline constexpr int product_tiles = product_outputs / tile_outputs;
+static_assert(most_tiles == 2 * warpgroups * product_tiles);
+/// A part's last instruction may read on behind the last stage.
+inline constexpr int slack_bytes = product_tiles * tile_bytes;
+
+constexpr int products_of(int round_tiles) {
+  return (round_tiles + product_tiles - 1) / product_tiles;
+}
+
+__device__ inline void meet_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;"
+      :
+      :
+      : "memory");
+}
+__device__ inline Four load_from_cluster(int rank, std::uint32_t shared) {
+  Four values;
+  asm volatile(
+      "{\n"
+      ".reg .u32 address;\n"
+      "mapa.shared::cluster.u32 address, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [address];\n"
+      "}"
+      : "=f"(values.at[0]), "=f"(values.at[1]), "=f"(values.at[2]), "=f"(values.at[3])
+      : "r"(shared), "r"(rank)
+      : "memory");
+  return values;
+}
+
+/// A thread holds the sums of `held` instructions. Sums lie where the stages were, of which the
+/// next round's are copied when this one has ended.
+template <Ending ending, int rows, int held, int split>
+class WideConsumer {
+ public:
+  __device__ WideConsumer(const Arguments& arguments, std::uint8_t* memory, SharedState& state)
+      : arguments_(arguments),
+        memory_(flatten::shared_address(memory)),
+        sums_(reinterpret_cast<float*>(memory)),
+        state_(state),
+        share_(arguments),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32 % 4),
+        group_(static_cast<int>(threadIdx.x) / hopper::warpgroup_threads),
+        products_((share_.round_tiles + product_tiles - 1) / product_tiles),
+        stride_(sums_stride(products_ * product_outputs)) {}
+
+  __device__ void run() {
+    Place at;
+#pragma unroll 1
+    for (std::int32_t round = 0; round < arguments_.rounds; ++round) {
+      multiply_round(at);
+      if constexpr (split > 1) {
+        meet_cluster();
+      } else {
+        meet();
+      }
+      constexpr int own_rows = rows / split;
+      const std::int32_t first_row = share_.rank * own_rows;
+      end_rows<ending, consumers, ending == Ending::gated ? 1 : 3>(
+          arguments_.output, first_row, min(arguments_.output.rows - first_row, own_rows),
+          share_.begin_of(round), share_.tiles_of(round),
+          [&](std::int32_t row, std::int32_t output) { return sum_at(row * stride_ + output); });
+      if constexpr (split > 1) meet_cluster();  // before the other block's memory may go
+      if (round + 1 < arguments_.rounds) {
+        hopper::make_visible_to_products();
+        end_round();
+      }
+    }
+  }
+
+  /// Met by the warp that copies, too.
+  __device__ static void end_round() { hopper::block_barrier_wait(2, threads); }
+
+ private:
+  __device__ void multiply_round(Place& at) {
+    float sums[held][rows / 2];
+#pragma unroll
+    for (int h = 0; h < held; ++h) {
+#pragma unroll
+      for (float& sum : sums[h]) sum = 0.0f;
+      hopper::pin(sums[h]);
+    }
+    std::int32_t former = -1;
+#pragma unroll 1
+    for (std::int32_t i = 0; i < arguments_.stage_count; ++i) {
+      hopper::wait(&state_.filled[at.stage], at.parity);
+      hopper::begin_products();
+      multiply(at.stage, sums);
+      hopper::commit_products();
+      hopper::wait_for_products<1>();
+      release(former);
+      former = at.stage;
+      at.advance(arguments_);
+    }
+    hopper::wait_for_products<0>();
+#pragma unroll
+    for (int h = 0; h < held; ++h) hopper::pin(sums[h]);
+    release(former);
+    meet();  // all have read the last stage
+#pragma unroll
+    for (int h = 0; h < held; ++h) {
+      const int product = group_ + warpgroups * h;
+      if (product >= products_) continue;
+      float* to = sums_ + lane_ % 4 * 2 * stride_ + product * product_outputs +
+                  warp_ * tile_outputs + lane_ / 4;
+#pragma unroll
+      for (int block = 0; block < rows / 8; ++block) {
+        store_sums(to + 8 * block * stride_, stride_, &sums[h][4 * block]);
+      }
+    }
+  }
+
+  __device__ void release(std::int32_t stage) {
+    if (stage >= 0 && lane_ == 0) hopper::arrive(&state_.emptied[stage]);
+  }
+
+  __device__ void multiply(std::int32_t stage, float (&sums)[held][rows / 2]) const {
+    const std::uint32_t base = memory_ + static_cast<std::uint32_t>(stage * arguments_.stage_bytes);
+    const int part_bytes = share_.round_tiles * tile_bytes;
+    const std::uint32_t x_base = base + static_cast<std::uint32_t>(arguments_.parts * part_bytes);
+#pragma unroll 1
+    for (int part = 0; part < arguments_.parts; ++part) {
+      const std::uint64_t x = hopper::matrix_descriptor(
+          x_base + static_cast<std::uint32_t>(part * rows * part_row_bytes), 0);
+      const std::uint32_t tiles = base + static_cast<std::uint32_t>(part * part_bytes);
+#pragma unroll
+      for (int step = 0; step < part_steps; ++step) {
+#pragma unroll
+        for (int h = 0; h < held; ++h) {
+          // A warpgroup with fewer products than it holds repeats the last one, for nobody.
+          const int product = min(group_ + warpgroups * h, products_ - 1);
+          const std::uint64_t weights = hopper::matrix_descriptor(
+              tiles + static_cast<std::uint32_t>(product * product_tiles * tile_bytes), 0);
+          hopper::multiply_add_shared(sums[h], hopper::moved_descriptor(weights, step * 32),
+                                      hopper::moved_descriptor(x, step * 32), true);
+        }
+      }
+    }
+  }
+
+  __device__ Four sum_at(int place) const {
+    if constexpr (split == 1) return load<vector_width>(sums_ + place);
+    Four sum{};
+#pragma unroll
+    for (int rank = 0; rank < split; ++rank) {
+      add(sum, load_from_cluster(rank, memory_ + static_cast<std::uint32_t>(4 * place)));
+    }
+    return sum;
+  }
+
+  const Arguments& arguments_;
+  const std::uint32_t memory_;
+  float* sums_;  ///< [rows][stride_] in shared memory
+  SharedState& state_;
+  const Share<split> share_;
+  const int lane_, warp_, group_;
+  const int products_;  ///< of a round
+  const int stride_;    ///< floats of a row
+};
+
+template <Ending ending, int rows, int held, int split>
+__global__ void __launch_bounds__(threads, 1)
+    stream_wide([[maybe_unused]] const __grid_constant__ Arguments arguments) {
+#if __CUDA_ARCH__ >= 900
+  using Consumer = WideConsumer<ending, rows, held, split>;
+  extern __shared__ __align__(1024) std::uint8_t memory[];
+  __shared__ SharedState state;
+  prepare_stages(arguments, state);
+  if (threadIdx.x >= consumers) {
+    Producer<ending, split>(arguments, flatten::shared_address(memory), state)
+        .run([&](std::int32_t round) {
+          if constexpr (split > 1) {
+            meet_cluster();
+            meet_cluster();
+          }
+          if (round + 1 < arguments.rounds) Consumer::end_round();
+        });
+  } else {
+    wait_for_former_kernels();
+    Consumer(arguments, memory, state).run();
+  }
+#endif
+}
+
+}  // namespace coppice::cuda::streamed
