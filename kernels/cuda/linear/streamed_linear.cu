@@ -134,8 +134,7 @@ void launch(const StreamedProduct& product, std::int64_t all_tiles,
   arguments.stages = tiling.stages;
   arguments.sums_at = tiling.sums_at;
   const Kernel kernel = kernel_for<ending>(tiling);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             tiling.shared_bytes),
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide_bytes),
         "shared memory of a product");
   launch_early(kernel,
                {dim3(static_cast<unsigned>(tiling.clusters * tiling.split)),
