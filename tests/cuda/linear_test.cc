@@ -299,15 +299,11 @@ TEST_F(CudaLinear, StreamedRowsDoNotDependOnOthers) {
            {48, 640}, {2117, 640}, {22656, 640}, {2048, 4096}}) {
     const Layer layer = make_layer(out, in, true, false, random_);
     const auto packed = pack(layer);
-    const GuardedArray<std::uint16_t> x(as_bf16(operands(96 * layer.in, false, random_)));
-    for (const auto& [most, fewer] :
-         std::vector<std::pair<std::int32_t, std::vector<std::int32_t>>>{{16, {1, 2, 4, 8}},
-                                                                         {96, {32, 48, 64, 80}}}) {
-      const std::vector<float> all = product(*engine_, *packed, x, most);
-      for (const std::int32_t rows : fewer) {
-        const std::vector<float> some = product(*engine_, *packed, x, rows);
-        EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
-      }
+    const GuardedArray<std::uint16_t> x(as_bf16(operands(16 * layer.in, false, random_)));
+    const std::vector<float> all = product(*engine_, *packed, x, 16);
+    for (const std::int32_t rows : {1, 2, 4, 8}) {
+      const std::vector<float> some = product(*engine_, *packed, x, rows);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << out << " x " << rows;
     }
   }
 }

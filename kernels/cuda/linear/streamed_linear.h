@@ -7,7 +7,8 @@
 //
 // One block per multiprocessor; each, or each cluster of two, has an equal share of the outputs, by
 // tiles of 16, and reads its weights front to back, once. Sums are f32, in an order that depends on
-// (in, out), the number of blocks and whether rows are more than 16, not on the other rows.
+// (in, out) and the number of blocks, with more than 16 rows on their padded number, too: a row's
+// result is the same bits whatever the other rows.
 #pragma once
 
 #include <cuda_runtime_api.h>

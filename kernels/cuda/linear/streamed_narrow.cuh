@@ -76,7 +76,7 @@ class NarrowConsumer {
       } else {
         multiply_round<1, 2>(at);  // a warp without a tile does another's work for nobody
       }
-      meet();
+      meet();  // here, where all warps run the same code
       const int share_floats = 8 * row_blocks * stride_;
       end_rows<ending, consumers, 1>(
           arguments_.output, 0, arguments_.output.rows, share_.begin_of(round),
@@ -88,6 +88,7 @@ class NarrowConsumer {
             }
             return sum;
           });
+      if (round + 1 < arguments_.rounds) meet();  // all have read the sums
     }
   }
 
@@ -107,7 +108,6 @@ class NarrowConsumer {
       if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
       at.advance(arguments_);
     }
-    meet();  // all have read the former round's sums
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
       const int own = division_.tile + tile * consumer_warps;

@@ -121,6 +121,7 @@ class Producer {
         copy_x(x_at, i);
         x_at.advance(arguments_);
       }
+      __syncwarp();  // barriers take whole warps
       end_round(round);
     }
   }
