@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cuda/attention/range_plan.h"
@@ -344,6 +345,35 @@ TEST(RowTiles, HaveWholeTextsBehindAPrefix) {
   };
   EXPECT_EQ(chosen(60000), range_wide_tile);
   EXPECT_LT(chosen(16), range_wide_tile);
+}
+
+// Behind a prefix, too, row tiles have about as many texts each: those that lie side by side are
+// run by blocks that end together.
+TEST(RowTiles, HaveAboutAsManyTextsBehindAPrefix) {
+  std::vector<KvSlot> slots(50 * 80);
+  std::iota(slots.begin(), slots.end(), 0);
+  std::vector<KvSegment> tail;
+  for (std::int32_t text = 0; text < 50; ++text) {
+    const auto own = std::span<const KvSlot>(slots).subspan(static_cast<std::size_t>(80 * text));
+    tail.push_back({own.first(79), text, text + 1, true, 0});
+    tail.push_back({own.subspan(79, 1), text, text + 1, false, 79});
+  }
+  for (const auto& [tile_rows, row_tiles, most] :
+       {std::tuple{16, 13, 4}, {64, 4, 13}, {128, 2, 25}}) {
+    std::vector<RowTile> tiles = room_for_tiles(50, 4);
+    RangePlanner planner;
+    const RangePlan plan =
+        planner.plan({50, 50, 4, 8, 1000, tail}, 132, {tile_rows, range_tile_tokens}, tiles).plan;
+    ASSERT_EQ(plan.row_tiles, row_tiles);
+    std::int32_t rows = 0;
+    for (std::int32_t t = 0; t < plan.row_tiles; ++t) {
+      const RowTile& tile = tiles[static_cast<std::size_t>(t)];
+      EXPECT_EQ(tile.rows.begin, rows);
+      EXPECT_LE(tile.rows.end - tile.rows.begin, 4 * most);
+      rows = tile.rows.end;
+    }
+    EXPECT_EQ(rows, 200);
+  }
 }
 
 // Few short texts: as many row tiles as give each block a whole unit, as nearly as whole texts do.

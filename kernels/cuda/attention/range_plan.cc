@@ -386,6 +386,13 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
       const std::int32_t finer = cut_rows(work, tile_rows, fewer, room);
       count = finer > 0 ? finer : cut_rows(work, tile_rows, RowTile::most_runs, room);
     }
+    // What a gang takes is its longest row tile's time: each has about as many texts.
+    if (whole && work.prefix > 0 && count > 1) {
+      const auto even = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), count));
+      if (cut_rows(work, tile_rows, even, room) != count) {
+        count = cut_rows(work, tile_rows, RowTile::most_runs, room);
+      }
+    }
     if (count == 0) count = cut_rows(work, tile_rows, 0, room);
     consider(tile_rows, room.first(static_cast<std::size_t>(count)));
   }
