@@ -97,6 +97,7 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
                                                                         {12, 12, 64, 768},
                                                                         {32, 8, 128, 512},
                                                                         {32, 8, 128, 448},
+                                                                        {32, 8, 128, 2048},
                                                                         {52, 4, 128, 192},
                                                                         {40, 40, 128, 320}}) {
     for (const std::int32_t rows : {1, 3, 8, 9, 16, 31, 48, 60, 80, 96}) {

@@ -218,7 +218,7 @@ class NarrowConsumer {
 template <Ending ending, int row_blocks>
 __global__ void __launch_bounds__(threads, 1)
     stream_narrow([[maybe_unused]] const __grid_constant__ Arguments arguments) {
-#if __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) std::uint8_t memory[];
   __shared__ SharedState state;
   prepare_stages(arguments, state);

@@ -1,4 +1,4 @@
-// Streamed products of 17 to 64 rows, by the products of two warpgroups, each of every other 64
+// Streamed products of 17 to 96 rows, by the products of two warpgroups, each of every other 64
 // outputs, weights as the left operand. Where few tiles would leave a block more of x than of the
 // weights to read, two blocks of a cluster share the inputs, and of their sums each ends half the
 // rows.
@@ -13,7 +13,7 @@ inline constexpr int warpgroups = consumers / hopper::warpgroup_threads;
 inline constexpr int product_outputs = 64;  ///< of one instruction
 inline constexpr int product_tiles = product_outputs / tile_outputs;
 static_assert(most_tiles == 2 * warpgroups * product_tiles);
-/// A part's last instruction may read on behind the last stage.
+/// Behind the stages, for a part's last instruction reads on behind its tiles.
 inline constexpr int slack_bytes = product_tiles * tile_bytes;
 
 constexpr int products_of(int round_tiles) {
@@ -176,7 +176,7 @@ class WideConsumer {
 template <Ending ending, int rows, int held, int split>
 __global__ void __launch_bounds__(threads, 1)
     stream_wide([[maybe_unused]] const __grid_constant__ Arguments arguments) {
-#if __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Consumer = WideConsumer<ending, rows, held, split>;
   extern __shared__ __align__(1024) std::uint8_t memory[];
   __shared__ SharedState state;
