@@ -34,6 +34,9 @@ class Chat {
   Chat(Engine& engine, Conversation conversation, const GenerateOptions& request)
       : engine_(engine), session_(engine, std::move(conversation), request) {}
 
+  /// Whether some message was not answered.
+  bool refused() const { return refused_; }
+
   /// False: the end.
   bool take(std::string line) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -93,6 +96,7 @@ class Chat {
 
   void answer(const std::string& text) {
     if (!is_valid_utf8(text)) {
+      refused_ = true;
       tell("the message is not valid UTF-8; it was left out");
       return;
     }
@@ -112,6 +116,7 @@ class Chat {
           answer([&](const Piece& piece) { return shown.put(piece.text); }, interrupts.token());
     } catch (const Error& error) {
       shown.abandon();
+      refused_ = true;
       // A message that is too long for what is left.
       const bool room = error.kind() == ErrorKind::usage && session_.length() > 0;
       return tell(cat(error.what(), room ? ", or make room with /undo or /reset" : ""));
@@ -140,6 +145,7 @@ class Chat {
   Engine& engine_;
   ChatSession session_;
   std::string statistics_;
+  bool refused_ = false;
 };
 
 }  // namespace
@@ -191,11 +197,14 @@ int chat(const std::vector<std::string>& arguments) {
 
   Chat talk(engine, std::move(conversation), request);
   LineReader lines("> ");
-  while (const std::optional<std::string> line = lines.read()) {
-    if (!talk.take(*line)) return 0;
+  bool goes_on = true;
+  while (goes_on) {
+    const std::optional<std::string> line = lines.read();
+    goes_on = line && talk.take(*line);
+    if (!line && stdout_is_terminal()) write_out("\n");
   }
-  if (stdout_is_terminal()) write_out("\n");
-  return 0;
+  // A person has seen it.
+  return talk.refused() && !stdin_is_terminal() ? 1 : 0;
 }
 
 }  // namespace coppice::cli

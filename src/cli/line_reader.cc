@@ -1,7 +1,5 @@
 #include "cli/line_reader.h"
 
-#include <unistd.h>
-
 #include <clocale>
 #include <cstdio>
 #include <iostream>
@@ -53,7 +51,7 @@ struct LineReader::Editor {};
 #endif
 
 LineReader::LineReader(std::string prompt) {
-  if (isatty(STDIN_FILENO) == 0) return;
+  if (!stdin_is_terminal()) return;
   prompt_ = std::move(prompt);
 #ifdef COPPICE_HAS_LIBEDIT
   if (!stdout_is_terminal()) return;
@@ -68,7 +66,8 @@ std::optional<std::string> LineReader::read() {
 #ifdef COPPICE_HAS_LIBEDIT
   if (editor_) {
     int count = 0;
-    el_set(editor_->edit, EL_PREP_TERM, 1);  // so that keys typed as the prompt appears are not lost
+    el_set(editor_->edit, EL_PREP_TERM,
+           1);  // so that keys typed as the prompt appears are not lost
     const char* line = el_gets(editor_->edit, &count);
     if (line == nullptr || count <= 0) return std::nullopt;
     std::string text(line, static_cast<std::size_t>(count));

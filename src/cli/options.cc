@@ -107,7 +107,11 @@ po::options_description sampling_options(const UsualValues& usual) {
       "keep the fewest tokens that hold this share")(
       "min-p", po::value<double>()->default_value(0.0, "0")->value_name("F"),
       "keep tokens of at least this share of the best one's probability")(
-      "seed", po::value<std::string>()->value_name("N"), cat("if not given: ", usual.seed).c_str());
+      "seed", po::value<std::string>()->value_name("N"),
+      cat("if not given: ", usual.seed,
+          "; the same text again takes --tree-size N or --acceptance coupled, too, as automatic "
+          "sizes follow the clock")
+          .c_str());
   return d;
 }
 

@@ -1,7 +1,5 @@
 #include "cli/prompt.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/option_values.h"
+#include "cli/terminal.h"
 
 namespace coppice::cli {
 namespace {
@@ -75,7 +74,7 @@ Prompt read_prompt(const po::variables_map& values) {
     where = cat("prompt file ", quote(file));
     prompt.text = read_all_of(file, where, longest_prompt_mib);
   } else {
-    if (values.count("prompt-file") == 0 && isatty(STDIN_FILENO) != 0) {
+    if (values.count("prompt-file") == 0 && stdin_is_terminal()) {
       throw_usage(
           "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
           "in");

@@ -43,6 +43,7 @@ extern "C" void on_interrupt(int) {
 
 }  // namespace
 
+bool stdin_is_terminal() { return isatty(STDIN_FILENO) != 0; }
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) != 0; }
 bool stdout_takes_colour() {

@@ -12,6 +12,7 @@
 
 namespace coppice::cli {
 
+bool stdin_is_terminal();
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 /// A terminal that shows colours and whose owner has not refused them (NO_COLOR).

@@ -296,6 +296,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     ProgressLine loading(true);
     EngineOptions engine_request =
         engine_for(values, job, options.speculation, figures.sharing && !by_text);
+    tell_of_plain(values, engine_request);
     engine_request.progress = [&](const LoadEvent& event) { loading.show(event); };
     Engine engine = Engine::load(engine_request);
     loading.clear();

@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/stopwatch.h"
 #include "cli/generation_text.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/access.h"
 #include "engine/loading.h"
@@ -212,6 +213,7 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
   }
   std::optional<Answers> answers;
   if (!count_only) {
+    tell_of_plain(values, engine_request);
     const auto texts = static_cast<std::int32_t>(std::min<std::int64_t>(
         count_in(values, "parallel", 1, most_sequences), std::ssize(set.prompts)));
     engine_request.max_sequences = texts;

@@ -1,6 +1,9 @@
 #include "workload/figure.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/tree_order.h"
@@ -16,6 +19,8 @@ constexpr std::string_view pruned_grey = "#ececec";
 /// Few rows are parted by gaps, so that each branch is seen.
 constexpr std::size_t most_parted_rows = 64;
 constexpr double gap_of_rows = 0.15;
+/// Few enough for their names to stand below each other.
+constexpr std::size_t most_named_rows = 24;
 constexpr std::string_view accepted_blue = "#0072b2";
 
 // A tile of a row of the figure.
@@ -39,9 +44,16 @@ std::vector<std::int32_t> depth_first(const std::vector<std::int32_t>& parents) 
   return order.row_of_node;
 }
 
-study::AxisSpec rows_axis(std::size_t rows) {
+/// `names`: of the rows; more than most_named_rows are counted instead.
+study::AxisSpec rows_axis(const char* label, std::vector<std::string> names) {
   study::AxisSpec axis;
-  axis.label = "node, depth first";
+  const std::size_t rows = names.size();
+  if (rows <= most_named_rows) {
+    axis.label = label;
+    axis.names = std::move(names);
+    return axis;
+  }
+  axis.label = "row of a node, depth first";
   axis.whole = true;
   axis.low = 0.0;
   axis.high = static_cast<double>(rows);
@@ -66,10 +78,14 @@ std::string figure_of(const TreeTemplate& tree) {
   }
   const std::vector<std::int32_t> row = depth_first(parents);
   study::Chart chart;
-  chart.x.label = "iteration";
+  chart.x.label = "iterations";
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(std::max<std::int64_t>(1, end));
-  chart.y = rows_axis(parents.size());
+  std::vector<std::string> names(row.size());
+  for (std::size_t node = 0; node < row.size(); ++node) {
+    names[static_cast<std::size_t>(row[node])] = cat(node, ": ", tree.nodes[node].tokens);
+  }
+  chart.y = rows_axis("node: tokens", std::move(names));
   const double gap = row.size() <= most_parted_rows ? gap_of_rows : 0.0;
 
   // Runs of spans with as many readers are one tile.
@@ -118,8 +134,9 @@ std::string figure_of(const TreeTemplate& tree) {
     chart.tiles.push_back(std::move(made));
   }
   chart.colours.emplace();
-  chart.colours->label = "branches that read the node";
+  chart.colours->label = "branches";
   chart.colours->whole = true;
+  chart.colours->low = 1.0;
   return study::to_svg(chart);
 }
 
@@ -132,7 +149,11 @@ std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& ac
   chart.x.label = "step";
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(steps);
-  chart.y = rows_axis(parents.size());
+  std::vector<std::string> names(row.size());
+  for (std::size_t node = 0; node < row.size(); ++node) {
+    names[static_cast<std::size_t>(row[node])] = cat(node);
+  }
+  chart.y = rows_axis("node", std::move(names));
   study::Tile all = tile(0.0, static_cast<double>(steps), 0);
   all.high = static_cast<double>(parents.size());
   all.fill = pruned_grey;
