@@ -65,7 +65,8 @@ void write_out(std::string_view text) {
     if (n < 0 && errno == EPIPE) throw ClosedPipe{};
     if (n < 0) {
       throw_failure(cat("standard output: ", std::strerror(errno),
-                        "; free some space or redirect elsewhere"));
+                        errno == ENOSPC ? "; free some space or redirect elsewhere"
+                                        : "; redirect it to where it can be written"));
     }
     text.remove_prefix(static_cast<std::size_t>(n));
   }

@@ -35,6 +35,7 @@ void Totals::add(const Generation& generation) {
   ++texts_;
   tokens_ += static_cast<std::int64_t>(generation.tokens.size());
   prompt_tokens_ += s.prompt_tokens;
+  cached_tokens_ += s.cached_tokens;
   steps_ += s.steps;
   preemptions_ += s.preemptions;
   const FinishReason reason = generation.finish_reason;
@@ -58,7 +59,8 @@ std::string Totals::table() const {
                                                                      " ended early: no "
                                                                      "room in context or KV memory")
                                                                : std::string()));
-  text += table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts"));
+  text += table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts",
+                                   cached_tokens_ > 0 ? cat(" (", cached_tokens_, " kept)") : ""));
   text += table_line("speed", cat(rounded(static_cast<double>(tokens_) / seconds_, 1),
                                   " tokens/s (", rounded(seconds_, 3), " s)"));
   if (steps_ > 0) {

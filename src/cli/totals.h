@@ -21,7 +21,8 @@ class Totals {
   std::string shortage() const;
 
  private:
-  std::int64_t texts_ = 0, tokens_ = 0, prompt_tokens_ = 0, steps_ = 0, preemptions_ = 0;
+  std::int64_t texts_ = 0, tokens_ = 0, steps_ = 0, preemptions_ = 0;
+  std::int64_t prompt_tokens_ = 0, cached_tokens_ = 0;
   std::int64_t without_room_ = 0;  ///< texts that ended because context or memory was full
   double judged_ = 0.0;            ///< tokens, by steps
   double drafted_ = 0.0;           ///< tokens, by steps

@@ -59,7 +59,8 @@ void check_times(const Records& records, std::int64_t root, const std::string& p
     if (id == root) {
       if (record.tokens < 1) throw_failure(cat(at, ": the prompt has no tokens"));
       if (record.end > 0) {
-        throw_failure(cat(at, ": the prompt ends in iteration ", record.end, ", not in 0"));
+        throw_failure(cat(at, ": the prompt ends in iteration ", record.end,
+                          ", not in 0; it is there before iteration 1, so that its \"end\" is 0"));
       }
       continue;
     }
@@ -82,7 +83,8 @@ std::int64_t link(Records& records, const std::string& place) {
       const std::string at = cat(place, ": node ", id);
       const auto found = records.find(child);
       if (found == records.end()) {
-        throw_failure(cat(at, ": its child ", child, " is no node of the template"));
+        throw_failure(cat(at, ": its child ", child,
+                          " is no node of the template; list it, or leave it out of \"children\""));
       }
       if (found->second.parent >= 0) {
         throw_failure(cat(at, ": its child ", child, " is node ", found->second.parent,

@@ -65,7 +65,8 @@ SpeculationFile read_speculation(const std::filesystem::path& file) {
   if (result.tree.size() < 1) throw_failure(where + ": \"Tree_Structure\" has no nodes");
   const Json& records = field(*json, "Records", where);
   if (!records.is_array() || records.empty()) {
-    throw_failure(cat(where, ": \"Records\" is ", shown(records), ", not a list of records"));
+    throw_failure(
+        cat(where, ": \"Records\" is ", shown(records), ", not a list of at least one record"));
   }
   for (std::size_t i = 0; i < records.size(); ++i) {
     const std::string name = cat("record ", i);

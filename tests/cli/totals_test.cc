@@ -23,6 +23,17 @@ Generation made_with(const std::string& policy, double temperature, std::uint64_
   return generation;
 }
 
+TEST(Totals, SayHowMuchOfPromptsWasKept) {
+  cli::Totals totals;
+  Generation generation = made_with("dyspec", 0.7, 3);
+  totals.add(generation);
+  generation.statistics.cached_tokens = 2;
+  totals.add(generation);
+  totals.end(1.0, 0.0);
+  EXPECT_NE(totals.table().find("40 new after 6 of prompts (2 kept)\n"), std::string::npos)
+      << totals.table();
+}
+
 // The first text measures costs; that is no time of writing.
 TEST(Totals, MeasuringCostsIsNoSpeed) {
   cli::Totals totals;
