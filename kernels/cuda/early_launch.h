@@ -17,7 +17,6 @@ bool overlaps_kernels();
 /// In clusters of so many blocks.
 struct Grid {
   Grid(dim3 all, unsigned of_cluster = 1) : blocks(all), cluster(of_cluster) {}
-  Grid(unsigned all) : Grid(dim3(all)) {}
 
   dim3 blocks;
   unsigned cluster;

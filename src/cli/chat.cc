@@ -197,12 +197,10 @@ int chat(const std::vector<std::string>& arguments) {
 
   Chat talk(engine, std::move(conversation), request);
   LineReader lines("> ");
-  bool goes_on = true;
-  while (goes_on) {
-    const std::optional<std::string> line = lines.read();
-    goes_on = line && talk.take(*line);
-    if (!line && stdout_is_terminal()) write_out("\n");
+  std::optional<std::string> line;
+  while ((line = lines.read()) && talk.take(*line)) {
   }
+  if (!line && stdout_is_terminal()) write_out("\n");
   // A person has seen it.
   return talk.refused() && !stdin_is_terminal() ? 1 : 0;
 }

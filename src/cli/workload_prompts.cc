@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/stopwatch.h"
 #include "cli/generation_text.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -85,7 +84,7 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
   const InterruptWatch interrupts;
   ProgressLine progress(true);
   std::size_t ended = 0;
-  const double start = now_seconds();
+  const double start = working_seconds(engine);
   const auto finished = [&](std::size_t, Outcome&) {
     progress.show("answering", static_cast<double>(++ended) / static_cast<double>(requests.size()));
   };
@@ -93,7 +92,7 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
                             ? engine.generate(requests, finished, interrupts.token())
                             : write_by_calls(engine, requests, calls, finished, interrupts.token());
   Answers answers;
-  answers.total = now_seconds() - start;
+  answers.total = working_seconds(engine) - start;
   for (const Outcome& outcome : outcomes) {
     if (outcome.error) std::rethrow_exception(outcome.error);
     const Generation& text = outcome.samples.front();

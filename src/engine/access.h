@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string_view>
 
+#include "base/stopwatch.h"
 #include "coppice.h"
 #include "drafting/draft_runner.h"
 #include "engine/step_view.h"
@@ -32,6 +33,11 @@ enum class EngineFault {
   preempted_noise_is_reused,     ///< a preempted text's steps are counted from 0 again
   shared_steps_are_not_learned,  ///< learning from steps of several texts throws
 };
+
+/// The wall clock, but that it stands still while the engine loads and measures costs.
+inline double working_seconds(const Engine& engine) {
+  return now_seconds() - engine.load_seconds();
+}
 
 /// Of an engine that outlives it.
 class EngineAccess {

@@ -44,19 +44,23 @@ std::vector<std::int32_t> depth_first(const std::vector<std::int32_t>& parents) 
   return order.row_of_node;
 }
 
-/// `names`: of the rows; more than most_named_rows are counted instead.
-study::AxisSpec rows_axis(const char* label, std::vector<std::string> names) {
+/// `name_of` names nodes, where rows are few enough.
+template <typename NameOf>
+study::AxisSpec rows_axis(const std::vector<std::int32_t>& row_of_node, const char* label,
+                          NameOf name_of) {
   study::AxisSpec axis;
-  const std::size_t rows = names.size();
-  if (rows <= most_named_rows) {
+  if (row_of_node.size() <= most_named_rows) {
     axis.label = label;
-    axis.names = std::move(names);
+    axis.names.resize(row_of_node.size());
+    for (std::size_t node = 0; node < row_of_node.size(); ++node) {
+      axis.names[static_cast<std::size_t>(row_of_node[node])] = name_of(node);
+    }
     return axis;
   }
   axis.label = "row of a node, depth first";
   axis.whole = true;
   axis.low = 0.0;
-  axis.high = static_cast<double>(rows);
+  axis.high = static_cast<double>(row_of_node.size());
   return axis;
 }
 
@@ -81,11 +85,8 @@ std::string figure_of(const TreeTemplate& tree) {
   chart.x.label = "iterations";
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(std::max<std::int64_t>(1, end));
-  std::vector<std::string> names(row.size());
-  for (std::size_t node = 0; node < row.size(); ++node) {
-    names[static_cast<std::size_t>(row[node])] = cat(node, ": ", tree.nodes[node].tokens);
-  }
-  chart.y = rows_axis("node: tokens", std::move(names));
+  chart.y = rows_axis(row, "node: tokens",
+                      [&](std::size_t node) { return cat(node, ": ", tree.nodes[node].tokens); });
   const double gap = row.size() <= most_parted_rows ? gap_of_rows : 0.0;
 
   // Runs of spans with as many readers are one tile.
@@ -149,11 +150,7 @@ std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& ac
   chart.x.label = "step";
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(steps);
-  std::vector<std::string> names(row.size());
-  for (std::size_t node = 0; node < row.size(); ++node) {
-    names[static_cast<std::size_t>(row[node])] = cat(node);
-  }
-  chart.y = rows_axis("node", std::move(names));
+  chart.y = rows_axis(row, "node", [](std::size_t node) { return cat(node); });
   study::Tile all = tile(0.0, static_cast<double>(steps), 0);
   all.high = static_cast<double>(parents.size());
   all.fill = pruned_grey;

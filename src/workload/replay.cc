@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/access.h"
 #include "workload/branch.h"
 
 namespace coppice::workload {
@@ -180,12 +181,10 @@ void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>
   engine.drop_cache();  // no tree finds what another one left
   const Seconds before = report.seconds;
   const CacheStatistics read_before = engine.cache();
-  // Measuring costs, which the first text may have to, is no time of the tree's.
-  const auto clock = [&] { return now_seconds() - engine.load_seconds(); };
-  const double start = clock();
+  const double start = working_seconds(engine);
   const bool finished = Replay(engine, tree, settings, report).run(prompt);
   Seconds& seconds = report.seconds;
-  const double took = clock() - start;
+  const double took = working_seconds(engine) - start;
   const double parts = seconds.prefill - before.prefill + seconds.draft - before.draft +
                        seconds.verify - before.verify + seconds.sampling - before.sampling;
   seconds.total += took;

@@ -378,20 +378,16 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
     const bool whole = by_text && work.group <= tile_rows;
     std::int32_t count = cut_rows(work, tile_rows, whole ? RowTile::most_runs : 0, room);
     // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so
-    // that no block is idle or waits for others' results.
+    // that no block is idle or waits for others' results. Behind a prefix there are no more row
+    // tiles, but each has about as many texts: a gang takes as long as its longest row tile.
     const std::int32_t step = blocks / work.kv_heads;
-    if (whole && work.prefix == 0 && count > 0 && step > 0 && count < 4 * step) {
-      const std::int64_t wanted = ceil_div(count, step) * step;
-      const auto fewer = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
-      const std::int32_t finer = cut_rows(work, tile_rows, fewer, room);
-      count = finer > 0 ? finer : cut_rows(work, tile_rows, RowTile::most_runs, room);
-    }
-    // What a gang takes is its longest row tile's time: each has about as many texts.
-    if (whole && work.prefix > 0 && count > 1) {
-      const auto even = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), count));
-      if (cut_rows(work, tile_rows, even, room) != count) {
-        count = cut_rows(work, tile_rows, RowTile::most_runs, room);
-      }
+    const bool behind = work.prefix > 0;
+    if (whole && (behind ? count > 1 : count > 0 && step > 0 && count < 4 * step)) {
+      const std::int64_t wanted = behind ? count : ceil_div(count, step) * step;
+      const auto texts = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
+      const std::int32_t found = cut_rows(work, tile_rows, texts, room);
+      const bool takes = behind ? found == count : found > 0;
+      count = takes ? found : cut_rows(work, tile_rows, RowTile::most_runs, room);
     }
     if (count == 0) count = cut_rows(work, tile_rows, 0, room);
     consider(tile_rows, room.first(static_cast<std::size_t>(count)));

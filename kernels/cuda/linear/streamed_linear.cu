@@ -38,9 +38,8 @@ struct Tiling {
 
   Tiling(Ending ending, std::int64_t all, const StreamedProduct& product) {
     const bool narrow = product.rows <= most_narrow_rows;
-    rows = product.rows <= 8
-               ? 8
-               : std::max(narrowed(ceil_div(product.rows, 16)) * 16, narrow ? 16 : 32);
+    rows = narrow ? (product.rows <= 8 ? 8 : most_narrow_rows)
+                  : std::max(narrowed(ceil_div(product.rows, 16)) * 16, 32);
     const bool share = !narrow && ending != Ending::gated && product.in >= least_split_inputs &&
                        all <= std::int64_t{most_split_tiles} * (product.blocks / 2);
     split = share ? 2 : 1;
@@ -105,7 +104,7 @@ Kernel kernel_for(const Tiling& tiling) {
   }
 }
 
-/// `weights`: sizes, strides and box of the weights as Arguments has them, the last box 1.
+/// Sizes, strides and box are those of the weights as Arguments has them, a tile and part a box.
 template <Ending ending, std::size_t dimensions>
 void launch(const StreamedProduct& product, std::int64_t all_tiles,
             const std::uint64_t (&weight_sizes)[dimensions],

@@ -24,17 +24,18 @@ constexpr int narrow_parts(int round_tiles) {
 /// A warp's place among those of its block. With more tiles than warps some warps have a second
 /// one, consumer_warps further.
 struct Division {
-  int tile_warps, warp;
+  int tile_warps;
   int tile;   ///< of this warp
   int tiles;  ///< of this warp: 0, 1 or 2
   int part;   ///< where warps share a tile: of every stage
 
-  __device__ explicit Division(int round_tiles)
-      : tile_warps(sharing_warps(round_tiles)),
-        warp(static_cast<int>(threadIdx.x) / 32),
-        tile(warp % (consumer_warps / tile_warps)),
-        tiles((tile < round_tiles ? 1 : 0) + (tile + consumer_warps < round_tiles ? 1 : 0)),
-        part(warp / (consumer_warps / tile_warps)) {}
+  __device__ explicit Division(int round_tiles) : tile_warps(sharing_warps(round_tiles)) {
+    const int warp = static_cast<int>(threadIdx.x) / 32,
+              tiles_at_once = consumer_warps / tile_warps;
+    tile = warp % tiles_at_once;
+    tiles = (tile < round_tiles ? 1 : 0) + (tile + consumer_warps < round_tiles ? 1 : 0);
+    part = warp / tiles_at_once;
+  }
 };
 
 /// Fragments: of weights, element g of both sides of a tile, with lane = 4 g + t; of x, row g; of

@@ -74,7 +74,7 @@ class End<Ending::plain> {
   /// What it takes besides the sums, on its way while others' are ended.
   __device__ void ask(const Output& output, std::int32_t row, std::int32_t tile, int g) {
     row_ = output.out + std::int64_t{row} * output.width;
-    j_ = tile * 2 * pair_outputs + g;
+    j_ = tile * tile_outputs + g;
     ask_side(output, j_, low_);
     ask_side(output, j_ + pair_outputs, high_);
   }
@@ -97,10 +97,7 @@ class End<Ending::plain> {
                              const Side& side) const {
     if (j >= output.width) return;
     if (output.bias != nullptr) add(sums, side.bias);
-    if (output.accumulate) {
-#pragma unroll
-      for (int k = 0; k < vector_width; ++k) sums.at[k] = side.former.at[k] + sums.at[k];
-    }
+    if (output.accumulate) add(sums, side.former);
     store_to(output, sums, row_, j);
   }
 

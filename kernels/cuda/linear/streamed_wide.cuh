@@ -16,7 +16,7 @@ static_assert(most_tiles == 2 * warpgroups * product_tiles);
 /// Behind the stages, for a part's last instruction reads on behind its tiles.
 inline constexpr int slack_bytes = product_tiles * tile_bytes;
 
-constexpr int products_of(int round_tiles) {
+__host__ __device__ constexpr int products_of(int round_tiles) {
   return (round_tiles + product_tiles - 1) / product_tiles;
 }
 
@@ -56,7 +56,7 @@ class WideConsumer {
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32 % 4),
         group_(static_cast<int>(threadIdx.x) / hopper::warpgroup_threads),
-        products_((share_.round_tiles + product_tiles - 1) / product_tiles),
+        products_(products_of(share_.round_tiles)),
         stride_(sums_stride(products_ * product_outputs)) {}
 
   __device__ void run() {
