@@ -30,16 +30,17 @@ void queue(const cuda::hopper::Arguments& arguments, const ClockTrace& trace, st
   cuda::hopper::launch<V>(arguments, trace, blocks, stream);
 }
 
-__global__ void __launch_bounds__(cuda::hopper::threads, 1) do_nothing() {}
+template <typename V>
+__global__ void __launch_bounds__(V::threads, 1) do_nothing() {}
 
 }  // namespace
 
 void queue_nothing(std::int32_t blocks, cudaStream_t stream) {
   using V = cuda::hopper::Variant<traced_head_dim, range_wide_tile, range_tile_tokens>;
-  cuda::check(cudaFuncSetAttribute(do_nothing, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  cuda::check(cudaFuncSetAttribute(do_nothing<V>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    cuda::hopper::shared_bytes<V>()),
               "shared memory of an empty kernel");
-  cuda::hopper::launch_alike<V>(do_nothing, blocks, stream);
+  cuda::hopper::launch_alike<V>(do_nothing<V>, blocks, stream);
 }
 
 void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputSets& inputs,

@@ -86,7 +86,7 @@ class Consumer {
       wait_for_products<0>();
       pin(out);
       pin(weights);
-      give_back(&state_.values_emptied[of_values.stage]);
+      give_back(of_values.emptied(state_.values_emptied));
       rescale(kept);
       to_weights(scores, weights);
       of_values = cursor_;
@@ -97,7 +97,7 @@ class Consumer {
     commit_products();
     wait_for_products<0>();
     pin(out);
-    give_back(&state_.values_emptied[of_values.stage]);
+    give_back(of_values.emptied(state_.values_emptied));
 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -122,18 +122,18 @@ class Consumer {
   __device__ void pass_turn() { block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads); }
 
   __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
-    wait(&state_.values_filled[cursor.stage], cursor.parity);
+    cursor.wait_until_filled(state_.values_filled);
     if ((notes & note_copied) != 0) make_visible_to_products();
   }
   /// Every lane: it has read the last tile's description, too.
-  __device__ void give_keys_back() { arrive(&state_.keys_emptied[cursor_.stage]); }
+  __device__ void give_keys_back() { arrive(cursor_.emptied(state_.keys_emptied)); }
   __device__ void give_back(std::uint64_t* emptied) {
     __syncwarp();
     if (lane_ == 0) arrive(emptied);
   }
   /// Waits for the next tile's keys.
   __device__ std::uint32_t begin_tile() {
-    wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+    cursor_.wait_until_filled(state_.keys_filled);
     const auto& of_warps = state_.notes[cursor_.description];
     const std::uint32_t notes = of_warps[0] | of_warps[1] | of_warps[2] | of_warps[3];
     if ((notes & note_copied) != 0) make_visible_to_products();

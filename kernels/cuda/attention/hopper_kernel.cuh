@@ -19,10 +19,16 @@ using ConsumerOf =
 
 /// Of a thread, once warpgroups have taken and given back. A block has what it was launched with:
 /// more to be taken than was given back would be waited for for ever.
-inline constexpr int producer_registers = 40, consumer_registers = 232;
-inline constexpr int launch_registers = 65536 / threads / 8 * 8;
-static_assert(warpgroup_threads * producer_registers + consumer_threads * consumer_registers <=
-              threads * launch_registers);
+inline constexpr int producer_registers = 40;
+template <typename V>
+inline constexpr int consumer_registers = V::producers == 1 ? 232 : 216;
+template <typename V>
+constexpr bool registers_suffice() {
+  constexpr int at_launch = 65536 / V::threads / 8 * 8;
+  return (V::threads - consumer_threads) * producer_registers +
+             consumer_threads * consumer_registers<V> <=
+         V::threads * at_launch;
+}
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -35,7 +41,7 @@ struct NoTrace {
 /// Grid: blocks that are all resident at a time. The body needs instructions of this architecture
 /// alone.
 template <typename V, typename Trace = NoTrace>
-__global__ void __launch_bounds__(threads, 1)
+__global__ void __launch_bounds__(V::threads, 1)
     attend([[maybe_unused]] const __grid_constant__ Arguments arguments,
            [[maybe_unused]] const Trace trace) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -55,8 +61,10 @@ __global__ void __launch_bounds__(threads, 1)
     for (int stage = 0; stage < V::stages; ++stage) {
       init_barrier(&state.keys_filled[stage], 2 * warpgroup_threads);
       init_barrier(&state.values_filled[stage], warpgroup_threads);
-      init_barrier(&state.keys_emptied[stage], 32 * V::readers);
-      init_barrier(&state.values_emptied[stage], V::readers);
+      for (int turn = 0; turn < 2; ++turn) {
+        init_barrier(&state.keys_emptied[turn][stage], 32 * V::readers);
+        init_barrier(&state.values_emptied[turn][stage], V::readers);
+      }
     }
   } else if (threadIdx.x == 64 && arguments.has_boxes) {
     prefetch_map(arguments.key_boxes);
@@ -64,13 +72,20 @@ __global__ void __launch_bounds__(threads, 1)
   }
   __syncthreads();
   trace.mark(Phase::planned);
-  if (threadIdx.x < warpgroup_threads) {
+  int copier = threadIdx.x < warpgroup_threads ? 0 : -1;  // of which producer
+  if constexpr (V::producers > 1) {
+    if (threadIdx.x >= warpgroup_threads + consumer_threads) copier = 1;
+    // So that the compiler knows that a warp's lanes have the same.
+    copier = __shfl_sync(all_lanes, copier, 0);
+  }
+  if (copier >= 0) {
     give_registers_back<producer_registers>();
-    Producer<V> producer(arguments, plan, tiles, state);
+    Producer<V> producer(arguments, plan, tiles, state, copier);
     for_each_piece(arguments, plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
     flatten::wait_for_copies();
   } else {
-    take_registers<consumer_registers>();
+    static_assert(registers_suffice<V>());
+    take_registers<consumer_registers<V>>();
 
     ConsumerOf<V> consumer(arguments, plan, tiles, state);
     Results<V, ConsumerOf<V>> results(arguments, plan);
@@ -107,7 +122,7 @@ void launch_alike(Kernel kernel, std::int32_t blocks, cudaStream_t stream,
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(threads);
+  config.blockDim = dim3(V::threads);
   config.dynamicSmemBytes = shared_bytes<V>();
   config.stream = stream;
   config.attrs = attributes;

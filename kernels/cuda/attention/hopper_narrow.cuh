@@ -52,21 +52,21 @@ class NarrowConsumer {
     std::uint32_t notes;
 #pragma unroll 1
     do {
-      wait(&state_.keys_filled[cursor_.stage], cursor_.parity);
+      cursor_.wait_until_filled(state_.keys_filled);
       notes = state_.notes[cursor_.description][warp_ * warp_tokens / V::warp_tokens];
       if (first_piece_) trace.mark(Phase::first_keys);
       first_piece_ = false;
       float scores[warp_tokens / 2];
       multiply_keys(queries, scores);
-      arrive(&state_.keys_emptied[cursor_.stage]);
+      arrive(cursor_.emptied(state_.keys_emptied));
       float kept[2];
       weigh(scores, notes, own, kept);
 #pragma unroll
       for (int i = 0; i < V::out_registers; ++i) out[i] *= kept[i / 2 % 2];
-      wait(&state_.values_filled[cursor_.stage], cursor_.parity);
+      cursor_.wait_until_filled(state_.values_filled);
       multiply_values(scores);
       __syncwarp();
-      if (lane_ == 0) arrive(&state_.values_emptied[cursor_.stage]);
+      if (lane_ == 0) arrive(cursor_.emptied(state_.values_emptied));
       cursor_.advance();
     } while ((notes & note_last) == 0);
 #pragma unroll

@@ -19,20 +19,22 @@ struct TileSource {
   std::uint32_t boxes = 0;
 };
 
-/// One warp of the producer: it copies V::warp_tokens tokens of every KV tile; where these are 16,
+/// One warp of a producer: it copies V::warp_tokens tokens of every KV tile; where these are 16,
 /// lanes i and i + 16 know the same token. Every warp finds the places of its tokens by itself.
 template <typename V>
 class Producer {
  public:
   __device__ Producer(const Arguments& arguments, const RangePlan& plan, SharedTiles<V>& tiles,
-                      SharedState<V>& state)
+                      SharedState<V>& state, int index)
       : arguments_(arguments),
         plan_(plan),
         tiles_(tiles),
         state_(state),
-        warp_(static_cast<int>(threadIdx.x) / 32),
+        warp_(static_cast<int>(threadIdx.x) / 32 % producer_warps),
         lane_(static_cast<int>(threadIdx.x) % 32),
+        turn_(V::producers > 1 ? index : 0),
         prefix_(plan.prefix) {
+    if (V::producers > 1 && index == 1) cursor_.advance();
     const int vector = lane_ % V::vectors;
     const int row = lane_ / V::vectors;
     place_ = static_cast<std::uint32_t>(vector / 8 * V::panel_bytes + row * 128 +
@@ -54,7 +56,7 @@ class Producer {
     run_first_ = row_tile.first[lane_];
     run_end_ = row_tile.end[lane_];
     in_end_ = 0;
-    VisibleKv next = token_at(piece.tile_begin);
+    VisibleKv next = token_at(piece.tile_begin + (V::producers > 1 ? turn_ : 0));
     std::int32_t tile_end = piece.tile_end;
     if (tile_end > prefix_ / V::tile_tokens) {
       tile_end = min(tile_end, plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, 31)));
@@ -65,22 +67,24 @@ class Producer {
     const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
     TileSource last;
     StageCursor<V> of_values;
-    // Values follow the next tile's keys, as consumers ask for them.
+    // Producers take KV tiles in turn, from piece to piece. Values follow the keys of a producer's
+    // next tile, as consumers ask for them.
+    const std::int32_t first = V::producers > 1 ? turn_ : 0;
 #pragma unroll 1
-    for (std::int32_t i = 0; i <= count; ++i) {
+    for (std::int32_t i = first; i < count + V::producers; i += V::producers) {
       TileSource source;
       if (i < count) {
-        wait(&state_.keys_emptied[cursor_.stage], cursor_.parity ^ 1);
+        cursor_.wait_for_room(state_.keys_emptied);
         TileToken token;
         if (i < tiles) token = seen_from_here(next);
-        if (i + 1 < tiles) next = token_at(piece.tile_begin + i + 1);
+        if (i + V::producers < tiles) next = token_at(piece.tile_begin + i + V::producers);
         source = source_of(token);
         describe(token, source, i >= count - (V::shares_rows ? 2 : 1));
         copy_part(arguments_.key_boxes, arguments_.keys, source,
                   shared_address(tiles_.keys[cursor_.stage]), &state_.keys_filled[cursor_.stage]);
       }
-      if (i > 0) {
-        wait(&state_.values_emptied[of_values.stage], of_values.parity ^ 1);
+      if (i > first) {
+        of_values.wait_for_room(state_.values_emptied);
         copy_part(arguments_.value_boxes, arguments_.values, last,
                   shared_address(tiles_.values[of_values.stage]),
                   &state_.values_filled[of_values.stage]);
@@ -88,9 +92,10 @@ class Producer {
       if (i < count) {
         last = source;
         of_values = cursor_;
-        cursor_.advance();
+        for (int step = 0; step < V::producers; ++step) cursor_.advance();
       }
     }
+    if constexpr (V::producers > 1) turn_ = (first + count) % V::producers;
   }
 
  private:
@@ -134,7 +139,14 @@ class Producer {
       in_end_ = __shfl_sync(all_lanes, run_end_, run);
     }
     if (rank >= in_first_ && rank < in_end_) {
-      token = arguments_.pass.tail[in_begin_ + rank - in_first_];
+      const VisibleKv* source = arguments_.pass.tail + (in_begin_ + rank - in_first_);
+      if constexpr (V::producers > 1) {
+        // One load instead of three.
+        const int4 found = *reinterpret_cast<const int4*>(source);
+        token = {found.x, found.y, found.z, 0};
+      } else {
+        token = *source;
+      }
     }
     return token;
   }
@@ -243,6 +255,7 @@ class Producer {
   SharedState<V>& state_;
   const int warp_, lane_;
   std::uint32_t place_;  ///< in a box of a KV tile, of this lane's first vector
+  int turn_;             ///< KV tiles of the next piece before this producer's first
   StageCursor<V> cursor_;
   // The prefix's tokens that the row tile may see; positions for windows.
   std::int32_t prefix_, prefix_position_ = 0;

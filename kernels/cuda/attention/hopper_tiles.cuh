@@ -1,12 +1,13 @@
 // What the parts of the Hopper attention share: sizes, shared memory, and its hand-over between
-// the warps that copy (the producer) and those that compute (two consumers, a warpgroup each).
+// the warps that copy (one or two producers) and those that compute (two consumers), a warpgroup
+// each.
 //
-// Each stage has keys and values of one KV tile. Filled: the producer's copies have landed, and,
+// Each stage has keys and values of one KV tile. Filled: its producer's copies have landed, and,
 // for keys, the tile's description is written. Emptied: every warp that reads the values has done
 // so; every lane, for keys, as it has read the former tile's description, too. Descriptions have
 // two slots more than there are stages: a consumer reads tile j's description before it gives back
-// the keys of its next tile, j + 1 or j + 2, and the producer waits for these before it writes that
-// of tile j + stages + 2.
+// the keys of its next tile, j + 1 or j + 2, and who writes that of tile j + stages + 2 waits for
+// those of tile j + 2 before.
 #pragma once
 
 #include <cmath>
@@ -20,7 +21,6 @@
 namespace coppice::cuda::hopper {
 
 inline constexpr int consumers = 2;
-inline constexpr int threads = (1 + consumers) * warpgroup_threads;
 inline constexpr int consumer_threads = consumers * warpgroup_threads;
 inline constexpr int producer_warps = 4;
 inline constexpr int page_box = range_box;
@@ -55,6 +55,13 @@ struct Variant {
                                 : ruled        ? 320 / tile_tokens
                                                : 384 / tile_tokens;
   static constexpr int descriptions = stages + 2;
+  /// Of few rows products take less time than a producer's instructions for a KV tile: two take
+  /// turns. With more rows, or half KV tiles, one keeps up, and a second only makes first keys come
+  /// later.
+  static constexpr int producers =
+      !ruled && tile_rows <= range_half_tile && tile_tokens == range_tile_tokens ? 2 : 1;
+  /// Of a block: the first producer's, the consumers', then the second producer's.
+  static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
   static constexpr int panels = head_dim / 64;
@@ -92,8 +99,9 @@ struct WindowEnds<V, false> {};
 /// In static shared memory, which only code for this architecture asks for.
 template <typename V>
 struct SharedState : WindowEnds<V> {
-  std::uint64_t keys_filled[V::stages], keys_emptied[V::stages];
-  std::uint64_t values_filled[V::stages], values_emptied[V::stages];
+  std::uint64_t keys_filled[V::stages], values_filled[V::stages];
+  /// Two of each stage, which the KV tiles that fill it use alternately.
+  std::uint64_t keys_emptied[2][V::stages], values_emptied[2][V::stages];
   /// By token: first query of the row tile that sees it, and the one past the last, from the row
   /// tile's first query, in the lower and upper half; equal where none sees it.
   std::uint16_t seen_by[V::descriptions][V::tile_tokens];
@@ -168,19 +176,33 @@ __device__ inline void for_each_piece(const Arguments& arguments, const RangePla
   }
 }
 
-/// Which stage and phase the next KV tile has.
+/// Where a KV tile lies, and which phases its barriers are in.
 template <typename V>
 struct StageCursor {
   int stage = 0;
   int description = 0;
-  int parity = 0;
+  int round = 0;  ///< KV tiles that were in the stage before
 
   __device__ void advance() {
     description = description + 1 == V::descriptions ? 0 : description + 1;
     if (++stage == V::stages) {
       stage = 0;
-      parity ^= 1;
+      ++round;
     }
+  }
+  __device__ void wait_until_filled(std::uint64_t (&filled)[V::stages]) const {
+    wait(&filled[stage], round & 1);
+  }
+  /// Which of the stage's barriers says that it is emptied again.
+  __device__ std::uint64_t* emptied(std::uint64_t (&barriers)[2][V::stages]) const {
+    return &barriers[round & 1][stage];
+  }
+  /// Waits until the last KV tile in the stage has been read. A wait tells a phase from the next
+  /// one alone. Of two producers, one does not wait for the tile before that one, which the other
+  /// consumer may still read; so that tile has another barrier.
+  __device__ void wait_for_room(std::uint64_t (&barriers)[2][V::stages]) const {
+    const int last = round - 1;
+    wait(&barriers[last & 1][stage], last >> 1 & 1);
   }
 };
 

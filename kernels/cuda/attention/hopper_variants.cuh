@@ -24,9 +24,9 @@ bool prepare() {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<V>()),
       "shared memory of attention");
   int resident = 0;
-  check(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes<V>()),
-      "occupancy of attention");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, V::threads,
+                                                      shared_bytes<V>()),
+        "occupancy of attention");
   return resident > 0;
 }
 
