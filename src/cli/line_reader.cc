@@ -66,7 +66,8 @@ std::optional<std::string> LineReader::read() {
 #ifdef COPPICE_HAS_LIBEDIT
   if (editor_) {
     int count = 0;
-    el_set(editor_->edit, EL_PREP_TERM, 1);  // so that keys typed as the prompt appears are not lost
+    // So that keys typed as the prompt appears are not lost.
+    el_set(editor_->edit, EL_PREP_TERM, 1);
     const char* line = el_gets(editor_->edit, &count);
     if (line == nullptr || count <= 0) return std::nullopt;
     std::string text(line, static_cast<std::size_t>(count));

@@ -21,14 +21,11 @@ using ConsumerOf =
 /// more to be taken than was given back would be waited for for ever.
 inline constexpr int producer_registers = 40;
 template <typename V>
-inline constexpr int consumer_registers = V::producers == 1 ? 232 : 216;
+inline constexpr int launch_registers = 65536 / V::threads / 8 * 8;
 template <typename V>
-constexpr bool registers_suffice() {
-  constexpr int at_launch = 65536 / V::threads / 8 * 8;
-  return (V::threads - consumer_threads) * producer_registers +
-             consumer_threads * consumer_registers<V> <=
-         V::threads * at_launch;
-}
+inline constexpr int consumer_registers =
+    (V::threads * launch_registers<V> - (V::threads - consumer_threads) * producer_registers) /
+    consumer_threads / 8 * 8;
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -84,7 +81,6 @@ __global__ void __launch_bounds__(V::threads, 1)
     for_each_piece(arguments, plan, range, [&](const RangePiece& piece) { producer.copy(piece); });
     flatten::wait_for_copies();
   } else {
-    static_assert(registers_suffice<V>());
     take_registers<consumer_registers<V>>();
 
     ConsumerOf<V> consumer(arguments, plan, tiles, state);

@@ -32,9 +32,9 @@ class Producer {
         state_(state),
         warp_(static_cast<int>(threadIdx.x) / 32 % producer_warps),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        turn_(V::producers > 1 ? index : 0),
+        turn_(index),
         prefix_(plan.prefix) {
-    if (V::producers > 1 && index == 1) cursor_.advance();
+    if (index == 1) cursor_.advance();
     const int vector = lane_ % V::vectors;
     const int row = lane_ / V::vectors;
     place_ = static_cast<std::uint32_t>(vector / 8 * V::panel_bytes + row * 128 +
@@ -56,7 +56,7 @@ class Producer {
     run_first_ = row_tile.first[lane_];
     run_end_ = row_tile.end[lane_];
     in_end_ = 0;
-    VisibleKv next = token_at(piece.tile_begin + (V::producers > 1 ? turn_ : 0));
+    VisibleKv next = token_at(piece.tile_begin + turn_);
     std::int32_t tile_end = piece.tile_end;
     if (tile_end > prefix_ / V::tile_tokens) {
       tile_end = min(tile_end, plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, 31)));
@@ -69,7 +69,7 @@ class Producer {
     StageCursor<V> of_values;
     // Producers take KV tiles in turn, from piece to piece. Values follow the keys of a producer's
     // next tile, as consumers ask for them.
-    const std::int32_t first = V::producers > 1 ? turn_ : 0;
+    const std::int32_t first = turn_;
 #pragma unroll 1
     for (std::int32_t i = first; i < count + V::producers; i += V::producers) {
       TileSource source;
@@ -95,7 +95,7 @@ class Producer {
         for (int step = 0; step < V::producers; ++step) cursor_.advance();
       }
     }
-    if constexpr (V::producers > 1) turn_ = (first + count) % V::producers;
+    turn_ = (first + count) % V::producers;
   }
 
  private:
