@@ -65,7 +65,8 @@ struct Tiling {
       stages = std::min(room / stage_bytes, most_stages);
       sums_at = 0;
       shared_bytes = std::max(stages * stage_bytes + slack_bytes,
-                              rows * row_bytes(products_of(round_tiles) * product_tiles));
+                              rows * (row_bytes(products_of(round_tiles) * product_tiles) +
+                                      row_bytes(product_tiles)));
     }
   }
   /// Of sums.

@@ -1,5 +1,5 @@
 // What the kernels of streamed_linear.h have in common: which outputs and inputs a block has, and
-// the warp that copies them.
+// the warps that copy them.
 //
 // A tile is 16 outputs (streamed_output.cuh). The blocks of a cluster have the same tiles, and of
 // the inputs each an equal part. A stage in shared memory has some parts of 64 inputs: first the
@@ -14,7 +14,8 @@ namespace coppice::cuda::streamed {
 
 inline constexpr int consumer_warps = 8;
 inline constexpr int consumers = 32 * consumer_warps;
-inline constexpr int threads = consumers + 32;
+inline constexpr int copying_warps = 2;  ///< one alone is slower than an H200's memory
+inline constexpr int threads = consumers + 32 * copying_warps;
 inline constexpr int most_tiles = 16;  ///< of a round
 inline constexpr int most_stages = 32;
 
@@ -79,15 +80,17 @@ struct Place {
   std::int32_t stage = 0;
   int parity = 0;  ///< of the stage's fillings so far
 
-  __device__ void advance(const Arguments& arguments) {
-    if (++stage == arguments.stages) {
-      stage = 0;
+  /// At most arguments.stages.
+  __device__ void advance(const Arguments& arguments, int by = 1) {
+    stage += by;
+    if (stage >= arguments.stages) {
+      stage -= arguments.stages;
       parity ^= 1;
     }
   }
 };
 
-/// Of the warp that copies: weights before it waits for the kernels that compute x.
+/// A warp that copies every so many stages: weights before it waits for the kernels that compute x.
 template <Ending ending, int split>
 class Producer {
  public:
@@ -97,6 +100,7 @@ class Producer {
         state_(state),
         share_(arguments),
         lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_((static_cast<int>(threadIdx.x) - consumers) / 32),
         policy_(hopper::read_once()) {}
 
   /// `end_round`: called after the copies of each round.
@@ -105,22 +109,26 @@ class Producer {
     const std::int32_t count = arguments_.stage_count;
     const std::int32_t ahead = min(arguments_.stages, count);
     Place weights_at, x_at;
+    weights_at.advance(arguments_, warp_);
+    x_at.advance(arguments_, warp_);
     begin_round(0);
 #pragma unroll 1
-    for (std::int32_t i = 0; i < ahead; ++i) {
+    for (std::int32_t i = warp_; i < ahead; i += copying_warps) {
       copy_weights(weights_at, i);
-      weights_at.advance(arguments_);
+      weights_at.advance(arguments_, copying_warps);
     }
     wait_for_former_kernels();
+    std::int32_t i = warp_;
 #pragma unroll 1
     for (std::int32_t round = 0; round < arguments_.rounds; ++round) {
       if (round > 0) begin_round(round);
 #pragma unroll 1
-      for (std::int32_t i = 0; i < count; ++i) {
+      for (; i < count; i += copying_warps) {
         if (round > 0 || i >= ahead) copy_weights(x_at, i);
         copy_x(x_at, i);
-        x_at.advance(arguments_);
+        x_at.advance(arguments_, copying_warps);
       }
+      i -= count;
       __syncwarp();  // barriers take whole warps
       end_round(round);
     }
@@ -176,7 +184,7 @@ class Producer {
   const std::uint32_t memory_;
   SharedState& state_;
   const Share<split> share_;
-  const int lane_;
+  const int lane_, warp_;
   const std::uint64_t policy_;
   // Of a round: whether this lane copies a tile and part, which, and the bytes of all.
   bool copies_;

@@ -1,5 +1,6 @@
 // Streamed products of 17 to 96 rows, by the products of two warpgroups, each of every other 64
-// outputs, weights as the left operand. Where few tiles would leave a block more of x than of the
+// outputs, weights as the left operand; of the last 64 of an odd number, each has half of the
+// inputs. Where few tiles would leave a block more of x than of the
 // weights to read, two blocks of a cluster share the inputs, and of their sums each ends half the
 // rows.
 #pragma once
@@ -12,6 +13,7 @@ namespace coppice::cuda::streamed {
 inline constexpr int warpgroups = consumers / hopper::warpgroup_threads;
 inline constexpr int product_outputs = 64;  ///< of one instruction
 inline constexpr int product_tiles = product_outputs / tile_outputs;
+inline constexpr int step_bytes = part_row_bytes / part_steps;  ///< of a row
 static_assert(most_tiles == 2 * warpgroups * product_tiles);
 /// Behind the stages, for a part's last instruction reads on behind its tiles.
 inline constexpr int slack_bytes = product_tiles * tile_bytes;
@@ -24,6 +26,15 @@ __device__ inline void meet_cluster() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;"
+      :
+      :
+      : "memory");
+}
+/// If what was written before need not be seen after.
+__device__ inline void meet_readers() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed.aligned;\n"
+      "barrier.cluster.wait.aligned;"
       :
       :
       : "memory");
@@ -57,6 +68,7 @@ class WideConsumer {
         warp_(static_cast<int>(threadIdx.x) / 32 % 4),
         group_(static_cast<int>(threadIdx.x) / hopper::warpgroup_threads),
         products_(products_of(share_.round_tiles)),
+        shared_product_(products_ % warpgroups != 0 ? products_ - 1 : products_),
         stride_(sums_stride(products_ * product_outputs)) {}
 
   __device__ void run() {
@@ -74,8 +86,8 @@ class WideConsumer {
       end_rows<ending, consumers, ending == Ending::gated ? 1 : 3>(
           arguments_.output, first_row, min(arguments_.output.rows - first_row, own_rows),
           share_.begin_of(round), share_.tiles_of(round),
-          [&](std::int32_t row, std::int32_t output) { return sum_at(row * stride_ + output); });
-      if constexpr (split > 1) meet_cluster();  // before the other block's memory may go
+          [&](std::int32_t row, std::int32_t output) { return sum_at(row, output); });
+      if constexpr (split > 1) meet_readers();  // before the other block's memory may go
       if (round + 1 < arguments_.rounds) {
         hopper::make_visible_to_products();
         end_round();
@@ -83,7 +95,7 @@ class WideConsumer {
     }
   }
 
-  /// Met by the warp that copies, too.
+  /// Met by the warps that copy, too.
   __device__ static void end_round() { hopper::block_barrier_wait(2, threads); }
 
  private:
@@ -95,72 +107,94 @@ class WideConsumer {
       for (float& sum : sums[h]) sum = 0.0f;
       hopper::pin(sums[h]);
     }
-    std::int32_t former = -1;
 #pragma unroll 1
     for (std::int32_t i = 0; i < arguments_.stage_count; ++i) {
       hopper::wait(&state_.filled[at.stage], at.parity);
       hopper::begin_products();
       multiply(at.stage, sums);
       hopper::commit_products();
-      hopper::wait_for_products<1>();
-      release(former);
-      former = at.stage;
+      // Not while the next stage's run: the memory waits longer for a free stage than products do.
+      hopper::wait_for_products<0>();
+      if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
       at.advance(arguments_);
     }
-    hopper::wait_for_products<0>();
 #pragma unroll
     for (int h = 0; h < held; ++h) hopper::pin(sums[h]);
-    release(former);
     meet();  // all have read the last stage
 #pragma unroll
     for (int h = 0; h < held; ++h) {
-      const int product = group_ + warpgroups * h;
-      if (product >= products_) continue;
-      float* to = sums_ + lane_ % 4 * 2 * stride_ + product * product_outputs +
-                  warp_ * tile_outputs + lane_ / 4;
+      const int product = product_of(h), row = lane_ % 4 * 2;
+      const bool second = product == shared_product_ && group_ > 0;
+      const int stride = second ? shared_stride : stride_;
+      float* to = second ? second_sums(row) : sums_ + row * stride_ + product * product_outputs;
+      to += warp_ * tile_outputs + lane_ / 4;
 #pragma unroll
       for (int block = 0; block < rows / 8; ++block) {
-        store_sums(to + 8 * block * stride_, stride_, &sums[h][4 * block]);
+        store_sums(to + 8 * block * stride, stride, &sums[h][4 * block]);
       }
     }
   }
 
-  __device__ void release(std::int32_t stage) {
-    if (stage >= 0 && lane_ == 0) hopper::arrive(&state_.emptied[stage]);
+  static constexpr int shared_stride = sums_stride(product_outputs);
+  __device__ int product_of(int h) const {
+    return min(group_ + warpgroups * h, shared_product_);
+  }
+  /// The second warpgroup's sums of the shared product.
+  __device__ float* second_sums(std::int32_t row) const {
+    return sums_ + rows * stride_ + row * shared_stride;
   }
 
   __device__ void multiply(std::int32_t stage, float (&sums)[held][rows / 2]) const {
     const std::uint32_t base = memory_ + static_cast<std::uint32_t>(stage * arguments_.stage_bytes);
-    const int part_bytes = share_.round_tiles * tile_bytes;
-    const std::uint32_t x_base = base + static_cast<std::uint32_t>(arguments_.parts * part_bytes);
+    const int all = arguments_.parts * part_steps / together;
+#pragma unroll
+    for (int h = 0; h < held; ++h) {
+      const bool shared = h == held - 1 && shared_product_ < products_;
+      const int count = shared ? all / warpgroups : all;
 #pragma unroll 1
-    for (int part = 0; part < arguments_.parts; ++part) {
-      const std::uint64_t x = hopper::matrix_descriptor(
-          x_base + static_cast<std::uint32_t>(part * rows * part_row_bytes), 0);
-      const std::uint32_t tiles = base + static_cast<std::uint32_t>(part * part_bytes);
-#pragma unroll
-      for (int step = 0; step < part_steps; ++step) {
-#pragma unroll
-        for (int h = 0; h < held; ++h) {
-          // A warpgroup with fewer products than it holds repeats the last one, for nobody.
-          const int product = min(group_ + warpgroups * h, products_ - 1);
-          const std::uint64_t weights = hopper::matrix_descriptor(
-              tiles + static_cast<std::uint32_t>(product * product_tiles * tile_bytes), 0);
-          hopper::multiply_add_shared(sums[h], hopper::moved_descriptor(weights, step * 32),
-                                      hopper::moved_descriptor(x, step * 32), true);
-        }
+      for (int i = 0; i < count; ++i) {
+        const int first = (shared ? warpgroups * i + group_ : i) * together;
+        multiply_steps(base, first / part_steps, first % part_steps, product_of(h), sums[h]);
       }
     }
   }
 
-  __device__ Four sum_at(int place) const {
-    if constexpr (split == 1) return load<vector_width>(sums_ + place);
-    Four sum{};
+  static constexpr int together = part_steps / warpgroups;  ///< steps of a part
+  __device__ void multiply_steps(std::uint32_t base, int part, int first, int product,
+                                 float (&sums)[rows / 2]) const {
+    const int part_bytes = share_.round_tiles * tile_bytes, begin = first * step_bytes;
+    const std::uint64_t weights = hopper::matrix_descriptor(
+        base + static_cast<std::uint32_t>(part * part_bytes + product * product_tiles * tile_bytes +
+                                          begin),
+        0);
+    const std::uint64_t x = hopper::matrix_descriptor(
+        base + static_cast<std::uint32_t>(arguments_.parts * part_bytes +
+                                          part * rows * part_row_bytes + begin),
+        0);
 #pragma unroll
-    for (int rank = 0; rank < split; ++rank) {
-      add(sum, load_from_cluster(rank, memory_ + static_cast<std::uint32_t>(4 * place)));
+    for (int step = 0; step < together; ++step) {
+      hopper::multiply_add_shared(sums, hopper::moved_descriptor(weights, step * step_bytes),
+                                  hopper::moved_descriptor(x, step * step_bytes), true);
     }
+  }
+
+  __device__ Four sum_at(std::int32_t row, std::int32_t output) const {
+    Four sum{};
+    add_all(sum, sums_ + row * stride_ + output);
+    const std::int32_t shared = output - shared_product_ * product_outputs;
+    if (shared >= 0) add_all(sum, second_sums(row) + shared);
     return sum;
+  }
+  /// What all blocks that share the inputs have there.
+  __device__ void add_all(Four& sum, const float* place) const {
+    if constexpr (split == 1) {
+      add(sum, load<vector_width>(place));
+    } else {
+#pragma unroll
+      for (int rank = 0; rank < split; ++rank) {
+        add(sum, load_from_cluster(rank, flatten::shared_address(place)));
+      }
+    }
   }
 
   const Arguments& arguments_;
@@ -169,7 +203,8 @@ class WideConsumer {
   SharedState& state_;
   const Share<split> share_;
   const int lane_, warp_, group_;
-  const int products_;  ///< of a round
+  const int products_;        ///< of a round
+  const int shared_product_;  ///< products_ if all are one warpgroup's
   const int stride_;    ///< floats of a row
 };
 
@@ -186,7 +221,7 @@ __global__ void __launch_bounds__(threads, 1)
         .run([&](std::int32_t round) {
           if constexpr (split > 1) {
             meet_cluster();
-            meet_cluster();
+            meet_readers();
           }
           if (round + 1 < arguments.rounds) Consumer::end_round();
         });
