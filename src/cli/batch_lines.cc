@@ -193,6 +193,8 @@ class Reader {
         throw_usage(cat("\"id\" is ", shown(value), "; give a text or a whole number"));
       }
       out.id = value.dump();
+    } else if (key == "kind" || key == "category") {  // of prompts as studies take them
+      if (!value.is_string()) throw_usage(cat("\"", key, "\" is ", shown(value), "; give a text"));
     } else {
       return false;
     }

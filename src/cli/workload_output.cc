@@ -39,6 +39,7 @@ std::string replay_text(const WorkloadFigures& f) {
   text += table_line("prompt tokens", cat(r.prompt_tokens, ", ", r.prompt_tokens - r.cached_tokens,
                                           " of them computed"));
   if (f.plan) text += table_line("branches", cat(r.forks, " begun, ", r.prunes, " pruned"));
+  text += accepted_line(r.accepted);
   if (r.preemptions > 0) text += table_line("preemptions", cat(r.preemptions));
   if (f.plan) {
     text += table_line(
@@ -63,6 +64,14 @@ Json counted(const workload::Reads& reads) {
 }
 
 }  // namespace
+
+std::string accepted_line(const workload::Accepted& accepted) {
+  if (accepted.policy.empty() || accepted.policy == name_of(Plain{})) return {};
+  return table_line("accepted length", cat(fixed(accepted.length(), 2),
+                                           " tokens per text and target pass, the bonus token "
+                                           "included, by ",
+                                           accepted.policy));
+}
 
 std::string workload_text(const WorkloadFigures& f) {
   const workload::Reads& r = f.reads;
@@ -118,6 +127,8 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"forks", p.forks},
                       {"prunes", p.prunes},
                       {"preemptions", p.preemptions},
+                      {"policy", p.accepted.policy},
+                      {"accepted_length", p.accepted.length()},
                       {"kv_tokens_read_by_text", p.read_by_text},
                       {"kv_tokens_read_by_tree", p.read_by_tree},
                       {"peak_kv_tokens", p.peak_kv},

@@ -29,6 +29,9 @@ struct WorkloadFigures {
   std::string device, dtype, kv_dtype;
 };
 
+/// A line of the text, empty of texts without a draft.
+std::string accepted_line(const workload::Accepted& accepted);
+
 std::string workload_text(const WorkloadFigures& figures);
 /// One object, and a line's end.
 std::string workload_json(const WorkloadFigures& figures);

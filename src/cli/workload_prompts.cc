@@ -17,6 +17,7 @@
 #include "cli/generation_text.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "cli/workload_output.h"
 #include "engine/access.h"
 #include "engine/loading.h"
 #include "models/config.h"
@@ -30,10 +31,12 @@ using workload::SharedPrompts;
 
 struct Answers {
   std::size_t texts = 0;
-  std::int64_t tokens = 0, prompt_tokens = 0, cached_tokens = 0;
+  std::int64_t tokens = 0, prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::int32_t preemptions = 0;
   double prefill = 0.0, total = 0.0;
   bool finished = true;
+
+  workload::Accepted accepted;
 
   std::int64_t computed() const { return prompt_tokens - cached_tokens; }
 };
@@ -105,6 +108,8 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
     answers.tokens += std::ssize(text.tokens);
     answers.prompt_tokens += s.prompt_tokens;
     answers.cached_tokens += s.cached_tokens;
+    answers.cached_draft_tokens += s.cached_draft_tokens;
+    answers.accepted.add(text);
     answers.preemptions += s.preemptions;
     answers.prefill += s.seconds.prefill;
   }
@@ -142,6 +147,12 @@ std::string prompts_as_text(const std::string& kind, const SharedPrompts& set,
   text += line("computed", "%lld of the prompts' tokens, %.3f of the distinct ones",
                static_cast<long long>(answers->computed()),
                ratio(answers->computed(), set.distinct_tokens));
+  if (const std::string accepted = accepted_line(answers->accepted); !accepted.empty()) {
+    text += line("kept", "%lld by the target, %lld by the draft",
+                 static_cast<long long>(answers->cached_tokens),
+                 static_cast<long long>(answers->cached_draft_tokens));
+    text += accepted;
+  }
   text += line("KV slots", "%lld", static_cast<long long>(kv_tokens));
   if (answers->preemptions > 0) text += line("preemptions", "%d", answers->preemptions);
   return text +
@@ -162,6 +173,9 @@ std::string prompts_as_json(const std::string& kind, const SharedPrompts& set,
                       {"cached_tokens", answers->cached_tokens},
                       {"computed_tokens", answers->computed()},
                       {"computed_over_distinct", ratio(answers->computed(), set.distinct_tokens)},
+                      {"cached_draft_tokens", answers->cached_draft_tokens},
+                      {"policy", answers->accepted.policy},
+                      {"accepted_length", answers->accepted.length()},
                       {"kv_tokens", kv_tokens},
                       {"preemptions", answers->preemptions},
                       {"seconds", {{"prefill", answers->prefill}, {"total", answers->total}}}};

@@ -114,6 +114,7 @@ class Replay {
       report_.prompt_tokens += s.prompt_tokens;
       report_.cached_tokens += s.cached_tokens;
       report_.preemptions += s.preemptions;
+      report_.accepted.add(text);
       report_.seconds.prefill += s.seconds.prefill;
       report_.seconds.draft += s.seconds.draft;
       report_.seconds.verify += s.seconds.verify;
@@ -134,6 +135,12 @@ class Replay {
 };
 
 }  // namespace
+
+void Accepted::add(const Generation& text) {
+  policy = text.used.policy;
+  steps += text.statistics.steps;
+  tokens += text.statistics.accepted_length * static_cast<double>(text.statistics.steps);
+}
 
 std::vector<TokenId> prompt_of_length(const Engine& engine, std::string_view text,
                                       std::int64_t tokens, std::uint64_t seed) {

@@ -13,6 +13,16 @@
 
 namespace coppice::workload {
 
+/// What was judged in steps, over texts.
+struct Accepted {
+  std::string policy;      ///< that the texts were written with
+  std::int64_t steps = 0;  ///< of each text
+  double tokens = 0.0;     ///< judged good in them, the bonus tokens included
+
+  void add(const Generation& text);
+  double length() const { return steps == 0 ? 0.0 : tokens / static_cast<double>(steps); }
+};
+
 /// What a replay took. Sums over trees, but for the peaks.
 struct ReplayReport {
   std::int64_t trees = 0;       ///< written to their ends
@@ -21,6 +31,7 @@ struct ReplayReport {
   std::int64_t prompt_tokens = 0;  ///< of texts as they were begun or went on
   std::int64_t cached_tokens = 0;  ///< of these, whose KV was there
   std::int64_t forks = 0, prunes = 0;
+  Accepted accepted;  ///< few-shot and reasoning
   std::int32_t preemptions = 0;
   /// The target's KV slots in use at the end of a span, the most of all.
   std::int64_t peak_kv = 0;

@@ -81,7 +81,7 @@ TEST_F(Batch, LinesHaveOptionsOfTheirOwn) {
       "lines.jsonl",
       R"({"prompt": "It was late", "id": "a", "max_new_tokens": 5, "seed": 18446744073709551615})"
       "\n"
-      R"({"id": 7, "prompt": "The captain", "temperature": 0, "logprobs": true, "tree_size": 2})"
+      R"({"id": 7, "kind": "tales", "prompt": "The captain", "temperature": 0, "logprobs": true, "tree_size": 2})"
       "\n"
       R"({"prompt": "The captain", "stream": 9, "ignore_eos": true, "policy": "chain"})"
       "\n"
@@ -167,6 +167,7 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"promt": "x"})", "key 'promt' is unknown; did you mean prompt? Keys are options"},
       {R"({"prompt": "x", "n": 0})", "--n 0: use 1"},
       {R"({"prompt": "x", "id": [1]})", "\"id\" is [1]"},
+      {R"({"prompt": "x", "kind": 3})", "\"kind\" is 3"},
       {R"({"prompt": 5})", "\"prompt\" is 5; give a text"},
       {R"({"prompt": ""})", "give a text"},
       {R"({"tokens": []})", "line 2: \"tokens\" is empty; give at least one token id"},

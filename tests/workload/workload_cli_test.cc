@@ -57,6 +57,12 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   const json by_text = figures(shape + " --plan radix")["engine"];
   const json apart = figures(shape + " --no-sharing")["engine"];
   EXPECT_EQ(shared["sharing"], true);
+  EXPECT_EQ(shared["policy"], "none");
+  EXPECT_EQ(shared["accepted_length"], 1.0);
+  const json drafted = figures(shape + " --policy chain --tree-size 4")["engine"];
+  EXPECT_EQ(drafted["policy"], "chain");
+  EXPECT_EQ(drafted["tokens"], shared["tokens"]);
+  EXPECT_GT(drafted["accepted_length"], 1.0);
   EXPECT_LT(shared["kv_tokens_read_by_tree"], shared["kv_tokens_read_by_text"]);
   EXPECT_EQ(by_text["kv_tokens_read_by_text"], shared["kv_tokens_read_by_text"]);
   EXPECT_EQ(by_text["kv_tokens_read_by_tree"], by_text["kv_tokens_read_by_text"]);
@@ -115,6 +121,12 @@ TEST_F(WorkloadCommand, AnswersPromptsThatShare) {
   const Result written = run("generate --policy none --batch '" + batch + "'");
   EXPECT_EQ(written.code, 0) << written.err;
   EXPECT_EQ(std::count(written.out.begin(), written.out.end(), '\n'), 12);
+  const Result drafted =
+      run("workload toolbench --prompt-tokens 120 --groups 3 --group-prompts 4 --policy chain "
+          "--tree-size 4");
+  EXPECT_EQ(drafted.code, 0) << drafted.err;
+  EXPECT_NE(drafted.out.find("by the draft\n"), std::string::npos) << drafted.out;
+  EXPECT_NE(drafted.out.find("included, by chain\n"), std::string::npos) << drafted.out;
   const Result count = run("workload loogle --groups 2 --group-prompts 2 --count-only");
   EXPECT_EQ(count.code, 0) << count.err;
   EXPECT_NE(count.out.find("a prompt"), std::string::npos) << count.out;

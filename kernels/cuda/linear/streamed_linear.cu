@@ -64,9 +64,9 @@ struct Tiling {
       stage_bytes = parts * part_bytes;
       stages = std::min(room / stage_bytes, most_stages);
       sums_at = 0;
-      shared_bytes = std::max(stages * stage_bytes + slack_bytes,
-                              rows * (row_bytes(products_of(round_tiles) * product_tiles) +
-                                      row_bytes(product_tiles)));
+      shared_bytes = std::max(
+          stages * stage_bytes + slack_bytes,
+          rows * (row_bytes(products_of(round_tiles) * product_tiles) + row_bytes(product_tiles)));
     }
   }
   /// Of sums.

@@ -136,9 +136,7 @@ class WideConsumer {
   }
 
   static constexpr int shared_stride = sums_stride(product_outputs);
-  __device__ int product_of(int h) const {
-    return min(group_ + warpgroups * h, shared_product_);
-  }
+  __device__ int product_of(int h) const { return min(group_ + warpgroups * h, shared_product_); }
   /// The second warpgroup's sums of the shared product.
   __device__ float* second_sums(std::int32_t row) const {
     return sums_ + rows * stride_ + row * shared_stride;
@@ -205,7 +203,7 @@ class WideConsumer {
   const int lane_, warp_, group_;
   const int products_;        ///< of a round
   const int shared_product_;  ///< products_ if all are one warpgroup's
-  const int stride_;    ///< floats of a row
+  const int stride_;          ///< floats of a row
 };
 
 template <Ending ending, int rows, int held, int split>
