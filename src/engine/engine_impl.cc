@@ -150,6 +150,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   if (prompt.empty() && state.tokens.empty()) {
     throw_usage("prompt: it holds no tokens; give at least one");
   }
+  if (prompt.empty()) return;  // if there is no room, the text ends at once and says why
   for (const TokenId token : prompt) {
     if (token < 0 || token >= config.vocab_size) {
       throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",

@@ -37,21 +37,25 @@ Prefix Engine::prefix(std::string_view text, bool add_bos) {
 // The target computes it in the passes of a text that ends after its first token, beside others.
 Prefix Engine::prefix(std::span<const TokenId> tokens) {
   Impl& engine = *impl_;
-  SequenceState state = engine.new_shared_text();
-  engine.append_prompt(state, tokens);
   GenerateOptions one_token;
   one_token.max_new_tokens = 1;
   one_token.ignore_eos = true;
   one_token.speculation = Plain{};
   const auto length = static_cast<std::int32_t>(tokens.size());
-  try {
-    static_cast<void>(decode(engine, state, one_token));
-  } catch (...) {
-    std::rethrow_exception(in_words(std::current_exception()));
-  }
-  if (state.target_kv() < length) {
-    throw_failure(
-        cat("prefix: too few KV slots for its ", length, " tokens; raise kv_tokens (--kv-tokens)"));
+  SequenceState state = engine.new_shared_text();
+  engine.append_prompt(state, tokens);
+  // Until this thread goes on, others that lack memory may take what the ended text had: again.
+  for (FinishReason reason = FinishReason::length; state.target_kv() < length;) {
+    if (reason == FinishReason::memory) {
+      throw_failure(cat("prefix: too few KV slots for its ", length,
+                        " tokens; raise kv_tokens (--kv-tokens)"));
+    }
+    state.cut(length);
+    try {
+      reason = decode(engine, state, one_token).finish_reason;
+    } catch (...) {
+      std::rethrow_exception(in_words(std::current_exception()));
+    }
   }
   state.share(length);
   if (state.base.length() < length) throw_failure("prefix: the host's memory ran out; free memory");

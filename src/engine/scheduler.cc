@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "engine/access.h"
 #include "engine/step.h"
 #include "engine/watched_passes.h"
 
@@ -97,6 +98,10 @@ bool Call::hand_on(TextRun& text) {
   const std::lock_guard lock(scheduler_.mutex_);
   Scheduler& s = scheduler_;
   if (text.failure || text.ended()) {
+    if (s.engine_.fault == EngineFault::preempted_as_it_ends) {
+      s.engine_.fault = EngineFault::none;
+      Scheduler::take_kv(text);
+    }
     s.leave(text);
     if (s.leader_ == nullptr) s.wake_heir();
     return false;

@@ -205,6 +205,13 @@ TEST(Engine, FillsTheContextAndNoMore) {
     EXPECT_EQ(g.finish_reason, FinishReason::context);
     EXPECT_EQ(g.tokens.size(), 35u);
   }
+  Sequence sequence = engine.new_sequence();
+  EXPECT_EQ(sequence.generate(prompt, greedy(1000)).tokens.size(), 35u);
+  const Generation nothing = sequence.generate(std::vector<TokenId>{}, greedy(5));
+  EXPECT_EQ(nothing.finish_reason, FinishReason::context);
+  EXPECT_TRUE(nothing.tokens.empty());
+  EXPECT_THROW(sequence.generate(prompt, greedy(5)), Error);
+  EXPECT_EQ(sequence.tokens().size(), 40u);
   const std::vector<TokenId> full(40, 3);
   EXPECT_THROW(engine.generate(full, greedy(1)), Error);
   EXPECT_EQ(engine.generate(std::span<const TokenId>(full).first(39), greedy(5)).tokens.size(), 1u);
@@ -256,6 +263,13 @@ TEST(Engine, KvMemoryToTheLastSlot) {
   EXPECT_EQ(g.finish_reason, FinishReason::memory);
   // All tokens but the last hold a slot.
   EXPECT_EQ(g.tokens.size() + prompt.size(), 49u);
+  {
+    Sequence sequence = engine.new_sequence();
+    EXPECT_EQ(sequence.generate(prompt, greedy(200)).tokens, g.tokens);
+    const Generation nothing = sequence.generate(std::vector<TokenId>{}, greedy(5));
+    EXPECT_EQ(nothing.finish_reason, FinishReason::memory);
+    EXPECT_TRUE(nothing.tokens.empty());
+  }
   GenerateOptions plain = greedy(200);
   plain.speculation = Plain{};
   EXPECT_EQ(engine.generate(prompt, plain).tokens, g.tokens);

@@ -168,6 +168,21 @@ TEST_F(Forks, APrefixStaysWhileItLives) {
   }
 }
 
+TEST_F(Forks, APrefixThatOthersTookIsComputedAgain) {
+  EngineOptions load = pair_.options();
+  load.kv_tokens = 256;
+  for (const bool prefix_cache : {true, false}) {
+    load.prefix_cache = prefix_cache;
+    Engine engine = Engine::load(load);
+    EngineAccess(engine).plant(EngineFault::preempted_as_it_ends);
+    const Prefix prefix = engine.prefix(long_prompt_);
+    EXPECT_EQ(inside(engine).fault, EngineFault::none) << "nothing was taken";
+    EXPECT_EQ(std::vector<TokenId>(prefix.tokens().begin(), prefix.tokens().end()), long_prompt_);
+    EXPECT_EQ(engine.cache().target_shared, 100);
+    EXPECT_EQ(engine.cache().evictable, 0);
+  }
+}
+
 TEST_F(Forks, APrefixThatDoesNotFitIsRefused) {
   EngineOptions load = pair_.options();
   load.kv_tokens = 64;
