@@ -5,14 +5,14 @@
 
 namespace coppice::cuda {
 
-/// activation(gate) up, see kernels/cpu/glu.h. For a large negative t the
-/// quotient is 0, its limit.
+/// activation(gate) up, see kernels/cpu/glu.h. For a large negative t exp() is infinite and the
+/// quotient -0, its limit.
 __device__ inline float gated(Activation activation, float gate, float up) {
   float t = gate;
   if (activation == Activation::gelu_tanh) {
     t = gate * fmaf(gate * gate, 0.0713548163f, 1.59576912f);
   }
-  return __fdividef(gate, 1.0f + expf(-t)) * up;
+  return gate / (1.0f + expf(-t)) * up;
 }
 
 }  // namespace coppice::cuda
