@@ -126,7 +126,7 @@ std::int32_t DraftRunner::after_long_lag(const SequenceState& state) {
 }
 
 std::int32_t DraftRunner::room(std::int32_t lag, std::int32_t texts) const {
-  return std::min((pool_.free_slots() - lag) / texts, model_.options().max_rows - 1);
+  return std::clamp((pool_.free_slots() - lag) / texts, 0, model_.options().max_rows - 1);
 }
 
 bool DraftRunner::prefill(std::span<DraftPrompt> prompts) {

@@ -109,6 +109,16 @@ std::string table_line(const char* name, const std::string& value) {
   return text + value + "\n";
 }
 
+std::string fixed(double number, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
+  return text;
+}
+
+std::string accepted_of_texts(double length) {
+  return cat(fixed(length, 2), " tokens per text and target pass, the bonus token included");
+}
+
 std::string as_used(const Used& used) {
   const bool plain = used.policy == none;
   // Nothing is accepted or drafted then, but noise may be that of coupled texts.

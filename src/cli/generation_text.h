@@ -17,6 +17,10 @@ std::string json_line(const nlohmann::ordered_json& json);
 std::string to_table(const Generation& generation);
 /// A line of a table.
 std::string table_line(const char* name, const std::string& value);
+/// With so many digits behind the point.
+std::string fixed(double number, int digits);
+/// An accepted length over texts that may share passes, in words.
+std::string accepted_of_texts(double length);
 /// "dyspec, coupled, temperature 0.7 (draft 0.72), seed 2, cpu f32"
 std::string as_used(const Used& used);
 /// Device and types, the end of that.

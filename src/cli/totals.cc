@@ -1,18 +1,10 @@
 #include "cli/totals.h"
 
-#include <cstdio>
-
 #include "base/error.h"
 #include "cli/generation_text.h"
 
 namespace coppice::cli {
 namespace {
-
-std::string rounded(double number, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, number);
-  return text;
-}
 
 void share(std::string& shared, const std::string& value, const char* several) {
   if (shared.empty()) shared = value;
@@ -61,18 +53,16 @@ std::string Totals::table() const {
                                                                : std::string()));
   text += table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts",
                                    cached_tokens_ > 0 ? cat(" (", cached_tokens_, " kept)") : ""));
-  text += table_line("speed", cat(rounded(static_cast<double>(tokens_) / seconds_, 1),
-                                  " tokens/s (", rounded(seconds_, 3), " s)"));
+  text += table_line("speed", cat(fixed(static_cast<double>(tokens_) / seconds_, 1), " tokens/s (",
+                                  fixed(seconds_, 3), " s)"));
   if (steps_ > 0) {
     const auto steps = static_cast<double>(steps_);
-    text += table_line("accepted length",
-                       cat(rounded(judged_ / steps, 2),
-                           " tokens per text and target pass, the bonus token included"));
-    text += table_line("tree size", cat(rounded(drafted_ / steps, 1), " on average"));
+    text += table_line("accepted length", accepted_of_texts(judged_ / steps));
+    text += table_line("tree size", cat(fixed(drafted_ / steps, 1), " on average"));
     text +=
-        table_line("side by side", cat(rounded(shared_ / steps, 1), " texts per pass, on average"));
+        table_line("side by side", cat(fixed(shared_ / steps, 1), " texts per pass, on average"));
   }
-  text += table_line("waited", cat(rounded(queue_seconds_ / static_cast<double>(texts_), 3),
+  text += table_line("waited", cat(fixed(queue_seconds_ / static_cast<double>(texts_), 3),
                                    " s for room, on average; ", preemptions_, " preemptions"));
   return text + table_line("as used", cat(policy_, ", ", acceptance_, ", ", temperature_, ", ",
                                           seed_, ", ", machine_));

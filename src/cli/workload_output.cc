@@ -1,7 +1,6 @@
 #include "cli/workload_output.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -11,12 +10,6 @@ namespace coppice::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string fixed(double number, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, number);
-  return text;
-}
 
 double per_iteration(std::int64_t sum, const workload::PlanReads& reads) {
   return static_cast<double>(sum) /
@@ -67,10 +60,8 @@ Json counted(const workload::Reads& reads) {
 
 std::string accepted_line(const workload::Accepted& accepted) {
   if (accepted.policy.empty() || accepted.policy == name_of(Plain{})) return {};
-  return table_line("accepted length", cat(fixed(accepted.length(), 2),
-                                           " tokens per text and target pass, the bonus token "
-                                           "included, by ",
-                                           accepted.policy));
+  return table_line("accepted length",
+                    cat(accepted_of_texts(accepted.length()), ", by ", accepted.policy));
 }
 
 std::string workload_text(const WorkloadFigures& f) {
@@ -127,8 +118,6 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"forks", p.forks},
                       {"prunes", p.prunes},
                       {"preemptions", p.preemptions},
-                      {"policy", p.accepted.policy},
-                      {"accepted_length", p.accepted.length()},
                       {"kv_tokens_read_by_text", p.read_by_text},
                       {"kv_tokens_read_by_tree", p.read_by_tree},
                       {"peak_kv_tokens", p.peak_kv},
@@ -143,6 +132,10 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"device", f.device},
                       {"dtype", f.dtype},
                       {"kv_dtype", f.kv_dtype}};
+    if (!p.accepted.policy.empty()) {  // else lengths were forced
+      json["engine"]["policy"] = p.accepted.policy;
+      json["engine"]["accepted_length"] = p.accepted.length();
+    }
   }
   return json_line(json);
 }

@@ -35,7 +35,6 @@ struct Answers {
   std::int32_t preemptions = 0;
   double prefill = 0.0, total = 0.0;
   bool finished = true;
-
   workload::Accepted accepted;
 
   std::int64_t computed() const { return prompt_tokens - cached_tokens; }

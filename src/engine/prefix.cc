@@ -44,18 +44,19 @@ Prefix Engine::prefix(std::span<const TokenId> tokens) {
   const auto length = static_cast<std::int32_t>(tokens.size());
   SequenceState state = engine.new_shared_text();
   engine.append_prompt(state, tokens);
-  // Until this thread goes on, others that lack memory may take what the ended text had: again.
-  for (FinishReason reason = FinishReason::length; state.target_kv() < length;) {
-    if (reason == FinishReason::memory) {
-      throw_failure(cat("prefix: too few KV slots for its ", length,
-                        " tokens; raise kv_tokens (--kv-tokens)"));
-    }
-    state.cut(length);
-    try {
+  try {
+    // Until this thread goes on, others that lack memory may take what the ended text had: again.
+    FinishReason reason;
+    do {
+      state.cut(length);
       reason = decode(engine, state, one_token).finish_reason;
-    } catch (...) {
-      std::rethrow_exception(in_words(std::current_exception()));
-    }
+    } while (state.target_kv() < length && reason != FinishReason::memory);
+  } catch (...) {
+    std::rethrow_exception(in_words(std::current_exception()));
+  }
+  if (state.target_kv() < length) {
+    throw_failure(
+        cat("prefix: too few KV slots for its ", length, " tokens; raise kv_tokens (--kv-tokens)"));
   }
   state.share(length);
   if (state.base.length() < length) throw_failure("prefix: the host's memory ran out; free memory");

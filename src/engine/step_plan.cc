@@ -74,10 +74,10 @@ class Planner {
                drafts_fit = engine_.draft_runner->room(draft_lag_, 1) >= wanted;
     const std::int32_t slots = fit ? wanted : slots_of_trees() / trees_;
     const std::int32_t drafted =
-        drafts_fit ? wanted : std::max(0, engine_.draft_runner->room(draft_lag_, trees_));
+        drafts_fit ? wanted : engine_.draft_runner->room(draft_lag_, trees_);
     // Who finds its size among others has what those leave.
-    const std::int32_t joint_drafted = std::max(
-        0, engine_.draft_runner->room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_)));
+    const std::int32_t joint_drafted =
+        engine_.draft_runner->room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_));
     StepPrices::Step step = meet();
     double nodes = 0.0;
     for (TextPlan& text : plan_.texts) {

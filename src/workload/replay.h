@@ -31,7 +31,7 @@ struct ReplayReport {
   std::int64_t prompt_tokens = 0;  ///< of texts as they were begun or went on
   std::int64_t cached_tokens = 0;  ///< of these, whose KV was there
   std::int64_t forks = 0, prunes = 0;
-  Accepted accepted;  ///< few-shot and reasoning
+  Accepted accepted;  ///< no policy where lengths are forced
   std::int32_t preemptions = 0;
   /// The target's KV slots in use at the end of a span, the most of all.
   std::int64_t peak_kv = 0;

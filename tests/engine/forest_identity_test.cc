@@ -311,7 +311,7 @@ TEST_P(ForestIdentity, EveryTextIsWhatItIsAlone) {
             << cache.evicted_tokens << " evicted, up to " << t.largest_batch
             << " texts a step on average\n";
   EXPECT_EQ(t.wrong, 0);
-  EXPECT_LE(static_cast<double>(t.near_ties), most_near_ties(t.tokens));
+  EXPECT_LE(t.near_ties, most_near_ties(t.tokens));
   EXPECT_GT(t.tokens, 20 * turns);
   EXPECT_GT(t.largest_batch, scarce ? 1.5 : 16.0);
   EXPECT_GT(t.cached, 0);

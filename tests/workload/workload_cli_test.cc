@@ -81,6 +81,7 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   const json record = {{"Tree_Structure", {{0}, {0, 0}}},
                        {"Records", {{{"prompt", "Once"}, {"Accept_length", {1, 3, 2}}}}}};
   const json steps = figures("speculation " + file(record) + " --prompt-tokens 20");
+  EXPECT_FALSE(steps["engine"].contains("policy"));  // accepted lengths are forced
   EXPECT_EQ(steps["engine"]["passes"], 3);
   EXPECT_EQ(steps["engine"]["tokens"], 6);
   const Result text = run("workload few-shot --prompt-tokens 40 --branches 2 --iterations 4");

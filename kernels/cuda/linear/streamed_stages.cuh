@@ -108,9 +108,9 @@ class Producer {
   __device__ void run(EndRound end_round) {
     const std::int32_t count = arguments_.stage_count;
     const std::int32_t ahead = min(arguments_.stages, count);
-    Place weights_at, x_at;
-    weights_at.advance(arguments_, warp_);
+    Place x_at;
     x_at.advance(arguments_, warp_);
+    Place weights_at = x_at;
     begin_round(0);
 #pragma unroll 1
     for (std::int32_t i = warp_; i < ahead; i += copying_warps) {

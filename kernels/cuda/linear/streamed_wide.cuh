@@ -1,8 +1,7 @@
 // Streamed products of 17 to 96 rows, by the products of two warpgroups, each of every other 64
 // outputs, weights as the left operand; of the last 64 of an odd number, each has half of the
-// inputs. Where few tiles would leave a block more of x than of the
-// weights to read, two blocks of a cluster share the inputs, and of their sums each ends half the
-// rows.
+// inputs. Where few tiles would leave a block more of x than of the weights to read, two blocks of
+// a cluster share the inputs, and of their sums each ends half the rows.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_ptx.cuh"
