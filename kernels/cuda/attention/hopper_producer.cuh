@@ -56,13 +56,12 @@ class Producer {
     run_first_ = row_tile.first[lane_];
     run_end_ = row_tile.end[lane_];
     in_end_ = 0;
-    VisibleKv next = token_at(piece.tile_begin + turn_);
-    std::int32_t tile_end = piece.tile_end;
-    if (tile_end > prefix_ / V::tile_tokens) {
-      tile_end = min(tile_end, plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, 31)));
-    }
+    const std::int32_t unit_tiles =
+        plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, RowTile::most_runs - 1));
+    const TileOrder order(prefix_ / V::tile_tokens, unit_tiles);
+    VisibleKv next = token_at(order[piece.tile_begin + turn_]);
     // Shorter units of a gang may have nothing left here.
-    const std::int32_t tiles = max(tile_end - piece.tile_begin, 1);
+    const std::int32_t tiles = max(min(piece.tile_end, unit_tiles) - piece.tile_begin, 1);
     // Where consumers share rows, they alternate, and both get as many.
     const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
     TileSource last;
@@ -77,7 +76,7 @@ class Producer {
         cursor_.wait_for_room(state_.keys_emptied);
         TileToken token;
         if (i < tiles) token = seen_from_here(next);
-        if (i + V::producers < tiles) next = token_at(piece.tile_begin + i + V::producers);
+        if (i + V::producers < tiles) next = token_at(order[piece.tile_begin + i + V::producers]);
         source = source_of(token);
         describe(token, source, i >= count - (V::shares_rows ? 2 : 1));
         copy_part(arguments_.key_boxes, arguments_.keys, source,

@@ -91,6 +91,39 @@ struct alignas(8) RowTile {
   COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return end[most_runs - 1]; }
 };
 
+/// The order that a unit's KV tiles are read in: those of the prefix evenly among the others.
+/// Row tiles find the prefix in the cache, but for the first to come, and their own tokens in
+/// memory. One after the other, products would bound the first part and reading the second.
+class TileOrder {
+ public:
+  /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit.
+  COPPICE_HOST_DEVICE constexpr TileOrder(std::int32_t prefix_tiles, std::int32_t tiles)
+      : prefix_tiles_(static_cast<std::uint32_t>(prefix_tiles)) {
+    if (prefix_tiles_ >> (32 - bits) == 0 && prefix_tiles < tiles) {
+      const auto all = static_cast<std::uint32_t>(tiles);
+      step_ = ((prefix_tiles_ << bits) + all - 1) / all;
+    }
+  }
+  /// Which KV tile comes at this place; past the unit's last, the place itself.
+  COPPICE_HOST_DEVICE constexpr std::int32_t operator[](std::int32_t place) const {
+    const std::uint32_t before = prefix_before(static_cast<std::uint32_t>(place));
+    const bool of_prefix = prefix_before(static_cast<std::uint32_t>(place) + 1) > before;
+    return static_cast<std::int32_t>(
+        of_prefix ? before : prefix_tiles_ + static_cast<std::uint32_t>(place) - before);
+  }
+
+ private:
+  static constexpr int bits = 15;
+
+  COPPICE_HOST_DEVICE constexpr std::uint32_t prefix_before(std::uint32_t place) const {
+    const std::uint64_t before = (std::uint64_t{place} * step_ + (1u << bits) - 1) >> bits;
+    return before < prefix_tiles_ ? static_cast<std::uint32_t>(before) : prefix_tiles_;
+  }
+
+  std::uint32_t prefix_tiles_;
+  std::uint32_t step_ = 1u << bits;  ///< KV tiles of the prefix for each one, in 2^-bits
+};
+
 /// The rest of a unit, however long it is.
 inline constexpr std::int32_t unit_end = std::numeric_limits<std::int32_t>::max();
 

@@ -47,7 +47,7 @@ CUtensorMap make_tensor_map(const void* base, std::span<const std::uint64_t> siz
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(sizes.size()),
              const_cast<void*>(base), all_sizes.data(), all_strides.data(), all_box.data(),
              steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw_failure(cat("describing ", what, " to the copy engine failed: CUDA driver error ",
                       static_cast<int>(status)));
