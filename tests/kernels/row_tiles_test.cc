@@ -23,6 +23,40 @@ using testing::Planned;
 using testing::room_for_tiles;
 using testing::Tail;
 
+// Every KV tile of a unit is read once, those of the prefix and the others each in order, and as
+// many of the prefix by any place as it has a share of.
+TEST(TileOrder, PrefixComesEvenlyAmongTheRest) {
+  for (const std::int32_t tiles : {1, 2, 3, 7, 20, 33, 128, 1000}) {
+    for (std::int32_t prefix = 0; prefix <= tiles; prefix += std::max(1, tiles / 16)) {
+      const TileOrder order(prefix, tiles);
+      std::int32_t of_prefix = 0;
+      for (std::int32_t place = 0; place < tiles; ++place) {
+        const std::int32_t tile = order[place];
+        if (tile < prefix) {
+          ASSERT_EQ(tile, of_prefix++);
+        } else {
+          ASSERT_EQ(tile, prefix + place - of_prefix);
+        }
+        ASSERT_NEAR(of_prefix, (place + 1.0) * prefix / tiles, 1.1)
+            << prefix << " of " << tiles << " tiles, place " << place;
+      }
+      ASSERT_EQ(of_prefix, prefix);
+      if (prefix > 0) {
+        ASSERT_EQ(order[0], 0);
+      }
+      // Nothing lies behind a unit's end, wherever a longer one of its gang ends.
+      for (std::int32_t place = tiles; place < tiles + 5; ++place) ASSERT_EQ(order[place], place);
+    }
+  }
+}
+// So long a prefix that its parts cannot be counted comes first.
+TEST(TileOrder, VeryLongPrefixesComeFirst) {
+  const TileOrder order(1 << 20, (1 << 20) + 7);
+  for (const std::int32_t place : {0, 5, (1 << 20) - 1, 1 << 20, (1 << 20) + 6}) {
+    EXPECT_EQ(order[place], place);
+  }
+}
+
 // Every row tile's runs have each token once that it sees, in order.
 TEST(RowTiles, RunsHaveWhatIsSeen) {
   std::mt19937 random(2);

@@ -205,11 +205,11 @@ class Consumer {
   /// Starts scores = queries keys^T.
   __device__ void multiply_queries(std::uint32_t (&rows)[V::head_dim / 16][4],
                                    float (&scores)[V::tile_tokens / 2]) {
-    const std::uint64_t keys = matrix_descriptor(shared_address(tiles_.keys[cursor_.stage]), 16);
-    std::uint64_t queries = matrix_descriptor(
+    const std::uint32_t keys = matrix_descriptor(shared_address(tiles_.keys[cursor_.stage]), 16);
+    std::uint32_t queries = matrix_descriptor(
         shared_address(tiles_.queries) + (V::shares_rows ? 0 : 64 * 128 * index_), 16);
     // Large heads leave no registers to keep what follows from it.
-    if constexpr (V::head_dim > 128) asm volatile("" : "+l"(queries));
+    if constexpr (V::head_dim > 128) asm volatile("" : "+r"(queries));
     pin(scores);
     if constexpr (V::keeps_queries) pin(rows);
     begin_products();
@@ -230,7 +230,7 @@ class Consumer {
                                   int stage) {
     // Products have up to 128 columns.
     constexpr int registers = V::out_registers < 64 ? V::out_registers : 64;
-    const std::uint64_t values =
+    const std::uint32_t values =
         matrix_descriptor(shared_address(tiles_.values[stage]), V::panel_bytes);
     pin(out);
     begin_products();
@@ -254,15 +254,29 @@ class Consumer {
       flatten::hyperbolic_tangents(scores, arguments_.cap_argument);
       score_scale = arguments_.soft_cap;
     }
-    if ((notes & note_masked) != 0) mask(scores, piece);
-    float subtracted[2];
+    if ((notes & note_masked) != 0) {
+      if ((notes & note_bits) != 0) {
+        mask_by_bits(scores, piece);
+      } else {
+        mask_by_intervals(scores, piece);
+      }
+      if constexpr (V::ruled) mask_by_windows(scores, piece);
+    }
+    // In several chains each: one would wait for itself most of the time.
+    constexpr int chains = 4;
+    float tops[2][chains], added[2][chains] = {}, subtracted[2];
+#pragma unroll
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float top = fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]);
+        float& of_chain = tops[half][n % chains];
+        of_chain = n < chains ? top : fmaxf(of_chain, top);
+      }
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float top = fmaxf(scores[2 * half], scores[2 * half + 1]);
-#pragma unroll
-      for (int n = 1; n < V::tile_tokens / 8; ++n) {
-        top = fmaxf(top, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-      }
+      float top = fmaxf(fmaxf(tops[half][0], tops[half][1]), fmaxf(tops[half][2], tops[half][3]));
       top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 2));
       top = fmaxf(maximum[half], top * score_scale);
@@ -272,32 +286,41 @@ class Consumer {
       maximum[half] = top;
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float added = 0.0f;
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
 #pragma unroll
-      for (int n = 0; n < V::tile_tokens / 8; ++n) {
-#pragma unroll
-        for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
-          scores[i] = flatten::power_of_two(fmaf(scores[i], score_scale, -subtracted[half]));
-          added += scores[i];
-        }
+      for (int i = 4 * n; i < 4 * n + 4; ++i) {
+        const int half = i / 2 % 2;
+        scores[i] = flatten::power_of_two(fmaf(scores[i], score_scale, -subtracted[half]));
+        added[half][n % 2 * 2 + i % 2] += scores[i];
       }
-      sum[half] = sum[half] * kept[half] + added;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] = sum[half] * kept[half] +
+                  ((added[half][0] + added[half][1]) + (added[half][2] + added[half][3]));
     }
   }
-  /// Few tiles need it: what it takes is found anew each time, for registers are short.
-  __device__ void mask(float (&scores)[V::tile_tokens / 2], const RangePiece& piece) const {
-    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
-    std::int32_t queries[2], positions[2];
+  // Few tiles are masked: what it takes is found anew each time, for registers are short.
+
+  /// Of a row tile of few queries.
+  __device__ void mask_by_bits(float (&scores)[V::tile_tokens / 2], const RangePiece& piece) const {
+    std::uint32_t own[4];  // of rows r and r + 8 the bits of even and odd tokens
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int32_t row = piece.rows.begin + first_row_ + 8 * half;
-      queries[half] = query_head(arguments_, 0, row).query - first_query;
-      if constexpr (V::ruled) {
-        const std::int32_t real = min(row, piece.rows.end - 1);
-        positions[half] = arguments_.pass.positions[query_head(arguments_, 0, real).query];
+    for (int i = 0; i < 4; ++i) own[i] = own_bit(query_of(piece, i / 2), i);
+    const auto* seen_by =
+        reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
+#pragma unroll
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
+      const std::uint32_t both = seen_by[4 * n];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((both & own[i]) == 0) scores[4 * n + i] = -INFINITY;
       }
     }
+  }
+  __device__ void mask_by_intervals(float (&scores)[V::tile_tokens / 2],
+                                    const RangePiece& piece) const {
+    const std::int32_t queries[2] = {query_of(piece, 0), query_of(piece, 1)};
     const auto* seen_by =
         reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
 #pragma unroll
@@ -309,15 +332,30 @@ class Consumer {
         const std::int32_t query = queries[i / 2];
         if (query < (token & 0xff) || query >= token >> 8) scores[4 * n + i] = -INFINITY;
       }
-      if constexpr (V::ruled) {
-        const int2 ends = *reinterpret_cast<const int2*>(
-            &state_.window_end[cursor_.description][8 * n + lane_ % 4 * 2]);
+    }
+  }
+  __device__ void mask_by_windows(float (&scores)[V::tile_tokens / 2],
+                                  const RangePiece& piece) const {
+    std::int32_t positions[2];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (positions[i / 2] >= (i % 2 == 0 ? ends.x : ends.y)) scores[4 * n + i] = -INFINITY;
-        }
+    for (int half = 0; half < 2; ++half) {
+      const std::int32_t real = min(piece.rows.begin + first_row_ + 8 * half, piece.rows.end - 1);
+      positions[half] = arguments_.pass.positions[query_head(arguments_, 0, real).query];
+    }
+#pragma unroll
+    for (int n = 0; n < V::tile_tokens / 8; ++n) {
+      const int2 ends = *reinterpret_cast<const int2*>(
+          &state_.window_end[cursor_.description][8 * n + lane_ % 4 * 2]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (positions[i / 2] >= (i % 2 == 0 ? ends.x : ends.y)) scores[4 * n + i] = -INFINITY;
       }
     }
+  }
+  /// Of the row tile, that row r + 8 half of this thread's is of.
+  __device__ std::int32_t query_of(const RangePiece& piece, int half) const {
+    return query_head(arguments_, 0, piece.rows.begin + first_row_ + 8 * half).query -
+           query_head(arguments_, 0, piece.rows.begin).query;
   }
   __device__ void rescale(const float (&kept)[2]) {
 #pragma unroll

@@ -147,10 +147,7 @@ class NarrowConsumer {
           warp_ * (warp_tokens / 2) + lane_ % 4;
 #pragma unroll
       for (int i = 0; i < warp_tokens / 2; ++i) {
-        const std::uint32_t both = seen_by[i / 4 * 4];
-        const auto token = static_cast<std::int32_t>(i % 2 == 0 ? both & 0xffff : both >> 16);
-        const std::int32_t query = own[i / 2 % 2];
-        if (query < (token & 0xff) || query >= token >> 8) scores[i] = -INFINITY;
+        if ((seen_by[i / 4 * 4] & own_bit(own[i / 2 % 2], i)) == 0) scores[i] = -INFINITY;
       }
     }
 #pragma unroll

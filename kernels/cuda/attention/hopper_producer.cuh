@@ -8,7 +8,7 @@ namespace coppice::cuda::hopper {
 /// A token of a KV tile.
 struct TileToken {
   std::int32_t slot = no_slot;
-  std::uint32_t seen_by = 0;  ///< as in SharedState
+  std::uint32_t seen_by = 0;  ///< an interval, as in SharedState
   std::int32_t window_end = 0;
 };
 
@@ -151,9 +151,12 @@ class Producer {
   }
 
   __device__ void describe(const TileToken& token, const TileSource& source, bool last) {
+    const bool by_bits = queries_.end - queries_.begin <= few_queries;
     if (lane_ < V::warp_tokens) {
+      std::uint32_t seen_by = token.seen_by;
+      if (by_bits) seen_by = (1u << (seen_by >> 8)) - (1u << (seen_by & 0xff));
       state_.seen_by[cursor_.description][V::warp_tokens * warp_ + lane_] =
-          static_cast<std::uint16_t>(token.seen_by);
+          static_cast<std::uint16_t>(seen_by);
       if constexpr (V::ruled) {
         state_.window_end[cursor_.description][V::warp_tokens * warp_ + lane_] = token.window_end;
       }
@@ -161,9 +164,9 @@ class Producer {
     const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all() ||
                                                   (V::ruled && token.window_end < positions_.end));
     if (lane_ == 0) {
-      state_.notes[cursor_.description][warp_] = (masked ? note_masked : 0) |
-                                                 (last ? note_last : 0) |
-                                                 (source.boxes == all_boxes ? 0 : note_copied);
+      state_.notes[cursor_.description][warp_] =
+          (masked ? note_masked : 0) | (last ? note_last : 0) | (by_bits ? note_bits : 0) |
+          (source.boxes == all_boxes ? 0 : note_copied);
     }
     // Every lane for what it has written.
     arrive(&state_.keys_filled[cursor_.stage]);

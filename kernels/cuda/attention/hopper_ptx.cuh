@@ -30,17 +30,17 @@ __device__ inline void make_visible_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-/// A matrix in shared memory whose rows run along the sum: `panel_bytes` apart where it has
-/// several panels of columns.
-__device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, int panel_bytes) {
+/// The lower half of the descriptor of a matrix in shared memory whose rows run along the sum:
+/// `panel_bytes` apart where it has several panels of columns.
+__device__ inline std::uint32_t matrix_descriptor(std::uint32_t address, int panel_bytes) {
+  return static_cast<std::uint32_t>(panel_bytes >> 4) << 16 | (address & 0x3ffff) >> 4;
+}
+/// The descriptor of the matrix so many bytes behind one's. Its upper half, the same for all, is
+/// put on last: products wait for every instruction that finds where the next one's operands are.
+__device__ inline std::uint64_t moved_descriptor(std::uint32_t matrix, int bytes) {
   constexpr std::uint64_t permuted_128_bytes = std::uint64_t{1} << 62;
   constexpr std::uint64_t eight_rows = std::uint64_t{1024 >> 4} << 32;
-  return permuted_128_bytes | eight_rows | (static_cast<std::uint64_t>(panel_bytes >> 4) << 16) |
-         static_cast<std::uint64_t>((address & 0x3ffff) >> 4);
-}
-/// That of the matrix so many bytes behind one's.
-__device__ inline std::uint64_t moved_descriptor(std::uint64_t matrix, int bytes) {
-  return matrix + static_cast<std::uint64_t>(bytes >> 4);
+  return permuted_128_bytes | eight_rows | (matrix + static_cast<std::uint32_t>(bytes >> 4));
 }
 
 /// Before the first product after registers that products use were written.

@@ -102,8 +102,9 @@ struct SharedState : WindowEnds<V> {
   std::uint64_t keys_filled[V::stages], values_filled[V::stages];
   /// Two of each stage, which the KV tiles that fill it use alternately.
   std::uint64_t keys_emptied[2][V::stages], values_emptied[2][V::stages];
-  /// By token: first query of the row tile that sees it, and the one past the last, from the row
-  /// tile's first query, in the lower and upper half; equal where none sees it.
+  /// By token, which queries of the row tile see it, from its first one: if it has few, a bit for
+  /// each; else the first that does and the one past the last, in the lower and upper half, equal
+  /// where none sees it.
   std::uint16_t seen_by[V::descriptions][V::tile_tokens];
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
@@ -117,6 +118,14 @@ struct SharedState : WindowEnds<V> {
 inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
 inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
 inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by boxes
+inline constexpr std::uint32_t note_bits = 8;    ///< who sees a token is said by bits
+inline constexpr int few_queries = 16;           ///< of which a token has bits
+
+/// A query's bit among those of a token, where two lie in a word: the even one, then the odd one.
+/// Past the row tile's last row, some bit.
+__device__ inline std::uint32_t own_bit(std::int32_t query, int token) {
+  return 1u << (query % few_queries + token % 2 * few_queries);
+}
 
 template <typename V>
 __device__ RangePlan plan_of(const Arguments& arguments) {

@@ -160,11 +160,11 @@ class WideConsumer {
   __device__ void multiply_steps(std::uint32_t base, int part, int first, int product,
                                  float (&sums)[rows / 2]) const {
     const int part_bytes = share_.round_tiles * tile_bytes, begin = first * step_bytes;
-    const std::uint64_t weights = hopper::matrix_descriptor(
+    const std::uint32_t weights = hopper::matrix_descriptor(
         base + static_cast<std::uint32_t>(part * part_bytes + product * product_tiles * tile_bytes +
                                           begin),
         0);
-    const std::uint64_t x = hopper::matrix_descriptor(
+    const std::uint32_t x = hopper::matrix_descriptor(
         base + static_cast<std::uint32_t>(arguments_.parts * part_bytes +
                                           part * rows * part_row_bytes + begin),
         0);
