@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <utility>
 
 #include "anchors_text.h"
@@ -69,20 +68,24 @@ std::string Cell::name() const {
   const auto shared_out = [this](std::int32_t count) {
     return texts == 1 ? cat(count) : cat(texts, "x", count / texts);
   };
-  return cat(name_of(kind), "/", heads, "/", kv_heads,
-             levels == 0 ? "" : cat("/s", levels, "x", level_tokens), "/p", shared_out(prefix),
-             "/t", shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
+  std::string above;
+  for (const NodeLevel& level : levels) {
+    above += cat(above.empty() ? "/s" : "-", level.nodes, "x", level.tokens);
+  }
+  return cat(name_of(kind), "/", heads, "/", kv_heads, above, "/p", shared_out(prefix), "/t",
+             shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
              window == 0 ? "" : cat("/w", window), soft_cap > 0 ? cat("/c", soft_cap) : "");
 }
 
-std::int32_t Cell::nodes(std::int32_t level) const {
-  return static_cast<std::int32_t>(
-      std::lround(std::pow(static_cast<double>(texts), static_cast<double>(level) / levels)));
+std::int32_t Cell::above() const {
+  std::int32_t tokens = 0;
+  for (const NodeLevel& level : levels) tokens += level.tokens;
+  return tokens;
 }
 
 std::int32_t Cell::former() const {
   std::int32_t tokens = prefix;
-  for (std::int32_t level = 0; level < levels; ++level) tokens += nodes(level) * level_tokens;
+  for (const NodeLevel& level : levels) tokens += level.nodes * level.tokens;
   return tokens;
 }
 
@@ -138,25 +141,61 @@ std::vector<Cell> forest_cells() {
   return cells;
 }
 
+namespace {
+
+Cell shared_cell(std::pair<std::int32_t, std::int32_t> heads, std::vector<NodeLevel> levels,
+                 std::int32_t texts, std::int32_t tokens, std::int32_t rows) {
+  Cell cell{Kind::forest, heads.first, heads.second, texts * tokens, texts * rows, texts};
+  cell.levels = std::move(levels);
+  return cell;
+}
+
+}  // namespace
+
 std::vector<Cell> shared_cells() {
-  constexpr std::pair<std::int32_t, std::int32_t> models[] = {{32, 32}, {32, 8}};
   std::vector<Cell> cells;
-  for (const auto& [heads, kv_heads] : models) {
-    const auto add = [&](std::int32_t levels, std::int32_t level_tokens, std::int32_t texts,
-                         std::int32_t tokens, std::int32_t rows) {
-      Cell cell{Kind::forest, heads, kv_heads, texts * tokens, texts * rows, texts};
-      cell.levels = levels;
-      cell.level_tokens = level_tokens;
-      cells.push_back(cell);
+  for (const std::pair heads : {std::pair{32, 32}, {32, 8}}) {
+    const auto add = [&](std::vector<NodeLevel> levels, std::int32_t texts, std::int32_t tokens,
+                         std::int32_t rows) {
+      cells.push_back(shared_cell(heads, std::move(levels), texts, tokens, rows));
     };
     // Samples of one prompt, plain and with trees; few-shot questions (DeFT); FlashForge's two
     // levels, and its binary tree of six.
-    for (const std::int32_t rows : {1, 4}) add(1, 2048, 64, 128, rows);
-    for (const std::int32_t texts : {20, 30, 50}) add(1, 4000, texts, 400, 1);
-    add(1, 120000, 16, 1200, 1);
-    add(5, 4000, 32, 4000, 1);
+    for (const std::int32_t rows : {1, 4}) add({{1, 2048}}, 64, 128, rows);
+    for (const std::int32_t texts : {20, 30, 50}) add({{1, 4000}}, texts, 400, 1);
+    add({{1, 120000}}, 16, 1200, 1);
+    add({{1, 4000}, {2, 4000}, {4, 4000}, {8, 4000}, {16, 4000}}, 32, 4000, 1);
     // A preamble for all, eight prompts behind it, eight samples of each with trees.
-    add(2, 512, 64, 128, 4);
+    add({{1, 512}, {8, 512}}, 64, 128, 4);
+  }
+  return cells;
+}
+
+std::vector<Cell> fasttree_cells() {
+  // The last level is the texts.
+  const std::vector<std::vector<NodeLevel>> trees = {
+      {{1, 8}, {2, 256}, {64, 32}},
+      {{1, 8}, {4, 256}, {256, 32}},
+      {{1, 8}, {4, 256}, {8, 256}, {256, 32}},
+      {{1, 256}, {256, 32}},
+      {{1, 2048}, {1024, 32}},
+      {{1, 1024}, {16, 256}, {64, 32}},
+      {{1, 1024}, {4, 256}, {16, 128}, {512, 32}},
+      {{1, 256}, {4, 8}, {16, 256}, {64, 64}, {256, 32}, {1024, 256}},
+      {{1, 4000}, {10, 400}},
+      {{1, 16}, {2, 16}, {4, 16}, {8, 16}, {16, 16}, {32, 16}, {64, 16}, {128, 16}, {1024, 16}},
+      {{1, 256}, {2, 128}, {4, 64}, {8, 16}, {16, 16}, {32, 16}, {64, 16}, {128, 16}, {1024, 16}},
+      {{1, 256}, {8, 128}, {16, 64}, {32, 16}, {64, 16}, {128, 16}, {1024, 16}},
+      {{1, 256}, {8, 128}, {16, 64}, {32, 16}, {64, 16}, {256, 16}, {1024, 16}},
+      {{1, 256}, {16, 128}, {32, 64}, {64, 16}, {128, 16}, {1024, 16}},
+      {{1, 256}, {16, 128}, {32, 64}, {64, 16}, {256, 16}, {1024, 16}},
+  };
+  std::vector<Cell> cells;
+  for (const std::pair heads : {std::pair{16, 1}, {32, 8}, {32, 32}}) {
+    for (const std::vector<NodeLevel>& tree : trees) {
+      const auto [texts, tokens] = tree.back();
+      cells.push_back(shared_cell(heads, {tree.begin(), tree.end() - 1}, texts, tokens, 1));
+    }
   }
   return cells;
 }
@@ -208,7 +247,7 @@ std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filt
 Cost cost_of(const Cell& cell) {
   const double rows = cell.rows;
   const double own = static_cast<double>(cell.prefix) / cell.texts;
-  const double before = own + cell.levels * cell.level_tokens;
+  const double before = own + cell.above();
   double pairs = rows * before;
   if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
   if (cell.window > 0) pairs = std::min(pairs, rows * cell.window);

@@ -23,6 +23,12 @@ const char* name_of(Kind kind);
 
 inline constexpr std::int32_t branch_tokens = 400;  ///< of few-shot branches
 
+/// Nodes of a forest that lie equally deep.
+struct NodeLevel {
+  std::int32_t nodes = 1;
+  std::int32_t tokens = 0;  ///< of each node
+};
+
 /// One layer's attention.
 struct Cell {
   Kind kind = Kind::verify;
@@ -34,25 +40,25 @@ struct Cell {
   std::int32_t head_dim = 128;
   std::int32_t window = 0;  ///< as in AttentionRule, and so the next
   float soft_cap = 0.0f;
-  /// Of forests: levels of nodes above the texts, each node of level_tokens. The first level is one
-  /// node; down to the texts, all nodes have equally many children.
-  std::int32_t levels = 0, level_tokens = 0;
+  /// Of forests: levels of nodes above the texts. The first level is one node; all nodes of a level
+  /// have equally many children, those of the last one texts.
+  std::vector<NodeLevel> levels = {};
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }
-  /// Nodes of a level; that of the texts is `levels`.
-  std::int32_t nodes(std::int32_t level) const;
   /// Tokens that every query sees.
   std::int32_t shared() const {
-    return kind != Kind::forest ? prefix : levels > 0 ? level_tokens : 0;
+    return kind != Kind::forest ? prefix : levels.empty() ? 0 : levels.front().tokens;
   }
+  /// Tokens of a path through the levels.
+  std::int32_t above() const;
   /// Tokens of former passes.
   std::int32_t former() const;
   std::int32_t tail() const {
     return kind == Kind::fewshot ? rows * branch_tokens : rows + former() - shared();
   }
   /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4",
-  /// "forest/32/8/s5x4000/p32x4000/t32x1" (five shared levels) or
+  /// "forest/32/8/s1x512-8x512/p64x128/t64x4" (two shared levels, of one and eight nodes) or
   /// "verify/32/8/p4096/t64/d256/w1024/c50": what the option --cells looks in.
   std::string name() const;
 };
@@ -62,7 +68,9 @@ std::vector<Cell> decode_cells();   ///< three head shapes, prefix 1k to 64k
 std::vector<Cell> prefill_cells();  ///< 256 and 512 rows
 std::vector<Cell> forest_cells();  ///< 8 to 64 texts apart of 1 to 16 rows, 200 to 4096 tokens each
 std::vector<Cell> shared_cells();  ///< texts that share one to five levels, as papers have them
-std::vector<Cell> rule_cells();    ///< by windows, with soft caps, of other heads; and without
+/// The trees of FastTree's run_benchmark.sh, a row at each leaf, in its three head shapes.
+std::vector<Cell> fasttree_cells();
+std::vector<Cell> rule_cells();  ///< by windows, with soft caps, of other heads; and without
 
 /// The cells whose name followed by a "/" contains one of the comma-separated words, all for an
 /// empty filter; a word that ends in "/" so ends where a number ends.

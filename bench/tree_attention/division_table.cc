@@ -160,12 +160,22 @@ void run_division_table(Bench& bench) {
     const RangeDivision division = planned.division();
     double least = least_us(costs, division.plan.tiles, division.units(), bench.blocks.ranges);
     std::vector<Timed> tried;
+    nlohmann::ordered_json all_tried = nlohmann::ordered_json::array();  // one after the other
     for_each_division(bench, inputs, [&](LibraryAttention& attention, const RangePlan& plan) {
       const auto all_sets = [&] {
         for (std::int32_t set = 0; set < inputs.sets(); ++set) attention.queue(set);
       };
       const double us = 1e6 * median_seconds(3, all_sets, bench.stream) / inputs.sets();
       tried.push_back({plan.tiles, plan.gang, plan.gangs, us});
+      std::vector<std::int32_t> unit_tokens = attention.division().units();
+      unit_tokens.resize(static_cast<std::size_t>(plan.row_tiles));  // of a KV head
+      all_tried.push_back({{"rows", plan.tiles.rows},
+                           {"tokens", plan.tiles.tokens},
+                           {"gang", plan.gang},
+                           {"gangs", plan.gangs},
+                           {"prefix", plan.prefix},
+                           {"unit_tokens", unit_tokens},
+                           {"us", us}});
       least = std::min(
           least, least_us(costs, plan.tiles, attention.division().units(), bench.blocks.ranges));
     });
@@ -210,6 +220,7 @@ void run_division_table(Bench& bench) {
                       {"slowest_us", slowest},
                       {"equation_4_us", least},
                       {"over_equation_4", slowest / least},
+                      {"tried", all_tried},
                       {"error", error}});
   }
   std::printf(

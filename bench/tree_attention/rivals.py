@@ -29,17 +29,36 @@ HEAD_DIM = 128
 PAGE = 16
 ROTATED_BYTES = 200e6
 ERROR_LIMIT = 1e-2
+# Nodes of each level, and the tokens of each node: as its run_benchmark.sh has them.
+FASTTREE_TREES = (
+    "1,2,64 8,256,32",
+    "1,4,256 8,256,32",
+    "1,4,8,256 8,256,256,32",
+    "1,256 256,32",
+    "1,1024 2048,32",
+    "1,16,64 1024,256,32",
+    "1,4,16,512 1024,256,128,32",
+    "1,4,16,64,256,1024 256,8,256,64,32,256",
+    "1,10 4000,400",
+    "1,2,4,8,16,32,64,128,1024 16,16,16,16,16,16,16,16,16",
+    "1,2,4,8,16,32,64,128,1024 256,128,64,16,16,16,16,16,16",
+    "1,8,16,32,64,128,1024 256,128,64,16,16,16,16",
+    "1,8,16,32,64,256,1024 256,128,64,16,16,16,16",
+    "1,16,32,64,128,1024 256,128,64,16,16,16",
+    "1,16,32,64,256,1024 256,128,64,16,16,16",
+)
 
 
 class Cell:
-    """`levels` of nodes of `level_tokens` tokens, the first one node; below them the texts."""
+    """`levels`: (nodes, tokens of each), the first one node, the last the texts."""
 
-    def __init__(self, heads, kv_heads, levels, level_tokens, texts, tokens):
-        self.heads, self.kv_heads, self.texts = heads, kv_heads, texts
-        self.counts = [round(texts ** (level / levels)) for level in range(levels)] + [texts]
-        self.lengths = [level_tokens] * levels + [tokens]
-        self.name = (f"forest/{heads}/{kv_heads}/s{levels}x{level_tokens}/p{texts}x{tokens}"
-                     f"/t{texts}x1")
+    def __init__(self, heads, kv_heads, levels):
+        self.heads, self.kv_heads = heads, kv_heads
+        self.counts, self.lengths = zip(*levels)
+        self.texts = self.counts[-1]
+        above = "-".join(f"{count}x{length}" for count, length in levels[:-1])
+        self.name = (f"forest/{heads}/{kv_heads}/s{above}/p{self.texts}x{self.lengths[-1]}"
+                     f"/t{self.texts}x1")
         self.tokens = sum(count * length for count, length in zip(self.counts, self.lengths))
 
     def nodes(self):
@@ -70,11 +89,15 @@ class Cell:
 
 def cells():
     for heads, kv_heads in ((32, 32), (32, 8)):
-        yield Cell(heads, kv_heads, 1, 2048, 64, 128)
+        yield Cell(heads, kv_heads, [(1, 2048), (64, 128)])
         for texts in (20, 30, 50):
-            yield Cell(heads, kv_heads, 1, 4000, texts, 400)
-        yield Cell(heads, kv_heads, 1, 120000, 16, 1200)
-        yield Cell(heads, kv_heads, 5, 4000, 32, 4000)
+            yield Cell(heads, kv_heads, [(1, 4000), (texts, 400)])
+        yield Cell(heads, kv_heads, [(1, 120000), (16, 1200)])
+        yield Cell(heads, kv_heads, [(2 ** level, 4000) for level in range(6)])
+    for heads, kv_heads in ((16, 1), (32, 8), (32, 32)):
+        for tree in FASTTREE_TREES:
+            counts, lengths = ([int(number) for number in part.split(",")] for part in tree.split())
+            yield Cell(heads, kv_heads, list(zip(counts, lengths)))
 
 
 def set_count(cell):
@@ -141,16 +164,17 @@ def flashinfer_cascade():
 def run_flashinfer(wrapper_of, cell):
     """The least time of the kernels that its wrapper may choose."""
     levels, sets = len(cell.counts), set_count(cell)
-    pages = cell.tokens // PAGE
+    page = math.gcd(PAGE, *cell.lengths)  # each node begins a page
+    pages = cell.tokens // page
     order = torch.randperm(pages, device="cuda").int()
     by_level = [[] for _ in range(levels)]
     for level, _, first, _ in cell.nodes():
-        by_level[level].append(order[first // PAGE:(first + cell.lengths[level]) // PAGE])
+        by_level[level].append(order[first // page:(first + cell.lengths[level]) // page])
 
     def ints(values):
         return torch.tensor(values, device="cuda", dtype=torch.int32)
 
-    kv = [random_bf16(pages, 2, PAGE, cell.kv_heads, HEAD_DIM) for _ in range(sets)]
+    kv = [random_bf16(pages, 2, page, cell.kv_heads, HEAD_DIM) for _ in range(sets)]
     q = [random_bf16(cell.texts, cell.heads, HEAD_DIM) for _ in range(sets)]
     in_order = kv[0][order.long()].transpose(0, 1).reshape(2, cell.tokens, cell.kv_heads, HEAD_DIM)
     found = []
@@ -161,11 +185,11 @@ def run_flashinfer(wrapper_of, cell):
         try:
             wrapper.plan(
                 [ints(range(0, cell.texts + 1, cell.texts // count)) for count in cell.counts],
-                [ints([i * length // PAGE for i in range(count + 1)])
+                [ints([i * length // page for i in range(count + 1)])
                  for count, length in zip(cell.counts, cell.lengths)],
                 [torch.cat(level) for level in by_level],
-                [ints([PAGE] * count) for count in cell.counts],
-                cell.heads, cell.kv_heads, HEAD_DIM, PAGE, q_data_type=torch.bfloat16)
+                [ints([page] * count) for count in cell.counts],
+                cell.heads, cell.kv_heads, HEAD_DIM, page, q_data_type=torch.bfloat16)
             out = wrapper.run(q[0], kv[0])
         except RuntimeError as problem:  # one that the card or the installation lacks
             print(f"{cell.name}: FlashInfer's {backend}: {str(problem)[-2000:]}", file=sys.stderr)

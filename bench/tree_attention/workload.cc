@@ -77,8 +77,9 @@ std::vector<std::int32_t> runs_of(const Cell& cell) {
     runs.assign(static_cast<std::size_t>(count), cell.tail() / count);
   }
   for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
-    for (std::int32_t level = 1; level < cell.levels; ++level) {
-      if (text % (cell.texts / cell.nodes(level)) == 0) runs.push_back(cell.level_tokens);
+    for (std::size_t level = 1; level < cell.levels.size(); ++level) {
+      const auto [nodes, tokens] = cell.levels[level];
+      if (text % (cell.texts / nodes) == 0) runs.push_back(tokens);
     }
     runs.push_back(cell.prefix / cell.texts);
     runs.push_back(cell.rows / cell.texts);
@@ -223,12 +224,13 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
   for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
     const std::int32_t rows = cell.rows / cell.texts, first = text * rows;
     const std::int32_t own = cell.prefix / cell.texts;
-    for (std::int32_t level = 1; level < cell.levels; ++level) {
-      const std::int32_t below = cell.texts / cell.nodes(level);
-      if (text % below != 0) continue;
-      add_former(cell.level_tokens, {first, first + below * rows}, level * cell.level_tokens);
+    std::int32_t before = cell.shared();
+    for (std::size_t level = 1; level < cell.levels.size(); ++level) {
+      const auto [nodes, tokens] = cell.levels[level];
+      const std::int32_t below = cell.texts / nodes;
+      if (text % below == 0) add_former(tokens, {first, first + below * rows}, before);
+      before += tokens;
     }
-    const std::int32_t before = cell.levels * cell.level_tokens;
     add_former(own, {first, first + rows}, before);
     const TokenTree tree = dyspec_like_tree(rows, random);
     TreeOrder rows_in_order;

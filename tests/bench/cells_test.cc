@@ -49,19 +49,28 @@ TEST(TreeAttentionCells, CostByHand) {
 // Two shared levels of 1 and 3 nodes of 50 tokens, 9 texts of 10 tokens and 2 queries.
 TEST(TreeAttentionCells, CostOfSharedLevelsByHand) {
   Cell cell{Kind::forest, 4, 2, 9 * 10, 9 * 2, 9};
-  cell.levels = 2;
-  cell.level_tokens = 50;
-  EXPECT_EQ(cell.name(), "forest/4/2/s2x50/p9x10/t9x2");
+  cell.levels = {{1, 50}, {3, 50}};
+  EXPECT_EQ(cell.name(), "forest/4/2/s1x50-3x50/p9x10/t9x2");
   EXPECT_EQ(cell.shared(), 50);
+  EXPECT_EQ(cell.above(), 100);
   EXPECT_EQ(cell.former(), 50 + 3 * 50 + 90);
   EXPECT_EQ(cell.tail(), 3 * 50 + 90 + 18);
   EXPECT_EQ(cost_of(cell).bytes, 2.0 * 128 * (2 * (290 + 18) * 2 + 2 * 18 * 4));
   EXPECT_EQ(cost_of(cell).flops, 2.0 * 2 * 128 * 4 * 18 * 110);
-  for (const Cell& shared : shared_cells()) {
-    EXPECT_EQ(shared.nodes(0), 1) << shared.name();
-    EXPECT_EQ(shared.nodes(shared.levels), shared.texts) << shared.name();
-    for (std::int32_t level = 0; level < shared.levels; ++level) {
-      EXPECT_EQ(shared.nodes(level + 1) % shared.nodes(level), 0) << shared.name();
+}
+
+TEST(TreeAttentionCells, NodesOfALevelHaveEquallyManyChildren) {
+  std::vector<Cell> cells = shared_cells();
+  for (const Cell& cell : fasttree_cells()) cells.push_back(cell);
+  std::set<std::string> names;
+  for (const Cell& cell : cells) {
+    EXPECT_TRUE(names.insert(cell.name()).second) << cell.name();
+    ASSERT_FALSE(cell.levels.empty()) << cell.name();
+    EXPECT_EQ(cell.levels.front().nodes, 1) << cell.name();
+    for (std::size_t level = 0; level < cell.levels.size(); ++level) {
+      const bool last = level + 1 == cell.levels.size();
+      EXPECT_EQ((last ? cell.texts : cell.levels[level + 1].nodes) % cell.levels[level].nodes, 0)
+          << cell.name();
     }
   }
 }

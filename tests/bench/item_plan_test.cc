@@ -121,7 +121,8 @@ TEST(ItemPlan, EveryCutCoversEveryVisiblePairOnce) {
          {Cell{Kind::verify, heads, kv_heads, 70, 33}, Cell{Kind::verify, heads, kv_heads, 0, 70},
           Cell{Kind::fewshot, heads, kv_heads, 40, 3}, Cell{Kind::decode, heads, kv_heads, 90, 1},
           Cell{Kind::prefill, heads, kv_heads, 20, 65},
-          Cell{Kind::forest, heads, kv_heads, 4 * 30, 4 * 3, 4, 128, 0, 0.0f, 2, 40}}) {
+          Cell{
+              Kind::forest, heads, kv_heads, 4 * 30, 4 * 3, 4, 128, 0, 0.0f, {{1, 40}, {2, 40}}}}) {
       const Workload work = make_workload(cell, 9);
       for (const Method& method : methods) {
         for (const CutLength cut : {0, 1000, 64, 17}) {

@@ -21,8 +21,7 @@ TokenTree chain(std::int32_t nodes) {
 /// Two levels of 1 and 2 nodes of 18 tokens above 4 texts.
 Cell shared_cell() {
   Cell cell{Kind::forest, 8, 2, 4 * 20, 4 * 3, 4};
-  cell.levels = 2;
-  cell.level_tokens = 18;
+  cell.levels = {{1, 18}, {2, 18}};
   return cell;
 }
 

@@ -99,7 +99,7 @@ class TileOrder {
   /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit.
   COPPICE_HOST_DEVICE constexpr TileOrder(std::int32_t prefix_tiles, std::int32_t tiles)
       : prefix_tiles_(static_cast<std::uint32_t>(prefix_tiles)) {
-    if (prefix_tiles_ >> (32 - bits) == 0 && prefix_tiles < tiles) {
+    if (prefix_tiles_ >> (31 - bits) == 0 && prefix_tiles < tiles) {
       const auto all = static_cast<std::uint32_t>(tiles);
       step_ = ((prefix_tiles_ << bits) + all - 1) / all;
     }
