@@ -302,7 +302,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(ForestIdentity, EveryTextIsWhatItIsAlone) {
   Engine engine = Engine::load(load_);
   const bool scarce = GetParam().scarce;
-  const int turns = sanitized ? 12 : 60;
+  // On a GPU enough tokens that the number of near-ties does not pass their bound by chance.
+  const int turns = sanitized ? 12 : scarce && on_cuda() ? 600 : 60;
   const Totals t = write(engine, scarce ? 2 : 4, turns);
   const CacheStatistics cache = engine.cache();
   std::cout << t.tokens << " tokens, " << t.near_ties << " near-ties, " << t.cached << " cached, "

@@ -21,16 +21,19 @@ constexpr std::int64_t apart_join_tokens = 1024;
 constexpr std::int64_t shared_reads = 8;
 
 /// What a KV token costs row tiles of several texts, of which one that comes from memory costs
-/// about 100. `apart`: the texts read next to nothing together. Else of what they read `own`
-/// percent have to be masked, being one text's alone, and `fresh` percent come from memory, the
-/// rest from the cache.
-std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, std::int64_t fresh) {
-  if (apart) return tile_rows == range_wide_tile ? 130 : tile_rows == range_half_tile ? 115 : 100;
-  const std::int64_t copied = 70 + 30 * fresh / 100;
-  const std::int64_t multiplied = tile_rows == range_wide_tile   ? 100 + 30 * own / 100
-                                  : tile_rows == range_half_tile ? 60 + 55 * own / 100
-                                                                 : 0;
-  return std::max(copied, multiplied);
+/// about 1000 if all blocks read. `apart`: the texts read next to nothing together. Else of what
+/// they read `own` percent have to be masked, being one text's alone, and `fresh` percent come from
+/// memory, the rest from the cache. `reading`: of all blocks, so many thousandths have ranges; the
+/// last twentieth of them makes memory no faster.
+std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, std::int64_t fresh,
+                         std::int64_t reading) {
+  if (apart) {
+    return tile_rows == range_wide_tile ? 1300 : tile_rows == range_half_tile ? 1150 : 1000;
+  }
+  const std::int64_t copied =
+      std::max<std::int64_t>((700 + 3 * fresh) * std::max<std::int64_t>(reading, 950) / 1000, 700);
+  if (tile_rows == range_wide_tile) return std::max(copied, 1000 + 3 * own);
+  return tile_rows == range_half_tile ? copied + std::max<std::int64_t>(2 * (own - 50), 0) : copied;
 }
 
 /// Segments of fewer tokens are not worth what is left out before them.
@@ -63,7 +66,7 @@ void begin_run(RowTile& runs, std::int32_t& count, std::int32_t at, std::int32_t
 }  // namespace
 
 // Cuts the units of `plan`, whose sizes are set, and sets the rest. Returns what that is thought to
-// cost, in units of a KV token's time / 100.
+// cost, in units of a KV token's time / 1000.
 std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
                                std::span<const RowTile> tiles, std::int32_t blocks,
                                RangeShares& result) {
@@ -90,11 +93,13 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
   const bool behind_prefix = texts_.size() > 1 && work.prefix > 0;
   const std::int64_t half_cost = apart || behind_prefix ? 110 : row_tiles == 1 ? 103 : 118;
-  const std::int64_t row_cost =
-      apart || behind_prefix
-          ? row_cost_of(plan.tiles.rows, apart, own * 100 / read, all * 100 / read)
-          : 100;
-  const std::int64_t tile_cost = plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
+  const auto tile_cost = [&](std::int64_t reading) {
+    const std::int64_t row_cost =
+        apart || behind_prefix
+            ? row_cost_of(plan.tiles.rows, apart, own * 100 / read, all * 100 / read, reading)
+            : 1000;
+    return plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
+  };
   // A unit's keys come while the one before is multiplied: that counts where a block has many.
   const std::int64_t piece_cost = !apart                                 ? piece_tokens
                                   : plan.tiles.rows == range_narrow_tile ? narrow_tokens
@@ -110,8 +115,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     // Without gangs what row tiles share is read from memory for every one of them.
     const std::int64_t reads =
         gang == 1 && row_tiles > 1 && !apart ? range * shared / (100 * shared_reads) : 0;
-    const std::int64_t cost =
-        (range + reads) * tile_cost + 100 * (pieces * piece_cost + (joins ? join_cost : 0));
+    const std::int64_t cost = (range + reads) * tile_cost(1000 * gang * gangs / blocks) +
+                              1000 * (pieces * piece_cost + (joins ? join_cost : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
