@@ -160,18 +160,20 @@ void run_prefill_table(Bench& bench) {
 }
 
 void run_forest_table(Bench& bench) {
+  std::vector<Cell> all = forest_cells();
+  for (const Cell& cell : shared_cells()) all.push_back(cell);
+  for (const Cell& cell : fasttree_cells()) all.push_back(cell);
+  const std::vector<Cell> cells = filtered(all, bench.filter);
+  const int width = name_width(cells);
   std::printf(
       "\nforests: texts x tokens before their trees, texts x rows, behind shared levels (s) of "
       "nodes x tokens; us in a pass with pages of 16 shuffled, and with slots shuffled; share of "
       "the bound; begin: of a pass, on the host\n"
-      "%-34s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
-      "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
+      "%-*s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
+      width, "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
       "target us", "error");
-  std::vector<Cell> cells = forest_cells();
-  for (const Cell& cell : shared_cells()) cells.push_back(cell);
-  for (const Cell& cell : fasttree_cells()) cells.push_back(cell);
   int count = 0, met = 0, near = 0;
-  for (const Cell& cell : filtered(cells, bench.filter)) {
+  for (const Cell& cell : cells) {
     const Measured pages = measure(bench, cell), slots = measure(bench, cell, {16, true, true});
     const Workload work = make_workload(cell, workload_seed);
     const InputSets inputs(work, 0.0, bench.stream);
@@ -186,7 +188,7 @@ void run_forest_table(Bench& bench) {
     const double error = std::max(pages.error, slots.error);
     const bool right = error <= error_limit;
     if (!right) bench.report.fail();
-    std::printf("%-34s %8.1f %8.1f %8.1f %8.1f %5.0f%% %5.0f%% %8s %8.1f %9.1f %8.1e%s",
+    std::printf("%-*s %8.1f %8.1f %8.1f %8.1f %5.0f%% %5.0f%% %8s %8.1f %9.1f %8.1e%s", width,
                 cell.name().c_str(), pages.timing.median_us, in_pass, in_slots, bound,
                 100.0 * bound / in_pass, 100.0 * bound / in_slots,
                 cat(pages.tiles.rows, "x", pages.tiles.tokens).c_str(), begin_us, target, error,

@@ -154,7 +154,7 @@ Cell shared_cell(std::pair<std::int32_t, std::int32_t> heads, std::vector<NodeLe
 
 std::vector<Cell> shared_cells() {
   std::vector<Cell> cells;
-  for (const std::pair heads : {std::pair{32, 32}, {32, 8}}) {
+  for (const auto& heads : {std::pair{32, 32}, {32, 8}}) {
     const auto add = [&](std::vector<NodeLevel> levels, std::int32_t texts, std::int32_t tokens,
                          std::int32_t rows) {
       cells.push_back(shared_cell(heads, std::move(levels), texts, tokens, rows));
@@ -191,7 +191,7 @@ std::vector<Cell> fasttree_cells() {
       {{1, 256}, {16, 128}, {32, 64}, {64, 16}, {256, 16}, {1024, 16}},
   };
   std::vector<Cell> cells;
-  for (const std::pair heads : {std::pair{16, 1}, {32, 8}, {32, 32}}) {
+  for (const auto& heads : {std::pair{16, 1}, {32, 8}, {32, 32}}) {
     for (const std::vector<NodeLevel>& tree : trees) {
       const auto [texts, tokens] = tree.back();
       cells.push_back(shared_cell(heads, {tree.begin(), tree.end() - 1}, texts, tokens, 1));
@@ -242,6 +242,12 @@ std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filt
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });
   });
   return chosen;
+}
+
+int name_width(const std::vector<Cell>& cells) {
+  std::size_t width = 4;
+  for (const Cell& cell : cells) width = std::max(width, cell.name().size());
+  return static_cast<int>(width);
 }
 
 Cost cost_of(const Cell& cell) {

@@ -76,6 +76,9 @@ std::vector<Cell> rule_cells();  ///< by windows, with soft caps, of other heads
 /// empty filter; a word that ends in "/" so ends where a number ends.
 std::vector<Cell> filtered(const std::vector<Cell>& cells, std::string_view filter);
 
+/// Characters of the longest name, at least those of "cell".
+int name_width(const std::vector<Cell>& cells);
+
 /// The least that any kernel reads, writes and computes.
 struct Cost {
   double bytes = 0.0;  ///< K, V, Q and O once, all as bf16

@@ -143,8 +143,6 @@ void run_division_table(Bench& bench) {
       "pieces, what the slowest block takes, and the bound of equation 4\n");
   const PieceCosts costs = measured_costs(bench, progress);
   check_costs(bench, costs);
-  std::printf("%-34s %8s %-16s %8s %-16s %6s %9s %9s %6s %8s\n", "cell", "planned", "", "best", "",
-              "ratio", "slowest", "eq. 4", "ratio", "error");
   int cells = 0, near_best = 0, near_bound = 0;
   std::vector<Cell> all = shared_cells();
   for (const std::int32_t texts : {8, 64}) {
@@ -152,7 +150,11 @@ void run_division_table(Bench& bench) {
       all.push_back({Kind::forest, 32, 8, texts * 1024, texts * rows, texts});
     }
   }
-  for (const Cell& cell : filtered(all, bench.filter)) {
+  const std::vector<Cell> chosen_cells = filtered(all, bench.filter);
+  const int width = name_width(chosen_cells);
+  std::printf("%-*s %8s %-16s %8s %-16s %6s %9s %9s %6s %8s\n", width, "cell", "planned", "",
+              "best", "", "ratio", "slowest", "eq. 4", "ratio", "error");
+  for (const Cell& cell : chosen_cells) {
     const Workload work = make_workload(cell, workload_seed);
     const InputSets inputs(work, Bench::rotated_bytes, bench.stream);
     LibraryAttention planned(inputs, bench.blocks, bench.stream);
@@ -207,7 +209,7 @@ void run_division_table(Bench& bench) {
     ++cells;
     near_best += us <= most_over_fixed * best.us ? 1 : 0;
     near_bound += slowest <= most_over_bound * least ? 1 : 0;
-    std::printf("%-34s %8.1f %-16s %8.1f %-16s %6.3f %9.1f %9.1f %6.3f %8.1e\n",
+    std::printf("%-*s %8.1f %-16s %8.1f %-16s %6.3f %9.1f %9.1f %6.3f %8.1e\n", width,
                 cell.name().c_str(), us, name_of(chosen).c_str(), best.us, name_of(best).c_str(),
                 us / best.us, slowest, least, slowest / least, error);
     std::fflush(stdout);

@@ -4,7 +4,7 @@ forest that have one row a text. us in a pass: recordings of one layer after ano
 that exceed the cache, medians; planning is not counted.
 
     build/bench/tree_attention --parts forest --cells /s --quick --csv ours.csv
-    python3 bench/tree_attention/rivals.py [--fasttree FOLDER] [--ours ours.csv] [--cells 32/8/s1]
+    python3 bench/tree_attention/rivals.py [--fasttree FOLDER] [--ours ours.csv] [--cells 32/8/s1x4000/]
                                            [--csv FILE]
 
 Runs FlashInfer's MultiLevelCascadeAttentionWrapper where the package is installed (it compiles its

@@ -300,7 +300,7 @@ class Consumer {
                   ((added[half][0] + added[half][1]) + (added[half][2] + added[half][3]));
     }
   }
-  // Few tiles are masked: what it takes is found anew each time, for registers are short.
+  // What masking takes is found anew for each tile, for registers are short.
 
   /// Of a row tile of few queries.
   __device__ void mask_by_bits(float (&scores)[V::tile_tokens / 2], const RangePiece& piece) const {
@@ -352,7 +352,7 @@ class Consumer {
       }
     }
   }
-  /// Of the row tile, that row r + 8 half of this thread's is of.
+  /// The query, counted from the row tile's first, of this thread's row r + 8 half.
   __device__ std::int32_t query_of(const RangePiece& piece, int half) const {
     return query_head(arguments_, 0, piece.rows.begin + first_row_ + 8 * half).query -
            query_head(arguments_, 0, piece.rows.begin).query;

@@ -23,17 +23,21 @@ constexpr std::int64_t shared_reads = 8;
 /// What a KV token costs row tiles of several texts, of which one that comes from memory costs
 /// about 1000 if all blocks read. `apart`: the texts read next to nothing together. Else of what
 /// they read `own` percent have to be masked, being one text's alone, and `fresh` percent come from
-/// memory, the rest from the cache. `reading`: of all blocks, so many thousandths have ranges; the
-/// last twentieth of them makes memory no faster.
+/// memory, the rest from the cache. `reading`: of all blocks, so many thousandths have ranges.
 std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, std::int64_t fresh,
                          std::int64_t reading) {
-  if (apart) {
-    return tile_rows == range_wide_tile ? 1300 : tile_rows == range_half_tile ? 1150 : 1000;
+  const bool wide = tile_rows == range_wide_tile, half = tile_rows == range_half_tile;
+  if (apart) return wide ? 1300 : half ? 1150 : 1000;
+  std::int64_t copied = 700 + 3 * fresh, multiplied = wide   ? 1000 + 3 * own
+                                                      : half ? 600 + 11 * own / 2
+                                                             : 0;
+  if (fresh > 90) {
+    // Memory bounds that: the last twentieth of the blocks makes it no faster, and products of
+    // half row tiles show only if most of what they read is masked.
+    copied = copied * std::max<std::int64_t>(reading, 950) / 1000;
+    if (half) multiplied = copied + std::max<std::int64_t>(2 * (own - 50), 0);
   }
-  const std::int64_t copied =
-      std::max<std::int64_t>((700 + 3 * fresh) * std::max<std::int64_t>(reading, 950) / 1000, 700);
-  if (tile_rows == range_wide_tile) return std::max(copied, 1000 + 3 * own);
-  return tile_rows == range_half_tile ? copied + std::max<std::int64_t>(2 * (own - 50), 0) : copied;
+  return std::max(copied, multiplied);
 }
 
 /// Segments of fewer tokens are not worth what is left out before them.
