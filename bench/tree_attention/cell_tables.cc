@@ -172,7 +172,8 @@ void run_forest_table(Bench& bench) {
       "%-*s %8s %8s %8s %8s %6s %6s %8s %8s %9s %8s\n",
       width, "cell", "us", "in pass", "slots", "bound us", "share", "slots", "tiles", "begin us",
       "target us", "error");
-  int count = 0, met = 0, near = 0;
+  Tally tally;
+  int near = 0;
   for (const Cell& cell : cells) {
     const Measured pages = measure(bench, cell), slots = measure(bench, cell, {16, true, true});
     const Workload work = make_workload(cell, workload_seed);
@@ -182,8 +183,8 @@ void run_forest_table(Bench& bench) {
     const double bound = bound_us(cost, bench.ceilings);
     const double in_pass = pages.timing.in_pass_us, in_slots = slots.timing.in_pass_us;
     const double target = forest_target_us(cost, bench.ceilings);
-    ++count;
-    if (in_pass <= target) ++met;
+    ++tally.cells;
+    if (in_pass <= target) ++tally.met;
     if (in_pass <= 1.25 * target) ++near;
     const double error = std::max(pages.error, slots.error);
     const bool right = error <= error_limit;
@@ -210,7 +211,8 @@ void run_forest_table(Bench& bench) {
     fields["right"] = right;
     bench.report.add(name_of(cell.kind), cell.name(), "coppice", fields);
   }
-  std::printf("target met in %d of %d cells, within 1.25 of it in %d\n", met, count, near);
+  print_target_line(tally);
+  std::printf("within 1.25 of it in %d\n", near);
 }
 
 void run_rule_table(Bench& bench) {

@@ -46,6 +46,13 @@ bool parse_anchor(std::string_view line, Anchor& anchor) {
          anchor.best_us > 0.0;
 }
 
+Cell shared_cell(std::pair<std::int32_t, std::int32_t> heads, std::vector<NodeLevel> levels,
+                 std::int32_t texts, std::int32_t tokens, std::int32_t rows) {
+  Cell cell{Kind::forest, heads.first, heads.second, texts * tokens, texts * rows, texts};
+  cell.levels = std::move(levels);
+  return cell;
+}
+
 }  // namespace
 
 const char* name_of(Kind kind) {
@@ -140,17 +147,6 @@ std::vector<Cell> forest_cells() {
   }
   return cells;
 }
-
-namespace {
-
-Cell shared_cell(std::pair<std::int32_t, std::int32_t> heads, std::vector<NodeLevel> levels,
-                 std::int32_t texts, std::int32_t tokens, std::int32_t rows) {
-  Cell cell{Kind::forest, heads.first, heads.second, texts * tokens, texts * rows, texts};
-  cell.levels = std::move(levels);
-  return cell;
-}
-
-}  // namespace
 
 std::vector<Cell> shared_cells() {
   std::vector<Cell> cells;

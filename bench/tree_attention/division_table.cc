@@ -162,28 +162,22 @@ void run_division_table(Bench& bench) {
     const RangeDivision division = planned.division();
     double least = least_us(costs, division.plan.tiles, division.units(), bench.blocks.ranges);
     std::vector<Timed> tried;
-    nlohmann::ordered_json all_tried = nlohmann::ordered_json::array();  // one after the other
     for_each_division(bench, inputs, [&](LibraryAttention& attention, const RangePlan& plan) {
       const auto all_sets = [&] {
         for (std::int32_t set = 0; set < inputs.sets(); ++set) attention.queue(set);
       };
       const double us = 1e6 * median_seconds(3, all_sets, bench.stream) / inputs.sets();
       tried.push_back({plan.tiles, plan.gang, plan.gangs, us});
-      std::vector<std::int32_t> unit_tokens = attention.division().units();
-      unit_tokens.resize(static_cast<std::size_t>(plan.row_tiles));  // of a KV head
-      all_tried.push_back({{"rows", plan.tiles.rows},
-                           {"tokens", plan.tiles.tokens},
-                           {"gang", plan.gang},
-                           {"gangs", plan.gangs},
-                           {"prefix", plan.prefix},
-                           {"unit_tokens", unit_tokens},
-                           {"us", us}});
       least = std::min(
           least, least_us(costs, plan.tiles, attention.division().units(), bench.blocks.ranges));
     });
     progress.clear();
     std::sort(tried.begin(), tried.end(),
               [](const Timed& a, const Timed& b) { return a.us < b.us; });
+    Json all_tried = Json::array();  // one after the other, not in passes
+    for (const Timed& one : tried) {
+      all_tried.push_back({{"division", name_of(one)}, {"us", one.us}});
+    }
     // The best ones and the plan again, each as passes run it, the plan before and behind.
     const auto in_pass = [&](LibraryAttention& attention) {
       return time_replays(

@@ -4,8 +4,8 @@ forest that have one row a text. us in a pass: recordings of one layer after ano
 that exceed the cache, medians; planning is not counted.
 
     build/bench/tree_attention --parts forest --cells /s --quick --csv ours.csv
-    python3 bench/tree_attention/rivals.py [--fasttree FOLDER] [--ours ours.csv] [--cells 32/8/s1x4000/]
-                                           [--csv FILE]
+    python3 bench/tree_attention/rivals.py --ours ours.csv [--fasttree FOLDER]
+                                           [--cells 32/8/s1x4000/] [--csv FILE]
 
 Runs FlashInfer's MultiLevelCascadeAttentionWrapper where the package is installed (it compiles its
 kernels at the first call), and FastTree where --fasttree names its kernel_bench folder
@@ -18,6 +18,7 @@ import csv
 import importlib.util
 import io
 import math
+import re
 import statistics
 import sys
 import traceback
@@ -29,36 +30,18 @@ HEAD_DIM = 128
 PAGE = 16
 ROTATED_BYTES = 200e6
 ERROR_LIMIT = 1e-2
-# Nodes of each level, and the tokens of each node: as its run_benchmark.sh has them.
-FASTTREE_TREES = (
-    "1,2,64 8,256,32",
-    "1,4,256 8,256,32",
-    "1,4,8,256 8,256,256,32",
-    "1,256 256,32",
-    "1,1024 2048,32",
-    "1,16,64 1024,256,32",
-    "1,4,16,512 1024,256,128,32",
-    "1,4,16,64,256,1024 256,8,256,64,32,256",
-    "1,10 4000,400",
-    "1,2,4,8,16,32,64,128,1024 16,16,16,16,16,16,16,16,16",
-    "1,2,4,8,16,32,64,128,1024 256,128,64,16,16,16,16,16,16",
-    "1,8,16,32,64,128,1024 256,128,64,16,16,16,16",
-    "1,8,16,32,64,256,1024 256,128,64,16,16,16,16",
-    "1,16,32,64,128,1024 256,128,64,16,16,16",
-    "1,16,32,64,256,1024 256,128,64,16,16,16",
-)
+# Texts behind levels, a row each, as bench/tree_attention names them.
+CELL_NAME = re.compile(r"forest/(\d+)/(\d+)/s([\dx-]+)/p(\d+x\d+)/t\d+x1")
 
 
 class Cell:
-    """`levels`: (nodes, tokens of each), the first one node, the last the texts."""
+    """Levels of `counts` nodes of `lengths` tokens, the first one node, the last the texts."""
 
-    def __init__(self, heads, kv_heads, levels):
-        self.heads, self.kv_heads = heads, kv_heads
-        self.counts, self.lengths = zip(*levels)
+    def __init__(self, name, heads, kv_heads, above, texts):
+        self.name, self.heads, self.kv_heads = name, int(heads), int(kv_heads)
+        levels = [level.split("x") for level in [*above.split("-"), texts]]
+        self.counts, self.lengths = ([int(number) for number in part] for part in zip(*levels))
         self.texts = self.counts[-1]
-        above = "-".join(f"{count}x{length}" for count, length in levels[:-1])
-        self.name = (f"forest/{heads}/{kv_heads}/s{above}/p{self.texts}x{self.lengths[-1]}"
-                     f"/t{self.texts}x1")
         self.tokens = sum(count * length for count, length in zip(self.counts, self.lengths))
 
     def nodes(self):
@@ -87,17 +70,11 @@ class Cell:
         return seen
 
 
-def cells():
-    for heads, kv_heads in ((32, 32), (32, 8)):
-        yield Cell(heads, kv_heads, [(1, 2048), (64, 128)])
-        for texts in (20, 30, 50):
-            yield Cell(heads, kv_heads, [(1, 4000), (texts, 400)])
-        yield Cell(heads, kv_heads, [(1, 120000), (16, 1200)])
-        yield Cell(heads, kv_heads, [(2 ** level, 4000) for level in range(6)])
-    for heads, kv_heads in ((16, 1), (32, 8), (32, 32)):
-        for tree in FASTTREE_TREES:
-            counts, lengths = ([int(number) for number in part.split(",")] for part in tree.split())
-            yield Cell(heads, kv_heads, list(zip(counts, lengths)))
+def cells(names):
+    for name in names:
+        found = CELL_NAME.fullmatch(name)
+        if found:
+            yield Cell(name, *found.groups())
 
 
 def set_count(cell):
@@ -252,7 +229,8 @@ def run_fasttree(fasttree, cell):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fasttree", help="FastTree-Artifact's kernel_bench folder")
-    parser.add_argument("--ours", help="what bench/tree_attention --parts forest --csv wrote")
+    parser.add_argument("--ours", required=True,
+                        help="what bench/tree_attention --parts forest --csv wrote: its cells")
     parser.add_argument("--cells", default="", help="part of a cell's name")
     parser.add_argument("--csv")
     arguments = parser.parse_args()
@@ -272,15 +250,13 @@ def main():
         rivals["FastTree"] = lambda cell: run_fasttree(fasttree, cell)
     if not rivals:
         sys.exit("rivals.py: neither FlashInfer is installed nor --fasttree given")
-    ours = {}
-    if arguments.ours:
-        with open(arguments.ours) as file:
-            ours = {row["cell"]: float(row["in_pass_us"]) for row in csv.DictReader(file)
-                    if row["method"] == "coppice" and row["in_pass_us"]}
+    with open(arguments.ours) as file:
+        ours = {row["cell"]: float(row["in_pass_us"]) for row in csv.DictReader(file)
+                if row["method"] == "coppice" and row["in_pass_us"]}
 
     lines, failed = ["cell,rival,in_pass_us,error,coppice_us,ratio"], False
     print(lines[0], flush=True)
-    for cell in cells():
+    for cell in cells(ours):
         if arguments.cells not in cell.name:
             continue
         for name, run in rivals.items():
@@ -292,9 +268,8 @@ def main():
                 failed = True
                 continue
             failed = failed or error > ERROR_LIMIT
-            mine = ours.get(cell.name)
-            lines.append(f"{cell.name},{name},{us:.1f},{error:.1e}," +
-                         (f"{mine:.1f},{us / mine:.2f}" if mine else ","))
+            mine = ours[cell.name]
+            lines.append(f"{cell.name},{name},{us:.1f},{error:.1e},{mine:.1f},{us / mine:.2f}")
             print(lines[-1] + (" FAILED" if error > ERROR_LIMIT else ""), flush=True)
         torch.cuda.empty_cache()
     if arguments.csv:

@@ -254,14 +254,7 @@ class Consumer {
       flatten::hyperbolic_tangents(scores, arguments_.cap_argument);
       score_scale = arguments_.soft_cap;
     }
-    if ((notes & note_masked) != 0) {
-      if ((notes & note_bits) != 0) {
-        mask_by_bits(scores, piece);
-      } else {
-        mask_by_intervals(scores, piece);
-      }
-      if constexpr (V::ruled) mask_by_windows(scores, piece);
-    }
+    if ((notes & note_masked) != 0) mask(scores, notes, piece);
     // In several chains each: one would wait for itself most of the time.
     constexpr int chains = 4;
     float tops[2][chains], added[2][chains] = {}, subtracted[2];
@@ -300,39 +293,22 @@ class Consumer {
                   ((added[half][0] + added[half][1]) + (added[half][2] + added[half][3]));
     }
   }
-  // What masking takes is found anew for each tile, for registers are short.
-
-  /// Of a row tile of few queries.
-  __device__ void mask_by_bits(float (&scores)[V::tile_tokens / 2], const RangePiece& piece) const {
-    std::uint32_t own[4];  // of rows r and r + 8 the bits of even and odd tokens
-#pragma unroll
-    for (int i = 0; i < 4; ++i) own[i] = own_bit(query_of(piece, i / 2), i);
+  /// What it takes is found anew for each tile, for registers are short.
+  __device__ void mask(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
+                       const RangePiece& piece) const {
+    const auto queries = row_queries(arguments_, piece, first_row_);
     const auto* seen_by =
         reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
-#pragma unroll
-    for (int n = 0; n < V::tile_tokens / 8; ++n) {
-      const std::uint32_t both = seen_by[4 * n];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if ((both & own[i]) == 0) scores[4 * n + i] = -INFINITY;
-      }
+    if ((notes & note_bits) != 0) {
+      mask_by_bits(scores, seen_by, queries.of);
+    } else {
+      mask_scores(scores, seen_by, [&](std::uint32_t both, int k) {
+        const auto token = static_cast<std::int32_t>(k % 2 == 0 ? both & 0xffff : both >> 16);
+        const std::int32_t query = queries.of[k / 2];
+        return query >= (token & 0xff) && query < token >> 8;
+      });
     }
-  }
-  __device__ void mask_by_intervals(float (&scores)[V::tile_tokens / 2],
-                                    const RangePiece& piece) const {
-    const std::int32_t queries[2] = {query_of(piece, 0), query_of(piece, 1)};
-    const auto* seen_by =
-        reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
-#pragma unroll
-    for (int n = 0; n < V::tile_tokens / 8; ++n) {
-      const std::uint32_t both = seen_by[4 * n];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const auto token = static_cast<std::int32_t>(i % 2 == 0 ? both & 0xffff : both >> 16);
-        const std::int32_t query = queries[i / 2];
-        if (query < (token & 0xff) || query >= token >> 8) scores[4 * n + i] = -INFINITY;
-      }
-    }
+    if constexpr (V::ruled) mask_by_windows(scores, piece);
   }
   __device__ void mask_by_windows(float (&scores)[V::tile_tokens / 2],
                                   const RangePiece& piece) const {
@@ -351,11 +327,6 @@ class Consumer {
         if (positions[i / 2] >= (i % 2 == 0 ? ends.x : ends.y)) scores[4 * n + i] = -INFINITY;
       }
     }
-  }
-  /// The query, counted from the row tile's first, of this thread's row r + 8 half.
-  __device__ std::int32_t query_of(const RangePiece& piece, int half) const {
-    return query_head(arguments_, 0, piece.rows.begin + first_row_ + 8 * half).query -
-           query_head(arguments_, 0, piece.rows.begin).query;
   }
   __device__ void rescale(const float (&kept)[2]) {
 #pragma unroll

@@ -40,11 +40,7 @@ class NarrowConsumer {
     std::uint32_t queries[V::head_dim / 16][4];
     take_queries(piece, queries);
     if (first_piece_) trace.mark(Phase::queries_stored);
-    const std::int32_t first_query = query_head(arguments_, 0, piece.rows.begin).query;
-    const std::int32_t own[2] = {
-        query_head(arguments_, 0, piece.rows.begin + first_row()).query - first_query,
-        query_head(arguments_, 0, piece.rows.begin + first_row() + 8).query - first_query,
-    };
+    const auto own = row_queries(arguments_, piece, first_row());
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
 #pragma unroll
@@ -140,15 +136,13 @@ class NarrowConsumer {
   /// Scores become weights relative to the new maximum; `kept` is what earlier weights are
   /// multiplied by.
   __device__ void weigh(float (&scores)[warp_tokens / 2], std::uint32_t notes,
-                        const std::int32_t (&own)[2], float (&kept)[2]) {
+                        const RowQueries& own, float (&kept)[2]) {
     if ((notes & note_masked) != 0) {
+      static_assert(V::tile_rows <= few_queries);
       const auto* seen_by =
           reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) +
           warp_ * (warp_tokens / 2) + lane_ % 4;
-#pragma unroll
-      for (int i = 0; i < warp_tokens / 2; ++i) {
-        if ((seen_by[i / 4 * 4] & own_bit(own[i / 2 % 2], i)) == 0) scores[i] = -INFINITY;
-      }
+      mask_by_bits(scores, seen_by, own.of);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -121,10 +121,30 @@ inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by 
 inline constexpr std::uint32_t note_bits = 8;    ///< who sees a token is said by bits
 inline constexpr int few_queries = 16;           ///< of which a token has bits
 
-/// A query's bit among those of a token, where two lie in a word: the even one, then the odd one.
-/// Past the row tile's last row, some bit.
-__device__ inline std::uint32_t own_bit(std::int32_t query, int token) {
-  return 1u << (query % few_queries + token % 2 * few_queries);
+/// Hides what rows r and r + 8 do not see of their scores with neighbouring tokens, which lie as
+/// products leave them. `seen_by`: the words of this lane's first two tokens, as in SharedState;
+/// `sees(both, k)`: whether the row of score k of four sees its token, of a word's two.
+template <int count, typename Sees>
+__device__ inline void mask_scores(float (&scores)[count], const std::uint32_t* seen_by,
+                                   Sees sees) {
+#pragma unroll
+  for (int i = 0; i < count; i += 4) {
+    const std::uint32_t both = seen_by[i];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (!sees(both, k)) scores[i + k] = -INFINITY;
+    }
+  }
+}
+/// Of a row tile of few queries; `queries`: those of the two rows, from the row tile's first. Past
+/// its last row they may be any.
+template <int count>
+__device__ inline void mask_by_bits(float (&scores)[count], const std::uint32_t* seen_by,
+                                    const std::int32_t (&queries)[2]) {
+  std::uint32_t own[4];  // the bits of even and odd tokens for each row
+#pragma unroll
+  for (int k = 0; k < 4; ++k) own[k] = 1u << (queries[k / 2] % few_queries + k % 2 * few_queries);
+  mask_scores(scores, seen_by, [&](std::uint32_t both, int k) { return (both & own[k]) != 0; });
 }
 
 template <typename V>
@@ -151,6 +171,17 @@ __device__ inline QueryHead query_head(const Arguments& arguments, std::int32_t 
                            : static_cast<std::int32_t>(__umulhi(
                                  static_cast<std::uint32_t>(packed_row), arguments.group_inverse));
   return {query, kv_head * arguments.group + packed_row - query * arguments.group};
+}
+
+/// The queries of a row tile's rows `row` and `row` + 8, from the row tile's first.
+struct RowQueries {
+  std::int32_t of[2];
+};
+__device__ inline RowQueries row_queries(const Arguments& arguments, const RangePiece& piece,
+                                         int row) {
+  const std::int32_t first = query_head(arguments, 0, piece.rows.begin).query;
+  return {{query_head(arguments, 0, piece.rows.begin + row).query - first,
+           query_head(arguments, 0, piece.rows.begin + row + 8).query - first}};
 }
 
 /// Fetches what this block runs. To be called by a warp.

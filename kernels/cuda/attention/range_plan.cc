@@ -97,11 +97,11 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
   const bool behind_prefix = texts_.size() > 1 && work.prefix > 0;
   const std::int64_t half_cost = apart || behind_prefix ? 110 : row_tiles == 1 ? 103 : 118;
+  const std::int64_t own_part = own * 100 / read, fresh_part = all * 100 / read;  // in percent
   const auto tile_cost = [&](std::int64_t reading) {
     const std::int64_t row_cost =
-        apart || behind_prefix
-            ? row_cost_of(plan.tiles.rows, apart, own * 100 / read, all * 100 / read, reading)
-            : 1000;
+        apart || behind_prefix ? row_cost_of(plan.tiles.rows, apart, own_part, fresh_part, reading)
+                               : 1000;
     return plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
   };
   // A unit's keys come while the one before is multiplied: that counts where a block has many.
@@ -110,7 +110,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
                                                                          : apart_tokens;
   const std::int64_t join_cost = apart ? apart_join_tokens : join_tokens;
   // Of what row tiles read, in percent.
-  const std::int64_t shared = behind_prefix ? 100 - own * 100 / read : 100;
+  const std::int64_t shared = behind_prefix ? 100 - own_part : 100;
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
