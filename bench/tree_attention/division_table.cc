@@ -150,6 +150,7 @@ void run_division_table(Bench& bench) {
       all.push_back({Kind::forest, 32, 8, texts * 1024, texts * rows, texts});
     }
   }
+  for (const Cell& cell : fasttree_cells()) all.push_back(cell);
   const std::vector<Cell> chosen_cells = filtered(all, bench.filter);
   const int width = name_width(chosen_cells);
   std::printf("%-*s %8s %-16s %8s %-16s %6s %9s %9s %6s %8s\n", width, "cell", "planned", "",

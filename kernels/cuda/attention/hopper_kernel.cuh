@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(V::threads, 1)
   } else if (threadIdx.x == 96) {
     plan = plan_of<V>(arguments);
   } else if (threadIdx.x == 32) {
+    for (unsigned& turns : state.turns) turns = 0;
     for (int stage = 0; stage < V::stages; ++stage) {
       init_barrier(&state.keys_filled[stage], 2 * warpgroup_threads);
       init_barrier(&state.values_filled[stage], warpgroup_threads);

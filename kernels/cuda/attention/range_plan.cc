@@ -43,6 +43,11 @@ std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, s
 /// Segments of fewer tokens are not worth what is left out before them.
 constexpr std::int32_t least_aligned = 64;
 constexpr std::int32_t any_place = -1;
+bool begins_aligned(const KvSegment& segment) {
+  return segment.former && std::ssize(segment.slots) >= least_aligned;
+}
+/// Of a row tile with as many texts as it has runs for, if each begins one.
+constexpr std::int64_t aligned_runs = 28;
 
 /// A row tile's runs while they are found: `end` has where they end in the tail, `first` which
 /// place of a box they want to begin at.
@@ -179,10 +184,12 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
 void RangePlanner::find_texts(const RangeWork& work) {
   texts_.clear();
   joints_.clear();
+  std::int64_t aligned = 0;
   IndexRange text;
   for (const KvSegment& segment : work.tail) {
     const IndexRange seen_by = intersection({segment.q_begin, segment.q_end}, {0, work.rows});
     if (seen_by.empty() || segment.slots.empty()) continue;
+    if (begins_aligned(segment)) ++aligned;
     if (segment.former && (joints_.empty() || joints_.back() < seen_by.begin)) {
       joints_.push_back(seen_by.begin);
     }
@@ -193,6 +200,10 @@ void RangePlanner::find_texts(const RangeWork& work) {
     text.end = std::max(text.end, seen_by.end);
   }
   texts_.push_back({text.empty() ? 0 : text.begin, work.rows});
+  const std::int64_t fitting =
+      aligned_runs * std::ssize(texts_) / std::max<std::int64_t>(aligned, 1);
+  most_texts_ = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(fitting, RowTile::most_runs, range_wide_tile));
 }
 
 // Writes the rows of tiles of at most `tile_rows` packed rows. `most_texts`: of whole texts where
@@ -262,6 +273,7 @@ void RangePlanner::place_rows(const RangeWork& work, std::span<RowTile> tiles) c
 void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tiles) {
   std::vector<std::int32_t>& counts = run_counts_;
   counts.assign(tiles.size(), 0);
+  upper_begin_.assign(tiles.size(), -1);
   tiles_of_.assign(static_cast<std::size_t>(work.rows), {});
   for (std::size_t t = 0; t < tiles.size(); ++t) {
     const auto tile = static_cast<std::int32_t>(t);
@@ -317,9 +329,17 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
       at += static_cast<std::int32_t>(unseen);
     }
     if (segment.slots.empty()) continue;
+    if (segment.q_begin >= 0 && segment.q_begin < work.rows) {
+      const IndexRange beginning = tiles_of_[static_cast<std::size_t>(segment.q_begin)];
+      for (auto t = static_cast<std::size_t>(beginning.begin);
+           t < static_cast<std::size_t>(beginning.end); ++t) {
+        const std::int32_t rows_before = segment.q_begin * work.group - tiles[t].rows.begin;
+        if (upper_begin_[t] < 0 && rows_before >= range_half_tile) upper_begin_[t] = at;
+      }
+    }
     const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
     const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
-    const bool aligned = segment.former && std::ssize(segment.slots) >= least_aligned;
+    const bool aligned = begins_aligned(segment);
     box_place = aligned ? std::max(segment.slots.front(), 0) % range_box : any_place;
     if (aligned) change({}, at);  // the text before goes on no further
     if (aligned || work.window > 0 || seen_by.begin != last.begin || seen_by.end != last.end) {
@@ -333,6 +353,8 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
   for (std::size_t t = 0; t < tiles.size(); ++t) {
     RowTile& of_tile = tiles[t];
     std::int32_t seen = 0;
+    const std::int32_t upper_begin = upper_begin_[t];
+    of_tile.lower_tokens = -1;
     for (std::int32_t i = 0; i < RowTile::most_runs; ++i) {
       const bool found = i < counts[t];
       if (!found) of_tile.begin[i] = of_tile.end[i] = 0;
@@ -342,9 +364,13 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
         seen += apart < 0 ? apart + range_box : apart;
       }
       of_tile.first[i] = seen;
+      if (found && of_tile.lower_tokens < 0 && upper_begin >= 0 && upper_begin < of_tile.end[i]) {
+        of_tile.lower_tokens = seen + std::max(upper_begin - of_tile.begin[i], 0);
+      }
       seen += of_tile.end[i] - of_tile.begin[i];
       of_tile.end[i] = seen;
     }
+    if (of_tile.lower_tokens < 0) of_tile.lower_tokens = seen;
   }
 }
 
@@ -383,9 +409,8 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   for (const std::int32_t tile_rows : range_row_tiles) {
     if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
     if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
-    // Each text has a run.
     const bool whole = by_text && work.group <= tile_rows;
-    std::int32_t count = cut_rows(work, tile_rows, whole ? RowTile::most_runs : 0, room);
+    std::int32_t count = cut_rows(work, tile_rows, whole ? most_texts_ : 0, room);
     // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so
     // that no block is idle or waits for others' results. Behind a prefix there are no more row
     // tiles, but each has about as many texts: a gang takes as long as its longest row tile.
@@ -396,7 +421,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
       const auto texts = static_cast<std::int32_t>(ceil_div(std::ssize(texts_), wanted));
       const std::int32_t found = cut_rows(work, tile_rows, texts, room);
       const bool takes = behind ? found == count : found > 0;
-      count = takes ? found : cut_rows(work, tile_rows, RowTile::most_runs, room);
+      count = takes ? found : cut_rows(work, tile_rows, most_texts_, room);
     }
     if (count == 0) count = cut_rows(work, tile_rows, 0, room);
     consider(tile_rows, room.first(static_cast<std::size_t>(count)));
