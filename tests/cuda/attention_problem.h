@@ -18,6 +18,7 @@
 #include "cuda/guarded_array.h"
 #include "cuda/late_writer.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/box_order.h"
 #include "kernels/random_values.h"
 #include "kernels/window.h"
 #include "reference/segments.h"
@@ -34,6 +35,7 @@ struct AttentionCase {
   std::int32_t branch_tokens = 0;  ///< not 0: no tree, but so many tail tokens for each row alone
   std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
   std::int32_t shared = 0;         ///< tokens that several texts have before that
+  bool by_boxes = false;           ///< the tail is in box_order.h's order
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
   std::int32_t window = 0;
@@ -202,6 +204,7 @@ struct AttentionProblem {
     cuda::PassScalars scalars;
     std::vector<BlockRange> ranges;
     std::vector<RowTile> row_tiles;
+    std::vector<VisibleKv> tail;
   };
   /// Launches may have more blocks than the plan.
   static constexpr std::size_t most_blocks = 256;
@@ -223,6 +226,14 @@ struct AttentionProblem {
       segments.push_back({std::span<const KvSlot>(slots).subspan(at, count), tail[at].q_begin,
                           tail[at].q_end, before, tail[at].position});
     }
+    const std::vector<KvSegment> by_row = segments;
+    if (c.by_boxes) order_by_boxes(by_row, segments);
+    for (const KvSegment& segment : segments) {
+      std::int32_t position = segment.first_position;
+      for (const KvSlot slot : segment.slots) {
+        plan.tail.push_back({slot, segment.q_begin, segment.q_end, position++});
+      }
+    }
     segments.push_back({prefix, 0, c.rows, true, 0});
     std::vector<KvSegment> near;
     trim_to_window(segments, positions, c.window, near);
@@ -233,6 +244,7 @@ struct AttentionProblem {
                               near.back().first_position,
                               std::span(segments).first(tail_segments),
                               std::span(near).first(tail_segments),
+                              by_row,
                               positions,
                               c.window,
                               c.window > 0 || c.soft_cap > 0};
@@ -282,6 +294,7 @@ class DeviceAttention {
     scalars_.upload(std::vector<cuda::PassScalars>{plan.scalars});
     ranges_.upload(plan.ranges);
     row_tiles_.upload(plan.row_tiles);
+    tail_.upload(plan.tail);
   }
   /// Runs by a list from now on.
   void set_list(const ItemList& list) {

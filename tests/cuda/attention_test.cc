@@ -219,7 +219,8 @@ TEST_F(CudaAttention, SeveralTexts) {
                                             .prefix = prefix,
                                             .rows = rows,
                                             .pages_in_order = prefix != 300,
-                                            .texts = texts},
+                                            .texts = texts,
+                                            .by_boxes = prefix % 100 == 0},
                                            static_cast<std::uint32_t>(rows));
             DeviceAttention device(problem, blocks);
             const auto out = device.run(stream_);
@@ -239,20 +240,23 @@ TEST_F(CudaAttention, SeveralTextsBehindAPrefix) {
     for (const std::int32_t texts : {2, 33}) {
       for (const std::int32_t rows : {texts, 4 * texts + 1}) {
         for (const std::int32_t shared : {5, 700, 6000}) {
-          const AttentionProblem problem({.kv_heads = 2,
-                                          .group = rows % 2 == 0 ? 4 : 1,
-                                          .prefix = 90 * texts,
-                                          .rows = rows,
-                                          .pages_in_order = shared != 700,
-                                          .texts = texts,
-                                          .shared = shared},
-                                         static_cast<std::uint32_t>(rows));
-          DeviceAttention device(problem, blocks);
-          const auto out = device.run(stream_);
-          ASSERT_LE(worst_error(problem, out), 1.0)
-              << texts << " texts, " << rows << " rows behind " << shared << " tokens, "
-              << name_of(blocks);
-          ASSERT_EQ(out, device.run(stream_));
+          for (const bool by_boxes : {false, true}) {
+            const AttentionProblem problem({.kv_heads = 2,
+                                            .group = rows % 2 == 0 ? 4 : 1,
+                                            .prefix = 90 * texts,
+                                            .rows = rows,
+                                            .pages_in_order = shared != 700,
+                                            .texts = texts,
+                                            .shared = shared,
+                                            .by_boxes = by_boxes},
+                                           static_cast<std::uint32_t>(rows));
+            DeviceAttention device(problem, blocks);
+            const auto out = device.run(stream_);
+            ASSERT_LE(worst_error(problem, out), 1.0)
+                << texts << " texts, " << rows << " rows behind " << shared << " tokens, "
+                << (by_boxes ? "boxes first, " : "") << name_of(blocks);
+            ASSERT_EQ(out, device.run(stream_));
+          }
         }
       }
     }

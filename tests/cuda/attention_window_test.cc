@@ -71,6 +71,7 @@ TEST_P(CudaAttentionWindowShapes, RandomPasses) {
                     .window = pick({0, 1, 2, 7, 31, 64, 65, 200, 1024, 1 << 30}),
                     .soft_cap = random() % 2 == 0 ? 0.0f : 3.0f};
     if (random() % 3 == 0) c.texts = std::min(pick({2, 7, 20}), c.rows);
+    c.by_boxes = random() % 2 == 0;
     ASSERT_LE(error(c, blocks, round), 1.0) << told(c, blocks) << ", round " << round;
   }
 }

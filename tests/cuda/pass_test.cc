@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cuda/guarded_array.h"
+#include "kernels/cuda/attention/box_order.h"
 #include "kernels/cuda/pass/cuda_pass.h"
 #include "reference/growing_texts.h"
 
@@ -27,8 +28,9 @@ DeviceBuffer allocate(std::size_t bytes, const char* purpose) {
 class CudaPassInputs : public testing::KernelTest {
  protected:
   // Texts of up to `longest` tokens, so that some passes are sent in parts and some are not, behind
-  // `shared` tokens.
-  void run(std::int32_t texts, std::int32_t longest, bool records, std::int32_t shared = 0) {
+  // `shared` tokens. `ranges`: on a device that has them, they run many of these passes.
+  void run(std::int32_t texts, std::int32_t longest, bool records, bool ranges,
+           std::int32_t shared = 0) {
     const PassLimits limits{4 * texts, 4 * texts, texts * (longest + 10) + shared, {4, 4, 64}};
     std::vector<KvSlot> slots(static_cast<std::size_t>(shared));
     std::iota(slots.begin(), slots.end(), 1 << 20);
@@ -37,7 +39,7 @@ class CudaPassInputs : public testing::KernelTest {
     CudaPass pass(limits, blocks, allocate, transfers, stream_, records, preparations_);
     testing::GrowingTexts growing(texts, longest, 7);
     std::vector<std::int32_t> zeros;
-    int in_parts = 0, whole = 0;
+    int in_parts = 0, whole = 0, by_boxes = 0;
     for (int step = 0; step < 150; ++step) {
       growing.step();
       zeros.assign(static_cast<std::size_t>(growing.rows()), 0);
@@ -54,8 +56,22 @@ class CudaPassInputs : public testing::KernelTest {
       const std::function<void()> nothing = [] {};
       pass.run({}, nothing);
       check(cudaStreamSynchronize(stream_), "the pass");
-      const std::vector<VisibleKv> expected = growing.tokens();
+      std::vector<VisibleKv> expected = growing.tokens();
       std::vector<VisibleKv> tail(expected.size());
+      std::vector<KvSegment> ordered;
+      if (attention_kernel_for(limits.attention, pass.padded_rows(),
+                               static_cast<std::int32_t>(expected.size()),
+                               blocks) == AttentionKernel::ranges &&
+          order_by_boxes(growing.segments(), ordered)) {
+        ++by_boxes;
+        expected.clear();
+        for (const KvSegment& segment : ordered) {
+          std::int32_t position = segment.first_position;
+          for (const KvSlot slot : segment.slots) {
+            expected.push_back({slot, segment.q_begin, segment.q_end, position++});
+          }
+        }
+      }
       check(cudaMemcpy(tail.data(), pass.view().tail, tail.size() * sizeof(VisibleKv),
                        cudaMemcpyDeviceToHost),
             "reading the tail");
@@ -69,6 +85,7 @@ class CudaPassInputs : public testing::KernelTest {
     }
     EXPECT_GT(in_parts, 20);
     EXPECT_GT(whole, 20);
+    EXPECT_EQ(by_boxes > 20, ranges && blocks.ranges != 0);
   }
   Preparations preparations_;
 };
@@ -109,10 +126,10 @@ TEST_F(CudaPassInputs, HaveAPlanForEveryWindow) {
   EXPECT_THROW(pass.window(7), Error);
 }
 
-TEST_F(CudaPassInputs, OfManyTextsArriveInParts) { run(40, 250, false); }
-TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true); }
-TEST_F(CudaPassInputs, OfLongTextsArriveInParts) { run(3, 2800, true); }
-TEST_F(CudaPassInputs, BehindAPrefixArriveInParts) { run(40, 250, true, 300); }
+TEST_F(CudaPassInputs, OfManyTextsArriveInParts) { run(40, 250, false, true); }
+TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true, true); }
+TEST_F(CudaPassInputs, OfLongTextsArriveInParts) { run(3, 2800, true, false); }
+TEST_F(CudaPassInputs, BehindAPrefixArriveInParts) { run(40, 250, true, true, 300); }
 
 // Lists grow with passes, in recorded ones too, and are gone with the next pass that asks for none.
 TEST_F(CudaPassInputs, ListItemsOfOtherDivisions) {

@@ -135,10 +135,11 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
     return {plan.chunks == 1 ? AttentionKernel::whole_items : kernel, {}};
   }
   const bool ruled = kv.ruled || !has_plain_ranges(shape.head_dim);
-  const RangeShares& shares = result.planner.plan(
-      {rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled, kv.window,
-       scalars.prefix_position, kv.positions, kv.near_tail, blocks.range_gang, blocks.range_gangs},
-      blocks.ranges, blocks.range_tiles, result.row_tiles);
+  const RangeShares& shares =
+      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled,
+                           kv.window, scalars.prefix_position, kv.positions, kv.near_tail,
+                           kv.by_row, blocks.range_gang, blocks.range_gangs},
+                          blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
   return {kernel, shares.plan.tiles};

@@ -65,6 +65,7 @@ struct WindowedKv {
   std::int32_t prefix_position = 0;  ///< of the first of them
   std::span<const KvSegment> tail = {};
   std::span<const KvSegment> near_tail = {};     ///< what is left of each; empty: all
+  std::span<const KvSegment> by_row = {};        ///< as in RangeWork
   std::span<const std::int32_t> positions = {};  ///< of the rows, if there is a window
   std::int32_t window = 0;
   bool ruled = false;  ///< some layer that the plan is for has a window or a soft cap

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/cuda/attention/box_order.h"
 #include "kernels/window.h"
 
 namespace coppice {
@@ -43,10 +44,15 @@ std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, s
 /// Segments of fewer tokens are not worth what is left out before them.
 constexpr std::int32_t least_aligned = 64;
 constexpr std::int32_t any_place = -1;
-bool begins_aligned(const KvSegment& segment) {
-  return segment.former && std::ssize(segment.slots) >= least_aligned;
+/// Whether a segment has its slots where they can be copied at once.
+bool is_aligned(const KvSegment& segment) {
+  return is_boxed(segment) || (segment.former && std::ssize(segment.slots) >= least_aligned);
 }
-/// Of a row tile with as many texts as it has runs for, if each begins one.
+/// Whether it has to begin a run for that.
+bool begins_run(const KvSegment& segment, bool after_boxes) {
+  return is_aligned(segment) && !(after_boxes && is_boxed(segment));
+}
+/// As many may begin in a row tile: others begin as intervals of rows change.
 constexpr std::int64_t aligned_runs = 28;
 
 /// A row tile's runs while they are found: `end` has where they end in the tail, `first` which
@@ -184,12 +190,10 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
 void RangePlanner::find_texts(const RangeWork& work) {
   texts_.clear();
   joints_.clear();
-  std::int64_t aligned = 0;
   IndexRange text;
-  for (const KvSegment& segment : work.tail) {
+  for (const KvSegment& segment : work.by_row.empty() ? work.tail : work.by_row) {
     const IndexRange seen_by = intersection({segment.q_begin, segment.q_end}, {0, work.rows});
     if (seen_by.empty() || segment.slots.empty()) continue;
-    if (begins_aligned(segment)) ++aligned;
     if (segment.former && (joints_.empty() || joints_.back() < seen_by.begin)) {
       joints_.push_back(seen_by.begin);
     }
@@ -200,8 +204,13 @@ void RangePlanner::find_texts(const RangeWork& work) {
     text.end = std::max(text.end, seen_by.end);
   }
   texts_.push_back({text.empty() ? 0 : text.begin, work.rows});
-  const std::int64_t fitting =
-      aligned_runs * std::ssize(texts_) / std::max<std::int64_t>(aligned, 1);
+  std::int64_t aligned = 1;
+  bool after_boxes = false;
+  for (const KvSegment& segment : work.tail) {
+    if (begins_run(segment, after_boxes)) ++aligned;
+    after_boxes = is_boxed(segment);
+  }
+  const std::int64_t fitting = aligned_runs * std::ssize(texts_) / aligned;
   most_texts_ = static_cast<std::int32_t>(
       std::clamp<std::int64_t>(fitting, RowTile::most_runs, range_wide_tile));
 }
@@ -320,12 +329,14 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
   };
   std::int32_t at = 0;
   IndexRange last;
+  bool after_boxes = false;
   for (std::size_t i = 0; i < work.tail.size(); ++i) {
     const KvSegment& segment = work.near(i);
     if (const auto unseen = std::ssize(work.tail[i].slots) - std::ssize(segment.slots);
         unseen > 0) {
       change({}, at);
       last = {};
+      after_boxes = false;
       at += static_cast<std::int32_t>(unseen);
     }
     if (segment.slots.empty()) continue;
@@ -339,10 +350,11 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
     }
     const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
     const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
-    const bool aligned = begins_aligned(segment);
-    box_place = aligned ? std::max(segment.slots.front(), 0) % range_box : any_place;
-    if (aligned) change({}, at);  // the text before goes on no further
-    if (aligned || work.window > 0 || seen_by.begin != last.begin || seen_by.end != last.end) {
+    const bool begins = begins_run(segment, after_boxes);
+    after_boxes = is_boxed(segment);
+    box_place = is_aligned(segment) ? std::max(segment.slots.front(), 0) % range_box : any_place;
+    if (begins) change({}, at);  // the text before goes on no further
+    if (begins || work.window > 0 || seen_by.begin != last.begin || seen_by.end != last.end) {
       change(tiles_that_see(seen_by, segment), at);
     }
     last = seen_by;

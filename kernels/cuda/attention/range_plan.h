@@ -240,6 +240,8 @@ struct RangeWork {
   std::int32_t prefix_position = 0;              ///< of the prefix's first token
   std::span<const std::int32_t> positions = {};  ///< of the rows
   std::span<const KvSegment> near_tail = {};     ///< what trim_to_window() leaves of each segment
+  /// The tail in depth-first order, if it has another (box_order.h); else empty.
+  std::span<const KvSegment> by_row = {};
   std::int32_t asked_gang = 0, asked_gangs = 0;  ///< as in ResidentBlocks
 
   const KvSegment& near(std::size_t segment) const {

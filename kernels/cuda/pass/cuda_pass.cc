@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "kernels/cuda/attention/box_order.h"
 #include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/linear.h"
@@ -137,11 +138,18 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
 
   transfers_.wait();
   stage_prefix(prefix);
+  const std::span<const KvSegment> by_row = tail;
+  std::span<const KvSegment> segments = inputs.segments;
+  if (inputs.division == AttentionDivision::flatten && order_for_ranges(segments, tail)) {
+    segments = ordered_;
+    tail = segments.last(ordered_.size() - (inputs.segments.size() - by_row.size()));
+  }
   std::int32_t tail_tokens = 0;
   for (std::size_t i = 0; i < limits_.windows.size(); ++i) {
-    trim_to_window(inputs.segments, inputs.positions, limits_.windows[i], near_);
+    trim_to_window(segments, inputs.positions, limits_.windows[i], near_);
     WindowedKv kv;
     kv.tail = tail;
+    kv.by_row = by_row;
     kv.near_tail = std::span(near_).last(tail.size());
     kv.positions = inputs.positions;
     kv.window = limits_.windows[i];
@@ -165,6 +173,21 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   const auto tail_bytes = static_cast<std::size_t>(stage_tail(tail) - staged_.data()) - at_.tail;
   transfers_.add(inputs_.as<char>() + at_.tail, staged_.data() + at_.tail, tail_bytes);
   return shape_;
+}
+
+// Puts segments whose last ones are `tail` into the order that ranges want, if ranges run the pass
+// whatever windows leave of its prefix.
+bool CudaPass::order_for_ranges(std::span<const KvSegment> segments,
+                                std::span<const KvSegment> tail) {
+  std::int32_t tokens = 0;
+  for (const KvSegment& segment : tail) tokens += static_cast<std::int32_t>(segment.slots.size());
+  if (attention_kernel_for(limits_.attention, shape_.rows, tokens, blocks_) !=
+      AttentionKernel::ranges) {
+    return false;
+  }
+  if (!order_by_boxes(tail, ordered_)) return false;
+  if (tail.size() < segments.size()) ordered_.insert(ordered_.begin(), segments.front());
+  return true;
 }
 
 // By one window. Returns how many tokens the tail has.

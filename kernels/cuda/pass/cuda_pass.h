@@ -78,6 +78,7 @@ class CudaPass : public Pass {
   };
   std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
                     std::int32_t logit_rows);
+  bool order_for_ranges(std::span<const KvSegment> segments, std::span<const KvSegment> tail);
   void list_items(const PassInputs& inputs);
   void stage_prefix(std::span<const KvSlot> prefix);
   char* stage_tail(std::span<const KvSegment> tail);
@@ -118,7 +119,8 @@ class CudaPass : public Pass {
   bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;
-  std::vector<KvSegment> near_;  ///< the segments that a window leaves
+  std::vector<KvSegment> ordered_;  ///< the segments as ranges read them
+  std::vector<KvSegment> near_;     ///< the segments that a window leaves
   static constexpr std::size_t most_windows = 4;
   using Launches = std::array<AttentionLaunch, most_windows>;
   Launches launches_{};  ///< of attention, by window
