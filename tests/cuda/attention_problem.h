@@ -286,7 +286,9 @@ class DeviceAttention {
         tickets_(std::vector<std::uint32_t>(cuda::attention_tickets(blocks), 0)),
         out_(static_cast<std::size_t>(problem.c.padded_rows * problem.shape.heads) *
              problem.dim()) {
-    set_plan(problem.plan(blocks));
+    const AttentionProblem::Plan plan = problem.plan(blocks);
+    set_plan(plan);
+    set_tail(plan.tail);
   }
 
   void set_plan(const AttentionProblem::Plan& plan) {
@@ -294,7 +296,6 @@ class DeviceAttention {
     scalars_.upload(std::vector<cuda::PassScalars>{plan.scalars});
     ranges_.upload(plan.ranges);
     row_tiles_.upload(plan.row_tiles);
-    tail_.upload(plan.tail);
   }
   /// Runs by a list from now on.
   void set_list(const ItemList& list) {

@@ -10,36 +10,43 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t largest_gang = 12;
-// In KV tokens: what a piece costs besides its own, and what joining costs.
+// One text. In KV tokens: what a piece costs besides its own, and what joining costs.
 constexpr std::int64_t piece_tokens = 384;
 constexpr std::int64_t join_tokens = 384;
-// What a piece costs where texts lie apart, and in narrow row tiles.
-constexpr std::int64_t apart_tokens = 128;
-constexpr std::int64_t narrow_tokens = 48;
-// What joining costs there. Reading bounds them: more blocks make it no faster.
-constexpr std::int64_t apart_join_tokens = 1024;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
-/// What a KV token costs row tiles of several texts, of which one that comes from memory costs
-/// about 1000 if all blocks read. `apart`: the texts read next to nothing together. Else of what
-/// they read `own` percent have to be masked, being one text's alone, and `fresh` percent come from
-/// memory, the rest from the cache. `reading`: of all blocks, so many thousandths have ranges.
-std::int64_t row_cost_of(std::int32_t tile_rows, bool apart, std::int64_t own, std::int64_t fresh,
-                         std::int64_t reading) {
-  const bool wide = tile_rows == range_wide_tile, half = tile_rows == range_half_tile;
-  if (apart) return wide ? 1300 : half ? 1150 : 1000;
-  std::int64_t copied = 700 + 3 * fresh, multiplied = wide   ? 1000 + 3 * own
-                                                      : half ? 600 + 11 * own / 2
-                                                             : 0;
-  if (fresh > 90) {
-    // Memory bounds that: the last twentieth of the blocks makes it no faster, and products of
-    // half row tiles show only if most of what they read is masked.
-    copied = copied * std::max<std::int64_t>(reading, 950) / 1000;
-    if (half) multiplied = copied + std::max<std::int64_t>(2 * (own - 50), 0);
+/// Several texts: what a block takes, in ps. Least squares over the divisions that
+/// bench/tree_attention (part divisions) tries in its cells on an H200.
+struct TileCosts {
+  std::int64_t token, masked;  ///< of a KV token its products, and what it takes more if it is one
+                               ///< text's alone
+  std::int64_t piece;
+};
+constexpr TileCosts costs_of(RangeTiles tiles) {
+  const bool whole = tiles.tokens == range_tile_tokens;
+  if (tiles.rows == range_narrow_tile) return {7550, 1150, 2470000};
+  if (tiles.rows == range_half_tile) {
+    return whole ? TileCosts{7340, 1440, 4570000} : TileCosts{14270, 7130, 4570000};
   }
-  return std::max(copied, multiplied);
+  return whole ? TileCosts{12350, 3750, 5120000} : TileCosts{16330, 5360, 4350000};
 }
+/// If they read next to nothing together, so that memory bounds them.
+constexpr TileCosts costs_apart(RangeTiles tiles) {
+  const std::int64_t token = tiles.rows == range_narrow_tile ? 15200
+                             : tiles.rows == range_half_tile ? 17480
+                                                             : 19760;
+  return {tiles.tokens == range_tile_tokens ? token : token * 11 / 10, 0,
+          tiles.rows == range_narrow_tile ? 730000 : 1950000};
+}
+constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
+constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
+/// Of all blocks, in thousandths: further ones do not make memory faster.
+constexpr std::int64_t reading_blocks = 900;
+constexpr std::int64_t join_cost = 1300000, contributor_cost = 84000;
+/// More blocks make memory no faster.
+constexpr std::int64_t apart_join_cost = 15600000;
+constexpr std::int64_t shared_reads_of_texts = 33;
 
 /// Segments of fewer tokens are not worth what is left out before them.
 constexpr std::int32_t least_aligned = 64;
@@ -81,7 +88,7 @@ void begin_run(RowTile& runs, std::int32_t& count, std::int32_t at, std::int32_t
 }  // namespace
 
 // Cuts the units of `plan`, whose sizes are set, and sets the rest. Returns what that is thought to
-// cost, in units of a KV token's time / 1000.
+// cost: in ps, or, of one text, in thousandths of a KV token's time.
 std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
                                std::span<const RowTile> tiles, std::int32_t blocks,
                                RangeShares& result) {
@@ -96,42 +103,43 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     return *std::max_element(first, first + std::min(gang, row_tiles - row_group * gang));
   };
 
-  const bool half = plan.tiles.tokens == range_half_tokens;
   // Row tiles of several texts read keys of their own, unless texts have more rows than a tile or
   // share what comes before them.
+  const bool several = texts_.size() > 1;
   std::int64_t own = 0, all = work.prefix;
   for (const RowTile& tile : tiles) own += tile.seen();
   for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
   const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
-  const bool apart = texts_.size() > 1 && work.prefix == 0 && read < all * 5 / 4;
-  // Half tiles take a little more time per token; where row tiles share what is read, products
-  // bound them, and more. Of texts apart all rows of a tile multiply each one's keys.
-  const bool behind_prefix = texts_.size() > 1 && work.prefix > 0;
-  const std::int64_t half_cost = apart || behind_prefix ? 110 : row_tiles == 1 ? 103 : 118;
-  const std::int64_t own_part = own * 100 / read, fresh_part = all * 100 / read;  // in percent
-  const auto tile_cost = [&](std::int64_t reading) {
-    const std::int64_t row_cost =
-        apart || behind_prefix ? row_cost_of(plan.tiles.rows, apart, own_part, fresh_part, reading)
-                               : 1000;
-    return plan.tiles.tokens * (half ? half_cost : 100) * row_cost / 100;
+  const bool apart = several && work.prefix == 0 && read < all * 5 / 4;
+  const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles);
+  const std::int64_t multiplied = costs.token + costs.masked * own / read;
+  const std::int64_t copied = cached_token + fresh_token * std::min(all, read) / read;
+  const auto cost_of_texts = [&](std::int64_t range, std::int64_t pieces, std::int64_t contributors,
+                                 std::int64_t reading) {
+    const std::int64_t token =
+        apart ? multiplied
+              : std::max(copied * std::max(reading, reading_blocks) / 1000, multiplied);
+    const std::int64_t join = apart ? apart_join_cost : join_cost + contributors * contributor_cost;
+    return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
-  // A unit's keys come while the one before is multiplied: that counts where a block has many.
-  const std::int64_t piece_cost = !apart                                 ? piece_tokens
-                                  : plan.tiles.rows == range_narrow_tile ? narrow_tokens
-                                                                         : apart_tokens;
-  const std::int64_t join_cost = apart ? apart_join_tokens : join_tokens;
-  // Of what row tiles read, in percent.
-  const std::int64_t shared = behind_prefix ? 100 - own_part : 100;
+  // Of several without a prefix, row tiles of one text.
+  const std::int64_t shared = work.prefix > 0 ? read - own : read;
+  // One text's half tiles take a little more time per token; where row tiles share what is read,
+  // products bound them, and more.
+  const bool half = plan.tiles.tokens == range_half_tokens;
+  const std::int64_t tile_cost = plan.tiles.tokens * (!half ? 1000 : row_tiles == 1 ? 1030 : 1180);
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
-  const auto consider = [&](std::int64_t range, std::int64_t pieces, bool joins, bool equal,
-                            std::int32_t gang, std::int64_t gangs) {
+  const auto consider = [&](std::int64_t range, std::int64_t pieces, std::int64_t contributors,
+                            bool equal, std::int32_t gang, std::int64_t gangs) {
     // Without gangs what row tiles share is read from memory for every one of them.
-    const std::int64_t reads =
-        gang == 1 && row_tiles > 1 && !apart ? range * shared / (100 * shared_reads) : 0;
-    const std::int64_t cost = (range + reads) * tile_cost(1000 * gang * gangs / blocks) +
-                              1000 * (pieces * piece_cost + (joins ? join_cost : 0));
+    const std::int64_t alone = gang == 1 && row_tiles > 1 && !apart ? range : 0;
+    const std::int64_t cost =
+        several ? cost_of_texts(range + alone * shared / (read * shared_reads_of_texts), pieces,
+                                contributors, 1000 * gang * gangs / blocks)
+                : (range + alone / shared_reads) * tile_cost +
+                      1000 * (pieces * piece_tokens + (contributors > 1 ? join_tokens : 0));
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
@@ -164,7 +172,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
       const std::int64_t n = units / divisor;
       const std::int64_t m = gangs / divisor;
       const std::int64_t pieces = (n + m - 1 + m - 1) / m;
-      consider(ceil_div(units * longest, gangs), pieces, m > 1, true, gang, gangs);
+      const std::int64_t contributors = m == 1 ? 1 : std::max<std::int64_t>(2, ceil_div(m, n));
+      consider(ceil_div(units * longest, gangs), pieces, contributors, true, gang, gangs);
     }
     // Each as long as it is: ranges begin anywhere.
     std::int64_t sum = 0;
@@ -172,7 +181,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     if (sum == units * longest) continue;
     const std::int64_t gangs = std::min<std::int64_t>(asked > 0 ? asked : blocks / gang, sum);
     const std::int64_t pieces = ceil_div(units, gangs) + 1;
-    consider(ceil_div(sum, gangs), pieces, true, false, gang, gangs);
+    const std::int64_t contributors = std::max<std::int64_t>(2, ceil_div(gangs, units));
+    consider(ceil_div(sum, gangs), pieces, contributors, false, gang, gangs);
   }
 
   result.plan = plan;
