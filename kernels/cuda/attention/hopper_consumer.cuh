@@ -25,7 +25,7 @@ class Consumer {
     // The second consumer reads the tile after the first's.
     if (V::shares_rows && index_ == 1) cursor_.advance();
     // The first consumer has the first turn.
-    if (V::shares_rows && index_ == 1) pass_turn();
+    if (!V::leaves_out && index_ == 1) pass_turn();
   }
 
   /// A thread's part of a piece's result: rows first_row() and first_row() + 8.
@@ -68,7 +68,7 @@ class Consumer {
       pin(scores);
       give_keys_back();
       weigh(scores, notes, piece, kept);
-      if constexpr (leaves_out) rescale(kept);
+      if constexpr (V::leaves_out) rescale(kept);
       to_weights(scores, weights);
       StageCursor<V> of_values = cursor_;
       more = advance(notes);
@@ -76,7 +76,7 @@ class Consumer {
       while (more) {
         const std::uint32_t notes_of_values = notes;
         std::uint32_t next = begin_tile();
-        if (leaves_out && !sees(next)) {
+        if (!sees(next)) {
           leave_out();
           more = advance(next);
           if (!more) break;
@@ -123,22 +123,21 @@ class Consumer {
 
   /// To be called once, after the last piece: the turn that nobody takes.
   __device__ void finish() {
-    if (V::shares_rows && index_ == 0) take_turn(0);
+    if (!V::leaves_out && index_ == 0) take_turn(0);
   }
 
  private:
-  static constexpr bool leaves_out = V::views > 1;
-  __device__ int view() const { return leaves_out ? index_ : 0; }
+  __device__ int view() const { return V::views > 1 ? index_ : 0; }
 
   /// Whether there is a next tile.
   __device__ bool advance(std::uint32_t notes) {
     cursor_.advance();
     if (V::shares_rows) cursor_.advance();
-    other_turns_ += notes / (note_seen << (1 - index_)) % 2;
+    if (V::leaves_out) other_turns_ += notes / (note_seen << (1 - index_)) % 2;
     return (notes & note_last) == 0;
   }
   __device__ bool sees(std::uint32_t notes) const {
-    return !leaves_out || (notes & note_seen << index_) != 0;
+    return !V::leaves_out || (notes & note_seen << index_) != 0;
   }
   /// Waits for the next tile of which these rows see something; false: there is none.
   __device__ bool begin_seen_tile(std::uint32_t& notes) {
@@ -157,9 +156,10 @@ class Consumer {
   }
 
   // Products of the two consumers take turns, so that one's products run while the other weighs.
-  // Consumers that leave tiles out know from the notes which of them the other one has.
+  // Where they leave tiles out they count turns, and know from the notes which tiles the other one
+  // has; a barrier costs less where both have all.
   __device__ void take_turn(std::uint32_t notes) {
-    if constexpr (leaves_out) {
+    if constexpr (V::leaves_out) {
       const unsigned before = index_ == 1 && (notes & note_seen) != 0 ? 1 : 0;
       const unsigned wanted = warpgroup_threads / 32 * (other_turns_ + before);
       const volatile unsigned& turns = state_.turns[1 - index_];
@@ -170,7 +170,7 @@ class Consumer {
     }
   }
   __device__ void pass_turn() {
-    if constexpr (leaves_out) {
+    if constexpr (V::leaves_out) {
       if (lane_ == 0) atomicAdd_block(&state_.turns[index_], 1u);
     } else {
       block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads);

@@ -40,12 +40,14 @@ struct Arguments : Operands {
 };
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
-/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles, of which a
-/// consumer leaves out those that its rows do not see. For row tiles of 16 see hopper_narrow.cuh.
+/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles, of which each
+/// may leave out those that its rows do not see. For row tiles of 16 see hopper_narrow.cuh.
 /// `ruled`: it obeys windows and soft caps, and takes smaller heads too.
-template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false>
+template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false,
+          bool leaves_out_ = false>
 struct Variant {
   static constexpr bool ruled = ruled_;
+  static constexpr bool leaves_out = leaves_out_;
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
@@ -65,9 +67,8 @@ struct Variant {
   static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
-  /// Who sees a token is said for so many parts of a row tile: for each consumer's rows if each has
-  /// its own. A consumer leaves out the KV tiles that its rows see nothing of.
-  static constexpr int views = tile_rows == range_wide_tile ? consumers : 1;
+  /// Who sees a token is said for so many parts of a row tile.
+  static constexpr int views = leaves_out ? consumers : 1;
   static constexpr int view_rows = tile_rows / views;
   static constexpr int panels = head_dim / 64;
   static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
@@ -114,7 +115,7 @@ struct SharedState : WindowEnds<V> {
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
 
-  /// By consumer, how often its warps have had a turn; where consumers have rows of their own.
+  /// By consumer, how often its warps have had a turn; if consumers leave KV tiles out.
   unsigned turns[consumers];
 
   /// Of rows that several have a part of: the second consumer's, or each warp's.

@@ -214,6 +214,7 @@ struct RangePlan : RangeCut {
 struct RangeShares {
   RangePlan plan;
   std::vector<std::int32_t> unit_ends;  ///< by row group: KV tiles of its unit and those before it
+  bool several_texts = false;
 
   /// KV tiles of all units of a gang's member.
   std::int64_t work() const { return std::int64_t{plan.kv_heads} * unit_ends.back(); }
