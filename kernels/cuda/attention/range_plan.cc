@@ -43,7 +43,7 @@ constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
 constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
 /// Of all blocks, in thousandths: further ones do not make memory faster.
 constexpr std::int64_t reading_blocks = 900;
-constexpr std::int64_t join_cost = 420000, contributor_cost = 84000;
+constexpr std::int64_t join_cost = 900000, contributor_cost = 84000;
 /// More blocks make memory no faster.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
