@@ -40,7 +40,7 @@ class NarrowConsumer {
     std::uint32_t queries[V::head_dim / 16][4];
     take_queries(piece, queries);
     if (first_piece_) trace.mark(Phase::queries_stored);
-    const auto own = row_queries(arguments_, piece.rows.begin, first_row());
+    const auto own = row_queries(arguments_, piece, first_row());
     maximum[0] = maximum[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
 #pragma unroll
@@ -140,7 +140,7 @@ class NarrowConsumer {
     if ((notes & note_masked) != 0) {
       static_assert(V::tile_rows <= few_queries);
       const auto* seen_by =
-          reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description][0]) +
+          reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) +
           warp_ * (warp_tokens / 2) + lane_ % 4;
       mask_by_bits(scores, seen_by, own.of);
     }
