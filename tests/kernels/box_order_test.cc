@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/range_rig.h"
+#include "kernels/window.h"
 
 namespace coppice {
 namespace {
@@ -127,6 +128,49 @@ TEST(BoxOrder, NeedsNoRunsOfTexts) {
       ASSERT_EQ(rows, 128 * 4);
       ASSERT_EQ(seen, std::ssize(tokens_of(ordered)));
     }
+  }
+}
+
+// What a window leaves out of a text before its last tokens ends a run. Row tiles have no more
+// texts than they have runs for, and so list next to nothing that no row sees.
+TEST(BoxOrder, WindowsLeaveOutWhatNoRowSees) {
+  for (const std::int32_t group : {1, 2}) {
+    constexpr std::int32_t texts = 64, window = 128;
+    std::vector<KvSlot> slots(texts * 8192);
+    std::iota(slots.begin(), slots.end(), 0);
+    std::vector<KvSegment> segments;
+    std::vector<std::int32_t> positions;
+    for (std::int32_t text = 0; text < texts; ++text) {
+      const std::int32_t former = 3000 + 37 * text;
+      const auto own =
+          std::span<const KvSlot>(slots).subspan(static_cast<std::size_t>(text) * 8192);
+      segments.push_back({own.first(static_cast<std::size_t>(former)), text, text + 1, true, 512});
+      segments.push_back(
+          {own.subspan(static_cast<std::size_t>(former), 1), text, text + 1, false, 512 + former});
+      positions.push_back(512 + former);
+    }
+    std::vector<KvSegment> ordered, near;
+    ASSERT_TRUE(order_by_boxes(segments, ordered));
+    trim_to_window(ordered, positions, window, near);
+    RangePlanner planner;
+    std::vector<RowTile> room(256);
+    const RangeShares& shares = planner.plan({.rows = texts,
+                                              .padded_rows = texts,
+                                              .group = group,
+                                              .kv_heads = 8,
+                                              .prefix = 512,
+                                              .tail = ordered,
+                                              .ruled = true,
+                                              .window = window,
+                                              .positions = positions,
+                                              .near_tail = near,
+                                              .by_row = segments},
+                                             132, {}, room);
+    std::int64_t seen = 0;
+    for (std::int32_t t = 0; t < shares.plan.row_tiles; ++t) {
+      seen += room[static_cast<std::size_t>(t)].seen();
+    }
+    EXPECT_LE(seen, texts * (window + 2 * range_box)) << group;
   }
 }
 

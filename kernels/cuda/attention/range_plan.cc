@@ -122,7 +122,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     const std::int64_t join = apart ? apart_join_cost : join_cost + contributors * contributor_cost;
     return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
-  // Of several without a prefix, row tiles of one text.
+  // Of several without a prefix, any of it.
   const std::int64_t shared = work.prefix > 0 ? read - own : read;
   // One text's half tiles take a little more time per token; where row tiles share what is read,
   // products bound them, and more.
@@ -223,6 +223,8 @@ void RangePlanner::find_texts(const RangeWork& work) {
   const std::int64_t fitting = aligned_runs * std::ssize(texts_) / aligned;
   most_texts_ = static_cast<std::int32_t>(
       std::clamp<std::int64_t>(fitting, RowTile::most_runs, range_wide_tile));
+  // What a window leaves out before each text ends a run, and so do the rests behind all boxes.
+  if (work.window > 0) most_texts_ = static_cast<std::int32_t>(aligned_runs);
 }
 
 // Writes the rows of tiles of at most `tile_rows` packed rows. `most_texts`: of whole texts where
