@@ -43,7 +43,7 @@ constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
 constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
 /// Of all blocks, in thousandths: further ones do not make memory faster.
 constexpr std::int64_t reading_blocks = 900;
-constexpr std::int64_t join_cost = 900000, contributor_cost = 84000;
+constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
 /// More blocks make memory no faster.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
@@ -119,7 +119,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     const std::int64_t token =
         apart ? multiplied
               : std::max(copied * std::max(reading, reading_blocks) / 1000, multiplied);
-    const std::int64_t join = apart ? apart_join_cost : join_cost + contributors * contributor_cost;
+    const std::int64_t join =
+        apart ? apart_join_cost : shared_unit_cost + contributors * contributor_cost;
     return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
   // Of several without a prefix, any of it.
