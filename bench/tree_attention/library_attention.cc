@@ -91,7 +91,7 @@ void LibraryAttention::queue(std::int32_t set) {
 }
 
 void LibraryAttention::queue_traced(std::int32_t set, std::uint64_t* nanoseconds) {
-  traced_attention(tiles(), view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
+  traced_attention(launch(), view_, inputs_, set, scratch_, blocks_.ranges, nanoseconds, stream_);
 }
 
 RangeDivision LibraryAttention::division() const {

@@ -43,8 +43,9 @@ void queue_nothing(std::int32_t blocks, cudaStream_t stream) {
   cuda::hopper::launch_alike<V>(do_nothing<V>, blocks, stream);
 }
 
-void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputSets& inputs,
-                      std::int32_t set, const cuda::AttentionScratch& scratch, std::int32_t blocks,
+void traced_attention(const AttentionLaunch& of, const cuda::PassView& pass,
+                      const InputSets& inputs, std::int32_t set,
+                      const cuda::AttentionScratch& scratch, std::int32_t blocks,
                       std::uint64_t* nanoseconds, cudaStream_t stream) {
   const AttentionShape shape = inputs.work().cell.shape();
   const cuda::hopper::Arguments arguments = cuda::hopper::make_arguments(
@@ -52,7 +53,7 @@ void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputS
       inputs.values(), set, inputs.out(set), scratch);
   const ClockTrace trace{nanoseconds};
   cuda::hopper::with_tiles<traced_head_dim>(
-      tiles, [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
+      of, [&]<typename V>(V) { queue<V>(arguments, trace, blocks, stream); });
 }
 
 }  // namespace coppice::bench

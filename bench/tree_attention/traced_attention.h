@@ -14,8 +14,9 @@ inline constexpr int traced_head_dim = 128;
 
 /// Queues what tree_attention() queues for a set, with marks: nanoseconds[blocks.ranges]
 /// [hopper::phases] on the device. For heads of 128, no rule, and kernels that take ranges.
-void traced_attention(RangeTiles tiles, const cuda::PassView& pass, const InputSets& inputs,
-                      std::int32_t set, const cuda::AttentionScratch& scratch, std::int32_t blocks,
+void traced_attention(const AttentionLaunch& of, const cuda::PassView& pass,
+                      const InputSets& inputs, std::int32_t set,
+                      const cuda::AttentionScratch& scratch, std::int32_t blocks,
                       std::uint64_t* nanoseconds, cudaStream_t stream);
 
 /// Queues a kernel that does nothing, launched as the attention kernel is.

@@ -23,37 +23,79 @@ using testing::Planned;
 using testing::room_for_tiles;
 using testing::Tail;
 
-// Every KV tile of a unit is read once, those of the prefix and the others each in order, and as
-// many of the prefix by any place as it has a share of.
+// Every KV tile of a unit is read once, those of the prefix in order, and as many of them by any
+// place as they have a share of. The others are in order, but for those that the upper half alone
+// sees, which come in turn with the last of those before.
 TEST(TileOrder, PrefixComesEvenlyAmongTheRest) {
   for (const std::int32_t tiles : {1, 2, 3, 7, 20, 33, 128, 1000}) {
     for (std::int32_t prefix = 0; prefix <= tiles; prefix += std::max(1, tiles / 16)) {
-      const TileOrder order(prefix, tiles);
-      std::int32_t of_prefix = 0;
-      for (std::int32_t place = 0; place < tiles; ++place) {
-        const std::int32_t tile = order[place];
-        if (tile < prefix) {
-          ASSERT_EQ(tile, of_prefix++);
-        } else {
-          ASSERT_EQ(tile, prefix + place - of_prefix);
+      for (std::int32_t lower = prefix; lower <= tiles; lower += std::max(1, tiles / 16)) {
+        const TileOrder order(prefix, tiles, lower);
+        std::int32_t of_prefix = 0;
+        std::vector<std::int32_t> others, expected;
+        for (std::int32_t place = 0; place < tiles; ++place) {
+          const std::int32_t tile = order[place];
+          if (tile < prefix) {
+            ASSERT_EQ(tile, of_prefix++);
+          } else {
+            others.push_back(tile);
+          }
+          ASSERT_NEAR(of_prefix, (place + 1.0) * prefix / tiles, 1.1)
+              << prefix << " of " << tiles << " tiles, place " << place;
         }
-        ASSERT_NEAR(of_prefix, (place + 1.0) * prefix / tiles, 1.1)
-            << prefix << " of " << tiles << " tiles, place " << place;
+        ASSERT_EQ(of_prefix, prefix);
+        if (prefix > 0) {
+          ASSERT_EQ(order[0], 0);
+        }
+        const std::int32_t turns = std::min(lower - prefix, tiles - lower);
+        for (std::int32_t tile = prefix; tile < lower - turns; ++tile) expected.push_back(tile);
+        for (std::int32_t turn = 0; turn < turns; ++turn) {
+          expected.push_back(lower - turns + turn);
+          expected.push_back(lower + turn);
+        }
+        for (std::int32_t tile = lower + turns; tile < tiles; ++tile) expected.push_back(tile);
+        ASSERT_EQ(others, expected) << prefix << " and " << lower << " of " << tiles << " tiles";
+        // Nothing lies behind a unit's end, wherever a longer one of its gang ends.
+        for (std::int32_t place = tiles; place < tiles + 5; ++place) ASSERT_EQ(order[place], place);
       }
-      ASSERT_EQ(of_prefix, prefix);
-      if (prefix > 0) {
-        ASSERT_EQ(order[0], 0);
-      }
-      // Nothing lies behind a unit's end, wherever a longer one of its gang ends.
-      for (std::int32_t place = tiles; place < tiles + 5; ++place) ASSERT_EQ(order[place], place);
     }
   }
 }
 // So long a prefix that its parts cannot be counted comes first.
 TEST(TileOrder, VeryLongPrefixesComeFirst) {
-  const TileOrder order(1 << 20, (1 << 20) + 7);
+  const TileOrder order(1 << 20, (1 << 20) + 7, (1 << 20) + 7);
   for (const std::int32_t place : {0, 5, (1 << 20) - 1, 1 << 20, (1 << 20) + 6}) {
     EXPECT_EQ(order[place], place);
+  }
+}
+
+// Where the tokens begin that the upper half of a wide row tile alone sees.
+TEST(RowTiles, UpperHalvesTokensAreFound) {
+  std::mt19937 random(5);
+  for (const std::int32_t rows : {1, 40, 300, 1000}) {
+    for (const Tail kind : {Tail::tree, Tail::causal, Tail::branches, Tail::texts}) {
+      const std::vector<VisibleKv> tail = make_tail(kind, rows, random);
+      for (const std::int32_t group : {1, 3, 4, 16}) {
+        const Planned planned = make_planned(rows, group, 1, 0, tail, 132);
+        for (const RowTile& runs : planned.tiles) {
+          const auto is_upper = [&](std::int32_t at) {
+            return tail[static_cast<std::size_t>(at)].q_begin * group >= runs.rows.begin + 64;
+          };
+          for (std::int32_t i = 0; i < RowTile::most_runs; ++i) {
+            for (std::int32_t rank = runs.first[i]; rank < runs.end[i]; ++rank) {
+              const std::int32_t at = runs.begin[i] + rank - runs.first[i];
+              if (rank < runs.lower_tokens) {
+                ASSERT_FALSE(is_upper(at));
+              } else if (rank == runs.lower_tokens) {
+                ASSERT_TRUE(is_upper(at));
+              }
+            }
+          }
+          ASSERT_GE(runs.lower_tokens, 0);
+          ASSERT_LE(runs.lower_tokens, runs.seen());
+        }
+      }
+    }
   }
 }
 

@@ -142,7 +142,8 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
                           blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
-  return {kernel, shares.plan.tiles};
+  const bool wide = shares.plan.tiles.rows == range_wide_tile;
+  return {kernel, shares.plan.tiles, wide && shares.several_texts && !ruled};
 }
 
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
@@ -158,8 +159,8 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
   }
   // Every plan is one of items, too.
   if (launch.takes_ranges() && range_tiles_exist(launch.tiles, ruled)) {
-    return hopper_attention(launch.tiles, pass, q, q_stride, shape, rule, layout, keys, values,
-                            layer, out, scratch, blocks.ranges, stream);
+    return hopper_attention(launch, pass, q, q_stride, shape, rule, layout, keys, values, layer,
+                            out, scratch, blocks.ranges, stream);
   }
   const flatten::Arguments arguments{
       make_operands(q, q_stride, shape, rule, layout, keys, values, layer, out, scratch), pass};

@@ -86,8 +86,8 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
 
 }  // namespace hopper
 
-void hopper_attention(RangeTiles tiles, const PassView& pass, const float* q, std::int64_t q_stride,
-                      const AttentionShape& shape, const AttentionRule& rule,
+void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const float* q,
+                      std::int64_t q_stride, const AttentionShape& shape, const AttentionRule& rule,
                       const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out, const AttentionScratch& scratch,
                       std::int32_t blocks, cudaStream_t stream) {
@@ -96,13 +96,13 @@ void hopper_attention(RangeTiles tiles, const PassView& pass, const float* q, st
   const bool ruled = has_rule(rule) || !has_plain_ranges(shape.head_dim);
   switch (range_head_dim(shape.head_dim)) {
     case 64:
-      return (ruled ? hopper::launch_ruled<64> : hopper::launch_head<64>)(tiles, arguments, blocks,
+      return (ruled ? hopper::launch_ruled<64> : hopper::launch_head<64>)(launch, arguments, blocks,
                                                                           stream);
     case 128:
-      return (ruled ? hopper::launch_ruled<128> : hopper::launch_head<128>)(tiles, arguments,
+      return (ruled ? hopper::launch_ruled<128> : hopper::launch_head<128>)(launch, arguments,
                                                                             blocks, stream);
     default:
-      return hopper::launch_ruled<256>(tiles, arguments, blocks, stream);
+      return hopper::launch_ruled<256>(launch, arguments, blocks, stream);
   }
 }
 

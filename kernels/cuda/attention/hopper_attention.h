@@ -17,8 +17,8 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim);
 
 /// Arguments as in tree_attention(); tiles of a plan; `blocks` from prepare_hopper_attention(), or
 /// fewer.
-void hopper_attention(RangeTiles tiles, const PassView& pass, const float* q, std::int64_t q_stride,
-                      const AttentionShape& shape, const AttentionRule& rule,
+void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const float* q,
+                      std::int64_t q_stride, const AttentionShape& shape, const AttentionRule& rule,
                       const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out, const AttentionScratch& scratch,
                       std::int32_t blocks, cudaStream_t stream);

@@ -25,7 +25,7 @@ class Consumer {
     // The second consumer reads the tile after the first's.
     if (V::shares_rows && index_ == 1) cursor_.advance();
     // The first consumer has the first turn.
-    if (index_ == 1) pass_turn();
+    if (!V::leaves_out && index_ == 1) pass_turn();
   }
 
   /// A thread's part of a piece's result: rows first_row() and first_row() + 8.
@@ -51,53 +51,67 @@ class Consumer {
 #pragma unroll
     for (float& element : out) element = 0.0f;
     // Values are multiplied one tile later than keys: while a tile's weights are found, the last
-    // one's products run.
+    // one's products run. So a tile's values are held while the next one is left out, but not
+    // longer: the copies wait for their room, and the other half for the copies.
     float kept[2];
-    std::uint32_t notes = begin_tile();
-    if (first_piece_) trace.mark(Phase::first_keys);
-    first_piece_ = false;
-    take_turn();
-    multiply_queries(rows, scores);
-    commit_products();
-    pass_turn();
-    wait_for_products<0>();
-    pin(scores);
-    give_keys_back();
-    weigh(scores, notes, piece, kept);
-    to_weights(scores, weights);
-    StageCursor<V> of_values = cursor_;
-    advance();
+    std::uint32_t notes;
+    bool more = true;
 #pragma unroll 1
-    while ((notes & note_last) == 0) {
-      const std::uint32_t notes_of_values = notes;
-      notes = begin_tile();
-      take_turn();
+    while (more && begin_seen_tile(notes)) {
+      if (first_piece_) trace.mark(Phase::first_keys);
+      first_piece_ = false;
+      take_turn(notes);
       multiply_queries(rows, scores);
       commit_products();
-      wait_for_values(of_values, notes_of_values);
-      multiply_values(weights, of_values.stage);
-      commit_products();
       pass_turn();
-      wait_for_products<1>();
+      wait_for_products<0>();
       pin(scores);
       give_keys_back();
       weigh(scores, notes, piece, kept);
-      pin(scores);  // weights are found while the products run, not after
+      if constexpr (V::leaves_out) rescale(kept);
+      to_weights(scores, weights);
+      StageCursor<V> of_values = cursor_;
+      more = advance(notes);
+#pragma unroll 1
+      while (more) {
+        const std::uint32_t notes_of_values = notes;
+        std::uint32_t next = begin_tile();
+        if (!sees(next)) {
+          leave_out();
+          more = advance(next);
+          if (!more) break;
+          next = begin_tile();
+          if (!sees(next)) break;
+        }
+        notes = next;
+        take_turn(notes);
+        multiply_queries(rows, scores);
+        commit_products();
+        wait_for_values(of_values, notes_of_values);
+        multiply_values(weights, of_values.stage);
+        commit_products();
+        pass_turn();
+        wait_for_products<1>();
+        pin(scores);
+        give_keys_back();
+        weigh(scores, notes, piece, kept);
+        pin(scores);  // weights are found while the products run, not after
+        wait_for_products<0>();
+        pin(out);
+        pin(weights);
+        give_back(of_values.emptied(state_.values_emptied));
+        rescale(kept);
+        to_weights(scores, weights);
+        of_values = cursor_;
+        more = advance(notes);
+      }
+      wait_for_values(of_values, notes);
+      multiply_values(weights, of_values.stage);
+      commit_products();
       wait_for_products<0>();
       pin(out);
-      pin(weights);
       give_back(of_values.emptied(state_.values_emptied));
-      rescale(kept);
-      to_weights(scores, weights);
-      of_values = cursor_;
-      advance();
     }
-    wait_for_values(of_values, notes);
-    multiply_values(weights, of_values.stage);
-    commit_products();
-    wait_for_products<0>();
-    pin(out);
-    give_back(of_values.emptied(state_.values_emptied));
 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -109,17 +123,60 @@ class Consumer {
 
   /// To be called once, after the last piece: the turn that nobody takes.
   __device__ void finish() {
-    if (index_ == 0) take_turn();
+    if (!V::leaves_out && index_ == 0) take_turn(0);
   }
 
  private:
-  __device__ void advance() {
+  __device__ int view() const { return V::views > 1 ? index_ : 0; }
+
+  /// Whether there is a next tile.
+  __device__ bool advance(std::uint32_t notes) {
     cursor_.advance();
     if (V::shares_rows) cursor_.advance();
+    if (V::leaves_out) other_turns_ += notes / (note_seen << (1 - index_)) % 2;
+    return (notes & note_last) == 0;
   }
+  __device__ bool sees(std::uint32_t notes) const {
+    return !V::leaves_out || (notes & note_seen << index_) != 0;
+  }
+  /// Waits for the next tile of which these rows see something; false: there is none.
+  __device__ bool begin_seen_tile(std::uint32_t& notes) {
+    for (;;) {
+      notes = begin_tile();
+      if (sees(notes)) return true;
+      leave_out();
+      if (!advance(notes)) return false;
+    }
+  }
+  /// Gives a tile back. Its values have to be there: a copy on its way would meet the next one.
+  __device__ void leave_out() {
+    give_keys_back();
+    cursor_.wait_until_filled(state_.values_filled);
+    give_back(cursor_.emptied(state_.values_emptied));
+  }
+
   // Products of the two consumers take turns, so that one's products run while the other weighs.
-  __device__ void take_turn() { block_barrier_wait(turn_barrier + index_, consumer_threads); }
-  __device__ void pass_turn() { block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads); }
+  // Where they leave tiles out they count turns, and know from the notes which tiles the other one
+  // has; a barrier costs less where both have all.
+  __device__ void take_turn(std::uint32_t notes) {
+    if constexpr (V::leaves_out) {
+      const unsigned before = index_ == 1 && (notes & note_seen) != 0 ? 1 : 0;
+      const unsigned wanted = warpgroup_threads / 32 * (other_turns_ + before);
+      const volatile unsigned& turns = state_.between_consumers.turns[1 - index_];
+      while (static_cast<int>(turns - wanted) < 0) {
+      }
+      __syncwarp();  // products are asked for by whole warps
+    } else {
+      block_barrier_wait(turn_barrier + index_, consumer_threads);
+    }
+  }
+  __device__ void pass_turn() {
+    if constexpr (V::leaves_out) {
+      if (lane_ == 0) atomicAdd_block(&state_.between_consumers.turns[index_], 1u);
+    } else {
+      block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads);
+    }
+  }
 
   __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
     cursor.wait_until_filled(state_.values_filled);
@@ -254,7 +311,7 @@ class Consumer {
       flatten::hyperbolic_tangents(scores, arguments_.cap_argument);
       score_scale = arguments_.soft_cap;
     }
-    if ((notes & note_masked) != 0) mask(scores, notes, piece);
+    if ((notes & note_masked << view()) != 0) mask(scores, notes, piece);
     // In several chains each: one would wait for itself most of the time.
     constexpr int chains = 4;
     float tops[2][chains], added[2][chains] = {}, subtracted[2];
@@ -296,9 +353,12 @@ class Consumer {
   /// What it takes is found anew for each tile, for registers are short.
   __device__ void mask(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
                        const RangePiece& piece) const {
-    const auto queries = row_queries(arguments_, piece, first_row_);
+    const int view_begin = view() * V::view_rows;
+    const auto queries =
+        row_queries(arguments_, piece.rows.begin + view_begin, first_row_ - view_begin);
     const auto* seen_by =
-        reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description]) + lane_ % 4;
+        reinterpret_cast<const std::uint32_t*>(state_.seen_by[cursor_.description][view()]) +
+        lane_ % 4;
     if ((notes & note_bits) != 0) {
       mask_by_bits(scores, seen_by, queries.of);
     } else {
@@ -356,8 +416,8 @@ class Consumer {
     if (index_ == 1 && lane_ % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        state_.row_maximum[row + 8 * half] = maximum[half];
-        state_.row_sum[row + 8 * half] = sum[half];
+        state_.between_consumers.row_maximum[row + 8 * half] = maximum[half];
+        state_.between_consumers.row_sum[row + 8 * half] = sum[half];
       }
     }
     float kept[2], other_kept[2];
@@ -376,13 +436,14 @@ class Consumer {
       if (first == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float other = state_.row_maximum[row + 8 * half];
+          const float other = state_.between_consumers.row_maximum[row + 8 * half];
           const float top = fmaxf(maximum[half], other);
           const float subtracted = top == -INFINITY ? 0.0f : top;
           kept[half] = flatten::power_of_two(maximum[half] - subtracted);
           other_kept[half] = flatten::power_of_two(other - subtracted);
           maximum[half] = top;
-          sum[half] = sum[half] * kept[half] + state_.row_sum[row + 8 * half] * other_kept[half];
+          sum[half] = sum[half] * kept[half] +
+                      state_.between_consumers.row_sum[row + 8 * half] * other_kept[half];
         }
       }
 #pragma unroll
@@ -404,6 +465,7 @@ class Consumer {
   const int index_, thread_, lane_, first_row_;
   bool first_piece_ = true;
   StageCursor<V> cursor_;
+  unsigned other_turns_ = 0;  ///< that the other consumer has had before this tile
 };
 
 }  // namespace coppice::cuda::hopper

@@ -3,6 +3,7 @@
 namespace coppice::cuda::hopper {
 
 template bool prepare_head<128>();
-template void launch_head<128>(RangeTiles, const Arguments&, std::int32_t, cudaStream_t);
+template void launch_head<128>(const AttentionLaunch&, const Arguments&, std::int32_t,
+                               cudaStream_t);
 
 }  // namespace coppice::cuda::hopper

@@ -3,6 +3,6 @@
 namespace coppice::cuda::hopper {
 
 template bool prepare_head<64>();
-template void launch_head<64>(RangeTiles, const Arguments&, std::int32_t, cudaStream_t);
+template void launch_head<64>(const AttentionLaunch&, const Arguments&, std::int32_t, cudaStream_t);
 
 }  // namespace coppice::cuda::hopper

@@ -23,9 +23,9 @@ inline constexpr int producer_registers = 40;
 template <typename V>
 inline constexpr int launch_registers = 65536 / V::threads / 8 * 8;
 template <typename V>
-inline constexpr int consumer_registers =
-    (V::threads * launch_registers<V> - (V::threads - consumer_threads) * producer_registers) /
-    consumer_threads / 8 * 8;
+inline constexpr int consumer_registers = (V::threads * launch_registers<V> -
+                                           (V::threads - consumer_threads) * producer_registers) /
+                                          consumer_threads / 8 * 8;
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -55,6 +55,9 @@ __global__ void __launch_bounds__(V::threads, 1)
   } else if (threadIdx.x == 96) {
     plan = plan_of<V>(arguments);
   } else if (threadIdx.x == 32) {
+    if constexpr (V::leaves_out) {
+      for (unsigned& turns : state.between_consumers.turns) turns = 0;
+    }
     for (int stage = 0; stage < V::stages; ++stage) {
       init_barrier(&state.keys_filled[stage], 2 * warpgroup_threads);
       init_barrier(&state.values_filled[stage], warpgroup_threads);
@@ -135,8 +138,8 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
 
 /// Calls visit(Variant) with the ruled variant of a launch.
 template <int head_dim, typename Visit>
-void with_ruled_tiles(RangeTiles tiles, Visit visit) {
-  if (tiles.rows == range_half_tile) {
+void with_ruled_tiles(const AttentionLaunch& of, Visit visit) {
+  if (of.tiles.rows == range_half_tile) {
     visit(Variant<head_dim, range_half_tile, range_half_tokens, true>());
   } else {
     visit(Variant<head_dim, range_wide_tile, range_half_tokens, true>());
@@ -145,21 +148,24 @@ void with_ruled_tiles(RangeTiles tiles, Visit visit) {
 
 /// With that of a launch without a rule; row tiles of 16 have the larger KV tiles alone.
 template <int head_dim, typename Visit>
-void with_tiles(RangeTiles tiles, Visit visit) {
+void with_tiles(const AttentionLaunch& of, Visit visit) {
+  const RangeTiles tiles = of.tiles;
   if (tiles.rows == range_narrow_tile) {
     return visit(Variant<head_dim, range_narrow_tile, range_tile_tokens>());
   }
-  const auto with_tokens = [&]<int rows>() {
+  const auto with_tokens = [&]<int rows, bool leaves_out>() {
     if (tiles.tokens == range_tile_tokens) {
-      visit(Variant<head_dim, rows, range_tile_tokens>());
+      visit(Variant<head_dim, rows, range_tile_tokens, false, leaves_out>());
     } else {
-      visit(Variant<head_dim, rows, range_half_tokens>());
+      visit(Variant<head_dim, rows, range_half_tokens, false, leaves_out>());
     }
   };
   if (tiles.rows == range_half_tile) {
-    with_tokens.template operator()<range_half_tile>();
+    with_tokens.template operator()<range_half_tile, false>();
+  } else if (of.leaves_out) {
+    with_tokens.template operator()<range_wide_tile, true>();
   } else {
-    with_tokens.template operator()<range_wide_tile>();
+    with_tokens.template operator()<range_wide_tile, false>();
   }
 }
 

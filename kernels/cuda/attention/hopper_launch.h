@@ -18,14 +18,14 @@ bool prepare_head();
 
 /// Queues the variant for these tiles.
 template <int head_dim>
-void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+void launch_head(const AttentionLaunch& attention, const Arguments& arguments, std::int32_t blocks,
                  cudaStream_t stream);
 
 /// The same for ruled variants, of heads of at most head_dim elements.
 template <int head_dim>
 bool prepare_ruled();
 template <int head_dim>
-void launch_ruled(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+void launch_ruled(const AttentionLaunch& attention, const Arguments& arguments, std::int32_t blocks,
                   cudaStream_t stream);
 
 }  // namespace coppice::cuda::hopper

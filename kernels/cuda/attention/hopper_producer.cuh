@@ -6,9 +6,10 @@
 namespace coppice::cuda::hopper {
 
 /// A token of a KV tile.
+template <int views>
 struct TileToken {
   std::int32_t slot = no_slot;
-  std::uint32_t seen_by = 0;  ///< an interval, as in SharedState
+  std::uint32_t seen_by[views] = {};  ///< intervals, as in SharedState
   std::int32_t window_end = 0;
 };
 
@@ -43,7 +44,15 @@ class Producer {
 
   __device__ void copy(const RangePiece& piece) {
     const RowTile& row_tile = arguments_.pass.row_tiles[piece.row_tile];
-    queries_ = plan_.queries_of(piece.rows);
+#pragma unroll
+    for (int view = 0; view < V::views; ++view) {
+      IndexRange rows = piece.rows;
+      if constexpr (V::views > 1) {
+        rows.begin += view * V::view_rows;
+        rows.end = min(rows.end, rows.begin + V::view_rows);
+      }
+      queries_[view] = plan_.queries_of(rows);
+    }
     kv_head_ = piece.kv_head;
     if constexpr (V::ruled) {
       const PassScalars& scalars = *arguments_.pass.scalars;
@@ -58,7 +67,9 @@ class Producer {
     in_end_ = 0;
     const std::int32_t unit_tiles =
         plan_.tiles_of(prefix_ + __shfl_sync(all_lanes, run_end_, RowTile::most_runs - 1));
-    const TileOrder order(prefix_ / V::tile_tokens, unit_tiles);
+    const TileOrder order(
+        prefix_ / V::tile_tokens, unit_tiles,
+        V::views == 1 ? unit_tiles : (prefix_ + row_tile.lower_tokens) / V::tile_tokens);
     VisibleKv next = token_at(order[piece.tile_begin + turn_]);
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(min(piece.tile_end, unit_tiles) - piece.tile_begin, 1);
@@ -74,7 +85,7 @@ class Producer {
       TileSource source;
       if (i < count) {
         cursor_.wait_for_room(state_.keys_emptied);
-        TileToken token;
+        TileToken<V::views> token;
         if (i < tiles) token = seen_from_here(next);
         if (i + V::producers < tiles) next = token_at(order[piece.tile_begin + i + V::producers]);
         source = source_of(token);
@@ -102,18 +113,27 @@ class Producer {
   static constexpr int boxes = V::warp_tokens / page_box;
   static constexpr std::uint32_t all_boxes = (1u << boxes) - 1;
 
-  __device__ std::uint32_t seen_by_all() const {
-    return static_cast<std::uint32_t>(queries_.end - queries_.begin) << 8;
+  __device__ std::int32_t query_count(int view) const {
+    return queries_[view].end - queries_[view].begin;
   }
-  __device__ TileToken seen_from_here(const VisibleKv& token) const {
-    const IndexRange seen_by = queries_that_see(token, queries_);
-    if (seen_by.empty()) return {};
+  __device__ bool has_few_queries(int view) const { return query_count(view) <= few_queries; }
+  __device__ std::uint32_t seen_by_all(int view) const {
+    return static_cast<std::uint32_t>(query_count(view)) << 8;
+  }
+  __device__ TileToken<V::views> seen_from_here(const VisibleKv& token) const {
     const std::int32_t end = V::ruled ? token.position + arguments_.window : 0;
     if (V::ruled && end <= positions_.begin) return {};
-    return {token.slot,
-            static_cast<std::uint32_t>(seen_by.begin - queries_.begin) |
-                static_cast<std::uint32_t>(seen_by.end - queries_.begin) << 8,
-            end};
+    TileToken<V::views> seen;
+    seen.window_end = end;
+#pragma unroll
+    for (int view = 0; view < V::views; ++view) {
+      const IndexRange seen_by = queries_that_see(token, queries_[view]);
+      if (seen_by.empty()) continue;
+      seen.slot = token.slot;
+      seen.seen_by[view] = static_cast<std::uint32_t>(seen_by.begin - queries_[view].begin) |
+                           static_cast<std::uint32_t>(seen_by.end - queries_[view].begin) << 8;
+    }
+    return seen;
   }
   /// This lane's token of a unit's KV tile: of the prefix, then of the tail's runs.
   __device__ VisibleKv token_at(std::int32_t tile) {
@@ -150,29 +170,39 @@ class Producer {
     return token;
   }
 
-  __device__ void describe(const TileToken& token, const TileSource& source, bool last) {
-    const bool by_bits = queries_.end - queries_.begin <= few_queries;
-    if (lane_ < V::warp_tokens) {
-      std::uint32_t seen_by = token.seen_by;
+  __device__ void describe(const TileToken<V::views>& token, const TileSource& source, bool last) {
+    bool by_bits = has_few_queries(0);
+#pragma unroll
+    for (int view = 1; view < V::views; ++view) by_bits &= has_few_queries(view);
+    const bool leaves_window = V::ruled && token.window_end < positions_.end;
+    std::uint32_t notes = 0;
+#pragma unroll
+    for (int view = 0; view < V::views; ++view) {
+      std::uint32_t seen_by = token.seen_by[view];
+      const bool masked = __any_sync(all_lanes, seen_by != seen_by_all(view) || leaves_window);
+      const bool seen = V::views == 1 || __any_sync(all_lanes, seen_by != 0);
+      notes |= (masked ? note_masked << view : 0) | (seen ? note_seen << view : 0);
       if (by_bits) seen_by = (1u << (seen_by >> 8)) - (1u << (seen_by & 0xff));
-      state_.seen_by[cursor_.description][V::warp_tokens * warp_ + lane_] =
-          static_cast<std::uint16_t>(seen_by);
-      if constexpr (V::ruled) {
+      if (lane_ < V::warp_tokens) {
+        state_.seen_by[cursor_.description][view][V::warp_tokens * warp_ + lane_] =
+            static_cast<std::uint16_t>(seen_by);
+      }
+    }
+    if constexpr (V::ruled) {
+      if (lane_ < V::warp_tokens) {
         state_.window_end[cursor_.description][V::warp_tokens * warp_ + lane_] = token.window_end;
       }
     }
-    const bool masked = __any_sync(all_lanes, token.seen_by != seen_by_all() ||
-                                                  (V::ruled && token.window_end < positions_.end));
     if (lane_ == 0) {
-      state_.notes[cursor_.description][warp_] =
-          (masked ? note_masked : 0) | (last ? note_last : 0) | (by_bits ? note_bits : 0) |
-          (source.boxes == all_boxes ? 0 : note_copied);
+      state_.notes[cursor_.description][warp_] = notes | (last ? note_last : 0) |
+                                                 (by_bits ? note_bits : 0) |
+                                                 (source.boxes == all_boxes ? 0 : note_copied);
     }
     // Every lane for what it has written.
     arrive(&state_.keys_filled[cursor_.stage]);
   }
 
-  __device__ TileSource source_of(const TileToken& token) const {
+  __device__ TileSource source_of(const TileToken<V::views>& token) const {
     TileSource source;
     if (token.slot >= 0) {
       const std::int32_t page = arguments_.page_shift >= 0 ? token.slot >> arguments_.page_shift
@@ -262,7 +292,7 @@ class Producer {
   // The prefix's tokens that the row tile may see; positions for windows.
   std::int32_t prefix_, prefix_position_ = 0;
   const std::int32_t* prefix_slots_ = arguments_.pass.prefix_slots;
-  IndexRange queries_, positions_;
+  IndexRange queries_[V::views], positions_;
   std::int32_t kv_head_ = 0;
   // Of the row tile's run of the tail that this lane has.
   std::int32_t run_begin_ = 0, run_first_ = 0, run_end_ = 0;

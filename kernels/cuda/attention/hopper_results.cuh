@@ -9,9 +9,9 @@
 // (cooperative launch), so they get there. One thread sees the counter full (an acquire), the
 // consumers meet at a barrier, and so every thread's reads come after all of the unit's partial
 // results were written. When a block has read its share, which its consumers' next barrier tells,
-// one thread adds 1 to the counter's upper half; the last one to do so sets the counter to 0, for
-// the next launch: by then everyone has seen it full. Where a block shares two units, their
-// counters differ. Each element is joined by one thread, in the order of the ranges.
+// one thread adds 1 again; the counter begins anew at 0 with the last of them, for the next launch:
+// nobody looks at it any more, as whoever reads has seen it full. Where a block shares two units,
+// their counters differ. Each element is joined by one thread, in the order of the ranges.
 //
 // A partial result is in half precision, every row divided by its largest element, so that rounding
 // adds at most 2^-12 of that element; it lies as the threads held it. A row with an infinite
@@ -26,10 +26,20 @@
 
 namespace coppice::cuda::hopper {
 
-inline constexpr unsigned ticket_read = 1u << 16;
-
-__device__ inline void add_ticket(unsigned* counter) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(counter) : "memory");
+/// A contributor's partial result is written. A counter that has seen all contributors write and
+/// read is 0 again.
+__device__ inline void add_written(unsigned* counter, unsigned contributors) {
+  asm volatile("red.release.gpu.global.inc.u32 [%0], %1;"
+               :
+               : "l"(counter), "r"(2 * contributors - 1)
+               : "memory");
+}
+/// It has read its share of all.
+__device__ inline void add_read(unsigned* counter, unsigned contributors) {
+  asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;"
+               :
+               : "l"(counter), "r"(2 * contributors - 1)
+               : "memory");
 }
 __device__ inline unsigned load_tickets(const unsigned* counter) {
   unsigned value;
@@ -60,7 +70,9 @@ class Results {
       keep(piece, plan_.partial(gang, member, piece.tile_begin == 0), consumer);
     }
     block_barrier_wait(both_barrier, consumer_threads);
-    if (threadIdx.x == warpgroup_threads) add_ticket(tickets_of(piece, member));
+    if (threadIdx.x == warpgroup_threads) {
+      add_written(tickets_of(piece, member), static_cast<unsigned>(piece.contributors));
+    }
   }
 
   /// Joins this block's share of a unit that several blocks have computed.
@@ -70,7 +82,7 @@ class Results {
     const auto contributors = static_cast<unsigned>(piece.contributors);
     unsigned* tickets = tickets_of(piece, member);
     if (threadIdx.x == warpgroup_threads) {
-      while ((load_tickets(tickets) & (ticket_read - 1)) < contributors) {
+      while (load_tickets(tickets) < contributors) {
       }
     }
     block_barrier_wait(both_barrier, consumer_threads);
@@ -87,10 +99,7 @@ class Results {
     }
 
     block_barrier_wait(both_barrier, consumer_threads);
-    if (threadIdx.x == warpgroup_threads) {
-      const unsigned before = atomicAdd(tickets, ticket_read);
-      if (before / ticket_read == contributors - 1) *tickets = 0;
-    }
+    if (threadIdx.x == warpgroup_threads) add_read(tickets, contributors);
   }
 
  private:

@@ -3,6 +3,7 @@
 namespace coppice::cuda::hopper {
 
 template bool prepare_ruled<256>();
-template void launch_ruled<256>(RangeTiles, const Arguments&, std::int32_t, cudaStream_t);
+template void launch_ruled<256>(const AttentionLaunch&, const Arguments&, std::int32_t,
+                                cudaStream_t);
 
 }  // namespace coppice::cuda::hopper

@@ -40,11 +40,14 @@ struct Arguments : Operands {
 };
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
-/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles. For row tiles of
-/// 16 see hopper_narrow.cuh. `ruled`: it obeys windows and soft caps, and takes smaller heads too.
-template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false>
+/// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles, of which each
+/// may leave out those that its rows do not see. For row tiles of 16 see hopper_narrow.cuh.
+/// `ruled`: it obeys windows and soft caps, and takes smaller heads too.
+template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false,
+          bool leaves_out_ = false>
 struct Variant {
   static constexpr bool ruled = ruled_;
+  static constexpr bool leaves_out = leaves_out_;
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
@@ -64,6 +67,9 @@ struct Variant {
   static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
+  /// Who sees a token is said for so many parts of a row tile.
+  static constexpr int views = leaves_out ? consumers : 1;
+  static constexpr int view_rows = tile_rows / views;
   static constexpr int panels = head_dim / 64;
   static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
   static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
@@ -96,29 +102,41 @@ struct WindowEnds {
 template <typename V>
 struct WindowEnds<V, false> {};
 
+/// What consumers tell each other: of rows that several have a part of, the second one's part, or
+/// each warp's.
+template <typename V, bool leaves_out = V::leaves_out>
+struct BetweenConsumers {
+  static constexpr int rows = V::tile_rows == range_narrow_tile
+                                  ? consumer_threads / 32 * range_narrow_tile
+                                  : range_half_tile;
+  float row_maximum[rows], row_sum[rows];
+};
+/// If they leave KV tiles out: how often each one's warps have had a turn.
+template <typename V>
+struct BetweenConsumers<V, true> {
+  unsigned turns[consumers];
+};
+
 /// In static shared memory, which only code for this architecture asks for.
 template <typename V>
 struct SharedState : WindowEnds<V> {
   std::uint64_t keys_filled[V::stages], values_filled[V::stages];
   /// Two of each stage, which the KV tiles that fill it use alternately.
   std::uint64_t keys_emptied[2][V::stages], values_emptied[2][V::stages];
-  /// By token, which queries of the row tile see it, from its first one: if it has few, a bit for
-  /// each; else the first that does and the one past the last, in the lower and upper half, equal
-  /// where none sees it.
-  std::uint16_t seen_by[V::descriptions][V::tile_tokens];
+  /// By view and token, which of the view's queries see it, from its first one: if all have few, a
+  /// bit for each; else the first that does and the one past the last, in the lower and upper half,
+  /// equal where none sees it.
+  std::uint16_t seen_by[V::descriptions][V::views][V::tile_tokens];
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
-
-  /// Of rows that several have a part of: the second consumer's, or each warp's.
-  static constexpr int shared_rows = V::tile_rows == range_narrow_tile
-                                         ? consumer_threads / 32 * range_narrow_tile
-                                         : range_half_tile;
-  float row_maximum[shared_rows], row_sum[shared_rows];
+  BetweenConsumers<V> between_consumers;
 };
-inline constexpr std::uint32_t note_masked = 1;  ///< some row does not see some token
-inline constexpr std::uint32_t note_last = 2;    ///< no further tile for this consumer
-inline constexpr std::uint32_t note_copied = 4;  ///< copied by threads, not by boxes
-inline constexpr std::uint32_t note_bits = 8;    ///< who sees a token is said by bits
+inline constexpr std::uint32_t note_last = 1;    ///< no further tile for this consumer
+inline constexpr std::uint32_t note_copied = 2;  ///< copied by threads, not by boxes
+inline constexpr std::uint32_t note_bits = 4;    ///< who sees a token is said by bits
+// Of the first view; of the next one a bit higher.
+inline constexpr std::uint32_t note_masked = 8;  ///< some row does not see some token
+inline constexpr std::uint32_t note_seen = 32;   ///< some row sees some token
 inline constexpr int few_queries = 16;           ///< of which a token has bits
 
 /// Hides what rows r and r + 8 do not see of their scores with neighbouring tokens, which lie as
@@ -136,8 +154,8 @@ __device__ inline void mask_scores(float (&scores)[count], const std::uint32_t* 
     }
   }
 }
-/// Of a row tile of few queries; `queries`: those of the two rows, from the row tile's first. Past
-/// its last row they may be any.
+/// Of a view of few queries; `queries`: those of the two rows, from the view's first. Past its last
+/// row they may be any.
 template <int count>
 __device__ inline void mask_by_bits(float (&scores)[count], const std::uint32_t* seen_by,
                                     const std::int32_t (&queries)[2]) {
@@ -173,15 +191,14 @@ __device__ inline QueryHead query_head(const Arguments& arguments, std::int32_t 
   return {query, kv_head * arguments.group + packed_row - query * arguments.group};
 }
 
-/// The queries of a row tile's rows `row` and `row` + 8, from the row tile's first.
+/// The queries of a view's rows `row` and `row` + 8, from its first; `begin`: its first packed row.
 struct RowQueries {
   std::int32_t of[2];
 };
-__device__ inline RowQueries row_queries(const Arguments& arguments, const RangePiece& piece,
-                                         int row) {
-  const std::int32_t first = query_head(arguments, 0, piece.rows.begin).query;
-  return {{query_head(arguments, 0, piece.rows.begin + row).query - first,
-           query_head(arguments, 0, piece.rows.begin + row + 8).query - first}};
+__device__ inline RowQueries row_queries(const Arguments& arguments, std::int32_t begin, int row) {
+  const std::int32_t first = query_head(arguments, 0, begin).query;
+  return {{query_head(arguments, 0, begin + row).query - first,
+           query_head(arguments, 0, begin + row + 8).query - first}};
 }
 
 /// Fetches what this block runs. To be called by a warp.

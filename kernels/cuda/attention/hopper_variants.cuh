@@ -37,7 +37,10 @@ bool prepare_all(bool ruled, With with) {
   for (const std::int32_t rows : range_row_tiles) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       if (!range_tiles_exist({rows, tokens}, ruled)) continue;
-      with(RangeTiles{rows, tokens}, [&]<typename V>(V) { present = prepare<V>() && present; });
+      for (const bool leaves_out : {false, true}) {
+        with(AttentionLaunch{AttentionKernel::ranges, {rows, tokens}, leaves_out},
+             [&]<typename V>(V) { present = prepare<V>() && present; });
+      }
     }
   }
   return present;
@@ -45,26 +48,25 @@ bool prepare_all(bool ruled, With with) {
 
 template <int head_dim>
 bool prepare_head() {
-  return prepare_all(false,
-                     [](RangeTiles tiles, auto visit) { with_tiles<head_dim>(tiles, visit); });
+  return prepare_all(
+      false, [](const AttentionLaunch& of, auto visit) { with_tiles<head_dim>(of, visit); });
 }
 template <int head_dim>
 bool prepare_ruled() {
   return prepare_all(
-      true, [](RangeTiles tiles, auto visit) { with_ruled_tiles<head_dim>(tiles, visit); });
+      true, [](const AttentionLaunch& of, auto visit) { with_ruled_tiles<head_dim>(of, visit); });
 }
 
 template <int head_dim>
-void launch_head(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+void launch_head(const AttentionLaunch& of, const Arguments& arguments, std::int32_t blocks,
                  cudaStream_t stream) {
-  with_tiles<head_dim>(tiles,
-                       [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
+  with_tiles<head_dim>(of, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 template <int head_dim>
-void launch_ruled(RangeTiles tiles, const Arguments& arguments, std::int32_t blocks,
+void launch_ruled(const AttentionLaunch& of, const Arguments& arguments, std::int32_t blocks,
                   cudaStream_t stream) {
   with_ruled_tiles<head_dim>(
-      tiles, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
+      of, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 
 }  // namespace coppice::cuda::hopper

@@ -187,6 +187,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   }
 
   result.plan = plan;
+  result.several_texts = several;
   result.unit_ends.clear();
   std::int32_t end = 0;
   for (std::int32_t i = 0; i < plan.row_groups; ++i) {
@@ -295,6 +296,7 @@ void RangePlanner::place_rows(const RangeWork& work, std::span<RowTile> tiles) c
 void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tiles) {
   std::vector<std::int32_t>& counts = run_counts_;
   counts.assign(tiles.size(), 0);
+  upper_begin_.assign(tiles.size(), -1);
   tiles_of_.assign(static_cast<std::size_t>(work.rows), {});
   for (std::size_t t = 0; t < tiles.size(); ++t) {
     const auto tile = static_cast<std::int32_t>(t);
@@ -352,6 +354,14 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
       at += static_cast<std::int32_t>(unseen);
     }
     if (segment.slots.empty()) continue;
+    if (segment.q_begin >= 0 && segment.q_begin < work.rows) {
+      const IndexRange beginning = tiles_of_[static_cast<std::size_t>(segment.q_begin)];
+      for (auto t = static_cast<std::size_t>(beginning.begin);
+           t < static_cast<std::size_t>(beginning.end); ++t) {
+        const std::int32_t rows_before = segment.q_begin * work.group - tiles[t].rows.begin;
+        if (upper_begin_[t] < 0 && rows_before >= range_half_tile) upper_begin_[t] = at;
+      }
+    }
     const bool hole = segment.slots.size() == 1 && segment.slots.front() < 0;
     const IndexRange seen_by = hole ? IndexRange{} : IndexRange{segment.q_begin, segment.q_end};
     const bool begins = begins_run(segment, after_boxes);
@@ -369,6 +379,8 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
   for (std::size_t t = 0; t < tiles.size(); ++t) {
     RowTile& of_tile = tiles[t];
     std::int32_t seen = 0;
+    const std::int32_t upper_begin = upper_begin_[t];
+    of_tile.lower_tokens = -1;
     for (std::int32_t i = 0; i < RowTile::most_runs; ++i) {
       const bool found = i < counts[t];
       if (!found) of_tile.begin[i] = of_tile.end[i] = 0;
@@ -378,9 +390,13 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
         seen += apart < 0 ? apart + range_box : apart;
       }
       of_tile.first[i] = seen;
+      if (found && of_tile.lower_tokens < 0 && upper_begin >= 0 && upper_begin < of_tile.end[i]) {
+        of_tile.lower_tokens = seen + std::max(upper_begin - of_tile.begin[i], 0);
+      }
       seen += of_tile.end[i] - of_tile.begin[i];
       of_tile.end[i] = seen;
     }
+    if (of_tile.lower_tokens < 0) of_tile.lower_tokens = seen;
   }
 }
 

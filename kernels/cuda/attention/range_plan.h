@@ -86,6 +86,8 @@ struct alignas(8) RowTile {
   // By a window, else 0.
   IndexRange positions;       ///< that its rows lie at
   std::int32_t prefix_begin;  ///< tokens of the prefix before those that some row sees, in boxes
+  /// Tokens among the row tile's before those that only rows from its 65th on see.
+  std::int32_t lower_tokens;
 
   /// Tokens of the tail, with those left out before runs.
   COPPICE_HOST_DEVICE constexpr std::int32_t seen() const { return end[most_runs - 1]; }
@@ -94,11 +96,21 @@ struct alignas(8) RowTile {
 /// The order that a unit's KV tiles are read in: those of the prefix evenly among the others.
 /// Row tiles find the prefix in the cache, but for the first to come, and their own tokens in
 /// memory. One after the other, products would bound the first part and reading the second.
+///
+/// Of the others, those that only the upper half of a row tile sees come in turn with those before
+/// them, of which its lower half sees most: so both consumers have something to do.
 class TileOrder {
  public:
-  /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit.
-  COPPICE_HOST_DEVICE constexpr TileOrder(std::int32_t prefix_tiles, std::int32_t tiles)
+  /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit; `lower_tiles`: of
+  /// these, before those that the upper half alone sees.
+  COPPICE_HOST_DEVICE constexpr TileOrder(std::int32_t prefix_tiles, std::int32_t tiles,
+                                          std::int32_t lower_tiles)
       : prefix_tiles_(static_cast<std::uint32_t>(prefix_tiles)) {
+    const std::int32_t upper = tiles - lower_tiles, lower = lower_tiles - prefix_tiles;
+    in_turn_ = lower < upper ? lower : upper;
+    if (in_turn_ < 0) in_turn_ = 0;
+    turns_begin_ = lower - in_turn_;
+    upper_ = lower_tiles - prefix_tiles;
     if (prefix_tiles_ >> (31 - bits) == 0 && prefix_tiles < tiles) {
       const auto all = static_cast<std::uint32_t>(tiles);
       step_ = ((prefix_tiles_ << bits) + all - 1) / all;
@@ -108,8 +120,13 @@ class TileOrder {
   COPPICE_HOST_DEVICE constexpr std::int32_t operator[](std::int32_t place) const {
     const std::uint32_t before = prefix_before(static_cast<std::uint32_t>(place));
     const bool of_prefix = prefix_before(static_cast<std::uint32_t>(place) + 1) > before;
-    return static_cast<std::int32_t>(
-        of_prefix ? before : prefix_tiles_ + static_cast<std::uint32_t>(place) - before);
+    if (of_prefix) return static_cast<std::int32_t>(before);
+    std::int32_t other = place - static_cast<std::int32_t>(before);
+    const std::int32_t turn = other - turns_begin_;
+    if (turn >= 0 && turn < 2 * in_turn_) {
+      other = (turn % 2 == 0 ? turns_begin_ : upper_) + turn / 2;
+    }
+    return static_cast<std::int32_t>(prefix_tiles_) + other;
   }
 
  private:
@@ -122,6 +139,9 @@ class TileOrder {
 
   std::uint32_t prefix_tiles_;
   std::uint32_t step_ = 1u << bits;  ///< KV tiles of the prefix for each one, in 2^-bits
+  // Among the others: where halves begin to take turns, how many tiles of each, and the first of
+  // the upper half.
+  std::int32_t turns_begin_ = 0, in_turn_ = 0, upper_ = 0;
 };
 
 /// The rest of a unit, however long it is.
@@ -194,6 +214,7 @@ struct RangePlan : RangeCut {
 struct RangeShares {
   RangePlan plan;
   std::vector<std::int32_t> unit_ends;  ///< by row group: KV tiles of its unit and those before it
+  bool several_texts = false;
 
   /// KV tiles of all units of a gang's member.
   std::int64_t work() const { return std::int64_t{plan.kv_heads} * unit_ends.back(); }
@@ -253,12 +274,13 @@ class RangePlanner {
   void place_rows(const RangeWork& work, std::span<RowTile> tiles) const;
   void find_tail_runs(const RangeWork& work, std::span<RowTile> tiles);
 
-  std::vector<IndexRange> texts_;         ///< query rows of each
-  std::int32_t most_texts_ = 1;           ///< of a row tile
-  std::vector<std::int32_t> joints_;      ///< query rows that former tokens begin to be seen by
-  std::vector<std::int32_t> run_counts_;  ///< by row tile
-  std::vector<IndexRange> tiles_of_;      ///< by query: row tiles that have rows of it
-  std::vector<std::int32_t> lengths_;     ///< by row tile: KV tiles of its unit
+  std::vector<IndexRange> texts_;          ///< query rows of each
+  std::int32_t most_texts_ = 1;            ///< of a row tile
+  std::vector<std::int32_t> joints_;       ///< query rows that former tokens begin to be seen by
+  std::vector<std::int32_t> run_counts_;   ///< by row tile
+  std::vector<std::int32_t> upper_begin_;  ///< by row tile: in the tail, its upper half's tokens
+  std::vector<IndexRange> tiles_of_;       ///< by query: row tiles that have rows of it
+  std::vector<std::int32_t> lengths_;      ///< by row tile: KV tiles of its unit
   std::vector<RowTile> tried_;
   RangeShares trial_, best_;
   std::vector<IndexRange> spans_;
