@@ -25,7 +25,7 @@ class Consumer {
     // The second consumer reads the tile after the first's.
     if (V::shares_rows && index_ == 1) cursor_.advance();
     // The first consumer has the first turn.
-    if (!V::leaves_out && index_ == 1) pass_turn();
+    if (index_ == 1) pass_turn();
   }
 
   /// A thread's part of a piece's result: rows first_row() and first_row() + 8.
@@ -60,7 +60,7 @@ class Consumer {
     while (more && begin_seen_tile(notes)) {
       if (first_piece_) trace.mark(Phase::first_keys);
       first_piece_ = false;
-      take_turn(notes);
+      take_turn();
       multiply_queries(rows, scores);
       commit_products();
       pass_turn();
@@ -84,7 +84,7 @@ class Consumer {
           if (!sees(next)) break;
         }
         notes = next;
-        take_turn(notes);
+        take_turn();
         multiply_queries(rows, scores);
         commit_products();
         wait_for_values(of_values, notes_of_values);
@@ -123,7 +123,7 @@ class Consumer {
 
   /// To be called once, after the last piece: the turn that nobody takes.
   __device__ void finish() {
-    if (!V::leaves_out && index_ == 0) take_turn(0);
+    if (index_ == 0) take_turn();
   }
 
  private:
@@ -133,7 +133,6 @@ class Consumer {
   __device__ bool advance(std::uint32_t notes) {
     cursor_.advance();
     if (V::shares_rows) cursor_.advance();
-    if (V::leaves_out) other_turns_ += notes / (note_seen << (1 - index_)) % 2;
     return (notes & note_last) == 0;
   }
   __device__ bool sees(std::uint32_t notes) const {
@@ -156,26 +155,12 @@ class Consumer {
   }
 
   // Products of the two consumers take turns, so that one's products run while the other weighs.
-  // Where they leave tiles out they count turns, and know from the notes which tiles the other one
-  // has; a barrier costs less where both have all.
-  __device__ void take_turn(std::uint32_t notes) {
-    if constexpr (V::leaves_out) {
-      const unsigned before = index_ == 1 && (notes & note_seen) != 0 ? 1 : 0;
-      const unsigned wanted = warpgroup_threads / 32 * (other_turns_ + before);
-      const volatile unsigned& turns = state_.between_consumers.turns[1 - index_];
-      while (static_cast<int>(turns - wanted) < 0) {
-      }
-      __syncwarp();  // products are asked for by whole warps
-    } else {
-      block_barrier_wait(turn_barrier + index_, consumer_threads);
-    }
+  // Where they leave tiles out, neither has to wait for a tile that the other one has not begun.
+  __device__ void take_turn() {
+    if (!V::leaves_out) block_barrier_wait(turn_barrier + index_, consumer_threads);
   }
   __device__ void pass_turn() {
-    if constexpr (V::leaves_out) {
-      if (lane_ == 0) atomicAdd_block(&state_.between_consumers.turns[index_], 1u);
-    } else {
-      block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads);
-    }
+    if (!V::leaves_out) block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads);
   }
 
   __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
@@ -416,8 +401,8 @@ class Consumer {
     if (index_ == 1 && lane_ % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        state_.between_consumers.row_maximum[row + 8 * half] = maximum[half];
-        state_.between_consumers.row_sum[row + 8 * half] = sum[half];
+        state_.row_maximum[row + 8 * half] = maximum[half];
+        state_.row_sum[row + 8 * half] = sum[half];
       }
     }
     float kept[2], other_kept[2];
@@ -436,14 +421,13 @@ class Consumer {
       if (first == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float other = state_.between_consumers.row_maximum[row + 8 * half];
+          const float other = state_.row_maximum[row + 8 * half];
           const float top = fmaxf(maximum[half], other);
           const float subtracted = top == -INFINITY ? 0.0f : top;
           kept[half] = flatten::power_of_two(maximum[half] - subtracted);
           other_kept[half] = flatten::power_of_two(other - subtracted);
           maximum[half] = top;
-          sum[half] = sum[half] * kept[half] +
-                      state_.between_consumers.row_sum[row + 8 * half] * other_kept[half];
+          sum[half] = sum[half] * kept[half] + state_.row_sum[row + 8 * half] * other_kept[half];
         }
       }
 #pragma unroll
@@ -465,7 +449,6 @@ class Consumer {
   const int index_, thread_, lane_, first_row_;
   bool first_piece_ = true;
   StageCursor<V> cursor_;
-  unsigned other_turns_ = 0;  ///< that the other consumer has had before this tile
 };
 
 }  // namespace coppice::cuda::hopper

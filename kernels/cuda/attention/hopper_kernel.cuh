@@ -23,9 +23,9 @@ inline constexpr int producer_registers = 40;
 template <typename V>
 inline constexpr int launch_registers = 65536 / V::threads / 8 * 8;
 template <typename V>
-inline constexpr int consumer_registers = (V::threads * launch_registers<V> -
-                                           (V::threads - consumer_threads) * producer_registers) /
-                                          consumer_threads / 8 * 8;
+inline constexpr int consumer_registers =
+    (V::threads * launch_registers<V> - (V::threads - consumer_threads) * producer_registers) /
+    consumer_threads / 8 * 8;
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -55,9 +55,6 @@ __global__ void __launch_bounds__(V::threads, 1)
   } else if (threadIdx.x == 96) {
     plan = plan_of<V>(arguments);
   } else if (threadIdx.x == 32) {
-    if constexpr (V::leaves_out) {
-      for (unsigned& turns : state.between_consumers.turns) turns = 0;
-    }
     for (int stage = 0; stage < V::stages; ++stage) {
       init_barrier(&state.keys_filled[stage], 2 * warpgroup_threads);
       init_barrier(&state.values_filled[stage], warpgroup_threads);

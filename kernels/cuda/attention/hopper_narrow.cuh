@@ -193,8 +193,8 @@ class NarrowConsumer {
     if (lane_ % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        state_.between_consumers.row_maximum[warp_ * 16 + first_row() + 8 * half] = maximum[half];
-        state_.between_consumers.row_sum[warp_ * 16 + first_row() + 8 * half] = sum[half];
+        state_.row_maximum[warp_ * 16 + first_row() + 8 * half] = maximum[half];
+        state_.row_sum[warp_ * 16 + first_row() + 8 * half] = sum[half];
       }
     }
     block_barrier_wait(both_barrier, consumer_threads);
@@ -204,7 +204,7 @@ class NarrowConsumer {
       float top = -INFINITY;
 #pragma unroll
       for (int warp = 0; warp < warps; ++warp) {
-        top = fmaxf(top, state_.between_consumers.row_maximum[warp * 16 + first_row() + 8 * half]);
+        top = fmaxf(top, state_.row_maximum[warp * 16 + first_row() + 8 * half]);
       }
       const float subtracted = top == -INFINITY ? 0.0f : top;
       kept[half] = flatten::power_of_two(maximum[half] - subtracted);
@@ -213,8 +213,8 @@ class NarrowConsumer {
 #pragma unroll
       for (int warp = 0; warp < warps; ++warp) {
         const int row = warp * 16 + first_row() + 8 * half;
-        sum[half] += state_.between_consumers.row_sum[row] *
-                     flatten::power_of_two(state_.between_consumers.row_maximum[row] - subtracted);
+        sum[half] +=
+            state_.row_sum[row] * flatten::power_of_two(state_.row_maximum[row] - subtracted);
       }
     }
 #pragma unroll

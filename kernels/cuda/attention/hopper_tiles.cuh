@@ -102,21 +102,6 @@ struct WindowEnds {
 template <typename V>
 struct WindowEnds<V, false> {};
 
-/// What consumers tell each other: of rows that several have a part of, the second one's part, or
-/// each warp's.
-template <typename V, bool leaves_out = V::leaves_out>
-struct BetweenConsumers {
-  static constexpr int rows = V::tile_rows == range_narrow_tile
-                                  ? consumer_threads / 32 * range_narrow_tile
-                                  : range_half_tile;
-  float row_maximum[rows], row_sum[rows];
-};
-/// If they leave KV tiles out: how often each one's warps have had a turn.
-template <typename V>
-struct BetweenConsumers<V, true> {
-  unsigned turns[consumers];
-};
-
 /// In static shared memory, which only code for this architecture asks for.
 template <typename V>
 struct SharedState : WindowEnds<V> {
@@ -129,7 +114,13 @@ struct SharedState : WindowEnds<V> {
   std::uint16_t seen_by[V::descriptions][V::views][V::tile_tokens];
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
-  BetweenConsumers<V> between_consumers;
+
+  /// Of rows that several have a part of: the second consumer's, or each warp's.
+  static constexpr int shared_rows = V::tile_rows == range_narrow_tile
+                                         ? consumer_threads / 32 * range_narrow_tile
+                                     : V::leaves_out ? 1
+                                                     : range_half_tile;
+  float row_maximum[shared_rows], row_sum[shared_rows];
 };
 inline constexpr std::uint32_t note_last = 1;    ///< no further tile for this consumer
 inline constexpr std::uint32_t note_copied = 2;  ///< copied by threads, not by boxes
