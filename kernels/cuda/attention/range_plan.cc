@@ -41,10 +41,10 @@ constexpr TileCosts costs_apart(RangeTiles tiles) {
 }
 constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
 constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
-/// Of all blocks, in thousandths: further ones do not make memory faster.
+/// Of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
 constexpr std::int64_t reading_blocks = 900;
 constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
-/// More blocks make memory no faster.
+/// As memory bounds texts apart, more blocks for a unit gain little, and each has a piece to join.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
 
@@ -59,7 +59,7 @@ bool is_aligned(const KvSegment& segment) {
 bool begins_run(const KvSegment& segment, bool after_boxes) {
   return is_aligned(segment) && !(after_boxes && is_boxed(segment));
 }
-/// As many may begin in a row tile: others begin as intervals of rows change.
+/// As many may begin in a row tile for their boxes' sake: others begin as intervals of rows change.
 constexpr std::int64_t aligned_runs = 28;
 
 /// A row tile's runs while they are found: `end` has where they end in the tail, `first` which

@@ -75,8 +75,8 @@ inline constexpr std::int32_t range_box = 16;
 
 /// A row tile: its rows, and its part of the tail, runs of neighbours that some of its queries see.
 /// Where there are more runs than fit, those with the fewest tokens between them are one, so that a
-/// run may have tokens that none of the queries sees. Runs lie one behind the other, but what a
-/// text has from before begins where its slots can be copied at once.
+/// run may have tokens that none of the queries sees. Runs lie one behind the other, but before one
+/// that begins with a box of slots up to 15 places are left out, so that it is copied at once.
 struct alignas(8) RowTile {
   static constexpr std::int32_t most_runs = 32;
   std::int32_t begin[most_runs];  ///< in the tail, a run's first token
@@ -86,7 +86,7 @@ struct alignas(8) RowTile {
   // By a window, else 0.
   IndexRange positions;       ///< that its rows lie at
   std::int32_t prefix_begin;  ///< tokens of the prefix before those that some row sees, in boxes
-  /// Tokens among the row tile's before those that only rows from its 65th on see.
+  /// Tokens among the row tile's before the first that no row before its 65th sees.
   std::int32_t lower_tokens;
 
   /// Tokens of the tail, with those left out before runs.
