@@ -44,9 +44,4 @@ void fill_normal_bf16(void* values, std::size_t count, std::uint64_t seed, cudaS
   cuda::check_launch("random bf16 values");
 }
 
-void fill_normal_f32(float* values, std::size_t count, std::uint64_t seed, cudaStream_t stream) {
-  fill<<<fill_blocks, fill_threads, 0, stream>>>(values, count, seed);
-  cuda::check_launch("random f32 values");
-}
-
 }  // namespace coppice::bench

@@ -10,6 +10,5 @@ namespace coppice::bench {
 
 /// [count] bf16.
 void fill_normal_bf16(void* values, std::size_t count, std::uint64_t seed, cudaStream_t stream);
-void fill_normal_f32(float* values, std::size_t count, std::uint64_t seed, cudaStream_t stream);
 
 }  // namespace coppice::bench

@@ -322,7 +322,7 @@ class Device {
   virtual std::int32_t padded_rows(std::int32_t rows) const = 0;
   /// kernels/cpu/rope.h: norms the q and k heads of qkv [rows, (heads + 2 kv_heads) head_dim] f32
   /// (q heads, then k heads, then v heads) as `to` asks and rotates them by positions[r]; q in
-  /// place, k and v into write_slots[r] of the layer.
+  /// place, as tree_attention() takes it, k and v into write_slots[r] of the layer.
   virtual void rope_write_kv(const Pass& pass, float* qkv, const QkvOutput& to) = 0;
   /// kernels/cpu/glu.h: out[r, i] = activation(gate_up[r, i]) * gate_up[r, n + i]; gate_up
   /// [rows, 2n] f32, out [rows, n] activation.
@@ -337,7 +337,8 @@ class Device {
   virtual void gated_linear(Activation activation, const LinearWeights& weights, const void* x,
                             std::int32_t rows, float* gate_up, void* out);
   /// kernels/cpu/attention.h: DeFT-Flatten attention over the segments of the pass. q is the
-  /// first heads * head_dim columns of qkv rows with stride `q_stride`; out [rows, heads *
+  /// first heads * head_dim columns of qkv rows with stride `q_stride`, as rope_write_kv() leaves
+  /// them: f32, or on the GPU bf16 at the beginning of each head's columns; out [rows, heads *
   /// head_dim] activation. The rule's window is one of the pass's limits.
   virtual void tree_attention(const Pass& pass, const float* q, std::int64_t q_stride,
                               std::int32_t heads, const AttentionRule& rule, const KvLayout& layout,

@@ -32,12 +32,6 @@ double widened(std::uint16_t bf16) {
   return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16));
 }
 
-/// The nearest bf16, ties to even; x is finite.
-double rounded_to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  return widened(static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16));
-}
-
 /// First, last and two others of [0, count).
 std::set<std::int32_t> sampled(std::int32_t count, std::mt19937& random) {
   std::uniform_int_distribution<std::int32_t> any(0, count - 1);
@@ -54,11 +48,11 @@ InputSets::InputSets(const Workload& work, double rotated_bytes, cudaStream_t st
       padded_rows_(cuda::padded_row_count(work.cell.rows)),
       keys_(static_cast<std::size_t>(sets_ * pool_elements(work))),
       values_(keys_.size()),
-      q_(row_elements(sets_)),
-      out_(q_.size()) {
+      q_(2 * row_elements(sets_)),
+      out_(row_elements(sets_)) {
   fill_normal_bf16(keys_.data(), keys_.size(), 11, stream);
   fill_normal_bf16(values_.data(), values_.size(), 12, stream);
-  fill_normal_f32(q_.data(), q_.size(), 13, stream);
+  fill_normal_bf16(q_.data(), q_.size(), 13, stream);
   cuda::check(cudaStreamSynchronize(stream), "random operands");
 }
 
@@ -112,8 +106,8 @@ double InputSets::error(std::int32_t set, std::uint32_t seed) const {
           static_cast<std::size_t>(query) * static_cast<std::size_t>(q_stride()) +
           static_cast<std::size_t>(head) * head_dim;
       std::vector<double> q_row;
-      for (const float x : q_.download(row_elements(set) + at, head_dim)) {
-        q_row.push_back(rounded_to_bf16(x));
+      for (const std::uint16_t x : q_.download(2 * (row_elements(set) + at), head_dim)) {
+        q_row.push_back(widened(x));
       }
       // Scores of standard normal operands are near 0: exp() needs no maximum subtracted.
       double sum = 0.0;

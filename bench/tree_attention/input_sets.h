@@ -26,14 +26,15 @@ class InputSets {
 
   const void* keys() const { return keys_.data(); }
   const void* values() const { return values_.data(); }
-  const float* q(std::int32_t set) const { return q_.data() + row_elements(set); }
+  /// As rope_write_kv() leaves it: heads lie head_dim floats apart.
+  const void* q(std::int32_t set) const { return q_.data() + 2 * row_elements(set); }
   /// [padded_rows, heads, head_dim] bf16.
   void* out(std::int32_t set) const { return out_.data() + row_elements(set); }
   /// Makes all output NaN.
   void poison_output() const;
 
   /// Relative error ||out - exact|| / ||exact|| of the worst among sampled (query, head) of a
-  /// set, the exact output being computed in double from the set's own values, q rounded to bf16.
+  /// set, the exact output being computed in double from the set's own values.
   /// Infinite if any output of the set is not finite. Waits for the device.
   double error(std::int32_t set, std::uint32_t seed) const;
 
@@ -47,9 +48,7 @@ class InputSets {
   const Workload& work_;
   std::int32_t sets_;
   std::int32_t padded_rows_;
-  DeviceArray<std::uint16_t> keys_, values_;
-  DeviceArray<float> q_;
-  DeviceArray<std::uint16_t> out_;
+  DeviceArray<std::uint16_t> keys_, values_, q_, out_;
 };
 
 }  // namespace coppice::bench

@@ -35,8 +35,7 @@ class ListedItem {
         group_(arguments.group),
         heads_(arguments.heads()),
         item_(view_.items[blockIdx.x]),
-        first_query_(item_.row_begin / group_),
-        all_(bits_between(0, (item_.row_end - 1) / group_ + 1 - first_query_)) {}
+        first_query_(item_.row_begin / group_) {}
 
   __device__ std::int32_t first_row() const { return item_.row_begin; }
   __device__ std::int32_t row_end() const { return item_.row_end; }
@@ -67,17 +66,18 @@ class ListedItem {
   __device__ flatten::TokenEntry<std::uint64_t> token(const cuda::Operands& operands,
                                                       std::int32_t at) const {
     const std::uint64_t seen_by =
-        at < item_.first_masked ? all_ : view_.masks[item_.masks + at - item_.first_masked];
+        at < item_.first_masked ? all() : view_.masks[item_.masks + at - item_.first_masked];
     if (seen_by == 0) return {0, -1};
     return {seen_by, flatten::pool_row_of(operands, item_.kv_head, view_.slots[at])};
   }
 
  private:
+  __device__ std::uint64_t all() const { return bits_between(0, mark_of(item_.row_end - 1) + 1); }
+
   const ItemView& view_;
   const std::int32_t group_, heads_;
   const Item item_;
   const std::int32_t first_query_;
-  const std::uint64_t all_;
 };
 
 template <int warps>

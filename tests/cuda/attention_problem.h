@@ -17,6 +17,7 @@
 #include "base/tree_order.h"
 #include "cuda/guarded_array.h"
 #include "cuda/late_writer.h"
+#include "cuda/stored_queries.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/box_order.h"
 #include "kernels/random_values.h"
@@ -173,6 +174,19 @@ struct AttentionProblem {
     return bound * (static_cast<float>(random() >> 8) * 0x1p-23f - 1.0f);
   }
   std::size_t dim() const { return static_cast<std::size_t>(c.head_dim); }
+  /// q as kernels read it; all else is NaN.
+  std::vector<float> stored_queries() const {
+    std::vector<float> stored(q.size(), NAN);
+    for (std::int32_t row = 0; row < c.padded_rows; ++row) {
+      for (std::int32_t head = 0; head < shape.heads; ++head) {
+        const auto begin = static_cast<std::size_t>(row * q_stride + head * c.head_dim);
+        for (std::size_t i = 0; i < dim(); ++i) {
+          store_query(stored, begin, i, nearest_bf16(q[begin + i]));
+        }
+      }
+    }
+    return stored;
+  }
   /// Index of a slot's first element in `keys` and `values`.
   std::size_t pool_row(KvSlot slot, std::int32_t kv_head) const {
     const std::int64_t page = std::int64_t{layer} * layout.pages + slot / c.page_size;
@@ -276,7 +290,7 @@ class DeviceAttention {
         positions_(problem.positions),
         prefix_(problem.prefix),
         tail_(problem.tail),
-        q_(problem.q),
+        q_(problem.stored_queries()),
         keys_(problem.keys),
         values_(problem.values),
         partial_lse_(
@@ -361,7 +375,7 @@ class DeviceAttention {
         }
       }
     }
-    const GuardedArray<float> queries(problem_.q);
+    const GuardedArray<float> queries(problem_.stored_queries());
     const GuardedArray<std::uint16_t> all_keys(problem_.keys), all_values(problem_.values);
     q_.poison();
     keys_.upload(early_keys);

@@ -6,6 +6,7 @@
 
 #include "cuda/guarded_array.h"
 #include "cuda/rounding.h"
+#include "cuda/stored_queries.h"
 #include "kernels/cuda/pass/elementwise.h"
 #include "kernels/random_values.h"
 #include "reference/rope_reference.h"
@@ -112,13 +113,12 @@ TEST_P(Rope, RotatesAndWritesThePool) {
         for (std::int32_t i = 0; i < head_dim; ++i) {
           const auto [exact, error] =
               reference.value(qkv.data() + r * stride, positions[index_of(r)], h, i, fault);
-          if (h < heads) {
-            const float value = got[index_of(r * stride + h * head_dim + i)];
-            if (!(std::abs(value - exact) <= error)) ++count;
-          } else {
-            const auto& written = h < heads + kv_heads ? got_keys : got_values;
-            if (!is_rounding_of(written[place(slot, kv_head, i)], exact, error)) ++count;
-          }
+          const std::uint16_t written =
+              h < heads
+                  ? testing::stored_query(got, index_of(r * stride + h * head_dim), index_of(i))
+              : h < heads + kv_heads ? got_keys[place(slot, kv_head, i)]
+                                     : got_values[place(slot, kv_head, i)];
+          if (!is_rounding_of(written, exact, error)) ++count;
         }
       }
     }

@@ -8,6 +8,7 @@
 
 #include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
+#include "cuda/stored_queries.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/pass/elementwise.h"
@@ -152,11 +153,14 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
         pools[1] = values.download();
         EXPECT_TRUE(keys.guards_intact() && values.guards_intact() && qkv.guards_intact());
         // Of q alone: what the rest holds is unspecified.
-        std::vector<float> queries;
+        std::vector<std::uint16_t> queries;
         const auto all = qkv.download();
         for (std::int64_t row = 0; row < padded; ++row) {
-          const auto from = all.begin() + row * width;
-          queries.insert(queries.end(), from, from + heads * head_dim);
+          for (std::int64_t i = 0; i < heads * head_dim; ++i) {
+            const std::int64_t head = row * width + i / head_dim * head_dim;
+            queries.push_back(testing::stored_query(all, static_cast<std::size_t>(head),
+                                                    static_cast<std::size_t>(i % head_dim)));
+          }
         }
         return queries;
       };

@@ -147,7 +147,7 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
 }
 
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
-                    const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                    const void* q, std::int64_t q_stride, const AttentionShape& shape,
                     const AttentionRule& rule, const KvLayout& layout, const void* keys,
                     const void* values, std::int32_t layer, void* out,
                     const AttentionScratch& scratch, const ResidentBlocks& blocks,

@@ -3,8 +3,8 @@
 // capability 9.0 have a kernel of their own (hopper_attention.h) for more than a few rows, or many
 // tokens, which does both. README.md explains both.
 //
-//   q        [rows, heads, head_dim] f32, rows q_stride floats apart, already rotated; rounded to
-//            bf16 when read. 16-byte aligned, q_stride a multiple of 4
+//   q        [rows, heads, head_dim] bf16, already rotated, as rope_write_kv() leaves it: rows
+//            q_stride floats apart, heads head_dim floats. 16-byte aligned, q_stride a multiple of 4
 //   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
 //   out      [rows, heads, head_dim] bf16, 8-byte aligned; padding rows are not written
 //   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
@@ -92,7 +92,7 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
 /// shape, padded_rows and blocks, and its launch, which depends on these and the rule alone. A
 /// window has to be that which the plan's KV is of.
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,
-                    const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                    const void* q, std::int64_t q_stride, const AttentionShape& shape,
                     const AttentionRule& rule, const KvLayout& layout, const void* keys,
                     const void* values, std::int32_t layer, void* out,
                     const AttentionScratch& scratch, const ResidentBlocks& blocks,

@@ -67,35 +67,29 @@ struct WarpRows {
   float sum[2] = {0.0f, 0.0f};  ///< this thread's columns only
 };
 
-/// Queries as fragments, straight from global memory: the four lanes of a row read 32 bytes.
+/// Queries as fragments, straight from global memory: the four lanes of a row read 16 bytes. Past
+/// the item's last row, that one again.
 template <typename V, typename Item>
 __device__ void load_queries(const Operands& operands, const Item& item, std::int32_t packed_row,
                              SharedTiles<V, typename Item::SeenBy>& shared, WarpRows<V>& rows) {
   const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int32_t row = packed_row + 8 * half;
-    const bool real = row < item.row_end();
-    const float* source = operands.q;
-    if (real) {
-      source += item.query_of(row) * operands.q_stride +
-                std::int64_t{item.head_of(row)} * V::head_dim + column;
-    }
+    const std::int32_t row = min(packed_row + 8 * half, item.row_end() - 1);
+    const __nv_bfloat16* source =
+        operands.query(item.query_of(row), item.head_of(row), V::head_dim) + column;
 #pragma unroll
     for (int k = 0; k < V::products; ++k) {
-      float2 low{0.0f, 0.0f};
-      float2 high{0.0f, 0.0f};
-      if (real) {
-        low = *reinterpret_cast<const float2*>(source + 16 * k);
-        if (16 * k + 8 < V::head_dim) high = *reinterpret_cast<const float2*>(source + 16 * k + 8);
-      }
+      const auto low = *reinterpret_cast<const std::uint32_t*>(source + 16 * k);
+      const bool whole = 16 * k + 8 < V::head_dim;
+      const auto high = whole ? *reinterpret_cast<const std::uint32_t*>(source + 16 * k + 8) : 0u;
       if (k < V::kept_queries) {
-        rows.q[k][half] = pack(low.x, low.y);
-        rows.q[k][half + 2] = pack(high.x, high.y);
+        rows.q[k][half] = low;
+        rows.q[k][half + 2] = high;
       } else if constexpr (V::kept_queries < V::products) {
         auto& stored = shared.queries[k - V::kept_queries][threadIdx.x];
-        (half == 0 ? stored.x : stored.y) = pack(low.x, low.y);
-        (half == 0 ? stored.z : stored.w) = pack(high.x, high.y);
+        (half == 0 ? stored.x : stored.y) = low;
+        (half == 0 ? stored.z : stored.w) = high;
       }
     }
   }

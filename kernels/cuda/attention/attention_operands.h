@@ -15,8 +15,8 @@ namespace coppice::cuda {
 inline constexpr std::int32_t without_window = 1 << 30;
 
 struct Operands {
-  const float* q;
-  std::int64_t q_stride;
+  const __nv_bfloat16* q;
+  std::int64_t q_stride;        ///< in bf16
   const __nv_bfloat16* keys;    ///< first page of the layer
   const __nv_bfloat16* values;  ///< first page of the layer
   std::int32_t page_size;
@@ -32,18 +32,23 @@ struct Operands {
   float* partial_lse;
 
   COPPICE_HOST_DEVICE std::int32_t heads() const { return kv_heads * group; }
+  /// Of a query's head; each has room for as many floats.
+  COPPICE_HOST_DEVICE const __nv_bfloat16* query(std::int64_t row, std::int64_t head,
+                                                 std::int32_t head_dim) const {
+    return q + row * q_stride + head * 2 * head_dim;
+  }
 };
 
 /// Arguments as for tree_attention().
-inline Operands make_operands(const float* q, std::int64_t q_stride, const AttentionShape& shape,
+inline Operands make_operands(const void* q, std::int64_t q_stride, const AttentionShape& shape,
                               const AttentionRule& rule, const KvLayout& layout, const void* keys,
                               const void* values, std::int32_t layer, void* out,
                               const AttentionScratch& scratch) {
   constexpr double log2_e = 1.4426950408889634;
   const std::int64_t layer_begin =
       std::int64_t{layer} * layout.pages * layout.kv_heads * layout.page_size * layout.head_dim;
-  return {q,
-          q_stride,
+  return {static_cast<const __nv_bfloat16*>(q),
+          2 * q_stride,
           static_cast<const __nv_bfloat16*>(keys) + layer_begin,
           static_cast<const __nv_bfloat16*>(values) + layer_begin,
           layout.page_size,

@@ -57,7 +57,7 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
 
 namespace hopper {
 
-Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
+Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_stride,
                          const AttentionShape& shape, const AttentionRule& rule,
                          const KvLayout& layout, const void* keys, const void* values,
                          std::int32_t layer, void* out, const AttentionScratch& scratch) {
@@ -86,7 +86,7 @@ Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_st
 
 }  // namespace hopper
 
-void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const float* q,
+void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const void* q,
                       std::int64_t q_stride, const AttentionShape& shape, const AttentionRule& rule,
                       const KvLayout& layout, const void* keys, const void* values,
                       std::int32_t layer, void* out, const AttentionScratch& scratch,

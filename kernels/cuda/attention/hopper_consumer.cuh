@@ -182,45 +182,28 @@ class Consumer {
     return notes;
   }
 
-  /// Rows of the piece as bf16 to shared memory; past the tile's last row, that one again.
+  /// Rows of the piece to shared memory; past the tile's last row, that one again.
   __device__ void load_queries(const RangePiece& piece) {
     constexpr int loaders = V::shares_rows ? consumer_threads : warpgroup_threads;
     constexpr int rows_at_once = loaders / V::vectors;
-    constexpr int all_steps = 64 / rows_at_once;
-    constexpr int steps = all_steps < 8 ? all_steps : 8;  // of which loads are in flight
     const std::int32_t head_dim = head_dim_of<V>(arguments_);
     const int loader = V::shares_rows ? static_cast<int>(threadIdx.x) - warpgroup_threads : thread_;
     const int vector = loader % V::vectors;
     int first = (V::shares_rows ? 0 : 64 * index_) + loader / V::vectors;
     if constexpr (V::head_dim > 128) asm volatile("" : "+r"(first));  // as in multiply_queries()
+    meet_over_rows();  // nobody reads the last piece's queries any more
 #pragma unroll
-    for (int done = 0; done < all_steps; done += steps) {
-      float4 loaded[steps][2] = {};
-#pragma unroll
-      for (int i = 0; i < steps; ++i) {
-        const std::int32_t packed_row =
-            min(piece.rows.begin + first + (done + i) * rows_at_once, piece.rows.end - 1);
-        const auto [query, head] = query_head(arguments_, piece.kv_head, packed_row);
-        const auto* source =
-            reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
-                                            std::int64_t{head} * head_dim + 8 * vector);
-        if (V::ruled && 8 * vector >= head_dim) continue;
-        loaded[i][0] = source[0];
-        loaded[i][1] = source[1];
-      }
-      // Nobody reads the last piece's queries any more.
-      if (done == 0) meet_over_rows();
-#pragma unroll
-      for (int i = 0; i < steps; ++i) {
-        const int row = first + (done + i) * rows_at_once;
-        const float4 low = loaded[i][0];
-        const float4 high = loaded[i][1];
-        tiles_.queries[vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
-                       ((vector % 8) ^ (row % 8))] =
-            uint4{flatten::pack(low.x, low.y), flatten::pack(low.z, low.w),
-                  flatten::pack(high.x, high.y), flatten::pack(high.z, high.w)};
-      }
+    for (int i = 0; i < 64 / rows_at_once; ++i) {
+      const int row = first + i * rows_at_once;
+      const auto [query, head] =
+          query_head(arguments_, piece.kv_head, min(piece.rows.begin + row, piece.rows.end - 1));
+      const bool in_head = !V::ruled || 8 * vector < head_dim;
+      flatten::copy_or_clear(tiles_.queries + vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
+                                 ((vector % 8) ^ (row % 8)),
+                             arguments_.query(query, head, head_dim) + (in_head ? 8 * vector : 0),
+                             in_head);
     }
+    flatten::wait_for_copies();
     make_visible_to_products();
     meet_over_rows();
   }

@@ -7,7 +7,7 @@
 
 namespace coppice::cuda::hopper {
 
-Arguments make_arguments(const PassView& pass, const float* q, std::int64_t q_stride,
+Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_stride,
                          const AttentionShape& shape, const AttentionRule& rule,
                          const KvLayout& layout, const void* keys, const void* values,
                          std::int32_t layer, void* out, const AttentionScratch& scratch);

@@ -80,7 +80,7 @@ class NarrowConsumer {
   static constexpr int warp_tokens = V::tile_tokens / warps;  ///< of a KV tile
   static_assert(warp_tokens == 16 && V::warp_tokens % warp_tokens == 0);
 
-  /// Rows of the piece as bf16, by way of shared memory, as the left operand of products, 16
+  /// Rows of the piece, by way of shared memory, as the left operand of products, 16
   /// columns at a time; past the tile's last row, that one again. Nobody reads that memory any
   /// more: see meet().
   __device__ void take_queries(const RangePiece& piece,
@@ -94,14 +94,8 @@ class NarrowConsumer {
       const int vector = thread % V::vectors;
       const auto [query, head] =
           query_head(arguments_, piece.kv_head, min(piece.rows.begin + row, piece.rows.end - 1));
-      const auto* source =
-          reinterpret_cast<const float4*>(arguments_.q + query * arguments_.q_stride +
-                                          std::int64_t{head} * V::head_dim + 8 * vector);
-      const float4 low = source[0];
-      const float4 high = source[1];
       tiles_.queries[place(row, vector)] =
-          uint4{flatten::pack(low.x, low.y), flatten::pack(low.z, low.w),
-                flatten::pack(high.x, high.y), flatten::pack(high.z, high.w)};
+          *reinterpret_cast<const uint4*>(arguments_.query(query, head, V::head_dim) + 8 * vector);
     }
     block_barrier_wait(both_barrier, consumer_threads);
 #pragma unroll

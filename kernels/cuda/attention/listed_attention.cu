@@ -130,7 +130,7 @@ void prepare_listed_attention(std::int32_t head_dim) {
 }
 
 void listed_attention(std::int32_t tile_rows, const PassView& pass, std::int32_t padded_rows,
-                      const float* q, std::int64_t q_stride, const AttentionShape& shape,
+                      const void* q, std::int64_t q_stride, const AttentionShape& shape,
                       const AttentionRule& rule, const KvLayout& layout, const void* keys,
                       const void* values, std::int32_t layer, void* out,
                       const AttentionScratch& scratch, const ResidentBlocks& blocks,

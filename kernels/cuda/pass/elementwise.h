@@ -44,10 +44,10 @@ void add_rms_norm_then_norm(const float* x, const float* weight, const float* ne
                             float epsilon, std::int32_t rows, std::int64_t hidden, float* into,
                             void* out, cudaStream_t stream);
 
-/// Norms and rotates q in place and writes normed and rotated k and plain v into
-/// pass.write_slots[r] of the layer. Rows with no_slot write no KV; their q is rotated like any
-/// other. The k and v parts of qkv stay as they were.
-///   qkv           [rows, (heads + 2 kv_heads) head_dim] f32, head_dim even
+/// Norms and rotates q, which becomes bf16 at the beginning of each head's place in qkv, and writes
+/// normed and rotated k and plain v into pass.write_slots[r] of the layer. Rows with no_slot write
+/// no KV; their q is rotated like any other. The k and v parts of qkv stay as they were.
+///   qkv           [rows, (heads + 2 kv_heads) head_dim] f32, head_dim even and at most 512
 ///   rope          tables of half_dim <= head_dim / 2; pass.positions in [0, rope.positions)
 ///   keys, values  bf16 in `layout`, slots in [0, layout.slots()) and all different
 void rope_write_kv(const PassView& pass, float* qkv, const QkvOutput& to, std::int32_t rows,

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
@@ -8,28 +10,36 @@
 namespace coppice::cuda {
 namespace {
 
-/// Blocks (rows, column_blocks): a thread takes N pairs of one head.
+/// Blocks (rows, heads / heads of a block): a thread takes N pairs of one head, a block whole
+/// heads.
 template <int N>
 __global__ void rope_write_kv_kernel(const RopeTensors tensors) {
   let_next_kernel_begin();
   wait_for_former_kernels();
   const std::int32_t per_head = tensors.head_dim / 2 / N;
-  const auto item = static_cast<std::int32_t>(column_of_thread());
-  if (item >= all_heads(tensors) * per_head) return;
+  const auto item = static_cast<std::int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
   const std::int32_t head = item / per_head;
+  const bool real = head < all_heads(tensors);
   const std::int32_t i = item % per_head * N;
   const std::int64_t row = blockIdx.x;
-  const float* x = head_in_qkv(tensors, row, head);
-  const Pair at = pair_of(tensors, i);
-  rotate_and_write<N>(tensors, row, head, i, load<N>(x + at.low), load<N>(x + at.high),
-                      turn_of<N>(tensors, row, head, i));
+  Vector<float, N> low{}, high{};
+  if (real) {
+    const float* x = head_in_qkv(tensors, row, head);
+    const Pair at = pair_of(tensors, i);
+    low = load<N>(x + at.low);
+    high = load<N>(x + at.high);
+  }
+  __syncthreads();
+  if (!real) return;
+  rotate_and_write<N>(tensors, row, head, i, low, high, turn_of<N>(tensors, row, head, i));
 }
 
 constexpr int head_warps = 4;
+/// Heads of up to 512 elements, one pair of a lane at a time.
+constexpr int most_head_steps = 8;
 
-/// Blocks (rows, heads / head_warps): a warp takes one head, a lane N pairs of it at a time. A lane
-/// reads its elements a second time rather than keep as many as the largest head has.
-template <int N>
+/// Blocks (rows, heads / head_warps): a warp takes one head, a lane N pairs of it in each step.
+template <int N, int steps>
 __global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
   let_next_kernel_begin();
   const std::int32_t head =
@@ -42,46 +52,65 @@ __global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
   const float* weight = head < tensors.heads                      ? tensors.norms.query
                         : head < tensors.heads + tensors.kv_heads ? tensors.norms.key
                                                                   : nullptr;
+  const auto pair_in = [](int step) { return (step * warp_size + lane_id()) * N; };
+  Vector<float, N> low[steps] = {}, high[steps] = {};
   float sum = 0.0f;
-  for (std::int32_t i = lane_id() * N; i < pairs && weight != nullptr; i += warp_size * N) {
-    const Pair at = pair_of(tensors, i);
-    const Vector<float, N> low = load<N>(x + at.low), high = load<N>(x + at.high);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum += low.at[k] * low.at[k] + high.at[k] * high.at[k];
+  for (int step = 0; step < steps; ++step) {
+    const std::int32_t i = pair_in(step);
+    if (i >= pairs) break;
+    const Pair at = pair_of(tensors, i);
+    low[step] = load<N>(x + at.low);
+    high[step] = load<N>(x + at.high);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      sum += low[step].at[k] * low[step].at[k] + high[step].at[k] * high[step].at[k];
+    }
   }
   sum = warp_reduce(sum, SumOf());
   const float factor =
       1.0f / sqrtf(sum / static_cast<float>(tensors.head_dim) + tensors.norms.epsilon);
-  for (std::int32_t i = lane_id() * N; i < pairs; i += warp_size * N) {
-    const Pair at = pair_of(tensors, i);
-    Vector<float, N> low = load<N>(x + at.low), high = load<N>(x + at.high);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+    const std::int32_t i = pair_in(step);
+    if (i >= pairs) break;
     if (weight != nullptr) {
+      const Pair at = pair_of(tensors, i);
       const Vector<float, N> low_scales = load<N>(weight + at.low);
       const Vector<float, N> high_scales = load<N>(weight + at.high);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        low.at[k] = low.at[k] * factor * low_scales.at[k];
-        high.at[k] = high.at[k] * factor * high_scales.at[k];
+        low[step].at[k] = low[step].at[k] * factor * low_scales.at[k];
+        high[step].at[k] = high[step].at[k] * factor * high_scales.at[k];
       }
     }
-    rotate_and_write<N>(tensors, row, head, i, low, high, turn_of<N>(tensors, row, head, i));
+    rotate_and_write<N>(tensors, row, head, i, low[step], high[step],
+                        turn_of<N>(tensors, row, head, i));
   }
 }
 
 template <int N>
 void launch(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
-  const std::int64_t items = std::int64_t{all_heads(tensors)} * (tensors.head_dim / 2 / N);
-  const dim3 grid(static_cast<unsigned>(rows), column_blocks(items));
-  launch_early(rope_write_kv_kernel<N>, grid, column_threads, 0, stream, tensors);
+  const std::int32_t per_head = tensors.head_dim / 2 / N;
+  const std::int32_t heads = std::max(column_threads / per_head, 1);
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>((all_heads(tensors) + heads - 1) / heads));
+  launch_early(rope_write_kv_kernel<N>, grid, heads * per_head, 0, stream, tensors);
   check_launch("rope_write_kv");
 }
 
-template <int N>
-void launch_with_norms(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
+template <int N, int steps>
+void launch_steps(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>((all_heads(tensors) + head_warps - 1) / head_warps));
-  launch_early(norm_rope_write_kv_kernel<N>, grid, head_warps * warp_size, 0, stream, tensors);
+  launch_early(norm_rope_write_kv_kernel<N, steps>, grid, head_warps * warp_size, 0, stream,
+               tensors);
   check_launch("rope_write_kv with norms");
+}
+template <int N>
+void launch_with_norms(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
+  const bool one = tensors.head_dim <= 2 * warp_size * N;
+  (one ? launch_steps<N, 1> : launch_steps<N, most_head_steps>)(tensors, rows, stream);
 }
 
 }  // namespace

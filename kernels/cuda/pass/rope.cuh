@@ -16,6 +16,11 @@ __device__ inline float* head_in_qkv(const RopeTensors& tensors, std::int64_t ro
                                      std::int32_t head) {
   return tensors.qkv + (row * all_heads(tensors) + head) * tensors.head_dim;
 }
+/// Where a query goes: it is half as wide as what it is found in place of.
+__device__ inline __nv_bfloat16* query_in_qkv(const RopeTensors& tensors, std::int64_t row,
+                                              std::int32_t head) {
+  return reinterpret_cast<__nv_bfloat16*>(head_in_qkv(tensors, row, head));
+}
 
 /// A head's elements in head_dim / 2 pairs: first those that are rotated, then the others, which
 /// stay together so that neighbouring pairs have neighbouring elements.
@@ -49,7 +54,8 @@ __device__ inline Turn<N> turn_of(const RopeTensors& tensors, std::int64_t row, 
   return turn;
 }
 
-/// Takes elements of pairs i to i + N - 1 of a head to where they belong.
+/// Takes elements of pairs i to i + N - 1 of a head to where they belong. If they come from qkv,
+/// nobody may have to read a query's head any more.
 template <int N>
 __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t row,
                                         std::int32_t head, std::int32_t i, Vector<float, N> low,
@@ -67,17 +73,16 @@ __device__ inline void rotate_and_write(const RopeTensors& tensors, std::int64_t
     }
   }
   const Pair at = pair_of(tensors, i);
+  __nv_bfloat16* to;
   if (is_query) {
-    float* to = head_in_qkv(tensors, row, head);
-    store(low, to + at.low);
-    store(high, to + at.high);
-    return;
+    to = query_in_qkv(tensors, row, head);
+  } else {
+    const std::int32_t kv_head = head - tensors.heads - (is_value ? tensors.kv_heads : 0);
+    const std::int64_t page = turn.slot / tensors.page_size;
+    const std::int64_t token =
+        (page * tensors.kv_heads + kv_head) * tensors.page_size + turn.slot % tensors.page_size;
+    to = (is_value ? tensors.values : tensors.keys) + token * tensors.head_dim;
   }
-  const std::int32_t kv_head = head - tensors.heads - (is_value ? tensors.kv_heads : 0);
-  const std::int64_t page = turn.slot / tensors.page_size;
-  const std::int64_t token =
-      (page * tensors.kv_heads + kv_head) * tensors.page_size + turn.slot % tensors.page_size;
-  __nv_bfloat16* to = (is_value ? tensors.values : tensors.keys) + token * tensors.head_dim;
   store(rounded(low), to + at.low);
   store(rounded(high), to + at.high);
 }
