@@ -24,7 +24,8 @@ struct Timing {
 
 /// Records queue(set) for every set as a graph of its own and replays them in turn. A sample is
 /// the time between two events around a batch of replays, per replay; the device is kept busy
-/// while the host launches a batch, so that launching is no part of it. `samples` is made odd.
+/// while the host launches a batch, so that launching is no part of it. Warms the device up before.
+/// `samples` is made odd.
 Timing time_replays(std::int32_t sets, std::int32_t samples,
                     const std::function<void(std::int32_t set)>& queue, cudaStream_t stream);
 
