@@ -9,9 +9,9 @@ namespace {
 
 using cuda::check;
 
-/// Clocks that have idled, as while the host makes inputs, take as long to come back: the first cell
-/// of a run was 6% slower after 2 ms.
-constexpr double warm_up_us = 50e3;
+/// As long as Triton's do_bench. Clocks idle while the host makes inputs: after 2 ms alone some cells
+/// were 6 to 10% slower. After longer ones cells that multiply most are, as the card draws more.
+constexpr double warm_up_us = 25e3;
 /// A batch takes about as long, so that the events around it do not count.
 constexpr double batch_us = 400.0;
 constexpr std::int32_t most_replays = 200;

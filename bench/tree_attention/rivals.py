@@ -29,7 +29,7 @@ import torch
 HEAD_DIM = 128
 PAGE = 16
 ROTATED_BYTES = 200e6
-WARM_UP_MS = 50.0  # as coppice's own benchmark
+WARM_UP_MS = 25.0  # as coppice's own benchmark
 ERROR_LIMIT = 1e-2
 # Texts behind levels, a row each, as bench/tree_attention names them.
 CELL_NAME = re.compile(r"forest/(\d+)/(\d+)/s([\dx-]+)/p(\d+x\d+)/t\d+x1")
