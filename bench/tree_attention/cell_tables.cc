@@ -163,6 +163,7 @@ void run_forest_table(Bench& bench) {
   std::vector<Cell> all = forest_cells();
   for (const Cell& cell : shared_cells()) all.push_back(cell);
   for (const Cell& cell : fasttree_cells()) all.push_back(cell);
+  all.insert(all.end(), bench.snapshots.begin(), bench.snapshots.end());
   const std::vector<Cell> cells = filtered(all, bench.filter);
   const int width = name_width(cells);
   std::printf(

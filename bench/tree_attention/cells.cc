@@ -75,6 +75,7 @@ std::string Cell::name() const {
   const auto shared_out = [this](std::int32_t count) {
     return texts == 1 ? cat(count) : cat(texts, "x", count / texts);
   };
+  if (!nodes.empty()) return cat(name_of(kind), "/", heads, "/", kv_heads, "/", label, "/t", rows);
   std::string above;
   for (const NodeLevel& level : levels) {
     above += cat(above.empty() ? "/s" : "-", level.nodes, "x", level.tokens);
@@ -82,6 +83,20 @@ std::string Cell::name() const {
   return cat(name_of(kind), "/", heads, "/", kv_heads, above, "/p", shared_out(prefix), "/t",
              shared_out(rows), head_dim == 128 ? "" : cat("/d", head_dim),
              window == 0 ? "" : cat("/w", window), soft_cap > 0 ? cat("/c", soft_cap) : "");
+}
+
+std::size_t Cell::shared_nodes() const {
+  const auto apart = std::find_if(nodes.begin(), nodes.end(), [this](const ForestNode& node) {
+    return node.rows.end - node.rows.begin < rows;
+  });
+  return static_cast<std::size_t>(apart - nodes.begin());
+}
+
+std::int32_t Cell::shared() const {
+  if (kind != Kind::forest) return prefix;
+  std::int32_t tokens = levels.empty() ? 0 : levels.front().tokens;
+  for (std::size_t i = 0; i < shared_nodes(); ++i) tokens += nodes[i].tokens;
+  return tokens;
 }
 
 std::int32_t Cell::above() const {
@@ -93,6 +108,7 @@ std::int32_t Cell::above() const {
 std::int32_t Cell::former() const {
   std::int32_t tokens = prefix;
   for (const NodeLevel& level : levels) tokens += level.nodes * level.tokens;
+  for (const ForestNode& node : nodes) tokens += node.tokens;
   return tokens;
 }
 
@@ -251,6 +267,9 @@ Cost cost_of(const Cell& cell) {
   const double own = static_cast<double>(cell.prefix) / cell.texts;
   const double before = own + cell.above();
   double pairs = rows * before;
+  for (const ForestNode& node : cell.nodes) {
+    pairs += static_cast<double>(node.rows.end - node.rows.begin) * node.tokens;
+  }
   if (cell.kind == Kind::decode || cell.kind == Kind::prefill) pairs += rows * (rows + 1.0) / 2.0;
   if (cell.window > 0) pairs = std::min(pairs, rows * cell.window);
   const double unseen = cell.window > 0 ? std::max(before - cell.window + 1, 0.0) : 0.0;

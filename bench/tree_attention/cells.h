@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/attention/flatten_plan.h"
 #include "kernels/device.h"
 
 namespace coppice::bench {
@@ -29,6 +30,12 @@ struct NodeLevel {
   std::int32_t tokens = 0;  ///< of each node
 };
 
+/// A node of a forest of any form.
+struct ForestNode {
+  IndexRange rows;  ///< below it
+  std::int32_t tokens = 0;
+};
+
 /// One layer's attention.
 struct Cell {
   Kind kind = Kind::verify;
@@ -43,13 +50,16 @@ struct Cell {
   /// Of forests: levels of nodes above the texts. The first level is one node; all nodes of a level
   /// have equally many children, those of the last one texts.
   std::vector<NodeLevel> levels = {};
+  /// Of forests instead of levels and prefix: nodes in depth-first order, behind them a token of
+  /// every row. `label` is their name.
+  std::vector<ForestNode> nodes = {};
+  std::string label = {};
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }
   /// Tokens that every query sees.
-  std::int32_t shared() const {
-    return kind != Kind::forest ? prefix : levels.empty() ? 0 : levels.front().tokens;
-  }
+  std::int32_t shared() const;
+  std::size_t shared_nodes() const;  ///< the first ones, that all rows see
   /// Tokens of a path through the levels.
   std::int32_t above() const;
   /// Tokens of former passes.
@@ -58,8 +68,10 @@ struct Cell {
     return kind == Kind::fewshot ? rows * branch_tokens : rows + former() - shared();
   }
   /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4",
-  /// "forest/32/8/s1x512-8x512/p64x128/t64x4" (two shared levels, of one and eight nodes) or
-  /// "verify/32/8/p4096/t64/d256/w1024/c50": what the option --cells looks in.
+  /// "forest/32/8/s1x512-8x512/p64x128/t64x4" (two shared levels, of one and eight nodes),
+  /// "forest/32/8/sorting@120/t9" (nodes) or "verify/32/8/p4096/t64/d256/w1024/c50": what the
+  /// option
+  /// --cells looks in.
   std::string name() const;
 };
 
@@ -89,7 +101,7 @@ struct Cost {
 /// what it sees of the tail is left out of the flops (not of the bytes). In forests likewise, a
 /// text's path through the levels and its own tokens being its prefix. Elsewhere all visible
 /// pairs count. By a window, what some row sees of the prefix is read, and no row counts with more
-/// tokens than that. Q counts as bf16 though coppice passes it in f32.
+/// tokens than that.
 Cost cost_of(const Cell& cell);
 
 /// What the card does, measured.

@@ -151,6 +151,7 @@ void run_division_table(Bench& bench) {
     }
   }
   for (const Cell& cell : fasttree_cells()) all.push_back(cell);
+  all.insert(all.end(), bench.snapshots.begin(), bench.snapshots.end());
   const std::vector<Cell> chosen_cells = filtered(all, bench.filter);
   const int width = name_width(chosen_cells);
   std::printf("%-*s %8s %-16s %8s %-16s %6s %9s %9s %6s %8s\n", width, "cell", "planned", "",

@@ -2,8 +2,8 @@
 // limits, and against the other ways of cutting the work that the papers compare.
 //
 //   build/bench/tree_attention [--parts verify,decode] [--cells 32/8/p4096/] [--quick]
-//                              [--portable] [--kv-tile 64|128] [--row-tile 16|64|128] [--json FILE]
-//                              [--csv FILE]
+//                              [--portable] [--kv-tile 64|128] [--row-tile 16|64|128]
+//                              [--template FILE] [--json FILE] [--csv FILE]
 //
 // Both ceilings, read bandwidth and bf16 matrix rate, are measured in the same run. Every output
 // is compared with a computation in double; a relative error above 1e-2 fails the run (status 1).
@@ -14,9 +14,12 @@
 #include <boost/program_options.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "bench/matrix_rate.h"
@@ -27,12 +30,16 @@
 #include "kernels/cuda/error.h"
 #include "kernels/device.h"
 #include "parts.h"
+#include "snapshots.h"
+#include "workload/tree_template.h"
 
 namespace {
 
 using namespace coppice;
 using namespace coppice::bench;
 namespace po = boost::program_options;
+
+constexpr std::int32_t snapshots = 10;
 
 constexpr std::pair<const char*, void (*)(Bench&)> parts[] = {
     {"verify", run_verify_table},   {"decode", run_decode_table},
@@ -100,6 +107,7 @@ void check_anchors(const std::vector<Anchor>& anchors) {
 int main(int argc, char** argv) try {
   Bench bench;
   std::string asked, json_file, csv_file;
+  std::vector<std::string> templates;
   bool portable = false;
   RangeTiles tiles;
   po::options_description options("bench/tree_attention");
@@ -112,6 +120,9 @@ int main(int argc, char** argv) try {
       "KV tokens of a tile: 64 or 128 instead of what suits the cell")(
       "row-tile", po::value(&tiles.rows),
       "packed rows of a tile: 16, 64 or 128 instead of what suits the cell")(
+      "template", po::value(&templates)->composing(),
+      "a file of DeFT's templates of reasoning, whose first tree's growth is ten cells more of "
+      "forest and divisions in each head shape; may be given again")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
@@ -120,6 +131,14 @@ int main(int argc, char** argv) try {
   check_parts(asked);
   bench.anchors = committed_anchors();
   check_anchors(bench.anchors);
+  for (const std::string& file : templates) {
+    const workload::ReasoningFile read = workload::read_reasoning(file);
+    if (read.trees.empty()) throw_failure(cat(file, ": no complete template"));
+    for (const Cell& cell : snapshot_cells(
+             read.trees.front(), std::filesystem::path(file).stem().string(), snapshots)) {
+      bench.snapshots.push_back(cell);
+    }
+  }
   std::string why_not;
   if (!cuda::has_device(&why_not)) throw_failure(why_not);
 

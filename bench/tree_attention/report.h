@@ -43,6 +43,7 @@ struct Bench {
   ResidentBlocks blocks;
   cudaStream_t stream = nullptr;
   std::vector<Anchor> anchors;
+  std::vector<Cell> snapshots;  ///< of templates that were asked for
   Report report;
 
   std::int32_t samples() const { return quick ? 9 : 31; }

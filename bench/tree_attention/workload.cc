@@ -69,9 +69,42 @@ class Pages {
   std::size_t used_ = 0;
 };
 
+/// Calls former(node, position of its first token) for the nodes of a forest that are not shared,
+/// and row(row, position) for every row behind the last node that it sees, in the tail's order.
+template <typename Former, typename Row>
+void for_each_node(const Cell& cell, Former former, Row row) {
+  struct Ancestor {
+    IndexRange rows;
+    std::int32_t end;
+  };
+  std::vector<Ancestor> path;
+  std::int32_t next_row = 0;
+  const auto end_rows = [&](std::int32_t until) {
+    for (; next_row < until; ++next_row) {
+      while (path.back().rows.end <= next_row) path.pop_back();
+      row(next_row, path.back().end);
+    }
+  };
+  for (std::size_t i = 0; i < cell.nodes.size(); ++i) {
+    const ForestNode& node = cell.nodes[i];
+    end_rows(node.rows.begin);
+    while (!path.empty() && path.back().rows.end <= node.rows.begin) path.pop_back();
+    const std::int32_t position = path.empty() ? 0 : path.back().end;
+    path.push_back({node.rows, position + node.tokens});
+    if (i >= cell.shared_nodes()) former(node, position);
+  }
+  if (!cell.nodes.empty()) end_rows(cell.rows);
+}
+
 /// Tail tokens that lie side by side.
 std::vector<std::int32_t> runs_of(const Cell& cell) {
   std::vector<std::int32_t> runs;
+  if (!cell.nodes.empty()) {
+    for_each_node(
+        cell, [&](const ForestNode& node, std::int32_t) { runs.push_back(node.tokens); },
+        [&](std::int32_t, std::int32_t) { runs.push_back(1); });
+    return runs;
+  }
   if (cell.kind != Kind::forest) {
     const std::int32_t count = cell.kind == Kind::fewshot ? cell.rows : 1;
     runs.assign(static_cast<std::size_t>(count), cell.tail() / count);
@@ -221,6 +254,15 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     work.former.push_back({begin, begin + count});
     for (std::int32_t i = 0; i < count; ++i) add_tail(work, rows.begin, rows.end, position + i);
   };
+  if (!cell.nodes.empty()) {
+    for_each_node(
+        cell,
+        [&](const ForestNode& node, std::int32_t position) {
+          add_former(node.tokens, node.rows, position);
+        },
+        [&](std::int32_t row, std::int32_t position) { add_tail(work, row, row + 1, position); });
+    return work;
+  }
   for (std::int32_t text = 0; text < cell.texts && cell.kind == Kind::forest; ++text) {
     const std::int32_t rows = cell.rows / cell.texts, first = text * rows;
     const std::int32_t own = cell.prefix / cell.texts;
