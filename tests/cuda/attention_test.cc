@@ -263,6 +263,104 @@ TEST_F(CudaAttention, SeveralTextsBehindAPrefix) {
   }
 }
 
+/// How the halves of wide row tiles see the KV tiles of their units, in the order that these are
+/// read in.
+struct LeftOut {
+  int launches = 0;  ///< in which halves leave tiles out
+  int first = 0;     ///< halves that leave their first one out
+  int one = 0;       ///< places where one is left out between others that are seen,
+  int more = 0;      ///< or several are
+
+  void count(const AttentionProblem& problem, const AttentionProblem::Plan& plan) {
+    if (!plan.launch.leaves_out) return;
+    ++launches;
+    const std::int32_t tile_tokens = plan.launch.tiles.tokens, group = problem.c.group;
+    const auto prefix = static_cast<std::int32_t>(problem.prefix.size());
+    for (std::int32_t t = 0; t < plan.scalars.cut.row_tiles; ++t) {
+      const RowTile& tile = plan.row_tiles[static_cast<std::size_t>(t)];
+      const std::int32_t tiles = (prefix + tile.seen() + tile_tokens - 1) / tile_tokens;
+      const TileOrder order(prefix / tile_tokens, tiles,
+                            (prefix + tile.lower_tokens) / tile_tokens);
+      for (std::int32_t begin = tile.rows.begin; begin < tile.rows.end; begin += range_half_tile) {
+        const std::int32_t end = std::min(begin + range_half_tile, tile.rows.end);
+        const IndexRange queries{begin / group, (end - 1) / group + 1};
+        std::int32_t left_out = 0;
+        bool seen_before = false;
+        for (std::int32_t place = 0; place < tiles; ++place) {
+          if (!sees(plan, tile, queries, prefix, order[place] * tile_tokens, tile_tokens)) {
+            ++left_out;
+            continue;
+          }
+          first += !seen_before && left_out > 0 ? 1 : 0;
+          one += seen_before && left_out == 1 ? 1 : 0;
+          more += seen_before && left_out > 1 ? 1 : 0;
+          left_out = 0;
+          seen_before = true;
+        }
+      }
+    }
+  }
+
+ private:
+  static bool sees(const AttentionProblem::Plan& plan, const RowTile& tile, IndexRange queries,
+                   std::int32_t prefix, std::int32_t begin, std::int32_t count) {
+    if (begin < prefix) return true;
+    for (std::int32_t rank = begin - prefix; rank < begin - prefix + count; ++rank) {
+      for (std::int32_t run = 0; run < RowTile::most_runs; ++run) {
+        if (rank < tile.first[run] || rank >= tile.end[run]) continue;
+        const VisibleKv& token =
+            plan.tail[static_cast<std::size_t>(tile.begin[run] + rank - tile.first[run])];
+        if (!intersection({token.q_begin, token.q_end}, queries).empty()) return true;
+      }
+    }
+    return false;
+  }
+};
+
+// Row tiles of 128 for several texts, whose halves multiply different KV tiles; groups of 3 and 7
+// have queries of which either half has rows.
+TEST_F(CudaAttention, HalvesLeaveTilesOut) {
+  LeftOut left_out;
+  const ResidentBlocks all = prepare_attention(64);
+  if (all.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
+  for (const std::int32_t ranges : {8, all.ranges}) {
+    for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
+      for (const std::int32_t group : {1, 3, 4, 7}) {
+        for (const std::int32_t texts : {5, 21, 64}) {
+          for (const std::int32_t shared : {0, 700}) {
+            for (const bool by_boxes : {false, true}) {
+              const AttentionProblem problem({.head_dim = 64,
+                                              .kv_heads = 2,
+                                              .group = group,
+                                              .prefix = texts * 150 + 7,
+                                              .rows = texts * (texts < 21 ? 9 : 2) + 1,
+                                              .pages_in_order = true,
+                                              .texts = texts,
+                                              .shared = shared,
+                                              .by_boxes = by_boxes},
+                                             static_cast<std::uint32_t>(texts));
+              ResidentBlocks blocks = all;
+              blocks.ranges = ranges;
+              blocks.range_tiles = {range_wide_tile, tokens};
+              left_out.count(problem, problem.plan(blocks));
+              DeviceAttention device(problem, blocks);
+              const auto out = device.run(stream_);
+              ASSERT_LE(worst_error(problem, out), 1.0)
+                  << texts << " texts, group " << group << ", behind " << shared << " tokens, "
+                  << (by_boxes ? "boxes first, " : "") << ranges << " ranges, tiles of " << tokens;
+              for (int again = 0; again < 5; ++again) ASSERT_EQ(out, device.run(stream_));
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(left_out.launches, 96);
+  EXPECT_GE(left_out.first, 50);
+  EXPECT_GE(left_out.one, 500);
+  EXPECT_GE(left_out.more, 100);
+}
+
 // DeFT's other divisions, off a list; and a list that has one item twice and another not at all.
 TEST_F(CudaAttention, OtherDivisions) {
   const std::vector<AttentionCase> cases = {

@@ -173,7 +173,13 @@ INSTANTIATE_TEST_SUITE_P(
                       RopeCase{5, 5, 20, 16, 33, 48, 0, true, true},
                       RopeCase{7, 1, 80, 32, 17, 32, 0, true, true},
                       RopeCase{8, 2, 96, 16, 30, 32, 36, true, true},
-                      RopeCase{2, 1, 320, 16, 9, 16, 0, true, true}));
+                      RopeCase{2, 1, 320, 16, 9, 16, 0, true, true},
+                      // Several steps of a warp, by vectors of each width; and the longest heads.
+                      RopeCase{2, 1, 66, 16, 9, 16, 0, true, true},
+                      RopeCase{2, 1, 132, 16, 9, 16, 0, true, true},
+                      RopeCase{2, 1, 510, 16, 9, 16, 0, true, true},
+                      RopeCase{2, 1, 512, 16, 9, 16, 0, false, true},
+                      RopeCase{2, 1, 510, 16, 9, 16}, RopeCase{2, 1, 512, 16, 9, 16}));
 
 }  // namespace
 }  // namespace coppice::cuda_rope_test

@@ -15,8 +15,8 @@ namespace coppice::cuda {
 /// Sets the kernels' attributes.
 std::int32_t prepare_hopper_attention(std::int32_t head_dim);
 
-/// Arguments as in tree_attention(); tiles of a plan; `blocks` from prepare_hopper_attention(), or
-/// fewer.
+/// Arguments as in tree_attention(); `launch` takes ranges; `blocks` from
+/// prepare_hopper_attention(), or fewer.
 void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const void* q,
                       std::int64_t q_stride, const AttentionShape& shape, const AttentionRule& rule,
                       const KvLayout& layout, const void* keys, const void* values,

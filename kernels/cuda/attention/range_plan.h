@@ -86,7 +86,8 @@ struct alignas(8) RowTile {
   // By a window, else 0.
   IndexRange positions;       ///< that its rows lie at
   std::int32_t prefix_begin;  ///< tokens of the prefix before those that some row sees, in boxes
-  /// Tokens among the row tile's before the first that no row before its 65th sees.
+  /// Tokens among the row tile's before the first segment that begins to be seen by its 65th row or
+  /// a later one.
   std::int32_t lower_tokens;
 
   /// Tokens of the tail, with those left out before runs.

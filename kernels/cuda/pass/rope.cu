@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
@@ -68,6 +69,7 @@ __global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
     }
   }
   sum = warp_reduce(sum, SumOf());
+  __syncwarp();  // a query goes where other lanes have read
   const float factor =
       1.0f / sqrtf(sum / static_cast<float>(tensors.head_dim) + tensors.norms.epsilon);
 #pragma unroll
@@ -141,6 +143,10 @@ void rope_write_kv(const PassView& pass, float* qkv, const QkvOutput& to, std::i
 }
 
 void rope_write_kv(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
+  if (tensors.head_dim > 2 * warp_size * most_head_steps) {
+    throw_usage(cat("rope_write_kv: heads of ", tensors.head_dim, " elements, more than ",
+                    2 * warp_size * most_head_steps));
+  }
   const HeadNorms& norms = tensors.norms;
   const bool aligned =
       takes_vectors(tensors.qkv, sizeof(float)) && takes_vectors(tensors.cosine, sizeof(float)) &&
