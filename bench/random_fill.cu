@@ -28,12 +28,11 @@ __device__ float normal(std::uint64_t seed, std::size_t index) {
   return sqrtf(-2.0f * logf(first)) * cospif(2.0f * second);
 }
 
-template <typename T>
 __global__ void __launch_bounds__(fill_threads)
-    fill(T* values, std::size_t count, std::uint64_t seed) {
+    fill(__nv_bfloat16* values, std::size_t count, std::uint64_t seed) {
   const std::size_t step = std::size_t{gridDim.x} * fill_threads;
   for (std::size_t i = std::size_t{blockIdx.x} * fill_threads + threadIdx.x; i < count; i += step) {
-    values[i] = static_cast<T>(normal(seed, i));
+    values[i] = __float2bfloat16_rn(normal(seed, i));
   }
 }
 

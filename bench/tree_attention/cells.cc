@@ -95,7 +95,8 @@ std::size_t Cell::shared_nodes() const {
 std::int32_t Cell::shared() const {
   if (kind != Kind::forest) return prefix;
   std::int32_t tokens = levels.empty() ? 0 : levels.front().tokens;
-  for (std::size_t i = 0; i < shared_nodes(); ++i) tokens += nodes[i].tokens;
+  const std::size_t nodes_of_all = shared_nodes();
+  for (std::size_t i = 0; i < nodes_of_all; ++i) tokens += nodes[i].tokens;
   return tokens;
 }
 

@@ -69,9 +69,8 @@ struct Cell {
   }
   /// E.g. "verify/32/8/p4096/t64", "forest/32/8/p64x1024/t64x4",
   /// "forest/32/8/s1x512-8x512/p64x128/t64x4" (two shared levels, of one and eight nodes),
-  /// "forest/32/8/sorting@120/t9" (nodes) or "verify/32/8/p4096/t64/d256/w1024/c50": what the
-  /// option
-  /// --cells looks in.
+  /// "forest/32/8/sorting@120/t9" (nodes) or "verify/32/8/p4096/t64/d256/w1024/c50": what --cells
+  /// looks in.
   std::string name() const;
 };
 

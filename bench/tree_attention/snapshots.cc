@@ -14,12 +14,12 @@ namespace {
 class Snapshot {
  public:
   Snapshot(const workload::TreeTemplate& tree, const workload::Span& span, std::int64_t iteration)
-      : tree_(tree), children_(tree.nodes.size()), tokens_(tree.nodes.size(), -1) {
-    for (const std::int32_t node : span.above)
+      : children_(tree.nodes.size()), tokens_(tree.nodes.size(), -1) {
+    for (const std::int32_t node : span.above) {
       tokens_[index(node)] = tree.nodes[index(node)].tokens;
+    }
     for (const std::int32_t node : span.writing) {
       tokens_[index(node)] = iteration - tree.nodes[index(node)].begin;
-      ends_.push_back(node);
     }
     for (std::size_t node = 1; node < tree.nodes.size(); ++node) {
       if (tokens_[node] < 0) continue;
@@ -34,25 +34,20 @@ class Snapshot {
  private:
   static std::size_t index(std::int32_t node) { return static_cast<std::size_t>(node); }
 
-  // Depth-first; nodes precede what is below them.
+  // Depth-first; nodes precede what is below them. What has nothing below it is being written.
   void visit(std::int32_t node) {
     const std::size_t place = nodes_.size();
     const std::int32_t first = rows_;
-    nodes_.push_back({{}, static_cast<std::int32_t>(tokens_[index(node)])});
+    const std::int64_t tokens = tokens_[index(node)];
+    // Begun just now, it has a row alone, behind its parent.
+    if (tokens > 0) nodes_.push_back({{}, static_cast<std::int32_t>(tokens)});
     for (const std::int32_t child : children_[index(node)]) visit(child);
-    if (std::find(ends_.begin(), ends_.end(), node) != ends_.end()) ++rows_;
-    if (tokens_[index(node)] == 0) {
-      // Begun just now: its row is behind its parent.
-      nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(place));
-    } else {
-      nodes_[place].rows = {first, rows_};
-    }
+    if (children_[index(node)].empty()) ++rows_;
+    if (tokens > 0) nodes_[place].rows = {first, rows_};
   }
 
-  const workload::TreeTemplate& tree_;
   std::vector<std::vector<std::int32_t>> children_;
   std::vector<std::int64_t> tokens_;  ///< -1: nothing reads it
-  std::vector<std::int32_t> ends_;
   std::vector<ForestNode> nodes_;
   std::int32_t rows_ = 0;
 };
@@ -62,21 +57,26 @@ class Snapshot {
 std::vector<Cell> snapshot_cells(const workload::TreeTemplate& tree, const std::string& name,
                                  std::int32_t count) {
   std::int64_t last = 0;
-  workload::for_each_span(tree, [&](const workload::Span& span) { last = span.end; });
+  for (const workload::TemplateNode& node : tree.nodes) {
+    if (node.tokens > 0) last = std::max(last, node.end);
+  }
   std::vector<Cell> cells;
-  for (const auto& [heads, kv_heads] : {std::pair{32, 32}, {32, 8}}) {
-    std::int32_t next = 1;
-    workload::for_each_span(tree, [&](const workload::Span& span) {
-      for (; next <= count && last * next / count <= span.end; ++next) {
-        const std::int64_t iteration = last * next / count;
-        if (iteration < span.begin) continue;
-        const Snapshot snapshot(tree, span, iteration);
-        Cell cell{Kind::forest, heads, kv_heads, 0, snapshot.rows(), snapshot.rows()};
-        cell.nodes = snapshot.nodes();
-        cell.label = cat(name, "@", iteration);
-        cells.push_back(std::move(cell));
-      }
-    });
+  std::int32_t next = 1;
+  workload::for_each_span(tree, [&](const workload::Span& span) {
+    for (; next <= count && last * next / count <= span.end; ++next) {
+      const std::int64_t iteration = last * next / count;
+      if (iteration < span.begin) continue;
+      const Snapshot snapshot(tree, span, iteration);
+      Cell cell{Kind::forest, 32, 32, 0, snapshot.rows(), snapshot.rows()};
+      cell.nodes = snapshot.nodes();
+      cell.label = cat(name, "@", iteration);
+      cells.push_back(std::move(cell));
+    }
+  });
+  const std::vector<Cell> of_one_shape = cells;
+  for (Cell cell : of_one_shape) {
+    cell.kv_heads = 8;
+    cells.push_back(std::move(cell));
   }
   return cells;
 }

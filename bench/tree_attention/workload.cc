@@ -85,13 +85,14 @@ void for_each_node(const Cell& cell, Former former, Row row) {
       row(next_row, path.back().end);
     }
   };
+  const std::size_t shared = cell.shared_nodes();
   for (std::size_t i = 0; i < cell.nodes.size(); ++i) {
     const ForestNode& node = cell.nodes[i];
     end_rows(node.rows.begin);
     while (!path.empty() && path.back().rows.end <= node.rows.begin) path.pop_back();
     const std::int32_t position = path.empty() ? 0 : path.back().end;
     path.push_back({node.rows, position + node.tokens});
-    if (i >= cell.shared_nodes()) former(node, position);
+    if (i >= shared) former(node, position);
   }
   if (!cell.nodes.empty()) end_rows(cell.rows);
 }

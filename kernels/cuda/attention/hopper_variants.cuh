@@ -38,6 +38,7 @@ bool prepare_all(bool ruled, With with) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       if (!range_tiles_exist({rows, tokens}, ruled)) continue;
       for (const bool leaves_out : {false, true}) {
+        if (leaves_out && !halves_leave_out({rows, tokens}, ruled)) continue;
         with(AttentionLaunch{AttentionKernel::ranges, {rows, tokens}, leaves_out},
              [&]<typename V>(V) { present = prepare<V>() && present; });
       }

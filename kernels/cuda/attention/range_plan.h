@@ -45,6 +45,10 @@ constexpr bool range_tiles_exist(RangeTiles tiles, bool ruled = false) {
   const bool half = tiles.tokens == range_half_tokens;
   return ruled ? half && !narrow : !half || !narrow;
 }
+/// Kernels whose halves may leave KV tiles out.
+constexpr bool halves_leave_out(RangeTiles tiles, bool ruled) {
+  return tiles.rows == range_wide_tile && !ruled;
+}
 /// Heads that have kernels of ranges for layers without a rule. All others have ruled ones alone,
 /// which take heads of up to range_head_dim() elements.
 constexpr bool has_plain_ranges(std::int32_t head_dim) { return head_dim == 64 || head_dim == 128; }
@@ -111,7 +115,7 @@ class TileOrder {
     in_turn_ = lower < upper ? lower : upper;
     if (in_turn_ < 0) in_turn_ = 0;
     turns_begin_ = lower - in_turn_;
-    upper_ = lower_tiles - prefix_tiles;
+    upper_ = lower;
     if (prefix_tiles_ >> (31 - bits) == 0 && prefix_tiles < tiles) {
       const auto all = static_cast<std::uint32_t>(tiles);
       step_ = ((prefix_tiles_ << bits) + all - 1) / all;
