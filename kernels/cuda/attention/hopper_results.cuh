@@ -14,8 +14,7 @@
 // their counters differ. Each element is joined by one thread, in the order of the ranges.
 //
 // A partial result is in half precision, every row divided by its largest element, so that rounding
-// adds at most 2^-12 of that element; it lies as the threads held it. A row with an infinite
-// element becomes NaN as a whole.
+// adds at most 2^-12 of that element. A row with an infinite element becomes NaN as a whole.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -88,12 +87,14 @@ class Results {
     block_barrier_wait(both_barrier, consumer_threads);
     trace.mark(Phase::all_there);
 
-    // As many loads in flight for few contributors as for many.
+    // As many loads in flight for few contributors as for many, if a thread has as many vectors.
+    constexpr int most_vectors =
+        4 * holders < consumer_threads ? 1 : 4 * holders / consumer_threads;
     const std::int32_t share = gang - piece.first_gang;
     if (piece.contributors <= 2) {
-      join_share<4, 2>(piece, member, share);
+      join_share<most_vectors, 2>(piece, member, share);
     } else if (piece.contributors <= 4) {
-      join_share<2, 4>(piece, member, share);
+      join_share<(most_vectors + 1) / 2, 4>(piece, member, share);
     } else {
       join_share<1, 8>(piece, member, share);
     }
@@ -105,9 +106,47 @@ class Results {
  private:
   /// Threads of a block that hold results.
   static constexpr int holders = V::tile_rows * 2;
-  /// Of eight elements each: of rows r and r + 8 in turn two neighbours of column block 2 n, then
-  /// of 2 n + 1.
+  /// Of eight neighbours of a row each; see VectorPlace.
   static constexpr int vectors_per_thread = V::head_dim / 16;
+
+  /// Where a thread's vector lies in its row tile; `lane`: the thread's.
+  struct VectorPlace {
+    int row_offset;  ///< 0: of the thread's first row; 8: of its second
+    int column;
+  };
+  __device__ static VectorPlace vector_place(int vector, int lane) {
+    return {vector % 2 * 8, (vector / 2 * 4 + lane % 4) * 8};
+  }
+  /// Gathers the vectors of a result. Products leave a row's eight neighbours with four threads,
+  /// two each: these exchange what they have of four such blocks, and each has one as a whole.
+  /// visit(vector, elements) gets four words of two elements each, packed by pack(low, high, half);
+  /// half: 0 or 1, which of the thread's rows. To be called by whole warps.
+  template <typename Pack, typename Visit>
+  __device__ static void for_each_vector(const Consumer& consumer, Pack pack, Visit visit) {
+    const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x % 4 >= 2;
+#pragma unroll
+    for (int vector = 0; vector < vectors_per_thread; ++vector) {
+      const int half = vector % 2;
+      const float* out = consumer.out + vector / 2 * 16 + 2 * half;
+      std::uint32_t words[4];
+#pragma unroll
+      for (int block = 0; block < 4; ++block) {
+        words[block] = pack(out[4 * block], out[4 * block + 1], half);
+      }
+      swap_where(odd, words[0], words[1], 1);
+      swap_where(odd, words[2], words[3], 1);
+      swap_where(upper, words[0], words[2], 2);
+      swap_where(upper, words[1], words[3], 2);
+      visit(vector, uint4{words[0], words[1], words[2], words[3]});
+    }
+  }
+  /// A step of the exchange: the neighbour's `low` becomes this thread's `high`, and the other way
+  /// round; `upper`: this thread is the one that has the higher block in the end.
+  __device__ static void swap_where(bool upper, std::uint32_t& low, std::uint32_t& high,
+                                    int distance) {
+    const std::uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, distance);
+    (upper ? low : high) = other;
+  }
 
   /// That of the block with the unit's first KV tile: of the units that begin in a range, at most
   /// one is shared.
@@ -116,26 +155,29 @@ class Results {
   }
 
   __device__ void store(const RangePiece& piece, const Consumer& consumer) {
-    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
     const std::int32_t head_dim = head_dim_of<V>(arguments_);
+    float inverse[2];
+    __nv_bfloat16* rows[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int32_t packed_row = piece.rows.begin + consumer.first_row() + 8 * half;
-      if (packed_row >= piece.rows.end) continue;
       const float sum = consumer.sum[half];
-      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-      __nv_bfloat16* out = out_row(piece.kv_head, packed_row) + column;
-#pragma unroll
-      for (int n = 0; n < V::head_dim / 8; ++n) {
-        if (V::ruled && 8 * n >= head_dim) break;
-        *reinterpret_cast<std::uint32_t*>(out + 8 * n) = flatten::pack(
-            consumer.out[4 * n + 2 * half] * inverse, consumer.out[4 * n + 2 * half + 1] * inverse);
-      }
+      inverse[half] = sum == 0.0f ? 0.0f : 1.0f / sum;
+      const std::int32_t packed_row = piece.rows.begin + consumer.first_row() + 8 * half;
+      rows[half] = packed_row < piece.rows.end ? out_row(piece.kv_head, packed_row) : nullptr;
     }
+    for_each_vector(
+        consumer,
+        [&](float low, float high, int half) {
+          return flatten::pack(low * inverse[half], high * inverse[half]);
+        },
+        [&](int vector, const uint4& elements) {
+          const int column = vector_place(vector, static_cast<int>(threadIdx.x)).column;
+          if (rows[vector % 2] == nullptr || (V::ruled && column >= head_dim)) return;
+          *reinterpret_cast<uint4*>(rows[vector % 2] + column) = elements;
+        });
   }
 
   __device__ void keep(const RangePiece& piece, std::int32_t partial, const Consumer& consumer) {
-    if (consumer.first_row() >= piece.rows.end - piece.rows.begin) return;
     float inverse[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -145,10 +187,8 @@ class Results {
         largest = fmaxf(largest, fmaxf(fabsf(consumer.out[4 * n + 2 * half]),
                                        fabsf(consumer.out[4 * n + 2 * half + 1])));
       }
-      // The four threads of a row come here together.
-      const unsigned row_lanes = 0xfu << (threadIdx.x % 32 / 4 * 4);
-      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(row_lanes, largest, 2));
+      largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 2));
       inverse[half] = largest < FLT_MIN ? 0.0f : 1.0f / largest;
       if (threadIdx.x % 4 == 0) {
         const float sum = consumer.sum[half];
@@ -158,14 +198,15 @@ class Results {
       }
     }
     uint4* vectors = partial_vectors(partial) + (threadIdx.x - warpgroup_threads);
-#pragma unroll
-    for (int i = 0; i < vectors_per_thread; ++i) {
-      const float* out = consumer.out + 8 * i;
-      vectors[i * holders] = uint4{pack_halves(out[0] * inverse[0], out[1] * inverse[0]),
-                                   pack_halves(out[2] * inverse[1], out[3] * inverse[1]),
-                                   pack_halves(out[4] * inverse[0], out[5] * inverse[0]),
-                                   pack_halves(out[6] * inverse[1], out[7] * inverse[1])};
-    }
+    const bool real = consumer.first_row() < piece.rows.end - piece.rows.begin;
+    for_each_vector(
+        consumer,
+        [&](float low, float high, int half) {
+          return pack_halves(low * inverse[half], high * inverse[half]);
+        },
+        [&](int vector, const uint4& elements) {
+          if (real) vectors[vector * holders] = elements;
+        });
   }
 
   /// Vectors go to contributors in turn, one for each of their threads at a time. A thread joins
@@ -175,92 +216,88 @@ class Results {
     constexpr int threads_per_holder = consumer_threads / holders;
     const int thread = static_cast<int>(threadIdx.x) - warpgroup_threads;
     const int holder = thread % holders;
-    const int row = holder / 32 * 16 + holder % 32 / 4;
+    const int holder_row = holder / 32 * 16 + holder % 32 / 4;
     const std::int32_t rows = piece.rows.end - piece.rows.begin;
     const std::int32_t head_dim = head_dim_of<V>(arguments_);
-    if (row >= rows) return;
+    if (holder_row >= rows) return;
     const int apart = piece.contributors * threads_per_holder;
 #pragma unroll 1
     for (int first = share * threads_per_holder + thread / holders; first < vectors_per_thread;
          first += vectors * apart) {
-      float top[2] = {-INFINITY, -INFINITY};
-      float weight_sum[2] = {};
+      int at[vectors];
+      int row[vectors];
+      float top[vectors];
+      float weight_sum[vectors] = {};
       float sum[vectors][8] = {};
+#pragma unroll
+      for (int k = 0; k < vectors; ++k) {
+        at[k] = min(first + k * apart, vectors_per_thread - 1);
+        row[k] = holder_row + vector_place(at[k], holder).row_offset;
+        top[k] = -INFINITY;
+      }
 #pragma unroll 1
       for (std::int32_t base = 0; base < piece.contributors; base += parts_at_once) {
-        PartialRow part_rows[parts_at_once][2];
+        PartialRow part_rows[parts_at_once][vectors];
         uint4 parts[parts_at_once][vectors];
 #pragma unroll
         for (int i = 0; i < parts_at_once; ++i) {
-          part_rows[i][0] = part_rows[i][1] = PartialRow{-INFINITY, 0.0f};
-          if (base + i < piece.contributors) {
-            const std::int32_t partial =
-                plan_.partial(piece.first_gang + base + i, member, base + i == 0);
-            part_rows[i][0] = partial_rows(partial)[row];
-            part_rows[i][1] = partial_rows(partial)[row + 8];
 #pragma unroll
-            for (int k = 0; k < vectors; ++k) {
-              const int at = min(first + k * apart, vectors_per_thread - 1);
-              parts[i][k] = partial_vectors(partial)[at * holders + holder];
-            }
-          } else {
+          for (int k = 0; k < vectors; ++k) {
+            part_rows[i][k] = PartialRow{-INFINITY, 0.0f};
+            parts[i][k] = uint4{};
+          }
+          if (base + i >= piece.contributors) continue;
+          const std::int32_t partial =
+              plan_.partial(piece.first_gang + base + i, member, base + i == 0);
 #pragma unroll
-            for (int k = 0; k < vectors; ++k) parts[i][k] = uint4{};
+          for (int k = 0; k < vectors; ++k) {
+            part_rows[i][k] = partial_rows(partial)[row[k]];
+            parts[i][k] = partial_vectors(partial)[at[k] * holders + holder];
           }
         }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float next_top = top[half];
+        for (int k = 0; k < vectors; ++k) {
+          float next_top = top[k];
 #pragma unroll
-          for (int i = 0; i < parts_at_once; ++i) {
-            next_top = fmaxf(next_top, part_rows[i][half].lse);
-          }
+          for (int i = 0; i < parts_at_once; ++i) next_top = fmaxf(next_top, part_rows[i][k].lse);
           // A row that has seen nothing so far subtracts 0, not infinity from infinity.
           const float subtracted = next_top == -INFINITY ? 0.0f : next_top;
-          const float kept = flatten::power_of_two(top[half] - subtracted);
-          top[half] = next_top;
-          weight_sum[half] *= kept;
+          const float kept = flatten::power_of_two(top[k] - subtracted);
+          top[k] = next_top;
+          weight_sum[k] *= kept;
 #pragma unroll
-          for (int k = 0; k < vectors; ++k) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              sum[k][2 * half + e] *= kept;
-              sum[k][4 + 2 * half + e] *= kept;
-            }
-          }
+          for (float& element : sum[k]) element *= kept;
 #pragma unroll
           for (int i = 0; i < parts_at_once; ++i) {
-            const float weight = flatten::power_of_two(part_rows[i][half].lse - subtracted);
-            weight_sum[half] += weight;
-            const float factor = weight * part_rows[i][half].scale;
+            const float weight = flatten::power_of_two(part_rows[i][k].lse - subtracted);
+            weight_sum[k] += weight;
+            const float factor = weight * part_rows[i][k].scale;
+            const std::uint32_t words[4] = {parts[i][k].x, parts[i][k].y, parts[i][k].z,
+                                            parts[i][k].w};
 #pragma unroll
-            for (int k = 0; k < vectors; ++k) {
-              const float2 low = unpack_halves(half == 0 ? parts[i][k].x : parts[i][k].y);
-              const float2 high = unpack_halves(half == 0 ? parts[i][k].z : parts[i][k].w);
-              sum[k][2 * half] += factor * low.x;
-              sum[k][2 * half + 1] += factor * low.y;
-              sum[k][4 + 2 * half] += factor * high.x;
-              sum[k][4 + 2 * half + 1] += factor * high.y;
+            for (int e = 0; e < 4; ++e) {
+              const float2 both = unpack_halves(words[e]);
+              sum[k][2 * e] += factor * both.x;
+              sum[k][2 * e + 1] += factor * both.y;
             }
           }
         }
       }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (row + 8 * half >= rows) continue;
-        const float inverse = weight_sum[half] == 0.0f ? 0.0f : 1.0f / weight_sum[half];
-        __nv_bfloat16* out =
-            out_row(piece.kv_head, piece.rows.begin + row + 8 * half) + holder % 4 * 2;
-#pragma unroll
-        for (int k = 0; k < vectors; ++k) {
-          const int at = first + k * apart;
-          if (at >= vectors_per_thread || (V::ruled && 16 * at >= head_dim)) continue;
-          *reinterpret_cast<std::uint32_t*>(out + 16 * at) =
-              flatten::pack(sum[k][2 * half] * inverse, sum[k][2 * half + 1] * inverse);
-          if (V::ruled && 16 * at + 8 >= head_dim) continue;
-          *reinterpret_cast<std::uint32_t*>(out + 16 * at + 8) =
-              flatten::pack(sum[k][4 + 2 * half] * inverse, sum[k][4 + 2 * half + 1] * inverse);
+      for (int k = 0; k < vectors; ++k) {
+        const int column = vector_place(at[k], holder).column;
+        if (first + k * apart >= vectors_per_thread || row[k] >= rows ||
+            (V::ruled && column >= head_dim)) {
+          continue;
         }
+        const float inverse = weight_sum[k] == 0.0f ? 0.0f : 1.0f / weight_sum[k];
+        uint4 elements;
+        elements.x = flatten::pack(sum[k][0] * inverse, sum[k][1] * inverse);
+        elements.y = flatten::pack(sum[k][2] * inverse, sum[k][3] * inverse);
+        elements.z = flatten::pack(sum[k][4] * inverse, sum[k][5] * inverse);
+        elements.w = flatten::pack(sum[k][6] * inverse, sum[k][7] * inverse);
+        *reinterpret_cast<uint4*>(out_row(piece.kv_head, piece.rows.begin + row[k]) + column) =
+            elements;
       }
     }
   }
