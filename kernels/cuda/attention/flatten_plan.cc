@@ -21,6 +21,8 @@ constexpr std::int32_t most_sharing_heads = 4;
 // Over more KV tokens, times KV heads, ranges take less time than items even for few rows
 // (measured on an H200).
 constexpr std::int64_t most_item_tokens = 48 * 1024;
+// Likewise for more rows than `most_item_rows` (measured with 9 to 14 queries of four heads each).
+constexpr std::int64_t most_item_tokens_of_many = 36 * 1024;
 
 /// Items of a pass that is cut into several chunks: at most this many.
 std::int64_t item_limit(std::int32_t tile_rows, const ResidentBlocks& blocks) {
@@ -35,9 +37,10 @@ AttentionKernel attention_kernel_for(const AttentionShape& shape, std::int32_t p
   const std::int32_t group = shape.heads / shape.kv_heads;
   if (blocks.ranges == 0) return AttentionKernel::items;
   const bool few_queries = padded_rows <= most_item_queries && group <= most_sharing_heads;
-  const bool many_rows = padded_rows * group > most_item_rows && !few_queries;
-  const bool many_tokens = std::int64_t{tokens} * shape.kv_heads > most_item_tokens;
-  return many_rows || many_tokens ? AttentionKernel::ranges : AttentionKernel::items;
+  const bool few_rows = padded_rows * group <= most_item_rows;
+  const std::int64_t most_tokens = few_rows ? most_item_tokens : most_item_tokens_of_many;
+  const bool few_tokens = std::int64_t{tokens} * shape.kv_heads <= most_tokens;
+  return (few_rows || few_queries) && few_tokens ? AttentionKernel::items : AttentionKernel::ranges;
 }
 
 FlattenPlan make_flatten_plan(const AttentionShape& shape, std::int32_t rows,
