@@ -27,7 +27,7 @@ constexpr TileCosts costs_of(RangeTiles tiles) {
   const bool whole = tiles.tokens == range_tile_tokens;
   if (tiles.rows == range_narrow_tile) return {7550, 1150, 2470000};
   if (tiles.rows == range_half_tile) {
-    return whole ? TileCosts{7340, 1440, 4570000} : TileCosts{14270, 7130, 4570000};
+    return whole ? TileCosts{7340, 1440, 4570000} : TileCosts{14270, 7130, 3500000};
   }
   return whole ? TileCosts{12350, 3750, 5120000} : TileCosts{16330, 5360, 4350000};
 }
