@@ -91,13 +91,17 @@ TEST(FlattenPlan, ItemsTakeFewRowsOverFewTokens) {
 
 TEST(FlattenPlan, ItemsTakeFewQueriesOfHeadsThatShareKeys) {
   const ResidentBlocks blocks{792, 396, 132};
-  const auto kernel = [&](std::int32_t rows, std::int32_t kv_heads) {
-    return attention_kernel_for({32, kv_heads, 128}, rows, 1024, blocks);
+  const auto kernel = [&](std::int32_t rows, std::int32_t kv_heads, std::int32_t tokens) {
+    return attention_kernel_for({32, kv_heads, 128}, rows, tokens, blocks);
   };
-  EXPECT_EQ(kernel(16, 8), AttentionKernel::items);
-  EXPECT_EQ(kernel(17, 8), AttentionKernel::ranges);
-  EXPECT_EQ(kernel(4, 4), AttentionKernel::items);
-  EXPECT_EQ(kernel(8, 4), AttentionKernel::ranges);
+  EXPECT_EQ(kernel(16, 8, 1024), AttentionKernel::items);
+  EXPECT_EQ(kernel(17, 8, 1024), AttentionKernel::ranges);
+  EXPECT_EQ(kernel(4, 4, 1024), AttentionKernel::items);
+  EXPECT_EQ(kernel(8, 4, 1024), AttentionKernel::ranges);
+  // The fewer tokens, the more packed rows there are.
+  EXPECT_EQ(kernel(16, 8, 2048), AttentionKernel::ranges);
+  EXPECT_EQ(kernel(8, 8, 6144), AttentionKernel::items);
+  EXPECT_EQ(kernel(8, 8, 6145), AttentionKernel::ranges);
 }
 
 TEST(FlattenPlan, PartialResultsStayWithinCapacity) {
