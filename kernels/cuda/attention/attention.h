@@ -6,7 +6,7 @@
 //   q        [rows, heads, head_dim] bf16, already rotated, as rope_write_kv() leaves it: rows
 //            q_stride floats apart, heads head_dim floats. 16-byte aligned, q_stride a multiple of 4
 //   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
-//   out      [rows, heads, head_dim] bf16, 8-byte aligned; padding rows are not written
+//   out      [rows, heads, head_dim] bf16, 16-byte aligned; padding rows are not written
 //   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
 //   partial_lse   [partial_capacity()] f32, log-sum-exp to base 2
 //   tickets       [attention_tickets()] u32, 0 before the first launch; launches leave them 0

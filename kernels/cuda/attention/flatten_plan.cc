@@ -22,7 +22,7 @@ constexpr std::int32_t most_sharing_heads = 4;
 // (measured on an H200).
 constexpr std::int64_t most_item_tokens = 48 * 1024;
 // Likewise for more rows than `most_item_rows` (of 9 to 14 queries of four heads each over 15k to
-// 47k, none took less time by items; fewer were not measured).
+// 47k, none took less time by items; fewer tokens were not measured).
 constexpr std::int64_t most_item_tokens_of_many = 12 * 1024;
 
 /// Items of a pass that is cut into several chunks: at most this many.

@@ -10,7 +10,7 @@
 
 namespace coppice::cuda::hopper {
 
-/// True in one lane of a whole warp, always the same one.
+/// True in one lane, always the same one. To be called by whole warps.
 __device__ inline bool elect_lane() {
   std::uint32_t elected;
   asm volatile(

@@ -87,7 +87,7 @@ class Results {
     block_barrier_wait(both_barrier, consumer_threads);
     trace.mark(Phase::all_there);
 
-    // As many loads in flight for few contributors as for many, if a thread has as many vectors.
+    // Few contributors leave a thread more vectors: several at once, to have more loads in flight.
     constexpr int most_vectors =
         4 * holders < consumer_threads ? 1 : 4 * holders / consumer_threads;
     const std::int32_t share = gang - piece.first_gang;
