@@ -89,6 +89,13 @@ __device__ inline void expect_bytes(std::uint64_t* barrier, int bytes) {
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
 }
+/// True in one lane, always the same one. To be called by whole warps.
+__device__ inline bool elect_lane() {
+  std::uint32_t elected;
+  asm volatile("{ .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p; }"
+               : "=r"(elected));
+  return elected != 0;
+}
 /// Starts the copy of a box of `map` to shared memory; its bytes count for the barrier.
 __device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, int column, int row,
                                 std::uint64_t* barrier) {

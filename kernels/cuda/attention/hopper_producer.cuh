@@ -51,7 +51,7 @@ class Producer {
         rows.begin += view * V::view_rows;
         rows.end = min(rows.end, rows.begin + V::view_rows);
       }
-      queries_[view] = queries_of(rows);
+      queries_[view] = plan_.queries_of(rows);
     }
     kv_head_ = piece.kv_head;
     if constexpr (V::ruled) {
@@ -113,11 +113,6 @@ class Producer {
   static constexpr int boxes = V::warp_tokens / page_box;
   static constexpr std::uint32_t all_boxes = (1u << boxes) - 1;
 
-  __device__ IndexRange queries_of(IndexRange packed_rows) const {
-    if (packed_rows.empty()) return {};
-    return {query_head(arguments_, 0, packed_rows.begin).query,
-            query_head(arguments_, 0, packed_rows.end - 1).query + 1};
-  }
   __device__ std::int32_t query_count(int view) const {
     return queries_[view].end - queries_[view].begin;
   }
@@ -235,30 +230,27 @@ class Producer {
     if (source.boxes != 0) {
       // Halves that leave tiles out wait for this producer: one lane copies all boxes, which takes
       // fewer instructions. Where memory is what others wait for, this was 1 to 3% slower.
+      const int bytes = __popc(source.boxes) * page_box * V::head_dim * 2;
       if constexpr (V::leaves_out) {
         const bool elected = elect_lane();
-        if (elected) expect_bytes(filled, __popc(source.boxes) * page_box * V::head_dim * 2);
+        if (elected) expect_bytes(filled, bytes);
 #pragma unroll
         for (int box = 0; box < boxes; ++box) {
           const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
-          if (!elected || (source.boxes >> box & 1) == 0) continue;
+          if (!elected) continue;
 #pragma unroll
           for (int panel = 0; panel < V::panels; ++panel) {
-            copy_box(
-                first + static_cast<std::uint32_t>(panel * V::panel_bytes + box * page_box * 128),
-                map, panel * 64, arguments_.first_pool_row + row, filled);
+            start_box(map, source, box, panel, row, first, filled);
           }
         }
       } else {
         // Lane i copies box i % boxes of panel i / boxes.
         const int box = lane_ % boxes;
         const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
-        if (lane_ == 0) expect_bytes(filled, __popc(source.boxes) * page_box * V::head_dim * 2);
+        if (lane_ == 0) expect_bytes(filled, bytes);
         __syncwarp();
-        if (lane_ < boxes * V::panels && (source.boxes >> box & 1) != 0) {
-          copy_box(first + static_cast<std::uint32_t>(lane_ / boxes * V::panel_bytes +
-                                                      box * page_box * 128),
-                   map, lane_ / boxes * 64, arguments_.first_pool_row + row, filled);
+        if (lane_ < boxes * V::panels) {
+          start_box(map, source, box, lane_ / boxes, row, first, filled);
         }
       }
     }
@@ -276,6 +268,13 @@ class Producer {
       }
     }
     arrive_after_copies(filled);
+  }
+  /// Starts one panel of a box, if the tokens are one; `row`: the first's.
+  __device__ void start_box(const CUtensorMap& map, const TileSource& source, int box, int panel,
+                            std::int32_t row, std::uint32_t shared, std::uint64_t* filled) const {
+    if ((source.boxes >> box & 1) == 0) return;
+    copy_box(shared + static_cast<std::uint32_t>(panel * V::panel_bytes + box * page_box * 128),
+             map, panel * 64, arguments_.first_pool_row + row, filled);
   }
   /// Of one box's tokens. What bounds a block whose tokens lie in no order is how many instructions
   /// this takes.

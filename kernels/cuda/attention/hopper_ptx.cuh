@@ -10,15 +10,6 @@
 
 namespace coppice::cuda::hopper {
 
-/// True in one lane, always the same one. To be called by whole warps.
-__device__ inline bool elect_lane() {
-  std::uint32_t elected;
-  asm volatile(
-      "{ .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p; }"
-      : "=r"(elected));
-  return elected != 0;
-}
-
 inline constexpr int warpgroup_threads = 128;
 
 // --- registers --------------------------------------------------------------------------------
