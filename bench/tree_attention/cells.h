@@ -54,6 +54,8 @@ struct Cell {
   /// every row. `label` is their name.
   std::vector<ForestNode> nodes = {};
   std::string label = {};
+  /// If all rows see all nodes, they may be a token tree: its nodes' parents, as in TreeOrder.
+  std::vector<std::int32_t> parents = {};
 
   AttentionShape shape() const { return {heads, kv_heads, head_dim}; }
   std::int32_t group() const { return heads / kv_heads; }

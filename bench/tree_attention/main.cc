@@ -3,7 +3,7 @@
 //
 //   build/bench/tree_attention [--parts verify,decode] [--cells 32/8/p4096/] [--quick]
 //                              [--portable] [--kv-tile 64|128] [--row-tile 16|64|128]
-//                              [--template FILE] [--json FILE] [--csv FILE]
+//                              [--template FILE] [--few-shot 20] [--json FILE] [--csv FILE]
 //
 // Both ceilings, read bandwidth and bf16 matrix rate, are measured in the same run. Every output
 // is compared with a computation in double; a relative error above 1e-2 fails the run (status 1).
@@ -108,6 +108,7 @@ int main(int argc, char** argv) try {
   Bench bench;
   std::string asked, json_file, csv_file;
   std::vector<std::string> templates;
+  std::vector<std::int32_t> branches;
   bool portable = false;
   RangeTiles tiles;
   po::options_description options("bench/tree_attention");
@@ -121,8 +122,11 @@ int main(int argc, char** argv) try {
       "row-tile", po::value(&tiles.rows),
       "packed rows of a tile: 16, 64 or 128 instead of what suits the cell")(
       "template", po::value(&templates)->composing(),
-      "a file of DeFT's templates of reasoning, whose first tree's growth is ten cells more of "
-      "forest and divisions in each head shape; may be given again")(
+      "a file of DeFT's templates of reasoning or records of speculation, whose first one's growth "
+      "is "
+      "ten cells more of forest and divisions in each head shape; may be given again")(
+      "few-shot", po::value(&branches)->composing(),
+      "likewise of that many branches behind DeFT's prompt of 4000 tokens")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
                                                                "also write the figures here")(
       "csv", po::value(&csv_file), "likewise, a line per measurement");
@@ -131,13 +135,14 @@ int main(int argc, char** argv) try {
   check_parts(asked);
   bench.anchors = committed_anchors();
   check_anchors(bench.anchors);
+  const auto add = [&](const std::vector<Cell>& cells) {
+    bench.snapshots.insert(bench.snapshots.end(), cells.begin(), cells.end());
+  };
   for (const std::string& file : templates) {
-    const workload::ReasoningFile read = workload::read_reasoning(file);
-    if (read.trees.empty()) throw_failure(cat(file, ": no complete template"));
-    for (const Cell& cell : snapshot_cells(
-             read.trees.front(), std::filesystem::path(file).stem().string(), snapshots)) {
-      bench.snapshots.push_back(cell);
-    }
+    add(snapshot_cells(std::filesystem::path(file), snapshots));
+  }
+  for (const std::int32_t count : branches) {
+    add(snapshot_cells(workload::few_shot(4000, count, 400), cat("few-shot", count), snapshots));
   }
   std::string why_not;
   if (!cuda::has_device(&why_not)) throw_failure(why_not);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "workload/motion.h"
+#include "workload/template_file.h"
 
 namespace coppice::bench {
 namespace {
@@ -52,6 +53,16 @@ class Snapshot {
   std::int32_t rows_ = 0;
 };
 
+/// The same cells in FlashForge's second head shape, too.
+std::vector<Cell> in_both_shapes(std::vector<Cell> cells) {
+  const std::vector<Cell> of_one_shape = cells;
+  for (Cell cell : of_one_shape) {
+    cell.kv_heads = 8;
+    cells.push_back(std::move(cell));
+  }
+  return cells;
+}
+
 }  // namespace
 
 std::vector<Cell> snapshot_cells(const workload::TreeTemplate& tree, const std::string& name,
@@ -73,12 +84,42 @@ std::vector<Cell> snapshot_cells(const workload::TreeTemplate& tree, const std::
       cells.push_back(std::move(cell));
     }
   });
-  const std::vector<Cell> of_one_shape = cells;
-  for (Cell cell : of_one_shape) {
-    cell.kv_heads = 8;
+  return in_both_shapes(std::move(cells));
+}
+
+std::vector<Cell> snapshot_cells(const workload::SpeculationFile& file, const std::string& name,
+                                 std::int32_t count) {
+  const std::vector<std::int32_t>& accepted = file.records.front().accepted;
+  const std::int32_t rows = file.tree.size() + 1;
+  std::vector<std::int32_t> parents;
+  for (std::int32_t node = 0; node < rows; ++node) parents.push_back(file.tree.parent(node));
+  const auto steps = std::ssize(accepted);
+  std::vector<Cell> cells;
+  std::int64_t before = 0, text = workload::recorded_prompt_tokens;
+  for (std::int32_t i = 1; i <= count; ++i) {
+    const std::int64_t step = steps * i / count;
+    if (step == before) continue;
+    for (std::int64_t s = std::max<std::int64_t>(before, 1); s < step; ++s) {
+      text += accepted[static_cast<std::size_t>(s - 1)];
+    }
+    before = step;
+    Cell cell{Kind::forest, 32, 32, 0, rows};
+    cell.nodes = {{{0, rows}, static_cast<std::int32_t>(text)}};
+    cell.parents = parents;
+    cell.label = cat(name, "@", step);
     cells.push_back(std::move(cell));
   }
-  return cells;
+  return in_both_shapes(std::move(cells));
+}
+
+std::vector<Cell> snapshot_cells(const std::filesystem::path& file, std::int32_t count) {
+  const std::string name = file.stem().string();
+  if (workload::read_template_file(file)->is_object()) {
+    return snapshot_cells(workload::read_speculation(file), name, count);
+  }
+  const workload::ReasoningFile read = workload::read_reasoning(file);
+  if (read.trees.empty()) throw_failure(cat(file.string(), ": no complete template"));
+  return snapshot_cells(read.trees.front(), name, count);
 }
 
 }  // namespace coppice::bench

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <queue>
+#include <span>
 
 #include "base/error.h"
 #include "base/tree_order.h"
@@ -100,6 +101,7 @@ void for_each_node(const Cell& cell, Former former, Row row) {
 /// Tail tokens that lie side by side.
 std::vector<std::int32_t> runs_of(const Cell& cell) {
   std::vector<std::int32_t> runs;
+  if (!cell.parents.empty()) return {cell.rows};
   if (!cell.nodes.empty()) {
     for_each_node(
         cell, [&](const ForestNode& node, std::int32_t) { runs.push_back(node.tokens); },
@@ -145,6 +147,23 @@ void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end, std::int
   work.positions.resize(static_cast<std::size_t>(work.cell.rows));
   work.positions[static_cast<std::size_t>(q_begin)] = position;
   for (std::int32_t query = q_begin; query < q_end; ++query) work.visibility.set(query, token);
+}
+
+/// Adds the rows of a token tree in depth-first order, the first one being `first`; its root lies
+/// at `position`.
+void add_tree(Workload& work, std::span<const std::int32_t> parents, std::int32_t first,
+              std::int32_t position) {
+  TreeOrder order;
+  order.assign(parents);
+  std::vector<std::int32_t> positions(parents.size(), position);
+  for (std::size_t node = 1; node < parents.size(); ++node) {
+    positions[node] = positions[static_cast<std::size_t>(parents[node])] + 1;
+  }
+  for (std::int32_t row = 0; row < order.rows(); ++row) {
+    const auto at = static_cast<std::size_t>(row);
+    add_tail(work, first + row, first + row + order.subtree_rows[at],
+             positions[static_cast<std::size_t>(order.node_of_row[at])]);
+  }
 }
 
 }  // namespace
@@ -255,6 +274,10 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     work.former.push_back({begin, begin + count});
     for (std::int32_t i = 0; i < count; ++i) add_tail(work, rows.begin, rows.end, position + i);
   };
+  if (!cell.parents.empty()) {
+    add_tree(work, cell.parents, 0, cell.shared());
+    return work;
+  }
   if (!cell.nodes.empty()) {
     for_each_node(
         cell,
@@ -275,14 +298,7 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
       before += tokens;
     }
     add_former(own, {first, first + rows}, before);
-    const TokenTree tree = dyspec_like_tree(rows, random);
-    TreeOrder rows_in_order;
-    rows_in_order.assign(tree);
-    for (std::int32_t row = 0; row < rows; ++row) {
-      const auto at = static_cast<std::size_t>(row);
-      add_tail(work, first + row, first + row + rows_in_order.subtree_rows[at],
-               before + own + tree.depth[static_cast<std::size_t>(rows_in_order.node_of_row[at])]);
-    }
+    add_tree(work, dyspec_like_tree(rows, random).parent, first, before + own);
   }
   if (cell.kind == Kind::forest) return work;
   for (std::int32_t token = 0; token < cell.tail(); ++token) {

@@ -120,7 +120,7 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   job.shape = std::move(file.tree);
   job.records = std::move(file.records);
   take_first(values, 1, job.records);
-  job.record_prompt = prompt_tokens(values, 1016);
+  job.record_prompt = prompt_tokens(values, workload::recorded_prompt_tokens);
   const std::int32_t wanted =
       count_in(values, "new-tokens", 0, static_cast<std::int32_t>(workload::most_tokens));
   for (workload::AcceptanceRecord& record : job.records) {

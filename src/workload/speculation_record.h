@@ -11,6 +11,9 @@
 
 namespace coppice::workload {
 
+/// How long the prompt was that DeFT's records were made behind (table 5), in tokens.
+inline constexpr std::int64_t recorded_prompt_tokens = 1016;
+
 struct AcceptanceRecord {
   std::string name;    ///< for messages: "record 3"
   std::string prompt;  ///< as recorded; may be empty

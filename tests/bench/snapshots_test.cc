@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "workload.h"
+#include "workload/templates.h"
 
 namespace coppice::bench {
 namespace {
@@ -73,6 +75,57 @@ TEST(Snapshots, RowsSeeTheirPathsAndTheirOwnTokens) {
   slots.insert(slots.end(), work.tail_slots.begin(), work.tail_slots.end());
   std::sort(slots.begin(), slots.end());
   EXPECT_EQ(std::adjacent_find(slots.begin(), slots.end()), slots.end());
+}
+
+/// A root with two children, the first with one of its own; three steps.
+workload::SpeculationFile small_record() {
+  const std::vector<RankPath> paths = {{0}, {1}, {0, 0}};
+  return {TreeShape(paths), {{"record 0", "", {2, 3, 1}}}};
+}
+
+TEST(Snapshots, OfSpeculationAreItsTreeBehindWhatWasAccepted) {
+  const std::vector<Cell> cells = snapshot_cells(small_record(), "small", 3);
+  ASSERT_EQ(cells.size(), 6u);
+  EXPECT_EQ(cells[0].name(), "forest/32/32/small@1/t4");
+  EXPECT_EQ(cells[5].name(), "forest/32/8/small@3/t4");
+  const auto prompt = static_cast<std::int32_t>(workload::recorded_prompt_tokens);
+  EXPECT_EQ(cells[0].shared(), prompt);
+  EXPECT_EQ(cells[1].shared(), prompt + 2);
+  EXPECT_EQ(cells[5].shared(), prompt + 5);
+  EXPECT_EQ(cells[5].tail(), 4);
+  // More asked for than steps: each once.
+  EXPECT_EQ(snapshot_cells(small_record(), "small", 10).size(), 6u);
+
+  const Workload work = make_workload(cells[5], 3);
+  EXPECT_EQ(work.prefix.size(), static_cast<std::size_t>(prompt + 5));
+  ASSERT_EQ(work.tail.size(), 4u);
+  // Depth-first: root, first child, its child, second child.
+  constexpr std::int32_t ends[] = {4, 3, 3, 4}, depths[] = {0, 1, 2, 1};
+  for (std::int32_t row = 0; row < 4; ++row) {
+    const VisibleKv& token = work.tail[static_cast<std::size_t>(row)];
+    EXPECT_EQ(token.q_begin, row);
+    EXPECT_EQ(token.q_end, ends[row]);
+    EXPECT_EQ(token.position, prompt + 5 + depths[row]);
+    // Side by side, as a pass writes them.
+    EXPECT_EQ(token.slot, work.tail.front().slot + row);
+  }
+}
+
+TEST(Snapshots, OfAFileTakeItsFirstTemplateOrRecord) {
+  const auto cells_of = [](const std::string& json) {
+    return snapshot_cells(testing::TemplateFile(json).path(), 2);
+  };
+  const std::vector<Cell> records = cells_of(
+      R"({"Tree_Structure": [[0], [0, 0]], "Records": [{"prompt": "a", "Accept_length": [1, 3]}]})");
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_EQ(records[1].name(), "forest/32/32/templates@2/t3");
+  EXPECT_EQ(records[1].shared(), workload::recorded_prompt_tokens + 1);
+  const nlohmann::json list = nlohmann::json::array({testing::small_template()});
+  const std::vector<Cell> reasoning = cells_of(list.dump());
+  ASSERT_EQ(reasoning.size(), 4u);
+  EXPECT_EQ(reasoning[1].name(), "forest/32/32/templates@30/t1");
+  EXPECT_THROW(cells_of("[]"), Error);
+  EXPECT_THROW(cells_of("3"), Error);
 }
 
 }  // namespace
