@@ -116,6 +116,16 @@ __device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, in
       : "r"(shared), "l"(&map), "r"(inner), "r"(middle), "r"(outer), "r"(shared_address(barrier))
       : "memory");
 }
+/// Likewise of four.
+__device__ inline void copy_box(std::uint32_t shared, const CUtensorMap& map, int c0, int c1,
+                                int c2, int c3, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];"
+      :
+      : "r"(shared), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(shared_address(barrier))
+      : "memory");
+}
 
 /// For what is read once: the L2 cache had better keep other things.
 __device__ inline std::uint64_t read_once() {

@@ -10,13 +10,27 @@
 namespace coppice::cuda {
 namespace hopper {
 
-/// A pool of `rows` rows of head_dim, by boxes of page_box rows and 64 columns.
-CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim) {
-  const std::uint64_t sizes[] = {static_cast<std::uint64_t>(head_dim),
-                                 static_cast<std::uint64_t>(rows)};
-  const std::uint64_t strides[] = {static_cast<std::uint64_t>(head_dim) * 2};
-  const std::uint32_t box[] = {64, page_box};
-  return make_tensor_map(pool, sizes, strides, box, "a KV pool");
+/// Whether a layer runs by ruled kernels.
+bool is_ruled(const AttentionShape& shape, const AttentionRule& rule) {
+  return has_rule(rule) || !has_plain_ranges(shape.head_dim);
+}
+
+/// A pool of `rows` rows of head_dim by boxes of page_box rows, as Variant has them in shared
+/// memory: whole, or, `by_panels`, of 64 columns.
+CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim, bool by_panels) {
+  constexpr const char* what = "a KV pool";
+  const auto columns = static_cast<std::uint64_t>(head_dim);
+  if (by_panels) {
+    const std::uint64_t sizes[] = {columns, static_cast<std::uint64_t>(rows)};
+    const std::uint64_t strides[] = {columns * 2};
+    const std::uint32_t box[] = {64, page_box};
+    return make_tensor_map(pool, sizes, strides, box, what);
+  }
+  const std::uint64_t panels = columns / 64;
+  const std::uint64_t sizes[] = {64, 8, panels, static_cast<std::uint64_t>(rows) / 8};
+  const std::uint64_t strides[] = {columns * 2, 128, columns * 16};
+  const std::uint32_t box[] = {64, 8, static_cast<std::uint32_t>(panels), page_box / 8};
+  return make_tensor_map(pool, sizes, strides, box, what);
 }
 
 }  // namespace hopper
@@ -68,8 +82,9 @@ Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_str
   const std::int64_t pool_rows = layer_rows * layout.layers;
   arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
   if (arguments.has_boxes) {
-    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim);
-    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim);
+    const bool ruled = is_ruled(shape, rule);
+    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim, ruled);
+    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim, ruled);
     arguments.first_pool_row = static_cast<std::int32_t>(layer_rows * layer);
   }
   arguments.pass = pass;
@@ -93,7 +108,7 @@ void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const
                       std::int32_t blocks, cudaStream_t stream) {
   const hopper::Arguments arguments = hopper::make_arguments(pass, q, q_stride, shape, rule, layout,
                                                              keys, values, layer, out, scratch);
-  const bool ruled = has_rule(rule) || !has_plain_ranges(shape.head_dim);
+  const bool ruled = hopper::is_ruled(shape, rule);
   switch (range_head_dim(shape.head_dim)) {
     case 64:
       return (ruled ? hopper::launch_ruled<64> : hopper::launch_head<64>)(launch, arguments, blocks,

@@ -240,7 +240,8 @@ class Consumer {
     begin_products();
 #pragma unroll
     for (int k = 0; k < V::head_dim / 16; ++k) {
-      const std::uint64_t of_keys = moved_descriptor(keys, k / 4 * V::panel_bytes + k % 4 * 32);
+      const std::uint64_t of_keys =
+          moved_descriptor<V::eight_rows_bytes>(keys, k / 4 * V::panel_bytes + k % 4 * 32);
       if constexpr (V::keeps_queries) {
         multiply_add_rows(scores, rows[k], of_keys, k > 0);
       } else {
@@ -263,9 +264,11 @@ class Consumer {
     for (int k = 0; k < V::tile_tokens / 16; ++k) {
 #pragma unroll
       for (int first = 0; first < V::out_registers; first += registers) {
-        multiply_add_registers(*reinterpret_cast<float(*)[registers]>(out + first), weights[k],
-                               moved_descriptor(values, first / 32 * V::panel_bytes + k * 16 * 128),
-                               true);
+        multiply_add_registers(
+            *reinterpret_cast<float(*)[registers]>(out + first), weights[k],
+            moved_descriptor<V::eight_rows_bytes>(
+                values, first / 32 * V::panel_bytes + k * 2 * V::eight_rows_bytes),
+            true);
       }
     }
   }

@@ -107,7 +107,8 @@ class NarrowConsumer {
   /// A vector of a token among this warp's.
   __device__ const uint4* vector_of(const uint4* tile, int token, int vector) const {
     const int row = warp_ * warp_tokens + token;
-    return tile + vector / 8 * (V::panel_bytes / 16) + row * 8 + ((vector % 8) ^ (row % 8));
+    return tile + vector / 8 * (V::panel_bytes / 16) + row / 8 * (V::eight_rows_bytes / 16) +
+           row % 8 * 8 + ((vector % 8) ^ (row % 8));
   }
   /// scores = queries keys^T, of this warp's tokens. Two sums each, so that products wait less for
   /// one another.

@@ -226,7 +226,8 @@ class Producer {
   __device__ void copy_part(const CUtensorMap& map, const __nv_bfloat16* pool,
                             const TileSource& source, std::uint32_t shared,
                             std::uint64_t* filled) const {
-    const std::uint32_t first = shared + V::warp_tokens * 128 * static_cast<std::uint32_t>(warp_);
+    const std::uint32_t first =
+        shared + V::warp_tokens / 8 * V::eight_rows_bytes * static_cast<std::uint32_t>(warp_);
     if (source.boxes != 0) {
       // Halves that leave tiles out wait for this producer: one lane copies all boxes, which takes
       // fewer instructions. Where memory is what others wait for, this was 1 to 3% slower.
@@ -237,19 +238,15 @@ class Producer {
 #pragma unroll
         for (int box = 0; box < boxes; ++box) {
           const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
-          if (!elected) continue;
-#pragma unroll
-          for (int panel = 0; panel < V::panels; ++panel) {
-            start_box(map, source, box, panel, row, first, filled);
-          }
+          if (elected) start_box(map, source, box, 0, row, first, filled);
         }
       } else {
-        // Lane i copies box i % boxes of panel i / boxes.
+        // Lane i copies box i % boxes, or of that panel i / boxes.
         const int box = lane_ % boxes;
         const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
         if (lane_ == 0) expect_bytes(filled, bytes);
         __syncwarp();
-        if (lane_ < boxes * V::panels) {
+        if (lane_ < boxes * (V::ruled ? V::panels : 1)) {
           start_box(map, source, box, lane_ / boxes, row, first, filled);
         }
       }
@@ -269,12 +266,19 @@ class Producer {
     }
     arrive_after_copies(filled);
   }
-  /// Starts one panel of a box, if the tokens are one; `row`: the first's.
+  /// Starts a box, or if ruled one panel of it, if the tokens are one; `row`: the first's.
   __device__ void start_box(const CUtensorMap& map, const TileSource& source, int box, int panel,
                             std::int32_t row, std::uint32_t shared, std::uint64_t* filled) const {
     if ((source.boxes >> box & 1) == 0) return;
-    copy_box(shared + static_cast<std::uint32_t>(panel * V::panel_bytes + box * page_box * 128),
-             map, panel * 64, arguments_.first_pool_row + row, filled);
+    const std::uint32_t to =
+        shared + static_cast<std::uint32_t>(panel * V::panel_bytes +
+                                            box * (page_box / 8) * V::eight_rows_bytes);
+    const std::int32_t first_row = arguments_.first_pool_row + row;
+    if constexpr (V::ruled) {
+      copy_box(to, map, panel * 64, first_row, filled);
+    } else {
+      copy_box(to, map, 0, 0, 0, first_row / 8, filled);
+    }
   }
   /// Of one box's tokens. What bounds a block whose tokens lie in no order is how many instructions
   /// this takes.
@@ -284,7 +288,8 @@ class Producer {
     const std::int32_t head_dim = head_dim_of<V>(arguments_);
     const bool in_head = lane_ % V::vectors * 8 < head_dim;
     const __nv_bfloat16* source = pool + (in_head ? lane_ % V::vectors * 8 : 0);
-    const std::uint32_t first = shared + static_cast<std::uint32_t>(box * page_box * 128) + place_;
+    const std::uint32_t first =
+        shared + static_cast<std::uint32_t>(box * (page_box / 8) * V::eight_rows_bytes) + place_;
 #pragma unroll
     for (int i = 0; i < page_box / rows_per_copy; ++i) {
       const std::int32_t row =
@@ -292,8 +297,9 @@ class Producer {
       // Rows of one lane's copies lie rows_per_copy apart, and their vectors are permuted alike but
       // for the bits that these have.
       const int later = i * rows_per_copy;
-      const std::uint32_t to = (first ^ static_cast<std::uint32_t>(later % 8 * 16)) +
-                               static_cast<std::uint32_t>(later * 128);
+      const std::uint32_t to =
+          (first ^ static_cast<std::uint32_t>(later % 8 * 16)) +
+          static_cast<std::uint32_t>(later / 8 * V::eight_rows_bytes + later % 8 * 128);
       if constexpr (all_there) {
         copy_vector(to, source + std::int64_t{row} * V::head_dim);
       } else {

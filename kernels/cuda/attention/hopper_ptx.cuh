@@ -37,9 +37,10 @@ __device__ inline std::uint32_t matrix_descriptor(std::uint32_t address, int pan
 }
 /// The descriptor of the matrix so many bytes behind one's. Its upper half, the same for all, is
 /// put on last: products wait for every instruction that finds where the next one's operands are.
+template <int eight_rows_bytes = 1024>
 __device__ inline std::uint64_t moved_descriptor(std::uint32_t matrix, int bytes) {
   constexpr std::uint64_t permuted_128_bytes = std::uint64_t{1} << 62;
-  constexpr std::uint64_t eight_rows = std::uint64_t{1024 >> 4} << 32;
+  constexpr std::uint64_t eight_rows = std::uint64_t{eight_rows_bytes >> 4} << 32;
   return permuted_128_bytes | eight_rows | (matrix + static_cast<std::uint32_t>(bytes >> 4));
 }
 

@@ -71,7 +71,11 @@ struct Variant {
   static constexpr int views = leaves_out ? consumers : 1;
   static constexpr int view_rows = tile_rows / views;
   static constexpr int panels = head_dim / 64;
-  static constexpr int panel_bytes = tile_tokens * 128;      ///< of keys and values
+  /// Of keys and values, how far apart panels and, in a panel, each eight rows lie: eight rows of
+  /// all panels follow one another, so that one copy takes a box of whole heads. Ruled kernels have
+  /// a panel behind the other and take a box by panels, as past smaller heads they need zeros.
+  static constexpr int panel_bytes = ruled ? tile_tokens * 128 : 1024;
+  static constexpr int eight_rows_bytes = ruled ? 1024 : panels * 1024;
   static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
   static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
   static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile

@@ -10,15 +10,17 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t largest_gang = 12;
-// One text. In KV tokens: what a piece costs besides its own, and what joining costs.
-constexpr std::int64_t piece_tokens = 384;
+// One text. In KV tokens: what a piece costs besides its own, with half KV tiles of half row tiles
+// too, and what joining costs.
+constexpr std::int64_t piece_tokens = 384, half_piece_tokens = 352;
 constexpr std::int64_t join_tokens = 384;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
 constexpr std::int64_t shared_reads = 8;
 
 /// Several texts: what a block takes, in ps. Least squares over the divisions that
-/// bench/tree_attention (part divisions) tries in its cells on an H200; but a piece of 64x64 costs
-/// 1.07 us less than so found, by moments of templates, which have few tiles a block.
+/// bench/tree_attention (part divisions) tries in its cells on an H200; then pieces of row tiles of
+/// 16 and 64, tokens of 64x64 and wide joins by moments of templates, which have few tiles a block,
+/// so that no other cell is divided otherwise.
 struct TileCosts {
   std::int64_t token, masked;  ///< of a KV token its products, and what it takes more if it is one
                                ///< text's alone
@@ -26,9 +28,9 @@ struct TileCosts {
 };
 constexpr TileCosts costs_of(RangeTiles tiles) {
   const bool whole = tiles.tokens == range_tile_tokens;
-  if (tiles.rows == range_narrow_tile) return {7550, 1150, 2470000};
+  if (tiles.rows == range_narrow_tile) return {7550, 1150, 3790000};
   if (tiles.rows == range_half_tile) {
-    return whole ? TileCosts{7340, 1440, 4570000} : TileCosts{14270, 7130, 3500000};
+    return whole ? TileCosts{7340, 1440, 4380000} : TileCosts{13330, 7130, 3500000};
   }
   return whole ? TileCosts{12350, 3750, 5120000} : TileCosts{16330, 5360, 4350000};
 }
@@ -45,6 +47,7 @@ constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from me
 /// Of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
 constexpr std::int64_t reading_blocks = 900;
 constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
+constexpr std::int64_t wide_join = 140;  ///< a wide row tile's, in hundredths: results are larger
 /// As memory bounds texts apart, more blocks for a unit gain little, and each has a piece to join.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
@@ -120,8 +123,9 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     const std::int64_t token =
         apart ? multiplied
               : std::max(copied * std::max(reading, reading_blocks) / 1000, multiplied);
+    const std::int64_t size = plan.tiles.rows == range_wide_tile ? wide_join : 100;
     const std::int64_t join =
-        apart ? apart_join_cost : shared_unit_cost + contributors * contributor_cost;
+        apart ? apart_join_cost : (shared_unit_cost + contributors * contributor_cost) * size / 100;
     return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
   // Of several without a prefix, any of it.
@@ -130,6 +134,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // products bound them, and more.
   const bool half = plan.tiles.tokens == range_half_tokens;
   const std::int64_t tile_cost = plan.tiles.tokens * (!half ? 1000 : row_tiles == 1 ? 1030 : 1180);
+  const std::int64_t piece_cost =
+      1000 * (half && plan.tiles.rows == range_half_tile ? half_piece_tokens : piece_tokens);
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
@@ -140,8 +146,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     const std::int64_t cost =
         several ? cost_of_texts(range + alone * shared / (read * shared_reads_of_texts), pieces,
                                 contributors, 1000 * gang * gangs / blocks)
-                : (range + alone / shared_reads) * tile_cost +
-                      1000 * (pieces * piece_tokens + (contributors > 1 ? join_tokens : 0));
+                : (range + alone / shared_reads) * tile_cost + pieces * piece_cost +
+                      (contributors > 1 ? 1000 * join_tokens : 0);
     if (least_cost >= 0 && cost >= least_cost) return;
     least_cost = cost;
     equal_units = equal;
