@@ -262,6 +262,8 @@ TEST(RangePlan, HalfTilesWherePassesAreShort) {
   EXPECT_EQ(chosen(64, 4, 8, 1024).tiles.tokens, range_half_tokens);
   EXPECT_EQ(chosen(64, 1, 32, 4096).tiles.tokens, range_half_tokens);
   EXPECT_EQ(chosen(1, 4, 8, 16384).tiles.tokens, range_half_tokens);
+  EXPECT_EQ(chosen(64, 1, 32, 1400).tiles.tokens, range_half_tokens);
+  EXPECT_EQ(chosen(128, 1, 32, 2400).tiles.tokens, range_half_tokens);
   EXPECT_EQ(chosen(64, 4, 8, 65536).tiles.tokens, range_tile_tokens);
   EXPECT_EQ(chosen(256, 4, 8, 4096).tiles.tokens, range_tile_tokens);
   EXPECT_EQ(chosen(64, 1, 32, 65536).tiles.tokens, range_tile_tokens);

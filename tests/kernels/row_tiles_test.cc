@@ -568,23 +568,28 @@ TEST(RowTiles, HaveWholeTexts) {
   }
 }
 
-// Texts of few rows, 260 tokens behind each other; measured on an H200.
-TEST(RowTiles, SuitTheRowsOfTexts) {
-  const auto tiles = [](std::int32_t texts, std::int32_t rows, std::int32_t tokens,
-                        std::int32_t group, std::int32_t kv_heads) {
-    const std::vector<KvSlot> slots(static_cast<std::size_t>(tokens), 0);
-    std::vector<KvSegment> tail;
-    for (std::int32_t text = 0; text < texts; ++text) {
-      const std::int32_t first = text * rows;
-      tail.push_back({slots, first, first + rows, true, 0});
-      for (std::int32_t row = 0; row < rows; ++row) {
-        tail.push_back({{slots.data(), 1}, first + row, first + rows, false, 0});
-      }
+/// The plan of texts of as many rows, each behind tokens of its own, and all behind a prefix.
+RangePlan plan_of_texts(std::int32_t texts, std::int32_t rows, std::int32_t tokens,
+                        std::int32_t group, std::int32_t kv_heads, std::int32_t prefix = 0) {
+  const std::vector<KvSlot> slots(static_cast<std::size_t>(tokens), 0);
+  std::vector<KvSegment> tail;
+  for (std::int32_t text = 0; text < texts; ++text) {
+    const std::int32_t first = text * rows;
+    tail.push_back({slots, first, first + rows, true, 0});
+    for (std::int32_t row = 0; row < rows; ++row) {
+      tail.push_back({{slots.data(), 1}, first + row, first + rows, false, 0});
     }
-    std::vector<RowTile> room = room_for_tiles(texts * rows, group);
-    RangePlanner planner;
-    const RangePlan plan =
-        planner.plan({texts * rows, texts * rows, group, kv_heads, 0, tail}, 132, {}, room).plan;
+  }
+  std::vector<RowTile> room = room_for_tiles(texts * rows, group);
+  RangePlanner planner;
+  return planner.plan({texts * rows, texts * rows, group, kv_heads, prefix, tail}, 132, {}, room)
+      .plan;
+}
+
+// Measured on an H200.
+TEST(RowTiles, SuitTheRowsOfTexts) {
+  const auto tiles = [](auto... of) {
+    const RangePlan plan = plan_of_texts(of...);
     EXPECT_EQ(plan.gang, 1);
     return plan.tiles;
   };
@@ -600,6 +605,20 @@ TEST(RowTiles, SuitTheRowsOfTexts) {
   EXPECT_EQ(tiles(64, 8, 1024, 4, 8), half);
   EXPECT_EQ(tiles(64, 4, 1024, 8, 8), half);
   EXPECT_EQ(tiles(16, 30, 1024, 4, 8).rows, range_wide_tile);
+}
+
+// Few texts behind a prefix, so that a block has few KV tiles; measured on an H200.
+TEST(RowTiles, SuitFewTextsBehindAPrefix) {
+  const RangeTiles half = {range_half_tile, range_tile_tokens};
+  const RangeTiles halves = {range_half_tile, range_half_tokens};
+  // Few-shot: wide row tiles would be one for all branches, but take 18% longer.
+  EXPECT_EQ(plan_of_texts(20, 1, 199, 4, 8, 4000).tiles, half);
+  EXPECT_EQ(plan_of_texts(50, 1, 119, 4, 8, 4000).tiles, half);
+  EXPECT_EQ(plan_of_texts(20, 1, 399, 1, 32, 4000).tiles, half);
+  // DeFT's set, in its 36th and 217th iteration.
+  EXPECT_EQ(plan_of_texts(9, 1, 35, 1, 32, 1611).tiles, halves);
+  EXPECT_EQ(plan_of_texts(3, 1, 33, 1, 32, 1794).tiles, halves);
+  EXPECT_EQ(plan_of_texts(9, 1, 35, 4, 8, 1611).tiles, halves);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t largest_gang = 12;
-// One text. In KV tokens: what a piece costs besides its own, with half KV tiles of half row tiles
-// too, and what joining costs.
+// One text. In KV tokens: what a piece costs besides its own, also with half KV tiles and one row
+// tile, and what joining costs.
 constexpr std::int64_t piece_tokens = 384, half_piece_tokens = 352;
 constexpr std::int64_t join_tokens = 384;
 // How many times longer ranges take where gangs do not share what they read, less one: 1 / this.
@@ -47,7 +47,7 @@ constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from me
 /// Of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
 constexpr std::int64_t reading_blocks = 900;
 constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
-constexpr std::int64_t wide_join = 140;  ///< a wide row tile's, in hundredths: results are larger
+constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: results are larger
 /// As memory bounds texts apart, more blocks for a unit gain little, and each has a piece to join.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
@@ -135,7 +135,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   const bool half = plan.tiles.tokens == range_half_tokens;
   const std::int64_t tile_cost = plan.tiles.tokens * (!half ? 1000 : row_tiles == 1 ? 1030 : 1180);
   const std::int64_t piece_cost =
-      1000 * (half && plan.tiles.rows == range_half_tile ? half_piece_tokens : piece_tokens);
+      1000 * (half && row_tiles == 1 ? half_piece_tokens : piece_tokens);
   // The least time of a block; among equals the largest gang.
   std::int64_t least_cost = -1;
   bool equal_units = true;
