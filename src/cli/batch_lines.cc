@@ -256,6 +256,18 @@ bool is_json_array(std::string_view contents) {
   return (second != contents.npos && contents[second] == '{') || nlohmann::json::accept(contents);
 }
 
+/// Throws Error(usage) for a line of another kind than the first one's: it would be a prompt that
+/// nobody meant, or no JSON.
+void check_kind(std::string_view line, bool json) {
+  const bool object = line[line.find_first_not_of(blanks)] == '{';
+  if (json && !object) {
+    throw_usage("not a JSON object, as the first line is; write {\"prompt\": \"...\"}");
+  }
+  if (!json && object && line.find("\"prompt\"") != line.npos && nlohmann::json::accept(line)) {
+    throw_usage("a JSON object, which the first line is not; make every line one");
+  }
+}
+
 }  // namespace
 
 bool is_json_lines(std::string_view contents) {
@@ -287,6 +299,7 @@ std::vector<BatchLine> read_batch_lines(std::string_view contents, const std::st
     try {
       if (line.find_first_not_of(blanks) == line.npos) continue;
       if (!is_valid_utf8(line)) throw_usage("not valid UTF-8; convert the file to UTF-8");
+      check_kind(line, json);
       BatchLine read = json ? reader.object(line) : reader.plain(line);
       read.number = number;
       read.raw = line;

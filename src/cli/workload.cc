@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
@@ -84,14 +85,13 @@ void take_first(const po::variables_map& values, std::int32_t usual, Trees& all)
   if (all.size() > wanted) {
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end());
   } else if (all.size() < wanted && !values["trees"].defaulted()) {
-    tell(cat("the file has ", all.size(), " complete trees, not ", wanted));
+    tell(cat("the file has ", all.size(), " of them that are complete, not ", wanted));
   }
 }
 
 std::int64_t prompt_tokens(const po::variables_map& values, std::int64_t usual) {
-  const std::int32_t asked =
-      count_in(values, "prompt-tokens", 0, static_cast<std::int32_t>(workload::most_tokens));
-  return asked > 0 ? asked : usual;
+  if (values["prompt-tokens"].defaulted()) return usual;
+  return count_in(values, "prompt-tokens", 1, static_cast<std::int32_t>(workload::most_tokens));
 }
 
 void read_reasoning_job(const po::variables_map& values, Job& job) {
@@ -99,7 +99,11 @@ void read_reasoning_job(const po::variables_map& values, Job& job) {
   job.left_out = file.incomplete;
   take_first(values, 10, file.trees);
   if (file.trees.empty()) {
-    throw_failure(cat(quote(job.file), ": it holds no complete template; name another file"));
+    throw_failure(cat(quote(job.file),
+                      job.left_out == 0 ? ": it holds no templates"
+                                        : ": it holds no complete template: each is "
+                                          "flagged so, or has fewer than two nodes",
+                      "; name another file"));
   }
   for (TreeTemplate& tree : file.trees) {
     tree = with_prompt(std::move(tree), prompt_tokens(values, tree.prompt_tokens()));
@@ -112,7 +116,13 @@ void read_few_shot_job(const po::variables_map& values, Job& job) {
   job.trees.push_back(workload::few_shot(prompt_tokens(values, 4000),
                                          count_in(values, "branches", 1),
                                          count_in(values, "iterations", 2)));
-  if (!job.file.empty()) job.trees.back().prompt = read_file(job.file, "prompt", largest);
+  if (job.file.empty()) return;
+  std::string& prompt = job.trees.back().prompt;
+  prompt = read_file(job.file, "prompt", largest);
+  if (prompt.empty()) throw_failure(cat(quote(job.file), ": it is empty; name a prompt's file"));
+  if (!is_valid_utf8(prompt)) {
+    throw_failure(cat(quote(job.file), ": not valid UTF-8; convert it, or name another file"));
+  }
 }
 
 void read_speculation_job(const po::variables_map& values, Job& job) {
@@ -122,7 +132,9 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   take_first(values, 1, job.records);
   job.record_prompt = prompt_tokens(values, workload::recorded_prompt_tokens);
   const std::int32_t wanted =
-      count_in(values, "new-tokens", 0, static_cast<std::int32_t>(workload::most_tokens));
+      values["new-tokens"].defaulted()
+          ? 0
+          : count_in(values, "new-tokens", 1, static_cast<std::int32_t>(workload::most_tokens));
   for (workload::AcceptanceRecord& record : job.records) {
     record.accepted = workload::steps_of(record, wanted, 0);
     const workload::Reads reads = workload::reads_of(job.shape, job.record_prompt, record.accepted);
@@ -136,7 +148,8 @@ Job read_job(const po::variables_map& values, const std::string& kind) {
   job.kind = kind;
   job.file = text_in(values, "file");
   if (kind != "few-shot" && job.file.empty()) {
-    throw_usage(cat("workload ", kind, ": name the file of templates (see --help)"));
+    throw_usage(cat("workload ", kind, ": name the file of ",
+                    kind == "speculation" ? "records" : "templates", " (see --help)"));
   }
   if (job.speculates()) {
     read_speculation_job(values, job);
@@ -224,10 +237,6 @@ void describe(Engine& engine, WorkloadFigures& figures) {
 
 po::options_description workload_options() {
   po::options_description d("Workload");
-  const std::string plans = cat(
-      any_of(workload::all_plans),
-      ": whose groups of KV are counted, and by which the engine divides its attention; flatten is "
-      "its own plan, and radix the same with what branches share read once for each");
   d.add_options()(
       "trees", po::value<std::int32_t>()->default_value(10, "10, speculation 1")->value_name("N"),
       "the first N complete templates, or records")(
@@ -236,7 +245,7 @@ po::options_description workload_options() {
       "length of the prompt; few-shot: 4000, speculation: 1016, toolbench, loogle: 1835 and 23474 "
       "in "
       "the mean")("branches", po::value<std::int32_t>()->default_value(20)->value_name("N"),
-                  "few-shot: texts behind the prompt")(
+                  "few-shot: texts behind the prompt, which is FILE's, or random")(
       "iterations", po::value<std::int32_t>()->default_value(400)->value_name("N"),
       "few-shot: passes, the prompt's among them")(
       "new-tokens", po::value<std::int32_t>()->default_value(0, "the record's")->value_name("N"),
@@ -244,14 +253,17 @@ po::options_description workload_options() {
       "drawn "
       "between its least and its most")(
       "shrink", po::value<std::int32_t>()->default_value(1)->value_name("N"),
-      "few-shot, reasoning: all lengths divided by N, for small models")(
+      "few-shot, reasoning: all lengths divided by N, those given here too, for small models")(
       "no-sharing", "few-shot, reasoning: every branch is a copy of its path and shares nothing")(
       "plan",
       po::value<std::string>()->default_value("flatten")->value_name(any_of(workload::all_plans)),
-      plans.c_str())("warm-up",
-                     "replay the first tree once before, in no figure: on a GPU an engine's first "
-                     "passes of a kind "
-                     "are recorded, and products of many rows timed")(
+      "few-shot, reasoning: whose groups of KV are counted, and by which the engine divides its "
+      "attention; flatten is its own plan, and radix the same with what branches share read once "
+      "for "
+      "each")("warm-up",
+              "replay the first tree once before, in no figure: on a GPU an engine's first "
+              "passes of a kind "
+              "are recorded, and products of many rows timed")(
       "count-only", "count what the workload reads; load no model");
   return d;
 }
@@ -338,7 +350,7 @@ int workload(const std::vector<std::string>& arguments) {
   if (!parse(
           arguments, all,
           "coppice workload KIND [FILE]: replay trees of texts, as DeFT's benchmarks have them\n\n"
-          "  coppice workload few-shot --branches 30      one prompt, many texts behind it\n"
+          "  coppice workload few-shot --shrink 40        one prompt, many texts behind it\n"
           "  coppice workload reasoning sorting.json      templates of tree search\n"
           "  coppice workload speculation medusa.json     a token tree, accepted lengths forced\n"
           "  coppice workload toolbench --groups 20       prompts that share what they begin with\n"

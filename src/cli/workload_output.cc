@@ -27,7 +27,7 @@ std::string replay_text(const WorkloadFigures& f) {
                          f.sharing ? "" : ", every branch a copy",
                          r.finished ? "" : ", stopped before the end", "\n");
   text += table_line("trees", cat(r.trees, " of ", f.trees));
-  text += table_line("passes", cat(r.iterations));
+  text += table_line("passes", cat(r.passes));
   text += table_line("tokens", cat(r.generated));
   text += table_line("prompt tokens", cat(r.prompt_tokens, ", ", r.prompt_tokens - r.cached_tokens,
                                           " of them computed"));
@@ -111,7 +111,7 @@ std::string workload_json(const WorkloadFigures& f) {
     json["engine"] = {{"finished", p.finished},
                       {"sharing", f.sharing},
                       {"trees", p.trees},
-                      {"passes", p.iterations},
+                      {"passes", p.passes},
                       {"tokens", p.generated},
                       {"prompt_tokens", p.prompt_tokens},
                       {"cached_tokens", p.cached_tokens},

@@ -202,14 +202,14 @@ po::options_description shared_prompt_options() {
 int answer_shared_prompts(const po::variables_map& values, const std::string& kind) {
   const bool json = wants_json(values), count_only = values.count("count-only") != 0;
   GenerateOptions options = generate_options(values);
-  const std::int32_t asked = count_in(values, "new-tokens", 0);
-  options.max_new_tokens = asked > 0 ? asked : 16;
+  options.max_new_tokens =
+      values["new-tokens"].defaulted() ? 16 : count_in(values, "new-tokens", 1);
   options.ignore_eos = true;
   options.validate();
   workload::SharingStatistics statistics =
       kind == "toolbench" ? workload::toolbench() : workload::loogle();
-  if (const std::int32_t mean = count_in(values, "prompt-tokens", 0); mean > 0) {
-    statistics.mean_tokens = mean;
+  if (!values["prompt-tokens"].defaulted()) {
+    statistics.mean_tokens = count_in(values, "prompt-tokens", 1);
   }
   EngineOptions engine_request = engine_options(values, options.speculation);
   const std::int64_t vocab_size = read_config(engine_request.target).vocab_size;

@@ -97,7 +97,6 @@ class Replay {
   }
 
   bool account(const std::vector<Outcome>& outcomes) {
-    std::int64_t most = 0;
     bool stopped = false;
     for (const Outcome& outcome : outcomes) {
       if (outcome.error) std::rethrow_exception(outcome.error);
@@ -109,7 +108,6 @@ class Replay {
                           "); give more --kv-tokens, or shrink the tree"));
       }
       const Statistics& s = text.statistics;
-      most = std::max(most, s.steps + s.prefill_tokens);
       report_.generated += std::ssize(text.tokens);
       report_.prompt_tokens += s.prompt_tokens;
       report_.cached_tokens += s.cached_tokens;
@@ -120,7 +118,6 @@ class Replay {
       report_.seconds.verify += s.seconds.verify;
       report_.seconds.sampling += s.seconds.sampling;
     }
-    report_.iterations += most;
     return !stopped;
   }
 
@@ -133,6 +130,10 @@ class Replay {
   std::int32_t copies_ = 0;
   std::int64_t written_ = 0;
 };
+
+std::int64_t passes_of(Engine& engine) {
+  return EngineAccess(engine).turn().target.passes();
+}
 
 }  // namespace
 
@@ -188,6 +189,7 @@ void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>
   engine.drop_cache();  // no tree finds what another one left
   const Seconds before = report.seconds;
   const CacheStatistics read_before = engine.cache();
+  const std::int64_t passes_before = passes_of(engine);
   const double start = working_seconds(engine);
   const bool finished = Replay(engine, tree, settings, report).run(prompt);
   Seconds& seconds = report.seconds;
@@ -199,6 +201,7 @@ void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>
   const CacheStatistics read = engine.cache();
   report.read_by_text += read.read_by_text - read_before.read_by_text;
   report.read_by_tree += read.read_by_tree - read_before.read_by_tree;
+  report.passes += passes_of(engine) - passes_before;
   report.trees += finished ? 1 : 0;
   report.finished = report.finished && finished;
 }

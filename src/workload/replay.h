@@ -25,8 +25,8 @@ struct Accepted {
 
 /// What a replay took. Sums over trees, but for the peaks.
 struct ReplayReport {
-  std::int64_t trees = 0;       ///< written to their ends
-  std::int64_t iterations = 0;  ///< passes that the longest text of each span took part in
+  std::int64_t trees = 0;   ///< written to their ends
+  std::int64_t passes = 0;  ///< of the target; of a prompt's only the last
   std::int64_t generated = 0;
   std::int64_t prompt_tokens = 0;  ///< of texts as they were begun or went on
   std::int64_t cached_tokens = 0;  ///< of these, whose KV was there

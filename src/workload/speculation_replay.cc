@@ -81,7 +81,7 @@ void replay(Engine& engine, const TreeShape& shape, const std::vector<TokenId>& 
     judged.verdict = &verdict;
     const TargetRunner::Pass pass = judge->judge({&judged, 1}, spent);
     if (!pass) out_of_memory();
-    ++report.iterations;
+    ++report.passes;
     const KvPool& pool = *access.target().pool;
     report.peak_kv =
         std::max<std::int64_t>(report.peak_kv, pool.layout().slots() - pool.free_slots());

@@ -7,7 +7,7 @@
 namespace coppice::workload {
 
 /// Judges the tree of random tokens once for every step, and keeps as many tokens as the step says,
-/// whatever the verdict. There is no draft. Adds to `report`; `report.iterations` counts steps.
+/// whatever the verdict. There is no draft. Adds to `report`; `report.passes` counts steps.
 /// `settings` are used for seed, progress and stop. Throws Error(usage) for a tree larger than the
 /// engine's, or a text that does not fit its context.
 void replay(Engine& engine, const TreeShape& tree, const std::vector<TokenId>& prompt,

@@ -178,7 +178,7 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"messages": []})", "need --chat"},
       {R"({"prompt": "x", "prompt": "y"})", "appears twice"},
       {R"({"prompt": )", "line 2: not valid JSON"},
-      {"plain text", "line 2: not valid JSON"},
+      {"plain text", "line 2: not a JSON object, as the first line is; write"},
       {"{\"prompt\": \"\xff\"}", "line 2: not valid UTF-8"},
   };
   for (const Bad& bad : all) {
@@ -190,6 +190,8 @@ TEST_F(Batch, ABadLineIsNamed) {
   expect_error("generate --batch " + write("bad.txt", ""), 2, "it is empty");
   expect_error("generate --batch " + write("bad.txt", "\n \n\r\n"), 2,
                "it has blank lines only; give a prompt a line");
+  expect_error("generate --batch " + write("bad.txt", "It was\n{\"prompt\": \"x\"}\n"), 2,
+               "bad.txt' line 2: a JSON object, which the first line is not");
   // Blank lines are skipped, and counted.
   expect_error(
       "generate --batch " + write("bad.jsonl", "\n{\"prompt\": \"x\"}\n \n\n{\"prompt\": 5}"), 2,

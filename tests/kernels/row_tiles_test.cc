@@ -611,8 +611,9 @@ TEST(RowTiles, SuitTheRowsOfTexts) {
 TEST(RowTiles, SuitFewTextsBehindAPrefix) {
   const RangeTiles half = {range_half_tile, range_tile_tokens};
   const RangeTiles halves = {range_half_tile, range_half_tokens};
-  // Few-shot: wide row tiles would be one for all branches, but take 18% longer.
+  // A wide row tile would have all branches, but takes 18% longer.
   EXPECT_EQ(plan_of_texts(20, 1, 199, 4, 8, 4000).tiles, half);
+  // Likewise, though not measured by each tile.
   EXPECT_EQ(plan_of_texts(50, 1, 119, 4, 8, 4000).tiles, half);
   EXPECT_EQ(plan_of_texts(20, 1, 399, 1, 32, 4000).tiles, half);
   // DeFT's set, in its 36th and 217th iteration.

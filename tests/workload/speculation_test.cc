@@ -121,7 +121,7 @@ TEST(SpeculationReplay, KeepsWhatTheRecordSays) {
   ASSERT_EQ(prompt.size(), 30u);
   replay(engine, file.tree, prompt, file.records[0].accepted, settings, report);
   EXPECT_TRUE(report.finished);
-  EXPECT_EQ(report.iterations, 4);
+  EXPECT_EQ(report.passes, 4);
   EXPECT_EQ(report.generated, 7);
   EXPECT_EQ(heard, 7);
   // In the last pass: 30 + 5 tokens but the root, and root and tree.
@@ -141,7 +141,7 @@ TEST(SpeculationReplay, KeepsWhatTheRecordSays) {
   ReplayReport stopped;
   replay(engine, file.tree, prompt, file.records[0].accepted, settings, stopped);
   EXPECT_FALSE(stopped.finished);
-  EXPECT_EQ(stopped.iterations, 0);
+  EXPECT_EQ(stopped.passes, 0);
 }
 
 }  // namespace

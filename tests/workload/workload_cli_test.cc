@@ -48,7 +48,7 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   const std::string name = file(json::array({small_template()}));
   const json r = figures("reasoning " + name + " --svg '" + folder("tree.svg") + "'");
   EXPECT_EQ(r["engine"]["finished"], true);
-  EXPECT_EQ(r["engine"]["passes"], r["counted"]["iterations"]);
+  EXPECT_EQ(r["engine"]["passes"], r["counted"]["iterations"].get<int>() + 1);  // the prompt's
   EXPECT_EQ(r["engine"]["tokens"], r["counted"]["tokens"]);
   EXPECT_GT(r["engine"]["seconds"]["verify"], 0.0);
   EXPECT_EQ(slurp(folder("tree.svg")).rfind("<svg", 0), 0u);
@@ -158,7 +158,16 @@ TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
   json damaged = small_template();
   damaged["data"]["4"]["value"] = 3;
   expect_error("workload reasoning " + file(json::array({damaged})), 1, "template 0: node 4");
-  expect_error("workload reasoning " + file(json::array()), 1, "no complete template");
+  expect_error("workload reasoning " + file(json::array()), 1, "it holds no templates");
+  json incomplete = small_template();
+  incomplete["incompleted"] = true;
+  expect_error("workload reasoning " + file(json::array({incomplete})), 1,
+               "no complete template: each is flagged so");
+  expect_error("workload few-shot --prompt-tokens 0", 2, "--prompt-tokens 0: use 1");
+  const std::string empty = folder("empty.txt");
+  std::ofstream(empty).flush();
+  expect_error("workload few-shot '" + empty + "'", 1, "it is empty; name a prompt's file");
+  expect_error("workload speculation", 2, "name the file of records");
 }
 
 }  // namespace

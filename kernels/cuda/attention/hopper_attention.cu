@@ -9,6 +9,7 @@
 
 namespace coppice::cuda {
 namespace hopper {
+namespace {
 
 /// Whether a layer runs by ruled kernels.
 bool is_ruled(const AttentionShape& shape, const AttentionRule& rule) {
@@ -33,6 +34,7 @@ CUtensorMap map_boxes(const void* pool, std::int64_t rows, std::int32_t head_dim
   return make_tensor_map(pool, sizes, strides, box, what);
 }
 
+}  // namespace
 }  // namespace hopper
 
 std::int32_t prepare_hopper_attention(std::int32_t head_dim) {

@@ -28,7 +28,8 @@ inline constexpr int page_box = range_box;
 enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
 
 struct Arguments : Operands {
-  /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows and 64 columns.
+  /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows: whole, or for
+  /// ruled kernels of 64 columns.
   CUtensorMap key_boxes, value_boxes;
   std::int32_t first_pool_row;  ///< of the layer
   bool has_boxes;               ///< whether pages are made of whole boxes
@@ -48,6 +49,7 @@ template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false,
 struct Variant {
   static constexpr bool ruled = ruled_;
   static constexpr bool leaves_out = leaves_out_;
+  static_assert(!ruled || !leaves_out);  // one lane copies whole boxes there
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;

@@ -10,7 +10,7 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t largest_gang = 12;
-// One text. In KV tokens: what a piece costs besides its own, also with half KV tiles and one row
+// One text. In KV tokens: what a piece costs besides its own, less with half KV tiles and one row
 // tile, and what joining costs.
 constexpr std::int64_t piece_tokens = 384, half_piece_tokens = 352;
 constexpr std::int64_t join_tokens = 384;
@@ -19,8 +19,7 @@ constexpr std::int64_t shared_reads = 8;
 
 /// Several texts: what a block takes, in ps. Least squares over the divisions that
 /// bench/tree_attention (part divisions) tries in its cells on an H200; then pieces of row tiles of
-/// 16 and 64, tokens of 64x64 and wide joins by moments of templates, which have few tiles a block,
-/// so that no other cell is divided otherwise.
+/// 16 and 64, tokens of 64x64 and wide joins by moments of templates, which have few tiles a block.
 struct TileCosts {
   std::int64_t token, masked;  ///< of a KV token its products, and what it takes more if it is one
                                ///< text's alone
