@@ -94,6 +94,17 @@ TEST_F(ReplayTest, SpeculationShortensPassesNotTexts) {
   EXPECT_GT(report.seconds.draft, 0.0);
 }
 
+// Not all of them have room to their ends.
+TEST_F(ReplayTest, CountsPassesOfBranchesThatWaitForMemory) {
+  Engine engine = load(256);
+  const TreeTemplate tree = few_shot(12, 6, 61);
+  ReplayReport report;
+  replay(engine, tree, prompt_of_length(engine, "", 12, 1), settings(), report);
+  EXPECT_EQ(report.generated, 360);
+  EXPECT_GT(report.passes, reads_of(tree).iterations + 1);
+  EXPECT_LE(report.passes, 360 + 1);
+}
+
 TEST_F(ReplayTest, StopsWhereItIsAskedTo) {
   Engine engine = load();
   const TreeTemplate tree = small();
