@@ -165,9 +165,9 @@ std::string to_table(const Generation& generation) {
     std::snprintf(value, sizeof value, format, values...);
     text += table_line(name, value);
   };
-  const std::string kept = s.cached_tokens > 0 ? cat(" (", s.cached_tokens, " kept)") : "";
+  const std::string cached = s.cached_tokens > 0 ? cat(" (", s.cached_tokens, " cached)") : "";
   add("tokens", "%zu new after %d of prompt%s, ended by %s", generation.tokens.size(),
-      s.prompt_tokens, kept.c_str(), name_of(generation.finish_reason));
+      s.prompt_tokens, cached.c_str(), name_of(generation.finish_reason));
   if (s.steps > 0) {
     add("speed", "%.1f tokens/s, %.1f without prefill", s.tokens_per_second,
         s.decode_tokens_per_second);

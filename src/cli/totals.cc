@@ -51,8 +51,9 @@ std::string Totals::table() const {
                                                                      " ended early: no "
                                                                      "room in context or KV memory")
                                                                : std::string()));
-  text += table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts",
-                                   cached_tokens_ > 0 ? cat(" (", cached_tokens_, " kept)") : ""));
+  text +=
+      table_line("tokens", cat(tokens_, " new after ", prompt_tokens_, " of prompts",
+                               cached_tokens_ > 0 ? cat(" (", cached_tokens_, " cached)") : ""));
   text += table_line("speed", cat(fixed(static_cast<double>(tokens_) / seconds_, 1), " tokens/s (",
                                   fixed(seconds_, 3), " s)"));
   if (steps_ > 0) {

@@ -164,7 +164,7 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
   const Result r = talk(options, "one\ntwo\n/stats\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("tokens were computed again"), std::string::npos) << r.err;
-  EXPECT_EQ(r.err.find(" kept)"), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(" cached)"), std::string::npos) << r.err;
 
   // One that drops what an answer began with, as those do that drop reasoning: the message before
   // that stays computed.
@@ -175,7 +175,7 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
       talk(options + " --temperature 0", "one two three four five\nsix\n/stats\n");
   ASSERT_EQ(dropped.code, 0) << dropped.err;
   EXPECT_NE(dropped.err.find("4 tokens were computed again"), std::string::npos) << dropped.err;
-  EXPECT_NE(dropped.err.find(" kept)"), std::string::npos) << dropped.err;
+  EXPECT_NE(dropped.err.find(" cached)"), std::string::npos) << dropped.err;
 }
 
 TEST_F(ChatCommand, TurnsAreTakenBackAndAnsweredAgain) {
@@ -183,7 +183,7 @@ TEST_F(ChatCommand, TurnsAreTakenBackAndAnsweredAgain) {
       "chat --device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --acceptance coupled "
       "--temperature 1 --seed 2 --max-new-tokens 12 --stop '~' ";
   const auto kept = [](const std::string& statistics) {
-    const auto at = statistics.find(" kept)");
+    const auto at = statistics.find(" cached)");
     return at == statistics.npos ? -1 : std::stoi(statistics.substr(statistics.rfind('(', at) + 1));
   };
   const auto prompt = [](const std::string& statistics) {

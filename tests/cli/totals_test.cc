@@ -30,7 +30,7 @@ TEST(Totals, SayHowMuchOfPromptsWasKept) {
   generation.statistics.cached_tokens = 2;
   totals.add(generation);
   totals.end(1.0, 0.0);
-  EXPECT_NE(totals.table().find("40 new after 6 of prompts (2 kept)\n"), std::string::npos)
+  EXPECT_NE(totals.table().find("40 new after 6 of prompts (2 cached)\n"), std::string::npos)
       << totals.table();
 }
 
