@@ -123,8 +123,7 @@ int main(int argc, char** argv) try {
       "packed rows of a tile: 16, 64 or 128 instead of what suits the cell")(
       "template", po::value(&templates)->composing(),
       "a file of DeFT's templates of reasoning or records of speculation, whose first one's growth "
-      "is "
-      "ten cells more of forest and divisions in each head shape; may be given again")(
+      "is ten cells more of forest and divisions in each head shape; may be given again")(
       "few-shot", po::value(&branches)->composing(),
       "likewise of that many branches behind DeFT's prompt of 4000 tokens")(
       "quick", po::bool_switch(&bench.quick), "fewer samples")("json", po::value(&json_file),
@@ -142,7 +141,9 @@ int main(int argc, char** argv) try {
     add(snapshot_cells(std::filesystem::path(file), snapshots));
   }
   for (const std::int32_t count : branches) {
-    add(snapshot_cells(workload::few_shot(4000, count, 400), cat("few-shot", count), snapshots));
+    const auto tree =
+        workload::few_shot(workload::few_shot_prompt_tokens, count, workload::few_shot_iterations);
+    add(snapshot_cells(tree, cat("few-shot", count), snapshots));
   }
   std::string why_not;
   if (!cuda::has_device(&why_not)) throw_failure(why_not);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -95,14 +96,11 @@ std::vector<Cell> snapshot_cells(const workload::SpeculationFile& file, const st
   for (std::int32_t node = 0; node < rows; ++node) parents.push_back(file.tree.parent(node));
   const auto steps = std::ssize(accepted);
   std::vector<Cell> cells;
-  std::int64_t before = 0, text = workload::recorded_prompt_tokens;
   for (std::int32_t i = 1; i <= count; ++i) {
-    const std::int64_t step = steps * i / count;
-    if (step == before) continue;
-    for (std::int64_t s = std::max<std::int64_t>(before, 1); s < step; ++s) {
-      text += accepted[static_cast<std::size_t>(s - 1)];
-    }
-    before = step;
+    const auto step = steps * i / count;
+    if (step == steps * (i - 1) / count) continue;
+    const std::int64_t text = std::accumulate(accepted.begin(), accepted.begin() + step - 1,
+                                              workload::recorded_prompt_tokens);
     Cell cell{Kind::forest, 32, 32, 0, rows};
     cell.nodes = {{{0, rows}, static_cast<std::int32_t>(text)}};
     cell.parents = parents;

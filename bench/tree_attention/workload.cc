@@ -23,14 +23,8 @@ struct Position {
   }
 };
 
-/// Rows of `order`, as nodes.
+/// Rows of `order`, as nodes, if it is not depth-first.
 std::vector<std::int32_t> node_of_row(const TokenTree& tree, RowOrder order) {
-  if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
-    TreeOrder depth_first;
-    depth_first.assign(tree,
-                       order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
-    return depth_first.node_of_row;
-  }
   std::vector<std::int32_t> nodes(static_cast<std::size_t>(tree.nodes()));
   std::iota(nodes.begin(), nodes.end(), 0);
   if (order == RowOrder::breadth_first) {
@@ -152,9 +146,9 @@ void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end, std::int
 /// Adds the rows of a token tree in depth-first order, the first one being `first`; its root lies
 /// at `position`.
 void add_tree(Workload& work, std::span<const std::int32_t> parents, std::int32_t first,
-              std::int32_t position) {
+              std::int32_t position, ChildOrder children = ChildOrder::drawn) {
   TreeOrder order;
-  order.assign(parents);
+  order.assign(parents, children);
   std::vector<std::int32_t> positions(parents.size(), position);
   for (std::size_t node = 1; node < parents.size(); ++node) {
     positions[node] = positions[static_cast<std::size_t>(parents[node])] + 1;
@@ -237,21 +231,15 @@ Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder or
     throw_failure(cat("a tree of ", tree.nodes(), " nodes for the cell ", cell.name()));
   }
   Workload work = placed(cell, pages, random);
+  if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
+    add_tree(work, tree.parent, 0, cell.prefix,
+             order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
+    return work;
+  }
   const std::vector<std::int32_t> nodes = node_of_row(tree, order);
   std::vector<std::int32_t> row_of_node(nodes.size());
   for (std::size_t row = 0; row < nodes.size(); ++row) {
     row_of_node[static_cast<std::size_t>(nodes[row])] = static_cast<std::int32_t>(row);
-  }
-  if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
-    TreeOrder depth_first;
-    depth_first.assign(tree,
-                       order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
-    for (std::int32_t row = 0; row < cell.rows; ++row) {
-      const auto at = static_cast<std::size_t>(row);
-      add_tail(work, row, row + depth_first.subtree_rows[at],
-               cell.prefix + tree.depth[static_cast<std::size_t>(nodes[at])]);
-    }
-    return work;
   }
   for (std::int32_t row = 0; row < cell.rows; ++row) {
     for (std::int32_t node = nodes[static_cast<std::size_t>(row)]; node >= 0;

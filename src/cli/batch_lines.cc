@@ -259,7 +259,7 @@ bool is_json_array(std::string_view contents) {
 /// Throws Error(usage) for a line of another kind than the first one's: it would be a prompt that
 /// nobody meant, or no JSON.
 void check_kind(std::string_view line, bool json) {
-  const bool object = line[line.find_first_not_of(blanks)] == '{';
+  const bool object = is_json_lines(line);
   if (json && !object) {
     throw_usage("not a JSON object, as the first line is; write {\"prompt\": \"...\"}");
   }

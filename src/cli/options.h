@@ -95,6 +95,13 @@ std::string text_in(const po::variables_map& values, const char* option);
 std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
                       std::int32_t most = std::numeric_limits<std::int32_t>::max());
 
+/// What an option says, at least 1; `usual` if it was not given.
+template <typename Number>
+Number count_or(const po::variables_map& values, const char* option, Number usual,
+                std::int32_t most = std::numeric_limits<std::int32_t>::max()) {
+  return values[option].defaulted() ? usual : Number{count_in(values, option, 1, most)};
+}
+
 /// What --progress says. Error(usage) for less than 0, and for what is no number.
 double progress_seconds(const po::variables_map& values);
 

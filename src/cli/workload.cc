@@ -22,6 +22,7 @@ namespace {
 using workload::TreeTemplate;
 
 constexpr std::int32_t most_trees = 10000;
+constexpr auto most_tokens = static_cast<std::int32_t>(workload::most_tokens);
 
 /// What is to be replayed, all known before a model is loaded.
 struct Job {
@@ -76,28 +77,25 @@ void check_options(const po::variables_map& values, const std::string& kind) {
   }
 }
 
-/// The first --trees of `all`; says where there are fewer.
+/// The first --trees of `all`, which `what` names; says if there are fewer.
 template <typename Trees>
-void take_first(const po::variables_map& values, std::int32_t usual, Trees& all) {
-  const std::int32_t asked =
-      values["trees"].defaulted() ? usual : count_in(values, "trees", 1, most_trees);
-  const auto wanted = static_cast<std::size_t>(asked);
+void take_first(const po::variables_map& values, std::int32_t usual, const char* what, Trees& all) {
+  const auto wanted = static_cast<std::size_t>(count_or(values, "trees", usual, most_trees));
   if (all.size() > wanted) {
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end());
   } else if (all.size() < wanted && !values["trees"].defaulted()) {
-    tell(cat("the file has ", all.size(), " of them that are complete, not ", wanted));
+    tell(cat("the file has ", all.size(), " ", what, ", not ", wanted));
   }
 }
 
 std::int64_t prompt_tokens(const po::variables_map& values, std::int64_t usual) {
-  if (values["prompt-tokens"].defaulted()) return usual;
-  return count_in(values, "prompt-tokens", 1, static_cast<std::int32_t>(workload::most_tokens));
+  return count_or(values, "prompt-tokens", usual, most_tokens);
 }
 
 void read_reasoning_job(const po::variables_map& values, Job& job) {
   workload::ReasoningFile file = workload::read_reasoning(job.file);
   job.left_out = file.incomplete;
-  take_first(values, 10, file.trees);
+  take_first(values, 10, "complete trees", file.trees);
   if (file.trees.empty()) {
     throw_failure(cat(quote(job.file),
                       job.left_out == 0 ? ": it holds no templates"
@@ -113,7 +111,7 @@ void read_reasoning_job(const po::variables_map& values, Job& job) {
 
 void read_few_shot_job(const po::variables_map& values, Job& job) {
   constexpr std::uintmax_t largest = std::uintmax_t{64} << 20;
-  job.trees.push_back(workload::few_shot(prompt_tokens(values, 4000),
+  job.trees.push_back(workload::few_shot(prompt_tokens(values, workload::few_shot_prompt_tokens),
                                          count_in(values, "branches", 1),
                                          count_in(values, "iterations", 2)));
   if (job.file.empty()) return;
@@ -129,12 +127,9 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   workload::SpeculationFile file = workload::read_speculation(job.file);
   job.shape = std::move(file.tree);
   job.records = std::move(file.records);
-  take_first(values, 1, job.records);
+  take_first(values, 1, "records", job.records);
   job.record_prompt = prompt_tokens(values, workload::recorded_prompt_tokens);
-  const std::int32_t wanted =
-      values["new-tokens"].defaulted()
-          ? 0
-          : count_in(values, "new-tokens", 1, static_cast<std::int32_t>(workload::most_tokens));
+  const std::int64_t wanted = count_or(values, "new-tokens", std::int64_t{0}, most_tokens);
   for (workload::AcceptanceRecord& record : job.records) {
     record.accepted = workload::steps_of(record, wanted, 0);
     const workload::Reads reads = workload::reads_of(job.shape, job.record_prompt, record.accepted);
@@ -246,7 +241,8 @@ po::options_description workload_options() {
       "in "
       "the mean")("branches", po::value<std::int32_t>()->default_value(20)->value_name("N"),
                   "few-shot: texts behind the prompt, which is FILE's, or random")(
-      "iterations", po::value<std::int32_t>()->default_value(400)->value_name("N"),
+      "iterations",
+      po::value<std::int32_t>()->default_value(workload::few_shot_iterations)->value_name("N"),
       "few-shot: passes, the prompt's among them")(
       "new-tokens", po::value<std::int32_t>()->default_value(0, "the record's")->value_name("N"),
       "speculation: tokens to reach; a record that is too short goes on with accepted lengths "
@@ -259,11 +255,10 @@ po::options_description workload_options() {
       po::value<std::string>()->default_value("flatten")->value_name(any_of(workload::all_plans)),
       "few-shot, reasoning: whose groups of KV are counted, and by which the engine divides its "
       "attention; flatten is its own plan, and radix the same with what branches share read once "
-      "for "
-      "each")("warm-up",
-              "replay the first tree once before, in no figure: on a GPU an engine's first "
-              "passes of a kind "
-              "are recorded, and products of many rows timed")(
+      "for each")("warm-up",
+                  "replay the first tree once before, in no figure: on a GPU an engine's first "
+                  "passes of a kind "
+                  "are recorded, and products of many rows timed")(
       "count-only", "count what the workload reads; load no model");
   return d;
 }

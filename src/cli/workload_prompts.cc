@@ -202,15 +202,12 @@ po::options_description shared_prompt_options() {
 int answer_shared_prompts(const po::variables_map& values, const std::string& kind) {
   const bool json = wants_json(values), count_only = values.count("count-only") != 0;
   GenerateOptions options = generate_options(values);
-  options.max_new_tokens =
-      values["new-tokens"].defaulted() ? 16 : count_in(values, "new-tokens", 1);
+  options.max_new_tokens = count_or(values, "new-tokens", 16);
   options.ignore_eos = true;
   options.validate();
   workload::SharingStatistics statistics =
       kind == "toolbench" ? workload::toolbench() : workload::loogle();
-  if (!values["prompt-tokens"].defaulted()) {
-    statistics.mean_tokens = count_in(values, "prompt-tokens", 1);
-  }
+  statistics.mean_tokens = count_or(values, "prompt-tokens", statistics.mean_tokens);
   EngineOptions engine_request = engine_options(values, options.speculation);
   const std::int64_t vocab_size = read_config(engine_request.target).vocab_size;
   const std::int32_t calls =

@@ -131,9 +131,7 @@ class Replay {
   std::int64_t written_ = 0;
 };
 
-std::int64_t passes_of(Engine& engine) {
-  return EngineAccess(engine).turn().target.passes();
-}
+std::int64_t passes_of(Engine& engine) { return EngineAccess(engine).turn().target.passes(); }
 
 }  // namespace
 

@@ -44,6 +44,9 @@ struct ReasoningFile {
 /// its parent has ended; a template that is too large. Incomplete ones are not looked at.
 ReasoningFile read_reasoning(const std::filesystem::path& file);
 
+/// DeFT's few-shot trees (4.1): tokens of the prompt, and iterations.
+inline constexpr std::int32_t few_shot_prompt_tokens = 4000, few_shot_iterations = 400;
+
 /// One prompt and branches behind it that are written side by side. `iterations` counts the
 /// prompt's pass, as DeFT does: every branch gets a token in each of the others. Throws
 /// Error(usage) for what is below 1, for a single iteration, or too large.

@@ -226,8 +226,7 @@ class Producer {
   __device__ void copy_part(const CUtensorMap& map, const __nv_bfloat16* pool,
                             const TileSource& source, std::uint32_t shared,
                             std::uint64_t* filled) const {
-    const std::uint32_t first =
-        shared + V::warp_tokens / 8 * V::eight_rows_bytes * static_cast<std::uint32_t>(warp_);
+    const std::uint32_t first = shared + boxes * V::box_bytes * static_cast<std::uint32_t>(warp_);
     if (source.boxes != 0) {
       // Halves that leave tiles out wait for this producer: one lane copies all boxes, which takes
       // fewer instructions. Others are 2 to 6% slower so.
@@ -246,7 +245,7 @@ class Producer {
         const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
         if (lane_ == 0) expect_bytes(filled, bytes);
         __syncwarp();
-        if (lane_ < boxes * (V::ruled ? V::panels : 1)) {
+        if (lane_ < boxes * V::box_copies) {
           start_box(map, source, box, lane_ / boxes, row, first, filled);
         }
       }
@@ -271,8 +270,7 @@ class Producer {
                             std::int32_t row, std::uint32_t shared, std::uint64_t* filled) const {
     if ((source.boxes >> box & 1) == 0) return;
     const std::uint32_t to =
-        shared + static_cast<std::uint32_t>(panel * V::panel_bytes +
-                                            box * (page_box / 8) * V::eight_rows_bytes);
+        shared + static_cast<std::uint32_t>(panel * V::panel_bytes + box * V::box_bytes);
     const std::int32_t first_row = arguments_.first_pool_row + row;
     if constexpr (V::ruled) {
       copy_box(to, map, panel * 64, first_row, filled);
@@ -288,8 +286,7 @@ class Producer {
     const std::int32_t head_dim = head_dim_of<V>(arguments_);
     const bool in_head = lane_ % V::vectors * 8 < head_dim;
     const __nv_bfloat16* source = pool + (in_head ? lane_ % V::vectors * 8 : 0);
-    const std::uint32_t first =
-        shared + static_cast<std::uint32_t>(box * (page_box / 8) * V::eight_rows_bytes) + place_;
+    const std::uint32_t first = shared + static_cast<std::uint32_t>(box * V::box_bytes) + place_;
 #pragma unroll
     for (int i = 0; i < page_box / rows_per_copy; ++i) {
       const std::int32_t row =

@@ -36,9 +36,9 @@ __device__ inline void make_visible_to_products() {
 __device__ inline std::uint32_t matrix_descriptor(std::uint32_t address, int panel_bytes) {
   return static_cast<std::uint32_t>(panel_bytes >> 4) << 16 | (address & 0x3ffff) >> 4;
 }
-/// The descriptor of the matrix so many bytes behind one's, `eight_rows_bytes` from each eight rows to
-/// the next. Its upper half, the same for all, is put on last: products wait for every instruction
-/// that finds where the next one's operands are.
+/// The descriptor of the matrix so many bytes behind one's, `eight_rows_bytes` from each eight rows
+/// to the next. Its upper half, the same for all, is put on last: products wait for every
+/// instruction that finds where the next one's operands are.
 template <int eight_rows_bytes = 1024>
 __device__ inline std::uint64_t moved_descriptor(std::uint32_t matrix, int bytes) {
   constexpr std::uint64_t permuted_128_bytes = std::uint64_t{1} << 62;

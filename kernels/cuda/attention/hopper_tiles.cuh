@@ -78,6 +78,8 @@ struct Variant {
   /// a panel behind the other and take a box by panels, as past smaller heads they need zeros.
   static constexpr int panel_bytes = ruled ? tile_tokens * 128 : 1024;
   static constexpr int eight_rows_bytes = ruled ? 1024 : panels * 1024;
+  static constexpr int box_bytes = page_box / 8 * eight_rows_bytes;  ///< from a box to the next
+  static constexpr int box_copies = ruled ? panels : 1;
   static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
   static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
   static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile
