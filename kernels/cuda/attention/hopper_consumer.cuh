@@ -1,6 +1,8 @@
 // The warpgroups that compute.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention/hopper_phases.h"
 #include "kernels/cuda/attention/hopper_tiles.cuh"
 
@@ -39,7 +41,7 @@ class Consumer {
   template <typename Trace>
   __device__ void compute(const RangePiece& piece, const Trace& trace) {
     std::uint32_t rows[V::head_dim / 16][4];
-    load_queries(piece);
+    load_queries<!std::is_empty_v<Trace>>(piece);
     if constexpr (V::keeps_queries) take_queries(rows);
     if (first_piece_) trace.mark(Phase::queries_stored);
 
@@ -76,12 +78,17 @@ class Consumer {
       while (more) {
         const std::uint32_t notes_of_values = notes;
         std::uint32_t next = begin_tile();
-        if (!sees(next)) {
-          leave_out();
+        // A tile left out keeps its values until the next one's products run.
+        const bool leaves = !sees(next);
+        const StageCursor<V> left = cursor_;
+        if (leaves) {
+          give_keys_back();
           more = advance(next);
-          if (!more) break;
-          next = begin_tile();
-          if (!sees(next)) break;
+          if (more) next = begin_tile();
+          if (!more || !sees(next)) {
+            give_values_back(left);
+            break;
+          }
         }
         notes = next;
         take_turn();
@@ -91,6 +98,7 @@ class Consumer {
         multiply_values(weights, of_values.stage);
         commit_products();
         pass_turn();
+        if (leaves) give_values_back(left);
         wait_for_products<1>();
         pin(scores);
         give_keys_back();
@@ -121,11 +129,6 @@ class Consumer {
     if constexpr (V::shares_rows) meet();
   }
 
-  /// To be called once, after the last piece: the turn that nobody takes.
-  __device__ void finish() {
-    if (index_ == 0) take_turn();
-  }
-
  private:
   __device__ int view() const { return V::views > 1 ? index_ : 0; }
 
@@ -147,11 +150,14 @@ class Consumer {
       if (!advance(notes)) return false;
     }
   }
-  /// Gives a tile back. Its values have to be there: a copy on its way would meet the next one.
   __device__ void leave_out() {
     give_keys_back();
-    cursor_.wait_until_filled(state_.values_filled);
-    give_back(cursor_.emptied(state_.values_emptied));
+    give_values_back(cursor_);
+  }
+  /// Of a tile left out. They have to be there: a copy on its way would meet the next one.
+  __device__ void give_values_back(const StageCursor<V>& cursor) {
+    cursor.wait_until_filled(state_.values_filled);
+    give_back(cursor.emptied(state_.values_emptied));
   }
 
   // Products of the two consumers take turns, so that one's products run while the other weighs.
@@ -182,7 +188,9 @@ class Consumer {
     return notes;
   }
 
-  /// Rows of the piece to shared memory; past the tile's last row, that one again.
+  /// Rows of the piece to shared memory; past the tile's last row, that one again. `traced`: marks
+  /// take registers.
+  template <bool traced>
   __device__ void load_queries(const RangePiece& piece) {
     constexpr int loaders = V::shares_rows ? consumer_threads : warpgroup_threads;
     constexpr int rows_at_once = loaders / V::vectors;
@@ -190,7 +198,8 @@ class Consumer {
     const int loader = V::shares_rows ? static_cast<int>(threadIdx.x) - warpgroup_threads : thread_;
     const int vector = loader % V::vectors;
     int first = (V::shares_rows ? 0 : 64 * index_) + loader / V::vectors;
-    if constexpr (V::head_dim > 128) asm volatile("" : "+r"(first));  // as in multiply_queries()
+    // As in multiply_queries().
+    if constexpr (V::head_dim > 128 || (V::leaves_out && traced)) asm volatile("" : "+r"(first));
     meet_over_rows();  // nobody reads the last piece's queries any more
 #pragma unroll
     for (int i = 0; i < 64 / rows_at_once; ++i) {

@@ -92,7 +92,6 @@ __global__ void __launch_bounds__(V::threads, 1)
       trace.mark(Phase::handed_over);
     });
 
-    consumer.finish();
     for_each_piece(arguments, plan, range, [&](const RangePiece& piece) {
       if (piece.contributors > 1) results.join(piece, range.gang, range.member, trace);
     });

@@ -73,8 +73,6 @@ class NarrowConsumer {
     meet();
   }
 
-  __device__ void finish() {}
-
  private:
   static constexpr int warps = consumer_threads / 32;
   static constexpr int warp_tokens = V::tile_tokens / warps;  ///< of a KV tile

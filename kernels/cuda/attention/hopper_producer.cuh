@@ -73,8 +73,8 @@ class Producer {
     VisibleKv next = token_at(order[piece.tile_begin + turn_]);
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(min(piece.tile_end, unit_tiles) - piece.tile_begin, 1);
-    // Where consumers share rows, they alternate, and both get as many.
-    const std::int32_t count = tiles + (V::shares_rows ? tiles % 2 : 0);
+    // Where consumers share rows, they alternate, from piece to piece, and both get one at least.
+    const std::int32_t count = max(tiles, V::shares_rows ? 2 : 1);
     TileSource last;
     StageCursor<V> of_values;
     // Producers take KV tiles in turn, from piece to piece. Values follow the keys of a producer's
