@@ -19,6 +19,21 @@ namespace fs = std::filesystem;
 // No context holds more; a device that never ends must not fill the memory.
 constexpr std::size_t longest_prompt_mib = 64;
 
+void drop_last_newline(std::string& text) {
+  // What an editor or echo puts at the end is not meant.
+  if (text.empty() || text.back() != '\n') return;
+  text.pop_back();
+  if (!text.empty() && text.back() == '\r') text.pop_back();
+}
+
+/// Throws Error(usage) for what is no prompt. `remedy`: another one if it is empty.
+void check_text(const std::string& text, const std::string& where, const char* remedy = "") {
+  if (text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue", remedy));
+  if (!is_valid_utf8(text)) {
+    throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
+  }
+}
+
 }  // namespace
 
 std::string read_all(std::istream& in, const std::string& where, std::size_t most_mib) {
@@ -56,12 +71,19 @@ po::options_description prompt_options() {
   return d;
 }
 
+std::string prompt_in_file(const std::string& file) {
+  const std::string where = cat("prompt file ", quote(file));
+  std::string text = read_all_of(file, where, longest_prompt_mib);
+  drop_last_newline(text);
+  check_text(text, where);
+  return text;
+}
+
 Prompt read_prompt(const po::variables_map& values) {
   Prompt prompt;
   const auto sources =
       values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
   if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
-  std::string where = "prompt";
   if (values.count("prompt-ids") != 0) {
     prompt.ids = true;
     prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
@@ -69,31 +91,23 @@ Prompt read_prompt(const po::variables_map& values) {
   }
   if (values.count("prompt") != 0) {
     prompt.text = values["prompt"].as<std::string>();
-  } else if (const std::string file = text_in(values, "prompt-file");
-             values.count("prompt-file") != 0 && file != "-") {
-    where = cat("prompt file ", quote(file));
-    prompt.text = read_all_of(file, where, longest_prompt_mib);
-  } else {
-    if (values.count("prompt-file") == 0 && stdin_is_terminal()) {
-      throw_usage(
-          "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
-          "in");
-    }
-    where = "standard input";
-    prompt.text = read_all(std::cin, where, longest_prompt_mib);
+    check_text(prompt.text, "prompt");
+    return prompt;
   }
-  // What an editor or echo puts at the end is not meant.
-  if (values.count("prompt") == 0 && !prompt.text.empty() && prompt.text.back() == '\n') {
-    prompt.text.pop_back();
-    if (!prompt.text.empty() && prompt.text.back() == '\r') prompt.text.pop_back();
+  const std::string file = text_in(values, "prompt-file");
+  if (values.count("prompt-file") != 0 && file != "-") {
+    prompt.text = prompt_in_file(file);
+    return prompt;
   }
-  if (prompt.text.empty()) {
-    throw_usage(cat(where, ": it is empty; give some text to continue",
-                    where == "prompt" ? "" : ", or --prompt TEXT"));
+  if (values.count("prompt-file") == 0 && stdin_is_terminal()) {
+    throw_usage(
+        "no prompt: give --prompt TEXT, --prompt-file FILE or --prompt-ids 1,2,3, or pipe a text "
+        "in");
   }
-  if (!is_valid_utf8(prompt.text)) {
-    throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
-  }
+  const char* const where = "standard input";
+  prompt.text = read_all(std::cin, where, longest_prompt_mib);
+  drop_last_newline(prompt.text);
+  check_text(prompt.text, where, ", or --prompt TEXT");
   return prompt;
 }
 

@@ -20,6 +20,9 @@ struct Prompt {
 };
 /// What standard input or the options give; checked before the models are loaded.
 Prompt read_prompt(const po::variables_map& values);
+/// The prompt that a file or pipe holds, less one newline at its end. Throws as read_all_of() does,
+/// and Error(usage) if it is empty or not UTF-8.
+std::string prompt_in_file(const std::string& file);
 
 /// All of a stream. Throws Error(usage), which names `where`, beyond `most_mib` mebibytes.
 std::string read_all(std::istream& in, const std::string& where, std::size_t most_mib);

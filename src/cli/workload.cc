@@ -4,10 +4,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
+#include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "cli/workload_output.h"
 #include "cli/workload_prompts.h"
@@ -110,17 +110,10 @@ void read_reasoning_job(const po::variables_map& values, Job& job) {
 }
 
 void read_few_shot_job(const po::variables_map& values, Job& job) {
-  constexpr std::uintmax_t largest = std::uintmax_t{64} << 20;
   job.trees.push_back(workload::few_shot(prompt_tokens(values, workload::few_shot_prompt_tokens),
                                          count_in(values, "branches", 1),
                                          count_in(values, "iterations", 2)));
-  if (job.file.empty()) return;
-  std::string& prompt = job.trees.back().prompt;
-  prompt = read_file(job.file, "prompt", largest);
-  if (prompt.empty()) throw_failure(cat(quote(job.file), ": it is empty; name a prompt's file"));
-  if (!is_valid_utf8(prompt)) {
-    throw_failure(cat(quote(job.file), ": not valid UTF-8; convert it, or name another file"));
-  }
+  if (!job.file.empty()) job.trees.back().prompt = prompt_in_file(job.file);
 }
 
 void read_speculation_job(const po::variables_map& values, Job& job) {

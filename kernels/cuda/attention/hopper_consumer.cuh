@@ -53,8 +53,8 @@ class Consumer {
 #pragma unroll
     for (float& element : out) element = 0.0f;
     // Values are multiplied one tile later than keys: while a tile's weights are found, the last
-    // one's products run. So a tile's values are held while the next one is left out, but not
-    // longer: the copies wait for their room, and the other half for the copies.
+    // one's products run. So a tile's values are held while one more tile is left out, whose values
+    // are held too; never more: the copies wait for their room, and the other half for the copies.
     float kept[2];
     std::uint32_t notes;
     bool more = true;
@@ -78,7 +78,8 @@ class Consumer {
       while (more) {
         const std::uint32_t notes_of_values = notes;
         std::uint32_t next = begin_tile();
-        // A tile left out keeps its values until the next one's products run.
+        // The values of a tile left out are given back when the next one's products are queued, or at
+        // once if there are none.
         const bool leaves = !sees(next);
         const StageCursor<V> left = cursor_;
         if (leaves) {
@@ -134,8 +135,7 @@ class Consumer {
 
   /// Whether there is a next tile.
   __device__ bool advance(std::uint32_t notes) {
-    cursor_.advance();
-    if (V::shares_rows) cursor_.advance();
+    for (int step = 0; step < V::takers; ++step) cursor_.advance();
     return (notes & note_last) == 0;
   }
   __device__ bool sees(std::uint32_t notes) const {
@@ -162,6 +162,7 @@ class Consumer {
 
   // Products of the two consumers take turns, so that one's products run while the other weighs.
   // Where they leave tiles out, neither has to wait for a tile that the other one has not begun.
+  // After the last tile nobody takes the turn: its barrier serves nothing else.
   __device__ void take_turn() {
     if (!V::leaves_out) block_barrier_wait(turn_barrier + index_, consumer_threads);
   }
@@ -188,8 +189,8 @@ class Consumer {
     return notes;
   }
 
-  /// Rows of the piece to shared memory; past the tile's last row, that one again. `traced`: marks
-  /// take registers.
+  /// Rows of the piece to shared memory; past the tile's last row, that one again. `traced`: a
+  /// trace's marks need registers.
   template <bool traced>
   __device__ void load_queries(const RangePiece& piece) {
     constexpr int loaders = V::shares_rows ? consumer_threads : warpgroup_threads;

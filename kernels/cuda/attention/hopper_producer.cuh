@@ -73,8 +73,8 @@ class Producer {
     VisibleKv next = token_at(order[piece.tile_begin + turn_]);
     // Shorter units of a gang may have nothing left here.
     const std::int32_t tiles = max(min(piece.tile_end, unit_tiles) - piece.tile_begin, 1);
-    // Where consumers share rows, they alternate, from piece to piece, and both get one at least.
-    const std::int32_t count = max(tiles, V::shares_rows ? 2 : 1);
+    // Each taker needs one: a piece of one tile may get an empty second one.
+    const std::int32_t count = max(tiles, V::takers);
     TileSource last;
     StageCursor<V> of_values;
     // Producers take KV tiles in turn, from piece to piece. Values follow the keys of a producer's
@@ -89,7 +89,7 @@ class Producer {
         if (i < tiles) token = seen_from_here(next);
         if (i + V::producers < tiles) next = token_at(order[piece.tile_begin + i + V::producers]);
         source = source_of(token);
-        describe(token, source, i >= count - (V::shares_rows ? 2 : 1));
+        describe(token, source, i >= count - V::takers);
         copy_part(arguments_.key_boxes, arguments_.keys, source,
                   shared_address(tiles_.keys[cursor_.stage]), &state_.keys_filled[cursor_.stage]);
       }

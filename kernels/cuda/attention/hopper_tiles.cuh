@@ -69,6 +69,8 @@ struct Variant {
   static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
+  /// Who take KV tiles alternately, from piece to piece: the consumers, or both of them as one.
+  static constexpr int takers = shares_rows ? consumers : 1;
   /// Who sees a token is said for so many parts of a row tile.
   static constexpr int views = leaves_out ? consumers : 1;
   static constexpr int view_rows = tile_rows / views;
