@@ -78,8 +78,8 @@ class Consumer {
       while (more) {
         const std::uint32_t notes_of_values = notes;
         std::uint32_t next = begin_tile();
-        // The values of a tile left out are given back when the next one's products are queued, or at
-        // once if there are none.
+        // The values of a tile left out are given back when the next one's products are queued, or
+        // at once if there are none.
         const bool leaves = !sees(next);
         const StageCursor<V> left = cursor_;
         if (leaves) {
@@ -146,13 +146,10 @@ class Consumer {
     for (;;) {
       notes = begin_tile();
       if (sees(notes)) return true;
-      leave_out();
+      give_keys_back();
+      give_values_back(cursor_);
       if (!advance(notes)) return false;
     }
-  }
-  __device__ void leave_out() {
-    give_keys_back();
-    give_values_back(cursor_);
   }
   /// Of a tile left out. They have to be there: a copy on its way would meet the next one.
   __device__ void give_values_back(const StageCursor<V>& cursor) {
