@@ -37,6 +37,7 @@ struct AttentionCase {
   std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
   std::int32_t shared = 0;         ///< tokens that several texts have before that
   bool by_boxes = false;           ///< the tail is in box_order.h's order
+  bool leaves_out = false;         ///< halves leave tiles out, even where that does not pay
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
   std::int32_t window = 0;
@@ -264,6 +265,7 @@ struct AttentionProblem {
                               c.window > 0 || c.soft_cap > 0};
     plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows, kv, blocks,
                                        {planner, plan.scalars, plan.ranges, plan.row_tiles});
+    plan.launch.leaves_out |= c.leaves_out && halves_leave_out(plan.launch.tiles, kv.ruled);
     return plan;
   }
   PassLimits limits() const {

@@ -337,7 +337,8 @@ TEST_F(CudaAttention, HalvesLeaveTilesOut) {
                                               .pages_in_order = true,
                                               .texts = texts,
                                               .shared = shared,
-                                              .by_boxes = by_boxes},
+                                              .by_boxes = by_boxes,
+                                              .leaves_out = true},
                                              static_cast<std::uint32_t>(texts));
               ResidentBlocks blocks = all;
               blocks.ranges = ranges;

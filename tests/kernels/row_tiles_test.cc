@@ -99,6 +99,30 @@ TEST(RowTiles, UpperHalvesTokensAreFound) {
   }
 }
 
+// Halves of wide row tiles leave out KV tiles if each sees at least a tenth of them alone.
+TEST(RowTiles, HalvesLeaveOutWhatIsWorthIt) {
+  std::mt19937 random(6);
+  const std::vector<VisibleKv> branches = make_tail(Tail::branches, 64, random);
+  const auto leaves = [&](std::int32_t prefix, RangeTiles tiles) {
+    const Planned planned = make_planned(64, 16, 1, prefix, branches, 132, tiles);
+    EXPECT_EQ(planned.plan().tiles, tiles);
+    return planned.shares.leaves_out;
+  };
+  // Eight rows of 100 tokens each are a row tile. Its upper half has 400 to itself, of which half a
+  // KV tile counts as the lower one's, too.
+  const RangeTiles whole{range_wide_tile, range_tile_tokens};
+  const RangeTiles half{range_wide_tile, range_half_tokens};
+  for (const std::int32_t prefix : {0, 500, 3360 - 800}) EXPECT_TRUE(leaves(prefix, whole));
+  for (const std::int32_t prefix : {3361 - 800, 10000}) EXPECT_FALSE(leaves(prefix, whole));
+  EXPECT_TRUE(leaves(3680 - 800, half));
+  EXPECT_FALSE(leaves(3681 - 800, half));
+  EXPECT_FALSE(leaves(500, {range_half_tile, range_tile_tokens}));
+  EXPECT_FALSE(leaves(500, {range_narrow_tile, range_tile_tokens}));
+
+  const std::vector<VisibleKv> chain = make_tail(Tail::causal, 64, random);
+  EXPECT_FALSE(make_planned(64, 16, 1, 0, chain, 132, whole).shares.leaves_out) << "one text";
+}
+
 // Every row tile's runs have each token once that it sees, in order.
 TEST(RowTiles, RunsHaveWhatIsSeen) {
   std::mt19937 random(2);

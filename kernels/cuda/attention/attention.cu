@@ -142,8 +142,7 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
                           blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
-  const RangeTiles tiles = shares.plan.tiles;
-  return {kernel, tiles, shares.several_texts && halves_leave_out(tiles, ruled)};
+  return {kernel, shares.plan.tiles, shares.leaves_out};
 }
 
 void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t padded_rows,

@@ -19,19 +19,21 @@ constexpr std::int64_t shared_reads = 8;
 
 /// Several texts: what a block takes, in ps. Least squares over the divisions that
 /// bench/tree_attention (part divisions) tries in its cells on an H200; then pieces of row tiles of
-/// 16 and 64, tokens of 64x64 and wide joins by moments of templates, which have few tiles a block.
+/// 16 and 64, tokens of 64x64 and wide joins by moments of templates, which have few tiles a block;
+/// and tokens of wide row tiles that leave KV tiles out so that the fastest tiles are chosen there.
 struct TileCosts {
   std::int64_t token, masked;  ///< of a KV token its products, and what it takes more if it is one
                                ///< text's alone
   std::int64_t piece;
 };
-constexpr TileCosts costs_of(RangeTiles tiles) {
+constexpr TileCosts costs_of(RangeTiles tiles, bool leaves_out) {
   const bool whole = tiles.tokens == range_tile_tokens;
   if (tiles.rows == range_narrow_tile) return {7550, 1150, 3790000};
   if (tiles.rows == range_half_tile) {
     return whole ? TileCosts{7340, 1440, 4380000} : TileCosts{13330, 7130, 3500000};
   }
-  return whole ? TileCosts{12350, 3750, 5120000} : TileCosts{16330, 5360, 4350000};
+  if (!whole) return {16330, 5360, 4350000};
+  return leaves_out ? TileCosts{12850, 2000, 5120000} : TileCosts{12350, 3750, 5120000};
 }
 /// If they read next to nothing together, so that memory bounds them.
 constexpr TileCosts costs_apart(RangeTiles tiles) {
@@ -50,6 +52,9 @@ constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: 
 /// As memory bounds texts apart, more blocks for a unit gain little, and each has a piece to join.
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
+
+/// Leaving KV tiles out pays where a half leaves out one in so many.
+constexpr std::int64_t least_left_out = 10;
 
 /// Segments of fewer tokens are not worth what is left out before them.
 constexpr std::int32_t least_aligned = 64;
@@ -109,12 +114,18 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // Row tiles of several texts read keys of their own, unless texts have more rows than a tile or
   // share what comes before them.
   const bool several = texts_.size() > 1;
-  std::int64_t own = 0, all = work.prefix;
-  for (const RowTile& tile : tiles) own += tile.seen();
+  std::int64_t own = 0, all = work.prefix, left = 0;
+  for (const RowTile& tile : tiles) {
+    own += tile.seen();
+    // Both halves see the KV tile that the upper one's tokens begin in: on average half of it.
+    left += std::max(tile.seen() - tile.lower_tokens - plan.tiles.tokens / 2, 0);
+  }
   for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
   const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
+  const bool leaves_out =
+      several && halves_leave_out(plan.tiles, work.ruled) && left * least_left_out >= read;
   const bool apart = several && work.prefix == 0 && read < all * 5 / 4;
-  const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles);
+  const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles, leaves_out);
   const std::int64_t multiplied = costs.token + costs.masked * own / read;
   const std::int64_t copied = cached_token + fresh_token * std::min(all, read) / read;
   const auto cost_of_texts = [&](std::int64_t range, std::int64_t pieces, std::int64_t contributors,
@@ -193,7 +204,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   }
 
   result.plan = plan;
-  result.several_texts = several;
+  result.leaves_out = leaves_out;
   result.unit_ends.clear();
   std::int32_t end = 0;
   for (std::int32_t i = 0; i < plan.row_groups; ++i) {

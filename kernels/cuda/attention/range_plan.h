@@ -219,7 +219,7 @@ struct RangePlan : RangeCut {
 struct RangeShares {
   RangePlan plan;
   std::vector<std::int32_t> unit_ends;  ///< by row group: KV tiles of its unit and those before it
-  bool several_texts = false;
+  bool leaves_out = false;  ///< whether halves of row tiles leave out KV tiles that they do not see
 
   /// KV tiles of all units of a gang's member.
   std::int64_t work() const { return std::int64_t{plan.kv_heads} * unit_ends.back(); }
