@@ -148,7 +148,7 @@ struct AttentionLaunch {
   AttentionKernel kernel = AttentionKernel::items;
   RangeTiles tiles;  ///< where it takes ranges; the rows, where its items are listed
   /// Of ranges with wide row tiles: whether halves leave out the KV tiles that they do not see.
-  /// That takes a little longer where all is seen, as by one text's rows nearly all is.
+  /// That takes longer where both see nearly all, as one text's rows do.
   bool leaves_out = false;
 
   bool takes_ranges() const { return kernel == AttentionKernel::ranges; }
