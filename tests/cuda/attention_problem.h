@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -37,7 +38,7 @@ struct AttentionCase {
   std::int32_t texts = 1;          ///< more: each has its share of prefix and rows to itself
   std::int32_t shared = 0;         ///< tokens that several texts have before that
   bool by_boxes = false;           ///< the tail is in box_order.h's order
-  bool leaves_out = false;         ///< halves leave tiles out, even where that does not pay
+  std::optional<bool> leaves_out = {};  ///< whether halves leave tiles out, instead of what pays
   std::int32_t page_size = 16;
   std::int32_t value_exponent = 0;  ///< a token's values are times 2^e, e at most this either way
   std::int32_t window = 0;
@@ -265,7 +266,9 @@ struct AttentionProblem {
                               c.window > 0 || c.soft_cap > 0};
     plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows, kv, blocks,
                                        {planner, plan.scalars, plan.ranges, plan.row_tiles});
-    plan.launch.leaves_out |= c.leaves_out && halves_leave_out(plan.launch.tiles, kv.ruled);
+    if (halves_leave_out(plan.launch.tiles, kv.ruled)) {
+      plan.launch.leaves_out = c.leaves_out.value_or(plan.launch.leaves_out);
+    }
     return plan;
   }
   PassLimits limits() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "cuda/attention_problem.h"
 
@@ -317,19 +318,21 @@ struct LeftOut {
   }
 };
 
-// Row tiles of 128 for several texts, whose halves multiply different KV tiles; groups of 3 and 7
-// have queries of which either half has rows.
+// Row tiles of 128 for several texts, whose halves multiply different KV tiles, and the same with
+// turns; groups of 3 and 7 have queries of which either half has rows.
 TEST_F(CudaAttention, HalvesLeaveTilesOut) {
+  constexpr std::pair<bool, bool> ways[] = {{false, true}, {true, true}, {true, false}};
   LeftOut left_out;
-  const ResidentBlocks all = prepare_attention(64);
-  if (all.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
-  for (const std::int32_t ranges : {8, all.ranges}) {
+  for (const std::int32_t head_dim : {64, 128}) {
+    ResidentBlocks blocks = prepare_attention(head_dim);
+    if (blocks.ranges == 0) GTEST_SKIP() << "no kernel that takes ranges";
+    if (head_dim == 64) blocks.ranges = 8;
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
       for (const std::int32_t group : {1, 3, 4, 7}) {
         for (const std::int32_t texts : {5, 21, 64}) {
           for (const std::int32_t shared : {0, 700}) {
-            for (const bool by_boxes : {false, true}) {
-              const AttentionProblem problem({.head_dim = 64,
+            for (const auto& [by_boxes, leaves_out] : ways) {
+              const AttentionProblem problem({.head_dim = head_dim,
                                               .kv_heads = 2,
                                               .group = group,
                                               .prefix = texts * 150 + 7,
@@ -338,17 +341,17 @@ TEST_F(CudaAttention, HalvesLeaveTilesOut) {
                                               .texts = texts,
                                               .shared = shared,
                                               .by_boxes = by_boxes,
-                                              .leaves_out = true},
+                                              .leaves_out = leaves_out},
                                              static_cast<std::uint32_t>(texts));
-              ResidentBlocks blocks = all;
-              blocks.ranges = ranges;
               blocks.range_tiles = {range_wide_tile, tokens};
               left_out.count(problem, problem.plan(blocks));
               DeviceAttention device(problem, blocks);
               const auto out = device.run(stream_);
+              ASSERT_EQ(out.launch.leaves_out, leaves_out);
               ASSERT_LE(worst_error(problem, out), 1.0)
                   << texts << " texts, group " << group << ", behind " << shared << " tokens, "
-                  << (by_boxes ? "boxes first, " : "") << ranges << " ranges, tiles of " << tokens;
+                  << (by_boxes ? "boxes first, " : "") << (leaves_out ? "" : "with turns, ")
+                  << "heads of " << head_dim << ", tiles of " << tokens;
               for (int again = 0; again < 5; ++again) ASSERT_EQ(out, device.run(stream_));
             }
           }
@@ -356,7 +359,7 @@ TEST_F(CudaAttention, HalvesLeaveTilesOut) {
       }
     }
   }
-  EXPECT_GE(left_out.launches, 96);
+  EXPECT_EQ(left_out.launches, 192);
   EXPECT_GE(left_out.first, 50);
   EXPECT_GE(left_out.one, 500);
   EXPECT_GE(left_out.more, 100);

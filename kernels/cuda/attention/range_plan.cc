@@ -53,7 +53,7 @@ constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: 
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
 
-/// Leaving KV tiles out pays where a half leaves out one in so many.
+/// Leaving KV tiles out pays if halves leave out one of so many, in the mean of both.
 constexpr std::int64_t least_left_out = 10;
 
 /// Segments of fewer tokens are not worth what is left out before them.
@@ -114,16 +114,12 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   // Row tiles of several texts read keys of their own, unless texts have more rows than a tile or
   // share what comes before them.
   const bool several = texts_.size() > 1;
-  std::int64_t own = 0, all = work.prefix, left = 0;
-  for (const RowTile& tile : tiles) {
-    own += tile.seen();
-    // Both halves see the KV tile that the upper one's tokens begin in: on average half of it.
-    left += std::max(tile.seen() - tile.lower_tokens - plan.tiles.tokens / 2, 0);
-  }
+  std::int64_t own = 0, all = work.prefix;
+  for (const RowTile& tile : tiles) own += tile.seen();
   for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
   const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
-  const bool leaves_out =
-      several && halves_leave_out(plan.tiles, work.ruled) && left * least_left_out >= read;
+  const bool leaves_out = several && halves_leave_out(plan.tiles, work.ruled) &&
+                          left_out(plan, tiles) * least_left_out >= 2 * read;
   const bool apart = several && work.prefix == 0 && read < all * 5 / 4;
   const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles, leaves_out);
   const std::int64_t multiplied = costs.token + costs.masked * own / read;
@@ -212,6 +208,34 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
     result.unit_ends.push_back(end);
   }
   return least_cost;
+}
+
+// Neighbours that one half sees alone fill KV tiles but for about half of one at either end.
+void RangePlanner::LeftOut::add(Halves seen_by, std::int32_t tokens) {
+  if (seen_by != last) stretch = 0;
+  last = seen_by;
+  if (seen_by == Halves::both) return;
+  const auto grow = [&](std::int32_t& sum, std::int32_t tile_tokens) {
+    sum += std::max(stretch + tokens - tile_tokens, 0) - std::max(stretch - tile_tokens, 0);
+  };
+  grow(of_half_tiles, range_half_tokens);
+  grow(of_whole_tiles, range_tile_tokens);
+  stretch += tokens;
+}
+
+// Tokens in KV tiles that halves leave out, of both halves and all row tiles together.
+std::int64_t RangePlanner::left_out(const RangePlan& plan, std::span<const RowTile> tiles) const {
+  std::int64_t left = 0;
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    const RowTile& tile = tiles[t];
+    if (tile.rows.end - tile.rows.begin <= range_half_tile) {  // nobody is in the upper half
+      left += plan.prefix - tile.prefix_begin + tile.seen();
+    } else {
+      left += plan.tiles.tokens == range_half_tokens ? left_out_[t].of_half_tiles
+                                                     : left_out_[t].of_whole_tiles;
+    }
+  }
+  return left;
 }
 
 // A text's rows see nothing of the tail that other rows see; texts that share some of it count as
@@ -314,6 +338,10 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
   std::vector<std::int32_t>& counts = run_counts_;
   counts.assign(tiles.size(), 0);
   upper_begin_.assign(tiles.size(), -1);
+  left_out_.assign(tiles.size(), {});
+  const bool has_halves = std::any_of(tiles.begin(), tiles.end(), [](const RowTile& tile) {
+    return tile.rows.end - tile.rows.begin > range_half_tile;
+  });
   tiles_of_.assign(static_cast<std::size_t>(work.rows), {});
   for (std::size_t t = 0; t < tiles.size(); ++t) {
     const auto tile = static_cast<std::int32_t>(t);
@@ -390,6 +418,19 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
     }
     last = seen_by;
     at += static_cast<std::int32_t>(segment.slots.size());
+    const auto count_halves = [&](std::int32_t tile) {
+      const std::int32_t middle =
+          tiles[static_cast<std::size_t>(tile)].rows.begin + range_half_tile;
+      left_out_[static_cast<std::size_t>(tile)].add(
+          seen_by.begin * work.group >= middle ? Halves::upper
+          : seen_by.end * work.group <= middle ? Halves::lower
+                                               : Halves::both,
+          static_cast<std::int32_t>(segment.slots.size()));
+    };
+    if (!has_halves || open.empty()) continue;
+    // Between the first and the last row tile that see it, both halves do.
+    count_halves(open.begin);
+    if (open.end - open.begin > 1) count_halves(open.end - 1);
   }
   change({}, at);
 

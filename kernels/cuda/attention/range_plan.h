@@ -278,12 +278,24 @@ class RangePlanner {
                         std::span<RowTile> tiles) const;
   void place_rows(const RangeWork& work, std::span<RowTile> tiles) const;
   void find_tail_runs(const RangeWork& work, std::span<RowTile> tiles);
+  std::int64_t left_out(const RangePlan& plan, std::span<const RowTile> tiles) const;
+
+  enum class Halves { both, lower, upper };
+  /// Of a row tile of 128: tokens in KV tiles that one half leaves out.
+  struct LeftOut {
+    std::int32_t of_half_tiles = 0, of_whole_tiles = 0;  ///< by the KV tile's size
+    std::int32_t stretch = 0;                            ///< tokens that one half saw alone last
+    Halves last = Halves::both;                          ///< who saw the last tokens
+
+    void add(Halves seen_by, std::int32_t tokens);
+  };
 
   std::vector<IndexRange> texts_;          ///< query rows of each
   std::int32_t most_texts_ = 1;            ///< of a row tile
   std::vector<std::int32_t> joints_;       ///< query rows that former tokens begin to be seen by
   std::vector<std::int32_t> run_counts_;   ///< by row tile
   std::vector<std::int32_t> upper_begin_;  ///< by row tile: in the tail, its upper half's tokens
+  std::vector<LeftOut> left_out_;          ///< by row tile
   std::vector<IndexRange> tiles_of_;       ///< by query: row tiles that have rows of it
   std::vector<std::int32_t> lengths_;      ///< by row tile: KV tiles of its unit
   std::vector<RowTile> tried_;
