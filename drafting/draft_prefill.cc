@@ -65,7 +65,7 @@ void DraftPrefill::clear() {
   logit_rows_.clear();
   tokens_.clear();
   next_.clear();
-  rows_ = scored_ = kv_tokens_ = 0;
+  rows_ = scored_ = 0;
 }
 
 // False: the pass is full.
@@ -79,9 +79,7 @@ bool DraftPrefill::add(DraftPrompt& prompt) {
   const bool waits = gap != nullptr && std::any_of(parts_.begin(), parts_.end(),
                                                    [&](const Part& p) { return p.gap == gap; });
   if (waits) return true;
-  const std::int32_t seen = layout_.count(state.base) + state.draft_slots.size();
-  const std::int32_t rows =
-      std::min({missing, options.max_rows - rows_, options.max_kv_tokens - kv_tokens_ - seen});
+  const std::int32_t rows = std::min(missing, options.max_rows - rows_);
   if (rows <= 0) return false;
   const bool tells = rows == missing && (before == 0 || rows >= least_scored);
   const std::int32_t scored = tells ? std::min(rows, most_scored) : 0;
@@ -98,11 +96,9 @@ bool DraftPrefill::add(DraftPrompt& prompt) {
   }
   state.draft_slots.make_room(rows);  // so that keeping cannot fail
   parts_.push_back({&prompt, before, scored, gap, std::move(slots)});
-  layout_.note(state.base);
   prompt.rows = rows;
   rows_ += rows;
   scored_ += scored;
-  kv_tokens_ += seen + rows;
   return true;
 }
 

@@ -66,7 +66,7 @@ class DraftPrefill {
   std::vector<std::int32_t> positions_, logit_rows_;
   std::vector<TokenId> tokens_, next_;
   std::vector<float> scores_;
-  std::int32_t rows_ = 0, scored_ = 0, kv_tokens_ = 0;
+  std::int32_t rows_ = 0, scored_ = 0;
 };
 
 }  // namespace coppice

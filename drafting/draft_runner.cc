@@ -189,7 +189,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   logit_rows_.clear();
   layout_.begin(PassLayout::Of::draft);
   RootGuard guard{wanted};
-  std::size_t texts = 0, rows = 0, logits = 0, seen = 0;
+  std::size_t texts = 0, rows = 0, logits = 0;
   for (const StepNodes& of_text : wanted) {
     DraftStep& step = *of_text.step;
     const SequenceState& state = *step.state_;
@@ -199,14 +199,10 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
         root ? static_cast<std::size_t>(missing(state)) : of_text.nodes.size();
     rows += new_rows;
     logits += of_text.nodes.size();
-    seen += static_cast<std::size_t>(layout_.count(state.base) + state.draft_slots.size()) +
-            step.evaluated_.size() + new_rows;
     const bool fits = rows <= static_cast<std::size_t>(options.max_rows) &&
-                      logits <= static_cast<std::size_t>(options.max_logit_rows) &&
-                      seen <= static_cast<std::size_t>(options.max_kv_tokens);
+                      logits <= static_cast<std::size_t>(options.max_logit_rows);
     if (!fits && texts > 0) break;
     take_slots(of_text);
-    layout_.note(state.base);
     rows_of_text_.push_back(static_cast<double>(new_rows));
     ++texts;
   }

@@ -24,7 +24,7 @@ struct ModelOptions {
   /// Positions that can be run (each costs head_dim f32 of every rotary table); 0: the model's
   /// context, at most 8192. LongRoPE's factors follow it (rope_table.h).
   std::int32_t max_positions = 0;
-  /// KV tokens that a pass's rows may see in all; 0: those of one text, max_positions + max_rows.
+  /// KV tokens of a pass's segments, in all; 0: those of one text, max_positions + max_rows.
   std::int32_t max_kv_tokens = 0;
   bool check_finite = true;  ///< refuse weights with NaN or infinity
 };

@@ -17,27 +17,6 @@ void PassLayout::begin(Of model) {
   tokens_ = tokens_by_text_ = 0;
 }
 
-// --- counting ---------------------------------------------------------------------------------
-
-std::int32_t PassLayout::count(const KvTip& base) const {
-  if (base.forest_ == nullptr) return 0;
-  const KvForest::Lock lock(base.forest_->mutex_);
-  std::int32_t tokens = 0;
-  for (const KvNode* node = base.node_; node != nullptr; node = node->parent) {
-    const bool once = is_listed_once(node->size()) || counts_runs_once;
-    if (serial_ != 0 && node->pass == serial_ && once) break;
-    tokens += static_cast<std::int32_t>(slots_of(*node).size());
-  }
-  return tokens;
-}
-
-void PassLayout::note(const KvTip& base) {
-  if (base.forest_ == nullptr) return;
-  const KvForest::Lock lock(base.forest_->mutex_);
-  if (serial_ == 0) serial_ = ++base.forest_->passes_;
-  for (KvNode* node = base.node_; node != nullptr; node = node->parent) node->pass = serial_;
-}
-
 // --- order ------------------------------------------------------------------------------------
 
 void PassLayout::add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,

@@ -18,6 +18,13 @@ class PassLayout {
   /// group below them instead: one interval over all rows would cost attention more than it saves.
   static constexpr std::int32_t least_shared = 64;
 
+  /// Most tokens that a pass of `texts` texts lists, of `kv_tokens` that they have. Each text and
+  /// each group, of which there are fewer than texts, lists at most one run that is too short to
+  /// be listed above it.
+  static constexpr std::int64_t most_listed(std::int64_t kv_tokens, std::int32_t texts) {
+    return kv_tokens + 2 * std::int64_t{least_shared - 1} * texts;
+  }
+
   /// Every text's KV is listed for it alone: what several see is read by each of them (as
   /// RadixAttention does), for comparison.
   bool by_text = false;
@@ -26,10 +33,6 @@ class PassLayout {
 
   /// A new pass. Tips that follow belong to one forest or to none.
   void begin(Of model);
-  /// How many tokens of former passes the text would add to those that were counted.
-  std::int32_t count(const KvTip& base) const;
-  /// Counts them.
-  void note(const KvTip& base);
   /// A text, which has `rows` rows and `tail`: the slots of its own tokens of former passes, from
   /// token `tail_begin` on. Tip and tail stay as they are until the pass is queued.
   void add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,
@@ -48,9 +51,8 @@ class PassLayout {
   std::int64_t tokens() const { return tokens_; }
   std::int64_t tokens_by_text() const { return tokens_by_text_; }
 
-  // Planted faults.
+  // Planted fault.
   bool interval_too_long = false;  ///< what texts share is seen by the row after them, too
-  bool counts_runs_once = false;   ///< count() takes short runs for listed once, too
 
  private:
   struct Text {

@@ -28,7 +28,7 @@ namespace coppice {
 enum class EngineFault {
   none,
   twins_grow_together,           ///< texts of equal noise share the common heap
-  short_runs_counted_once,       ///< plans take what few tokens texts share for read once by all
+  copies_counted_once,           ///< plans of text by text take what texts share for read once
   hit_counted_twice,             ///< what a waiting text finds is added to what it had found before
   preempted_noise_is_reused,     ///< a preempted text's steps are counted from 0 again
   shared_steps_are_not_learned,  ///< learning from steps of several texts throws

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
+#include "models/kv/pass_layout.h"
 #include "models/rope_table.h"
 
 namespace coppice {
@@ -106,9 +107,10 @@ std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, 
   limits.max_positions = loaded_positions(config, options);
   if (options.max_sequences > 1 && config.unsupported.empty()) {
     // A pass may see the whole pool, and of one text no less than if it were alone.
+    const std::int32_t pool = wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size;
     limits.max_kv_tokens =
-        std::max(wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size,
-                 limits.max_positions + limits.max_rows);
+        static_cast<std::int32_t>(std::max(PassLayout::most_listed(pool, options.max_sequences),
+                                           std::int64_t{limits.max_positions} + limits.max_rows));
   }
   return Model::load(dir, device, limits, [&](double fraction) {
     if (options.progress) options.progress({is_target ? "target" : "draft", fraction});

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine/shared_prompts.h"
-#include "models/kv/pass_layout.h"
 
 namespace coppice {
 namespace {
@@ -19,11 +18,9 @@ class Planner {
         rows_(limits_.max_rows),
         judged_(limits_.max_logit_rows),
         kv_tokens_(limits_.max_kv_tokens),
-        slots_(engine.target_runner->free_slots()) {
-    kv_.begin(PassLayout::Of::target);
-    kv_.by_text = engine.target_runner->reads_by_text();
-    kv_.counts_runs_once = engine.fault == EngineFault::short_runs_counted_once;
-  }
+        slots_(engine.target_runner->free_slots()),
+        reads_by_text_(engine.target_runner->reads_by_text() &&
+                       engine.fault != EngineFault::copies_counted_once) {}
 
   void choose() {
     for (TextRun* const text : texts_) {
@@ -33,8 +30,8 @@ class Planner {
       if (prompts_.awaits(text->state) > 0) continue;
       const std::int32_t fixed = late > 0 ? 0 : fixed_size(*text);
       const std::int32_t rows = late > 0 ? claim(late) : 1 + fixed;
-      const std::int32_t seen =
-          kv_.count(text->state.base) + text->state.target_slots.size() + rows;
+      // What the pool holds, a pass may see, but not again for each text.
+      const std::int32_t seen = reads_by_text_ ? text->state.target_kv() + rows : 0;
       if (rows > rows_ || 1 + fixed > judged_ || seen > kv_tokens_) continue;
       if (slots_ < 1) {
         plan_.short_of_slots = true;
@@ -43,7 +40,6 @@ class Planner {
       rows_ -= rows;
       judged_ -= 1 + fixed;
       kv_tokens_ -= seen;
-      kv_.note(text->state.base);
       if (late > 0) prompts_.add(text->state);
       // Late rows take what slots there are.
       --slots_;
@@ -186,7 +182,7 @@ class Planner {
   const ModelOptions& limits_;
   // What is left of each:
   std::int32_t rows_, judged_, kv_tokens_, slots_;
-  PassLayout kv_;  // what the texts chosen read of former passes
+  const bool reads_by_text_;
   SharedPrompts prompts_;
   std::int32_t rows_of_prompts_ = 0, claimed_prompts_ = 0;
   std::int32_t trees_ = 0, open_trees_ = 0, fixed_nodes_ = 0, draft_lag_ = 0;
