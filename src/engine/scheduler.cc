@@ -12,8 +12,10 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what a text lacks, without which it is not let in: of a few steps.
-constexpr std::int32_t headroom = 64;
+/// Slots beside those of what texts lack, without which one more is not let in: of a few steps, and
+/// one for each text at least. Else it would be preempted before it has taken part in a step, and
+/// let in again, for ever.
+std::int32_t headroom(std::int32_t texts) { return std::max(64, 2 * texts); }
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.
 constexpr double least_patience = 100e-6, most_patience = 20e-3;
@@ -228,7 +230,7 @@ void Scheduler::admit() {
     const auto at = next_waiting();
     TextRun& text = **at;
     text.state.find_shared();
-    const std::int32_t more = lacks(text.state), wanted = lacking + more + headroom;
+    const std::int32_t more = lacks(text.state), wanted = lacking + more + headroom(running + 1);
     const std::int32_t room = engine_.target_runner->free_slots() + engine_.forest->evictable();
     if (running > 0 && wanted > room) return text.state.base.rewind(0);
     engine_.forest->evict({wanted, 0});

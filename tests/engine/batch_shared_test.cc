@@ -218,6 +218,32 @@ TEST(BatchShares, TextByTextAPassSeesNoMoreThanItMay) {
   }
 }
 
+// More branches than memory has room for to go on side by side. Whoever is let in takes part in a
+// step before it is preempted again, however many they are.
+TEST(BatchShares, ManyBranchesInLittleMemory) {
+  const TinyPair pair(endless());
+  EngineOptions load = pair.options();
+  load.kv_tokens = 720;
+  load.max_sequences = 150;
+  Engine engine = Engine::load(load);
+  const Prefix prompt = engine.prefix(random_tokens(100, 96, 2));
+  std::vector<Sequence> branches;
+  std::vector<Request> requests = like_texts(150, Plain{}, 10);
+  for (Request& request : requests) {
+    branches.push_back(prompt.begin());
+    request.tokens.clear();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].sequence = &branches[i];
+    requests[i].options.sampling.temperature = 1.0;
+    requests[i].options.stream = i;
+  }
+  for (const Outcome& outcome : engine.generate(requests)) {
+    EXPECT_EQ(only(outcome).tokens.size(), 10u);
+    EXPECT_GT(only(outcome).statistics.batch_mean, 5.0);
+  }
+}
+
 // A text at its callback holds KV that others need: it is they who go on.
 TEST(BatchShares, ASlowCallbackMayHoldMemory) {
   const TinyPair pair(endless());
