@@ -12,9 +12,9 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what texts lack, without which one more is not let in: of a few steps, and
-/// one for each text at least. Else it would be preempted before it has taken part in a step, and
-/// let in again, for ever.
+/// Slots beside those of what texts lack, without which one more is not let in: of a few steps, of
+/// two at least. With fewer slots than texts it would be preempted before it has taken part in a
+/// step, and let in again, for ever.
 std::int32_t headroom(std::int32_t texts) { return std::max(64, 2 * texts); }
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.

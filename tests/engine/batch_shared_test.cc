@@ -31,6 +31,15 @@ std::vector<Request> like_texts(std::size_t count, const Speculation& speculatio
   return requests;
 }
 
+// Prompts that are alike but for their last three tokens.
+void begin_alike(std::vector<Request>& requests, const std::vector<TokenId>& beginning) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
+    requests[i].tokens = beginning;
+    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
+  }
+}
+
 TEST(BatchShares, EveryPass) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
@@ -148,11 +157,7 @@ TEST(BatchShares, APassSeesWhatTheMemoryHolds) {
   load.max_tree_size = 16;
   load.max_batch_rows = 128;
   std::vector<Request> requests = like_texts(24, Dyspec{4}, 20);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
-    requests[i].tokens = random_tokens(60, 96, 2);
-    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
-  }
+  begin_alike(requests, random_tokens(60, 96, 2));
   Engine engine = Engine::load(load);
   engine.generate(requests[0].tokens, requests[0].options);
   for (const Outcome& outcome : engine.generate(requests)) {
@@ -175,11 +180,7 @@ TEST(BatchShares, NodesOfFewTokens) {
   }
   const Prefix all = engine.prefix(prompt);
   std::vector<Request> requests = like_texts(8, Plain{}, 12);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
-    requests[i].tokens = prompt;
-    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
-  }
+  begin_alike(requests, prompt);
   for (const Outcome& outcome : engine.generate(requests)) {
     EXPECT_GT(only(outcome).statistics.batch_mean, 7.0);
   }
@@ -193,11 +194,7 @@ TEST(BatchShares, TextByTextAPassSeesNoMoreThanItMay) {
   load.max_tree_size = 16;
   load.max_sequences = 8;
   std::vector<Request> requests = like_texts(8, Dyspec{4}, 20);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const std::vector<TokenId> own = random_tokens(3, 96, static_cast<unsigned>(i));
-    requests[i].tokens = random_tokens(200, 96, 2);
-    requests[i].tokens.insert(requests[i].tokens.end(), own.begin(), own.end());
-  }
+  begin_alike(requests, random_tokens(200, 96, 2));
   for (const EngineFault fault : {EngineFault::none, EngineFault::copies_counted_once}) {
     Engine engine = Engine::load(load);
     EngineAccess(engine).read_by_text(true);
@@ -229,11 +226,9 @@ TEST(BatchShares, ManyBranchesInLittleMemory) {
   const Prefix prompt = engine.prefix(random_tokens(100, 96, 2));
   std::vector<Sequence> branches;
   std::vector<Request> requests = like_texts(150, Plain{}, 10);
-  for (Request& request : requests) {
-    branches.push_back(prompt.begin());
-    request.tokens.clear();
-  }
+  for (std::size_t i = 0; i < requests.size(); ++i) branches.push_back(prompt.begin());
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].tokens.clear();
     requests[i].sequence = &branches[i];
     requests[i].options.sampling.temperature = 1.0;
     requests[i].options.stream = i;

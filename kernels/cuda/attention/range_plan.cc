@@ -418,16 +418,15 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
     }
     last = seen_by;
     at += static_cast<std::int32_t>(segment.slots.size());
-    const auto count_halves = [&](std::int32_t tile) {
-      const std::int32_t middle =
-          tiles[static_cast<std::size_t>(tile)].rows.begin + range_half_tile;
-      left_out_[static_cast<std::size_t>(tile)].add(
-          seen_by.begin * work.group >= middle ? Halves::upper
-          : seen_by.end * work.group <= middle ? Halves::lower
-                                               : Halves::both,
-          static_cast<std::int32_t>(segment.slots.size()));
-    };
     if (!has_halves || open.empty()) continue;
+    const auto count_halves = [&](std::int32_t tile) {
+      const auto t = static_cast<std::size_t>(tile);
+      const std::int32_t middle = tiles[t].rows.begin + range_half_tile;
+      left_out_[t].add(seen_by.begin * work.group >= middle ? Halves::upper
+                       : seen_by.end * work.group <= middle ? Halves::lower
+                                                            : Halves::both,
+                       static_cast<std::int32_t>(segment.slots.size()));
+    };
     // Between the first and the last row tile that see it, both halves do.
     count_halves(open.begin);
     if (open.end - open.begin > 1) count_halves(open.end - 1);
